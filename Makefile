@@ -1,0 +1,73 @@
+# Tailwater's commands. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+CARGO_DENY_VERSION := 0.20.2
+SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
+
+.PHONY: help
+help: ## This list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build-deps
+build-deps:
+	@$(SUDO) ./deploy/install-build-deps.sh
+
+.PHONY: lab-deps
+lab-deps:
+	@$(SUDO) ./tests/lab/install.sh
+
+.PHONY: build
+build: build-deps ## Builds agent and collector (release)
+	$(CARGO) build --release --locked -p tailwater-agent -p tailwater
+
+.PHONY: demo
+demo: build lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
+	$(CARGO) build --release --locked -p tailwater-tests --bins
+	$(SUDO) ./target/release/demo $(DEMO_FLAGS)
+
+.PHONY: up
+up: build ## Collector and agent for this machine, page on http://127.0.0.1:4780
+	$(SUDO) ./target/release/tailwater up
+
+.PHONY: test
+test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
+
+.PHONY: lint
+lint: build-deps
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+	@$(CARGO) deny --version 2>/dev/null | grep -qF $(CARGO_DENY_VERSION) || \
+	  $(CARGO) install --locked --debug --quiet cargo-deny@$(CARGO_DENY_VERSION)
+	$(CARGO) deny --locked --offline check bans licenses sources
+
+.PHONY: advisories
+advisories: ## RustSec advisories against the lockfile (needs the network)
+	$(CARGO) deny check advisories
+
+.PHONY: unit
+unit: build-deps ## Tests that need no privileges
+	$(CARGO) test --workspace --locked --quiet -- --skip privileged_
+
+# One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.
+.PHONY: privileged
+privileged: build-deps lab-deps ## Tests on real kernel programs, servers and drops (root)
+	$(CARGO) build --workspace --locked --bins
+	$(CARGO) test --workspace --locked --no-run --quiet
+	@sync # what the build left to be written would stall the lab's disks
+	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --no-fail-fast privileged_ -- --test-threads=1 --nocapture
+
+.PHONY: bench
+bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
+	$(CARGO) build --release --locked -p tailwater-tests --bins
+	$(SUDO) ./target/release/bench
+
+.PHONY: lab-down
+lab-down: ## Removes whatever an interrupted lab left behind
+	$(SUDO) ./target/release/lab down
+
+.PHONY: clean
+clean:
+	$(CARGO) clean
