@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Listening sockets: their accept queue and their drop counter. Owns the table of them, the timer that samples it and the drop
+ * events; knows no request.
+ *
+ * A SYN that meets a full accept queue is dropped without any tracepoint; the truth is the socket's own sk_drops, read from
+ * the timer. But sk_drops also counts segments that a listener discards in good health: the bare ACK of each handshake under
+ * TCP_DEFER_ACCEPT (Apache's default), a SYN that came twice. Those pass kfree_skb with no reason given, and are subtracted. The
+ * last ACK of a handshake that meets a full queue stays counted twice, as the kernel does it: see drops_final_ack.
+ *
+ * The table holds pointers: before each use the socket must still be in TCP_LISTEN with the cookie it had.
+ */
+#ifndef TAILWATER_NET_ACCEPT_QUEUE_H
+#define TAILWATER_NET_ACCEPT_QUEUE_H
+
+const volatile __u32 cfg_tick_ns = 5000000;
+
+struct listen_socket {
+	__u64 sk;
+	__u32 slot;
+	__u32 first_drops; /* sk_drops when the socket was taken in */
+	__u32 discarded; /* counted in sk_drops since, and no drop */
+	__u32 dropped_before; /* at the look before */
+	__u32 told; /* drops reported so far */
+	__u32 depth;
+	__u32 limit;
+	__u32 reserved;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64); /* socket cookie */
+	__type(value, struct listen_socket);
+} listen_sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 * 1024);
+} drop_events SEC(".maps");
+
+struct tick {
+	struct bpf_timer timer;
+	__u32 started;
+	__u32 reserved;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tick);
+} ticks SEC(".maps");
+
+/* What one look at a listening socket saw. */
+struct sighting {
+	__u32 depth;
+	__u32 limit;
+	bool pushed; /* at a push into its queue */
+};
+
+/* Whether net_dropped is attached, so that `discarded` can be trusted. Set by user space. */
+struct net_control {
+	__u64 discards_seen;
+};
+ARRAY_OF(net_control, struct net_control);
+
+static __always_inline void report_drop(struct hook *h, __u32 slot, __u32 count, const struct sighting *seen)
+{
+	struct drop_event *event = bpf_ringbuf_reserve(&drop_events, sizeof(*event), 0);
+
+	if (!event) {
+		COUNT_LOSS(drop_events);
+		return;
+	}
+	event->unix_ns = h->at.unix_ns;
+	event->slot = slot;
+	event->count = count;
+	event->depth = seen->depth;
+	event->limit = seen->limit;
+	bpf_ringbuf_submit(event, 0);
+}
+
+/*
+ * Accepted connections beside the requests that workers hold: open ones, and ones with bytes that nobody reads. Their bytes may
+ * have come before accept(2), which no hook sees; but no more than `depth` of those can still be in the queue.
+ */
+static __always_inline void accepted_maxima(struct listener_record *rec, struct listener_level *level)
+{
+	__s32 depth = level->levels[LISTENER_DEPTH], open = level->levels[LISTENER_OPEN] - depth;
+	__s32 queued = level->levels[LISTENER_UNREAD_QUEUED] - depth, unread = level->levels[LISTENER_UNREAD];
+
+	if (queued > 0)
+		unread += queued;
+	if (unread > 0)
+		max_into(rec->unread_max, (__u32)unread);
+	if (open > 0)
+		max_into(rec->open_max, (__u32)open);
+}
+
+static __noinline void listener_sighted(struct hook *h, struct listen_socket *ls, struct sighting *seen)
+{
+	struct listener_level *level = listener_level_of(ls->slot);
+	struct listener_record *rec;
+	__u32 depth_was, limit_was, depth;
+
+	if (!level)
+		return;
+	if (!seen->pushed && seen->depth == ls->depth && seen->limit == ls->limit && !seen->depth &&
+	    level->levels[LISTENER_UNREAD_QUEUED] <= 0)
+		return;
+	rec = listener_now(h, ls->slot);
+	if (!rec)
+		return;
+	limit_was = __sync_lock_test_and_set(&ls->limit, seen->limit);
+	if (limit_was != seen->limit)
+		__sync_fetch_and_add(&level->limit, seen->limit - limit_was);
+	rec->limit = level->limit;
+	depth_was = __sync_lock_test_and_set(&ls->depth, seen->depth);
+	depth = step_level(&rec->edges[LISTENER_DEPTH], &level->levels[LISTENER_DEPTH], h, (__s32)(seen->depth - depth_was));
+	/* With one socket the queue itself is the truth; several are summed as each was last seen. */
+	max_into(rec->depth_max, level->sockets > 1 ? depth : seen->depth);
+	accepted_maxima(rec, level);
+}
+
+/*
+ * `sk_drops` was read before this call. A discarded segment is counted by the socket a moment before kfree_skb tells of it, so
+ * a rise counts only once two looks in a row agree; the last look needs no second.
+ */
+static __noinline void drops_sighted(struct hook *h, struct listen_socket *ls, struct sighting *seen, __u32 sk_drops,
+				     bool last)
+{
+	__u32 dropped = sk_drops - ls->first_drops - *(volatile __u32 *)&ls->discarded, sure = dropped;
+	struct listener_record *rec;
+	__s32 fresh;
+
+	if (!last && (__s32)(ls->dropped_before - dropped) < 0)
+		sure = ls->dropped_before;
+	ls->dropped_before = dropped;
+	fresh = sure - ls->told;
+	if (fresh <= 0)
+		return;
+	ls->told = sure;
+	rec = listener_now(h, ls->slot);
+	if (!rec)
+		return;
+	rec->drops += fresh;
+	report_drop(h, ls->slot, fresh, seen);
+}
+
+static __always_inline void sight(const struct sock *sk, struct sighting *seen, bool pushed)
+{
+	seen->depth = sk->sk_ack_backlog;
+	seen->limit = sk->sk_max_ack_backlog;
+	seen->pushed = pushed;
+}
+
+/* Takes a listening socket into the table; returns whether it was new. */
+static __always_inline bool listener_known(const struct sock *sk, struct connection **as, bool from_listen)
+{
+	struct connection *c = known_connection(sk);
+	struct listen_socket fresh = {};
+	struct listener_key key = {};
+	struct listener_level *level;
+	__u64 cookie;
+
+	*as = c;
+	if (c && c->role == ROLE_LISTENER)
+		return false;
+	local_end(&sk->__sk_common, &key);
+	if (!key.port)
+		return false; /* listen(2) without bind(2): the port comes later; its first push finds it */
+	c = new_connection(sk);
+	*as = c;
+	if (!c)
+		return false;
+	cookie = bpf_get_socket_cookie((void *)sk);
+	c->cookie = cookie;
+	fresh.sk = (__u64)sk;
+	fresh.slot = listener_slot_of_listener(&key);
+	fresh.first_drops = sk->sk_drops.counter;
+	if (!take_role(c, ROLE_LISTENER, fresh.slot))
+		return false;
+	if (bpf_map_update_elem(&listen_sockets, &cookie, &fresh, BPF_NOEXIST)) {
+		COUNT_LOSS(listen_sockets_untracked);
+		return false;
+	}
+	level = listener_level_of(fresh.slot);
+	if (level)
+		__sync_fetch_and_add(&level->sockets, 1);
+	if (from_listen)
+		listener_owned_by_current(fresh.slot, true);
+	return true;
+}
+
+static __always_inline void listener_gone(struct hook *h, __u64 cookie, struct listen_socket *ls)
+{
+	struct listener_level *level = listener_level_of(ls->slot);
+	struct listener_record *rec = listener_now(h, ls->slot);
+	__u32 limit, depth;
+
+	/* Whoever deletes it books it. */
+	if (bpf_map_delete_elem(&listen_sockets, &cookie) || !level || !rec)
+		return;
+	limit = __sync_lock_test_and_set(&ls->limit, 0);
+	depth = __sync_lock_test_and_set(&ls->depth, 0);
+	__sync_fetch_and_add(&level->limit, -limit);
+	__sync_fetch_and_add(&level->sockets, -1);
+	step_level(&rec->edges[LISTENER_DEPTH], &level->levels[LISTENER_DEPTH], h, -(__s32)depth);
+}
+
+/* The last look, while the socket is still whole. */
+static __always_inline void listener_closes(struct hook *h, const struct sock *sk)
+{
+	struct connection *c = known_connection(sk);
+	struct listen_socket *ls;
+	struct sighting seen;
+	__u64 cookie;
+
+	if (!c || c->role != ROLE_LISTENER)
+		return;
+	cookie = c->cookie;
+	/* The socket may listen again, elsewhere. */
+	c->role = ROLE_NEW;
+	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
+	if (!ls)
+		return;
+	sight(sk, &seen, false);
+	listener_sighted(h, ls, &seen);
+	drops_sighted(h, ls, &seen, sk->sk_drops.counter, true);
+	listener_gone(h, cookie, ls);
+}
+
+static __always_inline void listener_pushed(struct hook *h, const struct sock *sk)
+{
+	struct connection *c;
+	bool fresh = listener_known(sk, &c, false);
+	struct listen_socket *ls;
+	struct sighting seen;
+	__u64 cookie;
+
+	if (!c || c->role != ROLE_LISTENER)
+		return;
+	cookie = c->cookie;
+	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
+	if (!ls)
+		return;
+	if (fresh) {
+		/* The connection came before its listener was known. */
+		struct listener_record *rec = listener_now(h, ls->slot);
+
+		if (rec)
+			rec->arrivals++;
+	}
+	sight(sk, &seen, true);
+	listener_sighted(h, ls, &seen);
+}
+
+static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, struct hook *h)
+{
+	struct inet_connection_sock *icsk = (struct inet_connection_sock *)ls->sk;
+	struct sock *sk = (struct sock *)ls->sk;
+	__u32 zero = 0, sk_drops = 0;
+	struct net_control *control = bpf_map_lookup_elem(&net_control, &zero);
+	struct sighting seen = {};
+	__u8 state = 0, deferring = 0;
+	__u64 cookie_now = 0;
+
+	bpf_core_read(&sk_drops, sizeof(sk_drops), &sk->sk_drops.counter);
+	bpf_core_read(&seen.depth, sizeof(seen.depth), &sk->sk_ack_backlog);
+	bpf_core_read(&seen.limit, sizeof(seen.limit), &sk->sk_max_ack_backlog);
+	bpf_core_read(&deferring, sizeof(deferring), &icsk->icsk_accept_queue.rskq_defer_accept);
+	bpf_core_read(&state, sizeof(state), &sk->__sk_common.skc_state);
+	/* Last: the reads count only if the socket was the same to their end. */
+	bpf_core_read(&cookie_now, sizeof(cookie_now), &sk->__sk_common.skc_cookie.counter);
+	if (state != TCP_LISTEN || cookie_now != *cookie) {
+		listener_gone(h, *cookie, ls);
+		return 0;
+	}
+	listener_sighted(h, ls, &seen);
+	if (deferring && control && !control->discards_seen && seen.depth <= seen.limit) {
+		/* Nothing tells a healthy discard from a drop, but only a full queue drops. */
+		ls->first_drops = sk_drops - ls->told;
+		return 0;
+	}
+	drops_sighted(h, ls, &seen, sk_drops, false);
+	return 0;
+}
+
+static int sample_listeners(void *map, int *key, struct tick *tick)
+{
+	struct hook h = {};
+
+	hook_enter(&h);
+	COUNT_LOSS(ticks);
+	bpf_for_each_map_elem(&listen_sockets, sample_listener, &h, 0);
+	nest_exit();
+	bpf_timer_start(&tick->timer, cfg_tick_ns, 0);
+	return 0;
+}
+
+/* The kernel discarded a segment that came to this listener; it counted it in sk_drops just before. */
+static __always_inline void segment_discarded(struct hook *h, const struct sock *sk, bool overflow)
+{
+	struct connection *c = known_connection(sk);
+	struct listener_record *rec;
+	struct listen_socket *ls;
+	__u64 cookie;
+
+	if (!c || c->role != ROLE_LISTENER)
+		return;
+	if (overflow) {
+		rec = listener_now(h, c->slot);
+		if (rec)
+			rec->drops_final_ack++;
+		return;
+	}
+	cookie = c->cookie;
+	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
+	if (ls)
+		__sync_fetch_and_add(&ls->discarded, 1);
+}
+
+/* Programs alone can start a timer: the first socket that changes state does, and user space sees to it that one does. */
+static __always_inline void start_sampling(void)
+{
+	__u32 zero = 0;
+	struct tick *tick = bpf_map_lookup_elem(&ticks, &zero);
+
+	if (!tick || tick->started || __sync_lock_test_and_set(&tick->started, 1))
+		return;
+	if (bpf_timer_init(&tick->timer, &ticks, CLOCK_MONOTONIC) ||
+	    bpf_timer_set_callback(&tick->timer, sample_listeners) || bpf_timer_start(&tick->timer, cfg_tick_ns, 0))
+		tick->started = 0;
+}
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the socket hooks leave for user space: window records, absolute levels, names of slots, drop events. The one source of
+ * their layout (ebpf/src/net.rs mirrors it); knows no hook.
+ */
+#ifndef TAILWATER_NET_RECORDS_H
+#define TAILWATER_NET_RECORDS_H
+
+#include "histogram.h"
+#define SLOT_OTHER 0 /* where everything beyond the caps is folded, "~other" */
+
+/* Step functions of a listener. */
+enum {
+	LISTENER_DEPTH, /* connections in the accept queue, as last seen (at each push, and by the sampling timer) */
+	LISTENER_IN_FLIGHT,
+	LISTENER_UNREAD, /* bytes nobody read arrived on an idle, accepted connection */
+	LISTENER_UNREAD_QUEUED, /* bytes arrived before the connection was accepted, and nobody read them yet */
+	LISTENER_BUSY, /* threads that hold a request */
+	LISTENER_OPEN, /* established, accepted or not */
+	LISTENER_MULTIPLEXED,
+	LISTENER_EDGES,
+};
+
+struct listener_record {
+	__u64 window;
+	struct edge_sum edges[LISTENER_EDGES];
+	__u64 wait_max_ns;
+	__u64 response_ns;
+	__u64 response_max_ns;
+	__u32 arrivals;
+	__u32 drops;
+	__u32 drops_final_ack;
+	__u32 syn_ack_retransmits;
+	__u32 received;
+	__u32 answered;
+	__u32 aborted;
+	__u32 depth_max;
+	__u32 in_flight_max;
+	__u32 unread_max;
+	__u32 busy_max;
+	__u32 shared_max;
+	__u32 open_max; /* accepted ones, at pushes, sampling ticks and first reads or writes */
+	__u32 limit;
+	__u32 response_hist[HIST_BUCKETS];
+};
+
+/* Step functions of an edge (a workload's connections to one remote address and port). */
+enum {
+	EDGE_IN_FLIGHT,
+	EDGE_OPEN,
+	EDGE_EDGES,
+};
+
+struct edge_record {
+	__u64 window;
+	struct edge_sum edges[EDGE_EDGES];
+	__u64 response_ns;
+	__u64 response_max_ns;
+	__u64 first_try_unix_ns; /* of the connections that resent a SYN, the earliest first SYN */
+	__u32 started;
+	__u32 answered;
+	__u32 aborted;
+	__u32 connects;
+	__u32 established;
+	__u32 in_flight_max;
+	__u32 open_max;
+	__u32 syn_retransmits;
+	__u32 data_retransmits;
+	__u32 reserved;
+	__u32 response_hist[HIST_BUCKETS];
+};
+
+/* Levels over all CPUs, for maxima. A cache line of its own per slot. */
+struct listener_level {
+	__s32 levels[LISTENER_EDGES];
+	__u32 limit; /* sum over the listening sockets of the slot */
+	__u32 sockets; /* listening now */
+	__u32 workers_seen;
+	__u32 reserved[6];
+};
+struct edge_level {
+	__s32 levels[EDGE_EDGES];
+	__u32 reserved[14];
+};
+
+/* Addresses are in network order, IPv4 as v4-mapped; the wildcard of both families is all zero. Ports: host order. */
+struct listener_key {
+	__u32 netns;
+	__u16 port;
+	__u16 reserved;
+	__u32 address[4];
+};
+struct edge_key {
+	__u64 cgroup;
+	__u32 netns;
+	__u16 port;
+	__u16 reserved;
+	__u32 address[4];
+};
+
+/* Who a slot is. `generation` is odd while the rest is being written, and 0 before the first use. */
+struct listener_name {
+	__u64 generation;
+	__u64 owner_cgroup;
+	__u32 owner_pid;
+	__u32 owner_from_listen; /* else from the first task that read from a child */
+	struct listener_key key;
+};
+struct edge_name {
+	__u64 generation;
+	struct edge_key key;
+};
+
+struct drop_event {
+	__u64 unix_ns;
+	__u32 slot;
+	__u32 count;
+	__u32 depth;
+	__u32 limit;
+};
+
+/* What could not be kept. */
+struct net_losses {
+	__u64 listeners_folded; /* new listeners beyond the cap */
+	__u64 edges_folded;
+	__u64 listen_sockets_untracked;
+	__u64 drop_events; /* ring buffer full */
+	__u64 workers_untracked;
+	__u64 connections_untracked; /* no socket storage */
+	__u64 connections_unknown; /* older than the agent, and neither side recognisable */
+	__u64 ticks; /* of the sampling timer: not a loss, but the proof that it runs */
+};
+#endif

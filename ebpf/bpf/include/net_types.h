@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The kernel's socket types, fields in use only, relocated by name (see vmlinux/kernel.h for the method). Owns where a socket
+ * keeps what; knows no map and no signal.
+ */
+#ifndef TAILWATER_NET_TYPES_H
+#define TAILWATER_NET_TYPES_H
+
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
+#define SHUTDOWN_MASK 3
+#define CLOCK_MONOTONIC 1
+
+/* include/net/tcp_states.h: part of the ABI (tcp_info) */
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_SENT,
+	TCP_SYN_RECV,
+	TCP_FIN_WAIT1,
+	TCP_FIN_WAIT2,
+	TCP_TIME_WAIT,
+	TCP_CLOSE,
+	TCP_CLOSE_WAIT,
+	TCP_LAST_ACK,
+	TCP_LISTEN,
+};
+
+/* include/net/dropreason-core.h: numbered by kernel version, so always taken by bpf_core_enum_value */
+enum skb_drop_reason {
+	SKB_DROP_REASON_NOT_SPECIFIED = 2,
+	SKB_DROP_REASON_TCP_LISTEN_OVERFLOW = 40,
+};
+
+/* include/uapi/linux/bpf.h */
+struct bpf_timer {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+
+struct sk_buff;
+struct request_sock;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* include/linux/types.h, include/net/net_namespace.h, include/linux/ns_common.h */
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+struct ns_common {
+	unsigned int inum;
+};
+struct net {
+	struct ns_common ns;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+/* include/uapi/linux/in6.h */
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+/* include/net/sock.h; the anonymous unions of the kernel's are looked through by the relocation */
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
+};
+struct socket;
+struct sock_cgroup_data {
+	struct cgroup *cgroup; /* a pointer since 5.15 (commit 8520e224f547), cgroup v2 only */
+};
+struct sock {
+	struct sock_common __sk_common;
+	atomic_t sk_drops;
+	struct socket *sk_socket;
+	__u16 sk_protocol;
+	__u8 sk_shutdown;
+	__u32 sk_ack_backlog;
+	__u32 sk_max_ack_backlog;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+/* include/net/inet_sock.h, include/net/inet_connection_sock.h, include/linux/tcp.h */
+struct inet_sock {
+	struct sock sk;
+};
+struct request_sock_queue {
+	__u8 rskq_defer_accept; /* TCP_DEFER_ACCEPT, include/net/request_sock.h */
+};
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	struct request_sock_queue icsk_accept_queue;
+};
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 copied_seq;
+	__u32 rcv_nxt;
+	__u32 snd_una;
+	__u32 write_seq;
+};
+
+/* include/linux/bpf.h, net/ipv4/tcp_ipv4.c */
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
+#pragma clang attribute pop
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The levels of a cgroup's tasks: waiting for a CPU, blocked. Every begin remembers in the task where it was added, and its end
+ * goes there. Knows no hook.
+ *
+ * Functions that take pointers to memory alone are global: the verifier walks them once and not at every call.
+ */
+#ifndef TAILWATER_SCHED_LEVELS_H
+#define TAILWATER_SCHED_LEVELS_H
+
+#include "sched_culprits.h"
+
+__noinline int waiting_begins(struct task_state *state, __u32 slot, struct moment *m, __u64 now)
+{
+	struct slot_state *all = bpf_map_lookup_elem(&slot_states, &slot);
+	struct task_record *record;
+	__s32 waiting;
+
+	if (!state || !m || !all || state->waiting)
+		return 0;
+	record = record_of(bpf_get_smp_processor_id(), slot, m);
+	if (!record)
+		return 0;
+	waiting = __sync_fetch_and_add(&all->waiting, 1) + 1;
+	edge(&record->edges[TASK_WAITING], m, 1);
+	if (waiting > 0)
+		max_into(record->waiting_max, (__u32)waiting);
+	state->waiting = 1;
+	state->waiting_slot = slot;
+	state->waiting_since_ns = now;
+	return 0;
+}
+
+static __always_inline void wait_ends_in(struct task_record *record, struct task_state *state, struct moment *m, __u64 now)
+{
+	__u32 slot = state->waiting_slot, bucket;
+	struct slot_state *all = bpf_map_lookup_elem(&slot_states, &slot);
+	__u64 wait = now - state->waiting_since_ns;
+
+	if (!all)
+		return;
+	if ((__s64)wait < 0)
+		wait = 0;
+	__sync_fetch_and_add(&all->waiting, -1);
+	edge(&record->edges[TASK_WAITING], m, -1);
+	max_into(record->wait_max_ns, wait);
+	bucket = log2_us(wait);
+	if (bucket < HIST_BUCKETS)
+		record->wait_hist[bucket]++;
+	state->waiting = 0;
+}
+
+__noinline int waiting_ends(struct task_state *state, struct moment *m, __u64 now)
+{
+	struct task_record *record;
+
+	if (!state || !m)
+		return 0;
+	record = record_of(bpf_get_smp_processor_id(), state->waiting_slot, m);
+	if (record)
+		wait_ends_in(record, state, m, now);
+	return 0;
+}
+
+/* Expects `state->who` to name the task. */
+__noinline int blocked_begins(struct task_state *state, __u32 slot, struct moment *m, __u64 now)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct slot_state *all = bpf_map_lookup_elem(&slot_states, &slot);
+	struct blocked_table *table = bpf_map_lookup_elem(&blocked_tables, &cpu);
+	struct task_record *record;
+	__s32 blocked;
+
+	if (!state || !m || !all || !table || state->blocked)
+		return 0;
+	record = record_of(cpu, slot, m);
+	if (!record)
+		return 0;
+	blocked = __sync_fetch_and_add(&all->blocked, 1) + 1;
+	edge(&record->edges[TASK_BLOCKED], m, 1);
+	if (blocked > 0)
+		max_into(record->blocked_max, (__u32)blocked);
+	state->blocked = 1;
+	state->who.slot = slot;
+	state->blocked_since_ns = now;
+	state->blocked_entry = 0;
+	for (__u32 i = 0; i < BLOCKED_NOW; i++) {
+		struct blocked_now *entry = &table->tasks[i];
+
+		if (*(volatile __u32 *)&entry->tgid)
+			continue;
+		entry->since_ns = now;
+		entry->slot = slot;
+		__builtin_memcpy(entry->comm, state->who.comm, sizeof(entry->comm));
+		*(volatile __u32 *)&entry->tgid = state->who.tgid;
+		state->blocked_entry = cpu * BLOCKED_NOW + i + 1;
+		break;
+	}
+	return 0;
+}
+
+__noinline int blocked_ends(struct task_state *state, struct moment *m, __u64 now)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), slot;
+	struct machine_ring_copy *machine = bpf_map_lookup_elem(&machine_ring, &cpu);
+	struct span span = { .now_ns = now, .cpu = cpu, .io = 1 };
+	struct slot_state *all;
+	struct task_record *record;
+
+	if (!state || !m)
+		return 0;
+	slot = state->who.slot;
+	all = bpf_map_lookup_elem(&slot_states, &slot);
+	record = record_of(cpu, slot, m);
+	if (!machine || !all || !record)
+		return 0;
+	__sync_fetch_and_add(&all->blocked, -1);
+	edge(&record->edges[TASK_BLOCKED], m, -1);
+	state->blocked = 0;
+	machine_ring_open(machine, m);
+	span.since_ns = state->blocked_since_ns;
+	span.who = state->who;
+	charge_windows(&span);
+	if (state->blocked_entry) {
+		__u32 entry = state->blocked_entry - 1, home = entry / BLOCKED_NOW;
+		struct blocked_table *table = bpf_map_lookup_elem(&blocked_tables, &home);
+
+		if (table)
+			*(volatile __u32 *)&table->tasks[entry % BLOCKED_NOW].tgid = 0;
+	}
+	return 0;
+}
+#endif

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Memory stalls per cgroup: time in direct reclaim (global and memcg) and pauses of tasks that dirtied pages too fast. Owns the
+ * reclaim and writeback hooks; knows no device. All of them run in the stalled task's own context, so NEST is 1.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "window.h"
+#include "cgroup.h"
+#include "memory_records.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+RING(memory_ring, memory_record)
+
+/* Length of the kernel's tick: the unit of a pause. */
+const volatile __u32 cfg_tick_ns = 4000000;
+
+struct stall_state {
+	__u32 depth;
+	__u32 slot;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stall_state);
+} stall_states SEC(".maps");
+
+static __always_inline struct memory_record *record_of(__u32 slot, struct moment *m)
+{
+	__u32 index = bpf_get_smp_processor_id() * cfg_entities + slot;
+	struct memory_ring_copy *copy = bpf_map_lookup_elem(&memory_ring, &index);
+
+	return copy ? memory_ring_open(copy, m) : 0;
+}
+
+static __always_inline int reclaim_begins(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct stall_state *state = bpf_task_storage_get(&stall_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct moment m = moment_at(bpf_ktime_get_ns());
+	struct memory_record *record;
+
+	/* kswapd and its like reclaim for a living. */
+	if (!state || task->flags & PF_KTHREAD || state->depth++)
+		return 0;
+	state->slot = slot_of_cgroup(cgroup_id_of(task));
+	record = record_of(state->slot, &m);
+	if (record)
+		edge(&record->edges[MEMORY_RECLAIM], &m, 1);
+	return 0;
+}
+
+static __always_inline int reclaim_ends(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct stall_state *state = bpf_task_storage_get(&stall_states, task, 0, 0);
+	struct moment m;
+	struct memory_record *record;
+
+	if (!state || !state->depth || --state->depth)
+		return 0;
+	m = moment_at(bpf_ktime_get_ns());
+	record = record_of(state->slot, &m);
+	if (record)
+		edge(&record->edges[MEMORY_RECLAIM], &m, -1);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_direct_begin)
+{
+	return reclaim_begins();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_direct_end)
+{
+	return reclaim_ends();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_memcg_begin)
+{
+	return reclaim_begins();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_memcg_end)
+{
+	return reclaim_ends();
+}
+
+static __always_inline int paused(__s64 ticks)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct moment m;
+	struct memory_record *record;
+	__u64 pause_ns;
+
+	if (ticks <= 0)
+		return 0;
+	m = moment_at(bpf_ktime_get_ns());
+	record = record_of(slot_of_cgroup(cgroup_id_of(task)), &m);
+	if (!record)
+		return 0;
+	pause_ns = (__u64)ticks * cfg_tick_ns;
+	for (int k = 0; k < PAUSE_WINDOWS; k++) {
+		__u64 room = k ? WINDOW_NS : m.left_ns;
+		__u64 part = pause_ns < room ? pause_ns : room;
+
+		record->pause_ns[k] += part;
+		pause_ns -= part;
+	}
+	return 0;
+}
+
+/* Arguments since 6.17: wb, dtc, dirty_ratelimit, task_ratelimit, dirtied, period, pause, start_time. */
+SEC("tp_btf/balance_dirty_pages")
+int on_pause(__u64 *ctx)
+{
+	return paused(ctx[6]);
+}
+
+/* Before: wb, thresh, bg_thresh, dirty, bdi_thresh, bdi_dirty, dirty_ratelimit, task_ratelimit, dirtied, period, pause, start. */
+SEC("tp_btf/balance_dirty_pages")
+int on_pause_before_6_17(__u64 *ctx)
+{
+	return paused(ctx[10]);
+}
+
+SEC("tp_btf/cgroup_rmdir")
+int BPF_PROG(on_cgroup_rmdir, struct cgroup *cgroup)
+{
+	cgroup_removed(cgroup);
+	return 0;
+}

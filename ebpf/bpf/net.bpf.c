@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The hooks of the socket signals: accept queue, requests, calls, retransmits. One object, because they share what they know of
+ * a socket, and a loader cannot share socket storage between objects without a BPF file system; still each program is loaded
+ * on its own, so a kernel that refuses one loses what that one serves. Owns the hooks; what they do is in include/net_*.h.
+ *
+ * Typed tracepoints run with preemption off, so a hook is interrupted by softirqs and hardirqs only (nest.h). Owners come from
+ * the socket or from the task inside its own system call, never from the task that a softirq happened to interrupt.
+ */
+#include "kernel.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "nest.h"
+#include "net_types.h"
+#include "window.h"
+#include "net_records.h"
+#include "net_maps.h"
+#include "net_connection.h"
+#include "net_accept_queue.h"
+#include "net_turns.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
+{
+	struct connection *c;
+	struct hook h;
+
+	if (!is_tcp(sk))
+		return 0;
+	start_sampling();
+	if (before == TCP_LISTEN || now == TCP_LISTEN) {
+		hook_enter(&h);
+		if (now == TCP_LISTEN)
+			listener_known(sk, &c, true);
+		else
+			listener_closes(&h, sk);
+		nest_exit();
+		return 0;
+	}
+	if (now == TCP_SYN_SENT || now == TCP_ESTABLISHED) {
+		hook_enter(&h);
+		if (now == TCP_SYN_SENT)
+			connect_began(&h, sk);
+		else if (before == TCP_SYN_SENT)
+			connect_succeeded(&h, sk);
+		else if (before == TCP_SYN_RECV)
+			child_arrived(&h, sk);
+		nest_exit();
+		return 0;
+	}
+	if (now != TCP_FIN_WAIT1 && now != TCP_LAST_ACK && now != TCP_CLOSE)
+		return 0;
+	c = known_connection(sk);
+	if (!c || c->phase == PHASE_CLOSED)
+		return 0;
+	hook_enter(&h);
+	fin_sent(&h, c, sk, now);
+	nest_exit();
+	return 0;
+}
+
+/* The last resort: the hook above cannot run where it interrupts itself. */
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(net_destroy, struct sock *sk)
+{
+	struct connection *c = known_connection(sk);
+	struct hook h;
+
+	if (!c || (c->role != ROLE_ACCEPTED && c->role != ROLE_CONNECTED) || c->phase == PHASE_CLOSED)
+		return 0;
+	hook_enter(&h);
+	connection_closed(&h, c);
+	nest_exit();
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(net_ready, const struct sock *sk)
+{
+	struct connection *c;
+	struct tcp_sock *tp;
+	struct hook h;
+
+	if (!is_tcp(sk))
+		return 0;
+	if (sk->__sk_common.skc_state == TCP_LISTEN) {
+		hook_enter(&h);
+		listener_pushed(&h, sk);
+		nest_exit();
+		return 0;
+	}
+	c = known_connection(sk);
+	if (!c || c->role != ROLE_ACCEPTED || c->phase > PHASE_ACTIVE)
+		return 0;
+	tp = bpf_skc_to_tcp_sock((void *)sk);
+	if (!tp || !unread_bytes(sk, tp))
+		return 0;
+	if (tp->snd_una != tp->write_seq)
+		c->crossed = 1;
+	if (c->phase != PHASE_IDLE || c->unread != UNREAD_NONE)
+		return 0;
+	hook_enter(&h);
+	unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
+	if (c->phase != PHASE_IDLE)
+		unread_ended(&h, c);
+	nest_exit();
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
+{
+	struct connection *c;
+	struct tcp_sock *tp;
+	struct hook h;
+
+	if (length <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) || !is_tcp(sk))
+		return 0;
+	c = known_connection(sk);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp || (c && read_changes_nothing(c, tp)))
+		return 0;
+	hook_enter(&h);
+	data_read(&h, c, sk, tp);
+	nest_exit();
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(net_send, struct sock *sk, int length, int flags)
+{
+	struct connection *c;
+	struct tcp_sock *tp;
+	struct hook h;
+
+	if (length <= 0 || !is_tcp(sk))
+		return 0;
+	c = known_connection(sk);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp || (c && write_changes_nothing(c, tp)))
+		return 0;
+	hook_enter(&h);
+	data_written(&h, c, sk, tp);
+	nest_exit();
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(net_resent, const struct sock *sk)
+{
+	struct hook h;
+
+	hook_enter(&h);
+	segment_resent(&h, sk);
+	nest_exit();
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_synack")
+int BPF_PROG(net_resent_synack, const struct sock *sk)
+{
+	struct connection *c = known_connection(sk);
+	struct listener_record *rec;
+	struct hook h;
+
+	if (!c || c->role != ROLE_LISTENER)
+		return 0;
+	hook_enter(&h);
+	rec = listener_now(&h, c->slot);
+	if (rec)
+		rec->syn_ack_retransmits++;
+	nest_exit();
+	return 0;
+}
+
+/*
+ * Segments that a listener discards: with LISTEN_OVERFLOW (since 6.15) the last ACK of a handshake that met a full queue, without
+ * a reason those that are no loss. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
+ */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+{
+	bool overflow = bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_TCP_LISTEN_OVERFLOW) &&
+			reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_TCP_LISTEN_OVERFLOW);
+	struct hook h;
+
+	if (!overflow && reason != bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED))
+		return 0;
+	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
+		return 0;
+	hook_enter(&h);
+	segment_discarded(&h, sk, overflow);
+	nest_exit();
+	return 0;
+}
+
+/* What was there before the agent: listeners, then (the kernel walks them later) accepted connections. */
+SEC("iter/tcp")
+int net_existing(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct connection *c;
+	struct tcp_sock *tp;
+	struct sock *sk;
+	struct hook h;
+
+	if (!skc)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	sk = &tp->inet_conn.icsk_inet.sk;
+	if (skc->skc_state == TCP_LISTEN) {
+		if (listener_known(sk, &c, false) && c)
+			listener_found(c->slot, sk);
+	} else if (skc->skc_state == TCP_ESTABLISHED || skc->skc_state == TCP_CLOSE_WAIT) {
+		if (known_connection(sk))
+			return 0;
+		hook_enter(&h);
+		accepted_before(&h, sk);
+		nest_exit();
+	}
+	return 0;
+}

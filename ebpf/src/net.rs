@@ -1,0 +1,359 @@
+//! Records of the socket signals: the mirror of `bpf/include/net_records.h`. Knows no hook and no unit of what it carries
+//! beyond the names.
+
+use crate::record::EdgeSum;
+
+/// Buckets of a response-time histogram, `HIST_BUCKETS`.
+pub const HIST_BUCKETS: usize = 20;
+/// The slot of everything beyond the caps, `SLOT_OTHER`.
+pub const SLOT_OTHER: u32 = 0;
+
+/// Indices into [`ListenerRecord::edges`].
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub mod listener_edge {
+    pub const DEPTH: usize = 0;
+    pub const IN_FLIGHT: usize = 1;
+    pub const UNREAD: usize = 2;
+    pub const UNREAD_QUEUED: usize = 3;
+    pub const BUSY: usize = 4;
+    pub const OPEN: usize = 5;
+    pub const MULTIPLEXED: usize = 6;
+    /// How many there are.
+    pub const COUNT: usize = 7;
+}
+
+/// Indices into [`EdgeRecord::edges`].
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub mod edge_edge {
+    pub const IN_FLIGHT: usize = 0;
+    pub const OPEN: usize = 1;
+    /// How many there are.
+    pub const COUNT: usize = 2;
+}
+
+/// `struct listener_record`: one listener in one window, as one copy of the ring saw it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub struct ListenerRecord {
+    pub window: u64,
+    pub edges: [EdgeSum; listener_edge::COUNT],
+    pub wait_max_ns: u64,
+    pub response_ns: u64,
+    pub response_max_ns: u64,
+    pub arrivals: u32,
+    pub drops: u32,
+    pub drops_final_ack: u32,
+    pub syn_ack_retransmits: u32,
+    pub received: u32,
+    pub answered: u32,
+    pub aborted: u32,
+    pub depth_max: u32,
+    pub in_flight_max: u32,
+    pub unread_max: u32,
+    pub busy_max: u32,
+    pub shared_max: u32,
+    pub open_max: u32,
+    pub limit: u32,
+    pub response_hist: [u32; HIST_BUCKETS],
+}
+crate::record!(ListenerRecord, edges: listener_edge::COUNT);
+
+/// `struct edge_record`: one edge in one window, as one copy of the ring saw it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub struct EdgeRecord {
+    pub window: u64,
+    pub edges: [EdgeSum; edge_edge::COUNT],
+    pub response_ns: u64,
+    pub response_max_ns: u64,
+    pub first_try_unix_ns: u64,
+    pub started: u32,
+    pub answered: u32,
+    pub aborted: u32,
+    pub connects: u32,
+    pub established: u32,
+    pub in_flight_max: u32,
+    pub open_max: u32,
+    pub syn_retransmits: u32,
+    pub data_retransmits: u32,
+    pub reserved: u32,
+    pub response_hist: [u32; HIST_BUCKETS],
+}
+crate::record!(EdgeRecord, edges: edge_edge::COUNT);
+
+const _: () = assert!(size_of::<ListenerRecord>() == 280);
+const _: () = assert!(size_of::<EdgeRecord>() == 184);
+
+/// `struct listener_level`, one per slot: levels over all CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListenerLevel {
+    /// By [`listener_edge`].
+    pub levels: [i32; listener_edge::COUNT],
+    /// Sum of the backlogs of the listening sockets.
+    pub limit: u32,
+    /// Listening sockets now.
+    pub sockets: u32,
+    /// Threads that ever read a request.
+    pub workers_seen: u32,
+}
+
+impl ListenerLevel {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 8;
+
+    /// From the words of the map.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        let at = |i: usize| (words[i / 2] >> (32 * (i % 2))) as u32;
+        Self {
+            levels: std::array::from_fn(|i| at(i).cast_signed()),
+            limit: at(7),
+            sockets: at(8),
+            workers_seen: at(9),
+        }
+    }
+}
+
+/// `struct edge_level`, one per slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EdgeLevel {
+    /// By [`edge_edge`].
+    pub levels: [i32; edge_edge::COUNT],
+}
+
+impl EdgeLevel {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 8;
+
+    /// From the words of the map.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        Self { levels: [(words[0] as u32).cast_signed(), ((words[0] >> 32) as u32).cast_signed()] }
+    }
+}
+
+/// `struct listener_key`, and the key of the map `listener_slots`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListenerAddress {
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// Host byte order.
+    pub port: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// Network order.
+    pub address: [u8; 16],
+}
+
+/// `struct listener_name`, one per slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListenerName {
+    /// Odd: being written; 0: never used.
+    pub generation: u64,
+    /// Cgroup of the owner, 0: not known.
+    pub owner_cgroup: u64,
+    /// Process of the owner, 0: not known.
+    pub owner_pid: u32,
+    /// Where it listens.
+    pub at: ListenerAddress,
+}
+
+impl ListenerName {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 6;
+
+    /// From the words of the map.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        Self {
+            generation: words[0],
+            owner_cgroup: words[1],
+            owner_pid: words[2] as u32,
+            at: ListenerAddress {
+                netns: words[3] as u32,
+                port: (words[3] >> 32) as u16,
+                reserved: 0,
+                address: address([words[4], words[5]]),
+            },
+        }
+    }
+}
+
+/// `struct edge_key`, and the key of the map `edge_slots`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EdgeAddress {
+    /// The calling workload.
+    pub cgroup: u64,
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// Remote port, host byte order.
+    pub port: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// Remote address, network order.
+    pub address: [u8; 16],
+}
+
+/// `struct edge_name`, one per slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EdgeName {
+    /// Odd: being written; 0: never used.
+    pub generation: u64,
+    /// Who calls whom.
+    pub at: EdgeAddress,
+}
+
+impl EdgeName {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 5;
+
+    /// From the words of the map.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        Self {
+            generation: words[0],
+            at: EdgeAddress {
+                cgroup: words[1],
+                netns: words[2] as u32,
+                port: (words[2] >> 32) as u16,
+                reserved: 0,
+                address: address([words[3], words[4]]),
+            },
+        }
+    }
+}
+
+fn address(words: [u64; 2]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_ne_bytes());
+    bytes
+}
+
+/// `struct worker_key`: a thread that reads requests of a listener.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerKey {
+    /// Thread id.
+    pub tid: u32,
+    /// The listener's slot.
+    pub slot: u32,
+}
+
+/// `struct drop_event`: a listener's drop counter rose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub struct DropEvent {
+    pub unix_ns: u64,
+    pub slot: u32,
+    pub count: u32,
+    pub depth: u32,
+    pub limit: u32,
+}
+
+impl DropEvent {
+    /// From an entry of the ring buffer; `None`: not one.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (unix_ns, rest) = bytes.split_first_chunk::<8>()?;
+        let mut fields = rest.chunks_exact(4).map(|c| u32::from_ne_bytes([c[0], c[1], c[2], c[3]]));
+        Some(Self {
+            unix_ns: u64::from_ne_bytes(*unix_ns),
+            slot: fields.next()?,
+            count: fields.next()?,
+            depth: fields.next()?,
+            limit: fields.next()?,
+        })
+    }
+}
+
+/// `struct net_losses`: what could not be kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "explained in net_records.h")]
+pub struct NetLosses {
+    pub listeners_folded: u64,
+    pub edges_folded: u64,
+    pub listen_sockets_untracked: u64,
+    pub drop_events: u64,
+    pub workers_untracked: u64,
+    pub connections_untracked: u64,
+    pub connections_unknown: u64,
+    pub ticks: u64,
+}
+
+impl NetLosses {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 8;
+
+    /// From the words of the map.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        let [
+            listeners_folded,
+            edges_folded,
+            listen_sockets_untracked,
+            drop_events,
+            workers_untracked,
+            connections_untracked,
+            connections_unknown,
+            ticks,
+        ] = words;
+        Self {
+            listeners_folded,
+            edges_folded,
+            listen_sockets_untracked,
+            drop_events,
+            workers_untracked,
+            connections_untracked,
+            connections_unknown,
+            ticks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_decode_as_the_kernel_lays_them_out() {
+        let name = ListenerName::decode([
+            4,
+            77,
+            (1 << 32) | 4242,
+            (8080_u64 << 32) | 4_026_531_840,
+            0,
+            u64::from_ne_bytes([0, 0, 0xff, 0xff, 127, 0, 0, 1]),
+        ]);
+        assert_eq!((name.generation, name.owner_cgroup, name.owner_pid), (4, 77, 4242));
+        assert_eq!((name.at.netns, name.at.port), (4_026_531_840, 8080));
+        assert_eq!(
+            std::net::Ipv6Addr::from(name.at.address).to_ipv4_mapped(),
+            Some(std::net::Ipv4Addr::LOCALHOST)
+        );
+    }
+
+    #[test]
+    fn levels_decode_negative_halves() {
+        let mut words = [0; 8];
+        words[0] = u64::from((-3_i32).cast_unsigned()) | (5 << 32);
+        words[3] = 128 << 32;
+        words[4] = 2 | (60 << 32);
+        let level = ListenerLevel::decode(words);
+        assert_eq!(level.levels[..2], [-3, 5]);
+        assert_eq!((level.limit, level.sockets, level.workers_seen), (128, 2, 60));
+    }
+
+    #[test]
+    fn short_drop_events_are_refused() {
+        let mut bytes = 9_u64.to_ne_bytes().to_vec();
+        for field in [1_u32, 2, 3, 4] {
+            bytes.extend(field.to_ne_bytes());
+        }
+        assert_eq!(
+            DropEvent::decode(&bytes),
+            Some(DropEvent { unix_ns: 9, slot: 1, count: 2, depth: 3, limit: 4 })
+        );
+        for end in 0..bytes.len() {
+            assert_eq!(DropEvent::decode(&bytes[..end]), None);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The Rust mirror of every record against the type information of the compiled objects: name, offset and size of each field.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::mem::offset_of;
+use std::process::Command;
+use tailwater_ebpf::{block, memory, net, objects, record, sched};
+
+/// Field name to offset in bytes.
+type Fields = BTreeMap<String, usize>;
+
+/// The structs of an object: size and fields.
+fn structs_of(object: &[u8]) -> BTreeMap<String, (usize, Fields)> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(object).unwrap();
+    let output = Command::new("bpftool").args(["-j", "btf", "dump", "file"]).arg(file.path()).output();
+    let output = output.expect("bpftool runs; install the Debian package bpftool");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let types = json["types"].as_array().unwrap();
+    let number = |v: &Value| usize::try_from(v.as_u64().unwrap()).unwrap();
+    let is_struct = |t: &&Value| t["kind"] == "STRUCT";
+    types
+        .iter()
+        .filter(is_struct)
+        .map(|t| {
+            let members = t["members"].as_array().unwrap().iter();
+            let fields =
+                members.map(|m| (m["name"].as_str().unwrap().to_owned(), number(&m["bits_offset"]) / 8));
+            (t["name"].as_str().unwrap().to_owned(), (number(&t["size"]), fields.collect()))
+        })
+        .collect()
+}
+
+macro_rules! same {
+    ($structs:expr, $name:literal, $type:ty: $($field:ident),+) => {{
+        let (size, fields) = $structs.get($name).unwrap_or_else(|| panic!("no struct {}", $name));
+        let ours: Fields =
+            [$((stringify!($field).to_owned(), offset_of!($type, $field))),+].into_iter().collect();
+        assert_eq!((*size, fields), (size_of::<$type>(), &ours), "struct {}", $name);
+    }};
+}
+
+#[test]
+fn sched_records_are_those_of_the_object() {
+    let structs = structs_of(objects::SCHED);
+    same!(structs, "edge_sum", record::EdgeSum: integral_ns, carry, level_start);
+    same!(structs, "clock_control", record::ClockControl: epoch_offset_ns);
+    same!(structs, "task_record", sched::TaskRecord: window, edges, uncharged_ns, wait_max_ns, waiting_max,
+        blocked_max, switches, reserved, wait_hist);
+    same!(structs, "culprit", sched::Culprit: ns, over_ns, tgid, slot, comm);
+    same!(structs, "machine_record", sched::MachineRecord: window, edges, uncharged_ns, stolen_ns, switches,
+        missed, cpu, io);
+    same!(structs, "cpu_state", sched::CpuState: sequence, since_ns, steal_ns, charged_ns, slot, tgid, running,
+        iowait, pid, reserved, window, window_start_ns, clock_offset_ns, clock_checked_ns);
+    same!(structs, "blocked_now", sched::BlockedNow: since_ns, slot, tgid, comm);
+    same!(structs, "slot_state", sched::SlotState: cgroup_id, removed, overflows, waiting, blocked);
+}
+
+#[test]
+fn block_records_are_those_of_the_object() {
+    let structs = structs_of(objects::BLOCK);
+    same!(structs, "device_record", block::DeviceRecord: window, edges, bytes, latency_ns, latency_max_ns,
+        in_flight_max, issued, completed, flushes);
+    same!(structs, "io_record", block::IoRecord: window, edges, bytes, requests, flushes);
+    same!(structs, "submitter", block::Submitter: bytes, over_bytes, tgid, slot, comm);
+    same!(structs, "submitters_record", block::SubmittersRecord: window, edges, submitters);
+    same!(structs, "device_state", block::DeviceState: device, in_flight);
+    same!(structs, "block_losses", block::BlockLosses: untracked, stale);
+}
+
+#[test]
+fn memory_records_are_those_of_the_object() {
+    let structs = structs_of(objects::MEMORY);
+    same!(structs, "memory_record", memory::MemoryRecord: window, edges, pause_ns);
+}
+
+#[test]
+fn socket_records_are_those_of_the_object() {
+    let structs = structs_of(objects::NET);
+    same!(structs, "listener_record", net::ListenerRecord: window, edges, wait_max_ns, response_ns,
+        response_max_ns, arrivals, drops, drops_final_ack, syn_ack_retransmits, received, answered, aborted,
+        depth_max, in_flight_max, unread_max, busy_max, shared_max, open_max, limit, response_hist);
+    same!(structs, "edge_record", net::EdgeRecord: window, edges, response_ns, response_max_ns,
+        first_try_unix_ns, started, answered, aborted, connects, established, in_flight_max, open_max,
+        syn_retransmits, data_retransmits, reserved, response_hist);
+}
+
+#[test]
+fn no_object_carries_debugging_sections() {
+    for object in [objects::SCHED, objects::BLOCK, objects::MEMORY, objects::NET] {
+        assert!(object.len() < 200_000, "BTF stays, DWARF goes: {} bytes", object.len());
+        let text = String::from_utf8_lossy(object);
+        assert!(text.contains(".BTF.ext") && !text.contains(".debug_info"));
+    }
+}
