@@ -1,0 +1,25 @@
+//! What crosses the wire between agent and collector, and what a trace file holds: the schema's generated code, the codec
+//! of metric columns, and the framing of trace files. Knows no kernel, no clock and no diagnosis.
+
+pub mod columnar;
+pub mod trace;
+
+/// Generated from `telemetry/v1/telemetry.proto`; `tests/generated_is_current.rs` proves that it is current.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]
+pub mod telemetry {
+    /// Version 1 of the protocol.
+    pub mod v1 {
+        include!("generated/tailwater.telemetry.v1.rs");
+    }
+}
+
+pub use telemetry::v1;
+
+/// Lowest protocol version this build speaks.
+pub const PROTOCOL_MIN: u32 = 1;
+/// Highest protocol version this build speaks.
+pub const PROTOCOL_MAX: u32 = 1;
+/// Length of a window.
+pub const WINDOW_NS: u64 = 50_000_000;
+/// A gRPC message larger than this is refused by both sides.
+pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
