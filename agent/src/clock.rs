@@ -1,0 +1,157 @@
+//! The only clock of the agent: CLOCK_MONOTONIC, which the kernel programs stamp with, plus the epoch offset that cuts windows
+//! at the same instants on every host. Owns the offset and its corrections; knows no window ring and no network.
+
+use crate::window::{WINDOW_NS, WindowIndex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// The offset is corrected when it is off by more than this. Smaller differences are left alone, because each correction cuts
+/// one window short or long on this host.
+pub const CORRECTION_THRESHOLD_NS: u64 = 1_000_000;
+
+/// Pairs of readings that one measurement takes. A preempted pair is off by the preemption; the median is not.
+const PAIRS: usize = 7;
+
+/// Epoch time in ns by this host's clock. Copies share the offset.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    offset_ns: Arc<AtomicI64>,
+    shift_ns: i64,
+    /// Tests of the sampler move time by hand: then this is the epoch time itself.
+    #[cfg(test)]
+    manual_unix_ns: Option<Arc<AtomicI64>>,
+}
+
+/// What a look at the system clock found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Correction {
+    /// New offset: epoch minus CLOCK_MONOTONIC.
+    pub offset_ns: i64,
+    /// How far it moved.
+    pub moved_ns: i64,
+}
+
+impl Clock {
+    /// Measures the offset. `shift_ns` moves this agent's epoch on purpose: for tests of clock estimation.
+    pub fn new(shift_ns: i64) -> Self {
+        Self {
+            offset_ns: Arc::new(AtomicI64::new(measured_offset_ns().saturating_add(shift_ns))),
+            shift_ns,
+            #[cfg(test)]
+            manual_unix_ns: None,
+        }
+    }
+
+    /// A clock that stands still until the test moves it.
+    #[cfg(test)]
+    pub(crate) fn manual(unix_ns: Arc<AtomicI64>) -> Self {
+        Self { manual_unix_ns: Some(unix_ns), ..Self::new(0) }
+    }
+
+    /// Epoch minus CLOCK_MONOTONIC.
+    pub fn epoch_offset_ns(&self) -> i64 {
+        self.offset_ns.load(Ordering::Acquire)
+    }
+
+    /// Now, in ns since the epoch.
+    pub fn unix_ns(&self) -> u64 {
+        #[cfg(test)]
+        if let Some(manual) = &self.manual_unix_ns {
+            return manual.load(Ordering::Acquire).unsigned_abs();
+        }
+        let now = i64::try_from(monotonic_ns()).unwrap_or(i64::MAX);
+        now.saturating_add(self.epoch_offset_ns()).max(0).unsigned_abs()
+    }
+
+    /// The window that is open now.
+    pub fn window(&self) -> WindowIndex {
+        WindowIndex(self.unix_ns() / WINDOW_NS)
+    }
+
+    /// Measures again; moves the offset when it drifted by more than [`CORRECTION_THRESHOLD_NS`].
+    pub fn correct(&self) -> Option<Correction> {
+        let measured = measured_offset_ns().saturating_add(self.shift_ns);
+        let correction = needed(self.epoch_offset_ns(), measured)?;
+        self.offset_ns.store(correction.offset_ns, Ordering::Release);
+        Some(correction)
+    }
+}
+
+/// The correction from the offset in use to the one measured, if it is worth one.
+fn needed(current_ns: i64, measured_ns: i64) -> Option<Correction> {
+    let moved_ns = measured_ns.saturating_sub(current_ns);
+    (moved_ns.unsigned_abs() > CORRECTION_THRESHOLD_NS)
+        .then_some(Correction { offset_ns: measured_ns, moved_ns })
+}
+
+/// CLOCK_MONOTONIC, as `bpf_ktime_get_ns` reads it.
+pub fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec that lives here; both clocks exist on every Linux, so it cannot fail.
+    unsafe { libc::clock_gettime(clock, &raw mut t) };
+    (t.tv_sec.max(0).unsigned_abs())
+        .saturating_mul(1_000_000_000)
+        .saturating_add(t.tv_nsec.max(0).unsigned_abs())
+}
+
+fn measured_offset_ns() -> i64 {
+    let mut offsets = [0_i64; PAIRS];
+    for offset in &mut offsets {
+        let before = read(libc::CLOCK_MONOTONIC);
+        let epoch = read(libc::CLOCK_REALTIME);
+        let after = read(libc::CLOCK_MONOTONIC);
+        let middle = before + (after - before) / 2;
+        *offset = i64::try_from(epoch)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(i64::try_from(middle).unwrap_or(i64::MAX));
+    }
+    offsets.sort_unstable();
+    offsets[PAIRS / 2]
+}
+
+/// CPU time that this process used so far, in ns.
+pub fn process_cpu_ns() -> u64 {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corrects_above_one_millisecond_only() {
+        let at = |measured| needed(1_000, measured).map(|c| c.moved_ns);
+        assert_eq!(at(1_000), None);
+        assert_eq!(at(1_001_000), None);
+        assert_eq!(at(1_001_001), Some(1_000_001));
+        assert_eq!(at(-999_001), Some(-1_000_001));
+        assert_eq!(
+            needed(5, i64::MIN).map(|c| c.offset_ns),
+            Some(i64::MIN),
+            "a step to nonsense does not overflow"
+        );
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "compares with the system clock")]
+    fn agrees_with_the_system_clock() {
+        let clock = Clock::new(0);
+        let system = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let system_ns = u64::try_from(system.as_nanos()).unwrap();
+        assert!(clock.unix_ns().abs_diff(system_ns) < 50_000_000, "{} {system_ns}", clock.unix_ns());
+        assert_eq!(clock.correct(), None, "nothing drifted meanwhile");
+    }
+
+    #[test]
+    fn a_shift_moves_the_epoch_and_is_no_drift() {
+        let plain = Clock::new(0);
+        let shifted = Clock::new(-250_000_000);
+        let ahead = plain.epoch_offset_ns() - shifted.epoch_offset_ns();
+        assert!((249_000_000..251_000_000).contains(&ahead), "{ahead}");
+        assert_eq!(shifted.correct(), None);
+    }
+}

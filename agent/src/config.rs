@@ -1,0 +1,359 @@
+//! Configuration: one TOML file, over it environment variables, over them flags; parsed once into checked values. Owns every key,
+//! its default and its limits; knows nothing of what is done with them.
+
+use crate::signal::SignalKind;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Prefix of every environment variable.
+pub const ENV_PREFIX: &str = "TAILWATER_AGENT_";
+
+/// Read when no `--config` is given and it exists.
+pub const DEFAULT_FILE: &str = "/etc/tailwater/agent.toml";
+
+const DEFAULT_COLLECTOR: &str = "http://127.0.0.1:4781";
+
+/// A configuration that cannot be used. The text names the file, the line and the remedy.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{place}: {problem}; {remedy}")]
+pub struct ConfigError {
+    /// `FILE:LINE`, or the flag or variable.
+    pub place: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// What one source of configuration says; the rest comes from the next one.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// Where the collector listens: http:// for loopback, https:// (mutual TLS) for anything else
+    #[arg(long, value_name = "URL", env = "TAILWATER_AGENT_COLLECTOR")]
+    pub collector: Option<String>,
+    /// Name that operators know this host or scope by [default: the host name]
+    #[arg(long, value_name = "NAME", env = "TAILWATER_AGENT_HOST")]
+    pub host: Option<String>,
+    /// Observe one cgroup subtree only: its path below the cgroup root, e.g. /lab/web
+    #[arg(long, value_name = "PATH", env = "TAILWATER_AGENT_SCOPE_CGROUP")]
+    pub scope_cgroup: Option<String>,
+    /// Windows of 50 ms in one message, 1 to 64 [default: 2]
+    #[arg(long, value_name = "N", env = "TAILWATER_AGENT_WINDOWS_PER_BATCH")]
+    pub windows_per_batch: Option<u32>,
+    /// Batches kept while the collector is away; beyond it the oldest is dropped and counted [default: 600]
+    #[arg(long, value_name = "N", env = "TAILWATER_AGENT_BUFFERED_BATCHES")]
+    pub buffered_batches: Option<usize>,
+    /// Signals not to measure: cpu, run_queue, block_io, memory, accept_queue, requests, calls, retransmits, throttling
+    #[arg(long, value_name = "SIGNAL,…", value_delimiter = ',', env = "TAILWATER_AGENT_DISABLED_SIGNALS")]
+    pub disabled_signals: Option<Vec<String>>,
+    /// Share of one core above which signals are shed, 0 to 1 [default: 0.05]
+    #[arg(long, value_name = "RATIO", env = "TAILWATER_AGENT_CPU_BUDGET_RATIO")]
+    pub cpu_budget_ratio: Option<f64>,
+    /// What to log: error, warn, info, debug, trace, or a filter such as tailwater_agent::stream=debug [default: info]
+    #[arg(long, value_name = "FILTER", env = "TAILWATER_AGENT_LOG")]
+    pub log: Option<String>,
+    /// Certificate, key and authority for https:// collectors
+    #[command(flatten)]
+    #[serde(default)]
+    pub tls: TlsLayer,
+    /// Shifts this agent's epoch: for tests of clock estimation
+    #[arg(long, hide = true, allow_hyphen_values = true, env = "TAILWATER_AGENT_CLOCK_SHIFT_MS")]
+    pub clock_shift_ms: Option<i64>,
+}
+
+/// Files of mutual TLS, by source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields)]
+pub struct TlsLayer {
+    /// This agent's certificate chain (PEM)
+    #[arg(long = "tls-cert", value_name = "FILE", env = "TAILWATER_AGENT_TLS_CERT")]
+    pub cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long = "tls-key", value_name = "FILE", env = "TAILWATER_AGENT_TLS_KEY")]
+    pub key: Option<PathBuf>,
+    /// The authority that signed the collector's certificate (PEM)
+    #[arg(long = "tls-ca", value_name = "FILE", env = "TAILWATER_AGENT_TLS_CA")]
+    pub ca: Option<PathBuf>,
+}
+
+/// Files of mutual TLS. Read at each connect, so a renewed certificate needs no restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "see TlsLayer")]
+pub struct TlsFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    pub ca: PathBuf,
+}
+
+/// The effective configuration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "see Layer")]
+pub struct Config {
+    pub collector: String,
+    pub host: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope_cgroup: Option<String>,
+    pub windows_per_batch: u32,
+    pub buffered_batches: usize,
+    pub disabled_signals: BTreeSet<SignalName>,
+    pub cpu_budget_ratio: f64,
+    pub log: String,
+    #[serde(skip)]
+    pub clock_shift_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
+}
+
+/// A signal by its name in configuration and reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SignalName(pub SignalKind);
+
+const SIGNAL_NAMES: [(&str, SignalKind); 9] = [
+    ("cpu", SignalKind::Cpu),
+    ("run_queue", SignalKind::RunQueue),
+    ("block_io", SignalKind::BlockIo),
+    ("memory", SignalKind::Memory),
+    ("accept_queue", SignalKind::AcceptQueue),
+    ("requests", SignalKind::Requests),
+    ("calls", SignalKind::Calls),
+    ("retransmits", SignalKind::Retransmits),
+    ("throttling", SignalKind::Throttling),
+];
+
+impl SignalName {
+    /// Every signal.
+    pub fn all() -> impl Iterator<Item = Self> {
+        SIGNAL_NAMES.iter().map(|(_, kind)| Self(*kind))
+    }
+
+    /// `block_io` and so on.
+    pub fn parse(name: &str) -> Option<Self> {
+        let found = SIGNAL_NAMES.iter().find(|(n, _)| *n == name)?;
+        Some(Self(found.1))
+    }
+}
+
+impl std::fmt::Display for SignalName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = SIGNAL_NAMES.iter().find(|(_, kind)| *kind == self.0);
+        f.pad(name.map_or("?", |(n, _)| n))
+    }
+}
+
+impl Serialize for SignalName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads the file, if there is one, and puts `over` (flags and environment) on top.
+pub fn load(file: Option<&Path>, over: Layer) -> Result<Config, ConfigError> {
+    let default = Path::new(DEFAULT_FILE);
+    let file = file.or_else(|| default.exists().then_some(default));
+    match file {
+        None => effective(Layer::default(), over, &Source::none()),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| ConfigError {
+                place: path.display().to_string(),
+                problem: format!("cannot be read: {e}"),
+                remedy: "give --config a readable file, or leave it out to run with defaults".to_owned(),
+            })?;
+            let source = Source { path: path.display().to_string(), text };
+            effective(source.parse()?, over, &source)
+        }
+    }
+}
+
+/// Variables with the agent's prefix that no key reads: a typing error there must not pass in silence.
+pub fn check_environment(
+    variables: impl Iterator<Item = String>,
+    known: &[String],
+) -> Result<(), ConfigError> {
+    let unknown = variables.filter(|v| v.starts_with(ENV_PREFIX)).find(|v| !known.contains(v));
+    match unknown {
+        None => Ok(()),
+        Some(variable) => Err(ConfigError {
+            problem: "no such setting".to_owned(),
+            remedy: format!("unset it, or use one of {}", known.join(", ")),
+            place: format!("environment variable {variable}"),
+        }),
+    }
+}
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn none() -> Self {
+        Self { path: String::new(), text: String::new() }
+    }
+
+    fn parse(&self) -> Result<Layer, ConfigError> {
+        toml::from_str(&self.text).map_err(|e| {
+            let message = e.message().replace('\n', " ");
+            let line = e
+                .span()
+                .map_or(1, |span| self.text[..span.start.min(self.text.len())].matches('\n').count() + 1);
+            let (problem, remedy) = match message.split_once(", expected") {
+                Some((problem, expected)) if problem.starts_with("unknown field") => {
+                    let problem = problem.replacen("unknown field", "unknown key", 1);
+                    (problem, format!("remove it or use{}", expected.replacen(" one of", " one of:", 1)))
+                }
+                _ => (message, "see deploy/tailwater-agent.toml for every key".to_owned()),
+            };
+            ConfigError { place: format!("{}:{line}", self.path), problem, remedy }
+        })
+    }
+
+    /// Where `key` was set: a line of the file, else its flag.
+    fn place(&self, key: &str, over: bool) -> String {
+        let last = key.rsplit('.').next().unwrap_or(key);
+        let line = self
+            .text
+            .lines()
+            .position(|l| l.split_once('=').is_some_and(|(k, _)| k.trim().trim_matches('"') == last));
+        match line {
+            Some(line) if !over => format!("{}:{}", self.path, line + 1),
+            _ => {
+                let flag = key.replace(['.', '_'], "-");
+                format!("--{flag} ({ENV_PREFIX}{})", flag.replace('-', "_").to_uppercase())
+            }
+        }
+    }
+}
+
+fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, ConfigError> {
+    let fail = |key: &str, over: bool, problem: String, remedy: &str| ConfigError {
+        place: source.place(key, over),
+        problem,
+        remedy: remedy.to_owned(),
+    };
+    macro_rules! pick {
+        ($key:ident) => {
+            (over.$key.is_some(), over.$key.clone().or(file.$key.clone()))
+        };
+    }
+    let (from_over, collector) = pick!(collector);
+    let collector = collector.unwrap_or_else(|| DEFAULT_COLLECTOR.to_owned());
+    check_url(&collector).map_err(|problem| {
+        fail("collector", from_over, problem, "write http://ADDRESS:PORT or https://NAME:PORT")
+    })?;
+
+    let (from_over, windows_per_batch) = pick!(windows_per_batch);
+    let windows_per_batch = windows_per_batch.unwrap_or(2);
+    if !(1..=64).contains(&windows_per_batch) {
+        let problem = format!("windows_per_batch = {windows_per_batch} is out of range");
+        return Err(fail("windows_per_batch", from_over, problem, "use 1 to 64"));
+    }
+
+    let (from_over, buffered_batches) = pick!(buffered_batches);
+    let buffered_batches = buffered_batches.unwrap_or(600);
+    if !(1..=100_000).contains(&buffered_batches) {
+        let problem = format!("buffered_batches = {buffered_batches} is out of range");
+        return Err(fail("buffered_batches", from_over, problem, "use 1 to 100000"));
+    }
+
+    let (from_over, names) = pick!(disabled_signals);
+    let mut disabled_signals = BTreeSet::new();
+    for name in names.unwrap_or_default() {
+        let signal = SignalName::parse(&name).ok_or_else(|| {
+            let known: Vec<String> = SignalName::all().map(|s| s.to_string()).collect();
+            let problem = format!("disabled_signals: there is no signal {name:?}");
+            fail("disabled_signals", from_over, problem, &format!("use of {}", known.join(", ")))
+        })?;
+        disabled_signals.insert(signal);
+    }
+
+    let (from_over, cpu_budget_ratio) = pick!(cpu_budget_ratio);
+    let cpu_budget_ratio = cpu_budget_ratio.unwrap_or(0.05);
+    if !(cpu_budget_ratio > 0.0 && cpu_budget_ratio <= 1.0) {
+        let problem = format!("cpu_budget_ratio = {cpu_budget_ratio} is out of range");
+        return Err(fail(
+            "cpu_budget_ratio",
+            from_over,
+            problem,
+            "use a share of one core above 0, at most 1",
+        ));
+    }
+
+    let (from_over, scope) = pick!(scope_cgroup);
+    let scope_cgroup = match scope {
+        None => None,
+        Some(path) => Some(scope_path(&path).ok_or_else(|| {
+            let problem = format!("scope_cgroup = {path:?} is no path below the cgroup root");
+            fail("scope_cgroup", from_over, problem, "write it as in /proc/PID/cgroup, e.g. /lab/web")
+        })?),
+    };
+
+    let (from_over, host) = pick!(host);
+    let host = host.unwrap_or_else(host_name);
+    if host.is_empty() || host.len() > 255 || host.chars().any(char::is_control) {
+        let problem = format!("host = {host:?} is no name");
+        return Err(fail("host", from_over, problem, "use 1 to 255 printable characters"));
+    }
+
+    let tls = tls_files(&file.tls, &over.tls).map_err(|missing| {
+        let problem = format!("mutual TLS needs cert, key and ca; {missing} is missing");
+        fail(&format!("tls.{missing}"), false, problem, &format!("set tls.{missing}, or none of the three"))
+    })?;
+    if collector.starts_with("https://") && tls.is_none() {
+        let problem = format!("collector {collector} needs mutual TLS, and there is no certificate");
+        let remedy = "set tls.cert, tls.key and tls.ca";
+        return Err(fail("collector", over.collector.is_some(), problem, remedy));
+    }
+    Ok(Config {
+        collector,
+        host,
+        scope_cgroup,
+        windows_per_batch,
+        buffered_batches,
+        disabled_signals,
+        cpu_budget_ratio,
+        log: pick!(log).1.unwrap_or_else(|| "info".to_owned()),
+        clock_shift_ms: pick!(clock_shift_ms).1.unwrap_or(0),
+        tls,
+    })
+}
+
+fn tls_files(file: &TlsLayer, over: &TlsLayer) -> Result<Option<TlsFiles>, &'static str> {
+    let pick = |a: &Option<PathBuf>, b: &Option<PathBuf>| a.clone().or_else(|| b.clone());
+    let cert = pick(&over.cert, &file.cert);
+    let key = pick(&over.key, &file.key);
+    let ca = pick(&over.ca, &file.ca);
+    if cert.is_none() && key.is_none() && ca.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(TlsFiles { cert: cert.ok_or("cert")?, key: key.ok_or("key")?, ca: ca.ok_or("ca")? }))
+}
+
+fn check_url(url: &str) -> Result<(), String> {
+    let uri: tonic::transport::Uri =
+        url.parse().map_err(|e| format!("collector = {url:?} is no URL: {e}"))?;
+    match uri.scheme_str() {
+        Some("http" | "https") if uri.host().is_some() && uri.port_u16().is_some() => Ok(()),
+        Some("http" | "https") => Err(format!("collector = {url:?} has no port")),
+        _ => Err(format!("collector = {url:?} is neither http:// nor https://")),
+    }
+}
+
+/// One leading slash, no trailing one; `/` is no scope.
+fn scope_path(path: &str) -> Option<String> {
+    let elements: Vec<&str> = path.split('/').filter(|e| !e.is_empty()).collect();
+    let plain = !elements.is_empty() && !elements.iter().any(|e| *e == ".." || *e == ".");
+    plain.then(|| format!("/{}", elements.join("/")))
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|n| n.trim().to_owned())
+        .ok()
+        .filter(|n| !n.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

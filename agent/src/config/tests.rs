@@ -1,0 +1,126 @@
+use super::*;
+
+fn check(text: &str, over: Layer) -> Result<Config, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.toml");
+    std::fs::write(&path, text).unwrap();
+    load(Some(&path), over).map_err(|e| {
+        let prefix = format!("{}/", folder.path().display());
+        e.to_string().replace(&prefix, "")
+    })
+}
+
+fn refused(text: &str, expect: &str) {
+    let error = check(text, Layer::default()).unwrap_err();
+    assert!(error.starts_with(expect), "{error}");
+}
+
+#[test]
+fn nothing_at_all_is_a_configuration() {
+    let config = check("", Layer::default()).unwrap();
+    assert_eq!(config.collector, DEFAULT_COLLECTOR);
+    assert_eq!(config.windows_per_batch, 2);
+    assert!(!config.host.is_empty());
+    assert_eq!(config.tls, None);
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let over = Layer { host: Some("flag".to_owned()), ..Layer::default() };
+    let text = "host = \"file\"\nwindows_per_batch = 5\nscope_cgroup = \"lab/web/\"\n";
+    let config = check(text, over).unwrap();
+    assert_eq!(config.host, "flag");
+    assert_eq!(config.windows_per_batch, 5);
+    assert_eq!(config.scope_cgroup.as_deref(), Some("/lab/web"));
+}
+
+#[test]
+fn errors_name_file_line_and_remedy() {
+    refused(
+        "host = \"a\"\nwindow_per_batch = 2\n",
+        "agent.toml:2: unknown key `window_per_batch`; remove it or use one of: `collector`, ",
+    );
+    refused(
+        "[tls]\ncert = \"c\"\nkye = \"k\"\n",
+        "agent.toml:3: unknown key `kye`; remove it or use one of: `cert`, `key`, `ca`",
+    );
+    refused(
+        "\nwindows_per_batch = 65\n",
+        "agent.toml:2: windows_per_batch = 65 is out of range; use 1 to 64",
+    );
+    refused("host = 3\n", "agent.toml:1: invalid type: integer `3`, expected a string; see ");
+    refused("host = \n", "agent.toml:1: ");
+    refused(
+        "disabled_signals = [\"cpu\", \"disk\"]\n",
+        "agent.toml:1: disabled_signals: there is no signal \"disk\"; use of cpu, run_queue,",
+    );
+    refused("collector = \"db-1\"\n", "agent.toml:1: collector = \"db-1\" is neither");
+    refused("collector = \"http://db-1\"\n", "agent.toml:1: collector = \"http://db-1\" has no port");
+    refused("cpu_budget_ratio = nan\n", "agent.toml:1: cpu_budget_ratio = NaN is out of range");
+    refused("scope_cgroup = \"/../x\"\n", "agent.toml:1: scope_cgroup = \"/../x\" is no path");
+    refused("host = \"a\\u0007\"\n", "agent.toml:1: host = ");
+}
+
+#[test]
+fn errors_of_flags_name_flag_and_variable() {
+    let over = Layer { buffered_batches: Some(0), ..Layer::default() };
+    assert_eq!(
+        check("", over).unwrap_err(),
+        "--buffered-batches (TAILWATER_AGENT_BUFFERED_BATCHES): buffered_batches = 0 is out of range; use 1 to 100000"
+    );
+}
+
+#[test]
+fn tls_needs_all_three_files_and_https_needs_tls() {
+    refused(
+        "[tls]\ncert = \"c\"\nkey = \"k\"\n",
+        "--tls-ca (TAILWATER_AGENT_TLS_CA): mutual TLS needs cert, key and ca; ca is missing",
+    );
+    refused(
+        "collector = \"https://db-1:4781\"\n",
+        "agent.toml:1: collector https://db-1:4781 needs mutual TLS",
+    );
+    let text = "collector = \"https://db-1:4781\"\n[tls]\ncert = \"c\"\nkey = \"k\"\nca = \"a\"\n";
+    let config = check(text, Layer::default()).unwrap();
+    assert_eq!(config.tls.unwrap().ca, Path::new("a"));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = load(Some(Path::new("/nonexistent/agent.toml")), Layer::default()).unwrap_err();
+    assert!(error.to_string().starts_with("/nonexistent/agent.toml: cannot be read: No such file"));
+}
+
+#[test]
+fn variables_that_nothing_reads_are_refused() {
+    let known = ["TAILWATER_AGENT_HOST".to_owned()];
+    let check = |v: &str| check_environment([v.to_owned(), "PATH".to_owned()].into_iter(), &known);
+    assert_eq!(check("TAILWATER_AGENT_HOST"), Ok(()));
+    assert_eq!(check("TAILWATER_OTHER"), Ok(()));
+    assert!(check("TAILWATER_AGENT_HOTS").unwrap_err().to_string().contains("TAILWATER_AGENT_HOTS"));
+}
+
+#[test]
+fn the_example_file_is_valid_and_shows_every_key() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/tailwater-agent.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    // Keys with examples are commented out; with the marks removed they must be accepted too.
+    let shown: String = text.lines().map(|l| l.strip_prefix("#: ").unwrap_or(l).to_owned() + "\n").collect();
+    assert!(check(&text, Layer::default()).is_ok());
+    check(&shown, Layer::default()).unwrap();
+    for key in [
+        "collector",
+        "host",
+        "scope_cgroup",
+        "windows_per_batch",
+        "buffered_batches",
+        "disabled_signals",
+        "cpu_budget_ratio",
+        "log",
+        "cert",
+        "key",
+        "ca",
+    ] {
+        assert!(shown.lines().any(|l| l.starts_with(&format!("{key} = "))), "{key}");
+    }
+}

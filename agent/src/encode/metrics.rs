@@ -1,0 +1,107 @@
+//! Which field of a sample is which metric: data, one line per value. Knows neither tables nor windows.
+
+use super::table::Reader;
+use crate::window::{
+    AcceptQueueSample, CallSample, DeviceSample, IoSample, MemorySample, RequestSample, RetransmitSample,
+    TaskSample,
+};
+use std::collections::HashMap;
+use tailwater_proto::v1::Metric as M;
+
+/// Last known limits, by metric and entity. As many as there are entities, which are bounded.
+#[derive(Debug, Default)]
+pub(super) struct Held(HashMap<(i32, u32), u64>);
+
+impl Held {
+    pub(super) fn get(&self, metric: M, id: u32) -> u64 {
+        self.0.get(&(metric as i32, id)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set(&mut self, metric: M, id: u32, value: u64) {
+        self.0.insert((metric as i32, id), value);
+    }
+}
+
+pub(super) const TASK: &[Reader<TaskSample>] = &[
+    (M::CpuBusyNs, |s| s.busy_ns),
+    (M::RunQueueWaitNs, |s| s.wait_ns),
+    (M::RunQueueWaitingMax, |s| s.waiting_max.into()),
+    (M::RunQueueWaitMaxNs, |s| s.wait_max_ns),
+    (M::RunQueueSwitches, |s| s.switches),
+    (M::BlockedIoNs, |s| s.blocked_io_ns),
+    (M::BlockedIoMax, |s| s.blocked_io_max.into()),
+];
+
+pub(super) const IO: &[Reader<IoSample>] =
+    &[(M::IoBytes, |s| s.bytes), (M::IoRequests, |s| s.requests), (M::IoFlushes, |s| s.flushes)];
+
+pub(super) const MEMORY: &[Reader<MemorySample>] = &[
+    (M::ReclaimNs, |s| s.reclaim_ns),
+    (M::SwapIns, |s| s.swap_ins),
+    (M::DirtyThrottleNs, |s| s.dirty_throttle_ns),
+];
+
+pub(super) const DEVICE: &[Reader<DeviceSample>] = &[
+    (M::DeviceInFlightNs, |s| s.in_flight_ns),
+    (M::DeviceInFlightMax, |s| s.in_flight_max.into()),
+    (M::DeviceIssued, |s| s.issued),
+    (M::DeviceCompleted, |s| s.completed),
+    (M::DeviceBytes, |s| s.bytes),
+    (M::DeviceLatencyNs, |s| s.latency_ns),
+    (M::DeviceLatencyMaxNs, |s| s.latency_max_ns),
+    (M::DeviceFlushes, |s| s.flushes),
+];
+
+pub(super) const ACCEPT_QUEUE: &[Reader<AcceptQueueSample>] = &[
+    (M::AcceptQueueDepthLast, |s| s.depth_last.into()),
+    (M::AcceptQueueDepthMax, |s| s.depth_max.into()),
+    (M::AcceptQueueDepthNs, |s| s.depth_ns),
+    (M::AcceptQueueLimit, |s| s.limit.into()),
+    (M::AcceptQueueArrivals, |s| s.arrivals),
+    (M::AcceptQueueAccepts, |s| s.accepts),
+    (M::AcceptQueueWaitMaxNs, |s| s.wait_max_ns),
+    (M::ListenDrops, |s| s.drops),
+    (M::ListenDropsFinalAck, |s| s.drops_final_ack),
+    (M::SynAckRetransmits, |s| s.syn_ack_retransmits),
+];
+
+pub(super) const REQUESTS: &[Reader<RequestSample>] = &[
+    (M::RequestsReceived, |s| s.received),
+    (M::RequestsAnswered, |s| s.answered),
+    (M::RequestsAborted, |s| s.aborted),
+    (M::RequestsInFlightLast, |s| s.in_flight_last.into()),
+    (M::RequestsInFlightMax, |s| s.in_flight_max.into()),
+    (M::RequestsInFlightNs, |s| s.in_flight_ns),
+    (M::RequestsUnreadMax, |s| s.unread_max.into()),
+    (M::RequestsUnreadNs, |s| s.unread_ns),
+    (M::WorkersBusyMax, |s| s.workers_busy_max.into()),
+    (M::WorkersBusyNs, |s| s.workers_busy_ns),
+    (M::WorkersSeen, |s| s.workers_seen.into()),
+    (M::WorkerSharedMax, |s| s.worker_shared_max.into()),
+    (M::ResponseTimeNs, |s| s.response_ns),
+    (M::ResponseTimeMaxNs, |s| s.response_max_ns),
+    (M::MultiplexedConnections, |s| s.multiplexed_connections.into()),
+    (M::ConnectionsOpenLastAccepted, |s| s.open_last.into()),
+    (M::ConnectionsOpenMax, |s| s.open_max.into()),
+];
+
+pub(super) const CALLS: &[Reader<CallSample>] = &[
+    (M::CallsStarted, |s| s.started),
+    (M::CallsAnswered, |s| s.answered),
+    (M::CallsAborted, |s| s.aborted),
+    (M::CallsInFlightLast, |s| s.in_flight_last.into()),
+    (M::CallsInFlightMax, |s| s.in_flight_max.into()),
+    (M::CallsInFlightNs, |s| s.in_flight_ns),
+    (M::ConnectionsOpenLast, |s| s.open_last.into()),
+    (M::ConnectionsOpenMax, |s| s.open_max.into()),
+    (M::Connects, |s| s.connects),
+    (M::ConnectsEstablished, |s| s.established),
+    (M::ResponseTimeNs, |s| s.response_ns),
+    (M::ResponseTimeMaxNs, |s| s.response_max_ns),
+];
+
+pub(super) const RETRANSMITS: &[Reader<RetransmitSample>] = &[
+    (M::SynRetransmits, |s| s.syn),
+    (M::DataRetransmits, |s| s.data),
+    (M::FirstTryUnixNs, |s| s.first_try_unix_ns),
+];

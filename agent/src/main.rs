@@ -1,0 +1,91 @@
+//! The `tailwater-agent` command: wiring and exit codes.
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use tailwater_agent::cli::{Cli, Command, Configured, exit, variables};
+use tailwater_agent::config::{Config, ConfigError, check_environment, load};
+use tailwater_agent::dump::Form;
+use tailwater_agent::run;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody reads it: then the exit code has to do.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(exit::CONFIGURATION) } else { ExitCode::SUCCESS };
+        }
+    };
+    match execute(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("tailwater-agent: {error:#}");
+            let code = if error.is::<ConfigError>() { exit::CONFIGURATION } else { exit::FAILURE };
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run { configured } => run::daemon(&configure(configured)?)?,
+        Command::Dump { json, windows, configured } => {
+            let form = if json { Form::Json } else { Form::Text };
+            run::dump(&configure(configured)?, form, windows)?;
+        }
+        Command::Doctor { json, configured } => return doctor(json, configured),
+        Command::CheckConfig { configured } => {
+            let config = read(configured)?;
+            let text = toml::to_string(&config).context("write the configuration")?;
+            std::io::stdout().write_all(text.as_bytes())?;
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tailwater-agent", &mut std::io::stdout());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn doctor(json: bool, configured: Configured) -> Result<ExitCode> {
+    let ask_collector = configured.over.collector.is_some();
+    let report = run::doctor(&configure_quietly(configured)?, ask_collector)?;
+    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    std::io::stdout().write_all(text.as_bytes())?;
+    let unreachable = report.collector.is_some_and(|c| !c.reachable);
+    Ok(if unreachable { ExitCode::from(exit::UNAVAILABLE) } else { ExitCode::SUCCESS })
+}
+
+fn read(configured: Configured) -> Result<Config, ConfigError> {
+    check_environment(
+        std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()),
+        &variables(),
+    )?;
+    load(configured.config.as_deref(), configured.over)
+}
+
+/// Reads the configuration and starts logging, to standard error.
+fn configure(configured: Configured) -> Result<Config> {
+    let config = read(configured)?;
+    log_to_stderr(&config.log)?;
+    Ok(config)
+}
+
+/// For commands whose output says everything already.
+fn configure_quietly(configured: Configured) -> Result<Config> {
+    let config = read(configured)?;
+    log_to_stderr("error")?;
+    Ok(config)
+}
+
+fn log_to_stderr(filter: &str) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|e| ConfigError {
+        place: "--log (TAILWATER_AGENT_LOG)".to_owned(),
+        problem: format!("log = {filter:?} is no filter: {e}"),
+        remedy: "use error, warn, info, debug, trace, or e.g. info,tailwater_agent::stream=debug".to_owned(),
+    })?;
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    Ok(())
+}

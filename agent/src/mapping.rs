@@ -1,0 +1,102 @@
+//! Memory shared with kernel programs: mmap of BPF arrays made with BPF_F_MMAPABLE. Owns the unsafe part of it; knows neither
+//! rings nor signals.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The kernel refused the mapping.
+#[derive(Debug, thiserror::Error)]
+#[error("map {map}: mmap of {bytes} bytes: {source}")]
+pub struct MappingError {
+    map: String,
+    bytes: usize,
+    source: std::io::Error,
+}
+
+/// A mapped BPF array, as 64-bit words.
+#[derive(Debug)]
+pub struct Mapping {
+    start: *mut libc::c_void,
+    bytes: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping belongs to this value alone and is accessed by atomics only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// For reading.
+    pub fn read_only(name: &str, map: &aya::maps::MapData, bytes: usize) -> Result<Self, MappingError> {
+        Self::new(name, map, bytes, libc::PROT_READ)
+    }
+
+    /// For reading, and for storing words that only user space writes at that time.
+    pub fn read_write(name: &str, map: &aya::maps::MapData, bytes: usize) -> Result<Self, MappingError> {
+        Self::new(name, map, bytes, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn new(
+        name: &str,
+        map: &aya::maps::MapData,
+        bytes: usize,
+        protection: i32,
+    ) -> Result<Self, MappingError> {
+        let fd = map.fd().as_fd().as_raw_fd();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours; the kernel checks the length
+        // against the map. The mapping keeps the map alive, so the descriptor may close later.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0) };
+        if start == libc::MAP_FAILED {
+            let source = std::io::Error::last_os_error();
+            return Err(MappingError { map: name.to_owned(), bytes, source });
+        }
+        let writable = protection & libc::PROT_WRITE != 0;
+        Ok(Self { start, bytes, writable })
+    }
+
+    /// The word at `index`. Panics beyond the mapping.
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(
+            (index + 1) * 8 <= self.bytes,
+            "word {index} lies outside the mapping of {} bytes",
+            self.bytes
+        );
+        // SAFETY: inside the mapping (asserted), page-aligned start, and atomics tolerate the kernel's concurrent writes.
+        // Stores go through `store`, which refuses a
+        // mapping for reading.
+        unsafe { &*self.start.cast::<AtomicU64>().add(index) }
+    }
+
+    /// Stores a word. Panics where the mapping is for reading.
+    pub fn store(&self, index: usize, value: u64) {
+        assert!(self.writable, "this mapping is for reading");
+        self.word(index).store(value, Ordering::Release);
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value's own mapping; no reference outlives it.
+        unsafe { libc::munmap(self.start, self.bytes) };
+    }
+}
+
+/// The `clock_control` map of one object: how its programs turn CLOCK_MONOTONIC into Unix time.
+#[derive(Debug)]
+pub struct ClockControl {
+    mapping: Mapping,
+}
+
+impl ClockControl {
+    /// Maps it for writing.
+    pub fn open(map: &aya::maps::MapData) -> Result<Self, MappingError> {
+        let mapping = Mapping::new("clock_control", map, 8, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(Self { mapping })
+    }
+
+    /// Sets Unix time minus CLOCK_MONOTONIC; events from now on are cut by it.
+    pub fn set_epoch_offset_ns(&self, offset_ns: i64) {
+        self.mapping.store(0, offset_ns.cast_unsigned());
+    }
+}

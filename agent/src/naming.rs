@@ -1,0 +1,154 @@
+//! What a person calls a cgroup: systemd unit, container or command. Owns the naming rules, pure, and the few look-ups in the
+//! container engines' own files; knows no ids and no windows.
+
+use std::path::Path;
+
+/// The names behind a cgroup path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names {
+    /// What to call it.
+    pub name: String,
+    /// systemd unit; empty if none.
+    pub unit: String,
+    /// Container id; empty if none.
+    pub container: String,
+}
+
+/// Characters of a container id that stand for it when its engine tells no name.
+const SHORT_ID: usize = 12;
+
+/// Prefixes of `PREFIX-<id>.scope` that container engines make.
+const SCOPE_PREFIXES: [&str; 5] = ["docker", "cri-containerd", "crio", "libpod", "containerd"];
+
+/// Names a cgroup from its path. `comm` is the command that all its processes run, used when the path says nothing; empty if
+/// they differ.
+pub fn names(path: &str, comm: &str) -> Names {
+    let elements: Vec<&str> = path.split('/').filter(|e| !e.is_empty()).collect();
+    let unit = elements
+        .iter()
+        .rev()
+        .find(|e| e.ends_with(".service"))
+        .or_else(|| elements.last().filter(|e| e.ends_with(".scope") || e.ends_with(".slice")))
+        .map(|e| unescaped(e))
+        .unwrap_or_default();
+    if let Some(container) = elements.iter().rev().find_map(|e| container_id(e)) {
+        return Names {
+            name: container[..SHORT_ID].to_owned(),
+            unit: String::new(),
+            container: container.to_owned(),
+        };
+    }
+    let name = if !unit.is_empty() {
+        unit.clone()
+    } else if let Some(last) = elements.last() {
+        (*last).to_owned()
+    } else if !comm.is_empty() {
+        comm.to_owned()
+    } else {
+        "/".to_owned()
+    };
+    Names { name, unit, container: String::new() }
+}
+
+/// `docker-<64 hex>.scope`, `<64 hex>` and their kin.
+fn container_id(element: &str) -> Option<&str> {
+    let bare = element.strip_suffix(".scope").unwrap_or(element);
+    let id = SCOPE_PREFIXES.iter().find_map(|p| bare.strip_prefix(p)?.strip_prefix('-')).unwrap_or(bare);
+    (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
+}
+
+/// systemd writes a `-` inside a name as `\x2d`.
+fn unescaped(unit: &str) -> String {
+    let mut out = String::with_capacity(unit.len());
+    let mut rest = unit;
+    while let Some(at) = rest.find("\\x") {
+        let code =
+            rest.get(at + 2..at + 4).and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(u8::is_ascii);
+        let Some(code) = code else {
+            break;
+        };
+        out.push_str(&rest[..at]);
+        out.push(char::from(code));
+        rest = &rest[at + 4..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The name that an engine gave to a container: of Docker from its state directory, of Kubernetes from the names of its log
+/// files (`pod_namespace_container-id.log`).
+pub fn container_name(id: &str, root: &Path) -> Option<String> {
+    docker_name(id, root).or_else(|| kubernetes_name(id, root))
+}
+
+fn docker_name(id: &str, root: &Path) -> Option<String> {
+    let file = root.join("var/lib/docker/containers").join(id).join("config.v2.json");
+    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    let name = state.get("Name")?.as_str()?.trim_start_matches('/');
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn kubernetes_name(id: &str, root: &Path) -> Option<String> {
+    let suffix = format!("-{id}.log");
+    let file = std::fs::read_dir(root.join("var/log/containers"))
+        .ok()?
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .find(|name| name.ends_with(&suffix))?;
+    let mut parts = file[..file.len() - suffix.len()].splitn(3, '_');
+    let (pod, namespace, container) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(format!("{namespace}/{pod}/{container}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "4bca1a6ad5e9ff4ba5a8cf6bb62e6eb9b0f0e3d24ff1a0b6a3c5d7e9f1234567";
+
+    #[test]
+    fn names_by_path() {
+        let check = |path: &str, expect: (&str, &str, bool)| {
+            let n = names(path, "nginx");
+            assert_eq!((n.name.as_str(), n.unit.as_str(), n.container == ID), expect, "{path}");
+        };
+        let service = "apache2.service";
+        check("/system.slice/apache2.service", (service, service, false));
+        check("/system.slice/apache2.service/worker", (service, service, false));
+        check(
+            "/system.slice/mysql\\x2dreplica.service",
+            ("mysql-replica.service", "mysql-replica.service", false),
+        );
+        check("/user.slice/user-0.slice/session-3.scope", ("session-3.scope", "session-3.scope", false));
+        check("/lab/web", ("web", "", false));
+        check("/", ("nginx", "", false));
+        for path in [
+            format!("/docker/{ID}"),
+            format!("/system.slice/docker-{ID}.scope"),
+            format!("/machine.slice/libpod-{ID}.scope/container"),
+            format!("/kubepods/burstable/pod1f2c/{ID}"),
+            format!(
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1f2c.slice/cri-containerd-{ID}.scope"
+            ),
+        ] {
+            check(&path, ("4bca1a6ad5e9", "", true));
+        }
+        assert_eq!(names("/", "").name, "/");
+        assert_eq!(unescaped("a\\x2"), "a\\x2");
+        assert_eq!(unescaped("a\\xff"), "a\\xff");
+    }
+
+    #[test]
+    fn container_names_from_the_engines_files() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(container_name(ID, root.path()), None);
+        let logs = root.path().join("var/log/containers");
+        std::fs::create_dir_all(&logs).unwrap();
+        std::fs::write(logs.join(format!("web-0_shop_front-{ID}.log")), "").unwrap();
+        assert_eq!(container_name(ID, root.path()).as_deref(), Some("shop/web-0/front"));
+        let docker = root.path().join("var/lib/docker/containers").join(ID);
+        std::fs::create_dir_all(&docker).unwrap();
+        std::fs::write(docker.join("config.v2.json"), r#"{"Name":"/front"}"#).unwrap();
+        assert_eq!(container_name(ID, root.path()).as_deref(), Some("front"));
+    }
+}

@@ -1,0 +1,320 @@
+//! The daemon and `dump`: starts the sampler's thread, the stream and the housekeeping, and ends them in order. Owns the life
+//! cycle; every rule is in the modules that it wires.
+
+use crate::attach::Attached;
+use crate::cgroup::Mounts;
+use crate::clock::{Clock, monotonic_ns, process_cpu_ns};
+use crate::config::Config;
+use crate::doctor::{Collector, Report};
+use crate::dump::{Dump, Form};
+use crate::encode::signal_kind;
+use crate::outbox::Outbox;
+use crate::pipeline::{Identity, Pipeline, Shared, View};
+use crate::privilege;
+use crate::probe;
+use crate::sampler::{Handle, Sampler, Sink};
+use crate::scope::Scope;
+use crate::self_stats::{Budget, cpu_ratio, listen_counters, resident_bytes};
+use crate::signal::SignalKind;
+use crate::stream::{Control, Stream, connect};
+use crate::throttle::Quotas;
+use crate::workload::Entities;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tailwater_proto::v1;
+use tokio::signal::unix::{SignalKind as UnixSignal, signal};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// From the wish to stop to the exit, at most, of what is on its way to the collector.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Between two looks at our own cost.
+const STATS_PERIOD: Duration = Duration::from_secs(5);
+
+/// What keeps the agent from starting, or ends it.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum RunError {
+    #[error("/proc/self/mountinfo: {0}; mount /proc")]
+    Mounts(std::io::Error),
+    #[error("{what}: {source}")]
+    Start { what: &'static str, source: std::io::Error },
+    #[error(transparent)]
+    Privilege(#[from] privilege::PrivilegeError),
+    #[error("the sampling thread ended by itself; the lines above say why")]
+    SamplerDied,
+}
+
+/// What both `run` and `dump` begin with.
+struct Begun {
+    clock: Clock,
+    attached: Attached,
+    view: View,
+    handle: Handle,
+    cpus: u32,
+}
+
+fn begin(config: &Config) -> Result<Begun, RunError> {
+    let mounts = Mounts::read().map_err(RunError::Mounts)?;
+    let clock = Clock::new(config.clock_shift_ms.saturating_mul(1_000_000));
+    let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
+    let entities = Entities::new(mounts.clone(), Path::new("/"));
+    if let Some(path) = &config.scope_cgroup
+        && entities.tree().id(path).is_none()
+    {
+        tracing::warn!("scope_cgroup {path}: there is no such cgroup yet; nothing is seen until it is made");
+    }
+    let quotas = Quotas::default();
+    let attached = Attached::attach(&disabled, &clock, &mounts, quotas.clone());
+    give_back_memory();
+    let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas);
+    let handle = Handle::new(disabled).map_err(|source| RunError::Start { what: "eventfd", source })?;
+    // From here on only /proc and maps that are open already are needed; threads started later inherit the rest.
+    privilege::drop_unneeded()?;
+    Ok(Begun { clock, attached, view, handle, cpus: probe::online_cpus() })
+}
+
+/// Parsing the kernel's type information took tens of megabytes that are never needed again.
+fn give_back_memory() {
+    // SAFETY: takes a plain integer and touches free heap only.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
+/// Runs the sampler on a thread of its own; the receiver resolves when it has ended, with an error if it panicked.
+fn start_sampler<S: Sink + 'static>(sampler: Sampler<S>) -> Result<oneshot::Receiver<()>, RunError> {
+    let (ended, end) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("sampler".to_owned())
+        .spawn(move || {
+            sampler.run();
+            // Nobody waits any more: then nobody needs to know.
+            let _ = ended.send(());
+        })
+        .map_err(|source| RunError::Start { what: "sampling thread", source })?;
+    Ok(end)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| RunError::Start { what: "event loop", source })
+}
+
+/// Resolves at SIGTERM or SIGINT.
+async fn asked_to_stop() -> Result<(), RunError> {
+    let error = |source| RunError::Start { what: "signal handler", source };
+    let mut term = signal(UnixSignal::terminate()).map_err(error)?;
+    let mut int = signal(UnixSignal::interrupt()).map_err(error)?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+/// `run`: until SIGTERM or SIGINT.
+pub fn daemon(config: &Config) -> Result<(), RunError> {
+    let begun = begin(config)?;
+    let Begun { clock, attached, view, handle, cpus } = begun;
+    let outbox = Arc::new(Outbox::new(config.buffered_batches));
+    let shared = Arc::new(Shared::default());
+    shared.windows_per_batch.store(config.windows_per_batch, Ordering::Relaxed);
+    let identity = Identity::read(&config.host, config.scope_cgroup.as_deref(), cpus);
+    let names: Vec<&'static str> = attached.sources.iter().map(|s| s.name()).collect();
+    let agent = Arc::new(Agent {
+        outbox: outbox.clone(),
+        handle: handle.clone(),
+        shared: shared.clone(),
+        disabled: config.disabled_signals.iter().map(|s| s.0).collect(),
+        windows_per_batch: config.windows_per_batch,
+        cost: Mutex::default(),
+    });
+    let unattached = attached.unattached.clone();
+    let source_coverage = attached.coverage();
+    let pipeline = Pipeline::new(identity, view, handle.clone(), outbox.clone(), shared);
+    let sampler = Sampler::new(clock.clone(), attached.sources, unattached, pipeline, handle.clone());
+    let covered = source_coverage.iter().filter(|c| c.covered).count();
+    tracing::info!(
+        host = config.host,
+        collector = config.collector,
+        scope = config.scope_cgroup.as_deref().unwrap_or("whole machine"),
+        "{covered} of {} signals attached ({})",
+        source_coverage.len(),
+        names.join(", ")
+    );
+    runtime()?.block_on(async {
+        let mut sampler_ended = start_sampler(sampler)?;
+        let stop = CancellationToken::new();
+        let stream = Stream {
+            url: config.collector.clone(),
+            tls: config.tls.clone(),
+            outbox,
+            control: agent.clone(),
+            clock,
+        };
+        let mut streaming = tokio::spawn(stream.run(stop.clone()));
+        let caring = tokio::spawn(agent.clone().care(config.cpu_budget_ratio, names));
+        notify(&[sd_notify::NotifyState::Ready]);
+        tokio::select! {
+            asked = asked_to_stop() => asked?,
+            _ = &mut sampler_ended => return Err(RunError::SamplerDied),
+        }
+        notify(&[sd_notify::NotifyState::Stopping]);
+        tracing::info!("stopping: sending what is measured");
+        caring.abort();
+        handle.stop();
+        if tokio::time::timeout(Duration::from_secs(1), sampler_ended).await.is_err() {
+            tracing::warn!("the sampling thread did not end within 1 s");
+        }
+        stop.cancel();
+        if tokio::time::timeout(DRAIN_TIMEOUT, &mut streaming).await.is_err() {
+            streaming.abort();
+            let waiting = agent.outbox.totals().waiting_batches;
+            tracing::warn!(waiting, "the collector did not take everything in time");
+        }
+        Ok(())
+    })
+}
+
+/// `dump`: until as many windows are written, SIGTERM or SIGINT.
+pub fn dump(config: &Config, form: Form, windows: Option<u64>) -> Result<(), RunError> {
+    let Begun { clock, attached, view, handle, cpus } = begin(config)?;
+    let sink = Dump::new(view, cpus, form, windows, std::io::BufWriter::new(std::io::stdout()));
+    let sampler = Sampler::new(clock, attached.sources, attached.unattached, sink, handle.clone());
+    runtime()?.block_on(async {
+        let mut ended = start_sampler(sampler)?;
+        tokio::select! {
+            asked = asked_to_stop() => asked?,
+            end = &mut ended => return end.map_err(|_| RunError::SamplerDied),
+        }
+        handle.stop();
+        ended.await.map_err(|_| RunError::SamplerDied)
+    })
+}
+
+/// `doctor`: tries everything once. With `ask_collector` also whether the collector can be reached.
+pub fn doctor(config: &Config, ask_collector: bool) -> Result<Report, RunError> {
+    let mounts = Mounts::read().map_err(RunError::Mounts)?;
+    let facts = probe::facts(&mounts);
+    let clock = Clock::new(0);
+    let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
+    let coverage = Attached::attach(&disabled, &clock, &mounts, Quotas::default()).coverage();
+    let collector = if ask_collector { Some(runtime()?.block_on(ask(config))) } else { None };
+    Ok(Report::new(facts, &coverage, collector))
+}
+
+async fn ask(config: &Config) -> Collector {
+    let answer = connect::connect(&config.collector, config.tls.as_ref()).await;
+    Collector {
+        url: config.collector.clone(),
+        reachable: answer.is_ok(),
+        reason: answer.err().map(|e| e.to_string()).unwrap_or_default(),
+    }
+}
+
+fn notify(state: &[sd_notify::NotifyState<'_>]) {
+    // Without systemd there is nobody to tell.
+    let _ = sd_notify::notify(state);
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    cpu_ratio: f64,
+    resident_bytes: u64,
+}
+
+/// The parts of the agent that the stream and the housekeeping share.
+struct Agent {
+    outbox: Arc<Outbox>,
+    handle: Handle,
+    shared: Arc<Shared>,
+    disabled: BTreeSet<SignalKind>,
+    windows_per_batch: u32,
+    cost: Mutex<(Cost, Vec<String>)>,
+}
+
+impl Agent {
+    fn cost(&self) -> std::sync::MutexGuard<'_, (Cost, Vec<String>)> {
+        self.cost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Measures our own cost, sheds signals when it is too high, and tells systemd that windows are still drained.
+    async fn care(self: Arc<Self>, cpu_budget_ratio: f64, mut attached: Vec<&'static str>) {
+        let mut budget = Budget::new(cpu_budget_ratio);
+        let watchdog = sd_notify::watchdog_enabled().map(|longest| longest / 3);
+        let mut timer = tokio::time::interval(watchdog.unwrap_or(STATS_PERIOD).min(STATS_PERIOD));
+        let (mut last_cpu_ns, mut last_ns, mut last_windows) = (process_cpu_ns(), monotonic_ns(), 0);
+        loop {
+            timer.tick().await;
+            let windows = self.handle.counters.windows.load(Ordering::Relaxed);
+            if std::mem::replace(&mut last_windows, windows) != windows {
+                notify(&[sd_notify::NotifyState::Watchdog]);
+            }
+            let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(last_ns));
+            if elapsed < STATS_PERIOD.mul_f64(0.9) {
+                continue;
+            }
+            last_ns = monotonic_ns();
+            let cpu_ns = process_cpu_ns();
+            let ratio =
+                cpu_ratio(cpu_ns.saturating_sub(std::mem::replace(&mut last_cpu_ns, cpu_ns)), elapsed);
+            self.cost().0 = Cost { cpu_ratio: ratio, resident_bytes: resident_bytes() };
+            if let Some(source) = budget.measured(ratio, |s| attached.contains(&s)) {
+                tracing::error!(
+                    cpu_ratio = ratio,
+                    cpu_budget_ratio,
+                    "above the CPU budget for 15 s: {source} is shed until the agent is started again"
+                );
+                attached.retain(|s| *s != source);
+                self.cost().1 = budget.shed().iter().map(ToString::to_string).collect();
+                self.handle.shed(source);
+            }
+        }
+    }
+}
+
+impl Control for Agent {
+    fn status(&self) -> v1::AgentStatus {
+        let totals = self.outbox.totals();
+        let (cost, shed_signals) = self.cost().clone();
+        let process = self.shared.netns_process.load(Ordering::Relaxed);
+        let (netns_listen_overflows, netns_listen_drops) = listen_counters(process).unwrap_or_default();
+        v1::AgentStatus {
+            windows_lost: self.handle.counters.windows_lost.load(Ordering::Relaxed) + totals.windows_dropped,
+            batches_dropped: totals.batches_dropped,
+            drop_events_dropped: totals.drop_events_dropped,
+            cpu_ratio: cost.cpu_ratio,
+            resident_bytes: cost.resident_bytes,
+            shed_signals,
+            netns_listen_overflows,
+            netns_listen_drops,
+            ..v1::AgentStatus::default()
+        }
+    }
+
+    fn configure(&self, configuration: &v1::Configuration) {
+        let windows = match configuration.windows_per_batch {
+            0 => self.windows_per_batch,
+            wanted => wanted.clamp(1, 64),
+        };
+        self.shared.windows_per_batch.store(windows, Ordering::Relaxed);
+        let mut disabled: BTreeSet<SignalKind> =
+            configuration.disabled.iter().filter_map(|n| signal_kind(*n)).collect();
+        disabled.extend(&self.disabled);
+        tracing::info!(
+            version = configuration.version,
+            windows_per_batch = windows,
+            disabled = disabled.len(),
+            "configuration from the collector"
+        );
+        self.handle.disable(disabled);
+    }
+}

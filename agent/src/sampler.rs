@@ -1,0 +1,368 @@
+//! The one loop that drains the signals: a thread of its own, woken a few milliseconds after each window's end and whenever a
+//! drop event waits. Owns which windows are drained, late or lost; knows neither names nor the wire.
+//!
+//! A paused or starved agent finds several closed windows when it runs again. It drains each of them, in order and once; what
+//! the kernel rings have overwritten meanwhile is counted as lost. Normal priority on purpose: the watcher must not preempt what
+//! it watches, and the rings are there so that it need not.
+
+use crate::clock::Clock;
+use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::window::{ListenDrop, WINDOW_NS, Window, WindowIndex};
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// When a window is drained after its end: late enough for events that were stamped inside it to be written.
+const SETTLE_NS: u64 = 6_000_000;
+
+/// Windows that the kernel rings keep.
+const RING_WINDOWS: u64 = 64;
+
+/// Slots next to the open window that are left alone, since the open one may move on while an old one is read.
+const RING_MARGIN: u64 = 2;
+
+/// Windows between two looks at the system clock: 1 s.
+const CLOCK_PERIOD_WINDOWS: u64 = 20;
+
+/// Where windows and drop events go.
+pub trait Sink: Send {
+    /// A closed window. Windows come in order.
+    fn window(&mut self, window: Window);
+    /// `windows` were lost right before the next one.
+    fn lost(&mut self, windows: u64);
+    /// Drops that were seen just now.
+    fn drops(&mut self, drops: &[ListenDrop]);
+    /// No window will come any more.
+    fn finish(&mut self);
+    /// Whether the sampler may stop by itself.
+    fn done(&self) -> bool {
+        false
+    }
+}
+
+/// What the sampler counts, for status messages.
+#[derive(Debug, Default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Counters {
+    pub windows: AtomicU64,
+    pub windows_lost: AtomicU64,
+    pub windows_late: AtomicU64,
+    pub ticks_missed: AtomicU64,
+    pub clock_corrections: AtomicU64,
+}
+
+/// Asks a running sampler to stop or to give up signals; shared with other threads.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    wake: Arc<OwnedFd>,
+    stop: Arc<AtomicBool>,
+    shed: Arc<Mutex<Vec<&'static str>>>,
+    disabled: Arc<Mutex<BTreeSet<SignalKind>>>,
+    coverage: Arc<Mutex<Vec<Coverage>>>,
+    /// Counters of the sampler.
+    pub counters: Arc<Counters>,
+}
+
+impl Handle {
+    /// A handle for a sampler that is not made yet.
+    pub fn new(disabled: BTreeSet<SignalKind>) -> std::io::Result<Self> {
+        // SAFETY: eventfd takes plain integers; its result is checked below.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(Self {
+            // SAFETY: the descriptor is new and nobody else's.
+            wake: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }),
+            stop: Arc::default(),
+            shed: Arc::default(),
+            disabled: Arc::new(Mutex::new(whole_sections(disabled))),
+            coverage: Arc::default(),
+            counters: Arc::default(),
+        })
+    }
+
+    /// The sampler drains what has closed, tells its sink to finish, and returns.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: writes eight bytes that live here to a descriptor that this handle keeps open. It fails only when the counter
+        // is full, and then the sampler is awake anyway.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Detaches a source at the next tick, for good.
+    pub fn shed(&self, source: &'static str) {
+        locked(&self.shed).push(source);
+    }
+
+    /// Leaves these signals out of the windows from the next tick on.
+    pub fn disable(&self, signals: BTreeSet<SignalKind>) {
+        *locked(&self.disabled) = whole_sections(signals);
+    }
+
+    /// What the windows hold at present.
+    pub fn coverage(&self) -> Vec<Coverage> {
+        locked(&self.coverage).clone()
+    }
+}
+
+/// The loop and what it drains.
+pub struct Sampler<S> {
+    clock: Clock,
+    sources: Vec<Box<dyn SignalSource>>,
+    unattached: Vec<Coverage>,
+    sink: S,
+    handle: Handle,
+    next: Option<WindowIndex>,
+    corrected: Option<(WindowIndex, WindowIndex)>,
+    clock_read: WindowIndex,
+}
+
+impl<S> std::fmt::Debug for Sampler<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sampler").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl<S: Sink> Sampler<S> {
+    /// `unattached` is what is known of signals without a source.
+    pub fn new(
+        clock: Clock,
+        sources: Vec<Box<dyn SignalSource>>,
+        unattached: Vec<Coverage>,
+        sink: S,
+        handle: Handle,
+    ) -> Self {
+        let sampler = Self {
+            clock_read: clock.window(),
+            clock,
+            sources,
+            unattached,
+            sink,
+            handle,
+            next: None,
+            corrected: None,
+        };
+        sampler.publish_coverage();
+        sampler
+    }
+
+    /// Runs until [`Handle::stop`], or until the sink is done. Returns the sink.
+    pub fn run(mut self) -> S {
+        let mut waited_for = vec![self.handle.wake.as_raw_fd()];
+        waited_for.extend(self.sources.iter().filter_map(|s| s.drop_events_fd()));
+        loop {
+            let now = self.clock.unix_ns();
+            let due = self.next.map_or(now, |n| (n.0 + 1) * WINDOW_NS + SETTLE_NS);
+            // Bounded, because the clock may be set back while we sleep.
+            wait(&waited_for, due.saturating_sub(now).min(2 * WINDOW_NS));
+            self.drop_events();
+            self.tick();
+            if self.handle.stop.load(Ordering::Acquire) || self.sink.done() {
+                self.sink.finish();
+                return self.sink;
+            }
+            self.apply_commands(&mut waited_for);
+        }
+    }
+
+    /// Drains every window that has closed and settled.
+    pub fn tick(&mut self) {
+        self.correct_clock();
+        let open = self.clock.window().0;
+        let mut next = self.begin_at(open);
+        if open > next + 1 {
+            let missed = open - next - 1;
+            self.handle.counters.ticks_missed.fetch_add(missed, Ordering::Relaxed);
+        }
+        loop {
+            // Draining takes time, in which windows close or are overwritten: look at the clock before each.
+            let now = self.clock.unix_ns();
+            let open = now / WINDOW_NS;
+            if now < (next + 1) * WINDOW_NS + SETTLE_NS {
+                break;
+            }
+            let oldest = (open + RING_MARGIN).saturating_sub(RING_WINDOWS - 1);
+            if next < oldest {
+                self.skip(oldest - next, WindowIndex(oldest));
+                next = oldest;
+                continue;
+            }
+            self.drain(WindowIndex(next), open);
+            next += 1;
+        }
+        self.next = Some(WindowIndex(next));
+    }
+
+    /// The first window to drain. At the start that is the one after the open one, which the signals saw only in part. When the
+    /// clock went back by less than a ring, the kernel stretches its newest window until the time is reached again, and so
+    /// does this loop; after a larger step it begins anew.
+    fn begin_at(&mut self, open: u64) -> u64 {
+        match self.next {
+            Some(next) if next.0 <= open + RING_WINDOWS => next.0,
+            Some(_) => {
+                for source in &mut self.sources {
+                    source.skip_to(WindowIndex(open + 1));
+                }
+                open + 1
+            }
+            None => open + 1,
+        }
+    }
+
+    fn skip(&mut self, lost: u64, first: WindowIndex) {
+        tracing::warn!(
+            lost,
+            "windows were lapped in the kernel before this agent got to run; counted as lost"
+        );
+        for source in &mut self.sources {
+            source.skip_to(first);
+        }
+        self.handle.counters.windows_lost.fetch_add(lost, Ordering::Relaxed);
+        self.sink.lost(lost);
+        self.next = Some(first);
+    }
+
+    fn drain(&mut self, index: WindowIndex, open: u64) {
+        let late = open - index.0 > 1;
+        let mut window = Window {
+            index,
+            late,
+            clock_corrected: self.corrected.is_some_and(|(from, to)| (from..=to).contains(&index)),
+            ..Window::default()
+        };
+        for source in &mut self.sources {
+            source.drain(&mut window);
+        }
+        let disabled = locked(&self.handle.disabled).clone();
+        for signal in disabled {
+            strip(&mut window, signal);
+        }
+        let counters = &self.handle.counters;
+        counters.windows.fetch_add(1, Ordering::Relaxed);
+        counters.windows_late.fetch_add(u64::from(late), Ordering::Relaxed);
+        self.sink.window(window);
+    }
+
+    fn correct_clock(&mut self) {
+        if self.clock.window().0.abs_diff(self.clock_read.0) < CLOCK_PERIOD_WINDOWS {
+            return;
+        }
+        let before = self.clock.window();
+        if let Some(correction) = self.clock.correct() {
+            for source in &mut self.sources {
+                source.set_epoch_offset_ns(correction.offset_ns);
+            }
+            let after = self.clock.window();
+            self.corrected = Some((before.min(after), before.max(after)));
+            self.handle.counters.clock_corrections.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                moved_ns = correction.moved_ns,
+                "the system clock moved against CLOCK_MONOTONIC; window boundaries follow it"
+            );
+        }
+        self.clock_read = self.clock.window();
+    }
+
+    fn drop_events(&mut self) {
+        let mut drops = Vec::new();
+        for source in &mut self.sources {
+            source.take_drop_events(&mut drops);
+        }
+        if !drops.is_empty() {
+            self.sink.drops(&drops);
+        }
+    }
+
+    fn apply_commands(&mut self, waited_for: &mut Vec<RawFd>) {
+        let shed = std::mem::take(&mut *locked(&self.handle.shed));
+        for name in shed {
+            let Some(at) = self.sources.iter().position(|s| s.name() == name) else {
+                continue;
+            };
+            let source = self.sources.remove(at);
+            if let Some(fd) = source.drop_events_fd() {
+                waited_for.retain(|f| *f != fd);
+            }
+            self.unattached.extend(source.coverage().into_iter().map(|c| Coverage {
+                covered: false,
+                reason: "shed: the agent was above its CPU budget (cpu_budget_ratio)".to_owned(),
+                ..c
+            }));
+        }
+        self.publish_coverage();
+    }
+
+    fn publish_coverage(&self) {
+        let disabled = locked(&self.handle.disabled);
+        let mut coverage: Vec<Coverage> =
+            self.sources.iter().flat_map(|s| s.coverage()).chain(self.unattached.iter().cloned()).collect();
+        for c in &mut coverage {
+            if disabled.contains(&c.signal) && c.covered {
+                c.covered = false;
+                "disabled by configuration (disabled_signals)".clone_into(&mut c.reason);
+            }
+        }
+        coverage.sort_by_key(|c| c.signal);
+        *locked(&self.handle.coverage) = coverage;
+    }
+}
+
+/// These values are plain data, whole at every instant: a thread that panicked while it held one does not spoil it.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a signal's values out of a window.
+fn strip(window: &mut Window, signal: SignalKind) {
+    match signal {
+        SignalKind::Cpu | SignalKind::RunQueue => {
+            window.machine_cpu = None;
+            window.tasks = None;
+        }
+        SignalKind::BlockIo => {
+            window.io = None;
+            window.devices = None;
+        }
+        SignalKind::Memory => window.memory = None,
+        SignalKind::AcceptQueue => window.accept_queues = None,
+        SignalKind::Requests => window.requests = None,
+        SignalKind::Calls => window.calls = None,
+        SignalKind::Retransmits => window.retransmits = None,
+        SignalKind::Throttling => window.throttled = None,
+    }
+}
+
+/// CPU and run queue are one section of a window: without one of them there is neither.
+fn whole_sections(mut signals: BTreeSet<SignalKind>) -> BTreeSet<SignalKind> {
+    let pair = [SignalKind::Cpu, SignalKind::RunQueue];
+    if pair.iter().any(|s| signals.contains(s)) {
+        signals.extend(pair);
+    }
+    signals
+}
+
+/// Sleeps until a descriptor is readable, at most `longest_ns`. The first one is the wake-up eventfd, which is emptied.
+fn wait(descriptors: &[RawFd], longest_ns: u64) {
+    let mut polled: Vec<libc::pollfd> =
+        descriptors.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    let longest = libc::timespec {
+        tv_sec: i64::try_from(longest_ns / 1_000_000_000).unwrap_or(1),
+        tv_nsec: i64::try_from(longest_ns % 1_000_000_000).unwrap_or(0),
+    };
+    // SAFETY: polls an array that lives here, with its own length; no signal mask. An error means an interruption, after which the
+    // caller looks at the clock and comes back.
+    unsafe {
+        libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &raw const longest, std::ptr::null())
+    };
+    if polled.first().is_some_and(|p| p.revents != 0) {
+        let mut count = [0_u8; 8];
+        // SAFETY: reads at most eight bytes into an array of eight from a non-blocking descriptor.
+        unsafe { libc::read(polled[0].fd, count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

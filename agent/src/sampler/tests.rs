@@ -1,0 +1,147 @@
+use super::*;
+use crate::window::MachineCpu;
+use std::sync::atomic::AtomicI64;
+
+#[derive(Default)]
+struct Log {
+    windows: Vec<(u64, bool, bool)>,
+    lost: u64,
+}
+
+impl Sink for Log {
+    fn window(&mut self, w: Window) {
+        assert_eq!(w.machine_cpu.map(|c| c.busy_ns), Some(w.index.0), "the source's value");
+        self.windows.push((w.index.0, w.late, w.clock_corrected));
+    }
+    fn lost(&mut self, windows: u64) {
+        self.lost += windows;
+    }
+    fn drops(&mut self, _: &[ListenDrop]) {}
+    fn finish(&mut self) {}
+}
+
+/// Each window drained moves time on by `drain_ns`.
+struct Fake {
+    skipped: Arc<Mutex<Vec<u64>>>,
+    now: Arc<AtomicI64>,
+    drain_ns: i64,
+}
+
+impl SignalSource for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+    fn coverage(&self) -> Vec<Coverage> {
+        let one = |signal| Coverage { signal, covered: true, hook: "fake".to_owned(), reason: String::new() };
+        vec![one(SignalKind::Cpu), one(SignalKind::RunQueue)]
+    }
+    fn drain(&mut self, into: &mut Window) {
+        self.now.fetch_add(self.drain_ns, Ordering::AcqRel);
+        into.machine_cpu = Some(MachineCpu { busy_ns: into.index.0, ..MachineCpu::default() });
+    }
+    fn skip_to(&mut self, first: WindowIndex) {
+        self.skipped.lock().unwrap().push(first.0);
+    }
+    fn set_epoch_offset_ns(&mut self, _: i64) {}
+}
+
+struct Bench {
+    sampler: Sampler<Log>,
+    now: Arc<AtomicI64>,
+    skipped: Arc<Mutex<Vec<u64>>>,
+}
+
+const WINDOW: i64 = WINDOW_NS as i64;
+
+fn bench(drain_ns: i64) -> Bench {
+    let now = Arc::new(AtomicI64::new(1_000 * WINDOW + 20_000_000));
+    let skipped = Arc::new(Mutex::new(Vec::new()));
+    let source = Fake { skipped: skipped.clone(), now: now.clone(), drain_ns };
+    let handle = Handle::new(BTreeSet::new()).unwrap();
+    let clock = Clock::manual(now.clone());
+    let sampler = Sampler::new(clock, vec![Box::new(source)], vec![], Log::default(), handle);
+    let mut bench = Bench { sampler, now, skipped };
+    bench.sampler.tick();
+    bench
+}
+
+impl Bench {
+    fn tick_at(&mut self, windows: i64, offset_ns: i64) -> Vec<(u64, bool)> {
+        self.now.store((1_000 + windows) * WINDOW + offset_ns, Ordering::Release);
+        self.sampler.tick();
+        let drained = std::mem::take(&mut self.sampler.sink.windows);
+        drained.into_iter().map(|(w, late, _)| (w, late)).collect()
+    }
+}
+
+#[test]
+fn drains_each_window_once_after_it_settled() {
+    let mut b = bench(0);
+    assert_eq!(b.tick_at(1, 7_000_000), [], "the first one was seen in part");
+    assert_eq!(b.tick_at(2, 5_000_000), [], "not settled");
+    assert_eq!(b.tick_at(2, 6_000_000), [(1_001, false)]);
+    assert_eq!(b.tick_at(2, 30_000_000), []);
+    assert_eq!(b.tick_at(3, 8_000_000), [(1_002, false)]);
+    assert_eq!(b.sampler.handle.counters.ticks_missed.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_pause_within_the_ring_loses_nothing() {
+    let mut b = bench(0);
+    b.tick_at(2, 7_000_000);
+    let drained = b.tick_at(42, 7_000_000);
+    let expect: Vec<(u64, bool)> = (1_002..=1_041).map(|w| (w, w != 1_041)).collect();
+    assert_eq!(drained, expect);
+    assert_eq!(b.sampler.sink.lost, 0);
+    assert_eq!(b.sampler.handle.counters.ticks_missed.load(Ordering::Relaxed), 39);
+}
+
+#[test]
+fn lapped_windows_are_counted_and_skipped() {
+    let mut b = bench(0);
+    b.tick_at(2, 7_000_000);
+    let drained = b.tick_at(102, 7_000_000);
+    assert_eq!(b.sampler.sink.lost + drained.len() as u64, 100);
+    assert_eq!(drained.len() as u64, RING_WINDOWS - 1 - RING_MARGIN);
+    assert_eq!(drained.last(), Some(&(1_101, false)));
+    assert_eq!(*b.skipped.lock().unwrap(), [drained[0].0]);
+}
+
+#[test]
+fn windows_that_close_while_others_are_drained_are_drained_too() {
+    // 20 ms of work per window: 30 windows behind, it takes 50 windows to catch up.
+    let mut b = bench(20_000_000);
+    b.tick_at(2, 7_000_000);
+    let drained = b.tick_at(32, 7_000_000);
+    assert!(drained.len() > 45, "{}", drained.len());
+    assert!(drained.windows(2).all(|w| w[1].0 == w[0].0 + 1));
+    assert_eq!(b.sampler.sink.lost, 0);
+}
+
+#[test]
+fn a_clock_set_back_stretches_a_window_and_repeats_none() {
+    let mut b = bench(0);
+    b.tick_at(10, 7_000_000);
+    assert_eq!(b.tick_at(5, 7_000_000), []);
+    assert_eq!(b.tick_at(11, 7_000_000), [(1_010, false)]);
+    assert_eq!(b.tick_at(-500, 7_000_000), [], "a large step begins anew");
+    assert_eq!(b.tick_at(-498, 7_000_000), [(501, false)]);
+    assert_eq!(*b.skipped.lock().unwrap(), [501]);
+}
+
+#[test]
+fn shed_and_disabled_signals_lose_their_coverage() {
+    let covered = |h: &Handle| -> Vec<bool> { h.coverage().iter().map(|c| c.covered).collect() };
+    let mut b = bench(0);
+    let handle = b.sampler.handle.clone();
+    assert_eq!(covered(&handle), [true, true]);
+    handle.disable(BTreeSet::from([SignalKind::RunQueue]));
+    b.sampler.apply_commands(&mut vec![]);
+    assert_eq!(covered(&handle), [false, false], "one section");
+    handle.disable(BTreeSet::new());
+    handle.shed("fake");
+    b.sampler.apply_commands(&mut vec![]);
+    assert_eq!(covered(&handle), [false, false]);
+    assert!(handle.coverage()[0].reason.contains("cpu_budget_ratio"));
+    assert!(b.sampler.sources.is_empty());
+}

@@ -1,0 +1,64 @@
+//! One file per signal: reads its kernel ring by mmap and fills its section of a [`Window`]. Knows no network stream and
+//! no names of workloads.
+//!
+//! Order of calls, from the sampler's one loop: `attach` once; then for every closed window, in order and exactly once,
+//! `drain`. When windows were lapped (older than the ring), the sampler calls `skip_to` with the first readable window and
+//! counts the gap; each signal then rebuilds its levels (see `ebpf/bpf/include/window.h`) from the kernel's absolute counters.
+
+use crate::window::{ListenDrop, Window, WindowIndex};
+
+pub mod block;
+pub mod memory;
+pub mod net;
+pub mod sched;
+
+/// How a signal is served on this kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coverage {
+    /// `tailwater_proto` signal, by its proto number.
+    pub signal: SignalKind,
+    /// Whether values will be there.
+    pub covered: bool,
+    /// e.g. `tp_btf/sched_switch`.
+    pub hook: String,
+    /// Why better hooks, or all, were refused, with the kernel's error.
+    pub reason: String,
+}
+
+/// The signals of signals.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names of signals.md")]
+pub enum SignalKind {
+    Cpu,
+    RunQueue,
+    BlockIo,
+    Memory,
+    AcceptQueue,
+    Requests,
+    Calls,
+    Retransmits,
+    Throttling,
+}
+
+/// One attached group of kernel programs and its rings.
+pub trait SignalSource: Send {
+    /// For logs and `self_stats`.
+    fn name(&self) -> &'static str;
+    /// What it serves; constant after attach.
+    fn coverage(&self) -> Vec<Coverage>;
+    /// Writes this signal's sections of `into` for window `into.index`, which is closed. Called once per window, in order.
+    fn drain(&mut self, into: &mut Window);
+    /// The windows before `first` were lapped: start again there.
+    fn skip_to(&mut self, first: WindowIndex);
+    /// Maps in which the sampler must keep `clock_control.epoch_offset_ns` current.
+    fn set_epoch_offset_ns(&mut self, offset_ns: i64);
+    /// A descriptor that polls readable while drop events wait in the kernel; `None`: this signal sends none. Asked once, after
+    /// attach; it stays open as long as the signal lives.
+    fn drop_events_fd(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+    /// Moves the waiting drop events to `into`, oldest first. Called when the descriptor is readable.
+    fn take_drop_events(&mut self, into: &mut Vec<ListenDrop>) {
+        let _ = into;
+    }
+}

@@ -1,0 +1,316 @@
+//! The stream to the collector: all of the agent's tonic. Owns connecting, reconnecting and what one session sends and hears;
+//! knows no window, only what the [`Outbox`] hands it.
+
+pub mod connect;
+pub mod offset;
+pub mod tls;
+
+use crate::clock::Clock;
+use crate::config::TlsFiles;
+use crate::outbox::Outbox;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use connect::{ConnectError, LateRefusal, causes, connect};
+use offset::OffsetEstimate;
+use std::sync::Arc;
+use std::time::Duration;
+use tailwater_proto::v1::telemetry_client::TelemetryClient;
+use tailwater_proto::v1::{self, AgentMessage, agent_message::Body, collector_message};
+use tailwater_proto::{MESSAGE_BYTES_MAX, PROTOCOL_MAX, PROTOCOL_MIN};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+/// Messages handed to HTTP/2 ahead of what fits the wire; few, so that a drop event overtakes nearly everything.
+const IN_HAND: usize = 2;
+
+/// Between two clock probes.
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+
+/// Between two status messages, and two looks at the TLS files.
+const STATUS_PERIOD: Duration = Duration::from_secs(5);
+
+/// For the collector's first word.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After a refusal that is not to be retried: a person has to change something first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+
+/// What the stream asks of the rest of the agent.
+pub trait Control: Send + Sync {
+    /// The status to report, with the clock estimate filled in by the stream.
+    fn status(&self) -> v1::AgentStatus;
+    /// The collector wants it this way.
+    fn configure(&self, configuration: &v1::Configuration);
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum SessionError {
+    #[error(transparent)]
+    Connect(Box<ConnectError>),
+    #[error("collector {url}: refused this agent: {reason}")]
+    Refused { url: String, reason: String, retry: bool },
+    #[error("collector {url}: {reason}")]
+    Ended { url: String, reason: String },
+}
+
+enum Ended {
+    Drained,
+    TlsFilesChanged,
+}
+
+/// The stream's side of the agent.
+pub struct Stream {
+    /// Where the collector is.
+    pub url: String,
+    /// Files for https://.
+    pub tls: Option<TlsFiles>,
+    /// What to send.
+    pub outbox: Arc<Outbox>,
+    /// The rest of the agent.
+    pub control: Arc<dyn Control>,
+    /// For probes.
+    pub clock: Clock,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// Connects, and connects again, until `stop`; after `stop` it goes on only while the connected collector still takes what the
+    /// outbox holds.
+    pub async fn run(self, stop: CancellationToken) {
+        let backoff = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times()
+            .with_jitter();
+        let mut delays = backoff.build();
+        let mut last_logged = String::new();
+        loop {
+            let mut welcomed = false;
+            let pause = match self.session(&stop, &mut welcomed).await {
+                Ok(Ended::Drained) => return,
+                Ok(Ended::TlsFilesChanged) => {
+                    tracing::info!("TLS files changed: connecting anew with them");
+                    Duration::ZERO
+                }
+                Err(error) => {
+                    if welcomed {
+                        delays = backoff.build();
+                        last_logged.clear();
+                    }
+                    let text = error.to_string();
+                    if text != last_logged {
+                        tracing::warn!(
+                            buffered_ms = self.outbox.span_ms(),
+                            "{text}; windows are kept and sent later, trying again"
+                        );
+                        last_logged = text;
+                    }
+                    match error {
+                        SessionError::Refused { retry: false, .. } => REFUSED_PAUSE,
+                        _ => delays.next().unwrap_or(Duration::from_secs(5)),
+                    }
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn session(&self, stop: &CancellationToken, welcomed: &mut bool) -> Result<Ended, SessionError> {
+        let tls_written = self.tls.as_ref().map(tls::written);
+        let connecting = connect(&self.url, self.tls.as_ref());
+        let (channel, late) = tokio::select! {
+            connected = connecting => connected.map_err(|e| SessionError::Connect(Box::new(e)))?,
+            () = stop.cancelled() => return Ok(Ended::Drained),
+        };
+        let (to_wire, from_wire) = self.open(channel, &late).await?;
+        let mut session = Session { stream: self, to_wire, late, offset: OffsetEstimate::default() };
+        let from_wire = session.welcome(from_wire).await?;
+        *welcomed = true;
+        session.serve(from_wire, stop, tls_written).await
+    }
+
+    async fn open(
+        &self,
+        channel: Channel,
+        late: &LateRefusal,
+    ) -> Result<(mpsc::Sender<AgentMessage>, Streaming<v1::CollectorMessage>), SessionError> {
+        let (to_wire, outgoing) = mpsc::channel(IN_HAND);
+        let mut hello = self.outbox.hello().unwrap_or_default();
+        (hello.protocol_min, hello.protocol_max) = (PROTOCOL_MIN, PROTOCOL_MAX);
+        let first = AgentMessage { body: Some(Body::Hello(hello)) };
+        // The channel is empty: this cannot wait.
+        let _ = to_wire.try_send(first);
+        let mut client = TelemetryClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let answer =
+            tokio::time::timeout(WELCOME_TIMEOUT, client.stream(ReceiverStream::new(outgoing))).await;
+        match answer {
+            Ok(Ok(response)) => Ok((to_wire, response.into_inner())),
+            Ok(Err(status)) => Err(self.ended(&status, late)),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> SessionError {
+        let reason = format!("connected, but no welcome within {} s", WELCOME_TIMEOUT.as_secs());
+        SessionError::Ended { url: self.url.clone(), reason }
+    }
+
+    fn ended(&self, status: &tonic::Status, late: &LateRefusal) -> SessionError {
+        let reason = late.take().unwrap_or_else(|| causes(status));
+        SessionError::Ended { url: self.url.clone(), reason }
+    }
+}
+
+struct Session<'a> {
+    stream: &'a Stream,
+    to_wire: mpsc::Sender<AgentMessage>,
+    late: LateRefusal,
+    offset: OffsetEstimate,
+}
+
+impl Session<'_> {
+    /// Waits for the collector's first word.
+    async fn welcome(
+        &mut self,
+        mut from_wire: Streaming<v1::CollectorMessage>,
+    ) -> Result<Streaming<v1::CollectorMessage>, SessionError> {
+        use collector_message::Body as Said;
+        let url = || self.stream.url.clone();
+        let first = tokio::time::timeout(WELCOME_TIMEOUT, from_wire.next())
+            .await
+            .map_err(|_| self.stream.silent())?;
+        match first {
+            Some(Ok(v1::CollectorMessage { body: Some(Said::Welcome(welcome)) })) => {
+                if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&welcome.protocol) {
+                    let reason = format!(
+                        "it chose protocol {}, this agent speaks {PROTOCOL_MIN} to {PROTOCOL_MAX}; update the older side",
+                        welcome.protocol
+                    );
+                    return Err(SessionError::Refused { url: url(), reason, retry: false });
+                }
+                tracing::info!(
+                    collector = welcome.collector_version,
+                    has_batches_up_to = welcome.last_sequence,
+                    "connected to {}",
+                    self.stream.url
+                );
+                self.stream.outbox.resume(welcome.last_sequence);
+                Ok(from_wire)
+            }
+            Some(Ok(v1::CollectorMessage { body: Some(Said::Refusal(refusal)) })) => {
+                Err(SessionError::Refused { url: url(), reason: refusal.reason, retry: refusal.retry })
+            }
+            Some(Ok(_)) => {
+                let reason = "its first message is neither welcome nor refusal".to_owned();
+                Err(SessionError::Ended { url: url(), reason })
+            }
+            Some(Err(status)) => Err(self.stream.ended(&status, &self.late)),
+            None => Err(self.closed()),
+        }
+    }
+
+    fn closed(&self) -> SessionError {
+        let reason = self.late.take().unwrap_or_else(|| "closed the stream".to_owned());
+        SessionError::Ended { url: self.stream.url.clone(), reason }
+    }
+
+    async fn serve(
+        &mut self,
+        mut from_wire: Streaming<v1::CollectorMessage>,
+        stop: &CancellationToken,
+        tls_written: Option<[Option<std::time::SystemTime>; 3]>,
+    ) -> Result<Ended, SessionError> {
+        let outbox = self.stream.outbox.clone();
+        let mut probes = tokio::time::interval(PROBE_PERIOD);
+        let mut statuses = tokio::time::interval(STATUS_PERIOD);
+        for timer in [&mut probes, &mut statuses] {
+            timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        }
+        let (mut probe_due, mut status_due, mut probe_id) = (false, false, 0_u64);
+        let to_wire = self.to_wire.clone();
+        loop {
+            let stopping = stop.is_cancelled();
+            if stopping && outbox.finished() {
+                return Ok(Ended::Drained);
+            }
+            let sending = probe_due || status_due || outbox.has_next();
+            tokio::select! {
+                heard = from_wire.next() => match heard {
+                    Some(Ok(message)) => self.hear(message)?,
+                    Some(Err(status)) => return Err(self.stream.ended(&status, &self.late)),
+                    None => return Err(self.closed()),
+                },
+                permit = to_wire.reserve(), if sending => {
+                    let Ok(permit) = permit else { return Err(self.closed()) };
+                    // Stamped here and not when it fell due, so that no queue of ours is in the round trip.
+                    let body = if std::mem::take(&mut probe_due) {
+                        probe_id += 1;
+                        let agent_unix_ns = self.stream.clock.unix_ns();
+                        Some(Body::ClockProbe(v1::ClockProbe { id: probe_id, agent_unix_ns }))
+                    } else if std::mem::take(&mut status_due) {
+                        Some(Body::Status(self.status()))
+                    } else {
+                        outbox.next()
+                    };
+                    if let Some(body) = body {
+                        permit.send(AgentMessage { body: Some(body) });
+                    }
+                }
+                () = outbox.changed() => {}
+                () = stop.cancelled(), if !stopping => {}
+                _ = probes.tick() => probe_due = true,
+                _ = statuses.tick() => {
+                    status_due = true;
+                    if tls_written != self.stream.tls.as_ref().map(tls::written) {
+                        return Ok(Ended::TlsFilesChanged);
+                    }
+                }
+            }
+        }
+    }
+
+    fn status(&self) -> v1::AgentStatus {
+        let (clock_offset_ns, clock_error_ns) = self.offset.get().unwrap_or_default();
+        v1::AgentStatus { clock_offset_ns, clock_error_ns, ..self.stream.control.status() }
+    }
+
+    fn hear(&mut self, message: v1::CollectorMessage) -> Result<(), SessionError> {
+        use collector_message::Body as Said;
+        match message.body {
+            Some(Said::Ack(ack)) => self.stream.outbox.acknowledged(ack.sequence),
+            Some(Said::ClockReply(reply)) => self.offset.add(&reply, self.stream.clock.unix_ns()),
+            Some(Said::BatchRefused(refused)) => {
+                tracing::warn!(
+                    sequence = refused.sequence,
+                    "collector {} refused a batch: {}; its windows are lost",
+                    self.stream.url,
+                    refused.reason
+                );
+                self.stream.outbox.refused(refused.sequence);
+            }
+            Some(Said::Configuration(configuration)) => self.stream.control.configure(&configuration),
+            Some(Said::Refusal(refusal)) => {
+                let url = self.stream.url.clone();
+                return Err(SessionError::Refused { url, reason: refusal.reason, retry: refusal.retry });
+            }
+            // A second welcome says nothing new; an empty body is of a later version.
+            Some(Said::Welcome(_)) | None => {}
+        }
+        Ok(())
+    }
+}

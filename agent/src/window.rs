@@ -1,0 +1,238 @@
+//! What one 50 ms window of this host holds: plain values, every unit in its name.
+//! Owns the shape between the kernel rings (`signal/*` fill it) and the wire (`stream` encodes it). Knows no kernel map,
+//! no clock and no network.
+
+/// Length of a window.
+pub const WINDOW_NS: u64 = 50_000_000;
+
+/// `unix_ns / WINDOW_NS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WindowIndex(pub u64);
+
+/// Identity of a workload as the kernel sees it: the cgroup's id (the inode of its directory).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CgroupId(pub u64);
+
+/// Buckets of a log2 histogram: bucket `i` counts values in `[2^i, 2^(i+1))` microseconds, the last one everything above.
+pub const HIST_BUCKETS: usize = 20;
+
+/// One closed window. An entity that is not listed had no activity; a section that is `None` was not covered.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    /// Which window.
+    pub index: WindowIndex,
+    /// The epoch phase was corrected inside it.
+    pub clock_corrected: bool,
+    /// Drained more than one window late; values that come from files are absent.
+    pub late: bool,
+    /// CPU of the machine, not of the scope.
+    pub machine_cpu: Option<MachineCpu>,
+    /// Per-cgroup CPU, run queue and blocked time.
+    pub tasks: Option<Vec<(CgroupId, TaskSample)>>,
+    /// Per-cgroup throttling, from `cpu.stat`.
+    pub throttled: Option<Vec<(CgroupId, u64)>>,
+    /// Per-cgroup submitted block I/O.
+    pub io: Option<Vec<(CgroupId, IoSample)>>,
+    /// Per-cgroup memory stalls.
+    pub memory: Option<Vec<(CgroupId, MemorySample)>>,
+    /// Block devices, by name.
+    pub devices: Option<Vec<(String, DeviceSample)>>,
+    /// Accept queues.
+    pub accept_queues: Option<Vec<(ListenerKey, AcceptQueueSample)>>,
+    /// Requests on accepted connections.
+    pub requests: Option<Vec<(ListenerKey, RequestSample)>>,
+    /// Calls on connected sockets.
+    pub calls: Option<Vec<(EdgeKey, CallSample)>>,
+    /// Retransmits on connected sockets.
+    pub retransmits: Option<Vec<(EdgeKey, RetransmitSample)>>,
+    /// The processes that used most of a saturated resource.
+    pub culprits: Vec<CulpritSample>,
+}
+
+/// Sums over the machine's CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it: nanoseconds summed over all CPUs, or tasks")]
+pub struct MachineCpu {
+    pub cpus: u32,
+    pub busy_ns: u64,
+    pub idle_ns: u64,
+    pub iowait_ns: u64,
+    pub steal_ns: u64,
+    pub switches: u64,
+}
+
+/// What the tasks of one cgroup did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct TaskSample {
+    pub busy_ns: u64,
+    pub wait_ns: u64,
+    pub waiting_max: u32,
+    pub wait_max_ns: u64,
+    pub wait_hist: [u32; HIST_BUCKETS],
+    pub switches: u64,
+    pub blocked_io_ns: u64,
+    pub blocked_io_max: u32,
+}
+
+/// Block I/O that a cgroup submitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct IoSample {
+    pub bytes: u64,
+    pub requests: u64,
+    pub flushes: u64,
+}
+
+/// Memory stalls of a cgroup's tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct MemorySample {
+    pub reclaim_ns: u64,
+    pub swap_ins: u64,
+    pub dirty_throttle_ns: u64,
+}
+
+/// One block device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct DeviceSample {
+    pub in_flight_ns: u64,
+    pub in_flight_max: u32,
+    pub issued: u64,
+    pub completed: u64,
+    pub bytes: u64,
+    pub latency_ns: u64,
+    pub latency_max_ns: u64,
+    pub flushes: u64,
+}
+
+/// A listening address. IPv4 is kept as a v4-mapped IPv6 address; all zero (`::`) is the wildcard of both families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerKey {
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// Address listened on.
+    pub address: std::net::Ipv6Addr,
+    /// Host byte order.
+    pub port: u16,
+    /// The cgroup of the process that called listen(2), else of the first task seen reading from a child.
+    pub owner: CgroupId,
+    /// Its process id, 0 if not known.
+    pub pid: u32,
+}
+
+/// A workload's connections to one remote address and port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EdgeKey {
+    /// Who calls.
+    pub workload: CgroupId,
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// IPv4 as v4-mapped.
+    pub remote_address: std::net::Ipv6Addr,
+    /// Host byte order.
+    pub remote_port: u16,
+}
+
+/// A listener's accept queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct AcceptQueueSample {
+    pub depth_last: u32,
+    pub depth_max: u32,
+    pub depth_ns: u64,
+    pub limit: u32,
+    pub arrivals: u64,
+    pub accepts: u64,
+    pub wait_max_ns: u64,
+    pub drops: u64,
+    pub drops_final_ack: u64,
+    pub syn_ack_retransmits: u64,
+}
+
+/// Turns on accepted connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct RequestSample {
+    pub received: u64,
+    pub answered: u64,
+    pub aborted: u64,
+    pub in_flight_last: u32,
+    pub in_flight_max: u32,
+    pub in_flight_ns: u64,
+    pub unread_max: u32,
+    pub unread_ns: u64,
+    pub workers_busy_max: u32,
+    pub workers_busy_ns: u64,
+    pub workers_seen: u32,
+    pub worker_shared_max: u32,
+    pub response_ns: u64,
+    pub response_max_ns: u64,
+    pub response_hist: [u32; HIST_BUCKETS],
+    pub multiplexed_connections: u32,
+    pub open_last: u32,
+    pub open_max: u32,
+}
+
+/// Turns on connected sockets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct CallSample {
+    pub started: u64,
+    pub answered: u64,
+    pub aborted: u64,
+    pub in_flight_last: u32,
+    pub in_flight_max: u32,
+    pub in_flight_ns: u64,
+    pub open_last: u32,
+    pub open_max: u32,
+    pub connects: u64,
+    pub established: u64,
+    pub response_ns: u64,
+    pub response_max_ns: u64,
+    pub response_hist: [u32; HIST_BUCKETS],
+}
+
+/// Retransmitted segments of connected sockets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct RetransmitSample {
+    pub syn: u64,
+    pub data: u64,
+    /// When the retrying connection sent its first SYN, Unix ns; 0: none retried.
+    pub first_try_unix_ns: u64,
+}
+
+/// Which resource a culprit used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CulpritResource {
+    /// `amount` is ns on CPU.
+    Cpu,
+    /// `amount` is ns blocked on block I/O.
+    IoBlocked,
+    /// `amount` is bytes submitted.
+    IoBytes,
+}
+
+/// A process and what it used in this window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CulpritSample {
+    pub resource: CulpritResource,
+    pub pid: u32,
+    pub comm: String,
+    pub workload: CgroupId,
+    pub amount: u64,
+}
+
+/// A listener's drop counter rose; sent ahead of its window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: DropEvent")]
+pub struct ListenDrop {
+    pub listener: ListenerKey,
+    pub unix_ns: u64,
+    pub count: u64,
+    pub depth: u32,
+    pub limit: u32,
+}

@@ -1,0 +1,262 @@
+//! What the socket tests share: signals attached beside the test, windows drained as the sampler drains them, and sums over
+//! them by listener and by edge. Owns no assertion but that levels are sane.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+use tailwater_agent::clock::Clock;
+use tailwater_agent::loader::KernelBtf;
+use tailwater_agent::signal::SignalSource;
+use tailwater_agent::signal::net::{NetConfig, NetSignals};
+use tailwater_agent::slots::cgroup_hierarchy;
+use tailwater_agent::window::{
+    AcceptQueueSample, CallSample, ListenDrop, RequestSample, RetransmitSample, WINDOW_NS, Window,
+    WindowIndex,
+};
+
+/// A closed window is read only after hooks that began inside it are done.
+const MARGIN_NS: u64 = 10_000_000;
+
+pub struct Probe {
+    pub net: NetSignals,
+    pub clock: Clock,
+    pub next: u64,
+    pub windows: Vec<Window>,
+}
+
+impl Probe {
+    pub fn attach() -> Self {
+        let clock = Clock::new(0);
+        let btf = KernelBtf::read().unwrap();
+        let next = clock.window().0;
+        let net = NetSignals::attach(&NetConfig {
+            btf: &btf,
+            cgroup_hierarchy: cgroup_hierarchy(),
+            epoch_offset_ns: clock.epoch_offset_ns(),
+            listeners_max: 64,
+            edges_max: 128,
+        })
+        .unwrap();
+        Self { net, clock, next, windows: Vec::new() }
+    }
+
+    /// Drains what is closed.
+    pub fn drain(&mut self) {
+        let open = (self.clock.unix_ns() - MARGIN_NS) / WINDOW_NS;
+        assert!(open - self.next < 60, "the test left {} windows undrained", open - self.next);
+        self.drain_to(open);
+    }
+
+    fn drain_to(&mut self, open: u64) {
+        while self.next < open {
+            let mut window = Window { index: WindowIndex(self.next), ..Window::default() };
+            self.net.drain(&mut window);
+            self.windows.push(window);
+            self.next += 1;
+        }
+    }
+
+    /// As the sampler does when it was away for too long; returns how many windows were lost.
+    pub fn drain_lapped(&mut self) -> u64 {
+        let open = (self.clock.unix_ns() - MARGIN_NS) / WINDOW_NS;
+        let first = open.saturating_sub(60).max(self.next);
+        let lost = first - self.next;
+        if lost > 0 {
+            self.net.skip_to(WindowIndex(first));
+            self.next = first;
+        }
+        self.drain_to(open);
+        lost
+    }
+
+    /// Drains until the window that is open now is in.
+    pub fn drain_past_now(&mut self) {
+        let now = self.clock.window().0;
+        while self.next <= now {
+            std::thread::sleep(Duration::from_millis(10));
+            self.drain();
+        }
+    }
+
+    /// Drains until `reached` holds, at most ten seconds.
+    pub fn drain_until(&mut self, what: &str, mut reached: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..1000 {
+            self.drain();
+            if reached(self) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!(
+            "not reached in 10 s: {what}; losses {:?}, walk {:?}",
+            self.net.losses(),
+            self.net.walk_report()
+        );
+    }
+
+    /// Waits for the first drop event of a listener.
+    pub fn drops(&mut self, port: u16) -> Vec<ListenDrop> {
+        let mut events = Vec::new();
+        self.net.take_drop_events(&mut events);
+        events.retain(|e| e.listener.port == port);
+        events
+    }
+
+    pub fn queue(&self, at: impl Into<At>) -> AcceptQueueSample {
+        let at = at.into();
+        let mut sum = AcceptQueueSample::default();
+        for window in &self.windows {
+            for (key, s) in window.accept_queues.as_deref().unwrap() {
+                if !at.is(key.netns, key.port) {
+                    continue;
+                }
+                sum.depth_last = s.depth_last;
+                sum.depth_max = sum.depth_max.max(s.depth_max);
+                sum.depth_ns += s.depth_ns;
+                sum.limit = sum.limit.max(s.limit);
+                sum.arrivals += s.arrivals;
+                sum.accepts += s.accepts;
+                sum.wait_max_ns = sum.wait_max_ns.max(s.wait_max_ns);
+                sum.drops += s.drops;
+                sum.drops_final_ack += s.drops_final_ack;
+                sum.syn_ack_retransmits += s.syn_ack_retransmits;
+            }
+        }
+        sum
+    }
+
+    pub fn requests(&self, at: impl Into<At>) -> RequestSample {
+        let at = at.into();
+        let mut sum = RequestSample::default();
+        for window in &self.windows {
+            for (key, s) in window.requests.as_deref().unwrap() {
+                if !at.is(key.netns, key.port) {
+                    continue;
+                }
+                assert!(
+                    s.in_flight_max >= s.in_flight_last
+                        && s.in_flight_ns <= u64::from(s.in_flight_max) * WINDOW_NS,
+                    "in flight: {s:?}"
+                );
+                assert!(
+                    s.workers_busy_ns <= u64::from(s.workers_busy_max) * WINDOW_NS,
+                    "busy workers: {s:?}"
+                );
+                sum.received += s.received;
+                sum.answered += s.answered;
+                sum.aborted += s.aborted;
+                sum.in_flight_last = s.in_flight_last;
+                sum.in_flight_max = sum.in_flight_max.max(s.in_flight_max);
+                sum.in_flight_ns += s.in_flight_ns;
+                sum.unread_max = sum.unread_max.max(s.unread_max);
+                sum.unread_ns += s.unread_ns;
+                sum.workers_busy_max = sum.workers_busy_max.max(s.workers_busy_max);
+                sum.workers_busy_ns += s.workers_busy_ns;
+                sum.workers_seen = s.workers_seen;
+                sum.worker_shared_max = sum.worker_shared_max.max(s.worker_shared_max);
+                sum.response_ns += s.response_ns;
+                sum.response_max_ns = sum.response_max_ns.max(s.response_max_ns);
+                for (n, m) in sum.response_hist.iter_mut().zip(s.response_hist) {
+                    *n += m;
+                }
+                sum.multiplexed_connections = sum.multiplexed_connections.max(s.multiplexed_connections);
+                sum.open_last = s.open_last;
+                sum.open_max = sum.open_max.max(s.open_max);
+            }
+        }
+        sum
+    }
+
+    pub fn calls(&self, at: impl Into<At>) -> CallSample {
+        let at = at.into();
+        let mut sum = CallSample::default();
+        for window in &self.windows {
+            for (key, s) in window.calls.as_deref().unwrap() {
+                if !at.is(key.netns, key.remote_port) {
+                    continue;
+                }
+                assert!(
+                    s.in_flight_max >= s.in_flight_last
+                        && s.in_flight_ns <= u64::from(s.in_flight_max) * WINDOW_NS,
+                    "in flight: {s:?}"
+                );
+                sum.started += s.started;
+                sum.answered += s.answered;
+                sum.aborted += s.aborted;
+                sum.in_flight_last = s.in_flight_last;
+                sum.in_flight_max = sum.in_flight_max.max(s.in_flight_max);
+                sum.in_flight_ns += s.in_flight_ns;
+                sum.open_last = s.open_last;
+                sum.open_max = sum.open_max.max(s.open_max);
+                sum.connects += s.connects;
+                sum.established += s.established;
+                sum.response_ns += s.response_ns;
+                sum.response_max_ns = sum.response_max_ns.max(s.response_max_ns);
+            }
+        }
+        sum
+    }
+
+    pub fn retransmits(&self, at: impl Into<At>) -> RetransmitSample {
+        let at = at.into();
+        let mut sum = RetransmitSample::default();
+        for window in &self.windows {
+            for (key, s) in window.retransmits.as_deref().unwrap() {
+                if at.is(key.netns, key.remote_port) {
+                    sum.syn += s.syn;
+                    sum.data += s.data;
+                    if sum.first_try_unix_ns == 0 {
+                        sum.first_try_unix_ns = s.first_try_unix_ns;
+                    }
+                }
+            }
+        }
+        sum
+    }
+}
+
+/// A port, in one network namespace or in any.
+#[derive(Clone, Copy)]
+pub struct At {
+    pub netns: Option<u32>,
+    pub port: u16,
+}
+
+impl At {
+    fn is(&self, netns: u32, port: u16) -> bool {
+        self.port == port && self.netns.is_none_or(|n| n == netns)
+    }
+}
+
+impl From<u16> for At {
+    fn from(port: u16) -> Self {
+        Self { netns: None, port }
+    }
+}
+
+impl From<(u32, u16)> for At {
+    fn from((netns, port): (u32, u16)) -> Self {
+        Self { netns: Some(netns), port }
+    }
+}
+
+pub fn loopback() -> Ipv6Addr {
+    std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped()
+}
+
+pub mod namespace {
+    //! A network namespace of the calling thread's own; it goes with the thread.
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
+
+    pub fn inode() -> u32 {
+        u32::try_from(std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino()).unwrap()
+    }
+
+    pub fn enter_new() {
+        // SAFETY: affects the calling thread only.
+        let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+        assert_eq!(moved, 0, "unshare: {}", std::io::Error::last_os_error());
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    }
+}

@@ -1,0 +1,257 @@
+//! Accept queues that overflow for real: the windows say what the listening socket's own drop counter says, as `ss` reads it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod net_probe;
+
+use net_probe::{Probe, namespace};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::time::Duration;
+
+const BACKLOG: i32 = 4;
+
+fn socket(nonblocking: bool) -> OwnedFd {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    // SAFETY: makes a descriptor.
+    let fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
+    assert!(fd >= 0);
+    // SAFETY: just made.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn c_address(port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    }
+}
+
+fn listen(port: u16, reuseport: bool) -> (OwnedFd, u16) {
+    let fd = socket(false);
+    let on: libc::c_int = 1;
+    let mut address = c_address(port);
+    let mut length = size_of::<libc::sockaddr_in>() as u32;
+    // SAFETY: plain calls on a descriptor and a structure that live here.
+    unsafe {
+        if reuseport {
+            let value = (&raw const on).cast();
+            assert_eq!(libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, value, 4), 0);
+        }
+        assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length), 0);
+        assert_eq!(libc::listen(fd.as_raw_fd(), BACKLOG), 0);
+        assert_eq!(libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut length), 0);
+    }
+    (fd, u16::from_be(address.sin_port))
+}
+
+/// Begins a connection and does not wait for it.
+fn begin_connect(port: u16) -> OwnedFd {
+    let fd = socket(true);
+    let address = c_address(port);
+    // SAFETY: as above.
+    unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
+    fd
+}
+
+/// Drops of the listening sockets on `port` in the namespace of this thread, by the kernel's own diagnosis.
+fn sk_drops(port: u16) -> u64 {
+    let output = Command::new("ss")
+        .args(["-H", "-l", "-t", "-n", "-m", "sport", "=", &format!(":{port}")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let drops: Vec<u64> = text
+        .split_once("skmem:")
+        .into_iter()
+        .flat_map(|_| text.split("skmem:(").skip(1))
+        .map(|rest| {
+            let inside = rest.split(')').next().unwrap();
+            inside.split(',').find_map(|f| f.strip_prefix('d')?.parse().ok()).unwrap()
+        })
+        .collect();
+    assert!(!drops.is_empty(), "ss shows no listener: {text}");
+    drops.iter().sum()
+}
+
+/// Drops that the windows hold and the counter itself, when neither moves any more.
+fn settled(probe: &mut Probe, at: impl Into<net_probe::At> + Copy, port: u16) -> (u64, u64) {
+    let mut last = (0, 0);
+    probe.drain_until("windows and counter agree", |p| {
+        let before = sk_drops(port);
+        p.drain_past_now();
+        last = (p.queue(at).drops, before);
+        sk_drops(port) == before
+    });
+    last
+}
+
+fn overflow_and_compare(probe: &mut Probe, netns: u32, port: u16, sockets: u32) {
+    let at = (netns, port);
+    let mut clients = Vec::new();
+    let mut seen = Vec::new();
+    let mut first_drop_ns = None;
+    for _ in 0..40 * sockets {
+        clients.push(begin_connect(port));
+        if first_drop_ns.is_none() && sk_drops(port) > 0 {
+            first_drop_ns = Some(probe.clock.unix_ns());
+            for _ in 0..50 {
+                seen.extend(probe.drops(port));
+                if !seen.is_empty() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!seen.is_empty(), "no drop event within 50 ms of the first drop");
+        }
+    }
+    // Retries of the SYNs go on dropping: wait for some.
+    probe.drain_until("a SYN was retried", |p| p.retransmits(at).syn > 0);
+    let (windows, counter) = settled(probe, at, port);
+    assert!(counter >= 20, "{counter}");
+    assert_eq!(windows, counter, "drops in the windows and in ss");
+    let queue = probe.queue(at);
+    assert_eq!(queue.limit, BACKLOG as u32 * sockets, "{queue:?}");
+    if sockets == 1 {
+        assert_eq!(queue.depth_max, BACKLOG as u32 + 1, "the kernel holds one more: {queue:?}");
+    } else {
+        assert!(queue.depth_max <= (BACKLOG as u32 + 1) * sockets, "{queue:?}");
+    }
+    assert_eq!(queue.accepts, 0, "{queue:?}");
+    assert_eq!(queue.arrivals, u64::from(queue.depth_last), "{queue:?}");
+    seen.extend(probe.drops(port));
+    assert_eq!(seen.iter().map(|e| e.count).sum::<u64>(), counter, "drop events");
+    let first = seen.first().unwrap();
+    assert_eq!(first.listener.netns, netns);
+    assert_eq!(first.listener.pid, std::process::id());
+    assert_eq!(SocketAddr::from((first.listener.address, port)).ip().to_canonical(), Ipv4Addr::LOCALHOST);
+    assert_eq!(first.limit, BACKLOG as u32);
+    let late_ns = first.unix_ns.saturating_sub(first_drop_ns.unwrap());
+    assert!(late_ns < 50_000_000, "{late_ns}");
+    // The first SYN of a connection that retries now was sent after the test began, a second before its retry.
+    let first_try = probe.retransmits(at).first_try_unix_ns;
+    assert!(first_try > 0 && first_try < probe.clock.unix_ns() - 900_000_000, "{first_try}");
+    drop(clients);
+}
+
+#[test]
+fn privileged_overflow_is_counted_as_the_socket_counts_it() {
+    let mut probe = Probe::attach();
+    let (listener, port) = listen(0, false);
+    overflow_and_compare(&mut probe, namespace::inode(), port, 1);
+    // What the last look missed is flushed when the listener closes.
+    let before = probe.queue(port).drops;
+    for _ in 0..10 {
+        drop(begin_connect(port));
+    }
+    let counter = sk_drops(port);
+    drop(listener);
+    probe.drain_past_now();
+    assert_eq!(probe.queue(port).drops, counter);
+    assert!(counter > before);
+    assert_eq!(probe.queue(port).depth_last, 0);
+}
+
+#[test]
+fn privileged_overflow_in_another_namespace() {
+    let mut probe = Probe::attach();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            let (_listener, port) = listen(0, false);
+            overflow_and_compare(&mut probe, namespace::inode(), port, 1);
+        });
+    });
+}
+
+#[test]
+fn privileged_listeners_that_share_a_port_are_one() {
+    let mut probe = Probe::attach();
+    let (_first, port) = listen(0, true);
+    let (_second, _) = listen(port, true);
+    overflow_and_compare(&mut probe, namespace::inode(), port, 2);
+    let known: Vec<u32> =
+        probe.net.listeners().iter().filter(|(k, _)| k.port == port).map(|(_, n)| *n).collect();
+    assert_eq!(known, [2]);
+}
+
+#[test]
+fn privileged_a_queue_that_is_full_before_the_agent_comes_is_seen() {
+    let (_listener, port) = listen(0, false);
+    let _clients: Vec<OwnedFd> = (0..20).map(|_| begin_connect(port)).collect();
+    let already = sk_drops(port);
+    assert!(already >= 15, "{already}");
+    let mut probe = Probe::attach();
+    probe.drain_until("the depth is known", |p| p.queue(port).depth_last > 0);
+    assert_eq!(probe.queue(port).depth_last, BACKLOG as u32 + 1);
+    assert_eq!(probe.queue(port).limit, BACKLOG as u32);
+    // Only what is dropped from now on is ours to tell.
+    let (windows, counter) = settled(&mut probe, port, port);
+    assert!(windows <= counter - already, "{windows} {counter} {already}");
+    let late = begin_connect(port);
+    probe.drain_until("its drop", |p| p.queue(port).drops > windows);
+    drop(late);
+}
+
+/// A counter of this thread's network namespace.
+fn netstat(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut lines = text.lines().filter(|l| l.starts_with("TcpExt:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|n| n == name).unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
+fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
+    let mut probe = Probe::attach();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            let (listener, port) = listen(0, false);
+            let seconds: libc::c_int = 30;
+            // SAFETY: plain call on a descriptor and a value that live here.
+            let set = unsafe {
+                let value = (&raw const seconds).cast();
+                libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, value, 4)
+            };
+            assert_eq!(set, 0);
+            let at = (namespace::inode(), port);
+            let deferred: Vec<OwnedFd> = (0..BACKLOG - 1).map(|_| begin_connect(port)).collect();
+            probe.drain_past_now();
+            assert!(netstat("TCPDeferAcceptDrop") >= 3 && sk_drops(port) >= 3);
+            let healthy = probe.queue(at);
+            assert_eq!((healthy.drops, healthy.arrivals, healthy.depth_max), (0, 0, 0), "{healthy:?}");
+            assert!(probe.drops(port).is_empty());
+            // Others fill the queue; then the requests of the first meet a full one at the last step of their handshake.
+            let request = |client: &OwnedFd| {
+                // SAFETY: as above.
+                unsafe { libc::send(client.as_raw_fd(), c"x".as_ptr().cast(), 1, libc::MSG_NOSIGNAL) };
+            };
+            let others: Vec<OwnedFd> = (0..12).map(|_| begin_connect(port)).collect();
+            others.iter().for_each(request);
+            probe.drain_until("the queue is full", |p| p.queue(at).depth_last == BACKLOG as u32 + 1);
+            deferred.iter().for_each(request);
+            let mut last = Default::default();
+            probe.drain_until("windows and counters agree", |p| {
+                let before = (netstat("ListenDrops"), sk_drops(port), netstat("TCPDeferAcceptDrop"));
+                p.drain_past_now();
+                last = (p.queue(at), before);
+                before == (netstat("ListenDrops"), sk_drops(port), netstat("TCPDeferAcceptDrop"))
+                    && p.queue(at).drops_final_ack >= 6
+            });
+            let (queue, (listen_drops, counter, deferred)) = last;
+            assert_eq!(
+                (queue.arrivals, queue.depth_max),
+                (BACKLOG as u64 + 1, BACKLOG as u32 + 1),
+                "{queue:?}"
+            );
+            // The kernel counts such a drop twice in the socket, once in the namespace.
+            assert_eq!(queue.drops - queue.drops_final_ack, listen_drops, "{queue:?}");
+            assert_eq!(queue.drops, counter - deferred, "{queue:?}");
+            drop((deferred, others));
+        });
+    });
+}

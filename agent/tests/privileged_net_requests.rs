@@ -1,0 +1,302 @@
+//! Requests and calls on real sockets: what a server received and answered, by its own count, equals what the windows say.
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod net_probe;
+
+use net_probe::Probe;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A thread per connection; each request takes `takes` and is answered in two writes.
+fn serve(takes: Duration) -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let served = Arc::new(AtomicU64::new(0));
+    let count = served.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let count = count.clone();
+            std::thread::spawn(move || {
+                let mut request = [0; REQUEST.len()];
+                while stream.read_exact(&mut request).is_ok() {
+                    std::thread::sleep(takes);
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+                    let _ = stream.write_all(b"ok");
+                }
+            });
+        }
+    });
+    (at, served)
+}
+
+fn ask(stream: &mut TcpStream) {
+    stream.write_all(REQUEST).unwrap();
+    let mut answer = [0; 40];
+    stream.read_exact(&mut answer).unwrap();
+}
+
+fn clients(n: usize, each: impl Fn() + Send + Clone + 'static) {
+    let threads: Vec<JoinHandle<()>> = (0..n)
+        .map(|_| {
+            let each = each.clone();
+            std::thread::spawn(each)
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn privileged_keep_alive_and_one_shot_requests_are_counted_exactly() {
+    let mut probe = Probe::attach();
+    let (at, served) = serve(Duration::ZERO);
+    clients(8, move || {
+        let mut stream = TcpStream::connect(at).unwrap();
+        for _ in 0..500 {
+            ask(&mut stream);
+        }
+    });
+    clients(8, move || {
+        for _ in 0..100 {
+            ask(&mut TcpStream::connect(at).unwrap());
+        }
+    });
+    let port = at.port();
+    probe.drain_until("all connections closed", |p| {
+        let requests = p.requests(port);
+        let (calls, queue) = (p.calls(port), p.queue(port));
+        requests.answered == 4_800 && requests.open_last == 0 && calls.open_last == 0 && queue.depth_last == 0
+    });
+    assert_eq!(served.load(Ordering::Relaxed), 4_800);
+    let requests = probe.requests(port);
+    assert_eq!((requests.received, requests.answered, requests.aborted), (4_800, 4_800, 0), "{requests:?}");
+    assert_eq!((requests.in_flight_last, requests.multiplexed_connections), (0, 0));
+    assert_eq!(requests.response_hist.iter().sum::<u32>(), 4_800);
+    assert!((1..=8).contains(&requests.in_flight_max), "{requests:?}");
+    assert_eq!(requests.worker_shared_max, 1);
+    assert_eq!(requests.workers_seen, 808);
+    let calls = probe.calls(port);
+    assert_eq!((calls.started, calls.answered, calls.aborted), (4_800, 4_800, 0), "{calls:?}");
+    assert_eq!((calls.connects, calls.established, calls.in_flight_last), (808, 808, 0));
+    assert!(calls.open_max >= 8, "{calls:?}");
+    let queue = probe.queue(port);
+    assert_eq!((queue.arrivals, queue.accepts, queue.drops, queue.depth_last), (808, 808, 0, 0), "{queue:?}");
+}
+
+#[test]
+fn privileged_workers_that_sleep_at_once_are_busy_at_once() {
+    let mut probe = Probe::attach();
+    let (at, _) = serve(Duration::from_millis(300));
+    clients(13, move || ask(&mut TcpStream::connect(at).unwrap()));
+    let port = at.port();
+    probe.drain_until("all closed", |p| p.requests(port).answered == 13 && p.requests(port).open_last == 0);
+    let requests = probe.requests(port);
+    assert_eq!(
+        (requests.workers_busy_max, requests.in_flight_max, requests.workers_seen),
+        (13, 13, 13),
+        "{requests:?}"
+    );
+    let slept_ns = 13 * 300_000_000;
+    assert!((slept_ns..slept_ns * 3 / 2).contains(&requests.workers_busy_ns), "{requests:?}");
+    assert_eq!(requests.workers_busy_ns, requests.in_flight_ns);
+    // Each request ended inside its windows: the time in flight and the response times are the same sum.
+    assert!(requests.in_flight_ns.abs_diff(requests.response_ns) <= 13 * 1_000, "{requests:?}");
+    assert!((300_000_000..450_000_000).contains(&requests.response_max_ns), "{requests:?}");
+    let calls = probe.calls(port);
+    assert_eq!((calls.in_flight_max, calls.open_max), (13, 13), "{calls:?}");
+    assert!(calls.response_ns >= slept_ns - 13 * 20_000_000, "{calls:?}");
+}
+
+#[test]
+fn privileged_a_request_that_one_thread_reads_and_another_answers() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let at = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
+    let (hand_over, work) = std::sync::mpsc::sync_channel::<TcpStream>(64);
+    let answering = std::thread::spawn(move || {
+        let mut waiting = Vec::new();
+        for stream in work.iter().take(5) {
+            waiting.push(stream);
+        }
+        for mut stream in waiting {
+            stream.write_all(&[b'x'; 40]).unwrap();
+        }
+    });
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
+            hand_over.send(stream).unwrap();
+        }
+    });
+    clients(5, move || ask(&mut TcpStream::connect(at).unwrap()));
+    answering.join().unwrap();
+    let port = at.port();
+    probe.drain_until("all closed", |p| p.requests(port).answered == 5 && p.requests(port).open_last == 0);
+    let requests = probe.requests(port);
+    assert_eq!((requests.received, requests.answered, requests.aborted), (5, 5, 0), "{requests:?}");
+    assert_eq!(
+        (requests.worker_shared_max, requests.workers_seen, requests.workers_busy_max),
+        (5, 1, 1),
+        "{requests:?}"
+    );
+    assert_eq!(requests.in_flight_last, 0);
+    let last =
+        probe.windows.iter().rev().flat_map(|w| w.requests.as_deref().unwrap()).find(|(k, _)| k.port == port);
+    assert_eq!(last.map(|(_, s)| s.in_flight_last), Some(0));
+}
+
+#[test]
+fn privileged_bytes_that_nobody_reads_are_unread_requests() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    client.write_all(REQUEST).unwrap();
+    // Another sends before it is accepted.
+    let mut early = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    early.write_all(REQUEST).unwrap();
+    let (mut accepted_early, _) = listener.accept().unwrap();
+    probe.drain_until("both are unread", |p| p.requests(port).unread_ns > 200_000_000);
+    let unread = probe.requests(port);
+    assert_eq!((unread.unread_max, unread.received, unread.open_last), (2, 0, 2), "{unread:?}");
+    for accepted in [&mut accepted, &mut accepted_early] {
+        accepted.read_exact(&mut [0; REQUEST.len()]).unwrap();
+    }
+    probe.drain_past_now();
+    let read = probe.requests(port);
+    assert_eq!((read.received, read.in_flight_last), (2, 2), "{read:?}");
+    probe.windows.clear();
+    std::thread::sleep(Duration::from_millis(60));
+    probe.drain_past_now();
+    assert_eq!((probe.requests(port).unread_max, probe.requests(port).in_flight_max), (0, 2));
+    assert!(probe.queue(port).depth_last == 0);
+    // The server hangs up on both without an answer; what the clients sent last was never read.
+    client.write_all(b"more").unwrap();
+    drop((accepted, accepted_early));
+    probe.drain_until("aborted", |p| p.requests(port).aborted == 2);
+    let end = probe.requests(port);
+    assert_eq!((end.in_flight_last, end.open_last, end.answered), (0, 0, 0), "{end:?}");
+}
+
+#[test]
+fn privileged_a_client_that_dies_in_its_request() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo request >&3; read -r answer <&3");
+    let mut client = std::process::Command::new("bash").args(["-c", &script]).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut request = [0; 8];
+    stream.read_exact(&mut request).unwrap();
+    probe.drain_until("in flight on both sides", |p| {
+        p.requests(port).in_flight_last == 1 && p.calls(port).in_flight_last == 1
+    });
+    client.kill().unwrap();
+    client.wait().unwrap();
+    // The end of its stream is read; then this side gives up.
+    assert_eq!(stream.read(&mut request).unwrap(), 0);
+    drop(stream);
+    probe.drain_until("both sides aborted", |p| p.requests(port).aborted == 1 && p.calls(port).aborted == 1);
+    let (requests, calls) = (probe.requests(port), probe.calls(port));
+    assert_eq!(
+        (requests.received, requests.answered, requests.in_flight_last, requests.open_last),
+        (1, 0, 0, 0)
+    );
+    assert_eq!((calls.started, calls.answered, calls.in_flight_last, calls.open_last), (1, 0, 0, 0));
+    assert_eq!(requests.workers_busy_max, 1);
+}
+
+#[test]
+fn privileged_a_half_closed_call_is_still_answered() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.write_all(b"all").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut request = Vec::new();
+    stream.read_to_end(&mut request).unwrap();
+    stream.write_all(b"one").unwrap();
+    client.read_exact(&mut [0; 3]).unwrap();
+    stream.write_all(b"two").unwrap();
+    client.read_exact(&mut [0; 3]).unwrap();
+    drop((stream, client));
+    probe.drain_until("closed", |p| p.requests(port).open_max == 1 && p.requests(port).open_last == 0);
+    let (requests, calls) = (probe.requests(port), probe.calls(port));
+    assert_eq!((requests.received, requests.answered, requests.aborted), (1, 1, 0), "{requests:?}");
+    assert_eq!((calls.started, calls.answered, calls.aborted, calls.open_last), (1, 1, 0, 0), "{calls:?}");
+}
+
+#[test]
+fn privileged_interleaved_directions_are_multiplexed() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_nodelay(true).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let mut reader = stream;
+    let writing = std::thread::spawn(move || {
+        // The client's window stays full: what is written here is never acknowledged in time.
+        while writer.write_all(&[0; 200_000]).is_ok() {}
+    });
+    let reading = std::thread::spawn(move || {
+        let mut bytes = [0; 64];
+        while reader.read(&mut bytes).is_ok_and(|n| n > 0) {}
+    });
+    let mut sink = vec![0; 400_000];
+    probe.drain_until("known as multiplexed", |p| {
+        client.write_all(b"request").unwrap();
+        client.read_exact(&mut sink).unwrap();
+        p.requests(port).multiplexed_connections == 1
+    });
+    drop(client);
+    writing.join().unwrap();
+    reading.join().unwrap();
+    probe.drain_until("closed", |p| p.requests(port).open_last == 0);
+    let requests = probe.requests(port);
+    assert_eq!(requests.in_flight_last, 0, "{requests:?}");
+    assert_eq!(requests.received, requests.answered + requests.aborted);
+}
+
+#[test]
+fn privileged_servers_and_connections_older_than_the_agent() {
+    let (at, _) = serve(Duration::from_millis(1));
+    let port = at.port();
+    let mut old = TcpStream::connect(at).unwrap();
+    ask(&mut old);
+    let mut silent = TcpStream::connect(at).unwrap();
+    let mut probe = Probe::attach();
+    for _ in 0..20 {
+        ask(&mut old);
+        ask(&mut TcpStream::connect(at).unwrap());
+    }
+    ask(&mut silent);
+    probe.drain_past_now();
+    let (requests, calls) = (probe.requests(port), probe.calls(port));
+    assert_eq!((requests.received, requests.answered), (41, 41), "{requests:?}");
+    assert_eq!((calls.started, calls.answered, calls.connects), (41, 41, 20), "{calls:?}");
+    assert_eq!((requests.open_last, calls.open_last), (2, 2));
+    drop((old, silent));
+    probe.drain_until("closed", |p| p.requests(port).open_last == 0 && p.calls(port).open_last == 0);
+    assert_eq!(probe.requests(port).aborted, 0);
+    let windows = probe.windows.iter().rev();
+    let key =
+        windows.flat_map(|w| w.requests.as_deref().unwrap()).find(|(k, _)| k.port == port).map(|(k, _)| *k);
+    // Nobody saw it call listen(2): its owner is known from a thread that read.
+    assert_eq!(key.map(|k| k.pid), Some(std::process::id()));
+}
