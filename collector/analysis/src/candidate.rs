@@ -1,0 +1,235 @@
+//! Possible roots along a chain and their ranking. Owns which episode fits an onset, and the confidence rule; knows no drops.
+//!
+//! Confidence = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
+//! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.95 if clocks cannot order its onset and the queue's.
+
+use crate::chain::{Node, Place, Step, Surge, View, surge};
+use crate::episode::{Episode, cpu, io, memory, stall};
+use crate::incident::{Culprit, Resource};
+use crate::model::WINDOW_NS;
+use crate::topology::TierKey;
+
+/// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
+const ONSET_TOLERANCE: u64 = 3;
+/// An episode that began this long before the queue grew fits badly, windows (2 s).
+const ONSET_BEFORE: u64 = 40;
+/// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
+const BATCH_AFTER: u64 = 10;
+/// A tier whose growth is explained below can still be the root.
+const EXPLAINED_BELOW: f64 = 0.6;
+
+/// A possible root.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) place: Place,
+    pub(crate) episode: Episode,
+    /// Confidence, 0 to 1.
+    pub(crate) score: f64,
+    /// How the score was formed.
+    pub(crate) rule: String,
+}
+
+impl Candidate {
+    fn new(place: Place, episode: Episode) -> Self {
+        Self {
+            place,
+            score: episode.quality,
+            rule: format!("{:.2} for the episode", episode.quality),
+            episode,
+        }
+    }
+
+    fn times(&mut self, factor: f64, reason: &str) {
+        self.score *= factor;
+        self.rule = format!("{} x {factor:.2} {reason}", self.rule);
+    }
+}
+
+/// Episodes at a tier that began with its queue, `last`: nothing below explains the queue.
+pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last: bool) -> Vec<Candidate> {
+    let place = Place::Tier(key.clone());
+    let mut episodes = fitting(resources(view, key, node), node.onset, at);
+    if last {
+        episodes.extend(fitting(
+            stall::episodes(&node.tier, &node.used, node.onset, view.thresholds),
+            node.onset,
+            at,
+        ));
+    }
+    let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
+    if !last {
+        found.iter_mut().for_each(|c| c.times(EXPLAINED_BELOW, "as calls below explain this tier's queue"));
+    }
+    if let Some(surge) = surge(view, key, node, at) {
+        found.extend(from_surge(view, &surge, node, at));
+    }
+    if last {
+        found.push(Candidate::new(place, unexplained(node, at)));
+    }
+    found
+}
+
+fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
+    if key.workload == 0 {
+        return Vec::new();
+    }
+    let (history, host, workload, used, t) =
+        (view.history, key.host.as_str(), key.workload, &node.used, view.thresholds);
+    let mut episodes = cpu::episodes(history, host, workload, used, node.onset, t);
+    episodes.extend(io::episodes(history, host, workload, used, node.onset, t));
+    episodes.extend(memory::episodes(history, host, workload, used, node.onset, t));
+    episodes
+}
+
+/// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
+fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
+    episodes.retain(|e| {
+        e.first <= onset.saturating_add(ONSET_TOLERANCE) && e.first <= at && e.last.saturating_add(2) >= onset
+    });
+    for episode in &mut episodes {
+        if episode.first.saturating_add(ONSET_BEFORE) < onset {
+            episode.quality *= 0.7;
+        }
+    }
+    episodes
+}
+
+/// The root of a surge: what held the stored batch back, else the burst itself.
+fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candidate> {
+    let place = Place::Tier(surge.at.clone());
+    let mut found = Vec::new();
+    if let Some(tier) = view.topology.tiers.get(&surge.at).filter(|_| surge.stored) {
+        let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
+        let mut episodes = resources(view, &surge.at, &up);
+        episodes.extend(stall::episodes(&up.tier, &up.used, up.onset, view.thresholds));
+        for mut episode in fitting(episodes, up.onset, at) {
+            let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
+            if over && up.growth.is_some() && !episode.by_load {
+                episode.why = format!(
+                    "{}; when it was over the stored requests went on as a batch, {:.1} times the usual rate",
+                    episode.why, surge.ratio
+                );
+                found.push(Candidate::new(place.clone(), episode));
+            }
+        }
+    }
+    let client = surge.client.as_ref().and_then(|c| view.topology.tiers.get(c));
+    let last = node
+        .tier
+        .range(surge.onset, at.saturating_add(ONSET_BEFORE))
+        .map(|(i, _)| i)
+        .last()
+        .unwrap_or(at)
+        .min(at.saturating_add(4));
+    let burst = Episode {
+        resource: Resource::Burst,
+        first: surge.onset,
+        last,
+        peak: (surge.ratio * 10.0).round() / 10.0,
+        unit: "ratio",
+        quality: if surge.stored { 0.6 } else { 0.85 },
+        by_load: false,
+        culprits: client
+            .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
+            .into_iter()
+            .collect(),
+        why: format!("requests came at {:.1} times the usual rate", surge.ratio),
+    };
+    found.push(Candidate::new(place, burst));
+    found
+}
+
+fn unexplained(node: &Node, at: u64) -> Episode {
+    Episode {
+        resource: Resource::Unexplained,
+        first: node.onset,
+        last: at.max(node.onset),
+        peak: 0.0,
+        unit: "ratio",
+        quality: 0.3,
+        by_load: false,
+        culprits: Vec::new(),
+        why: "its queue grew, nothing below it explains that, and no resource measured there was short"
+            .to_owned(),
+    }
+}
+
+/// A tier that cannot be looked into, and observed tiers behind it that were short of something at that time.
+pub(crate) fn beyond_sight(view: View<'_>, step: &Step, at: u64, path: &[Step]) -> Vec<Candidate> {
+    let (quality, why) = match &step.place {
+        Place::Unobserved(..) => (0.5, "no agent sees this tier"),
+        _ => (0.4, "this tier's windows are missing"),
+    };
+    let episode = Episode {
+        resource: Resource::Unexplained,
+        first: step.onset,
+        last: at,
+        peak: 0.0,
+        unit: "ratio",
+        quality,
+        by_load: false,
+        culprits: Vec::new(),
+        why: format!("{}, and {why}", step.why),
+    };
+    let mut found = vec![Candidate::new(step.place.clone(), episode)];
+    if !matches!(step.place, Place::Unobserved(..)) {
+        return found;
+    }
+    for (key, tier) in &view.topology.tiers {
+        let on_path = path.iter().any(|s| s.place == Place::Tier(key.clone()));
+        if on_path || tier.listeners.is_empty() || view.topology.has_upstream(key) {
+            continue;
+        }
+        let node = view.node(key, tier, at, at.saturating_sub(12), at.saturating_add(2));
+        if node.growth.is_none() {
+            continue;
+        }
+        for episode in fitting(resources(view, key, &node), step.onset.min(node.onset), at) {
+            if !episode.by_load {
+                let mut candidate = Candidate::new(Place::Tier(key.clone()), episode);
+                candidate.times(0.55, "as the way to it leads through a tier that no agent sees");
+                found.push(candidate);
+            }
+        }
+    }
+    found
+}
+
+/// Applies what holds for the whole path, orders best first, and keeps one of equal place and resource.
+pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
+    let error = |host: &str| view.history.window(host, at).map_or(0, |w| w.clock_error_ns);
+    for candidate in candidates.iter_mut() {
+        let position = path.iter().position(|s| s.place == candidate.place);
+        let strength: f64 =
+            path.iter().take(position.unwrap_or(0) + 1).map(|s| 0.9 + 0.1 * s.explains).product();
+        if strength < 0.995 {
+            candidate.times(strength, "for how much of the queues the calls account for");
+        }
+        let Place::Tier(key) = candidate.place.clone() else { continue };
+        let onset = position.and_then(|p| path.get(p)).map_or(at, |s| s.onset);
+        let host = key.host.as_str();
+        let absent = (onset..=at).filter(|i| view.history.window(host, *i).is_none()).count();
+        if absent > 0 {
+            candidate.times(0.8, "as windows are missing");
+        }
+        let apart =
+            path.first().map_or(0, |s| s.onset.abs_diff(candidate.episode.first)).saturating_mul(WINDOW_NS);
+        let unknown = error(host).saturating_add(error(&start.host)).saturating_add(WINDOW_NS);
+        if key.host != start.host && apart <= unknown && candidate.episode.resource != Resource::Unexplained {
+            candidate.times(0.98, "as clocks cannot order the two onsets; the flow of requests does");
+        }
+    }
+    candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut seen: Vec<(Place, Resource)> = Vec::new();
+    candidates.retain(|c| {
+        let kind = (c.place.clone(), c.episode.resource);
+        let new = !seen.contains(&kind);
+        if new {
+            seen.push(kind);
+        }
+        new
+    });
+    for candidate in candidates.iter_mut() {
+        candidate.score = (candidate.score.clamp(0.0, 1.0) * 100.0).round() / 100.0;
+    }
+}

@@ -1,0 +1,248 @@
+//! From a tier whose queue overflowed to the root: down along calls whose growth explains the queue, up along arrivals, and the
+//! episodes found at the places in between. Owns the walk; `candidate` owns which episode fits. Knows no drops and no output.
+
+use crate::candidate::{self, Candidate};
+use crate::config::Thresholds;
+use crate::episode::queue::{Growth, growth, quiet, usual};
+use crate::history::History;
+use crate::series::{
+    CallSample, Series, TierSample, UseSample, average, call_series, tier_series, use_series,
+};
+use crate::topology::{Link, Tier, TierKey, Topology};
+use std::net::IpAddr;
+
+/// Windows before the drop that are looked at: 5 s.
+pub(crate) const BEFORE_WINDOWS: u64 = 100;
+/// Windows after it: 3 s.
+pub(crate) const AFTER_WINDOWS: u64 = 60;
+/// A queue peaks within this many windows before the drop (600 ms).
+const PEAK_BEFORE: u64 = 12;
+/// Or up to this many after it: the drops of a window may precede its mean.
+const PEAK_AFTER: u64 = 2;
+/// Tiers in a chain at most.
+const PATH_MAX: usize = 8;
+/// Part of the growth of calls that must be found queued in the tier below; else the answers wait in the caller.
+const ARRIVED_RATIO: f64 = 0.3;
+
+/// Everything a walk may look at.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) topology: &'a Topology,
+    pub(crate) thresholds: &'a Thresholds,
+}
+
+/// A place in a chain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Tier(TierKey),
+    /// Dialled, and nobody observed listens there.
+    Unobserved(IpAddr, u16),
+    /// Observed, but its windows are missing.
+    Missing(TierKey),
+}
+
+/// One place on the way down, and how the walk came there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) place: Place,
+    /// When its queue began to grow.
+    pub(crate) onset: u64,
+    /// Part of the caller's growth that its calls account for, 0 to 1; 1 for the first.
+    pub(crate) explains: f64,
+    pub(crate) why: String,
+}
+
+/// What a walk found.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Diagnosis {
+    pub(crate) path: Vec<Step>,
+    /// Best first, never empty.
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+/// A tier's values around a drop.
+pub(crate) struct Node {
+    pub(crate) tier: Series<TierSample>,
+    pub(crate) used: Series<UseSample>,
+    pub(crate) growth: Option<Growth>,
+    pub(crate) onset: u64,
+}
+
+impl View<'_> {
+    /// The values of a tier around window `at`, its peak searched in `[from, to]`.
+    pub(crate) fn node(&self, key: &TierKey, tier: &Tier, at: u64, from: u64, to: u64) -> Node {
+        let (first, last) = (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS));
+        let tier = tier_series(self.history, &key.host, tier, first, last);
+        let used = use_series(self.history, &key.host, key.workload, first, last);
+        let growth = growth(&tier.map(TierSample::queued), from, to);
+        let onset = growth.map_or(at, |g| g.onset.min(at));
+        Node { tier, used, growth, onset }
+    }
+
+    fn around(&self, key: &TierKey, at: u64) -> Option<Node> {
+        let tier = self.topology.tiers.get(key)?;
+        Some(self.node(key, tier, at, at.saturating_sub(PEAK_BEFORE), at.saturating_add(PEAK_AFTER)))
+    }
+
+    pub(crate) fn calls(&self, link: &Link, at: u64) -> Series<CallSample> {
+        let (first, last) = (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS));
+        call_series(self.history, &link.from.host, &link.edges, first, last)
+    }
+}
+
+/// Walks from `start`, whose queue was fullest (or dropped) in window `at`.
+pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
+    let mut path = Vec::new();
+    let mut candidates = Vec::new();
+    let mut here = start.clone();
+    let mut explains = 1.0;
+    let mut why = String::new();
+    while let Some(node) = view.around(&here, at) {
+        path.push(Step { place: Place::Tier(here.clone()), onset: node.onset, explains, why });
+        let below = below(view, &here, &node, at, &path);
+        let last = path.len() >= PATH_MAX || below.is_none();
+        candidates.extend(candidate::at_tier(view, &here, &node, at, last));
+        let Some(step) = below.filter(|_| !last) else { break };
+        if let Place::Tier(next) = &step.place {
+            here = next.clone();
+            explains = step.explains;
+            why = step.why;
+        } else {
+            candidates.extend(candidate::beyond_sight(view, &step, at, &path));
+            path.push(step);
+            break;
+        }
+    }
+    candidate::rank(&mut candidates, &path, view, start, at);
+    Diagnosis { path, candidates }
+}
+
+/// The tier below whose calls explain this tier's growth best.
+fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
+    let mut best: Option<(f64, Step)> = None;
+    for link in view.topology.down(here) {
+        let seen = link.to.as_ref().is_some_and(|to| path.iter().any(|s| s.place == Place::Tier(to.clone())));
+        let Some((rise, step)) = explained_by(view, link, node, at).filter(|_| !seen) else { continue };
+        if best.as_ref().is_none_or(|(most, _)| rise > *most) {
+            best = Some((rise, step));
+        }
+    }
+    best.map(|(_, step)| step)
+}
+
+/// Whether calls along a link account for the growth at their caller: by how much they rose, and the step.
+fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+    let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
+    let calls = view.calls(link, at);
+    let waiting = with_connecting(&calls, node.onset);
+    let called = growth(&waiting, from, to)?;
+    let active = node.tier.map(|s| s.active);
+    let active_usual = quiet(&active, node.onset);
+    let active_rise = active.range(node.onset, to).map(|(_, v)| *v - active_usual).fold(0.0, f64::max);
+    let explains = called.rise() / active_rise.max(1.0);
+    let (in_flight, open) =
+        calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
+    let exhausted = open >= 4 && f64::from(in_flight) >= 0.95 * f64::from(open);
+    let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= 0.2);
+    if !accounts {
+        return None;
+    }
+    let how = if exhausted {
+        format!("all {open} connections to it had a call in flight")
+    } else {
+        format!("calls to it rose by {:.0}", called.rise())
+    };
+    let step = |place, onset| Step { place, onset, explains: explains.min(1.0), why: how.clone() };
+    let Some(key) = &link.to else {
+        return Some((called.rise(), step(Place::Unobserved(link.remote.0, link.remote.1), called.onset)));
+    };
+    let below = view.around(key, at)?;
+    if below.tier.missing(node.onset, at) >= 0.5 {
+        return Some((called.rise(), step(Place::Missing(key.clone()), called.onset)));
+    }
+    let arrived = below.growth.map_or(0.0, |g| g.rise());
+    let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
+    // Calls that the tier below does not hold were answered, and the answers wait in the caller, unless it dropped them.
+    (arrived >= ARRIVED_RATIO * called.rise() || dropped)
+        .then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
+}
+
+/// Calls in flight, and connections that were begun since `onset` and are not established.
+fn with_connecting(calls: &Series<CallSample>, onset: u64) -> Series<f64> {
+    let mut connecting: f64 = 0.0;
+    let values = calls.values.iter().enumerate().map(|(i, sample)| {
+        let sample = sample.as_ref()?;
+        if calls.first.saturating_add(i as u64) >= onset {
+            connecting = (connecting + sample.connecting).max(0.0);
+        }
+        Some(sample.in_flight + connecting)
+    });
+    Series { first: calls.first, values: values.collect() }
+}
+
+/// Where requests came from that were more than usual.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Surge {
+    /// The uppermost tier that got more, or the one that stored and sent them.
+    pub(crate) at: TierKey,
+    pub(crate) onset: u64,
+    /// Times the usual rate.
+    pub(crate) ratio: f64,
+    /// An observed client that is no tier.
+    pub(crate) client: Option<TierKey>,
+    /// The tier that got the surge calls for it from here: `at` had stored requests.
+    pub(crate) stored: bool,
+}
+
+/// Follows more arrivals than usual upwards; `None` if there were not more.
+pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Surge> {
+    let mut found: Option<Surge> = None;
+    let mut key = here.clone();
+    let mut onset = node.onset;
+    let mut arrivals = node.tier.map(|s| s.arrivals + s.drops as f64);
+    for _ in 0..PATH_MAX {
+        let Some(ratio) = times_usual(&arrivals, onset, at, view.thresholds.burst_ratio) else { break };
+        found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
+        let above = view
+            .topology
+            .up(&key)
+            .filter_map(|link| {
+                let started = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
+                times_usual(&started, onset.saturating_sub(1), at, view.thresholds.burst_ratio)?;
+                let sum: f64 = started.range(onset.saturating_sub(1), at).map(|(_, v)| *v).sum();
+                Some((sum, link.from.clone()))
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, caller)) = above else { break };
+        let Some(tier) = view.topology.tiers.get(&caller) else { break };
+        if tier.listeners.is_empty() {
+            if let Some(surge) = &mut found {
+                surge.client = Some(caller);
+            }
+            break;
+        }
+        let up = view.node(&caller, tier, at, onset.saturating_sub(40), at);
+        if times_usual(&up.tier.map(|s| s.arrivals), onset.saturating_sub(2), at, view.thresholds.burst_ratio)
+            .is_none()
+        {
+            // It sends more than it gets: it had stored requests, or makes them.
+            found = Some(Surge { at: caller, onset: up.onset.min(onset), ratio, client: None, stored: true });
+            break;
+        }
+        onset = up.onset.min(onset);
+        arrivals = up.tier.map(|s| s.arrivals + s.drops as f64);
+        key = caller;
+    }
+    found
+}
+
+/// How many times the usual rate came in `[onset, at]`, if at least `least`.
+fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
+    let before = usual(rate, onset).max(1.0);
+    // Half a second of it: what comes later may be retries.
+    let until = at.min(onset.saturating_add(10));
+    let now = average(rate.range(onset, until).map(|(_, v)| *v));
+    let ratio = now / before;
+    (ratio >= least && now >= 10.0).then_some(ratio)
+}

@@ -1,0 +1,339 @@
+//! CPU episode: the CPUs that a workload may use are taken and its tasks wait for them. Owns the sub-kinds: own load,
+//! neighbour, quota, steal. Full CPU with nobody waiting is busy, not saturated.
+
+use super::Episode;
+use super::culprits;
+use super::queue::quiet;
+use crate::config::Thresholds;
+use crate::history::History;
+use crate::incident::{Culprit, Resource};
+use crate::model::{CulpritResource, EntityId};
+use crate::series::{Series, UseSample, average, mean, runs};
+use std::collections::BTreeMap;
+
+/// A workload that took at least this part of the capacity more than usual can be the neighbour that took it.
+const NEIGHBOUR_SHARE: f64 = 0.2;
+/// Mean waiting tasks, as a multiple of the threshold, from which waiting alone (no full CPU, no quota seen) counts.
+const WAIT_ALONE: f64 = 4.0;
+/// Windows at the start of a span from which its sub-kind is told (400 ms).
+const JUDGED_WINDOWS: u64 = 8;
+
+/// Episodes of `workload` in the series, whose usual level is that before `around`.
+pub(crate) fn episodes(
+    history: &History,
+    host: &str,
+    workload: EntityId,
+    series: &Series<UseSample>,
+    around: u64,
+    thresholds: &Thresholds,
+) -> Vec<Episode> {
+    let usual_wait = quiet(&series.map(|s| s.wait), around);
+    let least = thresholds.cpu_wait_tasks.max(thresholds.cpu_wait_growth * usual_wait);
+    let waiting = |s: &UseSample| s.wait >= least && (taken(s, thresholds) || s.wait >= WAIT_ALONE * least);
+    let usual = (around.saturating_sub(60), around.saturating_sub(10));
+    let span =
+        |(first, last)| Span { history, host, workload, series, first, last, usual, usual_wait, thresholds };
+    runs(series, waiting).into_iter().map(|run| span(run).episode()).collect()
+}
+
+/// The CPUs that the workload may use are in use, or were taken away.
+fn taken(s: &UseSample, t: &Thresholds) -> bool {
+    let full = |busy: f64, capacity: f64| capacity > 0.0 && busy >= t.cpu_full_ratio * capacity;
+    full(s.host_busy, s.capacity)
+        || full(s.busy, s.quota)
+        || withheld(s) >= t.cpu_taken_ratio
+        || s.host_steal >= t.cpu_taken_ratio
+}
+
+fn withheld(s: &UseSample) -> f64 {
+    s.host_throttled.max(s.throttled)
+}
+
+/// One saturated span of one workload, and what is needed to tell why.
+struct Span<'a> {
+    history: &'a History,
+    host: &'a str,
+    workload: EntityId,
+    series: &'a Series<UseSample>,
+    first: u64,
+    last: u64,
+    /// The windows that show what was usual.
+    usual: (u64, u64),
+    usual_wait: f64,
+    thresholds: &'a Thresholds,
+}
+
+/// A sub-kind with how sure it is.
+struct Verdict {
+    resource: Resource,
+    quality: f64,
+    by_load: bool,
+    clause: String,
+    neighbour: Option<EntityId>,
+}
+
+fn verdict(resource: Resource, quality: f64, by_load: bool, clause: String) -> Verdict {
+    Verdict { resource, quality, by_load, clause, neighbour: None }
+}
+
+impl Span<'_> {
+    fn episode(mut self) -> Episode {
+        let verdict = self.verdict();
+        self.trim(&verdict);
+        let (first, last) = (self.first, self.last);
+        let most = |f: &dyn Fn(&UseSample) -> f64| {
+            self.series.range(first, last).map(|(_, s)| f(s)).fold(0.0, f64::max)
+        };
+        let wait = most(&|s| s.wait);
+        let usual_wait = self.usual_wait;
+        Episode {
+            resource: verdict.resource,
+            first,
+            last,
+            peak: most(&|s| part(s.host_busy, s.capacity).max(part(s.busy, s.quota)).min(1.0)),
+            unit: "ratio",
+            quality: verdict.quality,
+            by_load: verdict.by_load,
+            culprits: self.who(&verdict),
+            why: format!(
+                "up to {wait:.1} tasks waited for a CPU (usually {usual_wait:.1}); {}",
+                verdict.clause
+            ),
+        }
+    }
+
+    /// The windows that tell what took the CPU. The catch-up that follows, in which the tier's own load fills it, is not asked.
+    fn judged(&self) -> (u64, u64) {
+        (self.first, self.last.min(self.first.saturating_add(JUDGED_WINDOWS - 1)))
+    }
+
+    fn verdict(&self) -> Verdict {
+        let t = self.thresholds;
+        let judged = self.judged();
+        let mean_of = |f: &dyn Fn(&UseSample) -> f64, (from, to): (u64, u64)| {
+            average(self.series.range(from, to).map(|(_, s)| f(s)))
+        };
+        let during = |f: &dyn Fn(&UseSample) -> f64| mean_of(f, judged);
+        let (capacity, nominal) = (during(&|s| s.capacity), mean_of(&|s| s.capacity, self.usual));
+        let (own, own_usual) = (during(&|s| s.busy), mean_of(&|s| s.busy, self.usual));
+        let rises = rises(self.history, self.host, judged, self.usual);
+        let most = rises.iter().filter(|(id, _)| **id != self.workload).max_by(|a, b| a.1.total_cmp(b.1));
+        if let Some((id, rise)) = most
+            && *rise >= NEIGHBOUR_SHARE * capacity.max(0.01)
+            && *rise > own - own_usual
+        {
+            let name =
+                self.history.hosts.get(self.host).and_then(|h| h.workloads.get(id)).map(|w| w.name.as_str());
+            let clause = format!(
+                "{} took {rise:.2} CPUs more than usual while this one got {own:.2} ({own_usual:.2} before)",
+                name.unwrap_or("another workload")
+            );
+            return Verdict { neighbour: Some(*id), ..verdict(Resource::CpuNeighbour, 0.95, false, clause) };
+        }
+        let steal = during(&|s| s.host_steal);
+        if steal >= t.cpu_taken_ratio {
+            let clause = format!("{steal:.2} CPUs were stolen by the hypervisor");
+            return verdict(Resource::CpuSteal, 0.93, false, clause);
+        }
+        let throttled = during(&withheld);
+        // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
+        let less = throttled >= t.cpu_taken_ratio && own < 0.85 * own_usual;
+        if less || (nominal > 0.0 && capacity < 0.8 * nominal) {
+            let clause =
+                format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
+            return verdict(Resource::CpuThrottled, 0.92, false, clause);
+        }
+        let cpu_full = during(&|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
+        let quota_full = during(&|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
+        if quota_full && !cpu_full {
+            return verdict(
+                Resource::CpuThrottled,
+                0.8,
+                true,
+                format!("its own quota was full ({own:.2} CPUs)"),
+            );
+        }
+        if cpu_full || throttled >= t.cpu_taken_ratio {
+            let clause = format!("its own load used {own:.2} of {capacity:.2} CPUs ({own_usual:.2} before)");
+            return verdict(Resource::Cpu, 0.8, true, clause);
+        }
+        let clause = format!(
+            "it got {own:.2} CPUs with {capacity:.2} allowed: the CPU was taken outside of what is seen here"
+        );
+        verdict(Resource::CpuSteal, 0.75, false, clause)
+    }
+
+    /// Ends the span where its cause ended: what follows is the catch-up.
+    fn trim(&mut self, verdict: &Verdict) {
+        let judged = self.judged();
+        let busy = |index: u64| -> f64 {
+            let window = self.history.window(self.host, index);
+            let sample = verdict.neighbour.and_then(|id| window?.workloads.get(&id).copied());
+            sample.map_or(0.0, |w| mean(w.busy_ns))
+        };
+        let level = average((judged.0..=judged.1).map(busy));
+        let holds = |index: &u64| match verdict.resource {
+            Resource::CpuNeighbour => busy(*index) >= 0.5 * level,
+            Resource::CpuThrottled if !verdict.by_load => {
+                self.series.get(*index).is_some_and(|s| withheld(s) >= self.thresholds.cpu_taken_ratio)
+            }
+            _ => true,
+        };
+        self.last = (self.first..=self.last).rev().find(holds).unwrap_or(self.last);
+    }
+
+    fn who(&self, verdict: &Verdict) -> Vec<Culprit> {
+        let (history, host, span) = (self.history, self.host, (self.first, self.last));
+        let is_neighbour = |w: EntityId| Some(w) == verdict.neighbour;
+        let processes = |also: &dyn Fn(EntityId) -> bool| {
+            culprits::processes(history, host, CulpritResource::Cpu, span, also)
+        };
+        match verdict.resource {
+            Resource::CpuNeighbour => {
+                // The neighbour that rose first, then whoever else used the CPU, the victim excepted.
+                let mut first = processes(&is_neighbour);
+                if first.is_empty() {
+                    let sums = culprits::per_workload(history, host, span, |w| w.busy_ns);
+                    first = culprits::workloads(history, host, &sums, is_neighbour);
+                }
+                first.extend(processes(&|w| w != self.workload && !is_neighbour(w)));
+                first.truncate(5);
+                first
+            }
+            Resource::Cpu => processes(&|_| true),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn part(used: f64, of: f64) -> f64 {
+    if of > 0.0 { used / of } else { 0.0 }
+}
+
+/// By how much each workload's CPU use rose, in CPUs.
+fn rises(history: &History, host: &str, span: (u64, u64), usual_span: (u64, u64)) -> BTreeMap<EntityId, f64> {
+    let windows = |(from, to): (u64, u64)| {
+        (from..=to).filter(|i| history.window(host, *i).is_some()).count().max(1) as f64
+    };
+    let per_window = crate::model::WINDOW_NS as f64;
+    let mut rises = culprits::per_workload(history, host, span, |w| w.busy_ns);
+    let count = windows(span);
+    rises.values_mut().for_each(|sum| *sum /= count * per_window);
+    let count = windows(usual_span);
+    for (id, sum) in culprits::per_workload(history, host, usual_span, |w| w.busy_ns) {
+        *rises.entry(id).or_insert(0.0) -= sum / (count * per_window);
+    }
+    rises
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::episode::fixture::{MS, history};
+    use crate::model::{HostCpu, WorkloadWindow};
+    use crate::series::use_series;
+
+    /// 40 usual windows, then 10 of the case, then 10 usual. Workload 1 is the victim, 2 another, and a window of 50 ms has a
+    /// capacity of 30 ms.
+    fn check(
+        case: impl Fn(&mut HostCpu, &mut WorkloadWindow, &mut WorkloadWindow),
+        expect: Option<Resource>,
+    ) {
+        let history = history(60, |i, window| {
+            let mut cpu = HostCpu { capacity_ns: 30 * MS, ..HostCpu::default() };
+            let mut victim =
+                WorkloadWindow { busy_ns: 15 * MS, wait_ns: 5 * MS, ..WorkloadWindow::default() };
+            let mut other = WorkloadWindow { busy_ns: MS, ..WorkloadWindow::default() };
+            if (40..50).contains(&i) {
+                case(&mut cpu, &mut victim, &mut other);
+            }
+            cpu.busy_ns = victim.busy_ns + other.busy_ns;
+            window.cpu = Some(cpu);
+            window.workloads = [(1, victim), (2, other)].into();
+        });
+        let series = use_series(&history, "h", 1, 0, 59);
+        let found = episodes(&history, "h", 1, &series, 40, &Thresholds::default());
+        assert_eq!(
+            found.iter().map(|e| e.resource).collect::<Vec<_>>(),
+            expect.into_iter().collect::<Vec<_>>(),
+            "{found:#?}"
+        );
+        assert!(found.iter().all(|e| (e.first, e.last) == (40, 49)), "{found:#?}");
+    }
+
+    #[test]
+    fn the_sub_kind_follows_who_took_the_cpu() {
+        let waits = |w: &mut WorkloadWindow| w.wait_ns = 500 * MS;
+        check(|_, _, _| {}, None);
+        check(|_, v, _| v.busy_ns = 29 * MS, None);
+        check(|_, v, _| (v.busy_ns, v.wait_ns) = (29 * MS, 500 * MS), Some(Resource::Cpu));
+        check(
+            |_, v, o| {
+                waits(v);
+                (v.busy_ns, o.busy_ns) = (8 * MS, 22 * MS)
+            },
+            Some(Resource::CpuNeighbour),
+        );
+        check(
+            |_, v, o| {
+                waits(v);
+                (v.busy_ns, o.busy_ns) = (15 * MS, 15 * MS)
+            },
+            Some(Resource::CpuNeighbour),
+        );
+        check(
+            |c, v, _| {
+                waits(v);
+                (v.busy_ns, c.throttled_ns) = (3 * MS, Some(40 * MS))
+            },
+            Some(Resource::CpuThrottled),
+        );
+        check(
+            |c, v, _| {
+                waits(v);
+                (v.busy_ns, c.throttled_ns) = (29 * MS, Some(20 * MS))
+            },
+            Some(Resource::Cpu),
+        );
+        check(
+            |c, v, _| {
+                waits(v);
+                (v.busy_ns, c.steal_ns) = (9 * MS, 20 * MS)
+            },
+            Some(Resource::CpuSteal),
+        );
+        check(
+            |_, v, _| {
+                waits(v);
+                v.busy_ns = 5 * MS
+            },
+            Some(Resource::CpuSteal),
+        );
+        check(|_, v, _| (v.busy_ns, v.wait_ns) = (5 * MS, 20 * MS), None);
+    }
+
+    #[test]
+    fn the_catch_up_does_not_hide_the_neighbour() {
+        // 300 ms of neighbour, then 700 ms of own catch-up, without a pause in between.
+        let history = history(60, |i, window| {
+            let (own, other, wait) = match i {
+                40..46 => (3, 27, 900),
+                46..60 => (29, 1, 600),
+                _ => (15, 1, 5),
+            };
+            window.cpu =
+                Some(HostCpu { capacity_ns: 30 * MS, busy_ns: (own + other) * MS, ..HostCpu::default() });
+            let busy = |ms, wait| WorkloadWindow {
+                busy_ns: ms * MS,
+                wait_ns: wait * MS,
+                ..WorkloadWindow::default()
+            };
+            window.workloads = [(1, busy(own, wait)), (2, busy(other, 0))].into();
+        });
+        let series = use_series(&history, "h", 1, 0, 59);
+        let found = episodes(&history, "h", 1, &series, 40, &Thresholds::default());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].resource, found[0].first, found[0].last), (Resource::CpuNeighbour, 40, 45));
+        assert_eq!(found[0].culprits[0].workload, "other");
+    }
+}

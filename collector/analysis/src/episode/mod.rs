@@ -1,0 +1,31 @@
+//! What happened to one resource or queue, from when to when. One rule per file; a rule sees series, never a chain.
+
+pub(crate) mod cpu;
+pub(crate) mod culprits;
+pub(crate) mod drop;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub(crate) mod io;
+pub(crate) mod memory;
+pub(crate) mod queue;
+pub(crate) mod stall;
+
+use crate::incident::{Culprit, Resource};
+
+/// A resource of a tier's host that was short for a time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Episode {
+    pub(crate) resource: Resource,
+    /// First and last window.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) peak: f64,
+    pub(crate) unit: &'static str,
+    /// How sure the rule is, 0 to 1.
+    pub(crate) quality: f64,
+    /// Brought by the tier's own requests: an effect of more arrivals, where there were more.
+    pub(crate) by_load: bool,
+    pub(crate) culprits: Vec<Culprit>,
+    /// A clause for the evidence.
+    pub(crate) why: String,
+}

@@ -1,0 +1,119 @@
+//! Stall episode: requests are there, answers are not, and no resource was used that would explain it. Tells a lock, under which
+//! the tier still takes requests on, from a pause, under which it does nothing at all.
+
+use super::Episode;
+use super::queue::{quiet, usual};
+use crate::config::Thresholds;
+use crate::incident::Resource;
+use crate::series::{Series, TierSample, UseSample, average, runs};
+
+/// Answers per window below which there is no rate to fall from.
+const RATE_MIN: f64 = 0.5;
+/// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
+const IDLE_RATIO: f64 = 0.15;
+
+/// Stalls of a tier; `around` ends the windows that show its usual rate.
+pub(crate) fn episodes(
+    tier: &Series<TierSample>,
+    used: &Series<UseSample>,
+    around: u64,
+    thresholds: &Thresholds,
+) -> Vec<Episode> {
+    let rate = usual(&tier.map(|s| s.answered), around);
+    let level = quiet(&tier.map(TierSample::queued), around);
+    let reading = quiet(&tier.map(|s| s.active), around);
+    let busy = usual(&used.map(|s| s.busy), around);
+    let waiting_least =
+        thresholds.cpu_wait_tasks.max(thresholds.cpu_wait_growth * quiet(&used.map(|s| s.wait), around));
+    if rate < RATE_MIN {
+        return Vec::new();
+    }
+    runs(tier, |s| s.answered <= thresholds.stall_rate_ratio * rate && s.queued_max > level + 2.0)
+        .into_iter()
+        .filter(|(first, last)| last > first)
+        // Tasks that wait for CPU or disk are another episode.
+        .filter(|(first, last)| {
+            let during = |f: fn(&UseSample) -> f64| average(used.range(*first, *last).map(|(_, s)| f(s)));
+            during(|s| s.blocked_io) < thresholds.io_blocked_tasks && during(|s| s.wait) < waiting_least
+        })
+        .map(|(first, last)| {
+            let peak = |f: fn(&TierSample) -> f64| tier.range(first, last).map(|(_, s)| f(s)).fold(0.0, f64::max);
+            let taken_on = (peak(|s| s.active) - reading).max(0.0);
+            let left = peak(|s| s.waiting);
+            // The first and the last window hold a part of the time before and after.
+            let inside = if last - first >= 3 { (first + 1, last - 1) } else { (first, last) };
+            let cpu = average(used.range(inside.0, inside.1).map(|(_, s)| s.busy));
+            let received = average(tier.range(inside.0, inside.1).map(|(_, s)| s.received));
+            let answered = average(tier.range(first, last).map(|(_, s)| s.answered));
+            let idle = cpu <= IDLE_RATIO * busy || used.range(first, last).count() == 0;
+            let pause = taken_on < left && received <= 0.1 * rate;
+            let (resource, quality, clause) = if pause {
+                let quality = if idle { 0.92 } else { 0.7 };
+                (Resource::Pause, quality, format!("it read no requests and answered none; {left:.0} were left waiting"))
+            } else {
+                let quality = if idle { 0.88 } else { 0.65 };
+                (Resource::Lock, quality, format!("it took {taken_on:.0} more requests on and answered hardly any"))
+            };
+            Episode {
+                resource,
+                first,
+                last,
+                peak: (1.0 - answered / rate).clamp(0.0, 1.0),
+                unit: "ratio",
+                quality,
+                by_load: false,
+                culprits: Vec::new(),
+                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, nobody waiting for CPU or disk"),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 40 usual windows (50 answers, 5 in flight, 0.3 CPUs), then 10 of the case, then 10 usual.
+    fn check(tier: impl Fn(u64) -> TierSample, used: UseSample, expect: Option<Resource>) {
+        let usual = TierSample {
+            answered: 50.0,
+            received: 50.0,
+            active: 5.0,
+            queued_max: 7.0,
+            ..TierSample::default()
+        };
+        let busy = UseSample { busy: 0.3, wait: 0.1, ..UseSample::default() };
+        let pick = |i: u64| if (40..50).contains(&i) { (tier(i - 40), used) } else { (usual, busy) };
+        let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i).0)).collect() };
+        let used = Series { first: 0, values: (0..60).map(|i| Some(pick(i).1)).collect() };
+        let found = episodes(&tier, &used, 40, &Thresholds::default());
+        let kinds: Vec<Resource> = found.iter().map(|e| e.resource).collect();
+        assert_eq!(kinds, expect.into_iter().collect::<Vec<_>>(), "{found:#?}");
+    }
+
+    fn frozen(i: u64) -> TierSample {
+        let waiting = 50.0 * (i + 1) as f64;
+        TierSample { active: 5.0, waiting, queued_max: 5.0 + waiting, ..TierSample::default() }
+    }
+
+    fn locked(i: u64) -> TierSample {
+        let active = (50.0 * (i + 1) as f64).min(150.0);
+        let received = if i < 3 { 50.0 } else { 0.0 };
+        TierSample { active, received, queued_max: active, answered: 2.0, ..TierSample::default() }
+    }
+
+    #[test]
+    fn a_pause_reads_nothing_and_a_lock_reads_on() {
+        let idle = UseSample::default();
+        check(frozen, idle, Some(Resource::Pause));
+        check(locked, idle, Some(Resource::Lock));
+        check(frozen, UseSample { blocked_io: 1.0, ..idle }, None);
+        check(locked, UseSample { wait: 20.0, busy: 0.1, ..idle }, None);
+        check(
+            |_| TierSample { answered: 48.0, active: 30.0, queued_max: 30.0, ..TierSample::default() },
+            idle,
+            None,
+        );
+        check(|_| TierSample::default(), idle, None);
+    }
+}

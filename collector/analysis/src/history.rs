@@ -1,0 +1,202 @@
+//! The last windows of every host, and the names behind their ids. Owns how much is remembered; knows no rule.
+//!
+//! An update of names takes effect with the first window that its host sends after it, so that a frame means the same
+//! however early or late it leaves.
+
+use crate::align::Frame;
+use crate::model::{EdgeInfo, EntityId, Host, HostInfo, HostWindow, ListenerInfo, WorkloadInfo};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Windows remembered per host: 20 s, which holds the two seconds before a drop, the longest millibottleneck and the recent rates.
+pub(crate) const HISTORY_WINDOWS: usize = 400;
+/// Entities remembered per host and kind; ids only grow, so the lowest go first.
+const ENTITIES_MAX: usize = 4096;
+/// Hosts remembered; beyond, silent ones are forgotten.
+const HOSTS_MAX: usize = 1024;
+/// Updates of names that may wait for their window, per host.
+const UPDATES_MAX: usize = 1024;
+
+/// Names that arrived and are not in effect yet.
+#[derive(Debug, Clone)]
+pub(crate) enum Update {
+    Host(HostInfo),
+    Entities { workloads: Vec<WorkloadInfo>, listeners: Vec<ListenerInfo>, edges: Vec<EdgeInfo> },
+}
+
+/// One host's names and recent windows.
+#[derive(Debug, Default)]
+pub(crate) struct HostHistory {
+    pub(crate) info: HostInfo,
+    pub(crate) workloads: BTreeMap<EntityId, WorkloadInfo>,
+    pub(crate) listeners: BTreeMap<EntityId, ListenerInfo>,
+    pub(crate) edges: BTreeMap<EntityId, EdgeInfo>,
+    /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
+    windows: VecDeque<Option<Box<HostWindow>>>,
+    updates: VecDeque<(u64, Update)>,
+}
+
+/// All hosts, aligned.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) hosts: BTreeMap<Host, HostHistory>,
+    /// Index after the newest frame.
+    pub(crate) next: u64,
+}
+
+impl History {
+    /// Keeps an update until the host's window `from`.
+    pub(crate) fn update(&mut self, host: &str, from: u64, update: Update) -> bool {
+        let entry = self.hosts.entry(host.to_owned()).or_default();
+        if entry.updates.len() >= UPDATES_MAX {
+            return false;
+        }
+        entry.updates.push_back((from, update));
+        true
+    }
+
+    /// Adds a frame; true if names changed.
+    pub(crate) fn push(&mut self, frame: Frame) -> bool {
+        let index = frame.index.0;
+        let contiguous = index == self.next;
+        self.next = index.saturating_add(1);
+        let mut windows = frame.hosts;
+        let mut changed = false;
+        for host in windows.keys() {
+            if !self.hosts.contains_key(host) {
+                self.hosts.insert(host.clone(), HostHistory::default());
+                changed = true;
+            }
+        }
+        for (name, host) in &mut self.hosts {
+            if !contiguous {
+                host.windows.clear();
+            }
+            changed |= host.apply(index);
+            if host.info.host.is_empty() {
+                host.info.host.clone_from(name);
+            }
+            host.windows.push_back(windows.remove(name));
+            if host.windows.len() > HISTORY_WINDOWS {
+                host.windows.pop_front();
+            }
+        }
+        if self.hosts.len() > HOSTS_MAX {
+            // A host that is only away keeps its names: its agent sends them once.
+            self.hosts.retain(|_, host| !host.updates.is_empty() || host.windows.iter().any(Option::is_some));
+            changed = true;
+        }
+        changed
+    }
+
+    /// A host's window; `None` if it is not remembered, not yet there, or a gap.
+    pub(crate) fn window(&self, host: &str, index: u64) -> Option<&HostWindow> {
+        let host = self.hosts.get(host)?;
+        let back = usize::try_from(self.next.checked_sub(index)?).ok()?;
+        host.windows.get(host.windows.len().checked_sub(back)?)?.as_deref()
+    }
+
+    /// Whether the host was heard in any of the `count` windows before `index`.
+    pub(crate) fn heard_lately(&self, host: &str, index: u64, count: u64) -> bool {
+        (index.saturating_sub(count)..index).any(|i| self.window(host, i).is_some())
+    }
+}
+
+impl HostHistory {
+    fn apply(&mut self, index: u64) -> bool {
+        let mut changed = false;
+        while self.updates.front().is_some_and(|(from, _)| *from <= index) {
+            let Some((_, update)) = self.updates.pop_front() else { break };
+            changed = true;
+            match update {
+                Update::Host(info) => self.info = info,
+                Update::Entities { workloads, listeners, edges } => {
+                    self.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));
+                    self.listeners.extend(listeners.into_iter().map(|l| (l.id, l)));
+                    self.edges.extend(edges.into_iter().map(|e| (e.id, e)));
+                    bound(&mut self.workloads);
+                    bound(&mut self.listeners);
+                    bound(&mut self.edges);
+                }
+            }
+        }
+        changed
+    }
+}
+
+fn bound<T>(map: &mut BTreeMap<EntityId, T>) {
+    while map.len() > ENTITIES_MAX {
+        map.pop_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::WindowIndex;
+
+    fn frame(index: u64, hosts: &[&str]) -> Frame {
+        Frame {
+            index: WindowIndex(index),
+            hosts: hosts
+                .iter()
+                .map(|h| {
+                    let w = HostWindow {
+                        host: (*h).to_owned(),
+                        index: WindowIndex(index),
+                        ..HostWindow::default()
+                    };
+                    ((*h).to_owned(), Box::new(w))
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn windows_are_found_by_index_and_gaps_are_not_zero() {
+        let mut history = History::default();
+        history.push(frame(10, &["a"]));
+        history.push(frame(11, &["a", "b"]));
+        history.push(frame(12, &["b"]));
+        assert!(history.window("a", 11).is_some());
+        assert!(history.window("a", 12).is_none());
+        assert!(history.window("b", 10).is_none());
+        assert!(history.window("b", 12).is_some());
+        assert!(history.window("b", 13).is_none());
+        assert!(history.window("c", 11).is_none());
+        assert!(history.heard_lately("a", 13, 3) && !history.heard_lately("a", 13, 1));
+    }
+
+    #[test]
+    fn names_take_effect_with_the_window_that_follows_them() {
+        let mut history = History::default();
+        let names = Update::Entities {
+            workloads: vec![WorkloadInfo { id: 1, ..WorkloadInfo::default() }],
+            listeners: vec![],
+            edges: vec![],
+        };
+        history.update("a", 11, names);
+        history.push(frame(10, &["a"]));
+        assert!(history.hosts["a"].workloads.is_empty());
+        assert!(history.push(frame(11, &["a"])));
+        assert_eq!(history.hosts["a"].workloads.len(), 1);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_a_jump_forgets() {
+        let mut history = History::default();
+        for index in 0..1000 {
+            history.push(frame(index, &["a"]));
+        }
+        assert_eq!(history.hosts["a"].windows.len(), HISTORY_WINDOWS);
+        history.push(frame(5000, &["a"]));
+        assert!(history.window("a", 999).is_none() && history.window("a", 5000).is_some());
+        for index in 5001..5010 {
+            let many: Vec<String> = (0..200).map(|h| format!("{index}-{h}")).collect();
+            history.push(frame(index, &many.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        for index in 5010..5500 {
+            history.push(frame(index, &["a"]));
+        }
+        assert!(history.hosts.len() <= HOSTS_MAX);
+    }
+}

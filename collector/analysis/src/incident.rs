@@ -1,0 +1,317 @@
+//! The incident as users and other programs hold it: field names are stable within v1, fields may be added.
+//! Owns the JSON shape and the identity; knows nothing of how an incident is found.
+
+use crate::model::{Host, WindowIndex};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// One cause and what it did, from the first sign to the last drop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// 26 characters, Crockford base32: time of the first drop's window, then a hash of the listener. See [`identity`].
+    pub id: String,
+    /// 0: early alert, from a drop notice; 1 and up: from windows, rising with every material change.
+    pub version: u64,
+    /// Whether it may still grow.
+    pub state: State,
+    /// What happened.
+    pub kind: Kind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// 0 to 1; the rule is in `root.evidence`.
+    pub confidence: f64,
+    /// One sentence.
+    pub title: String,
+    /// First sign: onset of the root or of the first queue.
+    pub start_unix_ns: u64,
+    /// End of the last window that belongs to it.
+    pub end_unix_ns: u64,
+    /// Largest bound of clock error among the hosts involved.
+    pub clock_error_ns: u64,
+    /// Where and what the cause is.
+    pub root: Root,
+    /// The tiers from the first drop to the root.
+    pub hops: Vec<Hop>,
+    /// What listeners dropped.
+    pub drops: Vec<Drops>,
+    /// Requests that became very long by retransmission.
+    pub vlrt: Vlrt,
+    /// Other roots that fit, best first.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Whether an incident may still grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum State {
+    Open,
+    Closed,
+}
+
+/// What happened, in the terms of the CTQO literature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A tier upstream of the root dropped.
+    UpstreamCtqo,
+    /// The root's tier dropped while an upstream kept sending, or a tier downstream of the root did.
+    DownstreamCtqo,
+    /// The root's tier dropped and no observed tier calls it.
+    LocalOverflow,
+    /// A queue grew for 50 ms to 2 s; nothing dropped.
+    Millibottleneck,
+    /// The root lasted longer than 2 s.
+    PersistentBottleneck,
+    /// Drops with no growth of accepted requests.
+    SynFlood,
+    /// A queue came close to its limit; nothing dropped.
+    NearOverflow,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// A queue felt it.
+    Info,
+    /// A queue nearly overflowed.
+    Warning,
+    /// Connections were dropped.
+    Critical,
+}
+
+/// The resource at the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// The workload's own load took all the CPU it may use.
+    Cpu,
+    /// Another workload took it.
+    CpuNeighbour,
+    /// The quota took it.
+    CpuThrottled,
+    /// Something outside this host or scope took it.
+    CpuSteal,
+    /// Tasks waited for block I/O.
+    Io,
+    /// Tasks waited for memory.
+    Memory,
+    /// Requests were taken on and not answered, and no resource was used.
+    Lock,
+    /// The tier stopped altogether.
+    Pause,
+    /// More requests came than ever.
+    Burst,
+    /// Nothing measured explains it.
+    Unexplained,
+}
+
+impl Resource {
+    /// The JSON name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::CpuNeighbour => "cpu_neighbour",
+            Self::CpuThrottled => "cpu_throttled",
+            Self::CpuSteal => "cpu_steal",
+            Self::Io => "io",
+            Self::Memory => "memory",
+            Self::Lock => "lock",
+            Self::Pause => "pause",
+            Self::Burst => "burst",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// Where and what a cause is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Root {
+    /// Host, or the address of an unobserved one.
+    pub host: Host,
+    /// Name of the workload; empty for an unobserved host.
+    pub workload: String,
+    /// Name of its tier.
+    pub tier: String,
+    /// The resource.
+    pub resource: Resource,
+    /// Onset, to the window.
+    pub start_unix_ns: u64,
+    /// End, to the window; the last window seen while it lasts.
+    pub end_unix_ns: u64,
+    /// Worst window, in `unit`.
+    pub peak: f64,
+    /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited.
+    pub unit: String,
+    /// Who used the resource, most first.
+    pub culprits: Vec<Culprit>,
+    /// Why this is the root, and how confidence was formed.
+    pub evidence: String,
+}
+
+/// A user of a saturated resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Culprit {
+    /// Process; 0: the whole workload.
+    pub pid: u32,
+    /// Its command.
+    pub comm: String,
+    /// Name of its workload.
+    pub workload: String,
+    /// Its part of what all used, 0 to 1.
+    pub share: f64,
+}
+
+/// What a tier is in a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Holds the cause (and may drop itself).
+    Root,
+    /// Waited for the tier below and passed the wait up.
+    Pushback,
+    /// Sent on what it had stored.
+    Batch,
+    /// Dropped.
+    Drop,
+}
+
+/// A tier on the way from drop to root, with its worst values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hop {
+    /// Host, or the address of an unobserved one.
+    pub host: Host,
+    /// Name of the workload.
+    pub workload: String,
+    /// Name of its tier.
+    pub tier: String,
+    /// `address:port`.
+    pub listener: String,
+    /// What it is in the chain.
+    pub role: Role,
+    /// When its queue began to grow, to the window.
+    pub onset_unix_ns: u64,
+    /// Requests in the tier: in flight, unread and in the accept queue.
+    pub queued_max: u64,
+    /// Most threads with a request at once.
+    pub workers_busy_max: u32,
+    /// Configured, or learned from a plateau; `null`: not known, or event-driven.
+    pub workers_limit: Option<u32>,
+    /// Deepest accept queue.
+    pub accept_queue_max: u32,
+    /// `min(backlog, somaxconn)`; the kernel holds one more. `null`: not seen.
+    pub accept_queue_limit: Option<u32>,
+    /// Most calls in flight to the next tier below in this chain, else to the busiest one; `null`: it calls nobody.
+    pub pool_in_flight_max: Option<u32>,
+    /// Connections open to it.
+    pub pool_open: Option<u32>,
+}
+
+/// Why a listener dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// The accept queue was at its limit.
+    AcceptQueueFull,
+    /// It was not, and handshakes were not completed.
+    SynQueueFull,
+    /// Neither is evident.
+    Other,
+}
+
+/// What one listener dropped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Drops {
+    /// Host.
+    pub host: Host,
+    /// Name of the workload.
+    pub workload: String,
+    /// Name of its tier.
+    pub tier: String,
+    /// `address:port`.
+    pub listener: String,
+    /// The kernel's count of dropped packets (`sk_drops`).
+    pub count: u64,
+    /// Estimate of the distinct connection attempts behind them.
+    pub connections: u64,
+    /// Why.
+    pub reason: DropReason,
+    /// Start of the first window with a drop.
+    pub first_unix_ns: u64,
+    /// End of the last one.
+    pub last_unix_ns: u64,
+}
+
+/// Requests that became very long by retransmission.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Vlrt {
+    /// SYNs that observed clients sent again; `null`: no client of the dropping listeners is observed.
+    pub syn_retransmits: Option<u64>,
+    /// Connection attempts that had to try again.
+    pub expected: u64,
+    /// Observed clients that did.
+    pub clients: Vec<Client>,
+}
+
+/// An observed client of a dropping listener.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Client {
+    /// An address of its host, else the host's name.
+    pub address: String,
+    /// SYNs sent again.
+    pub count: u64,
+}
+
+/// Another root that fits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// The root.
+    pub root: Root,
+    /// Always below the incident's.
+    pub confidence: f64,
+}
+
+/// The id of an incident that a window opened at a listener: 48 bits of milliseconds (the window's start), then 64 bits of
+/// FNV-1a over host and listener and 16 zero bits, as 26 characters of Crockford base32 like a ULID. A drop notice and the window that
+/// confirms it give the same id.
+#[must_use]
+pub fn identity(window: WindowIndex, host: &str, address: IpAddr, port: u16) -> String {
+    const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let ms = (window.start_unix_ns() / 1_000_000) & ((1 << 48) - 1);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in format!("{host}|{}", socket(address, port)).bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    let bits = (u128::from(ms) << 80) | (u128::from(hash) << 16);
+    (0..26).rev().map(|i| char::from(ALPHABET[((bits >> (5 * i)) & 31) as usize])).collect()
+}
+
+/// `address:port`, IPv4-mapped addresses as IPv4, IPv6 in brackets.
+#[must_use]
+pub fn socket(address: IpAddr, port: u16) -> String {
+    std::net::SocketAddr::new(address.to_canonical(), port).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_sorts_by_time_and_tells_listeners_apart() {
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        let id = identity(WindowIndex(34_000_000_000), "web-1", address, 80);
+        assert_eq!(id.len(), 26);
+        assert_eq!(
+            id,
+            identity(WindowIndex(34_000_000_000), "web-1", mapped, 80),
+            "one listener, two spellings"
+        );
+        assert!(id < identity(WindowIndex(34_000_000_001), "web-1", address, 80));
+        assert_ne!(id, identity(WindowIndex(34_000_000_000), "web-1", address, 81));
+        assert_ne!(id, identity(WindowIndex(34_000_000_000), "web-2", address, 80));
+        assert_eq!(identity(WindowIndex(u64::MAX), "", address, 0).len(), 26);
+    }
+}

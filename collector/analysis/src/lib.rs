@@ -1,0 +1,27 @@
+//! The pure pipeline: from windows of many hosts to incidents. Owns every rule of detection and diagnosis; knows no clock, no
+//! file, no network, no randomness and no log, so that a recorded trace gives the same bytes everywhere.
+#![forbid(unsafe_code)]
+
+mod alert;
+mod align;
+mod baseline;
+mod candidate;
+mod cases;
+mod chain;
+pub mod config;
+mod episode;
+mod history;
+mod hops;
+pub mod incident;
+#[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
+pub mod model;
+pub mod pipeline;
+mod report;
+mod series;
+pub mod title;
+pub mod topology;
+
+pub use config::{Config, Thresholds, TierRule};
+pub use incident::Incident;
+pub use pipeline::{Finding, FindingKind, Output, Pipeline};
+pub use topology::TopologyView;

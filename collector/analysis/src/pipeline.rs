@@ -1,0 +1,346 @@
+//! Inputs in, outputs out: the one entry to the analysis. Owns the order of its stages and the list of recent incidents;
+//! every rule is elsewhere.
+
+use crate::alert::Alerts;
+use crate::align::{Aligner, Frame, Taken};
+use crate::baseline::{Baseline, Level};
+use crate::cases::{Cases, Dropped, Trigger};
+use crate::chain::View;
+use crate::config::Config;
+use crate::history::{History, Update};
+use crate::incident::{Incident, State};
+use crate::model::{DropNotice, Host, HostWindow, Input, WINDOW_NS, WindowIndex};
+use crate::series::tier_sample;
+use crate::topology::{TierKey, Topology, TopologyView};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
+const INCIDENTS_MAX: usize = 256;
+/// A host that was silent for less than this is missed, windows (5 s).
+const MISSED_WINDOWS: u64 = 100;
+/// A drop notice this far from the clock is not believed, ns.
+const NOTICE_AWAY_NS: u64 = 10_000_000_000;
+
+/// What the pipeline has to say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// A drop was noticed and belongs to no open incident; its cause is being determined. The incident that the windows open
+    /// carries the same id.
+    Alert(Box<Incident>),
+    /// A new version of an incident.
+    Incident(Box<Incident>),
+    /// Something about the inputs that an operator should know.
+    Note(Finding),
+}
+
+/// Something about the inputs that an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What.
+    pub kind: FindingKind,
+    /// Whose inputs.
+    pub host: String,
+    /// Start of the window it is about, Unix ns; 0: none.
+    pub unix_ns: u64,
+    /// A sentence.
+    pub detail: String,
+}
+
+/// Kinds of findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// A host's windows begin to be missing from frames.
+    GapBegins,
+    /// They are there again.
+    GapEnds,
+    /// Windows came after their frame; told once until one comes in time.
+    LateWindow,
+    /// A window, or a drop notice, lies far from the collector's clock; told once until one does not.
+    FutureWindow,
+    /// An agent lost windows in the kernel.
+    LostWindows,
+    /// More entities or hosts than the pipeline keeps.
+    LimitReached,
+    /// A drop notice that no window confirmed.
+    UnconfirmedDrop,
+}
+
+/// The analysis: feed it inputs in arrival order. The incidents it reports are a function of the windows alone, whatever their
+/// order within the lateness bound.
+#[derive(Debug)]
+pub struct Pipeline {
+    config: Config,
+    aligner: Aligner,
+    history: History,
+    topology: Topology,
+    baselines: BTreeMap<TierKey, Baseline>,
+    cases: Cases,
+    alerts: Alerts,
+    recent: BTreeMap<String, Incident>,
+    missing: BTreeSet<Host>,
+    complained: BTreeSet<(Host, FindingKind)>,
+    clock_unix_ns: u64,
+}
+
+impl Pipeline {
+    /// An empty pipeline.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            aligner: Aligner::new(config.lateness_ns),
+            config,
+            history: History::default(),
+            topology: Topology::default(),
+            baselines: BTreeMap::new(),
+            cases: Cases::default(),
+            alerts: Alerts::default(),
+            recent: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            complained: BTreeSet::new(),
+            clock_unix_ns: 0,
+        }
+    }
+
+    /// Takes one input; returns what followed from it.
+    pub fn feed(&mut self, input: Input) -> Vec<Output> {
+        let mut out = Vec::new();
+        match input {
+            Input::Host(info) => {
+                let host = info.host.clone();
+                if self.aligner.announce(&host) == Taken::TooManyHosts {
+                    self.complain(
+                        &mut out,
+                        FindingKind::LimitReached,
+                        &host,
+                        0,
+                        "more hosts than the pipeline keeps; this one is ignored",
+                    );
+                } else {
+                    self.rename(&mut out, &host, Update::Host(info));
+                }
+            }
+            Input::Entities { host, workloads, listeners, edges, devices: _ } => {
+                self.rename(&mut out, &host, Update::Entities { workloads, listeners, edges });
+            }
+            Input::Window(window) => self.window(&mut out, window),
+            Input::Drop(notice) => self.notice(&mut out, &notice),
+            Input::Tick { unix_ns } => {
+                self.aligner.tick(unix_ns);
+                self.clock_unix_ns = self.clock_unix_ns.max(unix_ns);
+            }
+        }
+        while let Some(frame) = self.aligner.ready() {
+            self.frame(&mut out, frame);
+        }
+        out
+    }
+
+    /// Open and recently closed incidents, by time of their first drop.
+    #[must_use]
+    pub fn incidents(&self) -> Vec<Incident> {
+        self.recent.values().cloned().collect()
+    }
+
+    /// Who calls whom.
+    #[must_use]
+    pub fn topology(&self) -> TopologyView {
+        self.topology.view()
+    }
+
+    /// No more inputs: emits the waiting frames and closes what is open.
+    pub fn finish(&mut self) -> Vec<Output> {
+        let mut out = Vec::new();
+        while let Some(frame) = self.aligner.flush() {
+            self.frame(&mut out, frame);
+        }
+        let view =
+            View { history: &self.history, topology: &self.topology, thresholds: &self.config.thresholds };
+        let closed = self.cases.finish(view, &self.baselines, self.history.next.saturating_sub(1));
+        self.keep(&mut out, closed);
+        out
+    }
+
+    fn rename(&mut self, out: &mut Vec<Output>, host: &str, update: Update) {
+        let from = self.aligner.newest(host).map_or(0, |newest| newest.saturating_add(1));
+        if !self.history.update(host, from, update) {
+            self.complain(
+                out,
+                FindingKind::LimitReached,
+                host,
+                0,
+                "more changes of names than windows; the newest are ignored",
+            );
+        }
+    }
+
+    fn window(&mut self, out: &mut Vec<Output>, window: Box<HostWindow>) {
+        let (host, at, lost) = (window.host.clone(), window.index.start_unix_ns(), window.lost_before);
+        match self.aligner.take(window) {
+            Taken::Kept => {
+                self.complained.retain(|(h, kind)| {
+                    *h != host || !matches!(kind, FindingKind::LateWindow | FindingKind::FutureWindow)
+                });
+                if lost > 0 {
+                    out.push(note(
+                        FindingKind::LostWindows,
+                        &host,
+                        at,
+                        format!("the agent lost {lost} windows before this one: it got no CPU for too long"),
+                    ));
+                }
+            }
+            Taken::Duplicate => {}
+            Taken::Late => {
+                self.complain(
+                    out,
+                    FindingKind::LateWindow,
+                    &host,
+                    at,
+                    "its windows come after their frames have left; they count as missing",
+                );
+            }
+            Taken::Future => {
+                self.complain(
+                    out,
+                    FindingKind::FutureWindow,
+                    &host,
+                    at,
+                    "its windows lie ahead of the collector's clock; check both clocks",
+                );
+            }
+            Taken::TooManyHosts => {
+                self.complain(
+                    out,
+                    FindingKind::LimitReached,
+                    &host,
+                    at,
+                    "more hosts than the pipeline keeps; this one is ignored",
+                );
+            }
+        }
+    }
+
+    fn notice(&mut self, out: &mut Vec<Output>, notice: &DropNotice) {
+        if self.clock_unix_ns > 0 && notice.unix_ns.abs_diff(self.clock_unix_ns) > NOTICE_AWAY_NS {
+            let what = "a drop notice lies far from the collector's clock and is ignored";
+            self.complain(out, FindingKind::FutureWindow, &notice.host, notice.unix_ns, what);
+            return;
+        }
+        let view =
+            View { history: &self.history, topology: &self.topology, thresholds: &self.config.thresholds };
+        if let Some(alert) = self.alerts.notice(view, &self.config, &self.cases.open, notice) {
+            out.push(Output::Alert(Box::new(alert)));
+        }
+    }
+
+    fn frame(&mut self, out: &mut Vec<Output>, frame: Frame) {
+        let now = frame.index.0;
+        self.gaps(out, &frame);
+        if self.history.push(frame) {
+            self.topology = Topology::build(&self.history, &self.config.tiers);
+            self.baselines.retain(|key, _| self.topology.tiers.contains_key(key));
+        }
+        let view =
+            View { history: &self.history, topology: &self.topology, thresholds: &self.config.thresholds };
+        let (triggers, drops) = felt(view, &mut self.baselines, now);
+        for dropped in &drops {
+            self.alerts.confirm(view, &dropped.tier, now);
+        }
+        let told = self.cases.frame(view, &self.baselines, &self.config, now, &triggers, &drops);
+        for (window, tier) in self.alerts.settle(now, self.config.quiet_ns / WINDOW_NS) {
+            let detail = "a drop was noticed that the windows do not show".to_owned();
+            out.push(note(
+                FindingKind::UnconfirmedDrop,
+                &tier.host,
+                WindowIndex(window).start_unix_ns(),
+                detail,
+            ));
+        }
+        self.keep(out, told);
+    }
+
+    fn gaps(&mut self, out: &mut Vec<Output>, frame: &Frame) {
+        let (now, at) = (frame.index.0, frame.index.start_unix_ns());
+        for host in frame.hosts.keys().filter(|h| self.missing.contains(*h)) {
+            out.push(note(FindingKind::GapEnds, host, at, "its windows are there again".to_owned()));
+        }
+        self.missing.retain(|host| !frame.hosts.contains_key(host));
+        let silent =
+            self.history.hosts.keys().filter(|h| !frame.hosts.contains_key(*h) && !self.missing.contains(*h));
+        let silent: Vec<Host> =
+            silent.filter(|h| self.history.heard_lately(h, now, MISSED_WINDOWS)).cloned().collect();
+        for host in silent {
+            out.push(note(
+                FindingKind::GapBegins,
+                &host,
+                at,
+                "its windows are missing; what happens there is not seen".to_owned(),
+            ));
+            self.missing.insert(host);
+        }
+    }
+
+    fn keep(&mut self, out: &mut Vec<Output>, told: Vec<Incident>) {
+        for incident in told {
+            self.recent.insert(incident.id.clone(), incident.clone());
+            out.push(Output::Incident(Box::new(incident)));
+        }
+        while self.recent.len() > INCIDENTS_MAX {
+            let oldest = self
+                .recent
+                .iter()
+                .find(|(_, i)| i.state == State::Closed)
+                .or(self.recent.iter().next())
+                .map(|(id, _)| id.clone());
+            oldest.and_then(|id| self.recent.remove(&id));
+        }
+    }
+
+    fn complain(&mut self, out: &mut Vec<Output>, kind: FindingKind, host: &str, unix_ns: u64, detail: &str) {
+        if self.complained.len() < 4096 && self.complained.insert((host.to_owned(), kind)) {
+            out.push(note(kind, host, unix_ns, detail.to_owned()));
+        }
+    }
+}
+
+fn note(kind: FindingKind, host: &str, unix_ns: u64, detail: String) -> Output {
+    Output::Note(Finding { kind, host: host.to_owned(), unix_ns, detail })
+}
+
+/// What every tier felt in a frame, and what every listener dropped.
+fn felt(
+    view: View<'_>,
+    baselines: &mut BTreeMap<TierKey, Baseline>,
+    now: u64,
+) -> (Vec<Trigger>, Vec<Dropped>) {
+    let mut triggers = Vec::new();
+    let mut drops = Vec::new();
+    for (key, tier) in view.topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
+        let Some(window) = view.history.window(&key.host, now) else { continue };
+        let sample = tier_sample(window, tier);
+        let baseline = baselines.entry(key.clone()).or_default();
+        if let Some((level, ratio)) = baseline.observe(&sample, tier.workers_limit, view.thresholds) {
+            triggers.push(Trigger { tier: key.clone(), level, ratio });
+            if level == Level::Drop {
+                let of = |l: &&crate::topology::ListenerName| {
+                    window.listeners.get(&l.id).is_some_and(|w| w.drops > 0)
+                };
+                drops.extend(tier.listeners.iter().filter(of).filter_map(|l| {
+                    let w = window.listeners.get(&l.id)?;
+                    Some(Dropped {
+                        tier: key.clone(),
+                        listener: l.id,
+                        drops: w.drops,
+                        final_ack: w.drops_final_ack,
+                        arrivals: w.arrivals,
+                        depth: w.depth_max,
+                        limit: if w.limit > 0 { w.limit } else { baseline.accept_queue_limit().unwrap_or(0) },
+                    })
+                }));
+            }
+        }
+    }
+    (triggers, drops)
+}

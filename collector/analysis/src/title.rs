@@ -1,0 +1,149 @@
+//! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
+
+use crate::incident::{Hop, Incident, Kind, Resource, Role, Root};
+use crate::model::Host;
+use std::collections::BTreeMap;
+
+/// `HH:MM:SS.mmm`, UTC.
+#[must_use]
+pub fn clock_time(unix_ns: u64) -> String {
+    let ms = unix_ns / 1_000_000;
+    let (s, m, h) = (ms / 1000 % 60, ms / 60_000 % 60, ms / 3_600_000 % 24);
+    format!("{h:02}:{m:02}:{s:02}.{:03}", ms % 1000)
+}
+
+/// `names`: what people call a host's workload.
+pub(crate) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String>) -> String {
+    let name = |host: &str, workload: &str, tier: &str| {
+        let short = names.get(&(host.to_owned(), workload.to_owned())).filter(|n| !n.is_empty());
+        match short {
+            Some(short) => format!("{short}@{host}"),
+            None if workload.is_empty() => tier.to_owned(),
+            None => format!("{workload}@{host}"),
+        }
+    };
+    let effect = effect(incident, &name);
+    let cause =
+        cause(&incident.root, &name(&incident.root.host, &incident.root.workload, &incident.root.tier));
+    let through: Vec<String> = incident
+        .hops
+        .iter()
+        .filter(|h| matches!(h.role, Role::Pushback | Role::Batch))
+        .map(|h| format!("{} ({})", name(&h.host, &h.workload, &h.tier), pools(h)))
+        .collect();
+    let through = if through.is_empty() {
+        String::new()
+    } else {
+        format!(", passed on through {}", through.join(", "))
+    };
+    let waiting = match incident.vlrt.expected {
+        0 => String::new(),
+        1 => " 1 client waits 1 s or longer.".to_owned(),
+        n => format!(" {n} clients wait 1 s or longer."),
+    };
+    format!("{effect}: {cause}{through}. {}.{waiting}", kind(incident.kind))
+}
+
+fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> String {
+    let Some(most) = incident.drops.iter().max_by_key(|d| d.count) else {
+        let Some(hop) = incident.hops.first() else { return clock_time(incident.start_unix_ns) };
+        let at = name(&hop.host, &hop.workload, &hop.tier);
+        return format!(
+            "{} {at} queued {} requests ({})",
+            clock_time(incident.start_unix_ns),
+            hop.queued_max,
+            pools(hop)
+        );
+    };
+    let port = most.listener.rsplit(':').next().unwrap_or_default();
+    let at = format!("{}:{port}", name(&most.host, &most.workload, &most.tier));
+    let hop = incident.hops.iter().find(|h| h.host == most.host && h.workload == most.workload);
+    let ms = most.last_unix_ns.saturating_sub(most.first_unix_ns) / 1_000_000;
+    let others = match incident.drops.len() {
+        1 => String::new(),
+        2 => " (and one other listener dropped too)".to_owned(),
+        n => format!(" (and {} other listeners dropped too)", n - 1),
+    };
+    let state = hop.map_or_else(String::new, |h| format!("{}, ", state(h)));
+    format!(
+        "{} {at} dropped {} connections in {} packets ({state}{ms} ms){others}",
+        clock_time(most.first_unix_ns),
+        most.connections,
+        most.count
+    )
+}
+
+fn state(hop: &Hop) -> String {
+    let accept = match hop.accept_queue_limit {
+        Some(limit) => format!("accept queue {}/{limit}", hop.accept_queue_max),
+        None => format!("accept queue {}", hop.accept_queue_max),
+    };
+    format!("{accept}, {}", workers(hop))
+}
+
+fn workers(hop: &Hop) -> String {
+    match hop.workers_limit {
+        Some(limit) => format!("{}/{limit} workers busy", hop.workers_busy_max),
+        None => format!("{} workers busy", hop.workers_busy_max),
+    }
+}
+
+fn pools(hop: &Hop) -> String {
+    match (hop.pool_in_flight_max, hop.pool_open) {
+        (Some(in_flight), Some(open)) if in_flight > 0 => {
+            format!("{}, {in_flight}/{open} connections in use", workers(hop))
+        }
+        _ => workers(hop),
+    }
+}
+
+fn cause(root: &Root, at: &str) -> String {
+    let when = format!("from {} to {}", clock_time(root.start_unix_ns), clock_time(root.end_unix_ns));
+    let who = root.culprits.first().map(|c| {
+        let name = if c.comm.is_empty() { &c.workload } else { &c.comm };
+        format!("`{name}`, {:.0} %", 100.0 * c.share)
+    });
+    let by = |what: &str| who.as_ref().map_or_else(String::new, |w| format!(" ({what}{w})"));
+    match root.resource {
+        Resource::Cpu => format!("{at} used up its CPU itself {when}{}", by("")),
+        Resource::CpuNeighbour => {
+            format!("{at} waited for the CPU {when}, taken by another workload{}", by(""))
+        }
+        Resource::CpuThrottled => format!("{at} was held back by its CPU quota {when}"),
+        Resource::CpuSteal => format!("{at} waited {when} for a CPU that was taken outside its host"),
+        Resource::Io => format!("{at} waited for disk {when}{}", by("I/O of ")),
+        Resource::Memory => format!("{at} waited for memory {when}{}", by("")),
+        Resource::Lock => {
+            format!("{at} took requests on and answered none {when}, its threads waiting on one another")
+        }
+        Resource::Pause => format!("{at} stood still {when}"),
+        Resource::Burst => {
+            format!("{:.1} times the usual requests came to {at} {when}{}", root.peak, by("from "))
+        }
+        Resource::Unexplained => format!("the cause at {at} is not determined"),
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::UpstreamCtqo => "Upstream CTQO",
+        Kind::DownstreamCtqo => "Downstream CTQO",
+        Kind::LocalOverflow => "Local overflow",
+        Kind::Millibottleneck => "Millibottleneck",
+        Kind::PersistentBottleneck => "Persistent bottleneck",
+        Kind::SynFlood => "SYN flood",
+        Kind::NearOverflow => "Near overflow",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_day_comes_from_unix_ns_alone() {
+        assert_eq!(clock_time(0), "00:00:00.000");
+        assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
+        assert_eq!(clock_time(u64::MAX).len(), 12);
+    }
+}

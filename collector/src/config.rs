@@ -1,0 +1,279 @@
+//! Settings of the collector: defaults, then the file, then environment variables and flags. Owns parsing, merging and the
+//! checks that need no system call; knows nothing of what the settings do.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tailwater_analysis::TierRule;
+
+/// Where the file is looked for when none is named.
+pub const DEFAULT_FILE: &str = "/etc/tailwater/tailwater.toml";
+
+/// Every setting, with its effective value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where agents connect.
+    pub grpc: SocketAddr,
+    /// API, page and metrics.
+    pub http: SocketAddr,
+    /// Lets `http` be an address that is not loopback. It has no access control of its own.
+    pub http_remote: bool,
+    /// Folder for incidents.
+    pub data: PathBuf,
+    /// Filter for the log, as of tracing's EnvFilter.
+    pub log: String,
+    /// Writes every input of the pipeline to this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
+    /// Incidents kept; the oldest closed ones go first.
+    pub incidents_max: usize,
+    /// How long windows stay in memory for `explain` and the series.
+    pub series_minutes: u64,
+    /// And how much memory they may take, MiB; the oldest go first.
+    pub series_mib_max: usize,
+    /// Agents connected at once.
+    pub agents_max: usize,
+    /// Messages of one agent that may wait for the pipeline; an agent beyond it is refused.
+    pub agent_queue: usize,
+    /// Mutual TLS for agents; required unless `grpc` is loopback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Where alerts go.
+    pub webhook: Vec<Webhook>,
+    /// Names and limits of tiers; the first that matches holds.
+    pub tier: Vec<TierRule>,
+    /// Times and thresholds of the analysis.
+    pub analysis: tailwater_analysis::Config,
+}
+
+/// Certificate, key and authority, by file. Read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// PEM: this collector's certificate and its chain.
+    pub cert: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+    /// PEM: the authorities that agents' certificates must come from.
+    pub ca: PathBuf,
+}
+
+/// One receiver of alerts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Webhook {
+    /// http://host:port/path
+    pub url: String,
+    /// A file that holds the Standard Webhooks secret ("whsec_" and base64). None: unsigned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            grpc: SocketAddr::from(([127, 0, 0, 1], 4781)),
+            http: SocketAddr::from(([127, 0, 0, 1], 4780)),
+            http_remote: false,
+            data: PathBuf::from("/var/lib/tailwater"),
+            log: "info".to_owned(),
+            record: None,
+            incidents_max: 1000,
+            series_minutes: 10,
+            series_mib_max: 256,
+            agents_max: 256,
+            agent_queue: 256,
+            tls: None,
+            webhook: Vec::new(),
+            tier: Vec::new(),
+            analysis: tailwater_analysis::Config::default(),
+        }
+    }
+}
+
+/// Why a configuration is refused. Ends the process with 64.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}\n  remedy: name a readable file with --config, or none to run on defaults", file.display())]
+    Read {
+        /// Which file.
+        file: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong type.
+    #[error("{}:{line}: {message}\n  remedy: correct line {line}; `tailwater check-config` prints every key with its effective value", file.display())]
+    Parse {
+        /// Which file.
+        file: PathBuf,
+        /// Line of the problem, from 1.
+        line: usize,
+        /// What is wrong, with the keys that exist.
+        message: String,
+    },
+    /// A flag or environment variable does not fit.
+    #[error("{name}: {message}\n  remedy: correct the flag or the environment variable")]
+    Override {
+        /// The key.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// Settings that contradict each other or the rules.
+    #[error("{0}")]
+    Rule(String),
+}
+
+impl Config {
+    /// Reads `file` (or the default file, if it exists), then applies `overrides`: keys with dots, values in TOML.
+    pub fn load(file: Option<&Path>, overrides: &[(String, toml::Value)]) -> Result<Self, ConfigError> {
+        let path = file.map_or_else(|| PathBuf::from(DEFAULT_FILE), Path::to_path_buf);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if file.is_none() && e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(ConfigError::Read { file: path, source }),
+        };
+        let mut config = Self::parse(&text, &path)?;
+        if !overrides.is_empty() {
+            let mut table = toml::Table::try_from(&config).map_err(|e| ConfigError::Override {
+                name: "configuration".into(),
+                message: e.to_string(),
+            })?;
+            for (name, value) in overrides {
+                set(&mut table, name, value.clone())?;
+                // One at a time, so that an error names the right one.
+                config = table.clone().try_into().map_err(|e: toml::de::Error| ConfigError::Override {
+                    name: name.clone(),
+                    message: e.message().to_owned(),
+                })?;
+            }
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Parses one file's text; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            let line = text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
+            ConfigError::Parse { file: path.to_owned(), line, message: e.message().trim_end().to_owned() }
+        })
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let rule = |text: String| Err(ConfigError::Rule(text));
+        if !self.grpc.ip().is_loopback() && self.tls.is_none() {
+            return rule(format!(
+                "grpc = \"{}\": plaintext is for loopback addresses only\n  remedy: add [tls] with cert, key and ca, or listen on 127.0.0.1",
+                self.grpc
+            ));
+        }
+        if !self.http.ip().is_loopback() && !self.http_remote {
+            return rule(format!(
+                "http = \"{}\": the API has no access control and serves loopback by default\n  remedy: set http_remote = true if a proxy or firewall guards it, or listen on 127.0.0.1",
+                self.http
+            ));
+        }
+        for hook in &self.webhook {
+            if !hook.url.starts_with("http://") {
+                return rule(format!(
+                    "webhook url \"{}\": must begin with http://\n  remedy: use a local relay for https receivers",
+                    hook.url
+                ));
+            }
+        }
+        if self.agent_queue == 0 || self.agents_max == 0 || self.incidents_max == 0 {
+            return rule("agent_queue, agents_max and incidents_max must be at least 1\n  remedy: leave them out for the defaults".into());
+        }
+        if !self.analysis.tiers.is_empty() {
+            return rule("analysis.tiers: tiers are set by [[tier]]\n  remedy: write [[tier]] instead of [[analysis.tiers]]".into());
+        }
+        Ok(())
+    }
+
+    /// What the pipeline gets.
+    #[must_use]
+    pub fn pipeline(&self) -> tailwater_analysis::Config {
+        tailwater_analysis::Config { tiers: self.tier.clone(), ..self.analysis.clone() }
+    }
+
+    /// As TOML, every key.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(self).map_err(|e| ConfigError::Rule(e.to_string()))
+    }
+}
+
+fn set(table: &mut toml::Table, name: &str, value: toml::Value) -> Result<(), ConfigError> {
+    let (head, rest) = name.split_once('.').map_or((name, None), |(head, rest)| (head, Some(rest)));
+    match rest {
+        None => {
+            table.insert(head.to_owned(), value);
+            Ok(())
+        }
+        Some(rest) => match table.entry(head.to_owned()).or_insert_with(|| toml::Table::new().into()) {
+            toml::Value::Table(inner) => set(inner, rest, value),
+            _ => Err(ConfigError::Override {
+                name: name.to_owned(),
+                message: format!("{head} is not a table"),
+            }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("/etc/tailwater/tailwater.toml"))
+    }
+
+    fn with(overrides: &[(&str, toml::Value)]) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("empty.toml");
+        std::fs::write(&file, "").unwrap();
+        let overrides: Vec<_> = overrides.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        Config::load(Some(&file), &overrides)
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_file_line_and_the_keys_that_exist() {
+        let text = parse("log = \"info\"\n\nwebhok = []\n").unwrap_err().to_string();
+        assert!(text.starts_with("/etc/tailwater/tailwater.toml:3: unknown field `webhok`"), "{text}");
+        assert!(text.contains("`webhook`") && text.contains("remedy:"), "{text}");
+        let nested = parse("[analysis.thresholds]\ncpu_fool = 1.0\n").unwrap_err().to_string();
+        assert!(nested.contains(":2: unknown field `cpu_fool`"), "{nested}");
+    }
+
+    #[test]
+    fn the_effective_configuration_reads_back_as_itself() {
+        let config = parse(
+            "[[tier]]\nname = \"web\"\nport = 80\nworkers_limit = 150\n[tls]\ncert='a'\nkey='b'\nca='c'\n",
+        )
+        .unwrap();
+        assert_eq!(parse(&config.to_toml().unwrap()).unwrap(), config);
+        assert_eq!(config.pipeline().tiers[0].workers_limit, Some(150));
+    }
+
+    #[test]
+    fn any_key_can_be_overridden_and_a_wrong_one_is_named() {
+        let config =
+            with(&[("analysis.thresholds.cpu_full_ratio", 0.9.into()), ("http", "127.0.0.1:1".into())])
+                .unwrap();
+        assert!((config.analysis.thresholds.cpu_full_ratio - 0.9).abs() < 1e-9);
+        assert_eq!(config.http.port(), 1);
+        let text = with(&[("analysis.nonsense", 1.into())]).unwrap_err().to_string();
+        assert!(text.starts_with("analysis.nonsense: unknown field `nonsense`"), "{text}");
+    }
+
+    #[test]
+    fn plaintext_stays_on_loopback() {
+        let text = with(&[("grpc", "0.0.0.0:4781".into())]).unwrap_err().to_string();
+        assert!(text.contains("plaintext is for loopback") && text.contains("remedy"), "{text}");
+        assert!(with(&[("http", "10.0.0.1:4780".into())]).is_err());
+        assert!(with(&[("http", "10.0.0.1:4780".into()), ("http_remote", true.into())]).is_ok());
+    }
+}

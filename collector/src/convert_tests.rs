@@ -1,0 +1,143 @@
+//! Table tests of the conversion.
+
+use super::*;
+use tailwater_proto::columnar::TableBuilder;
+use tailwater_proto::v1::Metric;
+
+fn hello(instance: &str) -> Body {
+    let covered = [Signal::Cpu, Signal::BlockIo, Signal::Requests];
+    Body::Hello(v1::Hello {
+        host: "web-1".into(),
+        agent_instance: instance.into(),
+        cpus: 2,
+        addresses: vec![vec![10, 0, 0, 1]],
+        coverage: covered
+            .iter()
+            .map(|s| v1::SignalCoverage { signal: *s as i32, covered: true, ..Default::default() })
+            .collect(),
+        ..v1::Hello::default()
+    })
+}
+
+fn batch(entity: u32, received: u64) -> WindowBatch {
+    let mut table = TableBuilder::new(EntityKind::Listener, 2);
+    table.set(entity, 1, Metric::RequestsReceived, 0, received);
+    WindowBatch {
+        sequence: 1,
+        first_window: 1000,
+        window_count: 2,
+        tables: vec![table.build()],
+        ..Default::default()
+    }
+}
+
+fn windows(inputs: Vec<Input>) -> Vec<HostWindow> {
+    inputs.into_iter().filter_map(|i| if let Input::Window(w) = i { Some(*w) } else { None }).collect()
+}
+
+#[test]
+fn a_batch_becomes_its_windows_and_missing_tables_stay_missing() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let got = windows(c.message(&Body::Batch(batch(9, 5)), 1_000_000, 2_000_000).unwrap());
+    assert_eq!(got.iter().map(|w| w.index.0).collect::<Vec<_>>(), [1000, 1001]);
+    let of = |w: &HostWindow| w.listeners.values().map(|l| l.received).collect::<Vec<_>>();
+    assert_eq!((of(&got[0]), of(&got[1])), (vec![0], vec![5]));
+    assert_eq!(got[0].cpu, None, "no host table is not an idle host");
+    assert_eq!(got[0].clock_error_ns, 3_000_000, "what the shift leaves of the offset is error");
+}
+
+#[test]
+fn a_restarted_agent_gets_fresh_ids_and_a_reconnected_one_keeps_them() {
+    let mut c = Converter::new("web-1");
+    let mut id = |instance: &str| {
+        c.message(&hello(instance), 0, 0).unwrap();
+        let got = windows(c.message(&Body::Batch(batch(9, 5)), 0, 0).unwrap());
+        *got[1].listeners.keys().next().unwrap()
+    };
+    let first = id("a");
+    assert_eq!(id("a"), first);
+    assert_ne!(id("b"), first);
+}
+
+#[test]
+fn windows_shift_by_whole_windows_and_do_not_flap() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let mut first = |offset_ms: i64| {
+        windows(c.message(&Body::Batch(batch(9, 5)), offset_ms * 1_000_000, 0).unwrap())[0].index.0
+    };
+    assert_eq!(first(24), 1000);
+    assert_eq!(first(26), 1001);
+    assert_eq!(first(24), 1001, "stays until the offset is clearly elsewhere");
+    assert_eq!(first(10), 1000);
+    assert_eq!(first(3_600_000), 73_000);
+    assert_eq!(first(-3_600_000), 0, "before 1970 there is nothing");
+}
+
+#[test]
+fn coverage_that_goes_within_the_stream_is_told_before_the_windows() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let mut without = batch(9, 5);
+    without.uncovered = vec![Signal::BlockIo as i32];
+    let told = |inputs: &[Input]| match inputs.first() {
+        Some(Input::Host(info)) => Some(info.coverage.block_io),
+        _ => None,
+    };
+    assert_eq!(told(&c.message(&Body::Batch(without.clone()), 0, 0).unwrap()), Some(false));
+    assert_eq!(told(&c.message(&Body::Batch(without), 0, 0).unwrap()), None, "told once");
+    assert_eq!(told(&c.message(&Body::Batch(batch(9, 5)), 0, 0).unwrap()), Some(true));
+}
+
+#[test]
+fn what_does_not_decode_says_why() {
+    let mut c = Converter::new("web-1");
+    let mut say = |edit: fn(&mut WindowBatch)| {
+        let mut b = batch(9, 5);
+        edit(&mut b);
+        c.message(&Body::Batch(b), 0, 0).unwrap_err().to_string()
+    };
+    assert_eq!(say(|b| b.window_count = 0), "0 windows in one batch: it must be 1 to 64");
+    assert!(say(|b| b.window_count = 3).starts_with("table of kind 3: column 80[0]: ends after"));
+    assert!(say(|b| b.tables[0].columns[0].values = vec![0xff; 11]).contains("malformed at byte 0"));
+    assert!(say(|b| b.tables.push(b.tables[0].clone())).contains("two tables of kind 3"));
+    let mut entities = v1::Entities::default();
+    entities.listeners.push(v1::Listener { id: 1, address: vec![1, 2, 3], ..Default::default() });
+    let bad = c.message(&Body::Entities(entities), 0, 0).unwrap_err().to_string();
+    assert_eq!(bad, "Listener.address: an address of 3 bytes; it must be 4 or 16");
+}
+
+#[test]
+fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let got = windows(c.message(&Body::Batch(batch(9, 5)), 0, 0).unwrap());
+    let mut entities = v1::Entities::default();
+    entities.workloads.push(v1::Workload { id: 4, name: "apache2.service".into(), ..Default::default() });
+    entities.listeners.push(v1::Listener {
+        id: 9,
+        workload: 4,
+        address: vec![0; 4],
+        port: 80,
+        ..Default::default()
+    });
+    let named = c.message(&Body::Entities(entities), 0, 0).unwrap();
+    let [Input::Entities { workloads, listeners, .. }] = named.as_slice() else { panic!("{named:?}") };
+    assert_eq!(got[1].listeners.keys().next(), Some(&listeners[0].id));
+    assert_eq!(listeners[0].workload, workloads[0].id);
+    assert_ne!(listeners[0].workload, 0);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_message_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400), offset: i64, error: u64) {
+        use prost::Message;
+        if let Ok(v1::AgentMessage { body: Some(body) }) = v1::AgentMessage::decode(bytes.as_slice()) {
+            let _ = Converter::new("x").message(&body, offset, error);
+        }
+        if let Ok(batch) = v1::WindowBatch::decode(bytes.as_slice()) {
+            let _ = Converter::new("x").message(&Body::Batch(batch), offset, error);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `tailwater doctor`: whether this machine lets the collector work. Tries each thing and says what to do about a refusal.
+
+use crate::config::Config;
+use crate::tls::TlsFiles;
+use crate::webhook::read_secret;
+use std::net::{SocketAddr, TcpListener};
+
+/// One thing that was tried.
+#[derive(Debug)]
+pub struct Check {
+    /// What.
+    pub what: String,
+    /// `Err`: why not, and the remedy.
+    pub outcome: Result<String, String>,
+}
+
+/// Tries everything that `serve` needs.
+#[must_use]
+pub fn run(config: &Config) -> Vec<Check> {
+    let mut checks = vec![
+        Check { what: format!("grpc {}", config.grpc), outcome: port(config.grpc, "grpc") },
+        Check { what: format!("http {}", config.http), outcome: port(config.http, "http") },
+        Check { what: format!("data {}", config.data.display()), outcome: data(config) },
+    ];
+    if let Some(tls) = &config.tls {
+        let outcome = TlsFiles::load(tls)
+            .map(|_| "certificate, key and authorities fit".into())
+            .map_err(|e| e.to_string());
+        checks.push(Check { what: "tls".into(), outcome });
+    }
+    for hook in &config.webhook {
+        let outcome = match &hook.secret_file {
+            None => Ok("unsigned".into()),
+            Some(file) => read_secret(file).map(|_| "signed".into()).map_err(|e| e.to_string()),
+        };
+        checks.push(Check { what: format!("webhook {}", hook.url), outcome });
+    }
+    let agent = crate::up::find_agent().map(|path| path.display().to_string()).map_err(|e| e.to_string());
+    checks.push(Check { what: "agent for `up`".into(), outcome: agent });
+    checks
+}
+
+fn port(address: SocketAddr, flag: &str) -> Result<String, String> {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok("free".into()),
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+            Ok("in use: by a running collector, or else choose another with --".to_owned() + flag)
+        }
+        Err(e) => Err(format!("{e}\n  remedy: choose an address of this machine with --{flag}")),
+    }
+}
+
+fn data(config: &Config) -> Result<String, String> {
+    let remedy =
+        |e: std::io::Error| format!("{e}\n  remedy: create it for this user, or choose another with --data");
+    std::fs::create_dir_all(&config.data).map_err(remedy)?;
+    let probe = config.data.join(".doctor");
+    std::fs::write(&probe, b"x").map_err(remedy)?;
+    std::fs::remove_file(&probe).map_err(remedy)?;
+    Ok("writable".into())
+}

@@ -1,0 +1,89 @@
+//! The text for a known incident, and its bounds.
+
+use super::*;
+use crate::fixture::incident;
+use crate::timeline::ResourceRow;
+
+fn ramp(n: usize, top: f64) -> Vec<Option<f64>> {
+    (0..n).map(|k| if k < 4 { Some(0.0) } else { Some(top * (k - 3) as f64 / (n - 4) as f64) }).collect()
+}
+
+fn timeline(n: usize) -> Timeline {
+    let i = incident("01A", 1);
+    let mut depth = ramp(n, 129.0);
+    depth[1] = None;
+    let tiers = i
+        .hops
+        .iter()
+        .map(|h| TierRow {
+            host: h.host.clone(),
+            workload: h.workload.clone(),
+            tier: h.tier.clone(),
+            listener: h.listener.clone(),
+            queued_requests: ramp(n, 279.0),
+            accept_queue_depth: depth.clone(),
+            workers_busy: ramp(n, 150.0),
+            drops: if h.role == Role::Drop { ramp(n, 31.0) } else { vec![Some(0.0); n] },
+            calls_in_flight: vec![Some(0.0); n],
+        })
+        .collect();
+    Timeline {
+        start_unix_ns: i.start_unix_ns - 200_000_000,
+        window_ns: 50_000_000,
+        tiers,
+        resource: Some(ResourceRow { metric: "run_queue_wait_tasks".into(), values: ramp(n, 12.0) }),
+    }
+}
+
+#[test]
+fn the_story_reads_from_root_to_drop_on_one_axis() {
+    let got = text(&incident("01A", 1), &timeline(24));
+    for line in [
+        "Root      cpu_neighbour at tomcat10.service@app-1, 21:20:00.000 to 21:20:00.700 (700 ms), confidence 0.97",
+        "Culprit    96 %  burner [7]  in burner.scope",
+        "Chain     root     21:20:00.050 tomcat10.service@app-1 10.0.0.2:8080",
+        "       -> drop     21:20:00.200 apache2.service@web-1 10.0.0.1:80",
+        "50 ms per column    21:19:59.800",
+        "  CPU wait       12     ▁▁▂▂▂▃▃▄▄▄▅▅▆▆▆▇▇███",
+        "  accept q. 129/128  ·",
+        "  drops          31",
+        "Clocks    agree within 0.3 ms; onsets closer than that have no known order",
+    ] {
+        assert!(got.contains(line), "missing: {line}\n{got}");
+    }
+    let queues: Vec<usize> =
+        got.lines().filter(|l| l.contains("accept q.")).map(|l| l.find('█').unwrap()).collect();
+    assert_eq!(queues[0], queues[1], "one axis\n{got}");
+}
+
+#[test]
+fn no_line_is_wider_than_a_terminal_however_long_the_incident() {
+    for n in [1, 5, 24, 61, 200, 1240] {
+        let mut t = timeline(24);
+        let stretch = |v: &mut Vec<Option<f64>>| *v = ramp(n.max(5), 100.0);
+        t.tiers.iter_mut().for_each(|r| {
+            let _: [(); 4] =
+                [&mut r.queued_requests, &mut r.accept_queue_depth, &mut r.workers_busy, &mut r.drops]
+                    .map(stretch);
+        });
+        let got = text(&incident("01A", 1), &t);
+        for line in got.lines() {
+            // The chain's first lines hold names, which are as long as they are.
+            if !line.starts_with("Root") {
+                assert!(line.chars().count() <= WIDTH, "{n}: {} columns: {line}", line.chars().count());
+            }
+        }
+    }
+}
+
+#[test]
+fn without_windows_the_facts_are_still_told() {
+    let mut t = timeline(24);
+    t.tiers.clear();
+    t.resource = None;
+    let got = text(&incident("01A", 1), &t);
+    assert!(
+        got.contains("no longer in the collector's memory") && got.contains("122 packets dropped"),
+        "{got}"
+    );
+}

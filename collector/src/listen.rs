@@ -1,0 +1,140 @@
+//! The agents' port: accepts connections, does TLS where configured, and serves HTTP/2 on each. Owns the log lines about
+//! connections that are not what they should be; nothing of that kind reaches a stream.
+
+use crate::ingest::{Connection, Ingest};
+use crate::rpc::Telemetry;
+use crate::tls::{TlsFiles, who_refused};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// A peer that opens a connection speaks, and finishes its TLS handshake, within this.
+const SPEAK_WITHIN: Duration = Duration::from_secs(10);
+/// HTTP/2 pings find a peer that vanished without a word.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Connections beyond the agents that are allowed: those that are new, refused or garbage.
+const CONNECTIONS_SPARE: usize = 64;
+
+/// Accepts until the shutdown token of `ingest`.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<TlsFiles>>,
+    ingest: Arc<Ingest>,
+    agents_max: usize,
+) {
+    let slots = Arc::new(Semaphore::new(agents_max.saturating_add(CONNECTIONS_SPARE)));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ingest.shutdown.cancelled() => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                // Out of descriptors, most likely: the next one may fit when another closes.
+                tracing::warn!("accept on the agents' port: {e}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            ingest.metrics.connections_refused.inc("too_many");
+            tracing::warn!(%peer, "connection refused: too many are open; raise agents_max");
+            continue;
+        };
+        ingest.metrics.connections.inc();
+        let (tls, ingest) = (tls.clone(), Arc::clone(&ingest));
+        let tasks = ingest.tasks.clone();
+        tasks.spawn(async move {
+            connection(stream, peer, tls, ingest).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>) {
+    // Small messages at once: a drop event must not wait for an acknowledgement.
+    if let Err(e) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, "TCP_NODELAY: {e}");
+    }
+    let mut first = [0; 1];
+    let spoken = tokio::select! {
+        spoken = tokio::time::timeout(SPEAK_WITHIN, stream.peek(&mut first)) => spoken,
+        () = ingest.shutdown.cancelled() => return,
+    };
+    match spoken {
+        Ok(Ok(n)) if n > 0 => {}
+        Ok(_) => return, // closed without a word: a health check
+        Err(_) => {
+            ingest.metrics.connections_refused.inc("silent");
+            tracing::warn!(%peer, "connection closed: nothing came within {} s", SPEAK_WITHIN.as_secs());
+            return;
+        }
+    }
+    let Some(tls) = tls else {
+        return http2(stream, peer, ingest).await;
+    };
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
+    match tokio::time::timeout(SPEAK_WITHIN, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => http2(stream, peer, ingest).await,
+        Ok(Err(e)) => {
+            let (side, why) = who_refused(&e);
+            ingest.metrics.connections_refused.inc(if side == "agent" {
+                "tls_agent"
+            } else {
+                "tls_collector"
+            });
+            tracing::warn!(%peer, "TLS handshake refused by the {side}: {why}");
+        }
+        Err(_) => {
+            ingest.metrics.connections_refused.inc("silent");
+            tracing::warn!(%peer, "TLS handshake not finished within {} s", SPEAK_WITHIN.as_secs());
+        }
+    }
+}
+
+async fn http2(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    ingest: Arc<Ingest>,
+) {
+    let service = Telemetry(Arc::new(Connection { ingest: Arc::clone(&ingest), peer: peer.to_string() }));
+    let mut connection = std::pin::pin!(
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_ANSWER_WITHIN)
+            .max_concurrent_streams(4)
+            .serve_connection(TokioIo::new(io), TowerToHyperService::new(service))
+    );
+    let mut stopping = false;
+    let ended = loop {
+        tokio::select! {
+            ended = &mut connection => break ended,
+            () = ingest.shutdown.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    };
+    if let Err(e) = ended {
+        // hyper's own text is short; its source says what was wrong with the bytes.
+        let source = std::error::Error::source(&e).map_or_else(String::new, |s| format!(": {s}"));
+        if e.is_closed()
+            || e.is_incomplete_message()
+            || source.contains("connection reset")
+            || source.contains("broken pipe")
+        {
+            tracing::debug!(%peer, "connection gone: {e}{source}");
+        } else {
+            ingest.metrics.connections_refused.inc("not_grpc");
+            tracing::warn!(%peer, "connection closed, it does not speak gRPC (HTTP/2) as it should: {e}{source}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `tailwater`: wiring and exit codes. 64: bad configuration; 69: the collector cannot be reached; 1: anything else.
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use tailwater::cli::{Api, Cli, Command, Settings};
+use tailwater::client::{ClientError, Collector, Events};
+use tailwater::config::ConfigError;
+use tailwater::driver::Clock;
+use tailwater::{doctor, explain, outlet, replay, server, text, up};
+use tailwater_analysis::Incident;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+const EXIT_CONFIG: u8 = 64;
+const EXIT_UNAVAILABLE: u8 = 69;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // To help, version and usage errors as clap prints them; nothing to do if the terminal is gone.
+            let _ = e.print();
+            return if e.use_stderr() { ExitCode::from(EXIT_CONFIG) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(e) => {
+            if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+            {
+                return ExitCode::SUCCESS; // `tailwater incidents | head`
+            }
+            eprintln!("tailwater: {e:#}");
+            if e.downcast_ref::<ConfigError>().is_some() {
+                ExitCode::from(EXIT_CONFIG)
+            } else if let Some(ClientError::Unreachable { .. }) = e.downcast_ref() {
+                ExitCode::from(EXIT_UNAVAILABLE)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Serve(settings) => daemon(&settings, false)?,
+        Command::Up(settings) => daemon(&settings, true)?,
+        Command::Incidents { api, json, follow, since } => one(incidents(&api, json, follow, since))?,
+        Command::Explain { id, api } => one(explained(&api, &id))?,
+        Command::Record { out, duration, api } => one(record(&api, &out, duration))?,
+        Command::Replay { file, config, shuffle } => replayed(&file, config.as_deref(), shuffle)?,
+        Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
+        Command::Doctor(settings) => return doctor_report(&settings),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tailwater", &mut std::io::stdout());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?.block_on(work)
+}
+
+fn daemon(settings: &Settings, with_agent: bool) -> Result<()> {
+    let config = settings.load()?;
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log).map_err(|e| ConfigError::Override {
+        name: "log".into(),
+        message: format!("{e}: such as info, or info,tailwater::ingest=debug"),
+    })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("runtime")?;
+    let result = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let stopper = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            stopper.cancel();
+        });
+        if with_agent { up::run(config, stop).await } else { server::run(config, stop).await }
+    });
+    // Whatever did not end within its grace period is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+#[derive(Deserialize)]
+struct Incidents {
+    incidents: Vec<Incident>,
+}
+
+async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Duration>) -> Result<()> {
+    let collector = Collector::new(&api.url)?;
+    let from = since.map_or(0, |since| {
+        Clock::default().unix_ns().saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    });
+    // Subscribe first: what happens between the two requests comes twice rather than never.
+    let live = if follow { Some(collector.open("/api/v1/live").await?) } else { None };
+    let list: Incidents = collector.get(&format!("/api/v1/incidents?limit=10000&since={from}")).await?;
+    let mut shown = Shown { json, told: BTreeMap::new() };
+    for incident in list.incidents.iter().rev() {
+        shown.print(incident)?;
+    }
+    let Some(mut live) = live else { return Ok(()) };
+    let mut events = Events::default();
+    while let Some(frame) = live.frame().await {
+        let lost = |why: String| ClientError::Unreachable { url: api.url.clone(), why };
+        let frame = frame.map_err(|e| lost(e.to_string()))?;
+        let Some(bytes) = frame.data_ref() else { continue };
+        for (event, data) in events.feed(bytes) {
+            match event.as_str() {
+                "incident" => {
+                    shown.print(&serde_json::from_str(&data).context("an event of the collector")?)?
+                }
+                "lagged" => eprintln!("tailwater: {data} versions were skipped: this terminal is too slow"),
+                _ => {}
+            }
+        }
+    }
+    Err(ClientError::Unreachable { url: api.url.clone(), why: "it closed the stream".into() }.into())
+}
+
+/// What was printed of each incident, so that text shows changes of meaning and not of counts.
+struct Shown {
+    json: bool,
+    told: BTreeMap<String, (u64, String)>,
+}
+
+impl Shown {
+    fn print(&mut self, i: &Incident) -> Result<()> {
+        let meaning = format!("{:?} {:?} {:?} {}", i.state, i.kind, i.root.resource, i.root.host);
+        let before = self.told.insert(i.id.clone(), (i.version, meaning.clone()));
+        let repeated =
+            before.is_some_and(|(version, told)| version >= i.version || (!self.json && told == meaning));
+        if repeated {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, i)?;
+            writeln!(out)?;
+        } else {
+            let severity = format!("{:?}", i.severity).to_lowercase();
+            let state = format!("{:?}", i.state).to_lowercase();
+            let at = text::Civil::of(i.start_unix_ns);
+            let kind = outlet::kind_name(i.kind);
+            writeln!(out, "{} {} {severity:<8} {state:<6} {kind} {}", at.date(), at.time_ms(), i.id)?;
+            writeln!(out, "    {}", i.title)?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
+
+async fn explained(api: &Api, id: &str) -> Result<()> {
+    let collector = Collector::new(&api.url)?;
+    let id = whole_id(&collector, id).await?;
+    let incident: Incident = collector.get(&format!("/api/v1/incidents/{id}")).await?;
+    let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(explain::text(&incident, &timeline).as_bytes())?;
+    Ok(())
+}
+
+async fn whole_id(collector: &Collector, id: &str) -> Result<String> {
+    let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
+    let begin = id.to_uppercase();
+    let mut fits = list.incidents.iter().filter(|i| i.id.starts_with(&begin)).map(|i| i.id.clone());
+    match (fits.next(), fits.next()) {
+        (Some(id), None) => Ok(id),
+        (None, _) => {
+            anyhow::bail!("no incident {id}\n  remedy: `tailwater incidents` lists those that are kept")
+        }
+        (Some(a), Some(b)) => {
+            anyhow::bail!("{id} fits several incidents, such as {a} and {b}: give more of it")
+        }
+    }
+}
+
+async fn record(api: &Api, out: &Path, duration: Duration) -> Result<()> {
+    let collector = Collector::new(&api.url)?;
+    let seconds = duration.as_secs().max(1);
+    let mut body = collector.open(&format!("/api/v1/record?seconds={seconds}")).await?;
+    let mut file = File::create(out).with_context(|| format!("write {}", out.display()))?;
+    let mut bytes = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the collector ended the recording")?;
+        if let Some(data) = frame.data_ref() {
+            bytes += data.len();
+            file.write_all(data).with_context(|| format!("write {}", out.display()))?;
+        }
+    }
+    eprintln!(
+        "{} bytes in {}; `tailwater replay {}` prints its incidents",
+        bytes,
+        out.display(),
+        out.display()
+    );
+    Ok(())
+}
+
+fn replayed(file: &Path, config: Option<&Path>, shuffle: Option<u64>) -> Result<()> {
+    let input = BufReader::new(File::open(file).with_context(|| format!("read {}", file.display()))?);
+    let config = config.map(|path| tailwater::config::Config::load(Some(path), &[])).transpose()?;
+    let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle)
+        .with_context(|| format!("replay {}", file.display()))?;
+    result.write(&mut std::io::stdout().lock())?;
+    if let Some(torn) = &result.torn {
+        eprintln!("tailwater: {}: {torn}", file.display());
+    }
+    if result.refused > 0 {
+        eprintln!("tailwater: {}: {} messages did not convert", file.display(), result.refused);
+    }
+    Ok(())
+}
+
+fn doctor_report(settings: &Settings) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for check in doctor::run(&settings.load()?) {
+        match check.outcome {
+            Ok(text) => println!("ok      {}: {text}", check.what),
+            Err(text) => {
+                println!("FAILED  {}: {text}", check.what);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,137 @@
+//! Where the pipeline's outputs go: the store, alerts, live subscribers, counters; and its inputs, to the windows kept in memory.
+//! Called on the pipeline's thread, so nothing here waits.
+
+use crate::alert::Alerts;
+use crate::metrics::Metrics;
+use crate::provisional::Provisionals;
+use crate::series::Series;
+use crate::store::Store;
+use crate::timeline;
+use std::sync::{Arc, Mutex, PoisonError};
+use tailwater_analysis::incident::{Kind, State};
+use tailwater_analysis::model::Input;
+use tailwater_analysis::{FindingKind, Incident, Output, TopologyView};
+use tokio::sync::broadcast;
+
+/// Events that a live subscriber may fall behind.
+pub const LIVE_MAX: usize = 256;
+
+/// What others read.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// Incidents.
+    pub store: Arc<Mutex<Store>>,
+    /// Windows in memory.
+    pub series: Arc<Mutex<Series>>,
+    /// Who calls whom.
+    pub topology: Arc<Mutex<Arc<TopologyView>>>,
+    /// New versions of incidents.
+    pub live: broadcast::Sender<Arc<Incident>>,
+}
+
+/// The pipeline thread's side.
+#[derive(Debug)]
+pub struct Outlet {
+    /// What others read.
+    pub shown: Shown,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Hooks.
+    pub alerts: Alerts,
+    /// Early alerts that wait for their windows.
+    pub provisionals: Provisionals,
+}
+
+impl Outlet {
+    /// The pipeline is about to get this.
+    pub fn saw(&mut self, input: &Input) {
+        if let Input::Window(_) = input {
+            self.metrics.windows.inc();
+        }
+        self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+    }
+
+    /// The pipeline said this.
+    pub fn output(&mut self, output: Output) {
+        match output {
+            Output::Alert(alert) => {
+                self.provisionals.alert(&alert);
+                self.incident(*alert, &[]);
+            }
+            Output::Incident(incident) => {
+                let replaced = self.provisionals.replaced_by(&incident);
+                self.incident(*incident, &replaced);
+            }
+            Output::Note(finding) => {
+                self.metrics.findings.inc(finding_name(finding.kind));
+                tracing::debug!(host = %finding.host, kind = finding_name(finding.kind), "{}", finding.detail);
+            }
+        }
+    }
+
+    /// Time went on.
+    pub fn tick(&mut self, unix_ns: u64) {
+        for closed in self.provisionals.unconfirmed(unix_ns) {
+            self.incident(closed, &[]);
+        }
+    }
+
+    fn incident(&mut self, incident: Incident, replaces: &[String]) {
+        let closed = incident.state == State::Closed;
+        let kept = closed.then(|| {
+            let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
+            timeline::of(&incident, &series)
+        });
+        let incident = {
+            let mut store = self.shown.store.lock().unwrap_or_else(PoisonError::into_inner);
+            replaces.iter().for_each(|alert| store.replace(alert, &incident.id));
+            store.put(incident, kept)
+        };
+        let Some(incident) = incident else { return };
+        if closed {
+            self.metrics.incidents.inc(kind_name(incident.kind));
+            tracing::info!(id = %incident.id, kind = kind_name(incident.kind), "{}", incident.title);
+        } else if incident.version <= 1 {
+            tracing::info!(id = %incident.id, version = incident.version, "{}", incident.title);
+        }
+        self.alerts.incident(&incident, replaces);
+        // No subscriber is no error.
+        let _ = self.shown.live.send(incident);
+    }
+
+    /// Shows the topology as it is now.
+    pub fn topology(&mut self, view: TopologyView) {
+        *self.shown.topology.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+    }
+
+    /// The pipeline has ended.
+    pub fn close(self) {
+        tracing::debug!("the analysis has ended");
+    }
+}
+
+/// Its JSON name.
+#[must_use]
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::UpstreamCtqo => "upstream_ctqo",
+        Kind::DownstreamCtqo => "downstream_ctqo",
+        Kind::LocalOverflow => "local_overflow",
+        Kind::Millibottleneck => "millibottleneck",
+        Kind::PersistentBottleneck => "persistent_bottleneck",
+        Kind::SynFlood => "syn_flood",
+        Kind::NearOverflow => "near_overflow",
+    }
+}
+
+fn finding_name(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::GapBegins => "gap_begins",
+        FindingKind::GapEnds => "gap_ends",
+        FindingKind::LateWindow => "late_window",
+        FindingKind::FutureWindow => "future_window",
+        FindingKind::LostWindows => "lost_windows",
+        FindingKind::LimitReached => "limit_reached",
+        FindingKind::UnconfirmedDrop => "unconfirmed_drop",
+    }
+}

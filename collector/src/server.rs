@@ -1,0 +1,147 @@
+//! `tailwater serve`: builds the parts, connects them, and takes them down in order on SIGTERM. Owns the grace periods, which
+//! add up to less than 5 s; knows none of the parts' insides.
+
+use crate::alert::Alerts;
+use crate::config::Config;
+use crate::driver::{self, Clock};
+use crate::ingest::Ingest;
+use crate::metrics::Metrics;
+use crate::outlet::{LIVE_MAX, Outlet, Shown};
+use crate::provisional::Provisionals;
+use crate::registry::Registry;
+use crate::series::Series;
+use crate::serve::App;
+use crate::store::Store;
+use crate::tls::TlsFiles;
+use crate::webhook::{Webhook, read_secret};
+use crate::{listen, recording};
+use anyhow::{Context, Result, anyhow};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tailwater_analysis::Pipeline;
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Streams end and HTTP answers finish within this.
+const STREAMS_WITHIN: Duration = Duration::from_millis(1000);
+/// The analysis works off its queue within this.
+const ANALYSIS_WITHIN: Duration = Duration::from_millis(700);
+/// Alerts that are being sent get this long.
+const ALERTS_WITHIN: Duration = Duration::from_millis(1000);
+/// The disk gets this long.
+const DISK_WITHIN: Duration = Duration::from_millis(1000);
+
+async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("listen on {address} for {what}\n  remedy: stop what listens there, or choose another address with --{what}")
+    })
+}
+
+/// Runs until `stop` is cancelled.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
+    let clock = Clock::default();
+    let metrics = Arc::new(Metrics::default());
+    let grpc = bind("grpc", config.grpc).await?;
+    let http = bind("http", config.http).await?;
+    let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+    let (store, store_thread) = Store::open(&config.data, config.incidents_max, Arc::clone(&metrics))?;
+    let mut hooks = Vec::new();
+    for hook in &config.webhook {
+        let secret = hook.secret_file.as_deref().map(read_secret).transpose()?;
+        hooks.push(Webhook::new(&hook.url, secret).map_err(|e| anyhow!(e))?);
+    }
+
+    let shown = Shown {
+        store: Arc::new(Mutex::new(store)),
+        series: Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20))),
+        topology: Arc::default(),
+        live: broadcast::channel(LIVE_MAX).0,
+    };
+    let (alerts, alerts_task) = Alerts::start(hooks, Arc::clone(&metrics), clock);
+    let outlet = Outlet {
+        shown: shown.clone(),
+        metrics: Arc::clone(&metrics),
+        alerts,
+        provisionals: Provisionals::default(),
+    };
+    let pipeline = config.pipeline();
+    let pipeline_toml = toml::to_string(&pipeline).context("configuration for recordings")?;
+    let (driver, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
+    let mut record_thread = None;
+    if let Some(path) = &config.record {
+        let (tap, thread) = recording::to_file(path)?;
+        driver.tap(tap);
+        record_thread = Some(thread);
+    }
+
+    let registry = Arc::new(Registry::new(config.agents_max));
+    let shutdown = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let ingest = Arc::new(Ingest {
+        registry: Arc::clone(&registry),
+        driver: driver.clone(),
+        metrics: Arc::clone(&metrics),
+        clock,
+        agent_queue: config.agent_queue,
+        shutdown: shutdown.clone(),
+        tasks: tasks.clone(),
+    });
+    tasks.spawn(listen::serve(grpc, tls, ingest, config.agents_max));
+    let alive = Arc::new(AtomicBool::new(true));
+    let app =
+        App::new(shown.clone(), registry, metrics, driver.clone(), Arc::clone(&alive), shutdown.clone());
+    let ended = shutdown.clone();
+    tasks.spawn(async move {
+        let served = axum::serve(http, app.routes()).with_graceful_shutdown(ended.cancelled_owned()).await;
+        if let Err(e) = served {
+            tracing::error!("HTTP: {e}");
+        }
+    });
+    tracing::info!(grpc = %config.grpc, http = %config.http, data = %config.data.display(), "ready");
+    // Not started by systemd: nobody to notify.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+    let mut analysis = tokio::task::spawn_blocking(move || analysis.join());
+    let died = tokio::select! {
+        () = stop.cancelled() => None,
+        ended = &mut analysis => Some(ended),
+    };
+    alive.store(false, Ordering::Relaxed);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    tracing::info!("stopping");
+    shutdown.cancel();
+    tasks.close();
+    late("streams", tokio::time::timeout(STREAMS_WITHIN, tasks.wait()).await.is_err());
+    if died.is_none() {
+        let stopper = driver.clone();
+        let stopped = tokio::task::spawn_blocking(move || stopper.stop());
+        let ended = async {
+            stopped.await.ok();
+            analysis.await.ok();
+        };
+        late("analysis", tokio::time::timeout(ANALYSIS_WITHIN, ended).await.is_err());
+    }
+    late("alerts", tokio::time::timeout(ALERTS_WITHIN, alerts_task).await.is_err());
+    shown.store.lock().unwrap_or_else(PoisonError::into_inner).close();
+    let written = tokio::task::spawn_blocking(move || {
+        store_thread.join().ok();
+        if let Some(thread) = record_thread {
+            thread.join().ok();
+        }
+    });
+    late("disk", tokio::time::timeout(DISK_WITHIN, written).await.is_err());
+    match died {
+        Some(_) => Err(anyhow!("the analysis ended by itself: this is a bug; the log above says where")),
+        None => Ok(()),
+    }
+}
+
+fn late(what: &str, late: bool) {
+    if late {
+        tracing::warn!("{what} not done within the grace period");
+    }
+}

@@ -1,0 +1,110 @@
+//! What an incident looked like in time: for each tier of its chain, the windows around it, one value per 50 ms. Computed while
+//! the windows are in memory and kept with the incident, so that it can be explained after a restart.
+
+use crate::series::{Query, Series};
+use serde::{Deserialize, Serialize};
+use tailwater_analysis::Incident;
+use tailwater_analysis::incident::Resource;
+use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
+
+/// Windows before the first sign and after the end.
+const MARGIN_WINDOWS: u64 = 4;
+/// At most: a minute, the longest incident.
+const WINDOWS_MAX: u64 = 1240;
+
+/// All rows share one axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// Start of the first window.
+    pub start_unix_ns: u64,
+    /// Length of each.
+    pub window_ns: u64,
+    /// One per hop of the chain, in its order.
+    pub tiers: Vec<TierRow>,
+    /// The root's resource, if it is one that is measured.
+    pub resource: Option<ResourceRow>,
+}
+
+/// One tier. A value is `null` where its window is missing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the metrics of /api/v1/series")]
+pub struct TierRow {
+    pub host: String,
+    pub workload: String,
+    pub tier: String,
+    pub listener: String,
+    pub queued_requests: Vec<Option<f64>>,
+    pub accept_queue_depth: Vec<Option<f64>>,
+    pub workers_busy: Vec<Option<f64>>,
+    pub drops: Vec<Option<f64>>,
+    pub calls_in_flight: Vec<Option<f64>>,
+}
+
+/// What the root ran out of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResourceRow {
+    /// Metric of /api/v1/series.
+    pub metric: String,
+    /// One per window.
+    pub values: Vec<Option<f64>>,
+}
+
+/// The metric that shows a resource; `None`: no metric does.
+#[must_use]
+pub fn metric(resource: Resource) -> Option<&'static str> {
+    match resource {
+        Resource::Cpu => Some("cpu_busy_ratio"),
+        Resource::CpuNeighbour => Some("run_queue_wait_tasks"),
+        Resource::CpuThrottled => Some("cpu_throttled_ratio"),
+        Resource::CpuSteal => Some("cpu_steal_ratio"),
+        Resource::Io => Some("blocked_io_tasks"),
+        Resource::Memory => Some("memory_stall_tasks"),
+        Resource::Lock | Resource::Pause => Some("requests_answered"),
+        Resource::Burst => Some("requests_received"),
+        Resource::Unexplained => None,
+    }
+}
+
+/// The timeline of `incident` as far as its windows are in memory.
+#[must_use]
+pub fn of(incident: &Incident, series: &Series) -> Timeline {
+    let begin = incident.start_unix_ns.min(match incident.root.start_unix_ns {
+        0 => incident.start_unix_ns,
+        root => root,
+    });
+    let first = WindowIndex(WindowIndex::at(begin).0.saturating_sub(MARGIN_WINDOWS));
+    let end = WindowIndex::at(incident.end_unix_ns.max(begin)).0 + MARGIN_WINDOWS;
+    let last = WindowIndex(end.min(first.0 + WINDOWS_MAX));
+    let read = |query: Query<'_>| series.values(query, first, last);
+    let tiers = incident
+        .hops
+        .iter()
+        .map(|hop| {
+            let of = |metric| {
+                read(Query {
+                    host: &hop.host,
+                    workload: Some(&hop.workload),
+                    listener: Some(&hop.listener),
+                    metric,
+                })
+            };
+            TierRow {
+                host: hop.host.clone(),
+                workload: hop.workload.clone(),
+                tier: hop.tier.clone(),
+                listener: hop.listener.clone(),
+                queued_requests: of("queued_requests"),
+                accept_queue_depth: of("accept_queue_depth"),
+                workers_busy: of("workers_busy"),
+                drops: of("drops"),
+                calls_in_flight: of("calls_in_flight"),
+            }
+        })
+        .collect();
+    let root = &incident.root;
+    let resource = metric(root.resource).filter(|_| !root.workload.is_empty()).map(|metric| ResourceRow {
+        metric: metric.to_owned(),
+        values: read(Query { host: &root.host, workload: Some(&root.workload), listener: None, metric }),
+    });
+    Timeline { start_unix_ns: first.start_unix_ns(), window_ns: WINDOW_NS, tiers, resource }
+}

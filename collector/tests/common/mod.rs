@@ -1,0 +1,345 @@
+//! A real `tailwater serve` process, and an agent made of nothing but a gRPC client that sends raw bytes.
+#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::disallowed_methods, reason = "tests need the time of day and deadlines")]
+#![allow(unreachable_pub, reason = "a module of several tests")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+
+use prost::Message;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailwater_proto::columnar::TableBuilder;
+use tailwater_proto::v1::{
+    self, AgentMessage, CollectorMessage, EntityKind, Hello, Metric, Signal, WindowBatch,
+    agent_message::Body, collector_message::Body as Reply,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::Bytes;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+
+pub const WINDOW_NS: u64 = 50_000_000;
+
+pub fn unix_ns() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}
+
+pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    loop {
+        if let Some(value) = probe() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited 15 s for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// GET: status and body.
+pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
+    let code = head.split(' ').nth(1).and_then(|c| c.parse().ok()).ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok((code, body.to_owned()))
+}
+
+pub fn tailwater() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    // No configuration of the machine that runs the tests.
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+/// `tailwater serve`; killed when dropped.
+pub struct Serve {
+    child: Child,
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    log: PathBuf,
+}
+
+impl Serve {
+    pub fn start(folder: &Path, extra: &[&str]) -> Self {
+        Self::start_at(folder, free_address(), free_address(), extra)
+    }
+
+    pub fn start_at(folder: &Path, grpc: SocketAddr, http: SocketAddr, extra: &[&str]) -> Self {
+        let log = folder.join("log");
+        let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
+        let child = tailwater()
+            .args(["serve", "--grpc", &grpc.to_string(), "--http", &http.to_string(), "--data"])
+            .arg(folder.join("data"))
+            .args(extra)
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        let mut serve = Self { child, grpc, http, log };
+        wait_for("the collector to be ready", || {
+            if let Some(status) = serve.child.try_wait().unwrap() {
+                panic!("serve exited: {status}\n{}", serve.log());
+            }
+            get(http, "/readyz").is_ok_and(|(code, _)| code == 200).then_some(())
+        });
+        serve
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn wait_log(&self, text: &str) -> String {
+        wait_for(&format!("the log line \"{text}\" in\n{}", self.log()), || {
+            self.log().lines().find(|line| line.contains(text)).map(str::to_owned)
+        })
+    }
+
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        let (code, body) = get(self.http, path).unwrap();
+        assert_eq!(code, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    pub fn metric(&self, line_begin: &str) -> u64 {
+        let (_, body) = get(self.http, "/metrics").unwrap();
+        body.lines().find_map(|line| line.strip_prefix(line_begin)?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM; its exit status and how long it took.
+    pub fn terminate(mut self) -> (ExitStatus, Duration) {
+        let begun = Instant::now();
+        let status =
+            Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status().unwrap();
+        assert!(status.success());
+        let status = wait_for("the collector to end", || self.child.try_wait().unwrap());
+        (status, begun.elapsed())
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct RawCodec;
+struct RawEncoder;
+struct ReplyDecoder;
+
+impl Codec for RawCodec {
+    type Encode = Bytes;
+    type Decode = CollectorMessage;
+    type Encoder = RawEncoder;
+    type Decoder = ReplyDecoder;
+    fn encoder(&mut self) -> RawEncoder {
+        RawEncoder
+    }
+    fn decoder(&mut self) -> ReplyDecoder {
+        ReplyDecoder
+    }
+}
+
+impl Encoder for RawEncoder {
+    type Item = Bytes;
+    type Error = Status;
+    fn encode(&mut self, bytes: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        prost::bytes::BufMut::put_slice(to, &bytes);
+        Ok(())
+    }
+}
+
+impl Decoder for ReplyDecoder {
+    type Item = CollectorMessage;
+    type Error = Status;
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CollectorMessage>, Status> {
+        CollectorMessage::decode(from).map(Some).map_err(|e| Status::internal(e.to_string()))
+    }
+}
+
+/// An agent's stream, by hand.
+pub struct Agent {
+    to: mpsc::Sender<Bytes>,
+    from: Streaming<CollectorMessage>,
+    _channel: Channel,
+}
+
+impl Agent {
+    pub async fn connect(address: SocketAddr, hello: Hello) -> Self {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        Self::over(channel, hello).await.unwrap()
+    }
+
+    pub async fn over(channel: Channel, hello: Hello) -> Result<Self, Status> {
+        let (to, messages) = mpsc::channel(64);
+        to.try_send(encode(Body::Hello(hello))).unwrap();
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.map_err(|e| Status::unavailable(format!("{e:?}")))?;
+        let path =
+            tonic::codegen::http::uri::PathAndQuery::from_static("/tailwater.telemetry.v1.Telemetry/Stream");
+        let answer = grpc.streaming(Request::new(ReceiverStream::new(messages)), path, RawCodec).await?;
+        Ok(Self { to, from: answer.into_inner(), _channel: channel })
+    }
+
+    pub async fn say(&self, body: Body) {
+        self.raw(encode(body)).await;
+    }
+
+    pub async fn raw(&self, bytes: Bytes) {
+        self.to.send(bytes).await.unwrap();
+    }
+
+    pub async fn hear(&mut self) -> Reply {
+        let message = tokio::time::timeout(Duration::from_secs(10), self.from.message()).await;
+        message.expect("an answer within 10 s").unwrap().expect("not the end").body.unwrap()
+    }
+
+    pub async fn welcome(&mut self) -> v1::Welcome {
+        match self.hear().await {
+            Reply::Welcome(welcome) => welcome,
+            other => panic!("not a welcome: {other:?}"),
+        }
+    }
+
+    pub async fn refused(&mut self) -> String {
+        match self.hear().await {
+            Reply::Refusal(refusal) => refusal.reason,
+            Reply::BatchRefused(refused) => refused.reason,
+            other => panic!("not a refusal: {other:?}"),
+        }
+    }
+
+    pub async fn acked(&mut self) -> u64 {
+        match self.hear().await {
+            Reply::Ack(ack) => ack.sequence,
+            other => panic!("not an acknowledgement: {other:?}"),
+        }
+    }
+}
+
+pub fn encode(body: Body) -> Bytes {
+    AgentMessage { body: Some(body) }.encode_to_vec().into()
+}
+
+pub fn hello(host: &str, instance: &str) -> Hello {
+    let signals = [Signal::Cpu, Signal::RunQueue, Signal::AcceptQueue, Signal::Requests, Signal::Calls];
+    Hello {
+        protocol_min: 1,
+        protocol_max: 1,
+        host: host.into(),
+        boot_id: format!("boot of {host}"),
+        agent_instance: instance.into(),
+        agent_version: "0.0.0".into(),
+        cpus: 2,
+        coverage: signals
+            .iter()
+            .map(|s| v1::SignalCoverage { signal: *s as i32, covered: true, ..Default::default() })
+            .collect(),
+        addresses: vec![vec![10, 0, 0, 1]],
+        window_ns: WINDOW_NS,
+        ..Hello::default()
+    }
+}
+
+pub fn names() -> Body {
+    let workload =
+        v1::Workload { id: 1, name: "apache2.service".into(), comm: "apache2".into(), ..Default::default() };
+    let listener = v1::Listener { id: 5, workload: 1, address: vec![0; 4], port: 80, ..Default::default() };
+    Body::Entities(v1::Entities {
+        workloads: vec![workload],
+        listeners: vec![listener],
+        ..Default::default()
+    })
+}
+
+/// One window of listener 5.
+pub fn batch(sequence: u64, window: u64, drops: u64) -> WindowBatch {
+    let mut host = TableBuilder::new(EntityKind::Host, 1);
+    host.set(0, 0, Metric::CpuBusyNs, 0, 20_000_000);
+    host.set(0, 0, Metric::CpuCapacityNs, 0, 100_000_000);
+    let mut workload = TableBuilder::new(EntityKind::Workload, 1);
+    workload.set(1, 0, Metric::CpuBusyNs, 0, 20_000_000);
+    workload.set(1, 0, Metric::RunQueueWaitNs, 0, 0);
+    let full = drops > 0;
+    let mut listener = TableBuilder::new(EntityKind::Listener, 1);
+    let values = [
+        (Metric::AcceptQueueDepthMax, if full { 129 } else { 1 }),
+        (Metric::AcceptQueueDepthLast, if full { 129 } else { 0 }),
+        (Metric::AcceptQueueLimit, 128),
+        (Metric::AcceptQueueArrivals, 50),
+        (Metric::AcceptQueueAccepts, 50),
+        (Metric::ListenDrops, drops),
+        (Metric::RequestsReceived, 50),
+        (Metric::RequestsAnswered, if full { 5 } else { 50 }),
+        (Metric::RequestsInFlightMax, if full { 150 } else { 3 }),
+        (Metric::RequestsInFlightLast, if full { 150 } else { 1 }),
+        (Metric::RequestsInFlightNs, if full { 150 * WINDOW_NS } else { WINDOW_NS }),
+        (Metric::WorkersBusyMax, if full { 150 } else { 3 }),
+        (Metric::WorkersSeen, 150),
+        (Metric::ResponseTimeNs, 50 * 2_000_000),
+    ];
+    for (metric, value) in values {
+        listener.set(5, 0, metric, 0, value);
+    }
+    WindowBatch {
+        sequence,
+        first_window: window,
+        window_count: 1,
+        flags: vec![0],
+        tables: vec![host.build(), workload.build(), listener.build()],
+        ..WindowBatch::default()
+    }
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Waits until window `index` has ended, as an agent does before it sends it.
+pub async fn until_ended(index: u64) {
+    let end = (index + 1) * WINDOW_NS;
+    tokio::time::sleep(Duration::from_nanos(end.saturating_sub(unix_ns()))).await;
+}
+
+/// Half a second without drops ends an incident, so that tests need not wait for longer.
+pub const QUICK: [&str; 2] = ["--set", "analysis.quiet_ns=500000000"];
+
+/// One overflow as it happens: quiet windows, a drop notice, six windows with three drops each, and quiet ones until it is over.
+pub fn overflow(serve: &Serve, instance: &str) {
+    runtime().block_on(async {
+        let mut agent = Agent::connect(serve.grpc, hello("web-1", instance)).await;
+        agent.welcome().await;
+        agent.say(names()).await;
+        let begin = unix_ns() / WINDOW_NS;
+        for n in 0..60 {
+            let dropping = (20..26).contains(&n);
+            if n == 20 {
+                let unix_ns = (begin + n) * WINDOW_NS + 10_000_000;
+                tokio::time::sleep(Duration::from_nanos(unix_ns.saturating_sub(self::unix_ns()))).await;
+                let drop =
+                    v1::DropEvent { listener: 5, unix_ns, count: 3, depth: 129, limit: 128, sequence: 1 };
+                agent.say(Body::Drop(drop)).await;
+            }
+            until_ended(begin + n).await;
+            agent.say(Body::Batch(batch(n + 1, begin + n, if dropping { 3 } else { 0 }))).await;
+            assert_eq!(agent.acked().await, n + 1);
+        }
+    });
+}

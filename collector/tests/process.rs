@@ -1,0 +1,161 @@
+//! The command as a process: exit codes, SIGTERM, kill -9, recordings and replays.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+
+mod common;
+
+use common::{
+    Agent, QUICK, Serve, WINDOW_NS, batch, hello, names, overflow, runtime, tailwater, unix_ns, wait_for,
+};
+use std::time::Duration;
+use tailwater_proto::v1::agent_message::Body;
+
+fn incidents(serve: &Serve) -> Vec<serde_json::Value> {
+    serve.json("/api/v1/incidents")["incidents"].as_array().unwrap().clone()
+}
+
+#[test]
+fn kill_9_and_a_restart_keep_incidents_explainable() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &QUICK);
+    overflow(&serve, "a");
+    let closed = wait_for("it to close", || incidents(&serve).into_iter().find(|i| i["state"] == "closed"));
+    let id = closed["id"].as_str().unwrap().to_owned();
+    // On disk once the writer synced it.
+    wait_for("the file", || {
+        let text = std::fs::read_to_string(folder.path().join("data/incidents.jsonl")).unwrap();
+        text.lines().any(|line| line.contains(&id) && line.contains("\"state\":\"closed\"")).then_some(())
+    });
+    let (grpc, http) = (serve.grpc, serve.http);
+    serve.kill();
+    let serve = Serve::start_at(folder.path(), grpc, http, &[]);
+    assert_eq!(serve.json(&format!("/api/v1/incidents/{id}")), closed);
+    let url = format!("http://{http}");
+    let told = tailwater().args(["explain", &id[..20], "--collector", &url]).output().unwrap();
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(told.status.success() && text.contains("accept q. 129/128"), "{text}");
+    let listed = tailwater().args(["incidents", "--json", "--collector", &url]).output().unwrap();
+    let line: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(line, closed);
+}
+
+#[test]
+fn sigterm_ends_with_0_within_5_seconds_whatever_is_connected() {
+    let folder = tempfile::tempdir().unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hook = format!("http://{}/never-answers", silent.local_addr().unwrap());
+    let serve = Serve::start(folder.path(), &["--webhook", &hook]);
+    overflow(&serve, "a");
+    let rt = runtime();
+    let mut agent = rt.block_on(Agent::connect(serve.grpc, hello("db-1", "b")));
+    rt.block_on(agent.welcome());
+    let url = format!("http://{}", serve.http);
+    let mut follow = tailwater()
+        .args(["incidents", "--follow", "--collector", &url])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let half_open = std::net::TcpStream::connect(serve.grpc).unwrap();
+    let (status, took) = serve.terminate();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(rt.block_on(agent.refused()), "the collector is stopping");
+    assert_eq!(follow.wait().unwrap().code(), Some(69));
+    drop(half_open);
+}
+
+#[test]
+fn a_recording_replays_to_the_same_bytes_and_to_what_was_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("run.trace");
+    let path = trace.to_str().unwrap();
+    let serve = Serve::start(folder.path(), &["--record", path, QUICK[0], QUICK[1]]);
+    overflow(&serve, "a");
+    let live = wait_for("it to close", || incidents(&serve).into_iter().find(|i| i["state"] == "closed"));
+    assert_eq!(serve.terminate().0.code(), Some(0));
+    let replay = |extra: &[&str]| {
+        let out = tailwater().args(["replay", path]).args(extra).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        out.stdout
+    };
+    let first = replay(&[]);
+    let line: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(line, live, "the replay finds what was live");
+    assert_eq!(replay(&[]), first);
+    for seed in ["1", "2", "3"] {
+        assert_eq!(replay(&["--shuffle", seed]), first, "seed {seed}");
+    }
+    // A recorder that crashed: whole records count, and it says so.
+    let bytes = std::fs::read(&trace).unwrap();
+    std::fs::write(&trace, &bytes[..bytes.len() - 1]).unwrap();
+    let out = tailwater().args(["replay", path]).output().unwrap();
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("ends inside record"));
+}
+
+#[test]
+fn a_recording_that_begins_late_knows_the_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &[]);
+    let rt = runtime();
+    let mut agent = rt.block_on(Agent::connect(serve.grpc, hello("web-1", "a")));
+    rt.block_on(async {
+        agent.welcome().await;
+        agent.say(names()).await;
+        agent.say(Body::Batch(batch(1, unix_ns() / WINDOW_NS - 2, 0))).await;
+        agent.acked().await;
+    });
+    let out = folder.path().join("late.trace");
+    let url = format!("http://{}", serve.http);
+    let status = tailwater()
+        .args(["record", "--duration", "1s", "--collector", &url, "--out"])
+        .arg(&out)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let trace = std::fs::read(&out).unwrap();
+    assert!(trace.windows(15).any(|w| w == b"apache2.service"));
+    let records = tailwater_proto::trace::TraceReader::new(trace.as_slice()).unwrap();
+    assert!(records.map(Result::unwrap).count() > 20, "ticks of a second");
+}
+
+#[test]
+fn a_bad_configuration_is_64_and_names_file_line_and_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tailwater.toml");
+    std::fs::write(&file, "log = \"info\"\nwebhok = 1\n").unwrap();
+    for command in ["serve", "check-config", "doctor"] {
+        let out = tailwater().args([command, "--config"]).arg(&file).output().unwrap();
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(64), "{command}");
+        assert!(text.contains(&format!("{}:2: unknown field `webhok`", file.display())), "{text}");
+        assert!(text.contains("remedy:"), "{text}");
+    }
+    let out = tailwater().args(["serve", "--grpc", "0.0.0.0:0"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(64));
+    assert_eq!(tailwater().args(["serve", "--nonsense"]).output().unwrap().status.code(), Some(64));
+}
+
+#[test]
+fn an_unreachable_collector_is_69_and_named() {
+    let nobody = common::free_address();
+    let url = format!("http://{nobody}");
+    for arguments in [&["incidents", "--collector", &url][..], &["explain", "01A", "--collector", &url]] {
+        let out = tailwater().args(arguments).output().unwrap();
+        assert_eq!(out.status.code(), Some(69));
+        assert!(String::from_utf8_lossy(&out.stderr).contains(&url));
+    }
+}
+
+#[test]
+fn completions_and_the_example_configuration_are_usable() {
+    for shell in ["bash", "zsh", "fish"] {
+        let out = tailwater().args(["completions", shell]).output().unwrap();
+        assert!(String::from_utf8_lossy(&out.stdout).contains("check-config"));
+    }
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/tailwater.toml");
+    let out = tailwater().args(["check-config", "--config", example]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let defaults = tailwater().args(["check-config"]).output().unwrap();
+    assert_eq!(out.stdout, defaults.stdout, "the example states the defaults");
+}

@@ -1,0 +1,165 @@
+//! Mutual TLS of the agents' port: who gets in, what the log says of those who do not, and files that change.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+
+mod common;
+
+use common::{Agent, Serve, hello, runtime, wait_for};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt;
+use tokio_rustls::TlsConnector;
+use tonic::transport::Endpoint;
+
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// Certificate and key, PEM.
+    fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// Writes one file in one step, as certificate tools do.
+fn put(folder: &Path, name: &str, text: &str) {
+    let new = folder.join(format!("{name}.new"));
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(&new, folder.join(name)).unwrap();
+}
+
+fn install(folder: &Path, identity: &Authority, clients: &Authority) {
+    let (cert, key) = identity.issue("collector");
+    put(folder, "ca.crt", &clients.pem);
+    put(folder, "c.key", &key);
+    put(folder, "c.crt", &cert);
+}
+
+fn serve(folder: &Path) -> Serve {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (cert, key, ca) = (file("c.crt"), file("c.key"), file("ca.crt"));
+    Serve::start(folder, &["--tls-cert", &cert, "--tls-key", &key, "--tls-ca", &ca])
+}
+
+fn client(trusts: &Authority, identity: Option<(String, String)>) -> TlsConnector {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusts.pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => builder
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+            )
+            .unwrap(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+/// An agent over TLS: welcomed or not.
+async fn welcomed(address: SocketAddr, tls: TlsConnector) -> bool {
+    let dial = Dial { address, tls };
+    let Ok(channel) = Endpoint::from_static("http://collector").connect_with_connector(dial).await else {
+        return false;
+    };
+    match Agent::over(channel, hello("web-1", "a")).await {
+        Ok(mut agent) => {
+            agent.welcome().await;
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[derive(Clone)]
+struct Dial {
+    address: SocketAddr,
+    tls: TlsConnector,
+}
+
+impl tonic::codegen::Service<tonic::codegen::http::Uri> for Dial {
+    type Response = TokioIo<tokio_rustls::client::TlsStream<tokio::net::TcpStream>>;
+    type Error = std::io::Error;
+    type Future = std::pin::Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: tonic::codegen::http::Uri) -> Self::Future {
+        let (address, tls) = (self.address, self.tls.clone());
+        Box::pin(async move {
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            let name = ServerName::try_from("collector").unwrap();
+            Ok(TokioIo::new(tls.connect(name, stream).await?))
+        })
+    }
+}
+
+#[test]
+fn only_agents_of_the_authority_get_in_and_refusals_name_the_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    install(folder.path(), &ours, &ours);
+    let serve = serve(folder.path());
+    runtime().block_on(async {
+        assert!(welcomed(serve.grpc, client(&ours, Some(ours.issue("agent")))).await);
+        assert!(!welcomed(serve.grpc, client(&ours, None)).await);
+        assert!(!welcomed(serve.grpc, client(&ours, Some(theirs.issue("agent")))).await);
+        assert!(!welcomed(serve.grpc, client(&theirs, Some(ours.issue("agent")))).await);
+        // Plain HTTP/2 on the TLS port.
+        let mut plain = tokio::net::TcpStream::connect(serve.grpc).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut plain, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        let _ = plain.read_to_end(&mut Vec::new()).await;
+    });
+    serve.wait_log("refused by the collector: the agent showed no certificate");
+    serve.wait_log("refused by the collector: the agent's certificate is not accepted: UnknownIssuer");
+    serve.wait_log("refused by the agent: it does not accept this collector's certificate");
+    serve.wait_log("what came is not TLS");
+}
+
+#[test]
+fn files_that_change_are_in_use_at_the_next_connection_and_damaged_ones_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    install(folder.path(), &old, &old);
+    let serve = serve(folder.path());
+    let rt = runtime();
+    assert!(rt.block_on(welcomed(serve.grpc, client(&old, Some(old.issue("agent"))))));
+    assert!(!rt.block_on(welcomed(serve.grpc, client(&new, Some(new.issue("agent"))))));
+    install(folder.path(), &new, &new);
+    wait_for("the new files", || {
+        rt.block_on(welcomed(serve.grpc, client(&new, Some(new.issue("agent"))))).then_some(())
+    });
+    assert!(!rt.block_on(welcomed(serve.grpc, client(&old, Some(old.issue("agent"))))));
+    put(folder.path(), "c.crt", "not a certificate");
+    assert!(
+        rt.block_on(welcomed(serve.grpc, client(&new, Some(new.issue("agent"))))),
+        "the last good ones stay"
+    );
+    serve.wait_log("cannot be used, the old ones stay");
+}
