@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs the software of the lab (three real tiers and the tools that place them) from Debian, without starting any of
+# its services. Does nothing when all of it is there.
+set -eu
+
+packages=""
+need() { # command-or-file package
+    if ! command -v "$1" >/dev/null 2>&1 && [ ! -e "$1" ]; then packages="$packages $2"; fi
+}
+need /usr/sbin/apache2 apache2-bin
+need /usr/share/tomcat10/lib/catalina.jar tomcat10-common
+need /usr/share/tomcat10/bin/bootstrap.jar tomcat10-common
+need /usr/share/tomcat10/lib/tomcat-jdbc.jar libtomcat10-java
+need /usr/bin/javac openjdk-17-jdk-headless
+need /usr/share/java/mariadb-java-client.jar libmariadb-java
+need /usr/sbin/mariadbd mariadb-server-core
+need /usr/bin/mariadb mariadb-client-core
+need /usr/bin/mariadb-install-db mariadb-server-core
+need ip iproute2
+need ss iproute2
+need losetup mount
+need mkfs.ext4 e2fsprogs
+
+[ -z "$packages" ] && exit 0
+if [ "$(id -u)" -ne 0 ]; then
+    echo "lab/install: needs root to install:$packages" >&2
+    echo "  run: sudo $0" >&2
+    exit 1
+fi
+
+# Debian starts a service as soon as its package is unpacked, unless this hook says no. A hook that somebody else put there
+# stays as it is, if it says no as well.
+policy=/usr/sbin/policy-rc.d
+mine=""
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\n# Put here by the lab of Tailwater while it installs packages.\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    mine=yes
+elif "$policy" mariadb start >/dev/null 2>&1; then
+    echo "lab/install: $policy lets services start; the lab's packages would start MariaDB on this machine." >&2
+    echo "  remedy: make it exit 101 for the time of the installation" >&2
+    exit 1
+fi
+trap '[ -z "$mine" ] || rm -f "$policy"' EXIT INT TERM
+
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086  # a list of packages on purpose
+apt-get install -y -qq --no-install-recommends $packages >/dev/null

@@ -1,0 +1,95 @@
+//! `make bench`: measures what the agent costs and prints one table. See `tailwater_tests::bench` for the method of each figure.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::path::Path;
+use std::time::Duration;
+use tailwater_tests::bench::{kernel_price, median, throughput, user_price, wire_price};
+use tailwater_tests::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+
+/// Measures the agent's price on this machine. Run it with nothing else running.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Seconds per measurement.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Pairs of runs without and with the agent.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Only these parts: kernel, user, throughput, wire.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+fn agent_ready(folder: &Path, collector: &Collector) -> Result<Daemon> {
+    let agent = start_agent(folder, &collector.grpc_url(), "bench", None, &[])?;
+    wait_for("the agent's first windows", Duration::from_secs(20), || {
+        let (_, body) = http_get(collector.http, "/api/v1/agents")?;
+        Ok(body.contains("\"bench\"").then_some(()))
+    })?;
+    // The first seconds hold the walk over sockets and cgroups that a running agent has behind it.
+    std::thread::sleep(Duration::from_secs(3));
+    Ok(agent)
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let wanted = |part: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == part);
+    let length = Duration::from_secs(arguments.seconds);
+    let folder = tempfile::tempdir().context("a folder for logs")?;
+    let trace = folder.path().join("bench.trace");
+    let collector = Collector::start(folder.path(), &["--record".into(), trace.display().to_string()])?;
+
+    if wanted("kernel") {
+        let agent = agent_ready(folder.path(), &collector)?;
+        println!("kernel side, mean ns per run (kernel.bpf_stats_enabled, whose own cost is included):");
+        for (name, price) in kernel_price::measure(agent.pid(), length)? {
+            if let Some(mean_ns) = price.ns.checked_div(price.runs) {
+                println!("  {name:<24} {mean_ns:>6} ns   {:>9} runs", price.runs);
+            }
+        }
+    }
+    if wanted("user") {
+        let workloads = user_price::Workloads::start(50)?;
+        user_price::start_pairs(50)?;
+        let agent = agent_ready(folder.path(), &collector)?;
+        let usage = user_price::watch(agent.pid(), length * 3)?;
+        println!(
+            "user side, 20 drains a second, 50 workloads, 50 listeners and 50 edges: {:.2} % of one core, {:.1} MB resident",
+            usage.cpu_ratio * 100.0,
+            usage.resident_bytes as f64 / 1e6,
+        );
+        drop(workloads);
+    }
+    if wanted("throughput") {
+        for shape in [throughput::Shape::KeepAlive, throughput::Shape::ConnectionPerRequest] {
+            let mut ratios = Vec::new();
+            // Alternating, so that a slow drift of the machine falls on both sides alike.
+            for _ in 0..arguments.rounds {
+                let without = throughput::run(shape, length / 2)?;
+                let agent = agent_ready(folder.path(), &collector)?;
+                let with = throughput::run(shape, length / 2)?;
+                drop(agent);
+                ratios.push(with / without);
+            }
+            let (low, high) = ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
+            println!(
+                "throughput at saturation, {shape:?}: {:.3} of the baseline (median of {}, {low:.3} to {high:.3})",
+                median(&mut ratios),
+                arguments.rounds,
+            );
+        }
+    }
+    drop(collector);
+    if wanted("wire") {
+        let price = wire_price::of_trace(&trace)?;
+        println!(
+            "on the wire: {:.2} bytes per value ({} values, {} batches); of values that are not zero {:.2}",
+            price.bytes_per_value(),
+            price.values,
+            price.batches,
+            price.bytes_per_nonzero_value(),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Millibottlenecks on demand: each injection happens at a known place for a known time, and says to the nanosecond when it
+//! began and ended. Knows nothing of what anybody concludes from it.
+
+use crate::lab::process::{run, sibling_binary, signal};
+use crate::lab::{Lab, Tier, unix_ns};
+use crate::load::{Burst, LoadPlan, Mode};
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What to do to a lab.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Injection {
+    /// Spinning threads in a cgroup of their own inside the tier's: they compete with the server for the tier's quota.
+    CpuBurn {
+        /// Whose CPU.
+        tier: Tier,
+        /// Spinning threads.
+        threads: u32,
+        /// Share against the server, as a multiple of an ordinary cgroup's: 1 takes half.
+        weight: f64,
+        /// For how long.
+        duration_ms: u64,
+    },
+    /// A log flusher on the database's disk: writes without the page cache, then one fsync.
+    DiskFlush {
+        /// How much; divided by the disk's speed it is how long the disk is busy.
+        bytes: u64,
+    },
+    /// SIGSTOP to every process of the server, then SIGCONT.
+    Pause {
+        /// Which server.
+        tier: Tier,
+        /// For how long.
+        duration_ms: u64,
+    },
+    /// A lower quota for a while.
+    QuotaSqueeze {
+        /// Whose quota.
+        tier: Tier,
+        /// What is left of it, in cores.
+        cores: f64,
+        /// For how long.
+        duration_ms: u64,
+    },
+    /// `LOCK TABLES … WRITE` by another client of the database.
+    TableLock {
+        /// Which table.
+        table: &'static str,
+        /// For how long.
+        duration_ms: u64,
+    },
+    /// Many requests at once, each on a connection of its own.
+    Burst {
+        /// How many.
+        requests: u32,
+    },
+}
+
+impl Injection {
+    /// Name of its kind, as in the log.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Injection::CpuBurn { .. } => "cpu_burn",
+            Injection::DiskFlush { .. } => "disk_flush",
+            Injection::Pause { .. } => "pause",
+            Injection::QuotaSqueeze { .. } => "quota_squeeze",
+            Injection::TableLock { .. } => "table_lock",
+            Injection::Burst { .. } => "burst",
+        }
+    }
+
+    /// The tier it hits; for a burst the one that the requests go to.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        match self {
+            Injection::CpuBurn { tier, .. }
+            | Injection::Pause { tier, .. }
+            | Injection::QuotaSqueeze { tier, .. } => *tier,
+            Injection::DiskFlush { .. } | Injection::TableLock { .. } => Tier::Db,
+            Injection::Burst { .. } => Tier::Web,
+        }
+    }
+}
+
+/// An injection that is over.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Injected {
+    /// [`Injection::kind`].
+    pub kind: String,
+    /// Where.
+    pub tier: Tier,
+    /// When it began to hurt.
+    pub start_unix_ns: u64,
+    /// When it ceased to.
+    pub end_unix_ns: u64,
+    /// The process that did it; for a pause the one that it was done to; for a squeeze this process.
+    pub pid: u32,
+}
+
+/// What the lab's own binaries print when they are done.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Span {
+    /// Begin.
+    pub(crate) start_unix_ns: u64,
+    /// End.
+    pub(crate) end_unix_ns: u64,
+}
+
+/// An injection under way.
+#[derive(Debug)]
+pub struct Running {
+    thread: JoinHandle<Result<Injected>>,
+}
+
+impl Running {
+    /// Waits until it is over.
+    pub fn wait(self) -> Result<Injected> {
+        self.thread.join().map_err(|_| anyhow::anyhow!("an injection's thread panicked"))?
+    }
+}
+
+type Action = Box<dyn FnOnce() -> Result<(Span, u32)> + Send>;
+
+impl Lab {
+    /// Injects and waits until it is over.
+    pub fn inject(&self, injection: &Injection) -> Result<Injected> {
+        self.begin(injection)?.wait()
+    }
+
+    /// Begins an injection and returns at once.
+    pub fn begin(&self, injection: &Injection) -> Result<Running> {
+        let action = self.action(injection)?;
+        let (kind, tier, log) = (injection.kind(), injection.tier(), self.injection_log());
+        let thread = std::thread::Builder::new().name("injection".into()).spawn(move || {
+            let (span, pid) = action().with_context(|| format!("inject {kind}"))?;
+            let injected = Injected {
+                kind: kind.to_owned(),
+                tier,
+                start_unix_ns: span.start_unix_ns,
+                end_unix_ns: span.end_unix_ns,
+                pid,
+            };
+            note(&log, &injected)?;
+            Ok(injected)
+        })?;
+        Ok(Running { thread })
+    }
+
+    fn action(&self, injection: &Injection) -> Result<Action> {
+        Ok(match *injection {
+            Injection::CpuBurn { tier, threads, weight, duration_ms } => {
+                let mut command = Command::new(sibling_binary("burner")?);
+                command.args([threads.to_string(), duration_ms.to_string()]);
+                self.spanned(tier, "burner", Some(weight), command)?
+            }
+            Injection::DiskFlush { bytes } => {
+                let mut command = Command::new(sibling_binary("logflush")?);
+                command.arg(self.disk().join("flushed.log")).arg(bytes.to_string());
+                self.spanned(Tier::Db, "logflush", None, command)?
+            }
+            Injection::Pause { tier, duration_ms } => {
+                let pids = self.tier(tier).server_cgroup().pids();
+                let pid = self.tier(tier).pid().context("the tier is running")?;
+                Box::new(move || {
+                    let start_unix_ns = unix_ns();
+                    let stopped = pids.iter().try_for_each(|pid| signal(*pid, libc::SIGSTOP));
+                    std::thread::sleep(Duration::from_millis(duration_ms));
+                    // All go on, also when stopping one of them failed.
+                    for pid in &pids {
+                        signal(*pid, libc::SIGCONT)?;
+                    }
+                    stopped?;
+                    Ok((Span { start_unix_ns, end_unix_ns: unix_ns() }, pid))
+                })
+            }
+            Injection::QuotaSqueeze { tier, cores, duration_ms } => {
+                let cgroup = self.tier(tier).cgroup().clone();
+                let (period_us, usual) = (self.config().quota_period_us, self.config().quota_cores(tier));
+                Box::new(move || {
+                    let start_unix_ns = unix_ns();
+                    cgroup.set_cpu_quota(period_us, Some(cores))?;
+                    std::thread::sleep(Duration::from_millis(duration_ms));
+                    cgroup.set_cpu_quota(period_us, Some(usual))?;
+                    Ok((Span { start_unix_ns, end_unix_ns: unix_ns() }, std::process::id()))
+                })
+            }
+            Injection::TableLock { table, duration_ms } => {
+                let now = "SELECT UNIX_TIMESTAMP(SYSDATE(6));";
+                let mut command = Command::new("mariadb");
+                command
+                    .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--unbuffered"])
+                    .arg(format!("--socket={}", self.tier(Tier::Db).dir().join("mariadb.sock").display()))
+                    .arg("--execute")
+                    .arg(format!(
+                        "LOCK TABLES {table} WRITE; {now} SELECT SLEEP({}); {now} UNLOCK TABLES",
+                        Duration::from_millis(duration_ms).as_secs_f64()
+                    ))
+                    .arg("bulletin");
+                let child = self.place(Tier::Db, "locker", None, command)?;
+                Box::new(move || {
+                    let pid = child.id();
+                    let output = finish(child)?;
+                    let times: Vec<u64> = output.lines().filter_map(parse_seconds).collect();
+                    let [start_unix_ns, _, end_unix_ns] = times[..] else {
+                        bail!("the locking client said {output:?}");
+                    };
+                    Ok((Span { start_unix_ns, end_unix_ns }, pid))
+                })
+            }
+            Injection::Burst { requests } => {
+                let load = self.load(&LoadPlan {
+                    mode: Mode::Open { rate_per_second: 0.0 },
+                    bursts: vec![Burst { at_ms: 0, requests }],
+                    duration_ms: 0,
+                    ..LoadPlan::default()
+                })?;
+                Box::new(move || {
+                    let pid = load.pid();
+                    let requests = load.wait()?.requests;
+                    let issued = requests.iter().map(|request| request.issued_unix_ns);
+                    let (Some(start_unix_ns), Some(end_unix_ns)) = (issued.clone().min(), issued.max())
+                    else {
+                        bail!("the burst sent nothing");
+                    };
+                    Ok((Span { start_unix_ns, end_unix_ns }, pid))
+                })
+            }
+        })
+    }
+
+    fn place(&self, tier: Tier, name: &str, weight: Option<f64>, mut command: Command) -> Result<Child> {
+        let handle = self.tier(tier);
+        let cgroup = handle.cgroup().child(name)?;
+        if let Some(weight) = weight {
+            cgroup.set_cpu_weight(weight)?;
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.spawner.spawn(command, &cgroup, Some(handle.netns()), libc::SIGKILL)
+    }
+
+    /// One of the lab's own binaries, which prints its [`Span`].
+    fn spanned(&self, tier: Tier, name: &str, weight: Option<f64>, command: Command) -> Result<Action> {
+        let child = self.place(tier, name, weight, command)?;
+        Ok(Box::new(move || {
+            let pid = child.id();
+            let output = finish(child)?;
+            Ok((serde_json::from_str(&output).with_context(|| format!("{output:?}"))?, pid))
+        }))
+    }
+
+    /// Runs SQL on the database, as root, and returns what it printed.
+    pub fn sql(&self, statements: &str) -> Result<String> {
+        run(Command::new("mariadb")
+            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
+            .arg(format!("--socket={}", self.tier(Tier::Db).dir().join("mariadb.sock").display()))
+            .args(["--execute", statements, "bulletin"]))
+    }
+}
+
+fn finish(child: Child) -> Result<String> {
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// `1732181234.123456` in ns. Not by way of a float, which has no room for it.
+fn parse_seconds(text: &str) -> Option<u64> {
+    let (seconds, micros) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
+    let micros: u64 = format!("{micros:0<6}").get(..6)?.parse().ok()?;
+    Some(seconds.parse::<u64>().ok()? * 1_000_000_000 + micros * 1000)
+}
+
+fn note(log: &Path, injected: &Injected) -> Result<()> {
+    let mut line = serde_json::to_vec(injected)?;
+    line.push(b'\n');
+    let open = |path: &Path| std::fs::File::options().create(true).append(true).open(path);
+    open(log).and_then(|mut file| file.write_all(&line)).with_context(|| format!("{}", log.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_of_the_database_keep_their_microseconds() {
+        assert_eq!(parse_seconds("1732181234.123456"), Some(1_732_181_234_123_456_000));
+        assert_eq!(parse_seconds("0"), Some(0));
+        assert_eq!(parse_seconds("nonsense"), None);
+    }
+}

@@ -1,0 +1,368 @@
+//! The laboratory: three tiers of real servers on one machine, each in a network namespace and a cgroup of its own, with a load
+//! generator, injectors with exact timestamps, and the kernel's own counters. Knows nothing of Tailwater's programs.
+
+pub mod cgroup;
+mod config;
+mod disk;
+mod inject;
+pub mod netns;
+pub mod process;
+pub mod reaper;
+mod servers;
+mod truth;
+
+pub use config::{CLIENT_ADDRESS, LabConfig, Tier};
+pub use inject::{Injected, Injection, Running};
+pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
+
+use crate::lab::cgroup::Cgroup;
+use crate::lab::netns::NetNs;
+use crate::lab::process::{Spawner, run, sibling_binary};
+use crate::lab::reaper::{Guard, RunLock};
+use crate::load::{LoadPlan, LoadReport, Mode};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// One running tier.
+#[derive(Debug)]
+pub struct TierHandle {
+    tier: Tier,
+    cgroup: Cgroup,
+    server_cgroup: Cgroup,
+    netns: NetNs,
+    dir: PathBuf,
+    child: Option<Mutex<Child>>,
+}
+
+impl TierHandle {
+    /// Path of the tier's cgroup, relative to the root of each hierarchy: what `--scope-cgroup` takes.
+    #[must_use]
+    pub fn cgroup_path(&self) -> &str {
+        self.cgroup.path()
+    }
+
+    /// The tier's cgroup: it carries the quota.
+    #[must_use]
+    pub fn cgroup(&self) -> &Cgroup {
+        &self.cgroup
+    }
+
+    /// The cgroup below it that the server's processes are in.
+    #[must_use]
+    pub fn server_cgroup(&self) -> &Cgroup {
+        &self.server_cgroup
+    }
+
+    /// The tier's network namespace.
+    #[must_use]
+    pub fn netns(&self) -> &NetNs {
+        &self.netns
+    }
+
+    /// The server's process (Apache: the parent of the one that serves).
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        Some(self.child.as_ref()?.lock().ok()?.id())
+    }
+
+    /// Configuration and logs of the server.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// A running lab. Dropping it removes everything it put on the machine.
+#[derive(Debug)]
+pub struct Lab {
+    run: String,
+    config: LabConfig,
+    folder: PathBuf,
+    tiers: Vec<TierHandle>,
+    client: (Cgroup, NetNs),
+    disk: disk::Disk,
+    loads: AtomicU32,
+    // Dropped in this order, after `Drop::drop` has reaped: the guard finds nothing left to do.
+    guard: Guard,
+    spawner: Spawner,
+    _lock: RunLock,
+}
+
+/// What exists before the lab does: removes it again if starting fails half way.
+struct Scaffold<'a>(&'a str, bool);
+
+impl Drop for Scaffold<'_> {
+    fn drop(&mut self) {
+        if !self.1
+            && let Err(error) = reaper::reap(self.0)
+        {
+            eprintln!("lab: {error:#}");
+        }
+    }
+}
+
+impl Lab {
+    /// Builds and warms up a lab: about ten seconds, some more the first time. Needs root. Removes the remains of labs that died first.
+    pub fn start(config: LabConfig) -> Result<Self> {
+        // SAFETY: takes nothing, cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            bail!("the lab needs root: it makes network namespaces, cgroups and loop devices");
+        }
+        for run in reaper::reap_stale()? {
+            eprintln!("lab: removed the remains of run {run}");
+        }
+        let run_id = format!("{:x}{:02x}", std::process::id(), unix_ns() / 1_000_000 % 256);
+        let lock = RunLock::take(&run_id)?;
+        let guard = Guard::start(&run_id)?;
+        let mut scaffold = Scaffold(&run_id, false);
+
+        let folder = reaper::run_folder(&run_id);
+        std::fs::create_dir_all(&folder)?;
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1200m,mode=755", "tailwater-lab"])
+            .arg(&folder))?;
+        netns::create(&run_id)?;
+        let hierarchies = cgroup::hierarchies()?;
+        let top = Cgroup::create(&hierarchies, &format!("{}/{run_id}", cgroup::ROOT))?;
+        let disk = disk::Disk::create(&folder)?;
+        let mut tiers = Vec::new();
+        for tier in Tier::ALL {
+            let cgroup = top.child(tier.name())?;
+            tiers.push(TierHandle {
+                tier,
+                server_cgroup: cgroup.child(tier.server())?,
+                cgroup,
+                netns: NetNs::of(tier.name(), &run_id),
+                dir: folder.join(tier.server()),
+                child: None,
+            });
+        }
+        let client = (top.child("client")?, NetNs::of("client", &run_id));
+        let mut lab = Self {
+            folder,
+            config,
+            tiers,
+            client,
+            disk,
+            loads: AtomicU32::new(0),
+            guard,
+            spawner: Spawner::start()?,
+            _lock: lock,
+            run: run_id.clone(),
+        };
+        // From here on the lab's own Drop cleans up.
+        scaffold.1 = true;
+        lab.set_network_limits()?;
+        lab.start_servers()?;
+        lab.warm_up()?;
+        lab.set_quotas()?;
+        Ok(lab)
+    }
+
+    fn set_network_limits(&self) -> Result<()> {
+        for tier in &self.tiers {
+            tier.netns.sysctl("net.core.somaxconn", &self.config.backlog(tier.tier).to_string())?;
+        }
+        // Thousands of short connections: a wide range of ports, and those in TIME_WAIT may be used again after a second.
+        let client = &self.client.1;
+        client.sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
+        client.sysctl("net.ipv4.tcp_tw_reuse", "1")
+    }
+
+    fn start_servers(&mut self) -> Result<()> {
+        // Back to front: each needs the next to be ready.
+        for index in (0..self.tiers.len()).rev() {
+            let tier = &self.tiers[index];
+            let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
+            let command = servers::prepare(tier.tier, &self.config, &folders)?;
+            // Apache's children do not die with their parent; on SIGTERM it ends them.
+            let death_signal = if tier.tier == Tier::Web { libc::SIGTERM } else { libc::SIGKILL };
+            let mut child =
+                self.spawner.spawn(command, &tier.server_cgroup, Some(&tier.netns), death_signal)?;
+            self.client
+                .1
+                .inside(|| servers::wait_ready(tier.tier, &tier.dir, || Ok(child.try_wait()?.is_some())))?;
+            self.tiers[index].child = Some(Mutex::new(child));
+        }
+        Ok(())
+    }
+
+    fn warm_up(&self) -> Result<()> {
+        if self.config.warm_up_requests == 0 {
+            return Ok(());
+        }
+        // As many at once as there are workers, so that every connection between the tiers is open before it matters.
+        let users = self.config.web_threads;
+        let plan = LoadPlan {
+            mode: Mode::Closed { users, think_ms: 0 },
+            requests_max: Some(u64::from(self.config.warm_up_requests)),
+            duration_ms: 30_000,
+            ..LoadPlan::default()
+        };
+        let report = self.load(&plan)?.wait()?;
+        if report.summary.failed > report.summary.sent / 100 {
+            bail!("warm-up: {} of {} requests failed", report.summary.failed, report.summary.sent);
+        }
+        Ok(())
+    }
+
+    fn set_quotas(&self) -> Result<()> {
+        for tier in &self.tiers {
+            let cores = self.config.quota_cores(tier.tier);
+            tier.cgroup.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
+        }
+        self.disk.limit(&self.tier(Tier::Db).cgroup, self.config.disk_bytes_per_second)
+    }
+
+    /// Id of this run: part of every name it put on the machine.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run
+    }
+
+    /// What it was built from.
+    #[must_use]
+    pub fn config(&self) -> &LabConfig {
+        &self.config
+    }
+
+    /// A tier.
+    #[must_use]
+    pub fn tier(&self, tier: Tier) -> &TierHandle {
+        &self.tiers[tier as usize]
+    }
+
+    /// The load generator's namespace.
+    #[must_use]
+    pub fn client_netns(&self) -> &NetNs {
+        &self.client.1
+    }
+
+    /// A folder in memory that goes with the lab; room for a test's own files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A folder on the disk under MariaDB.
+    #[must_use]
+    pub fn disk(&self) -> &Path {
+        self.disk.mount()
+    }
+
+    /// Apache's access log, if it is on.
+    #[must_use]
+    pub fn web_access_log(&self) -> PathBuf {
+        self.tier(Tier::Web).dir.join("access.log")
+    }
+
+    /// MariaDB's general log, if it is on.
+    #[must_use]
+    pub fn db_general_log(&self) -> PathBuf {
+        servers::general_log(&self.tier(Tier::Db).dir)
+    }
+
+    /// Every injection so far, one JSON object on a line.
+    #[must_use]
+    pub fn injection_log(&self) -> PathBuf {
+        self.folder.join("injections.jsonl")
+    }
+
+    /// Pid of the process that cleans up if this one dies.
+    #[must_use]
+    pub fn guard_pid(&self) -> u32 {
+        self.guard.pid()
+    }
+
+    /// What the kernel counted up to now.
+    pub fn truth(&self) -> Result<Truth> {
+        let read = |tier: Tier| -> Result<TierTruth> {
+            let handle = self.tier(tier);
+            Ok(TierTruth {
+                cpu_usage_ns: handle.cgroup.cpu_usage_ns()?,
+                throttled_ns: handle.cgroup.throttled_ns()?,
+                ..truth::read_listener(&handle.netns, tier.listener().port())?
+            })
+        };
+        Ok(Truth {
+            at_unix_ns: unix_ns(),
+            web: read(Tier::Web)?,
+            app: read(Tier::App)?,
+            db: read(Tier::Db)?,
+            client_syn_retransmits: truth::read_syn_retransmits(&self.client.1)?,
+        })
+    }
+
+    /// Begins to date drops at a tier's listener.
+    pub fn watch_drops(&self, tier: Tier, interval: Duration) -> Result<DropWatch> {
+        DropWatch::start(&self.tier(tier).netns, interval)
+    }
+
+    /// Starts a load on the web tier.
+    pub fn load(&self, plan: &LoadPlan) -> Result<Load> {
+        let number = self.loads.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("load-{number}"));
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("plan.json"), serde_json::to_vec(plan)?)?;
+        let mut command = Command::new(sibling_binary("loadgen")?);
+        let output = std::fs::File::create(folder.join("output.log"))?;
+        command.arg(&folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = self.spawner.spawn(command, &self.client.0, Some(&self.client.1), libc::SIGKILL)?;
+        Ok(Load { child, folder })
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Err(error) = reaper::reap(&self.run) {
+            eprintln!("lab: {error:#}");
+        }
+        for tier in &mut self.tiers {
+            // Killed above; this only takes the exit status, so that no zombie stays.
+            if let Some(Ok(mut child)) = tier.child.take().map(Mutex::into_inner) {
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// A load that is running.
+#[derive(Debug)]
+pub struct Load {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Load {
+    /// Pid of the load generator.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets no new request begin; those under way still end.
+    pub fn stop(&self) -> Result<()> {
+        process::signal(self.child.id().cast_signed(), libc::SIGTERM)
+    }
+
+    /// Waits until every request has ended.
+    pub fn wait(mut self) -> Result<LoadReport> {
+        let status = self.child.wait()?;
+        if !status.success() {
+            let output = std::fs::read_to_string(self.folder.join("output.log")).unwrap_or_default();
+            bail!("loadgen: {status}\n{output}");
+        }
+        LoadReport::read(&self.folder).context("the load generator's report")
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,137 @@
+//! Network namespaces of a lab and the wires between them: one namespace for each tier and the client, and one that holds only
+//! the bridge, so that no packet passes the machine's own network. Knows nothing of what runs in them.
+
+use crate::lab::config::{CLIENT_ADDRESS, Tier};
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A named network namespace.
+#[derive(Debug, Clone)]
+pub struct NetNs {
+    name: String,
+}
+
+impl NetNs {
+    /// The namespace of a part (`web`, `app`, `db`, `client`, `net`) of a run.
+    #[must_use]
+    pub fn of(part: &str, run: &str) -> Self {
+        Self { name: format!("tw-{part}-{run}") }
+    }
+
+    /// Its name, as in `ip netns`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its file, to be opened for `setns`.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from("/run/netns").join(&self.name)
+    }
+
+    /// Runs `work` on a thread that is inside the namespace. Processes started there stay there.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let file = File::open(self.path())
+            .with_context(|| format!("network namespace {}", self.path().display()))?;
+        std::thread::scope(|scope| {
+            scope
+                .spawn(move || {
+                    // SAFETY: setns takes a descriptor that is open and a flag; it changes this short-lived thread only.
+                    if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
+                        return Err(std::io::Error::last_os_error())
+                            .with_context(|| format!("enter network namespace {}", self.name));
+                    }
+                    work()
+                })
+                .join()
+                .map_err(|_| anyhow::anyhow!("a thread inside {} panicked", self.name))?
+        })
+    }
+
+    /// Sets a `net.*` variable inside.
+    pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
+        self.inside(|| {
+            let file = format!("/proc/sys/{}", key.replace('.', "/"));
+            std::fs::write(&file, value).with_context(|| format!("write {value} to {file}"))
+        })
+    }
+}
+
+/// The parts of a run that have a namespace; the bridge's first.
+const PARTS: [&str; 5] = ["net", "client", "web", "app", "db"];
+
+/// Creates and connects all namespaces of a run.
+pub fn create(run: &str) -> Result<()> {
+    let mut script = String::new();
+    for part in PARTS {
+        script += &format!("netns add tw-{part}-{run}\n");
+    }
+    ip_batch(None, &script)?;
+
+    let mut script = String::from("link add bridge0 type bridge\nlink set bridge0 up\n");
+    for part in &PARTS[1..] {
+        script += &format!(
+            "link add to-{part} type veth peer name eth0 netns tw-{part}-{run}\n\
+             link set to-{part} master bridge0\nlink set to-{part} up\n"
+        );
+    }
+    ip_batch(Some(&format!("tw-net-{run}")), &script)?;
+
+    for part in &PARTS[1..] {
+        let address = Tier::ALL
+            .iter()
+            .find(|tier| tier.name() == *part)
+            .map_or(CLIENT_ADDRESS, |tier| *tier.listener().ip());
+        let script = format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n");
+        ip_batch(Some(&format!("tw-{part}-{run}")), &script)?;
+    }
+    Ok(())
+}
+
+/// Names of existing lab namespaces, of all runs, with the run each belongs to.
+#[must_use]
+pub fn existing() -> Vec<(String, String)> {
+    let Ok(entries) = std::fs::read_dir("/run/netns") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let (part, run) = name.strip_prefix("tw-")?.split_once('-')?;
+            PARTS.contains(&part).then(|| (name.clone(), run.to_owned()))
+        })
+        .collect()
+}
+
+/// Deletes a namespace by name.
+pub fn delete(name: &str) -> Result<()> {
+    ip_batch(None, &format!("netns del {name}\n"))
+}
+
+fn ip_batch(netns: Option<&str>, script: &str) -> Result<()> {
+    let mut command = Command::new("ip");
+    if let Some(netns) = netns {
+        command.args(["-n", netns]);
+    }
+    let mut child = command
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("run `ip` (package iproute2; tests/lab/install.sh installs it)")?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(script.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("ip -batch failed: {}\n{script}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Removes what a lab leaves on the machine, by what is found there and not by what the lab remembers: it must work after a
+//! crash at any point. Also keeps the guard, a process that does this at once when its lab dies.
+
+use crate::lab::{cgroup, disk, netns, process};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+/// Parent of the run folders. A run's folder is a file system in memory of its own.
+pub const RUN_ROOT: &str = "/run/tailwater-lab";
+
+/// Folder of a run.
+#[must_use]
+pub fn run_folder(run: &str) -> PathBuf {
+    Path::new(RUN_ROOT).join(run)
+}
+
+fn lock_path(run: &str) -> PathBuf {
+    Path::new(RUN_ROOT).join(format!("{run}.lock"))
+}
+
+/// Held as long as a run lives; the kernel releases it when the process dies, however it dies.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
+
+impl RunLock {
+    /// Takes the lock of a run and writes the owner's pid into it.
+    pub fn take(run: &str) -> Result<Self> {
+        std::fs::create_dir_all(RUN_ROOT).with_context(|| format!("create {RUN_ROOT}"))?;
+        let path = lock_path(run);
+        let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("a lab with run id {run} is running already"),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("lock {}", path.display()));
+            }
+        }
+        std::fs::write(&path, std::process::id().to_string())?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// The pid of a run's owner, if the run is alive.
+#[must_use]
+pub fn owner(run: &str) -> Option<i32> {
+    let file = OpenOptions::new().read(true).open(lock_path(run)).ok()?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => std::fs::read_to_string(lock_path(run)).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Every run that left a trace: lock, folder, cgroup or namespace.
+pub fn runs() -> Result<BTreeSet<String>> {
+    let mut found: BTreeSet<String> = netns::existing().into_iter().map(|(_, run)| run).collect();
+    let mut folders = vec![PathBuf::from(RUN_ROOT)];
+    for hierarchy in cgroup::hierarchies()?.iter() {
+        folders.push(hierarchy.mount.join(&cgroup::ROOT[1..]));
+    }
+    for folder in folders {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                found.insert(name);
+            } else if let Some(run) = name.strip_suffix(".lock") {
+                found.insert(run.to_owned());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Removes all runs whose owner is gone. Returns their ids.
+pub fn reap_stale() -> Result<Vec<String>> {
+    let mut reaped = Vec::new();
+    for run in runs()? {
+        if owner(&run).is_none() {
+            reap(&run)?;
+            reaped.push(run);
+        }
+    }
+    Ok(reaped)
+}
+
+/// Removes everything that belongs to a run. Goes on after a failure and reports the first one at the end.
+pub fn reap(run: &str) -> Result<()> {
+    let hierarchies = cgroup::hierarchies()?;
+    let folder = run_folder(run);
+    let mut result = kill_all(&hierarchies, run);
+    let mut note = |outcome: Result<()>| {
+        if result.is_ok() {
+            result = outcome;
+        }
+    };
+    let devices = disk::loops_under(&folder);
+    for device in &devices {
+        // Lifted first: unmounting writes back, and a limited device would make that take seconds.
+        note(cgroup::set_v1_root_write_limit(&hierarchies, &device.number, None));
+    }
+    for mount in mounts_under(&folder).into_iter().filter(|mount| *mount != folder) {
+        note(unmount(&mount));
+    }
+    for device in &devices {
+        note(disk::detach(device));
+    }
+    for mount in mounts_under(&folder) {
+        note(unmount(&mount));
+    }
+    for (name, owner) in netns::existing() {
+        if owner == run {
+            note(netns::delete(&name));
+        }
+    }
+    note(cgroup::remove(&hierarchies, &format!("{}/{run}", cgroup::ROOT)));
+    for hierarchy in hierarchies.iter() {
+        // The common parent goes with the last run; it is busy while another one lives.
+        let _ = std::fs::remove_dir(hierarchy.mount.join(&cgroup::ROOT[1..]));
+    }
+    if folder.exists() {
+        note(std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display())));
+    }
+    if result.is_ok() {
+        let _ = std::fs::remove_file(lock_path(run));
+        let _ = std::fs::remove_dir(RUN_ROOT);
+    }
+    result.with_context(|| format!("clean up after lab {run}"))
+}
+
+/// Ends every process of the run, by pid, until none is left: a server may fork while it is being ended.
+fn kill_all(hierarchies: &[cgroup::Hierarchy], run: &str) -> Result<()> {
+    let path = format!("{}/{run}", cgroup::ROOT);
+    process::wait_for(&format!("the processes of lab {run} to end"), Duration::from_secs(20), || {
+        let pids = cgroup::pids_below(hierarchies, &path);
+        for pid in &pids {
+            process::signal(*pid, libc::SIGKILL)?;
+        }
+        Ok(pids.is_empty().then_some(()))
+    })
+}
+
+/// Mount points at and under a folder, the deepest first.
+fn mounts_under(folder: &Path) -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut found: Vec<PathBuf> = mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4).map(PathBuf::from))
+        .filter(|point| point.starts_with(folder))
+        .collect();
+    found.reverse();
+    found
+}
+
+fn unmount(point: &Path) -> Result<()> {
+    // A process that was just ended may hold files for a moment longer.
+    process::wait_for(&format!("{} to be unmounted", point.display()), Duration::from_secs(10), || {
+        Ok(process::run(Command::new("umount").arg(point)).is_ok().then_some(()))
+    })
+}
+
+/// A process that outlives a crash of the lab and cleans up after it.
+#[derive(Debug)]
+pub struct Guard {
+    child: Child,
+    line: Option<ChildStdin>,
+}
+
+impl Guard {
+    /// Starts the guard of a run.
+    pub fn start(run: &str) -> Result<Self> {
+        let mut command = Command::new(process::sibling_binary("lab")?);
+        command.args(["guard", run]).stdin(Stdio::piped()).stdout(Stdio::null());
+        // Not in the terminal's process group: Ctrl-C must not end it before the lab.
+        // SAFETY: setsid takes nothing and is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().context("start the lab's guard")?;
+        let line = child.stdin.take();
+        Ok(Self { child, line })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.line.take();
+        // By now the lab has cleaned up, so the guard finds nothing to do and exits.
+        let _ = self.child.wait();
+    }
+}
+
+/// What the guard does: waits for the lab's end of the pipe to close, then removes what is left.
+pub fn guard(run: &str) -> Result<()> {
+    let mut rest = Vec::new();
+    std::io::stdin().read_to_end(&mut rest).context("wait for the lab to end")?;
+    if !runs()?.contains(run) {
+        return Ok(());
+    }
+    let file = File::create(lock_path(run))?;
+    // Another cleaner may be at it: wait for it, then see whether anything is left.
+    file.lock().context("lock of the run")?;
+    reap(run)
+}

@@ -1,0 +1,15 @@
+//! What Tailwater's end-to-end tests stand on: a laboratory of real servers, its load generator, and the programs under test
+//! started as an operator would. None of it shares code with what it tests.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock is the real one: it judges those of the programs"
+)]
+
+pub mod bench;
+pub mod daemons;
+pub mod lab;
+pub mod load;
+pub mod scenario;
+pub mod system;
+pub mod trace_sums;
+pub mod webhook_receiver;

@@ -1,0 +1,176 @@
+//! The load generator: plan, report, and the engine between them. A plan fixes every arrival before the first request is sent,
+//! and a request's time counts from its planned arrival, so that a slow server cannot make the load go easy on it.
+
+pub mod engine;
+mod report;
+
+pub use report::{LoadReport, Outcome, Request, Summary};
+
+use crate::lab::Tier;
+use std::net::SocketAddrV4;
+
+/// What to send.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct LoadPlan {
+    /// Server.
+    pub target: SocketAddrV4,
+    /// How requests come to be.
+    pub mode: Mode,
+    /// Begin no request after this.
+    pub duration_ms: u64,
+    /// Begin no more than these.
+    pub requests_max: Option<u64>,
+    /// Requests on top of the mode's, many at one moment.
+    pub bursts: Vec<Burst>,
+    /// Use connections again instead of a new one for each request.
+    pub keep_alive: bool,
+    /// Share of requests (0 to 1) that also write to the database.
+    pub comment_ratio: f64,
+    /// Give up on a request after this.
+    pub timeout_ms: u64,
+    /// Of everything random in it.
+    pub seed: u64,
+}
+
+/// How requests come to be.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Arrivals that do not care for answers: a Poisson process.
+    Open {
+        /// Mean rate.
+        rate_per_second: f64,
+    },
+    /// Users who wait for each answer, think, and ask again.
+    Closed {
+        /// How many.
+        users: u32,
+        /// Mean of the exponential think time.
+        think_ms: u64,
+    },
+}
+
+/// Requests at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Burst {
+    /// After the start.
+    pub at_ms: u64,
+    /// How many.
+    pub requests: u32,
+}
+
+impl Default for LoadPlan {
+    fn default() -> Self {
+        crate::scenario::load()
+    }
+}
+
+impl LoadPlan {
+    /// The default server and mix of requests, with this mode and duration.
+    #[must_use]
+    pub fn new(mode: Mode, duration_ms: u64) -> Self {
+        Self { mode, duration_ms, ..Self::base(Tier::Web.listener()) }
+    }
+
+    pub(crate) fn base(target: SocketAddrV4) -> Self {
+        Self {
+            target,
+            mode: Mode::Open { rate_per_second: 0.0 },
+            duration_ms: 0,
+            requests_max: None,
+            bursts: Vec::new(),
+            keep_alive: false,
+            comment_ratio: crate::scenario::COMMENT_RATIO,
+            timeout_ms: 20_000,
+            seed: 1,
+        }
+    }
+
+    /// Every planned arrival, ns after the start, in order. Empty for a closed loop without bursts.
+    #[must_use]
+    pub fn arrivals_ns(&self) -> Vec<u64> {
+        let mut random = Random::new(self.seed);
+        let end_ns = self.duration_ms as f64 * 1e6;
+        let mut arrivals = Vec::new();
+        if let Mode::Open { rate_per_second } = self.mode
+            && rate_per_second > 0.0
+        {
+            let mean_ns = 1e9 / rate_per_second;
+            let mut at_ns = random.exponential() * mean_ns;
+            while at_ns < end_ns {
+                arrivals.push(at_ns as u64);
+                at_ns += random.exponential() * mean_ns;
+            }
+        }
+        for burst in &self.bursts {
+            let at_ns = burst.at_ms * 1_000_000;
+            arrivals.extend(std::iter::repeat_n(at_ns, burst.requests as usize));
+        }
+        arrivals.sort_unstable();
+        if let Some(most) = self.requests_max {
+            arrivals.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        }
+        arrivals
+    }
+}
+
+/// A small seeded generator (splitmix64): the same plan is the same load.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In [0, 1).
+    pub fn ratio(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Exponential with mean 1.
+    pub fn exponential(&mut self) -> f64 {
+        -(1.0 - self.ratio()).ln()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(rate_per_second: f64, duration_ms: u64) -> LoadPlan {
+        LoadPlan::new(Mode::Open { rate_per_second }, duration_ms)
+    }
+
+    #[test]
+    fn arrivals_have_the_planned_rate_and_order_and_repeat() {
+        let plan = open(1000.0, 20_000);
+        let arrivals = plan.arrivals_ns();
+        assert!((19_500..20_500).contains(&arrivals.len()), "{}", arrivals.len());
+        assert!(arrivals.is_sorted());
+        assert!(arrivals.last().is_some_and(|last| *last < 20_000_000_000));
+        assert_eq!(arrivals, plan.arrivals_ns());
+        assert_ne!(arrivals, LoadPlan { seed: 2, ..plan }.arrivals_ns());
+    }
+
+    #[test]
+    fn bursts_come_on_top() {
+        let mut plan = open(100.0, 1_000);
+        let without = plan.arrivals_ns().len();
+        plan.bursts = vec![Burst { at_ms: 500, requests: 300 }];
+        let with = plan.arrivals_ns();
+        assert_eq!(with.len(), without + 300);
+        assert_eq!(with.iter().filter(|at| **at == 500_000_000).count(), 300);
+    }
+}

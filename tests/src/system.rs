@@ -1,0 +1,103 @@
+//! The whole of it: a lab, one scoped agent per tier and a collector, as separate processes. Knows both the lab and the
+//! daemons; judges nothing.
+
+use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+use crate::lab::{Lab, LabConfig, Tier};
+use crate::webhook_receiver::WebhookReceiver;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Name of the "VM" that a tier stands for.
+#[must_use]
+pub fn host(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Web => "web-1",
+        Tier::App => "app-1",
+        Tier::Db => "db-1",
+    }
+}
+
+/// A lab that is watched.
+#[derive(Debug)]
+pub struct System {
+    /// One per tier, in the order of [`Tier::ALL`].
+    pub agents: Vec<Daemon>,
+    /// The collector.
+    pub collector: Collector,
+    /// Takes its webhooks.
+    pub receiver: WebhookReceiver,
+    /// The servers.
+    pub lab: Lab,
+    folder: PathBuf,
+}
+
+impl System {
+    /// Starts everything; logs and the collector's data go under `folder`.
+    pub fn start(config: LabConfig, folder: &Path, collector_arguments: &[String]) -> Result<Self> {
+        let lab = Lab::start(config)?;
+        Self::around(lab, folder, collector_arguments)
+    }
+
+    /// Starts collector and agents around a lab that runs.
+    pub fn around(lab: Lab, folder: &Path, collector_arguments: &[String]) -> Result<Self> {
+        let receiver = WebhookReceiver::start()?;
+        let mut arguments = vec!["--webhook".to_owned(), receiver.url()];
+        arguments.extend_from_slice(collector_arguments);
+        let collector = Collector::start(folder, &arguments)?;
+        let mut system = Self { agents: Vec::new(), collector, receiver, lab, folder: folder.to_owned() };
+        for tier in Tier::ALL {
+            system.agents.push(system.start_agent(tier, &[])?);
+        }
+        system.wait_for_agents()?;
+        Ok(system)
+    }
+
+    /// Another agent for `tier`'s scope.
+    pub fn start_agent(&self, tier: Tier, extra: &[String]) -> Result<Daemon> {
+        let scope = self.lab.tier(tier).cgroup_path();
+        start_agent(&self.folder, &self.collector.grpc_url(), host(tier), Some(scope), extra)
+    }
+
+    /// Waits until each agent streams to the collector.
+    pub fn wait_for_agents(&mut self) -> Result<()> {
+        wait_for("every agent to stream", Duration::from_secs(30), || {
+            for agent in &mut self.agents {
+                if let Some(status) = agent.exited()? {
+                    bail!("an agent exited: {status}\n{}", agent.output());
+                }
+            }
+            let (_, body) = http_get(self.collector.http, "/api/v1/agents")?;
+            Ok(Tier::ALL.iter().all(|tier| body.contains(&format!("\"{}\"", host(*tier)))).then_some(()))
+        })
+    }
+
+    /// Incidents that overlap `[from, to]` (Unix ns).
+    pub fn incidents_between(&self, from: u64, to: u64) -> Result<Vec<Value>> {
+        let overlaps = |incident: &Value| {
+            let start = incident["start_unix_ns"].as_u64().unwrap_or(0);
+            let end = incident["end_unix_ns"].as_u64().filter(|end| *end > 0).unwrap_or(u64::MAX);
+            start <= to && end >= from
+        };
+        Ok(self.collector.incidents()?.into_iter().filter(overlaps).collect())
+    }
+
+    /// Waits until exactly the incidents of `[from, to]` are closed, and returns them.
+    pub fn closed_incidents(&self, from: u64, to: u64, longest: Duration) -> Result<Vec<Value>> {
+        wait_for("an incident to close", longest, || {
+            let found = self.incidents_between(from, to)?;
+            let closed = !found.is_empty() && found.iter().all(|incident| incident["state"] == "closed");
+            Ok(closed.then_some(found))
+        })
+        .with_context(|| {
+            format!("incidents now: {:#?}", self.incidents_between(from, to).unwrap_or_default())
+        })
+    }
+}
+
+/// Whether it would wake somebody.
+#[must_use]
+pub fn is_alarming(incident: &Value) -> bool {
+    incident["severity"] == "critical" || incident["severity"] == "warning"
+}

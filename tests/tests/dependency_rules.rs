@@ -1,0 +1,74 @@
+//! Holds the line that ARCHITECTURE.md draws between the crates: who may depend on whom, and what the pure crate must not see.
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use std::collections::BTreeSet;
+
+fn packages() -> Vec<Package> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .other_options(vec!["--offline".into(), "--locked".into()])
+        .exec()
+        .expect("cargo metadata reads this workspace");
+    metadata.workspace_packages().into_iter().cloned().collect()
+}
+
+fn direct(package: &Package, kinds: &[DependencyKind]) -> BTreeSet<String> {
+    package.dependencies.iter().filter(|d| kinds.contains(&d.kind)).map(|d| d.name.clone()).collect()
+}
+
+fn check(crate_name: &str, allowed_workspace_crates: &[&str]) {
+    let all = packages();
+    let ours: BTreeSet<String> = all.iter().map(|p| p.name.to_string()).collect();
+    let package = all.iter().find(|p| p.name.as_str() == crate_name).expect("crate is in the workspace");
+    let used: BTreeSet<String> = direct(package, &[DependencyKind::Normal, DependencyKind::Build])
+        .intersection(&ours)
+        .cloned()
+        .collect();
+    let allowed: BTreeSet<String> = allowed_workspace_crates.iter().map(|s| (*s).to_owned()).collect();
+    assert_eq!(used, allowed, "workspace crates that {crate_name} builds on");
+}
+
+#[test]
+fn the_kernel_side_stands_alone() {
+    check("tailwater-ebpf", &[]);
+}
+
+#[test]
+fn the_wire_format_stands_alone() {
+    check("tailwater-proto", &[]);
+}
+
+#[test]
+fn the_analysis_stands_alone() {
+    check("tailwater-analysis", &[]);
+}
+
+#[test]
+fn the_agent_knows_kernel_and_wire_only() {
+    check("tailwater-agent", &["tailwater-ebpf", "tailwater-proto"]);
+}
+
+#[test]
+fn the_collector_knows_wire_and_analysis_only() {
+    check("tailwater", &["tailwater-analysis", "tailwater-proto"]);
+}
+
+#[test]
+fn the_analysis_links_no_runtime_clock_network_or_logging() {
+    let all = packages();
+    let analysis =
+        all.iter().find(|p| p.name.as_str() == "tailwater-analysis").expect("crate is in the workspace");
+    let normal = direct(analysis, &[DependencyKind::Normal, DependencyKind::Build]);
+    let allowed: BTreeSet<String> = ["serde"].into_iter().map(str::to_owned).collect();
+    assert_eq!(normal, allowed, "every new dependency of the pure crate is argued for here");
+}
+
+#[test]
+fn the_kernel_side_knows_no_loader() {
+    let all = packages();
+    let ebpf = all.iter().find(|p| p.name.as_str() == "tailwater-ebpf").expect("crate is in the workspace");
+    let normal = direct(ebpf, &[DependencyKind::Normal]);
+    for banned in ["aya", "tokio", "prost", "tonic"] {
+        assert!(!normal.contains(banned), "tailwater-ebpf must not depend on {banned}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Daemons die under load, and the rest goes on: a collector killed and started again gets what the agents kept; an agent
+//! killed leaves a gap that is its own; afterwards a millibottleneck is still named.
+
+#![allow(clippy::disallowed_methods, reason = "the test measures with its own clock")]
+
+use anyhow::{Context, Result};
+use std::time::Duration;
+use tailwater_tests::daemons::wait_for;
+use tailwater_tests::lab::{LabConfig, Tier, unix_ns};
+use tailwater_tests::load::{LoadPlan, Mode};
+use tailwater_tests::scenario::{self, RATE_PER_SECOND};
+use tailwater_tests::system::{System, is_alarming};
+use tailwater_tests::trace_sums::TraceSums;
+
+const WINDOW_NS: u64 = 50_000_000;
+
+#[test]
+fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut system = System::start(LabConfig::default(), folder.path(), &[])?;
+    let load = system.lab.load(&LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 25_000))?;
+    std::thread::sleep(Duration::from_secs(2));
+
+    // The collector dies, stays away for two seconds and comes back with a new trace.
+    let died_unix_ns = unix_ns();
+    system.collector.daemon.kill()?;
+    std::thread::sleep(Duration::from_secs(2));
+    let trace = folder.path().join("after.trace");
+    system.collector.restart_with(&["--record".into(), trace.display().to_string()])?;
+    system.wait_for_agents()?;
+    std::thread::sleep(Duration::from_secs(3));
+    let kept = TraceSums::read(&trace)?;
+    // From a little after the death (what was in flight then was lost with the collector's memory) to a little before now.
+    let (first, last) = (died_unix_ns / WINDOW_NS + 4, unix_ns() / WINDOW_NS - 20);
+    for (host, windows) in &kept.windows {
+        let missing: Vec<u64> = (first..last).filter(|w| !windows.contains(w)).collect();
+        assert!(
+            missing.is_empty(),
+            "{host}: {} of {} windows never came: {missing:?}",
+            missing.len(),
+            last - first
+        );
+    }
+    assert_eq!(kept.windows.len(), 3, "every agent came back: {:?}", kept.windows.keys());
+
+    // An agent dies. The others' streams do not notice.
+    let mut dead = system.agents.remove(Tier::App as usize);
+    dead.kill()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let now = unix_ns() / WINDOW_NS;
+    let others = TraceSums::read(&trace)?;
+    for host in ["web-1", "db-1"] {
+        let newest = others.windows.get(host).and_then(|w| w.last()).context("windows")?;
+        assert!(now.saturating_sub(*newest) < 20, "{host} fell behind when another agent died");
+    }
+    let agent = system.start_agent(Tier::App, &[])?;
+    system.agents.insert(Tier::App as usize, agent);
+    wait_for("the new agent's windows", Duration::from_secs(15), || {
+        let newest = TraceSums::read(&trace)?.windows.get("app-1").and_then(|w| w.last().copied());
+        Ok(newest.is_some_and(|newest| newest > now + 20).then_some(()))
+    })?;
+    std::thread::sleep(Duration::from_secs(2));
+
+    // And what it is for still works.
+    let from = unix_ns();
+    let scenario = scenario::find("app-cpu").context("a scenario of the table")?;
+    let injected = system.lab.inject(&scenario.injection)?;
+    let found =
+        system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
+    let alarming: Vec<_> = found.iter().filter(|incident| is_alarming(incident)).collect();
+    assert_eq!(alarming.len(), 1, "{found:#?}");
+    assert_eq!(alarming[0]["root"]["host"], "app-1", "{found:#?}");
+    load.stop()?;
+    load.wait()?;
+    Ok(())
+}
