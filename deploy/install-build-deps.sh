@@ -1,0 +1,29 @@
+#!/bin/sh
+# Installs what building Tailwater needs on a bare Debian machine beyond the Rust toolchain: clang and LLVM for the kernel programs,
+# libbpf's headers, a C compiler for the TLS library. Does nothing when all of it is there.
+set -eu
+
+packages=""
+need() { # command-or-file package
+    if ! command -v "$1" >/dev/null 2>&1 && [ ! -e "$1" ]; then packages="$packages $2"; fi
+}
+need clang-19 clang-19
+need llvm-strip-19 llvm-19
+need /usr/include/bpf/bpf_helpers.h libbpf-dev
+need cc gcc
+need /usr/include/stdio.h libc6-dev
+need make make
+need jq jq
+need curl curl
+need bpftool bpftool
+
+[ -z "$packages" ] && exit 0
+if [ "$(id -u)" -ne 0 ]; then
+    echo "install-build-deps: needs root to install:$packages" >&2
+    echo "  run: sudo $0" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086  # a list of packages on purpose
+apt-get install -y -qq --no-install-recommends $packages >/dev/null
