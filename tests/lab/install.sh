@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the software of the lab (three real tiers and the tools that place them) from Debian, without starting any of
+# Installs the software of the lab (real servers and the tools that place them) from Debian, without starting any of
 # its services. Does nothing when all of it is there.
 set -eu
 
@@ -8,6 +8,7 @@ need() { # command-or-file package
     if ! command -v "$1" >/dev/null 2>&1 && [ ! -e "$1" ]; then packages="$packages $2"; fi
 }
 need /usr/sbin/apache2 apache2-bin
+need /usr/sbin/nginx nginx
 need /usr/share/tomcat10/lib/catalina.jar tomcat10-common
 need /usr/share/tomcat10/bin/bootstrap.jar tomcat10-common
 need /usr/share/tomcat10/lib/tomcat-jdbc.jar libtomcat10-java
@@ -37,7 +38,7 @@ if [ ! -e "$policy" ]; then
     chmod 755 "$policy"
     mine=yes
 elif "$policy" mariadb start >/dev/null 2>&1; then
-    echo "lab/install: $policy lets services start; the lab's packages would start MariaDB on this machine." >&2
+    echo "lab/install: $policy lets services start; the lab's packages would start their servers on this machine." >&2
     echo "  remedy: make it exit 101 for the time of the installation" >&2
     exit 1
 fi

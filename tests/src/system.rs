@@ -9,20 +9,16 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Name of the "VM" that a tier stands for.
+/// Name of the "VM" that a tier lives in.
 #[must_use]
 pub fn host(tier: Tier) -> &'static str {
-    match tier {
-        Tier::Web => "web-1",
-        Tier::App => "app-1",
-        Tier::Db => "db-1",
-    }
+    tier.host()
 }
 
 /// A lab that is watched.
 #[derive(Debug)]
 pub struct System {
-    /// One per tier, in the order of [`Tier::ALL`].
+    /// One per "VM", in the order of [`Stack::homes`](crate::lab::Stack::homes).
     pub agents: Vec<Daemon>,
     /// The collector.
     pub collector: Collector,
@@ -47,7 +43,7 @@ impl System {
         arguments.extend_from_slice(collector_arguments);
         let collector = Collector::start(folder, &arguments)?;
         let mut system = Self { agents: Vec::new(), collector, receiver, lab, folder: folder.to_owned() };
-        for tier in Tier::ALL {
+        for tier in system.lab.stack().homes() {
             system.agents.push(system.start_agent(tier, &[])?);
         }
         system.wait_for_agents()?;
@@ -69,7 +65,8 @@ impl System {
                 }
             }
             let (_, body) = http_get(self.collector.http, "/api/v1/agents")?;
-            Ok(Tier::ALL.iter().all(|tier| body.contains(&format!("\"{}\"", host(*tier)))).then_some(()))
+            let mut hosts = self.lab.stack().homes().map(host);
+            Ok(hosts.all(|host| body.contains(&format!("\"{host}\""))).then_some(()))
         })
     }
 

@@ -23,7 +23,7 @@ struct Outcome {
 
 /// Injects under load, waits for the incident to close, and returns the one there must be.
 fn run(system: &System, name: &str) -> Result<Outcome> {
-    let scenario = scenario::find(name).context("a scenario of the table")?;
+    let scenario = scenario::find(name).context("a cell of the table")?;
     let before = system.lab.truth()?;
     let load = system.lab.load(&LoadPlan::new(OPEN_LOOP, 9_000))?;
     std::thread::sleep(Duration::from_secs(2));
@@ -161,7 +161,7 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
     let app = hop(incident, "app-1");
     // Exhausted: as many requests as there are workers. Not all of them are read, for a thread needs the CPU to read one.
     let (busy, queued) = (number(app, "workers_busy_max"), number(app, "queued_max"));
-    let limit = u64::from(system.lab.config().app_threads);
+    let limit = u64::from(system.lab.config().app.workers);
     println!("  app tier: {queued} requests, {busy} read, {limit} workers");
     assert!(queued * 10 >= limit * 9, "app tier: {queued} requests for {limit} workers: {app:#}");
     assert!(busy * 2 >= limit, "app tier's workers: {busy} of {limit} busy: {app:#}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use tailwater_proto::v1::Metric;
 use tailwater_tests::daemons::wait_for;
-use tailwater_tests::lab::{LabConfig, Tier};
+use tailwater_tests::lab::{LabConfig, Stack, Tier};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::system::{System, host};
 use tailwater_tests::trace_sums::TraceSums;
@@ -38,7 +38,7 @@ fn general_log(path: &Path) -> Result<(u64, u64)> {
 
 fn counts(trace: &Path, tier: Tier) -> Result<(u64, u64, u64)> {
     let sums = TraceSums::read(trace)?;
-    let key = (host(tier).to_owned(), u32::from(tier.listener().port()));
+    let key = (host(tier).to_owned(), u32::from(Stack::Nx0.listener(tier).port()));
     let Some(listener) = sums.listeners.get(&key) else { return Ok((0, 0, 0)) };
     Ok((
         listener.sum(Metric::RequestsReceived),

@@ -85,7 +85,7 @@ fn privileged_lab_serves_counts_right_and_leaves_nothing() -> Result<()> {
         for pid in handle.server_cgroup().pids() {
             networks.insert(fs::metadata(format!("/proc/{pid}/ns/net"))?.ino());
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-            let inside = format!("{}/{}", handle.cgroup_path(), tier.server());
+            let inside = format!("{}/{}", handle.cgroup_path(), lab.stack().workload(tier));
             assert!(groups.lines().all(|line| line.ends_with(&inside)), "{groups}");
         }
     }
@@ -111,8 +111,8 @@ fn privileged_lab_serves_counts_right_and_leaves_nothing() -> Result<()> {
     let writes = queries(&lab, "INSERT INTO comments")? - writes_before;
     assert!(writes.abs_diff(sent / 5) < sent / 20, "{writes} of {sent} requests wrote");
     let truth = lab.truth()?.since(&before_load);
-    assert_eq!(truth.web.accept_queue_limit, u64::from(scenario::LAB.web_backlog));
-    assert_eq!(truth.app.accept_queue_limit, u64::from(scenario::LAB.app_backlog));
+    assert_eq!(truth.web.accept_queue_limit, u64::from(scenario::LAB.web.backlog));
+    assert_eq!(truth.app.accept_queue_limit, u64::from(scenario::LAB.app.backlog));
     for tier in Tier::ALL {
         assert_eq!(truth.tier(tier).listen_drops, 0);
         assert_eq!(truth.tier(tier).dropped(), 0);
@@ -165,16 +165,16 @@ fn privileged_lab_drops_when_told_to_and_only_then() -> Result<()> {
     assert_eq!(truth.web.listen_overflows, 0, "without an injection: {truth:?}");
     assert_eq!((quiet.summary.failed, quiet.summary.vlrt), (0, 0), "{:?}", quiet.summary);
 
-    for scenario in SCENARIOS {
+    for name in SCENARIOS {
+        let cell = scenario::find(name).context("a cell of the table")?;
         let before = lab.truth()?;
         let watch = lab.watch_drops(Tier::Web, Duration::from_millis(5))?;
         let load = lab.load(&open(rate, 5_000))?;
         std::thread::sleep(Duration::from_millis(1_500)); // The load's steady state before the injection, not a wait for an event.
-        let injected = lab.inject(&scenario.injection)?;
+        let injected = lab.inject(&cell.injection)?;
         let report = load.wait()?;
         let seen = watch.stop()?;
         let truth = lab.truth()?.since(&before);
-        let name = scenario.name;
         assert!(truth.web.listen_overflows > 0, "{name}: {truth:?}");
         assert!(truth.web.dropped() >= truth.web.listen_overflows, "{name}: {truth:?}");
         assert_eq!(truth.app.listen_overflows + truth.db.listen_overflows, 0, "{name}: {truth:?}");
@@ -183,7 +183,7 @@ fn privileged_lab_drops_when_told_to_and_only_then() -> Result<()> {
         assert!(first > injected.start_unix_ns, "{name}: dropped before {injected:?}");
         assert_eq!(report.summary.failed, 0, "{name}: every request is answered in the end");
         // Each resent SYN cost its request a second. The burst's own requests are not in this report.
-        if name != "burst" {
+        if name != "web-burst" {
             assert!(report.summary.vlrt >= truth.client_syn_retransmits / 2, "{name}: {:?}", report.summary);
         }
         wait_for("the queues to be empty", Duration::from_secs(10), || {

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tailwater_tests::daemons::{binary, wait_for};
+use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::{LabConfig, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
+use tailwater_tests::scenario;
 use tailwater_tests::system::{System, is_alarming};
 
 /// Shows Tailwater at work on this machine.
@@ -24,9 +25,20 @@ struct Arguments {
     /// Where logs and the collector's data go.
     #[arg(long, default_value = ".lab/demo")]
     folder: PathBuf,
-    /// What to inject, in turn: names of the lab's scenarios.
-    #[arg(long, value_delimiter = ',', default_value = "app-cpu,db-io")]
+    /// What to inject, in turn: cells of one stack, as `lab cells` lists them.
+    #[arg(long, alias = "cell", value_delimiter = ',', default_value = "app-cpu,db-io")]
     scenario: Vec<String>,
+}
+
+/// The cells of those names; they must share their servers.
+fn choose(names: &[String]) -> Result<Vec<&'static Cell>> {
+    let find =
+        |name: &String| cells::find(name).with_context(|| format!("no cell {name}: `lab cells` lists them"));
+    let cells = names.iter().map(find).collect::<Result<Vec<_>>>()?;
+    if cells.windows(2).any(|pair| pair[0].stack != pair[1].stack) {
+        bail!("these cells are of different stacks; a demo shows one");
+    }
+    Ok(cells)
 }
 
 fn say(text: &str) {
@@ -46,12 +58,15 @@ fn main() -> Result<()> {
             .with_context(|| format!("remove {}", arguments.folder.display()))?;
     }
     std::fs::create_dir_all(&arguments.folder)?;
+    let cells = choose(&arguments.scenario)?;
+    let stack = cells.first().context("a cell to show")?.stack;
     let begun = Instant::now();
-    say(
-        "Starting Apache → Tomcat → MariaDB, each in its own network namespace and cgroup, with one agent each …",
-    );
+    say(&format!(
+        "Starting {}, each in its own network namespace and cgroup, with one agent each …",
+        stack.tiers().iter().map(|tier| stack.workload(*tier)).collect::<Vec<_>>().join(" → ")
+    ));
     let trace = arguments.folder.join("demo.trace").display().to_string();
-    let system = System::start(LabConfig::default(), &arguments.folder, &["--record".into(), trace])?;
+    let system = System::start(LabConfig::of(stack), &arguments.folder, &["--record".into(), trace])?;
     println!("up after {:.0} s; page: {}", begun.elapsed().as_secs_f64(), system.collector.http_url());
 
     let mut follow = Command::new(binary("tailwater")?)
@@ -67,17 +82,18 @@ fn main() -> Result<()> {
         }
     });
 
-    say(&format!("{RATE_PER_SECOND:.0} requests a second, one connection each; ten quiet seconds first …"));
-    let mode = Mode::Open { rate_per_second: RATE_PER_SECOND };
-    let load = system.lab.load(&LoadPlan::new(mode, 15_000 + 15_000 * arguments.scenario.len() as u64))?;
+    let rate_per_second = scenario::rate_per_second(stack);
+    say(&format!("{rate_per_second:.0} requests a second, one connection each; ten quiet seconds first …"));
+    let mode = Mode::Open { rate_per_second };
+    let load = system.lab.load(&LoadPlan::new(mode, 15_000 + 15_000 * cells.len() as u64))?;
     std::thread::sleep(Duration::from_secs(10));
 
     let mut named = Vec::new();
-    for name in &arguments.scenario {
-        let scenario = scenario::find(name).context("a scenario of the table")?;
-        say(&format!("Injecting: {} …", scenario.about));
+    for cell in cells {
+        let (tier, cause) = (cell.tier, cell.cause);
+        say(&format!("Injecting into {}: {} …", stack.workload(tier), cause.about()));
         let from = unix_ns();
-        let injected = system.lab.inject(&scenario.injection)?;
+        let injected = system.lab.inject(&cell.injection)?;
         println!(
             "  injected for {} ms in the {} tier",
             (injected.end_unix_ns - injected.start_unix_ns) / 1_000_000,

@@ -4,15 +4,14 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
-use tailwater_tests::lab::{Lab, LabConfig, Tier, process, reaper};
+use tailwater_tests::lab::cells::{self, Cell};
+use tailwater_tests::lab::{Lab, LabConfig, Stack, Tier, process, reaper};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, SCENARIOS};
+use tailwater_tests::scenario;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
-#[command(
-    about = "Three tiers of real servers in network namespaces, with load and injected millibottlenecks"
-)]
+#[command(about = "Tiers of real servers in network namespaces, with load and injected millibottlenecks")]
 struct Arguments {
     #[command(subcommand)]
     command: Action,
@@ -22,33 +21,24 @@ struct Arguments {
 enum Action {
     /// Starts a lab and keeps it until Ctrl-C.
     Up {
+        /// Which servers.
+        #[arg(long, default_value = "nx0")]
+        stack: Stack,
         /// Requests a second to send meanwhile, open loop.
         #[arg(long)]
         load: Option<f64>,
     },
-    /// Runs scenarios one after the other under load and says what the kernel counted for each.
-    Run {
-        /// Names, separated by commas; `all`; `none` for a minute of load without injection.
-        #[arg(long, value_delimiter = ',', default_value = "all")]
-        scenario: Vec<String>,
-        /// How often each.
-        #[arg(long, default_value_t = 1)]
-        repeat: u32,
-        /// Requests a second, open loop.
-        #[arg(long, default_value_t = scenario::RATE_PER_SECOND)]
-        rate: f64,
-        /// Seconds of load without injection, for `none`.
-        #[arg(long, default_value_t = 60)]
-        quiet_seconds: u64,
-    },
+    /// Runs cells one after the other under load and says what the kernel counted for each; fails if one dropped where it should not
+    /// or not where it should.
+    Run(RunArguments),
     /// Removes everything that dead labs left behind.
     Down {
         /// Also ends labs that are running.
         #[arg(long)]
         all: bool,
     },
-    /// Lists the scenarios.
-    Scenarios,
+    /// Lists the cells, and what each must lead to.
+    Cells,
     /// Waits for its parent to die and cleans up after it.
     #[command(hide = true)]
     Guard {
@@ -59,12 +49,21 @@ enum Action {
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
-        Action::Up { load } => up(load),
-        Action::Run { scenario, repeat, rate, quiet_seconds } => run(&scenario, repeat, rate, quiet_seconds),
+        Action::Up { stack, load } => up(stack, load),
+        Action::Run(arguments) => run(&arguments),
         Action::Down { all } => down(all),
-        Action::Scenarios => {
-            for scenario in SCENARIOS {
-                println!("{:12} {}", scenario.name, scenario.about);
+        Action::Cells => {
+            for cell in cells::cells() {
+                let expected = cell.expected;
+                let drops = expected.drops.map_or("nobody drops", Tier::name);
+                println!(
+                    "{:18} {:16} root {:5} {:13} {:9} {drops}",
+                    cell.name,
+                    expected.class.kind(),
+                    expected.root.name(),
+                    cell.cause.resource(),
+                    expected.culprit.unwrap_or("-"),
+                );
             }
             Ok(())
         }
@@ -103,16 +102,17 @@ fn pause(interrupts: &Receiver<()>, duration: Duration) -> Result<()> {
     }
 }
 
-fn up(rate: Option<f64>) -> Result<()> {
+fn up(stack: Stack, rate: Option<f64>) -> Result<()> {
     let interrupts = interrupts()?;
-    let lab = Lab::start(LabConfig::default())?;
+    let lab = Lab::start(LabConfig::of(stack))?;
     println!("lab {} is up", lab.run_id());
-    for tier in Tier::ALL {
+    for tier in stack.tiers().iter().copied() {
         let handle = lab.tier(tier);
         println!(
-            "  {:4} {:16} netns {:16} cgroup {}",
+            "  {:4} {:9} {:16} netns {:16} cgroup {}",
             tier.name(),
-            tier.listener().to_string(),
+            stack.workload(tier),
+            stack.listener(tier).to_string(),
             handle.netns().name(),
             handle.cgroup_path()
         );
@@ -132,65 +132,126 @@ fn up(rate: Option<f64>) -> Result<()> {
     }
 }
 
-fn run(names: &[String], repeat: u32, rate_per_second: f64, quiet_seconds: u64) -> Result<()> {
-    let mut chosen = Vec::new();
+/// The cells that the names stand for, by stack, so that each stack is started once; no cells are a quiet run.
+fn choose(names: &[String], stacks: &[Stack]) -> Result<Vec<(Stack, Vec<&'static Cell>)>> {
+    let mut chosen: Vec<(Stack, Vec<&Cell>)> = Vec::new();
+    let mut note =
+        |stack: Stack, cell: Option<&'static Cell>| match chosen.iter_mut().find(|(s, _)| *s == stack) {
+            Some((_, cells)) => cells.extend(cell),
+            None => chosen.push((stack, cell.into_iter().collect())),
+        };
     for name in names {
         match name.as_str() {
-            "all" => chosen.extend(SCENARIOS.iter().map(Some)),
-            "none" => chosen.push(None),
-            name => chosen.push(Some(
-                scenario::find(name)
-                    .with_context(|| format!("no scenario {name}: `lab scenarios` lists them"))?,
-            )),
+            "none" => stacks.iter().for_each(|stack| note(*stack, None)),
+            "all" => cells::cells()
+                .iter()
+                .filter(|cell| stacks.contains(&cell.stack))
+                .for_each(|cell| note(cell.stack, Some(cell))),
+            name => {
+                let cell = cells::find(name);
+                let cell = cell.with_context(|| format!("no cell {name}: `lab cells` lists them"))?;
+                note(cell.stack, Some(cell));
+            }
         }
     }
+    Ok(chosen)
+}
+
+/// What to run, from the command line.
+#[derive(clap::Args)]
+struct RunArguments {
+    /// Cells, separated by commas; `all` those of the stacks; `none` for load without injection.
+    #[arg(long, alias = "scenario", value_delimiter = ',', default_value = "all")]
+    cell: Vec<String>,
+    /// Stacks that `all` and `none` mean.
+    #[arg(long, value_delimiter = ',', default_value = "nx0")]
+    stack: Vec<Stack>,
+    /// How often each.
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
+    /// Requests a second, open loop; otherwise the stack's own.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Seconds of load without injection, for `none`.
+    #[arg(long, default_value_t = 60)]
+    quiet_seconds: u64,
+}
+
+fn run(arguments: &RunArguments) -> Result<()> {
     let interrupts = interrupts()?;
-    let lab = Lab::start(LabConfig::default())?;
-    println!(
-        "scenario     stall ms overflows  dropped      app  syn rtx   sent failed    VLRT   p99 ms  CPU of web/app/db, % of quota"
-    );
-    for scenario in chosen.iter().flat_map(|scenario| std::iter::repeat_n(scenario, repeat as usize)) {
-        let duration_ms = if scenario.is_some() { 6_000 } else { quiet_seconds * 1000 };
-        let before = lab.truth()?;
-        let load = lab.load(&LoadPlan::new(Mode::Open { rate_per_second }, duration_ms))?;
-        let stall_ms = match scenario {
-            Some(scenario) => {
-                pause(&interrupts, Duration::from_secs(2))?;
-                let injected = lab.inject(&scenario.injection)?;
-                (injected.end_unix_ns - injected.start_unix_ns) / 1_000_000
-            }
-            None => {
-                pause(&interrupts, Duration::from_millis(duration_ms))?;
-                0
-            }
-        };
-        let summary = load.wait()?.summary;
-        let after = lab.truth()?;
-        let truth = after.since(&before);
-        let span_ns = (after.at_unix_ns - before.at_unix_ns) as f64;
-        let cpu: Vec<String> = Tier::ALL
-            .iter()
-            .map(|tier| {
-                let used = truth.tier(*tier).cpu_usage_ns as f64 / span_ns;
-                format!("{:.0}", 100.0 * used / lab.config().quota_cores(*tier))
-            })
-            .collect();
+    let mut unexpected = 0;
+    for (stack, cells) in choose(&arguments.cell, &arguments.stack)? {
+        let lab = Lab::start(LabConfig::of(stack))?;
+        let names: Vec<&str> = stack.tiers().iter().map(|tier| tier.name()).collect();
         println!(
-            "{:12} {:>8} {:>9} {:>8} {:>8} {:>8} {:>6} {:>6} {:>7} {:>8.1}  {}",
-            scenario.map_or("none", |scenario| scenario.name),
-            stall_ms,
-            truth.web.listen_overflows,
-            truth.web.dropped(),
-            truth.app.listen_overflows,
-            truth.client_syn_retransmits,
-            summary.sent,
-            summary.failed,
-            summary.vlrt,
-            summary.p99_us as f64 / 1000.0,
-            cpu.join("/")
+            "{:16} stall ms  sent failed   VLRT   p99 ms  dropped by {names}  SYN retries by client/{names}  CPU of {names}, % of quota",
+            format!("{stack}"),
+            names = names.join("/")
         );
+        let cells: Vec<Option<&Cell>> =
+            if cells.is_empty() { vec![None] } else { cells.into_iter().map(Some).collect() };
+        for cell in cells.iter().flat_map(|cell| std::iter::repeat_n(cell, arguments.repeat as usize)) {
+            unexpected += u32::from(!run_one(&lab, *cell, arguments, &interrupts)?);
+        }
+    }
+    if unexpected > 0 {
+        bail!("{unexpected} runs dropped where they should not, or not where they should");
     }
     Ok(())
+}
+
+/// One run; whether it dropped where it should and nowhere else.
+fn run_one(
+    lab: &Lab,
+    cell: Option<&Cell>,
+    arguments: &RunArguments,
+    interrupts: &Receiver<()>,
+) -> Result<bool> {
+    let duration_ms = if cell.is_some() { 6_000 } else { arguments.quiet_seconds * 1000 };
+    let rate_per_second = arguments.rate.unwrap_or_else(|| scenario::rate_per_second(lab.stack()));
+    let before = lab.truth()?;
+    let load = lab.load(&LoadPlan::new(Mode::Open { rate_per_second }, duration_ms))?;
+    let stall_ms = match cell {
+        Some(cell) => {
+            pause(interrupts, Duration::from_secs(2))?;
+            let injected = lab.inject(&cell.injection)?;
+            (injected.end_unix_ns - injected.start_unix_ns) / 1_000_000
+        }
+        None => {
+            pause(interrupts, Duration::from_millis(duration_ms))?;
+            0
+        }
+    };
+    let summary = load.wait()?.summary;
+    let after = lab.truth()?;
+    let truth = after.since(&before);
+    let span_ns = (after.at_unix_ns - before.at_unix_ns) as f64;
+    let tiers = lab.stack().tiers();
+    let join = |value: &dyn Fn(Tier) -> u64| {
+        tiers.iter().map(|tier| value(*tier).to_string()).collect::<Vec<_>>().join("/")
+    };
+    let cpu = |tier: Tier| {
+        let used = truth.tier(tier).cpu_usage_ns as f64 / span_ns;
+        (100.0 * used / lab.config().limits(tier).cores) as u64
+    };
+    let expected = cell.and_then(|cell| cell.expected.drops);
+    let as_expected =
+        tiers.iter().all(|tier| (truth.tier(*tier).listen_overflows > 0) == (expected == Some(*tier)));
+    println!(
+        "{:16} {:>8} {:>5} {:>6} {:>6} {:>8.1}  {}  {}/{}  {}{}",
+        cell.map_or("none", |cell| cell.name),
+        stall_ms,
+        summary.sent,
+        summary.failed,
+        summary.vlrt,
+        summary.p99_us as f64 / 1000.0,
+        join(&|tier| truth.tier(tier).listen_overflows),
+        truth.client_syn_retransmits,
+        join(&|tier| truth.tier(tier).syn_retransmits),
+        join(&cpu),
+        if as_expected { "" } else { "  UNEXPECTED" }
+    );
+    Ok(as_expected)
 }
 
 fn down(all: bool) -> Result<()> {

@@ -180,7 +180,7 @@ impl Lab {
             }
             Injection::QuotaSqueeze { tier, cores, duration_ms } => {
                 let cgroup = self.tier(tier).cgroup().clone();
-                let (period_us, usual) = (self.config().quota_period_us, self.config().quota_cores(tier));
+                let (period_us, usual) = (self.config().quota_period_us, self.config().limits(tier).cores);
                 Box::new(move || {
                     let start_unix_ns = unix_ns();
                     cgroup.set_cpu_quota(period_us, Some(cores))?;

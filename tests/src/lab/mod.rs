@@ -1,6 +1,9 @@
-//! The laboratory: three tiers of real servers on one machine, each in a network namespace and a cgroup of its own, with a load
+//! The laboratory: tiers of real servers on one machine, each in a network namespace and a cgroup of its own, with a load
 //! generator, injectors with exact timestamps, and the kernel's own counters. Knows nothing of Tailwater's programs.
+//!
+//! What runs is a [`Stack`]; what can be done to it and what must come of it is the table in [`cells`].
 
+pub mod cells;
 pub mod cgroup;
 mod config;
 mod disk;
@@ -9,10 +12,12 @@ pub mod netns;
 pub mod process;
 pub mod reaper;
 mod servers;
+mod stack;
 mod truth;
 
-pub use config::{CLIENT_ADDRESS, LabConfig, Tier};
+pub use config::{CLIENT_ADDRESS, LabConfig, Limits};
 pub use inject::{Injected, Injection, Running};
+pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
 
 use crate::lab::cgroup::Cgroup;
@@ -125,19 +130,22 @@ impl Lab {
         run(Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=1200m,mode=755", "tailwater-lab"])
             .arg(&folder))?;
-        netns::create(&run_id)?;
+        let stack = config.stack;
+        let mut parts = vec![("client", CLIENT_ADDRESS)];
+        parts.extend(stack.homes().map(|tier| (tier.name(), tier.address())));
+        netns::create(&run_id, &parts)?;
         let hierarchies = cgroup::hierarchies()?;
         let top = Cgroup::create(&hierarchies, &format!("{}/{run_id}", cgroup::ROOT))?;
         let disk = disk::Disk::create(&folder)?;
         let mut tiers = Vec::new();
-        for tier in Tier::ALL {
-            let cgroup = top.child(tier.name())?;
+        for tier in stack.tiers().iter().copied() {
+            let cgroup = top.child(tier.home().name())?;
             tiers.push(TierHandle {
                 tier,
-                server_cgroup: cgroup.child(tier.server())?,
+                server_cgroup: cgroup.child(stack.workload(tier))?,
                 cgroup,
-                netns: NetNs::of(tier.name(), &run_id),
-                dir: folder.join(tier.server()),
+                netns: NetNs::of(tier.home().name(), &run_id),
+                dir: folder.join(tier.name()),
                 child: None,
             });
         }
@@ -164,13 +172,19 @@ impl Lab {
     }
 
     fn set_network_limits(&self) -> Result<()> {
-        for tier in &self.tiers {
-            tier.netns.sysctl("net.core.somaxconn", &self.config.backlog(tier.tier).to_string())?;
+        for handle in self.homes() {
+            let backlog = self.config.limits(handle.tier).backlog;
+            handle.netns.sysctl("net.core.somaxconn", &backlog.to_string())?;
+            // Half-open connections have a limit of their own; only the accept queue's is to count.
+            let half_open = backlog.max(1024).to_string();
+            handle.netns.sysctl("net.ipv4.tcp_max_syn_backlog", &half_open)?;
         }
         // Thousands of short connections: a wide range of ports, and those in TIME_WAIT may be used again after a second.
-        let client = &self.client.1;
-        client.sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
-        client.sysctl("net.ipv4.tcp_tw_reuse", "1")
+        for netns in self.homes().map(|handle| &handle.netns).chain([&self.client.1]) {
+            netns.sysctl("net.ipv4.ip_local_port_range", "10000 65535")?;
+            netns.sysctl("net.ipv4.tcp_tw_reuse", "1")?;
+        }
+        Ok(())
     }
 
     fn start_servers(&mut self) -> Result<()> {
@@ -179,13 +193,17 @@ impl Lab {
             let tier = &self.tiers[index];
             let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
             let command = servers::prepare(tier.tier, &self.config, &folders)?;
-            // Apache's children do not die with their parent; on SIGTERM it ends them.
-            let death_signal = if tier.tier == Tier::Web { libc::SIGTERM } else { libc::SIGKILL };
-            let mut child =
-                self.spawner.spawn(command, &tier.server_cgroup, Some(&tier.netns), death_signal)?;
-            self.client
-                .1
-                .inside(|| servers::wait_ready(tier.tier, &tier.dir, || Ok(child.try_wait()?.is_some())))?;
+            let software = self.config.stack.software(tier.tier);
+            let mut child = self.spawner.spawn(
+                command,
+                &tier.server_cgroup,
+                Some(&tier.netns),
+                servers::death_signal(software),
+            )?;
+            let address = self.config.stack.listener(tier.tier).into();
+            self.client.1.inside(|| {
+                servers::wait_ready(software, address, &tier.dir, || Ok(child.try_wait()?.is_some()))
+            })?;
             self.tiers[index].child = Some(Mutex::new(child));
         }
         Ok(())
@@ -196,7 +214,7 @@ impl Lab {
             return Ok(());
         }
         // As many at once as there are workers, so that every connection between the tiers is open before it matters.
-        let users = self.config.web_threads;
+        let users = self.config.web.workers.min(self.config.app.workers);
         let plan = LoadPlan {
             mode: Mode::Closed { users, think_ms: 0 },
             requests_max: Some(u64::from(self.config.warm_up_requests)),
@@ -211,9 +229,9 @@ impl Lab {
     }
 
     fn set_quotas(&self) -> Result<()> {
-        for tier in &self.tiers {
-            let cores = self.config.quota_cores(tier.tier);
-            tier.cgroup.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
+        for handle in self.homes() {
+            let cores = self.config.limits(handle.tier).cores;
+            handle.cgroup.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
         }
         self.disk.limit(&self.tier(Tier::Db).cgroup, self.config.disk_bytes_per_second)
     }
@@ -230,10 +248,22 @@ impl Lab {
         &self.config
     }
 
-    /// A tier.
+    /// Its software.
+    #[must_use]
+    pub fn stack(&self) -> Stack {
+        self.config.stack
+    }
+
+    /// A tier. Panics, as an index does, if the stack has none such.
     #[must_use]
     pub fn tier(&self, tier: Tier) -> &TierHandle {
-        &self.tiers[tier as usize]
+        let found = self.tiers.iter().find(|handle| handle.tier == tier);
+        found.unwrap_or_else(|| panic!("stack {} has no tier {}", self.stack(), tier.name()))
+    }
+
+    /// The tiers that are a "VM" of their own, in the order of [`Stack::homes`].
+    fn homes(&self) -> impl Iterator<Item = &TierHandle> {
+        self.tiers.iter().filter(|handle| handle.tier.home() == handle.tier)
     }
 
     /// The load generator's namespace.
@@ -254,7 +284,7 @@ impl Lab {
         self.disk.mount()
     }
 
-    /// Apache's access log, if it is on.
+    /// The front's access log, if it is on.
     #[must_use]
     pub fn web_access_log(&self) -> PathBuf {
         self.tier(Tier::Web).dir.join("access.log")
@@ -285,7 +315,7 @@ impl Lab {
             Ok(TierTruth {
                 cpu_usage_ns: handle.cgroup.cpu_usage_ns()?,
                 throttled_ns: handle.cgroup.throttled_ns()?,
-                ..truth::read_listener(&handle.netns, tier.listener().port())?
+                ..truth::read_listener(&handle.netns, self.stack().listener(tier).port())?
             })
         };
         Ok(Truth {

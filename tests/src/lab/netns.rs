@@ -1,10 +1,10 @@
 //! Network namespaces of a lab and the wires between them: one namespace for each tier and the client, and one that holds only
 //! the bridge, so that no packet passes the machine's own network. Knows nothing of what runs in them.
 
-use crate::lab::config::{CLIENT_ADDRESS, Tier};
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -62,19 +62,16 @@ impl NetNs {
     }
 }
 
-/// The parts of a run that have a namespace; the bridge's first.
-const PARTS: [&str; 5] = ["net", "client", "web", "app", "db"];
-
-/// Creates and connects all namespaces of a run.
-pub fn create(run: &str) -> Result<()> {
-    let mut script = String::new();
-    for part in PARTS {
+/// Creates and connects the namespaces of a run: one for each part, and one for the bridge between them.
+pub fn create(run: &str, parts: &[(&str, Ipv4Addr)]) -> Result<()> {
+    let mut script = format!("netns add tw-net-{run}\n");
+    for (part, _) in parts {
         script += &format!("netns add tw-{part}-{run}\n");
     }
     ip_batch(None, &script)?;
 
     let mut script = String::from("link add bridge0 type bridge\nlink set bridge0 up\n");
-    for part in &PARTS[1..] {
+    for (part, _) in parts {
         script += &format!(
             "link add to-{part} type veth peer name eth0 netns tw-{part}-{run}\n\
              link set to-{part} master bridge0\nlink set to-{part} up\n"
@@ -82,11 +79,7 @@ pub fn create(run: &str) -> Result<()> {
     }
     ip_batch(Some(&format!("tw-net-{run}")), &script)?;
 
-    for part in &PARTS[1..] {
-        let address = Tier::ALL
-            .iter()
-            .find(|tier| tier.name() == *part)
-            .map_or(CLIENT_ADDRESS, |tier| *tier.listener().ip());
+    for (part, address) in parts {
         let script = format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n");
         ip_batch(Some(&format!("tw-{part}-{run}")), &script)?;
     }
@@ -104,7 +97,8 @@ pub fn existing() -> Vec<(String, String)> {
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let (part, run) = name.strip_prefix("tw-")?.split_once('-')?;
-            PARTS.contains(&part).then(|| (name.clone(), run.to_owned()))
+            let known = part.bytes().all(|byte| byte.is_ascii_lowercase());
+            known.then(|| (name.clone(), run.to_owned()))
         })
         .collect()
 }

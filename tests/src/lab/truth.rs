@@ -1,9 +1,9 @@
 //! What the kernel itself counted, read from places that Tailwater does not use: `/proc/net/netstat` of each namespace, `ss`
 //! for each listener, the cgroups' own clocks. Knows nothing of agents.
 
-use crate::lab::config::Tier;
 use crate::lab::netns::NetNs;
 use crate::lab::process::run;
+use crate::lab::stack::Tier;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -6,7 +6,7 @@ mod report;
 
 pub use report::{LoadReport, Outcome, Request, Summary};
 
-use crate::lab::Tier;
+use crate::lab::{Stack, Tier};
 use std::net::SocketAddrV4;
 
 /// What to send.
@@ -69,7 +69,7 @@ impl LoadPlan {
     /// The default server and mix of requests, with this mode and duration.
     #[must_use]
     pub fn new(mode: Mode, duration_ms: u64) -> Self {
-        Self { mode, duration_ms, ..Self::base(Tier::Web.listener()) }
+        Self { mode, duration_ms, ..Self::base(Stack::Nx0.listener(Tier::Web)) }
     }
 
     pub(crate) fn base(target: SocketAddrV4) -> Self {

@@ -1,0 +1,145 @@
+//! The servers: their configuration from the templates in `tests/lab`, their command lines, and when they are ready.
+//! Nothing of the system's own services is read or written.
+
+mod application;
+mod database;
+mod front;
+
+use crate::lab::config::LabConfig;
+use crate::lab::process::wait_for;
+use crate::lab::stack::{Software, Tier};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub(crate) use database::general_log;
+
+/// What takes seconds to make and does not change: the databases' initial files and the compiled servlet.
+const CACHE: &str = "/var/cache/tailwater-lab";
+
+/// Folders of one server.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    /// Configuration, sockets, logs: in memory.
+    pub(crate) dir: PathBuf,
+    /// A database's files: on the slow disk.
+    pub(crate) data: PathBuf,
+}
+
+/// Writes a tier's configuration and returns the command that starts its server in the foreground.
+pub(crate) fn prepare(tier: Tier, config: &LabConfig, folders: &Folders) -> Result<Command> {
+    fs::create_dir_all(&folders.dir).with_context(|| format!("create {}", folders.dir.display()))?;
+    let mut command = match config.stack.software(tier) {
+        Software::Apache => front::apache(config, folders)?,
+        Software::Nginx => front::nginx(config, folders)?,
+        Software::Tomcat => application::tomcat(tier, config, folders)?,
+        Software::MariaDb => database::mariadb(config, folders)?,
+    };
+    let output = fs::File::create(folders.dir.join("output.log"))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .current_dir(&folders.dir);
+    Ok(command)
+}
+
+/// What a server is to receive when the lab's process dies. Children of these do not die with their parent; on this signal it
+/// ends them.
+pub(crate) fn death_signal(software: Software) -> libc::c_int {
+    match software {
+        Software::Apache | Software::Nginx => libc::SIGTERM,
+        Software::Tomcat | Software::MariaDb => libc::SIGKILL,
+    }
+}
+
+fn fill(
+    template: &str,
+    tier: Tier,
+    config: &LabConfig,
+    folders: &Folders,
+    more: &[(&str, String)],
+) -> String {
+    let listener = config.stack.listener(tier);
+    let limits = config.limits(tier);
+    let mut text = template
+        .replace("@DIR@", &folders.dir.display().to_string())
+        .replace("@DATA@", &folders.data.display().to_string())
+        .replace("@ADDRESS@", &listener.ip().to_string())
+        .replace("@PORT@", &listener.port().to_string())
+        .replace("@BACKLOG@", &limits.backlog.to_string())
+        .replace("@WORKERS@", &limits.workers.to_string())
+        .replace("@POOL@", &limits.pool.to_string());
+    for (name, value) in more {
+        text = text.replace(&format!("@{name}@"), value);
+    }
+    text
+}
+
+/// A folder of the cache. It appears complete or not at all, also when two labs make it at the same time.
+fn cached(name: &str, sources: &[&str], make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    sources.hash(&mut hasher);
+    let folder = Path::new(CACHE).join(format!("{name}-{:016x}", hasher.finish()));
+    if folder.exists() {
+        return Ok(folder);
+    }
+    fs::create_dir_all(CACHE).with_context(|| format!("create {CACHE}"))?;
+    let building = tempfile::Builder::new().prefix("building-").tempdir_in(CACHE)?;
+    make(building.path()).with_context(|| format!("prepare the lab's {name}"))?;
+    let building = building.keep();
+    if fs::rename(&building, &folder).is_err() {
+        // Somebody else was faster; theirs is as good.
+        fs::remove_dir_all(&building)?;
+    }
+    Ok(folder)
+}
+
+/// Waits until a server answers. Call it inside a namespace of the lab.
+pub(crate) fn wait_ready(
+    software: Software,
+    address: SocketAddr,
+    dir: &Path,
+    mut exited: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let name = software.name();
+    let outcome = wait_for(&format!("{name} at {address}"), Duration::from_secs(60), || {
+        if exited()? {
+            bail!("{name} ended while it was starting");
+        }
+        Ok(match software {
+            Software::MariaDb => TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok(),
+            Software::Apache | Software::Nginx | Software::Tomcat => {
+                get(address, "/story?id=1").is_ok_and(|code| code == 200)
+            }
+        }
+        .then_some(()))
+    });
+    outcome.with_context(|| {
+        let mut logs = String::new();
+        for name in ["output.log", "error.log"] {
+            let text = fs::read_to_string(dir.join(name)).unwrap_or_default();
+            let tail: Vec<&str> = text.lines().rev().take(20).collect();
+            logs.extend(tail.iter().rev().map(|line| format!("  {line}\n")));
+        }
+        format!("{name}'s last words:\n{logs}")
+    })
+}
+
+fn get(address: SocketAddr, path: &str) -> Result<u16> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: lab\r\n\r\n")?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head)?;
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest)?;
+    Ok(std::str::from_utf8(&head[9..])?.parse()?)
+}

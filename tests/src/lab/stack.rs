@@ -1,0 +1,200 @@
+//! Which software a lab runs: its stacks, their tiers, and who listens where. Plain descriptions; knows nothing of limits, of how a
+//! server is configured, or of what is done to it.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::str::FromStr;
+
+/// A place for a server. Every stack has the first three, in the way of a request; the others belong to some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// The front: takes the clients' requests and passes them on.
+    Web,
+    /// The application.
+    App,
+    /// The database.
+    Db,
+}
+
+impl Tier {
+    /// The three that every stack has, front to back.
+    pub const ALL: [Tier; 3] = [Tier::Web, Tier::App, Tier::Db];
+
+    /// Short name: part of cgroup paths, namespace names, cells and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Web => "web",
+            Tier::App => "app",
+            Tier::Db => "db",
+        }
+    }
+
+    /// The tier whose "VM" (namespace, address, cgroup with the quota, agent) it lives in: itself, unless it is a guest.
+    #[must_use]
+    pub fn home(self) -> Tier {
+        self
+    }
+
+    /// Name of that "VM", as its agent reports it.
+    #[must_use]
+    pub fn host(self) -> &'static str {
+        match self.home() {
+            Tier::Web => "web-1",
+            Tier::App => "app-1",
+            Tier::Db => "db-1",
+        }
+    }
+
+    /// Address of that "VM" inside the lab's own network.
+    #[must_use]
+    pub fn address(self) -> Ipv4Addr {
+        let last = match self.home() {
+            Tier::Web => 2,
+            Tier::App => 3,
+            Tier::Db => 4,
+        };
+        Ipv4Addr::new(10, 77, 0, last)
+    }
+}
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Software {
+    /// Apache httpd as a reverse proxy: one worker thread for each request.
+    Apache,
+    /// nginx as a reverse proxy: event-driven.
+    Nginx,
+    /// Tomcat with a servlet over a JDBC pool: one worker thread for each request.
+    Tomcat,
+    /// MariaDB, one thread for each connection.
+    MariaDb,
+}
+
+impl Software {
+    /// Name of the sub-cgroup that the server runs in, which is the name of its workload.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Software::Apache => "apache2",
+            Software::Nginx => "nginx",
+            Software::Tomcat => "tomcat",
+            Software::MariaDb => "mariadb",
+        }
+    }
+
+    /// Command name of the processes that serve.
+    #[must_use]
+    pub fn comm(self) -> &'static str {
+        match self {
+            Software::Apache => "apache2",
+            Software::Nginx => "nginx",
+            Software::Tomcat => "java",
+            Software::MariaDb => "mariadbd",
+        }
+    }
+
+    /// Whether a request needs no worker of its own while it waits.
+    #[must_use]
+    pub fn is_event_driven(self) -> bool {
+        matches!(self, Software::Nginx)
+    }
+}
+
+/// A whole set of servers. `NX` is the literature's number of event-driven ones, counted from the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stack {
+    /// Apache → Tomcat → MariaDB.
+    Nx0,
+    /// nginx → Tomcat → MariaDB.
+    Nx1,
+}
+
+impl Stack {
+    /// Every stack.
+    pub const ALL: [Stack; 2] = [Stack::Nx0, Stack::Nx1];
+
+    /// Name, as on the command line and at the beginning of a cell's.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stack::Nx0 => "nx0",
+            Stack::Nx1 => "nx1",
+        }
+    }
+
+    /// Its tiers, front to back, then those beside the way.
+    #[must_use]
+    pub fn tiers(self) -> &'static [Tier] {
+        &Tier::ALL
+    }
+
+    /// The tiers that are a "VM" of their own: one agent each, in this order.
+    pub fn homes(self) -> impl Iterator<Item = Tier> {
+        self.tiers().iter().copied().filter(|tier| tier.home() == *tier)
+    }
+
+    /// What runs in a tier.
+    #[must_use]
+    pub fn software(self, tier: Tier) -> Software {
+        match (self, tier) {
+            (Stack::Nx0, Tier::Web) => Software::Apache,
+            (_, Tier::Web) => Software::Nginx,
+            (_, Tier::App) => Software::Tomcat,
+            (_, Tier::Db) => Software::MariaDb,
+        }
+    }
+
+    /// Name of a tier's workload: the sub-cgroup that its server runs in.
+    #[must_use]
+    pub fn workload(self, tier: Tier) -> &'static str {
+        self.software(tier).name()
+    }
+
+    /// Where a tier's server listens, inside the lab's own network.
+    #[must_use]
+    pub fn listener(self, tier: Tier) -> SocketAddrV4 {
+        let port = match tier {
+            Tier::Web => 80,
+            Tier::App => 8080,
+            Tier::Db => 3306,
+        };
+        SocketAddrV4::new(tier.address(), port)
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Stack {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Stack::ALL.into_iter().find(|stack| stack.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Stack::ALL.iter().map(|stack| stack.name()).collect();
+            format!("no stack {name}: there are {}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_of_a_stack_differ_and_its_name_is_read_back() {
+        for stack in Stack::ALL {
+            assert_eq!(stack.name().parse(), Ok(stack));
+            let mut listeners: Vec<_> = stack.tiers().iter().map(|tier| stack.listener(*tier)).collect();
+            listeners.sort_unstable();
+            listeners.dedup();
+            assert_eq!(listeners.len(), stack.tiers().len(), "{stack}");
+            assert!(stack.tiers().starts_with(&Tier::ALL), "{stack}");
+        }
+        assert!("nx9".parse::<Stack>().is_err());
+    }
+}
