@@ -8,18 +8,21 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.time.Instant;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
 import javax.naming.InitialContext;
 import javax.naming.NamingException;
 import javax.sql.DataSource;
 
 /**
- * The page of a bulletin board: GET /story?id=N[&comment=1]. Three queries read the story, its author and its comments; with
+ * The page of a bulletin board: GET /story?id=N[&comment=1], and GET /story?rebuild=MS, which rebuilds an index under a lock. Three queries read the story, its author and its comments; with
  * comment=1 a fourth statement adds one and waits for the database's log to reach the disk. One connection of the pool is
  * held for all of them, as such applications do.
  */
 public final class Story extends HttpServlet {
     private static final long serialVersionUID = 1L;
     private transient DataSource pool;
+    private final transient ReentrantReadWriteLock index = new ReentrantReadWriteLock();
 
     @Override
     public void init() throws ServletException {
@@ -34,6 +37,13 @@ public final class Story extends HttpServlet {
 
     @Override
     protected void doGet(HttpServletRequest request, HttpServletResponse response) throws IOException {
+        if (request.getParameter("rebuild") != null) {
+            rebuild(request, response);
+            return;
+        }
+        // Every request reads the index that a rebuild replaces.
+        index.readLock().lock();
+        index.readLock().unlock();
         int id;
         try {
             id = Integer.parseInt(request.getParameter("id"));
@@ -62,6 +72,32 @@ public final class Story extends HttpServlet {
         response.setContentType("text/html;charset=utf-8");
         response.setContentLength(bytes.length);
         response.getOutputStream().write(bytes);
+    }
+
+    /** Stands for work on shared data under a lock; says when it held it. */
+    private void rebuild(HttpServletRequest request, HttpServletResponse response) throws IOException {
+        index.writeLock().lock();
+        Instant start = Instant.now();
+        Instant end;
+        try {
+            Thread.sleep(Long.parseLong(request.getParameter("rebuild")));
+        } catch (NumberFormatException e) {
+            response.sendError(400, "rebuild must be a number");
+            return;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } finally {
+            end = Instant.now();
+            index.writeLock().unlock();
+        }
+        byte[] bytes = ("{\"start_unix_ns\":" + nanos(start) + ",\"end_unix_ns\":" + nanos(end) + "}").getBytes(StandardCharsets.UTF_8);
+        response.setContentType("application/json");
+        response.setContentLength(bytes.length);
+        response.getOutputStream().write(bytes);
+    }
+
+    private static long nanos(Instant at) {
+        return at.getEpochSecond() * 1_000_000_000L + at.getNano();
     }
 
     private static int story(Connection db, int id, StringBuilder page) throws SQLException {

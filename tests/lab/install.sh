@@ -9,6 +9,13 @@ need() { # command-or-file package
 }
 need /usr/sbin/apache2 apache2-bin
 need /usr/sbin/nginx nginx
+need /usr/sbin/haproxy haproxy
+need /usr/bin/gunicorn gunicorn
+need /usr/lib/python3/dist-packages/psycopg2 python3-psycopg2
+need /usr/lib/python3/dist-packages/redis python3-redis
+need /usr/bin/redis-server redis-server
+need /usr/lib/postgresql/15/bin/postgres postgresql-15
+need setpriv util-linux
 need /usr/share/tomcat10/lib/catalina.jar tomcat10-common
 need /usr/share/tomcat10/bin/bootstrap.jar tomcat10-common
 need /usr/share/tomcat10/lib/tomcat-jdbc.jar libtomcat10-java

@@ -15,7 +15,11 @@ pub const LAB: LabConfig = LabConfig {
     web: Limits { cores: 0.5, workers: 150, backlog: 128, pool: 150 },
     app: Limits { cores: 0.6, workers: 160, backlog: 128, pool: 50 },
     db: Limits { cores: 0.6, workers: 200, backlog: 80, pool: 0 },
+    cache: Limits { cores: 0.2, workers: 1000, backlog: 128, pool: 0 },
+    guest: Limits { cores: 0.6, workers: 4, backlog: 128, pool: 0 },
+    guest_weight: 60.0,
     web_defer_accept: true,
+    clients_keep_alive: false,
     disk_bytes_per_second: 20 << 20,
     web_access_log: true,
     db_general_log: false,
@@ -29,10 +33,46 @@ const LITE_Q_DEPTH: u32 = 4096;
 #[must_use]
 pub fn lab(stack: Stack) -> LabConfig {
     // Workers that cannot run out, an accept queue that cannot overflow, a connection to the next tier for each request.
-    let event_driven = |cores| Limits { cores, workers: 16_384, backlog: LITE_Q_DEPTH, pool: 0 };
+    let event_driven = |cores| Limits { cores, workers: 8_000, backlog: LITE_Q_DEPTH, pool: 0 };
     match stack {
         Stack::Nx0 => LAB,
         Stack::Nx1 => LabConfig { stack, web: event_driven(0.5), ..LAB },
+        // The application keeps more connections than an ordinary second needs; a stall makes it open hundreds, and the database's
+        // accept queue holds 80 of them. Its threads are not what ends first: it may have one for each. The database has CPU to
+        // spare for opening them, or else the retries of one overflow would be the next, for many seconds.
+        Stack::Nx2 => LabConfig {
+            stack,
+            web: event_driven(0.5),
+            app: Limits { pool: 100, ..event_driven(0.6) },
+            db: Limits { cores: 0.7, workers: 4000, ..LAB.db },
+            ..LAB
+        },
+        Stack::Nx3 => LabConfig {
+            stack,
+            web: event_driven(0.5),
+            app: Limits { pool: 100, ..event_driven(0.6) },
+            db: event_driven(0.7),
+            ..LAB
+        },
+        Stack::Nx0Kept => LabConfig { stack, clients_keep_alive: true, ..LAB },
+        Stack::Nx1Kept => LabConfig {
+            stack,
+            clients_keep_alive: true,
+            web: Limits { pool: 32, ..event_driven(0.5) },
+            ..LAB
+        },
+        // Python: a request costs more, so there are fewer. 16 workers and a queue of 65 hold a third of a second of arrivals.
+        Stack::Haproxy => LabConfig {
+            stack,
+            web: event_driven(0.3),
+            app: Limits { cores: 0.5, workers: 16, backlog: 64, pool: 1 },
+            db: Limits { cores: 0.3, workers: 50, backlog: 80, pool: 0 },
+            warm_up_requests: 1_000,
+            ..LAB
+        },
+        // Half the requests for each of the two; the front's workers are soon all with the sick one.
+        Stack::Twins => LabConfig { stack, app: Limits { cores: 0.35, ..LAB.app }, ..LAB },
+        Stack::Shared => LabConfig { stack, ..LAB },
     }
 }
 
@@ -52,7 +92,11 @@ pub fn load() -> LoadPlan {
 #[must_use]
 pub fn rate_per_second(stack: Stack) -> f64 {
     match stack {
-        Stack::Nx0 | Stack::Nx1 => RATE_PER_SECOND,
+        Stack::Nx0 | Stack::Nx1 | Stack::Nx0Kept | Stack::Nx1Kept | Stack::Twins | Stack::Shared => {
+            RATE_PER_SECOND
+        }
+        Stack::Nx2 | Stack::Nx3 => 800.0,
+        Stack::Haproxy => 250.0,
     }
 }
 

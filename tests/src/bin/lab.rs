@@ -236,7 +236,7 @@ fn run_one(
     };
     let expected = cell.and_then(|cell| cell.expected.drops);
     let as_expected =
-        tiers.iter().all(|tier| (truth.tier(*tier).listen_overflows > 0) == (expected == Some(*tier)));
+        lab.stack().homes().all(|tier| (truth.tier(tier).listen_overflows > 0) == (expected == Some(tier)));
     println!(
         "{:16} {:>8} {:>5} {:>6} {:>6} {:>8.1}  {}  {}/{}  {}{}",
         cell.map_or("none", |cell| cell.name),

@@ -145,7 +145,7 @@ impl Cell {
         Self::new(name, stack, tier, Cause::Cpu, injection).culprit("burner")
     }
 
-    /// One flush of so many MiB.
+    /// One flush of so many MiB: 18 are 0.7 to 0.85 s of the disk.
     const fn io(name: &'static str, stack: Stack, mebibytes: u64) -> Self {
         let injection = Injection::DiskFlush { bytes: mebibytes << 20 };
         Self::new(name, stack, Tier::Db, Cause::Io, injection).culprit("logflush")
@@ -165,12 +165,26 @@ impl Cell {
         Self::new(name, stack, Tier::Db, Cause::Lock, injection)
     }
 
+    const fn app_lock(name: &'static str, stack: Stack, duration_ms: u64) -> Self {
+        Self::new(name, stack, Tier::App, Cause::Lock, Injection::AppLock { duration_ms })
+    }
+
+    /// The neighbour is another application's server, which its own clients keep busy.
+    const fn guest(name: &'static str, stack: Stack, requests: u32) -> Self {
+        Self::new(name, stack, Tier::App, Cause::Cpu, Injection::GuestBurst { requests }).culprit("gunicorn")
+    }
+
     const fn burst(name: &'static str, stack: Stack, requests: u32) -> Self {
         Self::new(name, stack, Tier::Web, Cause::Burst, Injection::Burst { requests })
     }
 
     const fn culprit(mut self, comm: &'static str) -> Self {
         self.expected.culprit = Some(comm);
+        self
+    }
+
+    const fn batch(mut self, of: Tier) -> Self {
+        self.expected.batch = Some(of);
         self
     }
 
@@ -182,16 +196,16 @@ impl Cell {
 }
 
 use Class::{DownstreamCtqo, LocalOverflow, UpstreamCtqo};
-use Stack::{Nx0, Nx1};
-use Tier::{App, Db, Web};
+use Stack::{Haproxy, Nx0, Nx0Kept, Nx1, Nx1Kept, Nx2, Nx3, Shared, Twins};
+use Tier::{App, AppB, Cache, Db, Web};
 
 const CELLS: &[Cell] = &[
     // Threads everywhere: whatever stands, the front overflows.
     Cell::cpu("nx0-app-cpu", Nx0, App, 850).drops(UpstreamCtqo, Web),
     Cell::pause("nx0-app-pause", Nx0, App, 700).drops(UpstreamCtqo, Web),
     Cell::squeeze("nx0-app-squeeze", Nx0, App, 0.1, 700).drops(UpstreamCtqo, Web),
+    Cell::app_lock("nx0-app-lock", Nx0, 700).drops(UpstreamCtqo, Web),
     Cell::cpu("nx0-db-cpu", Nx0, Db, 800).drops(UpstreamCtqo, Web),
-    // 0.7 to 0.85 s of the disk.
     Cell::io("nx0-db-io", Nx0, 18).drops(UpstreamCtqo, Web),
     Cell::pause("nx0-db-pause", Nx0, Db, 700).drops(UpstreamCtqo, Web),
     Cell::squeeze("nx0-db-squeeze", Nx0, Db, 0.1, 700).drops(UpstreamCtqo, Web),
@@ -204,12 +218,64 @@ const CELLS: &[Cell] = &[
     Cell::cpu("nx1-app-cpu", Nx1, App, 850).drops(DownstreamCtqo, App),
     Cell::pause("nx1-app-pause", Nx1, App, 700).drops(DownstreamCtqo, App),
     Cell::squeeze("nx1-app-squeeze", Nx1, App, 0.1, 700).drops(DownstreamCtqo, App),
+    Cell::app_lock("nx1-app-lock", Nx1, 700).drops(DownstreamCtqo, App),
     Cell::cpu("nx1-db-cpu", Nx1, Db, 800).drops(UpstreamCtqo, App),
     Cell::io("nx1-db-io", Nx1, 18).drops(UpstreamCtqo, App),
     Cell::pause("nx1-db-pause", Nx1, Db, 700).drops(UpstreamCtqo, App),
     Cell::squeeze("nx1-db-squeeze", Nx1, Db, 0.1, 700).drops(UpstreamCtqo, App),
     Cell::table_lock("nx1-db-lock", Nx1, 700).drops(UpstreamCtqo, App),
     Cell::burst("nx1-web-burst", Nx1, 600).drops(DownstreamCtqo, App),
+    // The application keeps asking: the database overflows, from what arrives while it stands or from what the application has
+    // stored while that stood.
+    Cell::cpu("nx2-app-cpu", Nx2, App, 700).drops(DownstreamCtqo, Db).batch(App),
+    Cell::pause("nx2-app-pause", Nx2, App, 650).drops(DownstreamCtqo, Db).batch(App),
+    Cell::squeeze("nx2-app-squeeze", Nx2, App, 0.02, 700).drops(DownstreamCtqo, Db).batch(App),
+    Cell::app_lock("nx2-app-lock", Nx2, 600).drops(DownstreamCtqo, Db).batch(App),
+    Cell::cpu("nx2-db-cpu", Nx2, Db, 600).drops(DownstreamCtqo, Db),
+    Cell::pause("nx2-db-pause", Nx2, Db, 600).drops(DownstreamCtqo, Db),
+    Cell::squeeze("nx2-db-squeeze", Nx2, Db, 0.1, 700).drops(DownstreamCtqo, Db),
+    Cell::io("nx2-db-io", Nx2, 18),
+    Cell::table_lock("nx2-db-lock", Nx2, 500),
+    Cell::burst("nx2-web-burst", Nx2, 600).drops(DownstreamCtqo, Db),
+    // Room for everything everywhere: nobody drops.
+    Cell::cpu("nx3-app-cpu", Nx3, App, 500),
+    Cell::pause("nx3-app-pause", Nx3, App, 500),
+    Cell::squeeze("nx3-app-squeeze", Nx3, App, 0.02, 500),
+    Cell::app_lock("nx3-app-lock", Nx3, 500),
+    Cell::cpu("nx3-db-cpu", Nx3, Db, 500),
+    Cell::io("nx3-db-io", Nx3, 18),
+    Cell::pause("nx3-db-pause", Nx3, Db, 500),
+    Cell::squeeze("nx3-db-squeeze", Nx3, Db, 0.1, 500),
+    Cell::table_lock("nx3-db-lock", Nx3, 500),
+    Cell::burst("nx3-web-burst", Nx3, 600),
+    // The same with connections that are kept.
+    Cell::cpu("nx0kept-app-cpu", Nx0Kept, App, 850).drops(UpstreamCtqo, Web),
+    Cell::io("nx0kept-db-io", Nx0Kept, 18).drops(UpstreamCtqo, Web),
+    Cell::pause("nx0kept-app-pause", Nx0Kept, App, 700).drops(UpstreamCtqo, Web),
+    Cell::cpu("nx1kept-app-cpu", Nx1Kept, App, 850).drops(DownstreamCtqo, App),
+    Cell::pause("nx1kept-app-pause", Nx1Kept, App, 700).drops(DownstreamCtqo, App),
+    Cell::table_lock("nx1kept-db-lock", Nx1Kept, 700).drops(UpstreamCtqo, App),
+    // Other software, four tiers; a flush of 32 MiB takes 1.3 s of the disk, because fewer requests wait for it.
+    Cell::cpu("haproxy-app-cpu", Haproxy, App, 900).drops(DownstreamCtqo, App),
+    Cell::pause("haproxy-app-pause", Haproxy, App, 800).drops(DownstreamCtqo, App),
+    Cell::squeeze("haproxy-app-squeeze", Haproxy, App, 0.1, 900).drops(DownstreamCtqo, App),
+    Cell::cpu("haproxy-db-cpu", Haproxy, Db, 900).drops(UpstreamCtqo, App),
+    Cell::io("haproxy-db-io", Haproxy, 32).drops(UpstreamCtqo, App),
+    Cell::pause("haproxy-db-pause", Haproxy, Db, 800).drops(UpstreamCtqo, App),
+    Cell::squeeze("haproxy-db-squeeze", Haproxy, Db, 0.01, 900).drops(UpstreamCtqo, App),
+    Cell::table_lock("haproxy-db-lock", Haproxy, 800).drops(UpstreamCtqo, App),
+    Cell::cpu("haproxy-cache-cpu", Haproxy, Cache, 900).drops(UpstreamCtqo, App),
+    Cell::pause("haproxy-cache-pause", Haproxy, Cache, 800).drops(UpstreamCtqo, App),
+    Cell::burst("haproxy-web-burst", Haproxy, 300).drops(DownstreamCtqo, App),
+    // One of two application servers is sick; the front's workers are soon all waiting for it.
+    Cell::cpu("twins-appb-cpu", Twins, AppB, 1000).drops(UpstreamCtqo, Web),
+    Cell::pause("twins-appb-pause", Twins, AppB, 800).drops(UpstreamCtqo, Web),
+    Cell::squeeze("twins-appb-squeeze", Twins, AppB, 0.03, 800).drops(UpstreamCtqo, Web),
+    Cell::pause("twins-app-pause", Twins, App, 800).drops(UpstreamCtqo, Web),
+    Cell::io("twins-db-io", Twins, 22).drops(UpstreamCtqo, Web),
+    // The neighbour that takes the CPU is itself a server with clients.
+    Cell::guest("shared-app-cpu", Shared, 120).drops(UpstreamCtqo, Web),
+    Cell::pause("shared-app-pause", Shared, App, 700).drops(UpstreamCtqo, Web),
 ];
 
 #[cfg(test)]

@@ -136,9 +136,11 @@ impl Cgroup {
         self.hierarchies.iter().any(|hierarchy| hierarchy.has(controller))
     }
 
-    /// Limits CPU to `cores`, or lifts the limit.
+    /// Limits CPU to `cores`, or lifts the limit. The kernel gives no less than a millisecond in a period: a smaller share makes the
+    /// period longer.
     pub fn set_cpu_quota(&self, period_us: u32, cores: Option<f64>) -> Result<()> {
         let folder = self.folder("cpu")?;
+        let period_us = cores.map_or(period_us, |cores| period_us.max((1000.0 / cores).ceil() as u32));
         let quota_us = cores.map(|cores| (f64::from(period_us) * cores).round().max(1000.0) as u64);
         if self.is_v1("cpu") {
             put(&folder.join("cpu.cfs_period_us"), &period_us.to_string())?;
@@ -336,6 +338,8 @@ mod tests {
 
         group.set_cpu_quota(10_000, Some(0.6)).unwrap();
         assert_eq!(read("cpu.max"), "6000 10000");
+        group.set_cpu_quota(10_000, Some(0.02)).unwrap();
+        assert_eq!(read("cpu.max"), "1000 50000");
         group.set_cpu_quota(10_000, None).unwrap();
         assert_eq!(read("cpu.max"), "max 10000");
         group.set_cpu_weight(10.0).unwrap();

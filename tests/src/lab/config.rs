@@ -36,8 +36,16 @@ pub struct LabConfig {
     pub app: Limits,
     /// Limits of the database.
     pub db: Limits,
+    /// Limits of a cache, in a stack that has one.
+    pub cache: Limits,
+    /// Limits of a guest, in a stack that has one; its CPU is its host's.
+    pub guest: Limits,
+    /// A guest's share of that CPU against the server it lives with, as a multiple of an ordinary cgroup's.
+    pub guest_weight: f64,
     /// Apache asks for TCP_DEFER_ACCEPT, as it does by default: a connection enters the accept queue with its first data.
     pub web_defer_accept: bool,
+    /// Clients use their connections again instead of a new one for each request.
+    pub clients_keep_alive: bool,
     /// Speed of the disk under the database.
     pub disk_bytes_per_second: u64,
     /// The front writes an access log (to memory).
@@ -66,8 +74,10 @@ impl LabConfig {
     pub fn limits(&self, tier: Tier) -> &Limits {
         match tier {
             Tier::Web => &self.web,
-            Tier::App => &self.app,
+            Tier::App | Tier::AppB => &self.app,
             Tier::Db => &self.db,
+            Tier::Cache => &self.cache,
+            Tier::Guest => &self.guest,
         }
     }
 }

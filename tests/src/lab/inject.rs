@@ -2,7 +2,7 @@
 //! began and ended. Knows nothing of what anybody concludes from it.
 
 use crate::lab::process::{run, sibling_binary, signal};
-use crate::lab::{Lab, Tier, unix_ns};
+use crate::lab::{Lab, Load, Software, Tier, servers, unix_ns};
 use crate::load::{Burst, LoadPlan, Mode};
 use anyhow::{Context, Result, bail};
 use std::io::Write;
@@ -46,15 +46,25 @@ pub enum Injection {
         /// For how long.
         duration_ms: u64,
     },
-    /// `LOCK TABLES … WRITE` by another client of the database.
+    /// An exclusive lock of a table by another client of the database.
     TableLock {
         /// Which table.
         table: &'static str,
         /// For how long.
         duration_ms: u64,
     },
+    /// A lock inside the application: it rebuilds what every request reads.
+    AppLock {
+        /// For how long.
+        duration_ms: u64,
+    },
     /// Many requests at once, each on a connection of its own.
     Burst {
+        /// How many.
+        requests: u32,
+    },
+    /// Many requests at once to the other application on the application server's "VM". It lasts until the last one is answered.
+    GuestBurst {
         /// How many.
         requests: u32,
     },
@@ -70,11 +80,13 @@ impl Injection {
             Injection::Pause { .. } => "pause",
             Injection::QuotaSqueeze { .. } => "quota_squeeze",
             Injection::TableLock { .. } => "table_lock",
+            Injection::AppLock { .. } => "app_lock",
             Injection::Burst { .. } => "burst",
+            Injection::GuestBurst { .. } => "guest_burst",
         }
     }
 
-    /// The tier it hits; for a burst the one that the requests go to.
+    /// The tier it hits; for a burst the one that the requests go to, for a guest's the one that suffers from it.
     #[must_use]
     pub fn tier(&self) -> Tier {
         match self {
@@ -82,6 +94,7 @@ impl Injection {
             | Injection::Pause { tier, .. }
             | Injection::QuotaSqueeze { tier, .. } => *tier,
             Injection::DiskFlush { .. } | Injection::TableLock { .. } => Tier::Db,
+            Injection::AppLock { .. } | Injection::GuestBurst { .. } => Tier::App,
             Injection::Burst { .. } => Tier::Web,
         }
     }
@@ -190,47 +203,93 @@ impl Lab {
                 })
             }
             Injection::TableLock { table, duration_ms } => {
-                let now = "SELECT UNIX_TIMESTAMP(SYSDATE(6));";
-                let mut command = Command::new("mariadb");
-                command
-                    .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--unbuffered"])
-                    .arg(format!("--socket={}", self.tier(Tier::Db).dir().join("mariadb.sock").display()))
-                    .arg("--execute")
-                    .arg(format!(
-                        "LOCK TABLES {table} WRITE; {now} SELECT SLEEP({}); {now} UNLOCK TABLES",
-                        Duration::from_millis(duration_ms).as_secs_f64()
-                    ))
-                    .arg("bulletin");
+                let command = self.lock_client(table, Duration::from_millis(duration_ms))?;
                 let child = self.place(Tier::Db, "locker", None, command)?;
                 Box::new(move || {
                     let pid = child.id();
                     let output = finish(child)?;
-                    let times: Vec<u64> = output.lines().filter_map(parse_seconds).collect();
-                    let [start_unix_ns, _, end_unix_ns] = times[..] else {
+                    // One of the two clients also prints what the sleep between them returned.
+                    let times: Vec<u64> =
+                        output.lines().filter_map(parse_seconds).filter(|at| *at > 0).collect();
+                    let [start_unix_ns, end_unix_ns] = times[..] else {
                         bail!("the locking client said {output:?}");
                     };
                     Ok((Span { start_unix_ns, end_unix_ns }, pid))
                 })
             }
+            Injection::AppLock { duration_ms } => {
+                let address = self.stack().listener(Tier::App).into();
+                let (netns, pid) = (self.client_netns().clone(), self.tier(Tier::App).pid());
+                let pid = pid.context("the tier is running")?;
+                Box::new(move || {
+                    let (status, body) =
+                        netns.inside(|| servers::get(address, &format!("/story?rebuild={duration_ms}")))?;
+                    if status != 200 {
+                        bail!("the application said {status}: {body}");
+                    }
+                    Ok((serde_json::from_str(&body).with_context(|| format!("{body:?}"))?, pid))
+                })
+            }
             Injection::Burst { requests } => {
-                let load = self.load(&LoadPlan {
-                    mode: Mode::Open { rate_per_second: 0.0 },
-                    bursts: vec![Burst { at_ms: 0, requests }],
-                    duration_ms: 0,
-                    ..LoadPlan::default()
-                })?;
+                let load = self.burst(Tier::Web, requests)?;
                 Box::new(move || {
                     let pid = load.pid();
                     let requests = load.wait()?.requests;
-                    let issued = requests.iter().map(|request| request.issued_unix_ns);
-                    let (Some(start_unix_ns), Some(end_unix_ns)) = (issued.clone().min(), issued.max())
-                    else {
-                        bail!("the burst sent nothing");
-                    };
-                    Ok((Span { start_unix_ns, end_unix_ns }, pid))
+                    let issued = || requests.iter().map(|request| request.issued_unix_ns);
+                    span(issued().min(), issued().max(), pid)
+                })
+            }
+            Injection::GuestBurst { requests } => {
+                let load = self.burst(Tier::Guest, requests)?;
+                // What takes the CPU is the guest.
+                let pid = self.tier(Tier::Guest).pid().context("the guest is running")?;
+                Box::new(move || {
+                    let requests = load.wait()?.requests;
+                    let start = requests.iter().map(|request| request.issued_unix_ns).min();
+                    span(start, requests.iter().map(|request| request.end_unix_ns).max(), pid)
                 })
             }
         })
+    }
+
+    fn burst(&self, tier: Tier, requests: u32) -> Result<Load> {
+        self.load(&LoadPlan {
+            target: self.stack().listener(tier),
+            mode: Mode::Open { rate_per_second: 0.0 },
+            bursts: vec![Burst { at_ms: 0, requests }],
+            duration_ms: 0,
+            ..LoadPlan::default()
+        })
+    }
+
+    /// A client that locks a table, and prints the time in seconds when it has the lock and when it is about to release it.
+    fn lock_client(&self, table: &str, duration: Duration) -> Result<Command> {
+        let (dir, seconds) = (self.tier(Tier::Db).dir(), duration.as_secs_f64());
+        if self.stack().software(Tier::Db) == Software::Postgres {
+            let now = "SELECT extract(epoch FROM clock_timestamp())";
+            let mut command = Command::new(servers::postgres_program("psql")?);
+            command.args(["-X", "-q", "-A", "-t", "-U", "postgres", "-d", "bulletin", "-h"]).arg(dir);
+            for statement in [
+                "BEGIN",
+                &format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"),
+                now,
+                &format!("SELECT pg_sleep({seconds})"),
+                now,
+                "COMMIT",
+            ] {
+                command.args(["-c", statement]);
+            }
+            return Ok(command);
+        }
+        let now = "SELECT UNIX_TIMESTAMP(SYSDATE(6));";
+        let mut command = Command::new("mariadb");
+        command
+            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--unbuffered"])
+            .arg(format!("--socket={}", dir.join("mariadb.sock").display()))
+            .arg("--execute")
+            .arg(format!("LOCK TABLES {table} WRITE; {now} SELECT SLEEP({seconds}); {now} UNLOCK TABLES"))
+            .arg("bulletin");
+        Ok(command)
     }
 
     fn place(&self, tier: Tier, name: &str, weight: Option<f64>, mut command: Command) -> Result<Child> {
@@ -268,6 +327,13 @@ fn finish(child: Child) -> Result<String> {
         bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+fn span(start: Option<u64>, end: Option<u64>, pid: u32) -> Result<(Span, u32)> {
+    let (Some(start_unix_ns), Some(end_unix_ns)) = (start, end) else {
+        bail!("the burst sent nothing");
+    };
+    Ok((Span { start_unix_ns, end_unix_ns }, pid))
 }
 
 /// `1732181234.123456` in ns. Not by way of a float, which has no room for it.

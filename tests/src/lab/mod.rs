@@ -32,6 +32,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+/// Users of the warm-up, where the servers set no limit.
+const WARM_UP_USERS_MAX: u32 = 150;
+
 /// One running tier.
 #[derive(Debug)]
 pub struct TierHandle {
@@ -120,6 +123,8 @@ impl Lab {
         for run in reaper::reap_stale()? {
             eprintln!("lab: removed the remains of run {run}");
         }
+        // Inherited by the servers: an event-driven one needs two files for each request.
+        process::raise_file_limit()?;
         let run_id = format!("{:x}{:02x}", std::process::id(), unix_ns() / 1_000_000 % 256);
         let lock = RunLock::take(&run_id)?;
         let guard = Guard::start(&run_id)?;
@@ -178,6 +183,11 @@ impl Lab {
             // Half-open connections have a limit of their own; only the accept queue's is to count.
             let half_open = backlog.max(1024).to_string();
             handle.netns.sysctl("net.ipv4.tcp_max_syn_backlog", &half_open)?;
+            if handle.tier == Tier::Db {
+                // A database speaks first. With cookies, one refused handshake leaves a client that waits for ever for a greeting
+                // of a server that knows nothing of it; without, the client is refused, and comes again after a second.
+                handle.netns.sysctl("net.ipv4.tcp_syncookies", "0")?;
+            }
         }
         // Thousands of short connections: a wide range of ports, and those in TIME_WAIT may be used again after a second.
         for netns in self.homes().map(|handle| &handle.netns).chain([&self.client.1]) {
@@ -189,7 +199,11 @@ impl Lab {
 
     fn start_servers(&mut self) -> Result<()> {
         // Back to front: each needs the next to be ready.
-        for index in (0..self.tiers.len()).rev() {
+        let order = [Tier::Db, Tier::Cache, Tier::Guest, Tier::AppB, Tier::App, Tier::Web];
+        for tier in order {
+            let Some(index) = self.tiers.iter().position(|handle| handle.tier == tier) else {
+                continue;
+            };
             let tier = &self.tiers[index];
             let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
             let command = servers::prepare(tier.tier, &self.config, &folders)?;
@@ -214,7 +228,7 @@ impl Lab {
             return Ok(());
         }
         // As many at once as there are workers, so that every connection between the tiers is open before it matters.
-        let users = self.config.web.workers.min(self.config.app.workers);
+        let users = self.config.web.workers.min(self.config.app.workers).min(WARM_UP_USERS_MAX);
         let plan = LoadPlan {
             mode: Mode::Closed { users, think_ms: 0 },
             requests_max: Some(u64::from(self.config.warm_up_requests)),
@@ -232,6 +246,9 @@ impl Lab {
         for handle in self.homes() {
             let cores = self.config.limits(handle.tier).cores;
             handle.cgroup.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
+        }
+        if self.stack().tiers().contains(&Tier::Guest) {
+            self.tier(Tier::Guest).server_cgroup.set_cpu_weight(self.config.guest_weight)?;
         }
         self.disk.limit(&self.tier(Tier::Db).cgroup, self.config.disk_bytes_per_second)
     }
@@ -318,11 +335,15 @@ impl Lab {
                 ..truth::read_listener(&handle.netns, self.stack().listener(tier).port())?
             })
         };
+        let optional = |tier| self.stack().tiers().contains(&tier).then(|| read(tier)).transpose();
         Ok(Truth {
             at_unix_ns: unix_ns(),
             web: read(Tier::Web)?,
             app: read(Tier::App)?,
             db: read(Tier::Db)?,
+            app_b: optional(Tier::AppB)?,
+            cache: optional(Tier::Cache)?,
+            guest: optional(Tier::Guest)?,
             client_syn_retransmits: truth::read_syn_retransmits(&self.client.1)?,
         })
     }
@@ -332,12 +353,13 @@ impl Lab {
         DropWatch::start(&self.tier(tier).netns, interval)
     }
 
-    /// Starts a load on the web tier.
+    /// Starts a load on the web tier. Clients of a stack that keep their connections do so whatever the plan says.
     pub fn load(&self, plan: &LoadPlan) -> Result<Load> {
+        let plan = LoadPlan { keep_alive: plan.keep_alive || self.config.clients_keep_alive, ..plan.clone() };
         let number = self.loads.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(format!("load-{number}"));
         std::fs::create_dir(&folder)?;
-        std::fs::write(folder.join("plan.json"), serde_json::to_vec(plan)?)?;
+        std::fs::write(folder.join("plan.json"), serde_json::to_vec(&plan)?)?;
         let mut command = Command::new(sibling_binary("loadgen")?);
         let output = std::fs::File::create(folder.join("output.log"))?;
         command.arg(&folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);

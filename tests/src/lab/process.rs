@@ -133,6 +133,22 @@ pub fn signal(pid: i32, signal: libc::c_int) -> Result<()> {
     Ok(())
 }
 
+/// Raises this process's limit of open files as far as it goes, and returns it.
+pub fn raise_file_limit() -> Result<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid struct that lives through both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return Err(std::io::Error::last_os_error()).context("limit of open files");
+        }
+        limit.rlim_cur = limit.rlim_max;
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
+            return Err(std::io::Error::last_os_error()).context("raise the limit of open files");
+        }
+    }
+    Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+}
+
 /// Polls `ready` every 20 ms until it yields a value.
 pub fn wait_for<T>(what: &str, longest: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + longest;

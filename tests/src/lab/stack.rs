@@ -15,6 +15,12 @@ pub enum Tier {
     App,
     /// The database.
     Db,
+    /// A second server of the application tier, on a "VM" of its own.
+    AppB,
+    /// A cache beside the database.
+    Cache,
+    /// Another application, on the application server's "VM".
+    Guest,
 }
 
 impl Tier {
@@ -28,13 +34,19 @@ impl Tier {
             Tier::Web => "web",
             Tier::App => "app",
             Tier::Db => "db",
+            Tier::AppB => "appb",
+            Tier::Cache => "cache",
+            Tier::Guest => "guest",
         }
     }
 
     /// The tier whose "VM" (namespace, address, cgroup with the quota, agent) it lives in: itself, unless it is a guest.
     #[must_use]
     pub fn home(self) -> Tier {
-        self
+        match self {
+            Tier::Guest => Tier::App,
+            own => own,
+        }
     }
 
     /// Name of that "VM", as its agent reports it.
@@ -42,8 +54,10 @@ impl Tier {
     pub fn host(self) -> &'static str {
         match self.home() {
             Tier::Web => "web-1",
-            Tier::App => "app-1",
+            Tier::App | Tier::Guest => "app-1",
             Tier::Db => "db-1",
+            Tier::AppB => "app-2",
+            Tier::Cache => "cache-1",
         }
     }
 
@@ -52,8 +66,10 @@ impl Tier {
     pub fn address(self) -> Ipv4Addr {
         let last = match self.home() {
             Tier::Web => 2,
-            Tier::App => 3,
+            Tier::App | Tier::Guest => 3,
             Tier::Db => 4,
+            Tier::AppB => 5,
+            Tier::Cache => 6,
         };
         Ipv4Addr::new(10, 77, 0, last)
     }
@@ -66,10 +82,24 @@ pub enum Software {
     Apache,
     /// nginx as a reverse proxy: event-driven.
     Nginx,
+    /// HAProxy: event-driven.
+    Haproxy,
     /// Tomcat with a servlet over a JDBC pool: one worker thread for each request.
     Tomcat,
+    /// The lab's own application server: hyper on one thread, an asynchronous database driver, a connection for each request.
+    AsyncApp,
+    /// gunicorn with its synchronous workers: one process for each request.
+    Gunicorn,
+    /// gunicorn with an application that has nothing to do with the others and needs CPU.
+    Reports,
     /// MariaDB, one thread for each connection.
     MariaDb,
+    /// MariaDB with its pool of threads: connections that ask nothing cost none.
+    MariaDbPool,
+    /// PostgreSQL: one process for each connection.
+    Postgres,
+    /// Redis: event-driven.
+    Redis,
 }
 
 impl Software {
@@ -80,7 +110,13 @@ impl Software {
             Software::Apache => "apache2",
             Software::Nginx => "nginx",
             Software::Tomcat => "tomcat",
-            Software::MariaDb => "mariadb",
+            Software::AsyncApp => "asyncapp",
+            Software::Haproxy => "haproxy",
+            Software::Gunicorn => "gunicorn",
+            Software::Reports => "reports",
+            Software::MariaDb | Software::MariaDbPool => "mariadb",
+            Software::Postgres => "postgres",
+            Software::Redis => "redis",
         }
     }
 
@@ -91,14 +127,26 @@ impl Software {
             Software::Apache => "apache2",
             Software::Nginx => "nginx",
             Software::Tomcat => "java",
-            Software::MariaDb => "mariadbd",
+            Software::AsyncApp => "asyncapp",
+            Software::Haproxy => "haproxy",
+            Software::Gunicorn | Software::Reports => "gunicorn",
+            Software::MariaDb | Software::MariaDbPool => "mariadbd",
+            Software::Postgres => "postgres",
+            Software::Redis => "redis-server",
         }
     }
 
     /// Whether a request needs no worker of its own while it waits.
     #[must_use]
     pub fn is_event_driven(self) -> bool {
-        matches!(self, Software::Nginx)
+        matches!(
+            self,
+            Software::Nginx
+                | Software::Haproxy
+                | Software::AsyncApp
+                | Software::MariaDbPool
+                | Software::Redis
+        )
     }
 }
 
@@ -109,11 +157,35 @@ pub enum Stack {
     Nx0,
     /// nginx → Tomcat → MariaDB.
     Nx1,
+    /// nginx → asynchronous application → MariaDB.
+    Nx2,
+    /// nginx → asynchronous application → MariaDB with its pool of threads.
+    Nx3,
+    /// `nx0`, whose clients keep their connections.
+    Nx0Kept,
+    /// `nx1`, whose clients keep their connections, and nginx some of those to Tomcat.
+    Nx1Kept,
+    /// HAProxy → gunicorn with synchronous workers → PostgreSQL and Redis.
+    Haproxy,
+    /// Apache as a balancer → two Tomcats → MariaDB.
+    Twins,
+    /// `nx0`, whose Tomcat shares its "VM" with another application's server.
+    Shared,
 }
 
 impl Stack {
     /// Every stack.
-    pub const ALL: [Stack; 2] = [Stack::Nx0, Stack::Nx1];
+    pub const ALL: [Stack; 9] = [
+        Stack::Nx0,
+        Stack::Nx1,
+        Stack::Nx2,
+        Stack::Nx3,
+        Stack::Nx0Kept,
+        Stack::Nx1Kept,
+        Stack::Haproxy,
+        Stack::Twins,
+        Stack::Shared,
+    ];
 
     /// Name, as on the command line and at the beginning of a cell's.
     #[must_use]
@@ -121,13 +193,35 @@ impl Stack {
         match self {
             Stack::Nx0 => "nx0",
             Stack::Nx1 => "nx1",
+            Stack::Nx2 => "nx2",
+            Stack::Nx3 => "nx3",
+            Stack::Nx0Kept => "nx0kept",
+            Stack::Nx1Kept => "nx1kept",
+            Stack::Haproxy => "haproxy",
+            Stack::Twins => "twins",
+            Stack::Shared => "shared",
         }
     }
 
     /// Its tiers, front to back, then those beside the way.
     #[must_use]
     pub fn tiers(self) -> &'static [Tier] {
-        &Tier::ALL
+        use Tier::{App, AppB, Cache, Db, Guest, Web};
+        match self {
+            Stack::Nx0 | Stack::Nx1 | Stack::Nx2 | Stack::Nx3 | Stack::Nx0Kept | Stack::Nx1Kept => &Tier::ALL,
+            Stack::Haproxy => &[Web, App, Db, Cache],
+            Stack::Twins => &[Web, App, Db, AppB],
+            Stack::Shared => &[Web, App, Db, Guest],
+        }
+    }
+
+    /// The servers of the application tier.
+    #[must_use]
+    pub fn applications(self) -> &'static [Tier] {
+        match self {
+            Stack::Twins => &[Tier::App, Tier::AppB],
+            _ => &[Tier::App],
+        }
     }
 
     /// The tiers that are a "VM" of their own: one agent each, in this order.
@@ -139,10 +233,17 @@ impl Stack {
     #[must_use]
     pub fn software(self, tier: Tier) -> Software {
         match (self, tier) {
-            (Stack::Nx0, Tier::Web) => Software::Apache,
-            (_, Tier::Web) => Software::Nginx,
-            (_, Tier::App) => Software::Tomcat,
+            (Stack::Nx1 | Stack::Nx2 | Stack::Nx3 | Stack::Nx1Kept, Tier::Web) => Software::Nginx,
+            (Stack::Haproxy, Tier::Web) => Software::Haproxy,
+            (_, Tier::Web) => Software::Apache,
+            (Stack::Nx2 | Stack::Nx3, Tier::App) => Software::AsyncApp,
+            (Stack::Haproxy, Tier::App) => Software::Gunicorn,
+            (_, Tier::App | Tier::AppB) => Software::Tomcat,
+            (Stack::Nx3, Tier::Db) => Software::MariaDbPool,
+            (Stack::Haproxy, Tier::Db) => Software::Postgres,
             (_, Tier::Db) => Software::MariaDb,
+            (_, Tier::Cache) => Software::Redis,
+            (_, Tier::Guest) => Software::Reports,
         }
     }
 
@@ -157,8 +258,11 @@ impl Stack {
     pub fn listener(self, tier: Tier) -> SocketAddrV4 {
         let port = match tier {
             Tier::Web => 80,
-            Tier::App => 8080,
+            Tier::App | Tier::AppB => 8080,
+            Tier::Db if self == Stack::Haproxy => 5432,
             Tier::Db => 3306,
+            Tier::Cache => 6379,
+            Tier::Guest => 8090,
         };
         SocketAddrV4::new(tier.address(), port)
     }

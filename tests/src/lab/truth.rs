@@ -53,25 +53,35 @@ impl TierTruth {
 pub struct Truth {
     /// When it was read.
     pub at_unix_ns: u64,
-    /// Apache.
+    /// The front.
     pub web: TierTruth,
-    /// Tomcat.
+    /// The application.
     pub app: TierTruth,
-    /// MariaDB.
+    /// The database.
     pub db: TierTruth,
+    /// The application's second server, in a stack that has one.
+    pub app_b: Option<TierTruth>,
+    /// The cache, in a stack that has one.
+    pub cache: Option<TierTruth>,
+    /// The guest, in a stack that has one: its listener; the namespace's and the cgroup's counters are its host's.
+    pub guest: Option<TierTruth>,
     /// `TCPSynRetrans` in the client's namespace.
     pub client_syn_retransmits: u64,
 }
 
 impl Truth {
-    /// One tier's counters.
+    /// One tier's counters. Panics, as an index does, if the stack has none such.
     #[must_use]
     pub fn tier(&self, tier: Tier) -> &TierTruth {
-        match tier {
-            Tier::Web => &self.web,
-            Tier::App => &self.app,
-            Tier::Db => &self.db,
-        }
+        let found = match tier {
+            Tier::Web => Some(&self.web),
+            Tier::App => Some(&self.app),
+            Tier::Db => Some(&self.db),
+            Tier::AppB => self.app_b.as_ref(),
+            Tier::Cache => self.cache.as_ref(),
+            Tier::Guest => self.guest.as_ref(),
+        };
+        found.unwrap_or_else(|| panic!("this stack has no tier {}", tier.name()))
     }
 
     /// What was counted between `earlier` and this. Levels (`accept_queue…`) keep the later value.
@@ -92,6 +102,9 @@ impl Truth {
             web: minus(&self.web, &earlier.web),
             app: minus(&self.app, &earlier.app),
             db: minus(&self.db, &earlier.db),
+            app_b: self.app_b.zip(earlier.app_b).map(|(late, early)| minus(&late, &early)),
+            cache: self.cache.zip(earlier.cache).map(|(late, early)| minus(&late, &early)),
+            guest: self.guest.zip(earlier.guest).map(|(late, early)| minus(&late, &early)),
             client_syn_retransmits: self
                 .client_syn_retransmits
                 .saturating_sub(earlier.client_syn_retransmits),

@@ -1,9 +1,10 @@
 //! Sends a plan's requests from one thread and records each. Knows HTTP/1.1 just well enough for the lab's own servers.
 
-use crate::lab::unix_ns;
+use crate::lab::{process, unix_ns};
 use crate::load::{LoadPlan, LoadReport, Mode, Outcome, Random, Request, Summary};
 use anyhow::{Context, Result, bail};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,12 +19,16 @@ const STORIES: u64 = 2000;
 /// Largest answer that is accepted.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// An unused connection is closed after this.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+
 struct State {
     plan: LoadPlan,
     start: Instant,
     start_unix_ns: u64,
     random: RefCell<Random>,
-    idle: RefCell<Vec<TcpStream>>,
+    // The longest idle first.
+    idle: RefCell<VecDeque<(TcpStream, Instant)>>,
     done: RefCell<Vec<Request>>,
     begun: Cell<u64>,
     under_way: Cell<usize>,
@@ -33,7 +38,7 @@ struct State {
 
 /// Runs a plan to its end, or until SIGTERM and the end of what is under way.
 pub async fn run(plan: LoadPlan) -> Result<LoadReport> {
-    let in_flight_max = raise_file_limit()?;
+    let in_flight_max = IN_FLIGHT_MAX.min(process::raise_file_limit()?.saturating_sub(100));
     let arrivals = plan.arrivals_ns();
     let random = Random::new(plan.seed ^ 0x5eed);
     let state = Rc::new(State {
@@ -89,7 +94,7 @@ async fn send_arrivals(state: &Rc<State>, arrivals: &[u64]) {
         tokio::task::spawn_local(async move {
             let connection = if state.plan.keep_alive { take_idle(&state) } else { None };
             if let Some(connection) = send(&state, start_unix_ns, connection).await {
-                state.idle.borrow_mut().push(connection);
+                put_idle(&state, connection);
             }
             state.under_way.set(state.under_way.get() - 1);
         });
@@ -114,10 +119,21 @@ async fn user(state: Rc<State>, think_ms: u64) {
     }
 }
 
+/// Keeps a connection for the next request, and drops those that nobody needed for a while: a stall makes many, and clients do not
+/// keep them for ever.
+fn put_idle(state: &State, connection: TcpStream) {
+    let mut idle = state.idle.borrow_mut();
+    let now = Instant::now();
+    while idle.front().is_some_and(|(_, since)| now - *since > IDLE_MAX) {
+        idle.pop_front();
+    }
+    idle.push_back((connection, now));
+}
+
 /// An idle connection that the server has not closed meanwhile.
 fn take_idle(state: &State) -> Option<TcpStream> {
     let mut idle = state.idle.borrow_mut();
-    while let Some(connection) = idle.pop() {
+    while let Some((connection, _)) = idle.pop_back() {
         if is_open(&connection) {
             return Some(connection);
         }
@@ -168,26 +184,27 @@ async fn exchange(
     request: &mut Request,
 ) -> Result<Option<TcpStream>> {
     let text = request_text(state);
-    let mut connection = match connection {
-        Some(connection) => connection,
-        None => {
-            let connection = TcpStream::connect(state.plan.target).await?;
-            connection.set_nodelay(true)?;
-            connection
-        }
-    };
-    request.connected_unix_ns = if state.plan.keep_alive { request.issued_unix_ns } else { unix_ns() };
-    connection.write_all(text.as_bytes()).await?;
-
     let mut answer = Vec::with_capacity(4096);
-    let length = loop {
-        if answer.len() > ANSWER_BYTES_MAX || connection.read_buf(&mut answer).await? == 0 {
-            bail!("no whole answer");
+    request.connected_unix_ns = request.issued_unix_ns;
+    let mut kept = None;
+    if let Some(mut connection) = connection {
+        match ask(&mut connection, &text, &mut answer).await {
+            Ok(length) => kept = Some((connection, length)),
+            Err(error) if !answer.is_empty() => return Err(error),
+            // The server closed it while the request was on its way: as every client does, once more on a new one.
+            Err(_) => {}
         }
-        if let Some(length) = answer_length(&answer)?
-            && answer.len() >= length
-        {
-            break length;
+    }
+    let (mut connection, length) = match kept {
+        Some(answered) => answered,
+        None => {
+            let mut connection = TcpStream::connect(state.plan.target).await?;
+            connection.set_nodelay(true)?;
+            if !state.plan.keep_alive {
+                request.connected_unix_ns = unix_ns();
+            }
+            let length = ask(&mut connection, &text, &mut answer).await?;
+            (connection, length)
         }
     };
     request.end_unix_ns = unix_ns();
@@ -200,6 +217,21 @@ async fn exchange(
     answer.clear();
     while connection.read_buf(&mut answer).await? > 0 && answer.len() < ANSWER_BYTES_MAX {}
     Ok(None)
+}
+
+/// Sends a request and reads its whole answer; returns how long that is.
+async fn ask(connection: &mut TcpStream, text: &str, answer: &mut Vec<u8>) -> Result<usize> {
+    connection.write_all(text.as_bytes()).await?;
+    loop {
+        if answer.len() > ANSWER_BYTES_MAX || connection.read_buf(answer).await? == 0 {
+            bail!("no whole answer");
+        }
+        if let Some(length) = answer_length(answer)?
+            && answer.len() >= length
+        {
+            return Ok(length);
+        }
+    }
 }
 
 fn request_text(state: &State) -> String {
@@ -226,23 +258,6 @@ fn answer_length(answer: &[u8]) -> Result<Option<usize>> {
         .context("an answer with a Content-Length")?
         .1;
     Ok(Some(head + 4 + length.trim().parse::<usize>()?))
-}
-
-/// Raises the limit of open files as far as it goes, and returns how many requests fit in it.
-fn raise_file_limit() -> Result<usize> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid struct that lives through both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return Err(std::io::Error::last_os_error()).context("limit of open files");
-        }
-        limit.rlim_cur = limit.rlim_max;
-        if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
-            return Err(std::io::Error::last_os_error()).context("raise the limit of open files");
-        }
-    }
-    let files = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX);
-    Ok(IN_FLIGHT_MAX.min(files.saturating_sub(100)))
 }
 
 #[cfg(test)]

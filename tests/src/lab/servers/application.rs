@@ -2,7 +2,7 @@
 
 use super::{Folders, cached, fill};
 use crate::lab::config::LabConfig;
-use crate::lab::process::run;
+use crate::lab::process::{run, sibling_binary};
 use crate::lab::stack::Tier;
 use anyhow::Result;
 use std::fs;
@@ -68,4 +68,15 @@ fn compiled_servlet() -> Result<PathBuf> {
         Ok(())
     })
     .map(|folder| folder.join("Story.class"))
+}
+
+/// Event-driven: it asks the database for every request that it has.
+pub(super) fn asyncapp(tier: Tier, config: &LabConfig) -> Result<Command> {
+    let limits = config.limits(tier);
+    let mut command = Command::new(sibling_binary("asyncapp")?);
+    command
+        .arg(config.stack.listener(tier).to_string())
+        .arg(config.stack.listener(Tier::Db).to_string())
+        .args([limits.backlog.to_string(), limits.pool.to_string()]);
+    Ok(command)
 }

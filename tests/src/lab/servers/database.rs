@@ -3,7 +3,7 @@
 use super::{Folders, cached, fill};
 use crate::lab::config::LabConfig;
 use crate::lab::process::run;
-use crate::lab::stack::Tier;
+use crate::lab::stack::{Software, Tier};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::Write;
@@ -12,21 +12,40 @@ use std::process::{Command, Stdio};
 
 const SCHEMA: &str = include_str!("../../../lab/schema.sql");
 
-/// One thread for each connection.
+/// One thread for each connection, or its pool of threads.
 pub(super) fn mariadb(config: &LabConfig, folders: &Folders) -> Result<Command> {
     let general_log = if config.db_general_log {
         format!("general_log = ON\ngeneral_log_file = {}", general_log(&folders.dir).display())
     } else {
         "general_log = OFF".to_owned()
     };
+    let threads = match config.stack.software(Tier::Db) {
+        // As many groups as the literature's queue had threads; a thread that waits for a disk or a lock is replaced.
+        Software::MariaDbPool => "thread_handling = pool-of-threads\nthread_pool_size = 8",
+        _ => "thread_handling = one-thread-per-connection\nthread_cache_size = 100",
+    };
     let file = folders.dir.join("my.cnf");
-    let text =
-        fill(include_str!("../../../lab/my.cnf"), Tier::Db, config, folders, &[("GENERAL_LOG", general_log)]);
+    let text = fill(
+        include_str!("../../../lab/my.cnf"),
+        Tier::Db,
+        config,
+        folders,
+        &[("GENERAL_LOG", general_log), ("THREADS", threads.to_owned())],
+    );
     fs::write(&file, text)?;
     let initial = initial_database()?;
     run(Command::new("cp").arg("-a").arg(initial.join("data")).arg(&folders.data))?;
     let mut command = Command::new("/usr/sbin/mariadbd");
     command.arg(format!("--defaults-file={}", file.display()));
+    Ok(command)
+}
+
+/// A cache in memory; nothing of it reaches a disk.
+pub(super) fn redis(config: &LabConfig, folders: &Folders) -> Result<Command> {
+    let file = folders.dir.join("redis.conf");
+    fs::write(&file, fill(include_str!("../../../lab/redis.conf"), Tier::Cache, config, folders, &[]))?;
+    let mut command = Command::new("/usr/bin/redis-server");
+    command.arg(file);
     Ok(command)
 }
 

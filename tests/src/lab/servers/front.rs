@@ -14,7 +14,18 @@ pub(super) fn apache(config: &LabConfig, folders: &Folders) -> Result<Command> {
     } else {
         String::new()
     };
-    let app = config.stack.listener(Tier::App);
+    let members = config.stack.applications();
+    let limits = format!("connectiontimeout=30 timeout=60 max={} retry=0", config.web.workers);
+    let pass = match members {
+        [one] => format!("ProxyPass \"/\" \"http://{}/\" {limits}", config.stack.listener(*one)),
+        several => {
+            let member = |tier: &Tier| {
+                format!("    BalancerMember \"http://{}\" {limits}\n", config.stack.listener(*tier))
+            };
+            let members: String = several.iter().map(member).collect();
+            format!("<Proxy \"balancer://app\">\n{members}</Proxy>\nProxyPass \"/\" \"balancer://app/\"")
+        }
+    };
     let file = folders.dir.join("apache.conf");
     let text = fill(
         include_str!("../../../lab/apache.conf"),
@@ -22,8 +33,7 @@ pub(super) fn apache(config: &LabConfig, folders: &Folders) -> Result<Command> {
         config,
         folders,
         &[
-            ("APP_ADDRESS", app.ip().to_string()),
-            ("APP_PORT", app.port().to_string()),
+            ("PROXY_PASS", pass),
             ("ACCESS_LOG", access_log),
             ("ACCEPT_FILTER", if config.web_defer_accept { "data" } else { "none" }.to_owned()),
         ],
@@ -61,5 +71,17 @@ pub(super) fn nginx(config: &LabConfig, folders: &Folders) -> Result<Command> {
     fs::write(&file, text)?;
     let mut command = Command::new("/usr/sbin/nginx");
     command.arg("-p").arg(&folders.dir).arg("-e").arg(folders.dir.join("error.log")).arg("-c").arg(file);
+    Ok(command)
+}
+
+/// Event-driven, as nginx.
+pub(super) fn haproxy(config: &LabConfig, folders: &Folders) -> Result<Command> {
+    let server = |tier: &Tier| format!("    server {} {}\n", tier.host(), config.stack.listener(*tier));
+    let servers: String = config.stack.applications().iter().map(server).collect();
+    let file = folders.dir.join("haproxy.cfg");
+    let template = include_str!("../../../lab/haproxy.cfg");
+    fs::write(&file, fill(template, Tier::Web, config, folders, &[("SERVERS", servers)]))?;
+    let mut command = Command::new("/usr/sbin/haproxy");
+    command.arg("-db").arg("-f").arg(file);
     Ok(command)
 }

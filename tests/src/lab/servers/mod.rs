@@ -4,6 +4,8 @@
 mod application;
 mod database;
 mod front;
+mod postgres;
+mod python;
 
 use crate::lab::config::LabConfig;
 use crate::lab::process::wait_for;
@@ -18,6 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub(crate) use database::general_log;
+pub(crate) use postgres::program as postgres_program;
 
 /// What takes seconds to make and does not change: the databases' initial files and the compiled servlet.
 const CACHE: &str = "/var/cache/tailwater-lab";
@@ -37,8 +40,14 @@ pub(crate) fn prepare(tier: Tier, config: &LabConfig, folders: &Folders) -> Resu
     let mut command = match config.stack.software(tier) {
         Software::Apache => front::apache(config, folders)?,
         Software::Nginx => front::nginx(config, folders)?,
+        Software::Haproxy => front::haproxy(config, folders)?,
         Software::Tomcat => application::tomcat(tier, config, folders)?,
-        Software::MariaDb => database::mariadb(config, folders)?,
+        Software::AsyncApp => application::asyncapp(tier, config)?,
+        Software::Gunicorn => python::bulletin(config, folders)?,
+        Software::Reports => python::reports(config, folders)?,
+        Software::MariaDb | Software::MariaDbPool => database::mariadb(config, folders)?,
+        Software::Postgres => postgres::postgres(config, folders)?,
+        Software::Redis => database::redis(config, folders)?,
     };
     let output = fs::File::create(folders.dir.join("output.log"))?;
     command
@@ -55,8 +64,10 @@ pub(crate) fn prepare(tier: Tier, config: &LabConfig, folders: &Folders) -> Resu
 /// ends them.
 pub(crate) fn death_signal(software: Software) -> libc::c_int {
     match software {
-        Software::Apache | Software::Nginx => libc::SIGTERM,
-        Software::Tomcat | Software::MariaDb => libc::SIGKILL,
+        Software::Apache | Software::Nginx | Software::Gunicorn | Software::Reports => libc::SIGTERM,
+        // Ends its children at once.
+        Software::Postgres => libc::SIGQUIT,
+        _ => libc::SIGKILL,
     }
 }
 
@@ -115,10 +126,10 @@ pub(crate) fn wait_ready(
             bail!("{name} ended while it was starting");
         }
         Ok(match software {
-            Software::MariaDb => TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok(),
-            Software::Apache | Software::Nginx | Software::Tomcat => {
-                get(address, "/story?id=1").is_ok_and(|code| code == 200)
+            Software::MariaDb | Software::MariaDbPool | Software::Postgres | Software::Redis => {
+                TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
             }
+            _ => get(address, "/story?id=1").is_ok_and(|(status, _)| status == 200),
         }
         .then_some(()))
     });
@@ -133,13 +144,15 @@ pub(crate) fn wait_ready(
     })
 }
 
-fn get(address: SocketAddr, path: &str) -> Result<u16> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+/// Status and body of a page.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: lab\r\n\r\n")?;
-    let mut head = [0; 12];
-    stream.read_exact(&mut head)?;
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest)?;
-    Ok(std::str::from_utf8(&head[9..])?.parse()?)
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer);
+    let (head, body) = text.split_once("\r\n\r\n").context("an answer of HTTP")?;
+    let status = head.split(' ').nth(1).context("a status")?.parse()?;
+    Ok((status, body.to_owned()))
 }
