@@ -73,6 +73,13 @@ impl Mapping {
         assert!(self.writable, "this mapping is for reading");
         self.word(index).store(value, Ordering::Release);
     }
+
+    /// Stores `value` where `was` still stands. Panics where the mapping is for reading.
+    pub fn replace(&self, index: usize, was: u64, value: u64) {
+        assert!(self.writable, "this mapping is for reading");
+        // Where it does not stand any more the kernel has found another use for the word.
+        let _ = self.word(index).compare_exchange(was, value, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Mapping {

@@ -104,7 +104,7 @@ int BPF_PROG(net_ready, const struct sock *sk)
 		c->crossed = 1;
 	if (c->phase != PHASE_IDLE || c->unread != UNREAD_NONE)
 		return 0;
-	hook_enter(&h);
+	hook_enter_at(&h, received_ns(tp));
 	unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
 	if (c->phase != PHASE_IDLE)
 		unread_ended(&h, c);
@@ -144,7 +144,7 @@ int BPF_PROG(net_send, struct sock *sk, int length, int flags)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || (c && write_changes_nothing(c, tp)))
 		return 0;
-	hook_enter(&h);
+	hook_enter_at(&h, sent_ns(tp));
 	data_written(&h, c, sk, tp);
 	nest_exit();
 	return 0;

@@ -12,12 +12,12 @@ pub const SLOT_OTHER: u32 = 0;
 #[allow(missing_docs, reason = "explained in net_records.h")]
 pub mod listener_edge {
     pub const DEPTH: usize = 0;
-    pub const IN_FLIGHT: usize = 1;
-    pub const UNREAD: usize = 2;
-    pub const UNREAD_QUEUED: usize = 3;
-    pub const BUSY: usize = 4;
-    pub const OPEN: usize = 5;
-    pub const MULTIPLEXED: usize = 6;
+    pub const UNREAD_QUEUED: usize = 1;
+    pub const OPEN: usize = 2;
+    pub const MULTIPLEXED: usize = 3;
+    pub const IN_FLIGHT: usize = 4;
+    pub const UNREAD: usize = 5;
+    pub const BUSY: usize = 6;
     /// How many there are.
     pub const COUNT: usize = 7;
 }
@@ -105,14 +105,25 @@ impl ListenerLevel {
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
-        let at = |i: usize| (words[i / 2] >> (32 * (i % 2))) as u32;
-        Self {
-            levels: std::array::from_fn(|i| at(i).cast_signed()),
-            limit: at(7),
-            sockets: at(8),
-            workers_seen: at(9),
+        let at = |i: usize| (words[1 + i / 2] >> (32 * (i % 2))) as u32;
+        let mut levels = [0; listener_edge::COUNT];
+        for (i, level) in levels[..listener_edge::IN_FLIGHT].iter_mut().enumerate() {
+            *level = at(i).cast_signed();
         }
+        levels[listener_edge::IN_FLIGHT..].copy_from_slice(&turns(words[0]));
+        Self { levels, limit: at(4), sockets: at(5), workers_seen: at(6) }
     }
+}
+
+/// The parts of `listener_level.turns`, by [`listener_edge`] from `IN_FLIGHT` on: a negative one has borrowed from the one above it.
+fn turns(sum: u64) -> [i32; 3] {
+    const BITS: u32 = 21;
+    let mut rest = sum.cast_signed();
+    [(); 3].map(|()| {
+        let low = rest << (64 - BITS) >> (64 - BITS);
+        rest = (rest - low) >> BITS;
+        low as i32
+    })
 }
 
 /// `struct edge_level`, one per slot.
@@ -230,14 +241,26 @@ fn address(words: [u64; 2]) -> [u8; 16] {
     bytes
 }
 
-/// `struct worker_key`: a thread that reads requests of a listener.
-#[repr(C)]
+/// Entries of the map `workers`.
+pub const WORKERS: usize = 16_384;
+
+/// `struct worker`: a thread that reads requests of a listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WorkerKey {
-    /// Thread id.
+pub struct Worker {
+    /// Thread id, as the first process-id namespace has it.
     pub tid: u32,
-    /// The listener's slot.
-    pub slot: u32,
+    /// Requests that it holds.
+    pub held: i32,
+}
+
+impl Worker {
+    /// Size in 64-bit words.
+    pub const WORDS: usize = 2;
+
+    /// From the words of the map; `None`: a free entry.
+    pub fn decode(words: [u64; Self::WORDS]) -> Option<Self> {
+        (words[0] != 0).then_some(Self { tid: words[0] as u32, held: (words[1] as u32).cast_signed() })
+    }
 }
 
 /// `struct drop_event`: a listener's drop counter rose.
@@ -332,13 +355,14 @@ mod tests {
     }
 
     #[test]
-    fn levels_decode_negative_halves() {
+    fn levels_decode_negative_parts() {
         let mut words = [0; 8];
-        words[0] = u64::from((-3_i32).cast_unsigned()) | (5 << 32);
-        words[3] = 128 << 32;
-        words[4] = 2 | (60 << 32);
+        words[0] = (-3_i64 + (5 << 21) - (7 << 42)).cast_unsigned();
+        words[1] = u64::from((-3_i32).cast_unsigned()) | (5 << 32);
+        words[3] = 128 | (2 << 32);
+        words[4] = 60;
         let level = ListenerLevel::decode(words);
-        assert_eq!(level.levels[..2], [-3, 5]);
+        assert_eq!(level.levels, [-3, 5, 0, 0, -3, 5, -7]);
         assert_eq!((level.limit, level.sockets, level.workers_seen), (128, 2, 60));
     }
 

@@ -10,7 +10,7 @@ use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
-use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses};
+use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses, WORKERS, Worker};
 use tailwater_ebpf::objects;
 use tailwater_ebpf::record::{NEST, WINDOWS};
 
@@ -125,7 +125,7 @@ impl NetSignals {
             }
             hooks.push(Hook { program, tracepoint, refused });
         }
-        let workers = object.take_map("workers")?;
+        let workers = object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?;
         let walker = Walker::start(object.iterator("net_existing", "tcp", config.btf), workers);
         walk::provoke_a_state_change();
         Ok(Self { listeners, edges, hooks, walker, drops, losses, clock, _object: object })

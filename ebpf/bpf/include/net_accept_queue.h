@@ -88,7 +88,7 @@ static __always_inline void report_drop(struct hook *h, __u32 slot, __u32 count,
 static __always_inline void accepted_maxima(struct listener_record *rec, struct listener_level *level)
 {
 	__s32 depth = level->levels[LISTENER_DEPTH], open = level->levels[LISTENER_OPEN] - depth;
-	__s32 queued = level->levels[LISTENER_UNREAD_QUEUED] - depth, unread = level->levels[LISTENER_UNREAD];
+	__s32 queued = level->levels[LISTENER_UNREAD_QUEUED] - depth, unread = turns_of(level->turns).unread;
 
 	if (queued > 0)
 		unread += queued;

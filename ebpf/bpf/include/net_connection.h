@@ -40,7 +40,7 @@ struct connection {
 	__u32 role;
 	__u32 phase;
 	__u32 unread;
-	__u32 worker; /* thread that read the request, 0: not tracked */
+	__u32 worker; /* place of the thread that read the request, plus 1; 0: not tracked */
 	__u32 seen_seq; /* what was written up to where this side's turn began */
 	__u8 interleaved; /* score, see turn_began */
 	__u8 crossed; /* data came in while data that we sent was not acknowledged */
@@ -56,17 +56,13 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-struct worker_key {
-	__u32 tid;
-	__u32 slot;
-};
-
-/* Requests that a thread holds. User space removes threads that are gone. */
+/* User space frees the entries of threads that are gone. Direct-mapped with a few places to go: no hash on the way of a request. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct worker_key);
-	__type(value, __s32);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WORKERS);
+	__type(key, __u32);
+	__type(value, struct worker);
 } workers SEC(".maps");
 
 static __always_inline struct connection *known_connection(const struct sock *sk)
@@ -129,83 +125,131 @@ static __always_inline void connected_opened(struct hook *h, __u32 slot, bool es
 		rec->established++;
 }
 
+/* Adds to the levels of requests, and to the record what they are worth until its end: one atomic for all three. */
+static __always_inline void step_turns(struct hook *h, struct listener_record *rec, struct listener_level *level, __s64 in_flight,
+				       __s64 unread, __s64 busy)
+{
+	__s64 step = in_flight + (unread << TURNS_BITS) + (busy << 2 * TURNS_BITS);
+	struct turns now;
+
+	if (in_flight)
+		edge(&rec->edges[LISTENER_IN_FLIGHT], &h->at, in_flight);
+	if (unread)
+		edge(&rec->edges[LISTENER_UNREAD], &h->at, unread);
+	if (busy)
+		edge(&rec->edges[LISTENER_BUSY], &h->at, busy);
+	now = turns_of(__sync_fetch_and_add(&level->turns, step) + step);
+	if (in_flight > 0 && now.in_flight > 0)
+		max_into(rec->in_flight_max, (__u32)now.in_flight);
+	if (unread > 0 && now.unread > 0)
+		max_into(rec->unread_max, (__u32)now.unread);
+	if (busy > 0 && now.busy > 0)
+		max_into(rec->busy_max, (__u32)now.busy);
+}
+
+static __always_inline void step_unread(struct hook *h, struct listener_record *rec, struct listener_level *level, __u32 kind,
+					__s32 step)
+{
+	if (kind == UNREAD_QUEUED)
+		step_level(&rec->edges[LISTENER_UNREAD_QUEUED], &level->levels[LISTENER_UNREAD_QUEUED], h, step);
+	else if (kind == UNREAD_ACCEPTED)
+		step_turns(h, rec, level, 0, step, 0);
+}
+
 static __always_inline void unread_began(struct hook *h, struct connection *c, __u32 kind)
 {
-	__u32 which = kind == UNREAD_QUEUED ? LISTENER_UNREAD_QUEUED : LISTENER_UNREAD;
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
-	__u32 unread;
 
-	if (!level || !rec || __sync_val_compare_and_swap(&c->unread, UNREAD_NONE, kind) != UNREAD_NONE)
-		return;
-	unread = step_level(&rec->edges[which], &level->levels[which], h, 1);
-	if (kind == UNREAD_ACCEPTED)
-		max_into(rec->unread_max, unread);
+	if (level && rec && __sync_val_compare_and_swap(&c->unread, UNREAD_NONE, kind) == UNREAD_NONE)
+		step_unread(h, rec, level, kind, 1);
 }
 
-/* Returns what it was. */
-static __always_inline __u32 unread_ended(struct hook *h, struct connection *c)
+/* What it was; whoever gets another answer than UNREAD_NONE takes it off the level. */
+static __always_inline __u32 unread_taken(struct connection *c)
 {
-	__u32 kind, which;
-	struct listener_level *level;
-	struct listener_record *rec;
-
-	if (c->unread == UNREAD_NONE)
-		return UNREAD_NONE;
-	level = listener_level_of(c->slot);
-	rec = listener_now(h, c->slot);
-	if (!level || !rec)
-		return UNREAD_NONE;
-	kind = __sync_lock_test_and_set(&c->unread, UNREAD_NONE);
-	if (kind == UNREAD_NONE)
-		return kind;
-	which = kind == UNREAD_QUEUED ? LISTENER_UNREAD_QUEUED : LISTENER_UNREAD;
-	step_level(&rec->edges[which], &level->levels[which], h, -1);
-	return kind;
+	return c->unread == UNREAD_NONE ? UNREAD_NONE : __sync_lock_test_and_set(&c->unread, UNREAD_NONE);
 }
 
-static __always_inline __s32 *worker_of(__u32 tid, __u32 slot, struct listener_level *level)
+static __always_inline void unread_off(struct hook *h, struct connection *c, __u32 taken)
 {
-	struct worker_key key = { .tid = tid, .slot = slot };
-	__s32 none = 0, *held = bpf_map_lookup_elem(&workers, &key);
-
-	if (held)
-		return held;
-	if (!bpf_map_update_elem(&workers, &key, &none, BPF_NOEXIST))
-		__sync_fetch_and_add(&level->workers_seen, 1);
-	held = bpf_map_lookup_elem(&workers, &key);
-	if (!held)
-		COUNT_LOSS(workers_untracked);
-	return held;
-}
-
-/* A request was read, by the running thread. */
-static __noinline void request_began(struct hook *h, struct connection *c, __u32 seq)
-{
-	__u32 tid = (__u32)bpf_get_current_pid_tgid(), now;
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
-	__s32 *held, holds;
+
+	if (level && rec)
+		step_unread(h, rec, level, taken, -1);
+}
+
+static __always_inline void unread_ended(struct hook *h, struct connection *c)
+{
+	unread_off(h, c, unread_taken(c));
+}
+
+/* The place of the running thread in the table, plus 1; 0: all its places are taken by others. */
+#define WORKER_PLACES 4
+#define WORKER_PLACE(tid, slot, i) (((tid) + (slot)*977 + (i)*4099) % WORKERS)
+static __always_inline __u32 worker_place(__u32 slot, struct listener_level *level)
+{
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), at;
+	__u64 key = (__u64)slot << 32 | tid;
+	struct worker *w;
+
+	_Pragma("unroll") for (__u32 i = 0; i < WORKER_PLACES; i++)
+	{
+		at = WORKER_PLACE(tid, slot, i);
+		w = bpf_map_lookup_elem(&workers, &at);
+		if (w && w->key == key)
+			return at + 1;
+	}
+	_Pragma("unroll") for (__u32 i = 0; i < WORKER_PLACES; i++)
+	{
+		at = WORKER_PLACE(tid, slot, i);
+		w = bpf_map_lookup_elem(&workers, &at);
+		if (w && __sync_val_compare_and_swap(&w->key, 0, key) == 0) {
+			__sync_fetch_and_add(&level->workers_seen, 1);
+			return at + 1;
+		}
+	}
+	COUNT_LOSS(workers_untracked);
+	return 0;
+}
+
+static __always_inline struct worker *worker_at(__u32 place)
+{
+	__u32 at = place - 1;
+
+	return place ? bpf_map_lookup_elem(&workers, &at) : 0;
+}
+
+/* A request was read by the running thread, and with it what was unread until now. */
+static __noinline void request_began(struct hook *h, struct connection *c, __u32 seq, __u32 unread)
+{
+	struct listener_level *level = listener_level_of(c->slot);
+	struct listener_record *rec = listener_now(h, c->slot);
+	__s32 holds = 0, off = unread == UNREAD_ACCEPTED ? -1 : 0;
+	struct worker *worker;
+	__u32 place;
 
 	if (!level || !rec)
 		return;
-	held = worker_of(tid, c->slot, level);
+	if (unread == UNREAD_QUEUED)
+		step_unread(h, rec, level, unread, -1);
+	place = worker_place(c->slot, level);
 	c->seen_seq = seq;
 	c->started_ns = h->mono_ns;
-	c->worker = held ? tid : 0;
-	if (__sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_ACTIVE) != PHASE_IDLE)
+	c->worker = place;
+	if (__sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_ACTIVE) != PHASE_IDLE) {
+		if (off)
+			step_turns(h, rec, level, 0, -1, 0);
 		return;
-	rec->received++;
-	now = step_level(&rec->edges[LISTENER_IN_FLIGHT], &level->levels[LISTENER_IN_FLIGHT], h, 1);
-	max_into(rec->in_flight_max, now);
-	if (!held)
-		return;
-	holds = __sync_fetch_and_add(held, 1) + 1;
-	max_into(rec->shared_max, (__u32)holds);
-	if (holds == 1) {
-		now = step_level(&rec->edges[LISTENER_BUSY], &level->levels[LISTENER_BUSY], h, 1);
-		max_into(rec->busy_max, now);
 	}
+	rec->received++;
+	worker = worker_at(place);
+	if (worker) {
+		holds = __sync_fetch_and_add(&worker->held, 1) + 1;
+		max_into(rec->shared_max, (__u32)holds);
+	}
+	step_turns(h, rec, level, 1, off, holds == 1);
 }
 
 /* An answer after `took` ns, of a request or of a call: both records have these fields. */
@@ -223,25 +267,19 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 /* For whoever took the connection out of PHASE_ACTIVE. */
 static __noinline void request_ended(struct hook *h, struct connection *c, __u32 how)
 {
-	struct worker_key key = { .tid = c->worker, .slot = c->slot };
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
+	struct worker *worker = worker_at(c->worker);
 	__u64 took = h->mono_ns - c->started_ns;
-	__s32 *held;
 
 	if (!level || !rec)
 		return;
-	step_level(&rec->edges[LISTENER_IN_FLIGHT], &level->levels[LISTENER_IN_FLIGHT], h, -1);
+	step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
 	if (how == ENDED_ANSWERED) {
 		ANSWERED_INTO(rec, took);
 	} else {
 		rec->aborted++;
 	}
-	if (!key.tid)
-		return;
-	held = bpf_map_lookup_elem(&workers, &key);
-	if (held && __sync_fetch_and_add(held, -1) == 1)
-		step_level(&rec->edges[LISTENER_BUSY], &level->levels[LISTENER_BUSY], h, -1);
 }
 
 static __noinline void call_began(struct hook *h, struct connection *c, __u32 seq)

@@ -63,11 +63,16 @@ struct hook {
 	struct moment at;
 };
 
-static __always_inline void hook_enter(struct hook *h)
+static __always_inline void hook_enter_at(struct hook *h, __u64 mono_ns)
 {
 	h->writer = bpf_get_smp_processor_id() * NEST + nest_enter();
-	h->mono_ns = bpf_ktime_get_ns();
-	h->at = moment_at(h->mono_ns);
+	h->mono_ns = mono_ns;
+	h->at = moment_at(mono_ns);
+}
+
+static __always_inline void hook_enter(struct hook *h)
+{
+	hook_enter_at(h, bpf_ktime_get_ns());
 }
 
 static __always_inline void count_loss(__u32 offset)
@@ -104,6 +109,26 @@ static __always_inline __u32 step_level(struct edge_sum *e, __s32 *level, struct
 	edge(e, &h->at, step);
 	now = __sync_fetch_and_add(level, step) + step;
 	return now > 0 ? now : 0;
+}
+
+struct turns {
+	__s32 in_flight;
+	__s32 unread;
+	__s32 busy;
+};
+
+/* A negative part borrowed from the one above it: each is read off, and taken off, as a signed number. */
+static __always_inline struct turns turns_of(__s64 sum)
+{
+	struct turns t = {};
+	__s64 low = sum << (64 - TURNS_BITS) >> (64 - TURNS_BITS);
+
+	t.in_flight = low;
+	sum = (sum - low) >> TURNS_BITS;
+	low = sum << (64 - TURNS_BITS) >> (64 - TURNS_BITS);
+	t.unread = low;
+	t.busy = (sum - low) >> TURNS_BITS;
+	return t;
 }
 
 /* The workload of the running task: only for hooks that run in the task's own system call. */

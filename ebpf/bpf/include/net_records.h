@@ -12,13 +12,14 @@
 /* Step functions of a listener. */
 enum {
 	LISTENER_DEPTH, /* connections in the accept queue, as last seen (at each push, and by the sampling timer) */
-	LISTENER_IN_FLIGHT,
-	LISTENER_UNREAD, /* bytes nobody read arrived on an idle, accepted connection */
 	LISTENER_UNREAD_QUEUED, /* bytes arrived before the connection was accepted, and nobody read them yet */
-	LISTENER_BUSY, /* threads that hold a request */
 	LISTENER_OPEN, /* established, accepted or not */
 	LISTENER_MULTIPLEXED,
+	LISTENER_IN_FLIGHT, /* from here on: in listener_level.turns */
+	LISTENER_UNREAD, /* bytes nobody read arrived on an idle, accepted connection */
+	LISTENER_BUSY, /* threads that hold a request */
 	LISTENER_EDGES,
+	LISTENER_LEVELS = LISTENER_IN_FLIGHT,
 };
 
 struct listener_record {
@@ -70,13 +71,18 @@ struct edge_record {
 	__u32 response_hist[HIST_BUCKETS];
 };
 
-/* Levels over all CPUs, for maxima. A cache line of its own per slot. */
+/*
+ * Levels over all CPUs, for maxima. A cache line of its own per slot. What changes together with each request is one word, so that a
+ * request costs the contended line once: requests in flight + unread << 21 + busy threads << 42, each signed, as a sum.
+ */
+#define TURNS_BITS 21
 struct listener_level {
-	__s32 levels[LISTENER_EDGES];
+	__u64 turns;
+	__s32 levels[LISTENER_LEVELS];
 	__u32 limit; /* sum over the listening sockets of the slot */
 	__u32 sockets; /* listening now */
 	__u32 workers_seen;
-	__u32 reserved[6];
+	__u32 reserved[7];
 };
 struct edge_level {
 	__s32 levels[EDGE_EDGES];
@@ -109,6 +115,14 @@ struct listener_name {
 struct edge_name {
 	__u64 generation;
 	struct edge_key key;
+};
+
+/* A thread that reads requests of a listener, and how many it holds. Found by its key, slot << 32 | thread id; 0: free. */
+#define WORKERS 16384
+struct worker {
+	__u64 key;
+	__s32 held;
+	__u32 reserved;
 };
 
 struct drop_event {

@@ -20,6 +20,21 @@ static __always_inline bool unread_bytes(const struct sock *sk, struct tcp_sock 
 	return unread > 0;
 }
 
+/* When the stack took in the segment that it now tells of: no more than a microsecond ago, and cheaper than a clock of our own. */
+static __always_inline __u64 received_ns(struct tcp_sock *tp)
+{
+	return tp->tcp_clock_cache;
+}
+
+/*
+ * When what was written went out: the stack's own stamp, where all of it is out. What waits for the peer's window or for a larger
+ * segment has no stamp yet, and then the time of the system call counts.
+ */
+static __always_inline __u64 sent_ns(struct tcp_sock *tp)
+{
+	return tp->snd_nxt == tp->write_seq ? tp->tcp_clock_cache : bpf_ktime_get_ns();
+}
+
 static __always_inline void connect_began(struct hook *h, const struct sock *sk)
 {
 	struct edge_key key = {};
@@ -191,19 +206,23 @@ static __always_inline void data_read(struct hook *h, struct connection *c, stru
 		return;
 	written = tp->write_seq;
 	if (c->role == ROLE_ACCEPTED) {
-		__u32 unread = unread_ended(h, c);
+		__u32 unread = unread_taken(c);
 
 		if (!c->used)
 			first_use(h, c, unread == UNREAD_QUEUED);
 		if (c->phase == PHASE_ACTIVE) {
-			if (written == c->seen_seq)
+			if (written == c->seen_seq) {
+				unread_off(h, c, unread);
 				return; /* more of the same request */
+			}
 			/* Answered, although the hook of that send has not run yet. */
 			if (__sync_val_compare_and_swap(&c->phase, PHASE_ACTIVE, PHASE_IDLE) == PHASE_ACTIVE)
 				request_ended(h, c, ENDED_ANSWERED);
 		}
-		if (!interleaves(h, c))
-			request_began(h, c, written);
+		if (interleaves(h, c))
+			unread_off(h, c, unread);
+		else
+			request_began(h, c, written, unread);
 		return;
 	}
 	if (c->role != ROLE_CONNECTED)

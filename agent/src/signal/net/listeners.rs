@@ -154,7 +154,7 @@ impl Sum {
     }
 
     fn requests(&self, levels: &[Level; edge::COUNT], now: &ListenerLevel) -> RequestSample {
-        let [depth, in_flight, unread, queued, busy, open, multiplexed] = *levels;
+        let [depth, queued, open, multiplexed, in_flight, unread, busy] = *levels;
         // Bytes that came before accept(2), and nobody read: at most `depth` of those connections can still be in the queue.
         let waiting = |at: fn(&Level) -> i64| count(at(&unread) + (at(&queued) - at(&depth)).max(0));
         // The depth was last seen up to a tick ago; a connection with a request was accepted for certain.

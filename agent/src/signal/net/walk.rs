@@ -5,18 +5,19 @@
 //! processes live in. Where that is refused, only the agent's own is walked.
 
 use crate::loader::LoadError;
-use aya::maps::{HashMap, Map, MapData};
+use crate::mapping::Mapping;
 use aya::programs::ProgramFd;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tailwater_ebpf::net::WorkerKey;
+use tailwater_ebpf::net::{WORKERS, Worker};
 
 /// Time between walks: how long a listener without traffic, in a namespace that the hooks did not see it appear in, stays unknown.
 const EVERY: Duration = Duration::from_secs(10);
@@ -50,15 +51,9 @@ pub(super) struct Walker {
     report: Arc<Mutex<WalkReport>>,
 }
 
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct WorkerPod(WorkerKey);
-// SAFETY: two u32.
-unsafe impl aya::Pod for WorkerPod {}
-
 impl Walker {
     /// Walks once, and then from its own thread.
-    pub(super) fn start(iterator: Result<ProgramFd, LoadError>, workers: Map) -> Self {
+    pub(super) fn start(iterator: Result<ProgramFd, LoadError>, workers: Mapping) -> Self {
         let report = Arc::new(Mutex::new(WalkReport::default()));
         let iterator = match iterator {
             Ok(iterator) => iterator,
@@ -71,13 +66,12 @@ impl Walker {
         let (walked, first_walk) = sync_channel(1);
         let reported = report.clone();
         let spawned = std::thread::Builder::new().name("socket-walk".to_owned()).spawn(move || {
-            let mut workers: Option<HashMap<MapData, WorkerPod, i32>> = HashMap::try_from(workers).ok();
             for walks in 1.. {
                 let (namespaces, trouble) = walk_all(&iterator);
                 set(&reported, WalkReport { namespaces, walks, trouble });
                 let _ = walked.try_send(());
-                if let Some(workers) = workers.as_mut().filter(|_| walks % WALKS_PER_SWEEP == 0) {
-                    forget_dead_threads(workers);
+                if walks % WALKS_PER_SWEEP == 0 {
+                    forget_dead_threads(&workers);
                 }
                 if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                     break;
@@ -193,15 +187,15 @@ fn bpf(command: libc::c_long, attributes: &[u32]) -> std::io::Result<OwnedFd> {
 
 /// A dead thread holds no request and cannot begin one. Thread ids of the kernel mean nothing in a namespace of their own: there
 /// the table only fills, and says so (`workers_untracked`).
-fn forget_dead_threads(workers: &mut HashMap<MapData, WorkerPod, i32>) {
+fn forget_dead_threads(workers: &Mapping) {
     if std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).ok() != Some(FIRST_PID_NAMESPACE) {
         return;
     }
-    let idle: Vec<WorkerPod> =
-        workers.iter().filter_map(Result::ok).filter_map(|(key, held)| (held == 0).then_some(key)).collect();
-    for key in idle {
-        if !std::path::Path::new(&format!("/proc/{}", key.0.tid)).exists() {
-            let _ = workers.remove(&key);
+    for first in (0..WORKERS).map(|place| place * Worker::WORDS) {
+        let words = std::array::from_fn(|i| workers.word(first + i).load(Ordering::Relaxed));
+        let gone = |w: Worker| w.held == 0 && !std::path::Path::new(&format!("/proc/{}", w.tid)).exists();
+        if Worker::decode(words).is_some_and(gone) {
+            workers.replace(first, words[0], 0);
         }
     }
 }
