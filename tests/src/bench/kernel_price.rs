@@ -103,8 +103,8 @@ pub fn measure(pid: u32, length: Duration) -> Result<BTreeMap<String, Price>> {
     let _stats = StatsOn::new()?;
     let before = programs_of(pid)?;
     context_switches(length)?;
-    throughput::run(Shape::KeepAlive, length)?;
-    throughput::run(Shape::ConnectionPerRequest, length)?;
+    throughput::smallest(Shape::KeepAlive, length)?;
+    throughput::smallest(Shape::ConnectionPerRequest, length)?;
     let after = programs_of(pid)?;
     Ok(after
         .into_iter()

@@ -2,9 +2,11 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
-use tailwater_tests::bench::{kernel_price, median, throughput, user_price, wire_price};
+use tailwater_tests::bench::throughput::{self, Shape};
+use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
 use tailwater_tests::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 
 /// Measures the agent's price on this machine. Run it with nothing else running.
@@ -62,22 +64,36 @@ fn main() -> Result<()> {
         drop(workloads);
     }
     if wanted("throughput") {
-        for shape in [throughput::Shape::KeepAlive, throughput::Shape::ConnectionPerRequest] {
-            let mut ratios = Vec::new();
-            // Alternating, so that a slow drift of the machine falls on both sides alike.
-            for _ in 0..arguments.rounds {
-                let without = throughput::run(shape, length / 2)?;
-                let agent = agent_ready(folder.path(), &collector)?;
-                let with = throughput::run(shape, length / 2)?;
-                drop(agent);
-                ratios.push(with / without);
+        let site = tempfile::tempdir().context("a folder for Apache")?;
+        std::fs::set_permissions(site.path(), std::fs::Permissions::from_mode(0o755))?;
+        let apache = throughput::Apache::start(site.path())?;
+        let servers: [(&str, &dyn Fn(Shape) -> Result<f64>); 2] = [
+            ("Apache httpd", &|shape| apache.rate(shape, length / 2)),
+            ("smallest server", &|shape| throughput::smallest(shape, length / 2)),
+        ];
+        for (server, rate) in servers {
+            for shape in [Shape::KeepAlive, Shape::ConnectionPerRequest] {
+                let (mut ratios, mut baselines) = (Vec::new(), Vec::new());
+                // Alternating, so that a slow drift of the machine falls on both sides alike.
+                for _ in 0..arguments.rounds {
+                    let before = rate(shape)?;
+                    let agent = agent_ready(folder.path(), &collector)?;
+                    let with = rate(shape)?;
+                    drop(agent);
+                    let without = f64::midpoint(before, rate(shape)?);
+                    ratios.push(with / without);
+                    baselines.push(without);
+                }
+                let (low, high) =
+                    ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
+                println!(
+                    "throughput at saturation, {server}, {shape:?}: {:.3} of the baseline (median of {}, {low:.3} to {high:.3}; \
+                     {:.0} requests a second without)",
+                    median(&mut ratios),
+                    arguments.rounds,
+                    median(&mut baselines),
+                );
             }
-            let (low, high) = ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
-            println!(
-                "throughput at saturation, {shape:?}: {:.3} of the baseline (median of {}, {low:.3} to {high:.3})",
-                median(&mut ratios),
-                arguments.rounds,
-            );
         }
     }
     drop(collector);
