@@ -100,7 +100,14 @@ fn privileged_doctor_tells_every_signal_its_hook_and_why_not_others() {
 
 #[test]
 fn privileged_dump_writes_as_many_windows_as_asked_in_order() {
-    let output = agent(&["dump", "--json", "--windows", "5"], &[]);
+    // A workload that nothing happened to in a window is not in it: this one is never idle.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let output = std::thread::scope(|s| {
+        s.spawn(|| while !done.load(std::sync::atomic::Ordering::Relaxed) {});
+        let output = agent(&["dump", "--json", "--windows", "5"], &[]);
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        output
+    });
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let starts: Vec<u64> = text

@@ -22,6 +22,9 @@ fn device_of(windows: &[Window], name: &str) -> Vec<DeviceSample> {
 /// Every request of `writer` is synced before the next: `WRITES` writes and as many flushes.
 fn synced_writes(group: &Cgroup, device: &LoopDevice) -> std::process::Child {
     let path = device.path();
+    // The program's own pages would be read from the disk by this cgroup, and counted for it as they should be.
+    let warm = std::process::Command::new("dd").arg("--version").stdout(std::process::Stdio::null()).status();
+    assert!(warm.unwrap().success());
     let script = format!("exec dd if=/dev/zero of={path} bs={WRITE_BYTES} count={WRITES} oflag=direct,dsync");
     group.command(&script).stderr(std::process::Stdio::null()).spawn().unwrap()
 }
