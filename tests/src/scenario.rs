@@ -38,13 +38,13 @@ pub fn lab(stack: Stack) -> LabConfig {
         Stack::Nx0 => LAB,
         Stack::Nx1 => LabConfig { stack, web: event_driven(0.5), ..LAB },
         // The application keeps more connections than an ordinary second needs; a stall makes it open hundreds, and the database's
-        // accept queue holds 80 of them. Its threads are not what ends first: it may have one for each. The database has CPU to
+        // accept queue holds 25 of them. Its threads are not what ends first: it may have one for each. The database has CPU to
         // spare for opening them, or else the retries of one overflow would be the next, for many seconds.
         Stack::Nx2 => LabConfig {
             stack,
             web: event_driven(0.5),
             app: Limits { pool: 100, ..event_driven(0.6) },
-            db: Limits { cores: 0.7, workers: 4000, ..LAB.db },
+            db: Limits { cores: 0.7, workers: 2000, backlog: 24, pool: 0 },
             ..LAB
         },
         Stack::Nx3 => LabConfig {

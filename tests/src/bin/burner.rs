@@ -1,4 +1,5 @@
-//! Spins on N threads for D ms and prints when it did. A binary of its own so that its command name tells what it is.
+//! Spins on N threads for D ms and prints when it did; 0 threads are one for each CPU. They take turns at the CPUs: two that the
+//! scheduler put on one would leave the other to the server. A binary of its own so that its command name tells what it is.
 
 use anyhow::{Context, Result};
 use std::sync::Barrier;
@@ -13,8 +14,11 @@ fn main() -> Result<()> {
     };
     let threads: usize = threads.parse().context("THREADS")?;
     let duration = Duration::from_millis(duration_ms.parse().context("MILLISECONDS")?);
+    let cpus = std::thread::available_parallelism()?.get();
+    let threads = if threads == 0 { cpus } else { threads };
     let ready = Barrier::new(threads + 1);
-    let spin = || {
+    let spin = |cpu: usize| {
+        pin(cpu);
         ready.wait();
         let end = Instant::now() + duration;
         while Instant::now() < end {
@@ -22,8 +26,9 @@ fn main() -> Result<()> {
         }
     };
     let start_unix_ns = std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(spin);
+        for thread in 0..threads {
+            let spin = &spin;
+            scope.spawn(move || spin(thread % cpus));
         }
         let now = unix_ns();
         ready.wait();
@@ -31,4 +36,14 @@ fn main() -> Result<()> {
     });
     println!("{{\"start_unix_ns\":{start_unix_ns},\"end_unix_ns\":{}}}", unix_ns());
     Ok(())
+}
+
+/// Keeps this thread on one CPU. Where that is not allowed, the scheduler's choice has to do.
+fn pin(cpu: usize) {
+    // SAFETY: an all-zero set is a valid one; the call reads no more than its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &raw const set);
+    }
 }

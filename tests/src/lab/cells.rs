@@ -138,10 +138,10 @@ impl Cell {
         Cell { name, stack, tier, cause, injection, expected }
     }
 
-    /// A neighbour in the tier's cgroup, with sixty times an ordinary cgroup's share: one process with dozens of runnable threads
-    /// against two that spin, which stand for as many spinning neighbours.
+    /// A neighbour in the tier's cgroup that spins on every CPU, with sixty times an ordinary cgroup's share: it stands for as many
+    /// neighbours, against a process with dozens of runnable threads.
     const fn cpu(name: &'static str, stack: Stack, tier: Tier, duration_ms: u64) -> Self {
-        let injection = Injection::CpuBurn { tier, threads: 2, weight: 60.0, duration_ms };
+        let injection = Injection::CpuBurn { tier, threads: 0, weight: 60.0, duration_ms };
         Self::new(name, stack, tier, Cause::Cpu, injection).culprit("burner")
     }
 

@@ -18,7 +18,7 @@ pub enum Injection {
     CpuBurn {
         /// Whose CPU.
         tier: Tier,
-        /// Spinning threads.
+        /// Spinning threads; 0: one for each CPU.
         threads: u32,
         /// Share against the server, as a multiple of an ordinary cgroup's: 1 takes half.
         weight: f64,
