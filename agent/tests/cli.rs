@@ -103,7 +103,11 @@ fn privileged_dump_writes_as_many_windows_as_asked_in_order() {
     // A workload that nothing happened to in a window is not in it: this one is never idle.
     let done = std::sync::atomic::AtomicBool::new(false);
     let output = std::thread::scope(|s| {
-        s.spawn(|| while !done.load(std::sync::atomic::Ordering::Relaxed) {});
+        s.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::hint::spin_loop()
+            }
+        });
         let output = agent(&["dump", "--json", "--windows", "5"], &[]);
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         output
