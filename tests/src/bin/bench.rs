@@ -23,6 +23,9 @@ struct Arguments {
     only: Vec<String>,
 }
 
+/// Requests a second of a server.
+type Rate<'a> = &'a dyn Fn(Shape) -> Result<f64>;
+
 fn agent_ready(folder: &Path, collector: &Collector) -> Result<Daemon> {
     let agent = start_agent(folder, &collector.grpc_url(), "bench", None, &[])?;
     wait_for("the agent's first windows", Duration::from_secs(20), || {
@@ -67,7 +70,7 @@ fn main() -> Result<()> {
         let site = tempfile::tempdir().context("a folder for Apache")?;
         std::fs::set_permissions(site.path(), std::fs::Permissions::from_mode(0o755))?;
         let apache = throughput::Apache::start(site.path())?;
-        let servers: [(&str, &dyn Fn(Shape) -> Result<f64>); 2] = [
+        let servers: [(&str, Rate<'_>); 2] = [
             ("Apache httpd", &|shape| apache.rate(shape, length / 2)),
             ("smallest server", &|shape| throughput::smallest(shape, length / 2)),
         ];
