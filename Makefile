@@ -18,6 +18,10 @@ build-deps:
 lab-deps:
 	@$(SUDO) ./tests/lab/install.sh
 
+.PHONY: python-deps
+python-deps: build-deps
+	@./tests/python/install.sh
+
 .PHONY: build
 build: build-deps ## Builds agent and collector (release)
 	$(CARGO) build --release --locked -p tailwater-agent -p tailwater
@@ -41,6 +45,7 @@ lint: build-deps
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	@$(CARGO) deny --version 2>/dev/null | grep -qF $(CARGO_DENY_VERSION) || \
 	  $(CARGO) install --locked --debug --quiet cargo-deny@$(CARGO_DENY_VERSION)
+	@$(CARGO) fetch --locked --quiet # crates of other platforms too: deny reads the licences of all of them
 	$(CARGO) deny --locked --offline check bans licenses sources
 
 .PHONY: advisories
@@ -48,7 +53,7 @@ advisories: ## RustSec advisories against the lockfile (needs the network)
 	$(CARGO) deny check advisories
 
 .PHONY: unit
-unit: build-deps ## Tests that need no privileges
+unit: build-deps python-deps ## Tests that need no privileges
 	$(CARGO) test --workspace --locked --quiet -- --skip privileged_
 
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.

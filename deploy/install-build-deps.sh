@@ -16,6 +16,8 @@ need make make
 need jq jq
 need curl curl
 need bpftool bpftool
+# For the tests that open segments with DuckDB and pandas.
+python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
 
 [ -z "$packages" ] && exit 0
 if [ "$(id -u)" -ne 0 ]; then

@@ -126,7 +126,7 @@ pub struct Settings {
     /// Let --http be an address that is not loopback
     #[arg(long, env = "TAILWATER_HTTP_REMOTE", num_args = 0..=1, default_missing_value = "true")]
     pub http_remote: Option<bool>,
-    /// Folder for incidents [default: /var/lib/tailwater]
+    /// Folder for incidents and windows [default: /var/lib/tailwater]
     #[arg(long, env = "TAILWATER_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Where alerts go, instead of those in the file; may be given several times
@@ -162,6 +162,18 @@ pub struct Settings {
     /// Memory they may take, MiB [default: 256]
     #[arg(long, env = "TAILWATER_SERIES_MIB_MAX", value_name = "N")]
     pub series_mib_max: Option<i64>,
+    /// Hours of windows kept on disk [default: 72]
+    #[arg(long, env = "TAILWATER_WINDOWS_HOURS", value_name = "N")]
+    pub windows_hours: Option<i64>,
+    /// Disk they may take, MiB [default: 8192]
+    #[arg(long, env = "TAILWATER_WINDOWS_MIB_MAX", value_name = "N")]
+    pub windows_mib_max: Option<i64>,
+    /// Disk that the windows around incidents may take, MiB [default: 2048]
+    #[arg(long, env = "TAILWATER_KEPT_MIB_MAX", value_name = "N")]
+    pub kept_mib_max: Option<i64>,
+    /// Seconds of windows in one segment on disk [default: 60]
+    #[arg(long, env = "TAILWATER_SEGMENT_SECONDS", value_name = "N")]
+    pub segment_seconds: Option<i64>,
     /// Agents connected at once [default: 256]
     #[arg(long, env = "TAILWATER_AGENTS_MAX", value_name = "N")]
     pub agents_max: Option<i64>,
@@ -210,6 +222,10 @@ impl Settings {
             ("incidents_max", self.incidents_max.map(Into::into)),
             ("series_minutes", self.series_minutes.map(Into::into)),
             ("series_mib_max", self.series_mib_max.map(Into::into)),
+            ("windows_hours", self.windows_hours.map(Into::into)),
+            ("windows_mib_max", self.windows_mib_max.map(Into::into)),
+            ("kept_mib_max", self.kept_mib_max.map(Into::into)),
+            ("segment_seconds", self.segment_seconds.map(Into::into)),
             ("agents_max", self.agents_max.map(Into::into)),
             ("agent_queue", self.agent_queue.map(Into::into)),
         ];

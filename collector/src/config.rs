@@ -32,6 +32,14 @@ pub struct Config {
     pub series_minutes: u64,
     /// And how much memory they may take, MiB; the oldest go first.
     pub series_mib_max: usize,
+    /// Hours that windows stay on disk at full resolution.
+    pub windows_hours: u64,
+    /// And how much they may take there, MiB; the oldest go first.
+    pub windows_mib_max: u64,
+    /// What the windows around incidents, which stay longer, may take, MiB; the oldest go first.
+    pub kept_mib_max: u64,
+    /// Seconds of windows in one segment: what a crash may lose of them.
+    pub segment_seconds: u64,
     /// Agents connected at once.
     pub agents_max: usize,
     /// Messages of one agent that may wait for the pipeline; an agent beyond it is refused.
@@ -82,6 +90,10 @@ impl Default for Config {
             incidents_max: 1000,
             series_minutes: 10,
             series_mib_max: 256,
+            windows_hours: 72,
+            windows_mib_max: 8192,
+            kept_mib_max: 2048,
+            segment_seconds: 60,
             agents_max: 256,
             agent_queue: 256,
             tls: None,
@@ -188,10 +200,26 @@ impl Config {
         if self.agent_queue == 0 || self.agents_max == 0 || self.incidents_max == 0 {
             return rule("agent_queue, agents_max and incidents_max must be at least 1\n  remedy: leave them out for the defaults".into());
         }
+        if !(1..=3600).contains(&self.segment_seconds) {
+            return rule("segment_seconds: must be 1 to 3600\n  remedy: leave it out for the default".into());
+        }
         if !self.analysis.tiers.is_empty() {
             return rule("analysis.tiers: tiers are set by [[tier]]\n  remedy: write [[tier]] instead of [[analysis.tiers]]".into());
         }
         Ok(())
+    }
+
+    /// What the store gets.
+    #[must_use]
+    pub fn store_settings(&self) -> crate::store::Settings {
+        crate::store::Settings {
+            folder: self.data.clone(),
+            incidents_max: self.incidents_max,
+            segment_seconds: self.segment_seconds,
+            windows_hours: self.windows_hours,
+            windows_mib_max: self.windows_mib_max,
+            kept_mib_max: self.kept_mib_max,
+        }
     }
 
     /// What the pipeline gets.

@@ -5,7 +5,7 @@ use crate::alert::Alerts;
 use crate::metrics::Metrics;
 use crate::provisional::Provisionals;
 use crate::series::Series;
-use crate::store::Store;
+use crate::store::{Past, Store};
 use crate::timeline;
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_analysis::incident::{Kind, State};
@@ -21,6 +21,8 @@ pub const LIVE_MAX: usize = 256;
 pub struct Shown {
     /// Incidents.
     pub store: Arc<Mutex<Store>>,
+    /// What is on disk.
+    pub past: Past,
     /// Windows in memory.
     pub series: Arc<Mutex<Series>>,
     /// Who calls whom.
@@ -50,7 +52,10 @@ impl Outlet {
         if let Input::Window(_) = input {
             self.metrics.windows.inc();
         }
-        self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        if let Some(window) = kept {
+            self.shown.past.queue.window(window);
+        }
     }
 
     /// The pipeline said this.
@@ -97,8 +102,6 @@ impl Outlet {
             tracing::info!(id = %incident.id, version = incident.version, "{}", incident.title);
         }
         self.alerts.incident(&incident, replaces);
-        // No subscriber is no error.
-        let _ = self.shown.live.send(incident);
     }
 
     /// Shows the topology as it is now.

@@ -1,22 +1,20 @@
 //! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes and what each metric name
 //! means; knows no incident and no HTTP.
 
+use crate::store::{Kind, Names};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailwater_analysis::model::{
-    EdgeInfo, EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex,
-    WorkloadInfo, WorkloadWindow,
+    EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadWindow,
 };
 
 /// One host's windows and names.
 #[derive(Debug, Default)]
 struct HostSeries {
     windows: BTreeMap<u64, Arc<HostWindow>>,
-    workloads: BTreeMap<EntityId, WorkloadInfo>,
-    listeners: BTreeMap<EntityId, ListenerInfo>,
-    edges: BTreeMap<EntityId, EdgeInfo>,
+    names: Names,
     addresses: Vec<IpAddr>,
 }
 
@@ -78,7 +76,73 @@ pub struct Point {
     pub windows: u32,
 }
 
-fn size_of(w: &HostWindow) -> usize {
+/// The columns of a segment's files that `metric` is computed from.
+#[must_use]
+pub fn columns(metric: &str) -> &'static [(Kind, &'static [&'static str])] {
+    match metric {
+        "cpu_busy_ratio" => &[(Kind::Host, &["capacity_us", "busy_us"]), (Kind::Workload, &["busy_us"])],
+        "cpu_steal_ratio" => &[(Kind::Host, &["capacity_us", "steal_us"])],
+        "cpu_throttled_ratio" => &[(Kind::Host, &["throttled_us"]), (Kind::Workload, &["throttled_us"])],
+        "run_queue_wait_tasks" => &[(Kind::Workload, &["wait_us"])],
+        "blocked_io_tasks" => &[(Kind::Workload, &["blocked_io_us"])],
+        "memory_stall_tasks" => &[(Kind::Workload, &["reclaim_us", "dirty_throttle_us"])],
+        "io_bytes" => &[(Kind::Workload, &["io_bytes"])],
+        "queued_requests" => &[(Kind::Listener, &["in_flight_max", "unread_max", "depth_max"])],
+        "accept_queue_depth" => &[(Kind::Listener, &["depth_max"])],
+        "accept_queue_limit" => &[(Kind::Listener, &["limit"])],
+        "workers_busy" => &[(Kind::Listener, &["workers_busy_max"])],
+        "drops" => &[(Kind::Listener, &["drops"])],
+        "requests_received" => &[(Kind::Listener, &["received"])],
+        "requests_answered" => &[(Kind::Listener, &["answered"])],
+        "response_time_ms" => &[(Kind::Listener, &["answered", "response_us"])],
+        "calls_in_flight" => &[(Kind::Edge, &["in_flight_max"])],
+        "connections_open" => &[(Kind::Edge, &["open_max"])],
+        "syn_retransmits" => &[(Kind::Edge, &["syn_retransmits"])],
+        _ => &[],
+    }
+}
+
+/// Windows as at most so many points, each with the extremes and the mean of its windows.
+#[derive(Debug)]
+pub struct Decimator {
+    first: u64,
+    step: u64,
+    points: Vec<Option<Point>>,
+}
+
+impl Decimator {
+    /// Over `[first, last]`.
+    #[must_use]
+    pub fn new(first: WindowIndex, last: WindowIndex, max_points: usize) -> Self {
+        let windows = last.0.saturating_sub(first.0).saturating_add(1);
+        let step = windows.div_ceil(max_points.max(1) as u64).max(1);
+        let count = usize::try_from(windows.div_ceil(step)).unwrap_or(usize::MAX).min(max_points.max(1));
+        Self { first: first.0, step, points: vec![None; count] }
+    }
+
+    /// One window's value.
+    pub fn add(&mut self, index: WindowIndex, value: f64) {
+        let Some(place) = index.0.checked_sub(self.first).map(|n| n / self.step) else { return };
+        let start_unix_ns = WindowIndex(self.first + place * self.step).start_unix_ns();
+        let Some(point) = usize::try_from(place).ok().and_then(|n| self.points.get_mut(n)) else { return };
+        let p = point.get_or_insert(Point { start_unix_ns, min: value, max: value, mean: 0.0, windows: 0 });
+        p.windows = p.windows.saturating_add(1);
+        p.min = p.min.min(value);
+        p.max = p.max.max(value);
+        // The sum until `points`.
+        p.mean += value;
+    }
+
+    /// Those that have a window.
+    #[must_use]
+    pub fn points(self) -> Vec<Point> {
+        let there = self.points.into_iter().flatten();
+        there.map(|p| Point { mean: p.mean / f64::from(p.windows), ..p }).collect()
+    }
+}
+
+/// Memory of a window, about.
+pub(crate) fn size_of(w: &HostWindow) -> usize {
     // Values, plus what a map takes per entry beside them.
     let entries =
         w.workloads.len() * 150 + w.listeners.len() * 230 + w.edges.len() * 170 + w.devices.len() * 100;
@@ -93,28 +157,32 @@ impl Series {
         Self { hosts: BTreeMap::new(), order: VecDeque::new(), bytes: 0, bytes_max, windows_max }
     }
 
-    /// Takes what the pipeline is about to get.
-    pub fn saw(&mut self, input: &Input) {
+    /// Takes what the pipeline is about to get. Returns a window as it is kept, for others to keep too.
+    pub fn saw(&mut self, input: &Input) -> Option<Arc<HostWindow>> {
         match input {
-            Input::Window(window) => self.window(window),
-            Input::Entities { host, workloads, listeners, edges, .. } => {
-                let names = self.hosts.entry(host.clone()).or_default();
+            Input::Window(window) => return Some(self.window(window)),
+            Input::Entities { host, workloads, listeners, edges, devices } => {
+                let series = self.hosts.entry(host.clone()).or_default();
+                let names = &mut series.names;
                 names.workloads.extend(workloads.iter().map(|w| (w.id, w.clone())));
                 names.listeners.extend(listeners.iter().map(|l| (l.id, l.clone())));
                 names.edges.extend(edges.iter().map(|e| (e.id, e.clone())));
-                names.forget();
+                names.devices.extend(devices.iter().map(|d| (d.id, d.clone())));
+                series.forget();
             }
             Input::Host(info) => {
                 self.hosts.entry(info.host.clone()).or_default().addresses.clone_from(&info.addresses);
             }
             Input::Drop(_) | Input::Tick { .. } => {}
         }
+        None
     }
 
-    fn window(&mut self, window: &HostWindow) {
+    fn window(&mut self, window: &HostWindow) -> Arc<HostWindow> {
         let (size, index) = (size_of(window), window.index.0);
         let host = self.hosts.entry(window.host.clone()).or_default();
-        if host.windows.insert(index, Arc::new(window.clone())).is_none() {
+        let kept = Arc::new(window.clone());
+        if host.windows.insert(index, Arc::clone(&kept)).is_none() {
             self.order.push_back((window.host.clone(), index, size));
             self.bytes += size;
         }
@@ -128,6 +196,29 @@ impl Series {
             }
             self.order.pop_front();
         }
+        kept
+    }
+
+    /// Names behind a host's ids.
+    #[must_use]
+    pub fn names(&self, host: &str) -> Names {
+        self.hosts.get(host).map(|series| series.names.clone()).unwrap_or_default()
+    }
+
+    /// The values that are there in `[first, last]`, with their windows.
+    pub fn present(
+        &self,
+        query: Query<'_>,
+        first: WindowIndex,
+        last: WindowIndex,
+    ) -> impl Iterator<Item = (WindowIndex, f64)> {
+        let host = self.hosts.get(query.host).filter(|_| first <= last);
+        host.into_iter().flat_map(move |host| {
+            let selected = host.select(query);
+            host.windows
+                .range(first.0..=last.0)
+                .filter_map(move |(index, w)| Some((WindowIndex(*index), selected.value(query.metric, w)?)))
+        })
     }
 
     /// Bytes that the windows take, about.
@@ -158,23 +249,9 @@ impl Series {
         last: WindowIndex,
         max_points: usize,
     ) -> Vec<Point> {
-        let values = self.values(query, first, last);
-        let step = values.len().div_ceil(max_points.max(1)).max(1);
-        let mut points = Vec::new();
-        for (n, chunk) in values.chunks(step).enumerate() {
-            let there: Vec<f64> = chunk.iter().flatten().copied().collect();
-            if there.is_empty() {
-                continue;
-            }
-            points.push(Point {
-                start_unix_ns: WindowIndex(first.0 + (n * step) as u64).start_unix_ns(),
-                min: there.iter().copied().fold(f64::INFINITY, f64::min),
-                max: there.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-                mean: there.iter().sum::<f64>() / there.len() as f64,
-                windows: u32::try_from(there.len()).unwrap_or(u32::MAX),
-            });
-        }
-        points
+        let mut decimator = Decimator::new(first, last, max_points);
+        self.present(query, first, last).for_each(|(index, value)| decimator.add(index, value));
+        decimator.points()
     }
 
     /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.
@@ -240,13 +317,15 @@ impl HostSeries {
                 map.pop_first();
             }
         }
-        trim(&mut self.workloads);
-        trim(&mut self.listeners);
-        trim(&mut self.edges);
+        trim(&mut self.names.workloads);
+        trim(&mut self.names.listeners);
+        trim(&mut self.names.edges);
+        trim(&mut self.names.devices);
     }
 
     fn select(&self, query: Query<'_>) -> Selected {
         let workloads: Vec<EntityId> = self
+            .names
             .workloads
             .values()
             .filter(|w| query.workload.is_some_and(|name| w.name == name))
@@ -260,14 +339,15 @@ impl HostSeries {
         Selected {
             whole_host: query.workload.is_none(),
             quota_ns: self
+                .names
                 .workloads
                 .values()
                 .filter(|w| workloads.contains(&w.id))
                 .map(|w| w.cpu_quota_ns)
                 .max()
                 .unwrap_or(0),
-            listeners: self.listeners.values().filter(listens).map(|l| l.id).collect(),
-            edges: self.edges.values().filter(|e| owned(&e.workload)).map(|e| e.id).collect(),
+            listeners: self.names.listeners.values().filter(listens).map(|l| l.id).collect(),
+            edges: self.names.edges.values().filter(|e| owned(&e.workload)).map(|e| e.id).collect(),
             workloads,
         }
     }

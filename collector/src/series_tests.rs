@@ -1,6 +1,7 @@
 //! Tests of the windows in memory.
 
 use super::*;
+use tailwater_analysis::model::WorkloadInfo;
 
 fn window(index: u64, drops: u64) -> Input {
     let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
@@ -76,6 +77,6 @@ fn memory_is_bounded_and_the_oldest_windows_go_first() {
     assert_eq!(last.0, 999);
     assert!(first.0 > 980);
     let mut s = Series::new(1, 1 << 30);
-    (0..3000).for_each(|index| s.saw(&window(index, 0)));
+    (0..3000).for_each(|index| drop(s.saw(&window(index, 0))));
     assert_eq!(s.span("web-1").unwrap().0, WindowIndex(2999 - 1200));
 }

@@ -6,7 +6,7 @@ use crate::outlet::Shown;
 use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
 use crate::series::{METRICS, Query as SeriesQuery};
-use crate::timeline;
+use crate::store::Past;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -30,6 +30,10 @@ use tokio_util::sync::CancellationToken;
 const RECORDINGS_MAX: usize = 2;
 /// Longest recording over HTTP.
 const RECORDING_SECONDS_MAX: u64 = 3600;
+/// Questions about the past at once: each reads files and unpacks them.
+const PAST_MAX: usize = 2;
+/// Windows of one question about the past: a day.
+const PAST_WINDOWS_MAX: u64 = 24 * 3600 * 20;
 /// Live subscribers at once.
 const SUBSCRIBERS_MAX: usize = 64;
 
@@ -52,6 +56,7 @@ pub struct App {
     pub shutdown: CancellationToken,
     recordings: Arc<Semaphore>,
     subscribers: Arc<Semaphore>,
+    past: Arc<Semaphore>,
 }
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,7 +87,23 @@ impl App {
             shutdown,
             recordings,
             subscribers,
+            past: Arc::new(Semaphore::new(PAST_MAX)),
         }
+    }
+
+    /// Reads files, on a thread that may wait for them.
+    async fn past<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Past) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let ended = |_| Problem(StatusCode::SERVICE_UNAVAILABLE, "the collector is stopping".into());
+        let permit = Arc::clone(&self.past).acquire_owned().await.map_err(|_| ended(()))?;
+        let past = self.shown.past.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            let _held = permit;
+            read(&past)
+        });
+        work.await.map_err(|_| ended(()))
     }
 
     /// All routes.
@@ -96,6 +117,7 @@ impl App {
             .route("/api/v1/congestion", get(congestion))
             .route("/api/v1/series", get(series))
             .route("/api/v1/agents", get(agents))
+            .route("/api/v1/inventory", get(inventory))
             .route("/api/v1/live", get(live))
             .route("/api/v1/record", get(record))
             .route("/metrics", get(metrics))
@@ -119,9 +141,13 @@ async fn page() -> Html<&'static str> {
     Html(include_str!("../web/index.html"))
 }
 
-async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
+/// A disk that refuses is no reason to send agents elsewhere: the collector works, and says so.
+async fn ready(State(app): State<App>) -> Result<String, Problem> {
     if app.alive.load(Ordering::Relaxed) && !app.shutdown.is_cancelled() {
-        return Ok("ready\n");
+        return Ok(match app.shown.past.health.problem() {
+            None => "ready\n".to_owned(),
+            Some(why) => format!("ready\nstore degraded: {why}\n"),
+        });
     }
     Err(Problem(StatusCode::SERVICE_UNAVAILABLE, "the analysis is not running".into()))
 }
@@ -139,9 +165,22 @@ struct Incidents<'a> {
     incidents: Vec<&'a tailwater_analysis::Incident>,
 }
 
-async fn incidents(State(app): State<App>, Query(q): Query<IncidentsQuery>) -> Response {
-    let list = lock(&app.shown.store).list(q.since.unwrap_or(0), q.state, q.limit.unwrap_or(100).min(10_000));
-    Json(Incidents { incidents: list.iter().map(AsRef::as_ref).collect() }).into_response()
+async fn incidents(State(app): State<App>, Query(q): Query<IncidentsQuery>) -> Result<Response, Problem> {
+    let (since, limit) = (q.since.unwrap_or(0), q.limit.unwrap_or(100).min(10_000));
+    let (list, oldest) = {
+        let store = lock(&app.shown.store);
+        (store.list(since, q.state, limit), store.oldest())
+    };
+    let (left, state) = (limit - list.len(), q.state);
+    let older = match oldest {
+        // Memory holds the newest; what is asked for beyond them is on disk.
+        Some(oldest) if left > 0 => {
+            app.past(move |past| past.incidents(Some(&oldest), since, state, left)).await?
+        }
+        _ => Vec::new(),
+    };
+    let incidents = list.iter().map(AsRef::as_ref).chain(&older).collect();
+    Ok(Json(Incidents { incidents }).into_response())
 }
 
 fn not_found(id: &str) -> Problem {
@@ -153,18 +192,28 @@ fn not_found(id: &str) -> Problem {
 
 async fn incident(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
     let found = lock(&app.shown.store).get(&id);
-    let (incident, _) = found.ok_or_else(|| not_found(&id))?;
-    Ok(Json(incident.as_ref()).into_response())
+    if let Some((incident, _)) = found {
+        return Ok(Json(incident.as_ref()).into_response());
+    }
+    let wanted = id.clone();
+    let (incident, _) = app.past(move |past| past.incident(&wanted)).await?.ok_or_else(|| not_found(&id))?;
+    Ok(Json(incident).into_response())
 }
 
 async fn incident_timeline(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
     let found = lock(&app.shown.store).get(&id);
-    let (incident, kept) = found.ok_or_else(|| not_found(&id))?;
-    if let Some(kept) = kept {
+    if let Some((_, Some(kept))) = &found {
         return Ok(Json(kept.as_ref()).into_response());
     }
-    let now = timeline::of(&incident, &lock(&app.shown.series));
-    Ok(Json(now).into_response())
+    let wanted = id.clone();
+    let read = move |past: &Past| {
+        let (incident, kept) = match found {
+            Some((incident, _)) => (incident.as_ref().clone(), None),
+            None => past.incident(&wanted)?,
+        };
+        Some(kept.unwrap_or_else(|| past.timeline(&incident)))
+    };
+    Ok(Json(app.past(read).await?.ok_or_else(|| not_found(&id))?).into_response())
 }
 
 async fn topology(State(app): State<App>) -> Response {
@@ -179,6 +228,22 @@ async fn congestion(State(app): State<App>) -> Response {
 
 async fn agents(State(app): State<App>) -> Json<serde_json::Value> {
     Json(json!({ "agents": app.registry.view() }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InventoryQuery {
+    start: Option<u64>,
+    end: Option<u64>,
+}
+
+async fn inventory(
+    State(app): State<App>,
+    Query(q): Query<InventoryQuery>,
+) -> Result<Json<serde_json::Value>, Problem> {
+    let (start, end) = (q.start.unwrap_or(0), q.end.unwrap_or(u64::MAX));
+    let seen = app.past(move |past| past.inventory(start, end)).await?;
+    Ok(Json(json!({ "inventory": seen })))
 }
 
 #[derive(Deserialize)]
@@ -202,23 +267,42 @@ async fn series(
         let text = format!("metric \"{}\" is not one of {}", q.metric, known.join(", "));
         return Err(Problem(StatusCode::BAD_REQUEST, text));
     }
-    let series = lock(&app.shown.series);
-    let Some((oldest, newest)) = series.span(&q.host) else {
-        return Err(Problem(
-            StatusCode::NOT_FOUND,
-            format!("no windows of host \"{}\"; see /api/v1/agents", q.host),
-        ));
+    let memory = lock(&app.shown.series).span(&q.host);
+    let disk = app.shown.past.span();
+    let none = || {
+        Problem(StatusCode::NOT_FOUND, format!("no windows of host \"{}\"; see /api/v1/inventory", q.host))
     };
-    // Moments, not windows, from the outside; what is not there is left out.
-    let first = q.start.map_or(oldest, WindowIndex::at).max(oldest);
+    // Moments, not windows, from the outside; what is not there is left out. Without a start: what is in memory.
+    let (oldest, newest) = match (disk, memory) {
+        (Some(disk), Some(memory)) => (disk.0.min(memory.0), disk.1.max(memory.1)),
+        (one, other) => one.or(other).ok_or_else(none)?,
+    };
+    let first = q.start.map_or(memory.unwrap_or((oldest, newest)).0, WindowIndex::at).max(oldest);
     let last = q.end.map_or(newest, WindowIndex::at).min(newest);
-    let (workload, listener) = (q.workload.as_deref(), q.listener.as_deref());
-    let query = SeriesQuery { host: &q.host, workload, listener, metric: &q.metric };
+    let max_points = q.max_points.unwrap_or(2000).clamp(1, 20_000);
+    let on_disk = memory.is_none_or(|(oldest, _)| first < oldest) && app.shown.past.reaches(first, last);
     let points = if first > last {
         Vec::new()
+    } else if on_disk {
+        if last.0 - first.0 > PAST_WINDOWS_MAX {
+            return Err(Problem(StatusCode::BAD_REQUEST, "start to end must be a day at most".into()));
+        }
+        let (host, workload, listener, metric) =
+            (q.host.clone(), q.workload.clone(), q.listener.clone(), q.metric.clone());
+        app.past(move |past| {
+            let (workload, listener) = (workload.as_deref(), listener.as_deref());
+            let query = SeriesQuery { host: &host, workload, listener, metric: &metric };
+            past.points(query, first, last, max_points)
+        })
+        .await?
     } else {
-        series.points(query, first, last, q.max_points.unwrap_or(2000).clamp(1, 20_000))
+        let (workload, listener) = (q.workload.as_deref(), q.listener.as_deref());
+        let query = SeriesQuery { host: &q.host, workload, listener, metric: &q.metric };
+        lock(&app.shown.series).points(query, first, last, max_points)
     };
+    if memory.is_none() && points.is_empty() {
+        return Err(none());
+    }
     let window_ns = tailwater_analysis::model::WINDOW_NS;
     Ok(Json(
         json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns, "points": points }),
@@ -347,6 +431,25 @@ async fn metrics(State(app): State<App>) -> Response {
     gauge(&mut out, "incidents_open", "Incidents open now.", &[(String::new(), open as f64)]);
     let bytes = lock(&app.shown.series).bytes();
     gauge(&mut out, "series_bytes", "Memory of kept windows, about.", &[(String::new(), bytes as f64)]);
+    let past = &app.shown.past;
+    let degraded = f64::from(u8::from(past.health.problem().is_some()));
+    gauge(
+        &mut out,
+        "store_degraded",
+        "1: the disk refuses what is written; /readyz says why.",
+        &[(String::new(), degraded)],
+    );
+    let (oldest, recent, kept) = past.totals();
+    gauge(
+        &mut out,
+        "store_bytes",
+        "Segments on disk.",
+        &[("{part=\"recent\"}".to_owned(), recent as f64), ("{part=\"incidents\"}".to_owned(), kept as f64)],
+    );
+    if let Some(oldest) = oldest {
+        let age = now.saturating_sub(oldest.start_unix_ns()) as f64 / 1e9;
+        gauge(&mut out, "store_age_seconds", "Age of the oldest window on disk.", &[(String::new(), age)]);
+    }
     out.push_str("# EOF\n");
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], out).into_response()

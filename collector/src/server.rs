@@ -11,7 +11,7 @@ use crate::provisional::Provisionals;
 use crate::registry::Registry;
 use crate::series::Series;
 use crate::serve::App;
-use crate::store::Store;
+use crate::store;
 use crate::tls::TlsFiles;
 use crate::webhook::{Webhook, read_secret};
 use crate::{listen, recording};
@@ -48,20 +48,25 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let grpc = bind("grpc", config.grpc).await?;
     let http = bind("http", config.http).await?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
-    let (store, store_thread) = Store::open(&config.data, config.incidents_max, Arc::clone(&metrics))?;
     let mut hooks = Vec::new();
     for hook in &config.webhook {
         let secret = hook.secret_file.as_deref().map(read_secret).transpose()?;
         hooks.push(Webhook::new(&hook.url, secret).map_err(|e| anyhow!(e))?);
     }
 
-    let shown = Shown {
-        store: Arc::new(Mutex::new(store)),
-        series: Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20))),
-        topology: Arc::default(),
-        congestion: Arc::default(),
-        live: broadcast::channel(LIVE_MAX).0,
-    };
+    let series = Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20)));
+    let topology = Arc::default();
+    let live = broadcast::channel(LIVE_MAX).0;
+    let opened = store::open(
+        config.store_settings(),
+        Arc::clone(&series),
+        Arc::clone(&topology),
+        live.clone(),
+        Arc::clone(&metrics),
+        clock,
+    )?;
+    let store_thread = opened.thread;
+    let shown = Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
     let (alerts, alerts_task) = Alerts::start(hooks, Arc::clone(&metrics), clock);
     let outlet = Outlet {
         shown: shown.clone(),

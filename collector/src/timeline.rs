@@ -74,6 +74,14 @@ pub fn metric(resource: Resource) -> Option<&'static str> {
 /// The timeline of `incident` as far as its windows are in memory.
 #[must_use]
 pub fn of(incident: &Incident, series: &Series) -> Timeline {
+    read(incident, |query, first, last| series.values(query, first, last))
+}
+
+/// The timeline of `incident` from what `values` says of each window.
+pub fn read(
+    incident: &Incident,
+    values: impl Fn(Query<'_>, WindowIndex, WindowIndex) -> Vec<Option<f64>>,
+) -> Timeline {
     let begin = incident.start_unix_ns.min(match incident.root.start_unix_ns {
         0 => incident.start_unix_ns,
         root => root,
@@ -81,7 +89,7 @@ pub fn of(incident: &Incident, series: &Series) -> Timeline {
     let first = WindowIndex(WindowIndex::at(begin).0.saturating_sub(MARGIN_WINDOWS));
     let end = WindowIndex::at(incident.end_unix_ns.max(begin)).0 + MARGIN_WINDOWS;
     let last = WindowIndex(end.min(first.0 + WINDOWS_MAX));
-    let read = |query: Query<'_>| series.values(query, first, last);
+    let read = |query: Query<'_>| values(query, first, last);
     let shown = metric(incident.root.resource);
     let dropped = |hop: &Hop| incident.drops.iter().any(|d| d.host == hop.host && d.listener == hop.listener);
     let tiers = incident

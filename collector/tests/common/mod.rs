@@ -206,6 +206,11 @@ impl Agent {
         self.to.send(bytes).await.unwrap();
     }
 
+    /// False: the stream is gone.
+    pub async fn try_say(&self, body: Body) -> bool {
+        self.to.send(encode(body)).await.is_ok()
+    }
+
     pub async fn hear(&mut self) -> Reply {
         let message = tokio::time::timeout(Duration::from_secs(10), self.from.message()).await;
         message.expect("an answer within 10 s").unwrap().expect("not the end").body.unwrap()

@@ -1,0 +1,390 @@
+//! Incidents and inventory in SQLite. Owns the schema, its migrations and the import of what earlier versions wrote; knows no
+//! thread and no Parquet.
+
+use super::{Line, shelf::Span};
+use crate::timeline::Timeline;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tailwater_analysis::Incident;
+use tailwater_analysis::incident::State;
+use tailwater_analysis::model::WindowIndex;
+
+/// The file in the data folder.
+pub const FILE: &str = "tailwater.db";
+/// What earlier versions wrote.
+const JSON_LINES: &str = "incidents.jsonl";
+/// Evidence kept before and after an incident.
+pub const MARGIN_NS: u64 = 30_000_000_000;
+/// Rows of inventory; what was seen last stays.
+const SEEN_MAX: u64 = 200_000;
+
+/// Each takes the schema one version further; `PRAGMA user_version` counts them.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE incident (
+        id TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        severity TEXT NOT NULL,
+        title TEXT NOT NULL,
+        start_unix_ns INTEGER NOT NULL,
+        end_unix_ns INTEGER NOT NULL,
+        incident TEXT NOT NULL,
+        timeline TEXT
+    );
+    CREATE INDEX incident_start ON incident (start_unix_ns);
+    CREATE INDEX incident_end ON incident (end_unix_ns);
+    CREATE TABLE seen (
+        kind TEXT NOT NULL,
+        host TEXT NOT NULL,
+        name TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        first_unix_ns INTEGER NOT NULL,
+        last_unix_ns INTEGER NOT NULL,
+        PRIMARY KEY (kind, host, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX seen_last ON seen (last_unix_ns);
+"];
+
+/// Why the database does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum DbError {
+    /// SQLite says no.
+    #[error("{}: {source}", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        source: rusqlite::Error,
+    },
+    /// The folder or the old file.
+    #[error("{}: {source}\n  remedy: give --data a folder that this user may write", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What.
+        source: std::io::Error,
+    },
+    /// Written by a later version.
+    #[error(
+        "{}: its schema is version {found}, this build knows {}\n  remedy: start the later version again, or move the file away",
+        path.display(), MIGRATIONS.len()
+    )]
+    Later {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+}
+
+impl DbError {
+    /// The file is no database, or a damaged one.
+    pub(super) fn is_damage(&self) -> bool {
+        let Self::Sqlite { source, .. } = self else { return false };
+        matches!(
+            source.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
+        )
+    }
+}
+
+/// Something seen: a host, workload, listener or tier.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Seen {
+    /// "host", "workload", "listener" or "tier".
+    pub kind: String,
+    /// Its host; empty for a tier.
+    pub host: String,
+    /// Workload name, `address:port`, or the host's or tier's name.
+    pub name: String,
+    /// More about it: for a listener its workload, for a workload its cgroup.
+    pub detail: String,
+    /// When first, Unix ns.
+    pub first_unix_ns: u64,
+    /// When last.
+    pub last_unix_ns: u64,
+}
+
+/// An open database.
+#[derive(Debug)]
+pub struct Db {
+    path: PathBuf,
+    connection: Connection,
+}
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+fn word<T: serde::Serialize>(value: T) -> String {
+    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+impl Db {
+    /// Opens or makes the database in `folder`, brings its schema up to date and takes over `incidents.jsonl`.
+    pub fn open(folder: &Path) -> Result<Self, DbError> {
+        let path = folder.join(FILE);
+        std::fs::create_dir_all(folder).map_err(|source| DbError::Io { path: folder.to_owned(), source })?;
+        let failed = |source| DbError::Sqlite { path: path.clone(), source };
+        let connection = Connection::open(&path).map_err(failed)?;
+        connection.busy_timeout(Duration::from_secs(2)).map_err(failed)?;
+        connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+        // A killed process loses nothing that was committed; a power cut may take the commits since the last checkpoint.
+        connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
+        let mut db = Self { path: path.clone(), connection };
+        db.migrate()?;
+        db.import(&folder.join(JSON_LINES))?;
+        Ok(db)
+    }
+
+    /// For reading beside the writer; `None`: there is none to read.
+    pub fn reader(folder: &Path) -> Option<Self> {
+        let path = folder.join(FILE);
+        let connection = Connection::open_with_flags(
+            &path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )
+        .ok()?;
+        connection.busy_timeout(Duration::from_millis(500)).ok()?;
+        Some(Self { path, connection })
+    }
+
+    fn failed(&self) -> impl Fn(rusqlite::Error) -> DbError + use<> {
+        let path = self.path.clone();
+        move |source| DbError::Sqlite { path: path.clone(), source }
+    }
+
+    fn migrate(&mut self) -> Result<(), DbError> {
+        let failed = self.failed();
+        let version: i64 =
+            self.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(&failed)?;
+        let done = usize::try_from(version).unwrap_or(usize::MAX);
+        if done > MIGRATIONS.len() {
+            return Err(DbError::Later { path: self.path.clone(), found: version });
+        }
+        for (n, step) in MIGRATIONS.iter().enumerate().skip(done) {
+            let transaction = self.connection.transaction().map_err(&failed)?;
+            transaction.execute_batch(step).map_err(&failed)?;
+            transaction
+                .pragma_update(None, "user_version", i64::try_from(n + 1).unwrap_or(i64::MAX))
+                .map_err(&failed)?;
+            transaction.commit().map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the incidents of the JSON lines that earlier versions wrote; the file then gets another name.
+    fn import(&mut self, lines: &Path) -> Result<(), DbError> {
+        let io = |source| DbError::Io { path: lines.to_owned(), source };
+        let file = match std::fs::File::open(lines) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(io(e)),
+        };
+        let mut newest: BTreeMap<String, Line> = BTreeMap::new();
+        let (mut reader, mut bytes, mut bad) = (BufReader::new(file), Vec::new(), 0_u64);
+        while reader.read_until(b'\n', &mut bytes).map_err(io)? > 0 {
+            match serde_json::from_slice::<Line>(&bytes) {
+                Ok(line) => {
+                    let old = newest.get(&line.incident.id);
+                    if old.is_none_or(|old| old.incident.version <= line.incident.version) {
+                        newest.insert(line.incident.id.clone(), line);
+                    }
+                }
+                Err(_) => bad += 1,
+            }
+            bytes.clear();
+        }
+        self.put(newest.values())?;
+        std::fs::rename(lines, lines.with_extension("jsonl.imported")).map_err(io)?;
+        tracing::info!(
+            "{}: {} incidents imported, {bad} damaged lines left out",
+            lines.display(),
+            newest.len()
+        );
+        Ok(())
+    }
+
+    /// Writes these versions, all or none. A version older than what is there changes nothing.
+    pub(super) fn put<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) -> Result<(), DbError> {
+        let failed = self.failed();
+        let transaction = self.connection.transaction().map_err(&failed)?;
+        {
+            let mut statement = transaction
+                .prepare(
+                    "INSERT INTO incident (id, version, state, kind, severity, title, start_unix_ns, end_unix_ns, incident, timeline)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                     ON CONFLICT (id) DO UPDATE SET version = excluded.version, state = excluded.state, kind = excluded.kind,
+                         severity = excluded.severity, title = excluded.title, start_unix_ns = excluded.start_unix_ns,
+                         end_unix_ns = excluded.end_unix_ns, incident = excluded.incident,
+                         timeline = coalesce(excluded.timeline, timeline)
+                     WHERE excluded.version >= version",
+                )
+                .map_err(&failed)?;
+            for Line { incident: i, timeline } in lines {
+                let Ok(json) = serde_json::to_string(i) else { continue };
+                let timeline = timeline.as_ref().and_then(|t| serde_json::to_string(t).ok());
+                statement
+                    .execute(params![
+                        i.id,
+                        int(i.version),
+                        word(i.state),
+                        word(i.kind),
+                        word(i.severity),
+                        i.title,
+                        int(i.start_unix_ns),
+                        int(i.end_unix_ns),
+                        json,
+                        timeline
+                    ])
+                    .map_err(&failed)?;
+            }
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    /// The newest `limit` incidents with an id below `before`, that end at `since_unix_ns` or later and have `state`.
+    pub(super) fn incidents(
+        &self,
+        before: Option<&str>,
+        since_unix_ns: u64,
+        state: Option<State>,
+        limit: usize,
+    ) -> Result<Vec<Line>, DbError> {
+        let failed = self.failed();
+        let mut statement = self
+            .connection
+            .prepare(
+                "SELECT incident, timeline FROM incident
+                 WHERE (?1 IS NULL OR id < ?1) AND end_unix_ns >= ?2 AND (?3 IS NULL OR state = ?3)
+                 ORDER BY id DESC LIMIT ?4",
+            )
+            .map_err(&failed)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = statement
+            .query_map(params![before, int(since_unix_ns), state.map(word), limit], line)
+            .map_err(&failed)?;
+        // A row that this build cannot read is left where it is.
+        rows.filter_map(|row| row.transpose()).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// One incident.
+    pub(super) fn incident(&self, id: &str) -> Result<Option<Line>, DbError> {
+        let row = self
+            .connection
+            .query_row("SELECT incident, timeline FROM incident WHERE id = ?1", [id], line)
+            .optional()
+            .map_err(self.failed())?;
+        Ok(row.flatten())
+    }
+
+    /// Stretches around incidents that touch `span`.
+    pub(super) fn spans(&self, span: Span) -> Result<Vec<Span>, DbError> {
+        let failed = self.failed();
+        let mut statement = self
+            .connection
+            .prepare("SELECT start_unix_ns, end_unix_ns FROM incident WHERE start_unix_ns <= ?1 AND end_unix_ns >= ?2")
+            .map_err(&failed)?;
+        let latest_start = int(span.1.end_unix_ns().saturating_add(MARGIN_NS));
+        let earliest_end = int(span.0.start_unix_ns().saturating_sub(MARGIN_NS));
+        let rows = statement
+            .query_map(params![latest_start, earliest_end], |row| {
+                let (start, end) = (unsigned(row.get(0)?), unsigned(row.get(1)?));
+                Ok((
+                    WindowIndex::at(start.saturating_sub(MARGIN_NS)),
+                    WindowIndex::at(end.saturating_add(MARGIN_NS)),
+                ))
+            })
+            .map_err(&failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Removes the oldest closed incidents beyond `max`.
+    pub(super) fn prune(&mut self, max: usize) -> Result<(), DbError> {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let failed = self.failed();
+        self.connection
+            .execute(
+                "DELETE FROM incident WHERE id IN (SELECT id FROM incident WHERE state = 'closed' ORDER BY id
+                 LIMIT max(0, (SELECT count(*) FROM incident) - ?1))",
+                [max],
+            )
+            .map_err(&failed)?;
+        self.connection
+            .execute(
+                "DELETE FROM seen WHERE (SELECT count(*) FROM seen) > ?1 AND last_unix_ns <
+                 (SELECT last_unix_ns FROM seen ORDER BY last_unix_ns DESC LIMIT 1 OFFSET ?1)",
+                [int(SEEN_MAX)],
+            )
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    /// Writes what was seen; the first time of what is known stays.
+    pub(super) fn saw(&mut self, seen: &[Seen]) -> Result<(), DbError> {
+        let failed = self.failed();
+        let transaction = self.connection.transaction().map_err(&failed)?;
+        {
+            let mut statement = transaction
+                .prepare(
+                    "INSERT INTO seen (kind, host, name, detail, first_unix_ns, last_unix_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                     ON CONFLICT (kind, host, name) DO UPDATE SET detail = excluded.detail,
+                         first_unix_ns = min(first_unix_ns, excluded.first_unix_ns),
+                         last_unix_ns = max(last_unix_ns, excluded.last_unix_ns)",
+                )
+                .map_err(&failed)?;
+            for s in seen {
+                statement
+                    .execute(params![
+                        s.kind,
+                        s.host,
+                        s.name,
+                        s.detail,
+                        int(s.first_unix_ns),
+                        int(s.last_unix_ns)
+                    ])
+                    .map_err(&failed)?;
+            }
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    /// What was there at some moment from `since_unix_ns` to `until_unix_ns`.
+    pub fn inventory(&self, since_unix_ns: u64, until_unix_ns: u64) -> Result<Vec<Seen>, DbError> {
+        let failed = self.failed();
+        let mut statement = self
+            .connection
+            .prepare(
+                "SELECT kind, host, name, detail, first_unix_ns, last_unix_ns FROM seen
+                 WHERE last_unix_ns >= ?1 AND first_unix_ns <= ?2 ORDER BY kind, host, name LIMIT 10000",
+            )
+            .map_err(&failed)?;
+        let rows = statement
+            .query_map(params![int(since_unix_ns), int(until_unix_ns)], |row| {
+                Ok(Seen {
+                    kind: row.get(0)?,
+                    host: row.get(1)?,
+                    name: row.get(2)?,
+                    detail: row.get(3)?,
+                    first_unix_ns: unsigned(row.get(4)?),
+                    last_unix_ns: unsigned(row.get(5)?),
+                })
+            })
+            .map_err(&failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+}
+
+fn line(row: &Row<'_>) -> rusqlite::Result<Option<Line>> {
+    let (incident, timeline): (String, Option<String>) = (row.get(0)?, row.get(1)?);
+    let timeline = timeline.and_then(|text| serde_json::from_str::<Timeline>(&text).ok());
+    Ok(serde_json::from_str::<Incident>(&incident).ok().map(|incident| Line { incident, timeline }))
+}

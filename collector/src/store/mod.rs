@@ -1,0 +1,329 @@
+//! What is kept: incidents and inventory in SQLite (`db`), windows in Parquet segments (`segment*`, `shelf`), written by a thread of
+//! their own (`writer`) behind a bounded queue (`queue`), read back by `past`. This file owns the newest incidents in memory: their
+//! bound, the numbering of their versions across restarts, and that an incident is shown once it is on disk.
+
+mod columns;
+mod db;
+mod health;
+mod parquet_file;
+mod past;
+mod queue;
+mod segment;
+mod segment_read;
+mod segment_write;
+mod shelf;
+mod writer;
+
+pub use columns::{Column, Kind};
+pub use db::{Db, DbError, FILE, MARGIN_NS, Seen};
+pub use health::Health;
+pub use past::Past;
+pub use queue::Queue;
+pub use segment::{Names, SegmentError, Wanted, Written, documentation};
+pub use shelf::Shelf;
+
+use crate::driver::Clock;
+use crate::metrics::Metrics;
+use crate::series::Series;
+use crate::timeline::Timeline;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use tailwater_analysis::incident::State;
+use tailwater_analysis::model::WindowIndex;
+use tailwater_analysis::{Incident, TopologyView};
+use tokio::sync::broadcast;
+
+/// What to keep, and where.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The data folder.
+    pub folder: PathBuf,
+    /// Incidents in memory; on disk twenty times as many.
+    pub incidents_max: usize,
+    /// Length of a segment.
+    pub segment_seconds: u64,
+    /// Age at which windows go.
+    pub windows_hours: u64,
+    /// Bytes of windows, MiB.
+    pub windows_mib_max: u64,
+    /// Bytes of the windows around incidents, MiB.
+    pub kept_mib_max: u64,
+}
+
+/// An incident as it is written, and its timeline once it is closed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Line {
+    #[serde(flatten)]
+    incident: Incident,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeline: Option<Timeline>,
+}
+
+#[derive(Debug, Clone)]
+struct Version {
+    incident: Arc<Incident>,
+    timeline: Option<Arc<Timeline>>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    newest: Version,
+    /// What others see: on disk, or the disk does not work. `None`: not yet.
+    shown: Option<Version>,
+    /// Added to the pipeline's versions: after a restart it counts the same incident from the start.
+    versions_before: u64,
+}
+
+/// Incidents in memory, by id; ids sort by time.
+#[derive(Debug)]
+pub struct Store {
+    by_id: BTreeMap<String, Kept>,
+    /// Ids of early alerts, and the incidents that replaced them.
+    replaced: BTreeMap<String, String>,
+    incidents_max: usize,
+    queue: Arc<Queue>,
+    live: broadcast::Sender<Arc<Incident>>,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Opened {
+    /// Incidents.
+    pub store: Arc<Mutex<Store>>,
+    /// Everything that is kept.
+    pub past: Past,
+    /// Ends after [`Store::close`], when all that waited is written.
+    pub thread: JoinHandle<()>,
+}
+
+/// Puts a damaged database out of the way, for a person to judge.
+fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) {
+    metrics.store_segments_torn.inc();
+    let aside = folder.join("aside");
+    tracing::error!("{why}: moved to {}; a new one is begun", aside.display());
+    let number = (0..1000).find(|n| !aside.join(format!("{FILE}.{n}")).exists()).unwrap_or(0);
+    for end in ["", "-wal", "-shm"] {
+        let from = folder.join(format!("{FILE}{end}"));
+        let moved = std::fs::create_dir_all(&aside)
+            .and_then(|()| std::fs::rename(&from, aside.join(format!("{FILE}.{number}{end}"))));
+        if let Err(e) = moved
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::error!("{}: {e}", from.display());
+        }
+    }
+}
+
+/// Opens the folder and starts the writer. A folder that cannot be used is no error: incidents are then kept in memory, `/readyz`
+/// says why, and the writer goes on trying. Incidents that were open when the collector died are closed: nobody watched them since.
+pub fn open(
+    settings: Settings,
+    series: Arc<Mutex<Series>>,
+    topology: Arc<Mutex<Arc<TopologyView>>>,
+    live: broadcast::Sender<Arc<Incident>>,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+) -> std::io::Result<Opened> {
+    let queue = Arc::new(Queue::new(Arc::clone(&metrics)));
+    let health = Arc::new(Health::default());
+    let shelf = Arc::new(Shelf::new(&settings.folder, Arc::clone(&metrics)));
+    let mut store = Store {
+        by_id: BTreeMap::new(),
+        replaced: BTreeMap::new(),
+        incidents_max: settings.incidents_max,
+        queue: Arc::clone(&queue),
+        live,
+    };
+    let opened = Db::open(&settings.folder).or_else(|e| {
+        if !e.is_damage() {
+            return Err(e);
+        }
+        set_aside(&settings.folder, &e, &metrics);
+        Db::open(&settings.folder)
+    });
+    let read = opened.and_then(|mut db| {
+        let mut lines = db.incidents(None, 0, None, settings.incidents_max)?;
+        let mut closed = Vec::new();
+        for line in lines.iter_mut().filter(|line| line.incident.state == State::Open) {
+            line.incident.state = State::Closed;
+            line.incident.version += 1;
+            closed.push(line.clone());
+        }
+        // On a disk that is full by now they stay open there, and are closed by the next start.
+        if let Err(e) = db.put(closed.iter()) {
+            health.failed(health::Part::Incidents, &e.to_string());
+        }
+        Ok((db, lines))
+    });
+    let db = match read {
+        Ok((db, lines)) => {
+            store.load(lines);
+            Some(db)
+        }
+        Err(e) => {
+            metrics.store_failures.inc();
+            health.failed(health::Part::Incidents, &e.to_string());
+            None
+        }
+    };
+    let past = Past {
+        folder: settings.folder.clone(),
+        shelf: Arc::clone(&shelf),
+        series: Arc::clone(&series),
+        health: Arc::clone(&health),
+        queue: Arc::clone(&queue),
+    };
+    let store = Arc::new(Mutex::new(store));
+    let writer = writer::Writer {
+        settings,
+        queue,
+        store: Arc::clone(&store),
+        series,
+        topology,
+        shelf,
+        health,
+        metrics,
+        clock,
+        db,
+        unwritten: BTreeMap::new(),
+        open: Vec::new(),
+        open_bytes: 0,
+        opened: None,
+        scanned: false,
+        incidents_retry: None,
+        windows_retry: None,
+    };
+    let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run())?;
+    Ok(Opened { store, past, thread })
+}
+
+impl Store {
+    /// Takes over what is on disk and not in memory.
+    fn load(&mut self, lines: Vec<Line>) {
+        for Line { incident, timeline } in lines {
+            if self.by_id.contains_key(&incident.id) {
+                continue;
+            }
+            let versions_before = incident.version + 1;
+            let id = incident.id.clone();
+            let version = Version { incident: Arc::new(incident), timeline: timeline.map(Arc::new) };
+            self.by_id.insert(id, Kept { newest: version.clone(), shown: Some(version), versions_before });
+        }
+        self.bound();
+    }
+
+    /// Takes a version. Returns it as it is kept, or `None` when it is not newer than what is there. Others see it, and
+    /// subscribers get it, once it is on disk.
+    pub fn put(&mut self, mut incident: Incident, timeline: Option<Timeline>) -> Option<Arc<Incident>> {
+        let before = self.by_id.get(&incident.id);
+        let versions_before = before.map_or(0, |kept| kept.versions_before);
+        incident.version = incident.version.saturating_add(versions_before);
+        if before.is_some_and(|kept| kept.newest.incident.version >= incident.version) {
+            return None;
+        }
+        let shown = before.and_then(|kept| kept.shown.clone());
+        // An early alert is not kept on disk: its windows come again after a crash, or it comes again as unconfirmed.
+        let written = incident.version > 0
+            && self.queue.incident(Line { incident: incident.clone(), timeline: timeline.clone() });
+        let newest = Version { incident: Arc::new(incident), timeline: timeline.map(Arc::new) };
+        let incident = Arc::clone(&newest.incident);
+        self.by_id.insert(incident.id.clone(), Kept { newest, shown, versions_before });
+        if !written {
+            self.shown(&incident.id, incident.version);
+        }
+        self.bound();
+        Some(incident)
+    }
+
+    fn bound(&mut self) {
+        while self.by_id.len() > self.incidents_max {
+            let closed = self.by_id.iter().find(|(_, k)| k.newest.incident.state == State::Closed);
+            let closed = closed.map(|(id, _)| id.clone());
+            let Some(oldest) = closed.or_else(|| self.by_id.keys().next().cloned()) else { break };
+            self.by_id.remove(&oldest);
+        }
+    }
+
+    /// This version of the incident is what others see, unless they see a newer one; subscribers get it.
+    fn shown(&mut self, id: &str, version: u64) {
+        let Some(kept) = self.by_id.get_mut(id) else { return };
+        let (newest, seen) = (kept.newest.incident.version, kept.shown.as_ref().map(|v| v.incident.version));
+        // A newer one waits already and is shown in its turn.
+        if newest != version || seen.is_some_and(|seen| seen >= version) {
+            return;
+        }
+        kept.shown = Some(kept.newest.clone());
+        // No subscriber is no error.
+        let _ = self.live.send(Arc::clone(&kept.newest.incident));
+        let replaced: Vec<&String> =
+            self.replaced.iter().filter(|(_, by)| by.as_str() == id).map(|(alert, _)| alert).collect();
+        replaced.into_iter().for_each(|alert| drop(self.by_id.remove(alert)));
+    }
+
+    /// An early alert turned out to be part of `by`: once that is shown, only that is listed.
+    pub fn replace(&mut self, alert: &str, by: &str) {
+        if self.by_id.get(by).is_some_and(|kept| kept.shown.is_some()) {
+            self.by_id.remove(alert);
+        }
+        self.replaced.insert(alert.to_owned(), by.to_owned());
+        while self.replaced.len() > self.incidents_max {
+            self.replaced.pop_first();
+        }
+    }
+
+    /// Nothing more will be written: the writer ends once it has written what waits.
+    pub fn close(&mut self) {
+        self.queue.close();
+    }
+
+    /// The incident and, once closed, its timeline. The id of an early alert gives the incident that replaced it.
+    #[must_use]
+    pub fn get(&self, id: &str) -> Option<(Arc<Incident>, Option<Arc<Timeline>>)> {
+        let seen = |id: &str| self.by_id.get(id)?.shown.as_ref();
+        let version = self.replaced.get(id).and_then(|by| seen(by)).or_else(|| seen(id))?;
+        Some((Arc::clone(&version.incident), version.timeline.clone()))
+    }
+
+    /// Incidents that end at `since_unix_ns` or later and have `state` (any: `None`), newest first, at most `limit`.
+    #[must_use]
+    pub fn list(&self, since_unix_ns: u64, state: Option<State>, limit: usize) -> Vec<Arc<Incident>> {
+        self.by_id
+            .values()
+            .rev()
+            .filter_map(|kept| kept.shown.as_ref().map(|version| &version.incident))
+            .filter(|i| i.end_unix_ns >= since_unix_ns && state.is_none_or(|state| i.state == state))
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+
+    /// The oldest id in memory; older ones may be on disk.
+    #[must_use]
+    pub fn oldest(&self) -> Option<String> {
+        self.by_id.keys().next().cloned()
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let confirmed = self.by_id.values().map(|kept| &kept.newest).filter(|v| v.incident.version > 0);
+        confirmed
+            .map(|v| Line { incident: v.incident.as_ref().clone(), timeline: v.timeline.as_deref().cloned() })
+            .collect()
+    }
+
+    /// Stretches around incidents that touch `span`.
+    fn spans(&self, span: shelf::Span) -> Vec<shelf::Span> {
+        let around = |i: &Incident| {
+            let first = WindowIndex::at(i.start_unix_ns.saturating_sub(MARGIN_NS));
+            (first, WindowIndex::at(i.end_unix_ns.saturating_add(MARGIN_NS)))
+        };
+        let all = self.by_id.values().map(|kept| around(&kept.newest.incident));
+        all.filter(|s| s.0 <= span.1 && span.0 <= s.1).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! Reading what is kept: windows that are no longer in memory, incidents older than those in memory, inventory. Everything here
+//! reads files, so it is for threads that may wait.
+
+use super::db::{Db, Seen};
+use super::health::Health;
+use super::queue::Queue;
+use super::segment::Wanted;
+use super::shelf::Shelf;
+use crate::series::{self, Decimator, Point, Query, Series};
+use crate::timeline::{self, Timeline};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tailwater_analysis::Incident;
+use tailwater_analysis::incident::State;
+use tailwater_analysis::model::WindowIndex;
+
+/// The way to everything that is kept.
+#[derive(Debug, Clone)]
+pub struct Past {
+    pub(super) folder: PathBuf,
+    pub(super) shelf: Arc<Shelf>,
+    pub(super) series: Arc<Mutex<Series>>,
+    /// Whether the disk takes what is written.
+    pub health: Arc<Health>,
+    /// Where windows go in.
+    pub queue: Arc<Queue>,
+}
+
+impl Past {
+    /// Whether any segment may hold windows from `first` to `last` that are not in memory.
+    #[must_use]
+    pub fn reaches(&self, first: WindowIndex, last: WindowIndex) -> bool {
+        self.shelf.span().is_some_and(|(oldest, newest)| oldest <= last && first <= newest)
+    }
+
+    /// First and last window on disk.
+    #[must_use]
+    pub fn span(&self) -> Option<(WindowIndex, WindowIndex)> {
+        self.shelf.span()
+    }
+
+    /// Oldest window on disk, bytes of recent and of kept segments.
+    #[must_use]
+    pub fn totals(&self) -> (Option<WindowIndex>, u64, u64) {
+        self.shelf.totals()
+    }
+
+    /// Each value from `first` to `last` that is there: from memory as far as it reaches, before that from segments.
+    fn each(
+        &self,
+        query: Query<'_>,
+        first: WindowIndex,
+        last: WindowIndex,
+        mut take: impl FnMut(WindowIndex, f64),
+    ) {
+        let oldest = {
+            let memory = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.present(query, first, last).for_each(|(index, value)| take(index, value));
+            memory.span(query.host).map(|(oldest, _)| oldest)
+        };
+        let before = oldest.map_or(Some(last.0), |o| o.0.checked_sub(1)).map(|n| n.min(last.0));
+        let Some(before) = before.filter(|before| *before >= first.0) else { return };
+        let wanted = Wanted::Columns(series::columns(query.metric));
+        self.shelf.read(query.host, first, WindowIndex(before), wanted, |inputs| {
+            // Ids are those of one segment, so each gets a memory of its own.
+            let mut segment = Series::new(u64::MAX, usize::MAX);
+            inputs.iter().for_each(|input| drop(segment.saw(input)));
+            segment.present(query, first, last).for_each(|(index, value)| take(index, value));
+        });
+    }
+
+    /// As [`Series::points`], over everything that is kept.
+    #[must_use]
+    pub fn points(
+        &self,
+        query: Query<'_>,
+        first: WindowIndex,
+        last: WindowIndex,
+        max_points: usize,
+    ) -> Vec<Point> {
+        let mut decimator = Decimator::new(first, last, max_points);
+        self.each(query, first, last, |index, value| decimator.add(index, value));
+        decimator.points()
+    }
+
+    /// The timeline of an incident that has none yet.
+    #[must_use]
+    pub fn timeline(&self, incident: &Incident) -> Timeline {
+        timeline::read(incident, |query, first, last| {
+            let count = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(0).saturating_add(1);
+            let mut values = vec![None; count];
+            self.each(query, first, last, |index, value| {
+                let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
+                if let Some(slot) = place.and_then(|n| values.get_mut(n)) {
+                    *slot = Some(value);
+                }
+            });
+            values
+        })
+    }
+
+    /// An incident that is no longer in memory.
+    #[must_use]
+    pub fn incident(&self, id: &str) -> Option<(Incident, Option<Timeline>)> {
+        let line = Db::reader(&self.folder)?.incident(id).ok()??;
+        Some((line.incident, line.timeline))
+    }
+
+    /// Incidents older than `before`, newest first.
+    #[must_use]
+    pub fn incidents(
+        &self,
+        before: Option<&str>,
+        since_unix_ns: u64,
+        state: Option<State>,
+        limit: usize,
+    ) -> Vec<Incident> {
+        let found = Db::reader(&self.folder).map(|db| db.incidents(before, since_unix_ns, state, limit));
+        let lines = found.and_then(Result::ok).unwrap_or_default();
+        lines.into_iter().map(|line| line.incident).collect()
+    }
+
+    /// Hosts, workloads, listeners and tiers seen at some moment from `since_unix_ns` to `until_unix_ns`.
+    #[must_use]
+    pub fn inventory(&self, since_unix_ns: u64, until_unix_ns: u64) -> Vec<Seen> {
+        let found = Db::reader(&self.folder).map(|db| db.inventory(since_unix_ns, until_unix_ns));
+        found.and_then(Result::ok).unwrap_or_default()
+    }
+}

@@ -1,0 +1,100 @@
+//! What waits for the disk: windows and incidents, bounded. The ingest path puts in and never waits; when the disk is behind, the
+//! oldest windows go, with a counter. Knows no disk.
+
+use super::Line;
+use crate::metrics::Metrics;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tailwater_analysis::model::HostWindow;
+
+/// Memory of windows that may wait, about. They mostly are the windows that the series hold too.
+const WINDOW_BYTES_MAX: usize = 64 << 20;
+/// Incidents that may wait, each with its newest version.
+const INCIDENTS_MAX: usize = 4096;
+
+#[derive(Debug, Default)]
+struct Waiting {
+    windows: VecDeque<(Arc<HostWindow>, usize)>,
+    window_bytes: usize,
+    incidents: BTreeMap<String, Line>,
+    closed: bool,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+    metrics: Arc<Metrics>,
+}
+
+/// What the writer takes at once.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) windows: Vec<(Arc<HostWindow>, usize)>,
+    pub(super) incidents: Vec<Line>,
+    /// Nothing more will come.
+    pub(super) closed: bool,
+}
+
+impl Queue {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { waiting: Mutex::default(), wake: Condvar::new(), metrics }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Values only: after a panic elsewhere they are still the best there is.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A window for the open segment.
+    pub fn window(&self, window: Arc<HostWindow>) {
+        let size = crate::series::size_of(&window);
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return;
+        }
+        waiting.window_bytes += size;
+        waiting.windows.push_back((window, size));
+        while waiting.window_bytes > WINDOW_BYTES_MAX {
+            let Some((_, size)) = waiting.windows.pop_front() else { break };
+            waiting.window_bytes -= size;
+            self.metrics.store_windows_dropped.inc();
+        }
+    }
+
+    /// A version of an incident; an older one that still waits need not be written. Says whether it will be written at all.
+    pub(super) fn incident(&self, line: Line) -> bool {
+        let mut waiting = self.lock();
+        let full =
+            waiting.incidents.len() >= INCIDENTS_MAX && !waiting.incidents.contains_key(&line.incident.id);
+        if waiting.closed || full {
+            self.metrics.store_updates_dropped.inc();
+            return false;
+        }
+        waiting.incidents.insert(line.incident.id.clone(), line);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Nothing more comes: the writer writes what waits and ends.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    /// Takes everything; waits up to `longest` for an incident or the end. Windows wake nobody.
+    pub(super) fn take(&self, longest: Duration) -> Taken {
+        let waiting = self.lock();
+        let nothing = |w: &mut Waiting| w.incidents.is_empty() && !w.closed;
+        let (mut waiting, _) =
+            self.wake.wait_timeout_while(waiting, longest, nothing).unwrap_or_else(PoisonError::into_inner);
+        waiting.window_bytes = 0;
+        Taken {
+            windows: std::mem::take(&mut waiting.windows).into(),
+            incidents: std::mem::take(&mut waiting.incidents).into_values().collect(),
+            closed: waiting.closed,
+        }
+    }
+}

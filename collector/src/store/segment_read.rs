@@ -1,0 +1,245 @@
+//! Reading a segment: the windows of one host, with the columns that are asked for. What it returns is what the pipeline was fed,
+//! so that whoever reads windows in memory reads these too.
+
+use super::columns::{self, Column, Kind};
+use super::parquet_file::{Cells, Reader, Rows};
+use super::segment::{Names, SegmentError, Wanted, keys};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use tailwater_analysis::model::{
+    CulpritSample, DeviceInfo, DeviceWindow, EdgeInfo, EdgeWindow, EntityId, HostCpu, HostWindow, Input,
+    ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
+};
+
+/// Hosts that the segment at `path` has windows of.
+pub(super) fn hosts(path: &Path) -> Result<Vec<String>, SegmentError> {
+    let reader = open(path, Kind::Host)?;
+    reader.hosts().map_err(|source| SegmentError::File { path: path.join(Kind::Host.file()), source })
+}
+
+/// Reads the ends of all files: an error, or the rows they say to have.
+pub(super) fn check(path: &Path) -> Result<usize, SegmentError> {
+    Kind::ALL.iter().try_fold(0, |sum, kind| Ok(sum + open(path, *kind)?.rows()))
+}
+
+fn open(path: &Path, kind: Kind) -> Result<Reader, SegmentError> {
+    let path = path.join(kind.file());
+    Reader::open(&path).map_err(|source| SegmentError::File { path, source })
+}
+
+/// The windows of `host` from `first` to `last`, after the names behind their ids.
+pub(super) fn read(
+    path: &Path,
+    host: &str,
+    first: WindowIndex,
+    last: WindowIndex,
+    wanted: Wanted<'_>,
+) -> Result<Vec<Input>, SegmentError> {
+    let mut reading = Reading { path, host, first, last, wanted, windows: BTreeMap::new() };
+    reading.host()?;
+    if reading.windows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut names = Names::default();
+    reading.entities(
+        Kind::Workload,
+        &columns::workload(),
+        |w, id, row: WorkloadWindow| {
+            w.workloads.insert(id, row);
+        },
+        |id, n| {
+            let cpu_quota_ns = unsigned(n.int(3)).saturating_mul(1_000);
+            let (name, cgroup, comm) = (n.text(0), n.text(1), n.text(2));
+            names.workloads.insert(id, WorkloadInfo { id, cgroup, name, comm, cpu_quota_ns });
+        },
+    )?;
+    reading.entities(
+        Kind::Listener,
+        &columns::listener(),
+        |w, id, row: ListenerWindow| {
+            w.listeners.insert(id, row);
+        },
+        |id, n| {
+            let (Some(address), port) = (n.address(2), n.port(3)) else { return };
+            let (workload, comm) = (n.id(0), n.text(4));
+            owner(&mut names, workload, n.text(1));
+            names.listeners.insert(id, ListenerInfo { id, workload, address, port, comm });
+        },
+    )?;
+    reading.entities(
+        Kind::Edge,
+        &columns::edge(),
+        |w, id, row: EdgeWindow| {
+            w.edges.insert(id, row);
+        },
+        |id, n| {
+            let (Some(remote_address), remote_port) = (n.address(2), n.port(3)) else { return };
+            owner(&mut names, n.id(0), n.text(1));
+            names.edges.insert(id, EdgeInfo { id, workload: n.id(0), remote_address, remote_port });
+        },
+    )?;
+    reading.entities(
+        Kind::Device,
+        &columns::device(),
+        |w, id, row: DeviceWindow| {
+            w.devices.insert(id, row);
+        },
+        |id, n| {
+            names.devices.insert(id, DeviceInfo { id, name: n.text(0) });
+        },
+    )?;
+    reading.culprits()?;
+    let mut inputs = vec![Input::Entities {
+        host: host.to_owned(),
+        workloads: names.workloads.into_values().collect(),
+        listeners: names.listeners.into_values().collect(),
+        edges: names.edges.into_values().collect(),
+        devices: names.devices.into_values().collect(),
+    }];
+    inputs.extend(reading.windows.into_values().map(|w| Input::Window(Box::new(w))));
+    Ok(inputs)
+}
+
+/// A query by workload needs the names of those whose listeners and edges it reads, also when it reads no value of theirs.
+fn owner(names: &mut Names, id: EntityId, name: String) {
+    if id != 0 {
+        names.workloads.entry(id).or_insert_with(|| WorkloadInfo { id, name, ..WorkloadInfo::default() });
+    }
+}
+
+fn unsigned(value: Option<i64>) -> u64 {
+    value.and_then(|v| u64::try_from(v).ok()).unwrap_or(0)
+}
+
+/// The names in one row: the columns between `id` and the values.
+struct NameRow<'a> {
+    cells: &'a [Option<Cells>],
+    row: usize,
+}
+
+impl NameRow<'_> {
+    fn int(&self, n: usize) -> Option<i64> {
+        self.cells.get(n)?.as_ref()?.int(self.row)
+    }
+    fn text(&self, n: usize) -> String {
+        self.cells.get(n).and_then(Option::as_ref).map_or_else(String::new, |c| c.text(self.row).to_owned())
+    }
+    fn id(&self, n: usize) -> EntityId {
+        EntityId::try_from(unsigned(self.int(n))).unwrap_or(0)
+    }
+    fn port(&self, n: usize) -> u16 {
+        u16::try_from(unsigned(self.int(n))).unwrap_or(0)
+    }
+    fn address(&self, n: usize) -> Option<IpAddr> {
+        self.text(n).parse().ok()
+    }
+}
+
+struct Reading<'a> {
+    path: &'a Path,
+    host: &'a str,
+    first: WindowIndex,
+    last: WindowIndex,
+    wanted: Wanted<'a>,
+    windows: BTreeMap<WindowIndex, HostWindow>,
+}
+
+impl Reading<'_> {
+    fn columns(&self, kind: Kind, names: &[&str]) -> Result<Option<Rows>, SegmentError> {
+        let found = open(self.path, kind)?.read(self.host, names);
+        found.map_err(|source| SegmentError::File { path: self.path.join(kind.file()), source })
+    }
+
+    /// The window of a row's `start`, if it is asked for.
+    fn index(&self, cells: Option<&Option<Cells>>, row: usize) -> Option<WindowIndex> {
+        let start_us = unsigned(cells?.as_ref()?.int(row));
+        let index = WindowIndex(start_us / (WINDOW_NS / 1_000));
+        (self.first..=self.last).contains(&index).then_some(index)
+    }
+
+    fn host(&mut self) -> Result<(), SegmentError> {
+        let columns = columns::cpu();
+        let values = self.wanted.of(Kind::Host, &columns).unwrap_or_default();
+        let mut names = vec!["start", "clock_error_us", "clock_corrected", "lost_before"];
+        names.extend(&values);
+        let Some((rows, cells)) = self.columns(Kind::Host, &names)? else { return Ok(()) };
+        let chosen: Vec<_> = columns.iter().filter(|c| values.contains(&c.name)).collect();
+        let key = |n: usize, row| unsigned(cells.get(n).and_then(Option::as_ref).and_then(|c| c.int(row)));
+        for row in 0..rows {
+            let Some(index) = self.index(cells.first(), row) else { continue };
+            let mut cpu: Option<HostCpu> = None;
+            for (column, cells) in chosen.iter().zip(cells.iter().skip(4)) {
+                if let Some(v) = cells.as_ref().and_then(|c| c.int(row)) {
+                    (column.set)(cpu.get_or_insert_default(), unsigned(Some(v)));
+                }
+            }
+            let window = HostWindow {
+                host: self.host.to_owned(),
+                index,
+                clock_error_ns: key(1, row).saturating_mul(1_000),
+                clock_corrected: key(2, row) != 0,
+                lost_before: key(3, row),
+                cpu,
+                ..HostWindow::default()
+            };
+            self.windows.insert(index, window);
+        }
+        Ok(())
+    }
+
+    fn entities<R: Default>(
+        &mut self,
+        kind: Kind,
+        columns: &[Column<R>],
+        insert: impl Fn(&mut HostWindow, EntityId, R),
+        mut name: impl FnMut(EntityId, NameRow<'_>),
+    ) -> Result<(), SegmentError> {
+        let Some(values) = self.wanted.of(kind, columns) else { return Ok(()) };
+        // host is known; start and id, then the names, then the values.
+        let key_names: Vec<&str> = keys(kind).iter().skip(1).map(|f| f.name).collect();
+        let named = key_names.len();
+        let wanted: Vec<&str> = key_names.into_iter().chain(values.iter().copied()).collect();
+        let Some((rows, cells)) = self.columns(kind, &wanted)? else { return Ok(()) };
+        let chosen: Vec<_> = columns.iter().filter(|c| values.contains(&c.name)).collect();
+        let mut last_named = None;
+        for row in 0..rows {
+            let Some(index) = self.index(cells.first(), row) else { continue };
+            let Some(Some(ids)) = cells.get(1) else { continue };
+            let id = EntityId::try_from(unsigned(ids.int(row))).unwrap_or(0);
+            if last_named != Some(id) {
+                last_named = Some(id);
+                name(id, NameRow { cells: cells.get(2..named).unwrap_or_default(), row });
+            }
+            let Some(window) = self.windows.get_mut(&index) else { continue };
+            let mut value = R::default();
+            for (column, cells) in chosen.iter().zip(cells.iter().skip(named)) {
+                if let Some(v) = cells.as_ref().and_then(|c| c.int(row)) {
+                    (column.set)(&mut value, unsigned(Some(v)));
+                }
+            }
+            insert(window, id, value);
+        }
+        Ok(())
+    }
+
+    fn culprits(&mut self) -> Result<(), SegmentError> {
+        if !matches!(self.wanted, Wanted::All) {
+            return Ok(());
+        }
+        let names = ["start", "resource", "pid", "comm", "workload_id", "amount"];
+        let Some((rows, cells)) = self.columns(Kind::Culprit, &names)? else { return Ok(()) };
+        for row in 0..rows {
+            let key = NameRow { cells: &cells, row };
+            let Some(index) = self.index(cells.first(), row) else { continue };
+            let Some(resource) = columns::resource_named(&key.text(1)) else { continue };
+            let (pid, comm, amount) = (key.id(2), key.text(3), unsigned(key.int(5)));
+            let amount = amount.saturating_mul(columns::resource_per(resource));
+            let sample = CulpritSample { resource, pid, comm, workload: key.id(4), amount };
+            if let Some(window) = self.windows.get_mut(&index) {
+                window.culprits.push(sample);
+            }
+        }
+        Ok(())
+    }
+}

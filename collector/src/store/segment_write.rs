@@ -1,0 +1,295 @@
+//! Writing a segment: under a temporary name, synced and renamed, so that it is there as a whole or not at all. Owns the order of
+//! rows, which makes neighbours resemble each other. Knows no retention.
+
+use super::columns::{self, Column, Kind};
+use super::parquet_file::{self, Cells, Field, Shape};
+use super::segment::{Names, SegmentError, TEMPORARY, Written, fields, keys};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use tailwater_analysis::model::{EntityId, HostWindow, WindowIndex, WorkloadInfo};
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Times are kept in microseconds.
+fn micros(ns: u64) -> u64 {
+    ns.saturating_add(500) / 1_000
+}
+
+fn moment(index: WindowIndex) -> i64 {
+    int(index.start_unix_ns() / 1_000)
+}
+
+/// The columns of one host in one file, as they fill.
+struct Group {
+    cells: Vec<Cells>,
+}
+
+impl Group {
+    fn new(fields: &[Field]) -> Self {
+        let cells = fields
+            .iter()
+            .map(|f| match f.shape {
+                Shape::Int | Shape::Moment => Cells::Int(Vec::new()),
+                Shape::MaybeInt => Cells::MaybeInt(Vec::new()),
+                Shape::Text => Cells::Text(Vec::new()),
+            })
+            .collect();
+        Self { cells }
+    }
+
+    fn row(&mut self, keys: &[Key<'_>]) {
+        for (cells, key) in self.cells.iter_mut().zip(keys) {
+            match (cells, key) {
+                (Cells::Int(values), Key::Int(v)) => values.push(*v),
+                (Cells::Text(values), Key::Text(v)) => values.push(Arc::clone(v)),
+                _ => debug_assert!(false, "a key of another shape than its column"),
+            }
+        }
+    }
+
+    fn values<R>(&mut self, after: usize, columns: &[Column<R>], row: Option<&R>, count: &mut Written) {
+        count.rows += 1;
+        for (cells, column) in self.cells.iter_mut().skip(after).zip(columns) {
+            let value = row.and_then(column.get);
+            if let Some(v) = value {
+                count.values += 1;
+                count.nonzero += u64::from(v != 0);
+            }
+            match cells {
+                Cells::Int(values) => values.push(int(value.unwrap_or(0))),
+                Cells::MaybeInt(values) => values.push(value.map(int)),
+                Cells::Text(_) => debug_assert!(false, "values are numbers"),
+            }
+        }
+    }
+}
+
+enum Key<'a> {
+    Int(i64),
+    Text(&'a Arc<str>),
+}
+
+type ByHost<'a> = BTreeMap<&'a str, BTreeMap<WindowIndex, &'a HostWindow>>;
+
+/// Rows of one kind: sorted by entity, then time, so that neighbours resemble each other.
+fn entity_groups<R>(
+    kind: Kind,
+    columns: &[Column<R>],
+    hosts: &ByHost<'_>,
+    rows_of: impl Fn(&HostWindow) -> &BTreeMap<EntityId, R>,
+    name: impl Fn(&str, EntityId) -> Vec<Name>,
+    count: &mut Written,
+) -> (Vec<Field>, Vec<Vec<Cells>>) {
+    let fields = fields(kind, columns, false);
+    let after = keys(kind).len();
+    let mut groups = Vec::new();
+    for (host, windows) in hosts {
+        let ids: BTreeSet<EntityId> = windows.values().flat_map(|w| rows_of(w).keys().copied()).collect();
+        let mut group = Group::new(&fields);
+        let host_text: Arc<str> = (*host).into();
+        for id in ids {
+            let names = name(host, id);
+            for (index, window) in windows {
+                let Some(row) = rows_of(window).get(&id) else { continue };
+                let mut key = vec![Key::Text(&host_text), Key::Int(moment(*index)), Key::Int(id.into())];
+                key.extend(names.iter().map(|name| match name {
+                    Name::Int(v) => Key::Int(*v),
+                    Name::Text(v) => Key::Text(v),
+                }));
+                group.row(&key);
+                group.values(after, columns, Some(row), count);
+            }
+        }
+        groups.push(group.cells);
+    }
+    (fields, groups)
+}
+
+enum Name {
+    Int(i64),
+    Text(Arc<str>),
+}
+
+fn text(value: &str) -> Name {
+    Name::Text(value.into())
+}
+
+/// Writes the segment `folder`/`name` of these windows. Of several for the same host and moment the last counts.
+pub(super) fn write(
+    folder: &Path,
+    name: &str,
+    windows: &[Arc<HostWindow>],
+    names: &BTreeMap<String, Names>,
+) -> Result<Written, SegmentError> {
+    let target = folder.join(name);
+    let temporary = folder.join(format!("{name}{TEMPORARY}"));
+    let written = fill(&temporary, windows, names).and_then(|written| {
+        let sync = |path: &Path| {
+            File::open(path)
+                .and_then(|f| f.sync_all())
+                .map_err(|source| SegmentError::Folder { path: path.to_owned(), source })
+        };
+        sync(&temporary)?;
+        std::fs::rename(&temporary, &target)
+            .map_err(|source| SegmentError::Folder { path: target.clone(), source })?;
+        sync(folder)?;
+        Ok(written)
+    });
+    if written.is_err() {
+        // What was begun takes space that may be what is missing. If even that fails, the next start clears it.
+        let _ = std::fs::remove_dir_all(&temporary);
+    }
+    written
+}
+
+fn fill(
+    folder: &Path,
+    windows: &[Arc<HostWindow>],
+    names: &BTreeMap<String, Names>,
+) -> Result<Written, SegmentError> {
+    let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(io)?;
+    }
+    std::fs::create_dir(folder).map_err(io)?;
+    let mut hosts: ByHost<'_> = BTreeMap::new();
+    for window in windows {
+        hosts.entry(&window.host).or_default().insert(window.index, window);
+    }
+    let none = Names::default();
+    let named = |host: &str| names.get(host).unwrap_or(&none);
+    let workload = |host: &str, id| named(host).workloads.get(&id).map_or("", |w| w.name.as_str());
+    let mut count = Written::default();
+    for kind in Kind::ALL {
+        let (fields, groups) = match kind {
+            Kind::Workload => entity_groups(
+                kind,
+                &columns::workload(),
+                &hosts,
+                |w| &w.workloads,
+                |host, id| {
+                    let unknown = WorkloadInfo::default();
+                    let w = named(host).workloads.get(&id).unwrap_or(&unknown);
+                    vec![
+                        text(&w.name),
+                        text(&w.cgroup),
+                        text(&w.comm),
+                        Name::Int(int(micros(w.cpu_quota_ns))),
+                    ]
+                },
+                &mut count,
+            ),
+            Kind::Listener => entity_groups(
+                kind,
+                &columns::listener(),
+                &hosts,
+                |w| &w.listeners,
+                |host, id| match named(host).listeners.get(&id) {
+                    Some(l) => vec![
+                        Name::Int(l.workload.into()),
+                        text(workload(host, l.workload)),
+                        text(&l.address.to_string()),
+                        Name::Int(l.port.into()),
+                        text(&l.comm),
+                    ],
+                    None => vec![Name::Int(0), text(""), text(""), Name::Int(0), text("")],
+                },
+                &mut count,
+            ),
+            Kind::Edge => entity_groups(
+                kind,
+                &columns::edge(),
+                &hosts,
+                |w| &w.edges,
+                |host, id| match named(host).edges.get(&id) {
+                    Some(e) => vec![
+                        Name::Int(e.workload.into()),
+                        text(workload(host, e.workload)),
+                        text(&e.remote_address.to_string()),
+                        Name::Int(e.remote_port.into()),
+                    ],
+                    None => vec![Name::Int(0), text(""), text(""), Name::Int(0)],
+                },
+                &mut count,
+            ),
+            Kind::Device => entity_groups(
+                kind,
+                &columns::device(),
+                &hosts,
+                |w| &w.devices,
+                |host, id| vec![text(named(host).devices.get(&id).map_or("", |d| d.name.as_str()))],
+                &mut count,
+            ),
+            Kind::Culprit => culprits(&hosts, workload, &mut count),
+            Kind::Host => host_rows(&hosts, &mut count),
+        };
+        let path = folder.join(kind.file());
+        count.bytes += parquet_file::write(&path, &fields, groups)
+            .map_err(|source| SegmentError::File { path, source })?;
+    }
+    Ok(count)
+}
+
+fn host_rows(hosts: &ByHost<'_>, count: &mut Written) -> (Vec<Field>, Vec<Vec<Cells>>) {
+    let columns = columns::cpu();
+    let fields = fields(Kind::Host, &columns, true);
+    let after = keys(Kind::Host).len();
+    let groups = hosts.iter().map(|(host, windows)| {
+        let host: Arc<str> = (*host).into();
+        let mut group = Group::new(&fields);
+        for (index, w) in windows {
+            group.row(&[
+                Key::Text(&host),
+                Key::Int(moment(*index)),
+                Key::Int(int(micros(w.clock_error_ns))),
+                Key::Int(w.clock_corrected.into()),
+                Key::Int(int(w.lost_before)),
+            ]);
+            group.values(after, &columns, w.cpu.as_ref(), count);
+        }
+        group.cells
+    });
+    let groups = groups.collect();
+    (fields, groups)
+}
+
+fn culprits<'a>(
+    hosts: &ByHost<'_>,
+    workload: impl Fn(&str, EntityId) -> &'a str,
+    count: &mut Written,
+) -> (Vec<Field>, Vec<Vec<Cells>>) {
+    let fields = keys(Kind::Culprit);
+    let mut groups = Vec::new();
+    for (host, windows) in hosts {
+        let host_text: Arc<str> = (*host).into();
+        let mut group = Group::new(&fields);
+        for (index, w) in windows {
+            for c in &w.culprits {
+                count.rows += 1;
+                count.values += 1;
+                count.nonzero += u64::from(c.amount != 0);
+                let (resource, comm, name): (Arc<str>, Arc<str>, Arc<str>) = (
+                    columns::resource_name(c.resource).into(),
+                    c.comm.as_str().into(),
+                    workload(host, c.workload).into(),
+                );
+                group.row(&[
+                    Key::Text(&host_text),
+                    Key::Int(moment(*index)),
+                    Key::Text(&resource),
+                    Key::Int(c.pid.into()),
+                    Key::Text(&comm),
+                    Key::Int(c.workload.into()),
+                    Key::Text(&name),
+                    Key::Int(int(c.amount / columns::resource_per(c.resource))),
+                ]);
+            }
+        }
+        groups.push(group.cells);
+    }
+    (fields, groups)
+}

@@ -1,0 +1,297 @@
+//! The segments on disk: which there are, which answer a question about the past, which must go. Owns retention by age and by
+//! bytes, the evidence kept around incidents, and what is set aside because it cannot be read. Knows no thread and no HTTP.
+
+use super::segment::{self, Names, SegmentError, TEMPORARY, Wanted, Written};
+use super::{segment_read, segment_write};
+use crate::metrics::Metrics;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tailwater_analysis::model::{HostWindow, Input, WindowIndex};
+
+/// What there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Age at which a segment goes.
+    pub(super) age_ns: u64,
+    /// Bytes of all segments beside the kept ones.
+    pub(super) bytes: u64,
+    /// Bytes of the kept ones.
+    pub(super) kept_bytes: u64,
+}
+
+/// A segment on disk.
+#[derive(Debug, Clone)]
+struct Entry {
+    path: PathBuf,
+    first: WindowIndex,
+    last: WindowIndex,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    /// By name, which is by time.
+    recent: BTreeMap<String, Entry>,
+    kept: BTreeMap<String, Entry>,
+}
+
+/// All segments below one folder: `windows/` with those of the last days, `kept/` with those around incidents, `aside/` with what
+/// could not be read.
+#[derive(Debug)]
+pub struct Shelf {
+    folder: PathBuf,
+    index: Mutex<Index>,
+    metrics: Arc<Metrics>,
+}
+
+/// Windows and the names of their hosts' things.
+type Named = (Vec<Arc<HostWindow>>, BTreeMap<String, Names>);
+
+/// A stretch of time in windows, both ends included.
+pub(super) type Span = (WindowIndex, WindowIndex);
+
+fn overlaps(a: Span, b: Span) -> bool {
+    a.0 <= b.1 && b.0 <= a.1
+}
+
+impl Shelf {
+    /// Over `folder`, which need not exist yet.
+    pub(super) fn new(folder: &Path, metrics: Arc<Metrics>) -> Self {
+        Self { folder: folder.to_owned(), index: Mutex::default(), metrics }
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        // Names and numbers only: after a panic elsewhere they are still the best there is.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recent(&self) -> PathBuf {
+        self.folder.join("windows")
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.folder.join("kept")
+    }
+
+    /// Makes the folders and looks at what is in them: removes what a crash left half-written, sets aside what is no segment.
+    pub(super) fn scan(&self) -> std::io::Result<()> {
+        for (folder, kept) in [(self.recent(), false), (self.kept(), true)] {
+            std::fs::create_dir_all(&folder)?;
+            let mut found = BTreeMap::new();
+            for item in std::fs::read_dir(&folder)? {
+                let path = item?.path();
+                let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                if name.ends_with(TEMPORARY) {
+                    self.metrics.store_segments_torn.inc();
+                    tracing::warn!("{}: half-written, as after a crash: removed", path.display());
+                    std::fs::remove_dir_all(&path)?;
+                    continue;
+                }
+                let entry = segment::span_of(&name)
+                    .ok_or_else(|| "its name is none of a segment".to_owned())
+                    .and_then(|(first, last)| {
+                        segment_read::check(&path).map_err(|e| e.to_string())?;
+                        Ok(Entry { bytes: bytes_of(&path), path: path.clone(), first, last })
+                    });
+                match entry {
+                    Ok(entry) => drop(found.insert(name, entry)),
+                    Err(why) => self.aside(&path, &why),
+                }
+            }
+            let mut index = self.index();
+            *(if kept { &mut index.kept } else { &mut index.recent }) = found;
+        }
+        Ok(())
+    }
+
+    /// Out of the way and never looked at again, for a person to judge.
+    fn aside(&self, path: &Path, why: &str) {
+        self.metrics.store_segments_torn.inc();
+        let folder = self.folder.join("aside");
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let free = (0..1000).map(|n| folder.join(format!("{name}.{n}"))).find(|p| !p.exists());
+        let moved = std::fs::create_dir_all(&folder).and_then(|()| match &free {
+            Some(to) => std::fs::rename(path, to),
+            None => Err(std::io::ErrorKind::AlreadyExists.into()),
+        });
+        match moved {
+            Ok(()) => tracing::error!("{}: {why}: moved to {}", path.display(), folder.display()),
+            Err(e) => tracing::error!("{}: {why}; and it cannot be moved aside: {e}", path.display()),
+        }
+        let mut index = self.index();
+        index.recent.retain(|_, entry| entry.path != path);
+        index.kept.retain(|_, entry| entry.path != path);
+    }
+
+    /// Writes a segment of these windows.
+    pub(super) fn add(
+        &self,
+        windows: &[Arc<HostWindow>],
+        names: &BTreeMap<String, Names>,
+    ) -> Result<Written, SegmentError> {
+        self.write(&self.recent(), false, windows, names)
+    }
+
+    fn write(
+        &self,
+        folder: &Path,
+        kept: bool,
+        windows: &[Arc<HostWindow>],
+        names: &BTreeMap<String, Names>,
+    ) -> Result<Written, SegmentError> {
+        let (Some(first), Some(last)) =
+            (windows.iter().map(|w| w.index).min(), windows.iter().map(|w| w.index).max())
+        else {
+            return Ok(Written::default());
+        };
+        let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let free =
+            (0..10_000).map(|n| segment::name(first, last, n)).find(|name| !folder.join(name).exists());
+        let name = free.ok_or_else(|| io(std::io::ErrorKind::AlreadyExists.into()))?;
+        let written = segment_write::write(folder, &name, windows, names)?;
+        let entry = Entry { path: folder.join(&name), first, last, bytes: written.bytes };
+        let mut index = self.index();
+        let map = if kept { &mut index.kept } else { &mut index.recent };
+        map.insert(name, entry);
+        Ok(written)
+    }
+
+    /// Removes what is too old or too much. Of a segment that goes, the windows in a span that `keep` names are kept.
+    pub(super) fn retain(
+        &self,
+        limits: &Limits,
+        now_unix_ns: u64,
+        mut keep: impl FnMut(Span) -> Vec<Span>,
+    ) -> Result<(), SegmentError> {
+        let oldest = WindowIndex::at(now_unix_ns.saturating_sub(limits.age_ns));
+        loop {
+            let next = {
+                let index = self.index();
+                let bytes: u64 = index.recent.values().map(|e| e.bytes).sum();
+                let first = index.recent.first_key_value();
+                first
+                    .filter(|(_, e)| e.last < oldest || bytes > limits.bytes)
+                    .map(|(name, entry)| (name.clone(), entry.clone()))
+            };
+            let Some((name, entry)) = next else { break };
+            let spans = keep((entry.first, entry.last));
+            if !spans.is_empty() {
+                self.keep(&name, &entry, &spans)?;
+            }
+            self.remove(&entry)?;
+            self.index().recent.remove(&name);
+            self.metrics.store_segments_expired.inc();
+        }
+        loop {
+            let next = {
+                let index = self.index();
+                let bytes: u64 = index.kept.values().map(|e| e.bytes).sum();
+                let first = index.kept.first_key_value().filter(|_| bytes > limits.kept_bytes);
+                first.map(|(name, entry)| (name.clone(), entry.clone()))
+            };
+            let Some((name, entry)) = next else { return Ok(()) };
+            self.remove(&entry)?;
+            self.index().kept.remove(&name);
+            self.metrics.store_kept_dropped.inc();
+        }
+    }
+
+    /// Copies the windows of `spans` to a kept segment; where that is not possible, for want of space, keeps all of it.
+    fn keep(&self, name: &str, entry: &Entry, spans: &[Span]) -> Result<(), SegmentError> {
+        let trimmed = self
+            .trimmed(entry, spans)
+            .and_then(|(windows, names)| self.write(&self.kept(), true, &windows, &names).map(|_| ()));
+        let Err(why) = trimmed else { return Ok(()) };
+        if !entry.path.exists() {
+            return Ok(());
+        }
+        tracing::warn!("{}: kept whole: {why}", entry.path.display());
+        let to = self.kept().join(name);
+        std::fs::rename(&entry.path, &to)
+            .map_err(|source| SegmentError::Folder { path: to.clone(), source })?;
+        self.index().kept.insert(name.to_owned(), Entry { path: to, ..entry.clone() });
+        Ok(())
+    }
+
+    fn trimmed(&self, entry: &Entry, spans: &[Span]) -> Result<Named, SegmentError> {
+        let (mut windows, mut names) = (Vec::new(), BTreeMap::new());
+        for host in segment_read::hosts(&entry.path)? {
+            let mut known = Names::default();
+            for input in segment_read::read(&entry.path, &host, entry.first, entry.last, Wanted::All)? {
+                match input {
+                    Input::Window(w) if spans.iter().any(|s| (s.0..=s.1).contains(&w.index)) => {
+                        windows.push(Arc::from(w));
+                    }
+                    Input::Entities { workloads, listeners, edges, devices, .. } => {
+                        known.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));
+                        known.listeners.extend(listeners.into_iter().map(|l| (l.id, l)));
+                        known.edges.extend(edges.into_iter().map(|e| (e.id, e)));
+                        known.devices.extend(devices.into_iter().map(|d| (d.id, d)));
+                    }
+                    _ => {}
+                }
+            }
+            names.insert(host, known);
+        }
+        Ok((windows, names))
+    }
+
+    fn remove(&self, entry: &Entry) -> Result<(), SegmentError> {
+        // First under another name, so that a crash in between leaves nothing that looks like a segment.
+        let mut going = entry.path.clone().into_os_string();
+        going.push(TEMPORARY);
+        let removed = std::fs::rename(&entry.path, &going).and_then(|()| std::fs::remove_dir_all(&going));
+        match removed {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(|source| SegmentError::Folder { path: entry.path.clone(), source }),
+        }
+    }
+
+    /// Hands `take` what each segment holds of `host` from `first` to `last`, oldest first. Ids are those of one segment.
+    pub fn read(
+        &self,
+        host: &str,
+        first: WindowIndex,
+        last: WindowIndex,
+        wanted: Wanted<'_>,
+        mut take: impl FnMut(Vec<Input>),
+    ) {
+        let entries: Vec<Entry> = {
+            let index = self.index();
+            let all = index.kept.values().chain(index.recent.values());
+            all.filter(|e| overlaps((e.first, e.last), (first, last))).cloned().collect()
+        };
+        for entry in entries {
+            match segment_read::read(&entry.path, host, first, last, wanted) {
+                Ok(inputs) => take(inputs),
+                // Retention was faster, or moved it.
+                Err(_) if !entry.path.exists() => {}
+                Err(e) => self.aside(&entry.path, &e.to_string()),
+            }
+        }
+    }
+
+    /// The oldest window on disk, the bytes of the recent segments and of the kept ones.
+    #[must_use]
+    pub fn totals(&self) -> (Option<WindowIndex>, u64, u64) {
+        let index = self.index();
+        let sum = |map: &BTreeMap<String, Entry>| map.values().map(|e| e.bytes).sum();
+        let oldest = index.recent.values().chain(index.kept.values()).map(|e| e.first).min();
+        (oldest, sum(&index.recent), sum(&index.kept))
+    }
+
+    /// The first and last window of any host on disk.
+    #[must_use]
+    pub fn span(&self) -> Option<(WindowIndex, WindowIndex)> {
+        let index = self.index();
+        let all = || index.recent.values().chain(index.kept.values());
+        Some((all().map(|e| e.first).min()?, all().map(|e| e.last).max()?))
+    }
+}
+
+fn bytes_of(folder: &Path) -> u64 {
+    let Ok(files) = std::fs::read_dir(folder) else { return 0 };
+    files.flatten().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum()
+}

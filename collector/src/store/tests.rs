@@ -1,0 +1,455 @@
+//! Tests of what is kept, and of what a crash, a full disk or a damaged file leaves.
+
+use super::db::Db;
+use super::segment;
+use super::shelf::{Limits, Shelf};
+use super::*;
+use crate::fixture::incident;
+use proptest::prelude::*;
+use tailwater_analysis::model::*;
+
+fn settings(folder: &Path) -> Settings {
+    Settings {
+        folder: folder.to_owned(),
+        incidents_max: 3,
+        segment_seconds: 60,
+        // Windows of the tests are of a fixed day.
+        windows_hours: 10_000_000,
+        windows_mib_max: 100,
+        kept_mib_max: 100,
+    }
+}
+
+struct Running {
+    opened: Opened,
+    series: Arc<Mutex<Series>>,
+    metrics: Arc<Metrics>,
+    _live: broadcast::Receiver<Arc<Incident>>,
+}
+
+impl Running {
+    fn put(&self, incident: Incident) -> Option<Arc<Incident>> {
+        self.opened.store.lock().unwrap().put(incident, None)
+    }
+    fn window(&self, window: HostWindow) {
+        let kept = self.series.lock().unwrap().saw(&Input::Window(Box::new(window))).unwrap();
+        self.opened.past.queue.window(kept);
+    }
+    fn get(&self, id: &str) -> Option<Arc<Incident>> {
+        self.opened.store.lock().unwrap().get(id).map(|(incident, _)| incident)
+    }
+    fn ids(&self) -> Vec<String> {
+        self.opened.store.lock().unwrap().list(0, None, 10).iter().map(|i| i.id.clone()).collect()
+    }
+    /// Writes what waits and ends the writer; memory stays to be looked at.
+    fn close(self) -> (Arc<Mutex<Store>>, Past, Arc<Metrics>) {
+        self.opened.store.lock().unwrap().close();
+        self.opened.thread.join().unwrap();
+        (self.opened.store, self.opened.past, self.metrics)
+    }
+}
+
+fn start(folder: &Path) -> Running {
+    let series = Arc::new(Mutex::new(Series::new(10, 1 << 24)));
+    let metrics = Arc::new(Metrics::default());
+    let (live, receiver) = broadcast::channel(16);
+    let opened = open(
+        settings(folder),
+        Arc::clone(&series),
+        Arc::default(),
+        live,
+        Arc::clone(&metrics),
+        Clock::default(),
+    )
+    .unwrap();
+    Running { opened, series, metrics, _live: receiver }
+}
+
+fn rows(folder: &Path) -> Vec<Line> {
+    Db::reader(folder).unwrap().incidents(None, 0, None, 100).unwrap()
+}
+
+#[test]
+fn a_restart_keeps_incidents_closes_open_ones_and_goes_on_counting_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    for version in 0..4 {
+        assert!(a.put(incident("01A", version)).is_some());
+    }
+    assert!(a.put(incident("01A", 3)).is_none(), "told already");
+    a.close();
+    let b = start(folder.path());
+    let kept = b.get("01A").unwrap();
+    assert_eq!((kept.version, kept.state), (4, State::Closed));
+    // The agents send again what was not acknowledged: the same incident from version 0.
+    let again = b.put(incident("01A", 0)).unwrap();
+    assert_eq!((again.version, again.state), (5, State::Open));
+    assert_eq!(b.put(incident("01A", 1)).unwrap().version, 6);
+    let (store, ..) = b.close();
+    assert_eq!(store.lock().unwrap().get("01A").unwrap().0.version, 6, "written, so it is shown");
+    assert_eq!(rows(folder.path())[0].incident.version, 6);
+}
+
+#[test]
+fn the_json_lines_of_earlier_versions_are_taken_over_but_for_damaged_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    for (id, version) in [("01A", 1), ("01A", 2), ("01B", 1)] {
+        text.push_str(&serde_json::to_string(&incident(id, version)).unwrap());
+        text.push('\n');
+    }
+    text.push_str("{\"id\": garbage}\n");
+    text.push_str(&serde_json::to_string(&incident("01C", 1)).unwrap()[..100]);
+    let lines = folder.path().join("incidents.jsonl");
+    std::fs::write(&lines, &text).unwrap();
+    let a = start(folder.path());
+    assert_eq!(a.ids(), ["01B", "01A"]);
+    assert_eq!(a.get("01A").unwrap().version, 3, "version 2, closed by the restart");
+    a.close();
+    assert!(!lines.exists());
+    assert_eq!(std::fs::read_to_string(folder.path().join("incidents.jsonl.imported")).unwrap(), text);
+    assert_eq!(start(folder.path()).ids(), ["01B", "01A"]);
+}
+
+#[test]
+fn the_oldest_closed_incident_leaves_memory_first_and_stays_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    for id in ["01A", "01B", "01C", "01D"] {
+        let mut i = incident(id, 1);
+        i.state = if id == "01A" { State::Open } else { State::Closed };
+        a.put(i);
+    }
+    let (store, past, _) = a.close();
+    let ids: Vec<_> = store.lock().unwrap().list(0, None, 10).iter().map(|i| i.id.clone()).collect();
+    assert_eq!(ids, ["01D", "01C", "01A"]);
+    assert_eq!(store.lock().unwrap().list(0, Some(State::Open), 10).len(), 1);
+    assert!(store.lock().unwrap().list(u64::MAX, None, 10).is_empty());
+    assert_eq!(past.incident("01B").unwrap().0.id, "01B");
+    let older: Vec<_> =
+        past.incidents(Some("01C"), 0, Some(State::Closed), 10).into_iter().map(|i| i.id).collect();
+    assert_eq!(older, ["01B"]);
+}
+
+#[test]
+fn a_replaced_alert_is_listed_no_more_but_its_id_still_leads_somewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    a.put(incident("01B", 0));
+    assert_eq!(a.ids(), ["01B"], "an early alert is shown at once");
+    a.opened.store.lock().unwrap().replace("01B", "01A");
+    assert!(a.get("01B").is_some(), "until what replaces it is shown");
+    a.put(incident("01A", 1));
+    let (store, ..) = a.close();
+    assert_eq!(store.lock().unwrap().list(0, None, 10).len(), 1);
+    assert_eq!(store.lock().unwrap().get("01B").unwrap().0.id, "01A");
+    assert_eq!(rows(folder.path()).len(), 1, "an early alert is not kept");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_leaves_a_store_in_memory_that_says_so_and_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file where the folder should be: nobody can write there, not even root.
+    let data = folder.path().join("data");
+    std::fs::write(&data, "in the way").unwrap();
+    let a = start(&data);
+    a.put(incident("01A", 1));
+    wait(|| a.get("01A").is_some());
+    assert!(a.opened.past.health.problem().unwrap().contains("data"));
+    std::fs::remove_file(&data).unwrap();
+    wait(|| a.opened.past.health.problem().is_none());
+    let (_, _, metrics) = a.close();
+    assert!(metrics.store_failures.get() > 0);
+    assert_eq!(rows(&data)[0].incident.id, "01A", "what was told meanwhile is written");
+}
+
+fn wait(mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("waited 20 s");
+}
+
+#[test]
+fn a_damaged_database_is_set_aside_and_a_later_one_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(FILE), vec![b'x'; 8192]).unwrap();
+    let a = start(folder.path());
+    a.put(incident("01A", 1));
+    let (_, _, metrics) = a.close();
+    assert_eq!(metrics.store_segments_torn.get(), 1);
+    assert_eq!(rows(folder.path()).len(), 1);
+    assert!(folder.path().join("aside").join(format!("{FILE}.0")).exists());
+    let later = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    later.pragma_update(None, "user_version", 99).unwrap();
+    drop(later);
+    let text = Db::open(folder.path()).unwrap_err().to_string();
+    assert!(text.contains("version 99") && text.contains("remedy"), "{text}");
+}
+
+fn some_window(host: &str, index: u64, seed: u64) -> HostWindow {
+    // Whole microseconds, as they are kept.
+    let n = |k: u64| (seed.wrapping_mul(2_654_435_761).wrapping_add(k * 7919) % 50_000) * 1_000;
+    let mut w = HostWindow {
+        host: host.to_owned(),
+        index: WindowIndex(index),
+        clock_error_ns: n(1),
+        clock_corrected: seed.is_multiple_of(2),
+        lost_before: seed % 3,
+        cpu: (!seed.is_multiple_of(5)).then(|| HostCpu {
+            capacity_ns: 100_000_000,
+            busy_ns: n(2),
+            throttled_ns: seed.is_multiple_of(2).then(|| n(3)),
+            ..HostCpu::default()
+        }),
+        ..HostWindow::default()
+    };
+    for id in 1..=seed % 4 {
+        let id = u32::try_from(id).unwrap();
+        let throttled_ns = seed.is_multiple_of(7).then(|| n(4));
+        w.workloads.insert(id, WorkloadWindow { busy_ns: n(5), throttled_ns, ..WorkloadWindow::default() });
+        w.listeners.insert(
+            id,
+            ListenerWindow {
+                drops: seed % 11,
+                limit: 128,
+                depth_max: u32::MAX,
+                answered: 3,
+                response_ns: n(6),
+                ..ListenerWindow::default()
+            },
+        );
+        w.edges.insert(id, EdgeWindow { in_flight_max: 9, first_try_unix_ns: n(7), ..EdgeWindow::default() });
+        w.devices.insert(id, DeviceWindow { latency_ns: n(8), ..DeviceWindow::default() });
+        w.culprits.push(CulpritSample {
+            resource: CulpritResource::IoBytes,
+            pid: 7,
+            comm: "burner".into(),
+            workload: id,
+            amount: n(9),
+        });
+    }
+    w
+}
+
+fn names() -> Names {
+    let mut names = Names::default();
+    for id in 1..4 {
+        names.workloads.insert(
+            id,
+            WorkloadInfo {
+                id,
+                cgroup: format!("/system.slice/w{id}"),
+                name: format!("w{id}.service"),
+                comm: "java".into(),
+                cpu_quota_ns: 25_000_000,
+            },
+        );
+        let port = 8080 + u16::try_from(id).unwrap();
+        names.listeners.insert(
+            id,
+            ListenerInfo { id, workload: id, address: [10, 0, 0, 1].into(), port, comm: "j".into() },
+        );
+        names.edges.insert(
+            id,
+            EdgeInfo { id, workload: id, remote_address: "fd00::1".parse().unwrap(), remote_port: 3306 },
+        );
+        names.devices.insert(id, DeviceInfo { id, name: "vda".into() });
+    }
+    names
+}
+
+fn names_of<'a>(hosts: impl Iterator<Item = &'a str>) -> BTreeMap<String, Names> {
+    hosts.map(|host| (host.to_owned(), names())).collect()
+}
+
+fn shelf(folder: &Path) -> (Shelf, Arc<Metrics>) {
+    let metrics = Arc::new(Metrics::default());
+    let shelf = Shelf::new(folder, Arc::clone(&metrics));
+    shelf.scan().unwrap();
+    (shelf, metrics)
+}
+
+fn read_all(shelf: &Shelf, host: &str) -> Vec<HostWindow> {
+    let mut windows = Vec::new();
+    shelf.read(host, WindowIndex(0), WindowIndex(u64::MAX), Wanted::All, |inputs| {
+        windows.extend(inputs.into_iter().filter_map(|input| match input {
+            Input::Window(w) => Some(*w),
+            _ => None,
+        }));
+    });
+    windows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn a_segment_gives_back_every_value_of_every_window(
+        seeds in proptest::collection::btree_map((0_u64..3, 35_880_000_000_u64..35_880_000_050), 0_u64..1000, 1..60),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let (shelf, metrics) = shelf(folder.path());
+        let windows: Vec<_> =
+            seeds.iter().map(|((h, index), seed)| Arc::new(some_window(&format!("host-{h}"), *index, *seed))).collect();
+        shelf.add(&windows, &names_of(windows.iter().map(|w| w.host.as_str()))).unwrap();
+        for host in ["host-0", "host-1", "host-2"] {
+            let sent: Vec<HostWindow> =
+                windows.iter().filter(|w| w.host == host).map(|w| w.as_ref().clone()).collect();
+            prop_assert_eq!(read_all(&shelf, host), sent);
+        }
+        prop_assert_eq!(metrics.store_segments_torn.get(), 0);
+    }
+}
+
+#[test]
+fn each_metric_is_the_same_from_memory_and_from_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = 35_880_000_000;
+    let running = start(folder.path());
+    let all = names();
+    let entities = Input::Entities {
+        host: "web-1".into(),
+        workloads: all.workloads.into_values().collect(),
+        listeners: all.listeners.into_values().collect(),
+        edges: all.edges.into_values().collect(),
+        devices: all.devices.into_values().collect(),
+    };
+    running.series.lock().unwrap().saw(&entities);
+    for n in (0..200).filter(|n| n % 17 != 0) {
+        running.window(some_window("web-1", base + n, n));
+    }
+    let memory = Arc::clone(&running.series);
+    running.close();
+    // A new process: nothing in memory.
+    let after = start(folder.path());
+    wait(|| after.opened.past.span().is_some());
+    let (first, last) = (WindowIndex(base), WindowIndex(base + 199));
+    for (metric, _) in crate::series::METRICS {
+        for (workload, listener) in
+            [(None, None), (Some("w1.service"), None), (Some("w2.service"), Some("10.0.0.1:8082"))]
+        {
+            let query = crate::series::Query { host: "web-1", workload, listener, metric };
+            let expected = memory.lock().unwrap().points(query, first, last, 70);
+            let got = after.opened.past.points(query, first, last, 70);
+            assert_eq!(got, expected, "{metric} of {workload:?}");
+        }
+    }
+    let seen = after.opened.past.inventory(0, u64::MAX);
+    let listener = seen.iter().find(|s| s.name == "10.0.0.1:8082").unwrap();
+    assert_eq!((listener.kind.as_str(), listener.detail.as_str()), ("listener", "w2.service"));
+    assert_eq!(listener.last_unix_ns, WindowIndex(base + 199).end_unix_ns());
+    after.close();
+}
+
+fn minute(shelf: &Shelf, first: u64) {
+    let windows: Vec<_> = (0..1200).map(|n| Arc::new(some_window("web-1", first + n, n))).collect();
+    shelf.add(&windows, &names_of(["web-1"].into_iter())).unwrap();
+}
+
+#[test]
+fn windows_go_by_age_and_those_around_an_incident_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, metrics) = shelf(folder.path());
+    let base = 35_880_000_000;
+    (0..4).for_each(|n| minute(&shelf, base + n * 1200));
+    let now = WindowIndex(base + 4 * 1200 + 10).start_unix_ns();
+    let limits = Limits { age_ns: 60_000_000_000, bytes: u64::MAX, kept_bytes: u64::MAX };
+    // Kept: the last second of the first minute and the first of the second.
+    let around = (WindowIndex(base + 1180), WindowIndex(base + 1219));
+    shelf
+        .retain(
+            &limits,
+            now,
+            |span| if around.0 <= span.1 && span.0 <= around.1 { vec![around] } else { vec![] },
+        )
+        .unwrap();
+    let left: Vec<u64> = read_all(&shelf, "web-1").iter().map(|w| w.index.0 - base).collect();
+    let expected: Vec<u64> = (1180..1220).chain(3600..4800).collect();
+    assert_eq!(left, expected);
+    assert_eq!(metrics.store_segments_expired.get(), 3);
+    assert_eq!(read_all(&shelf, "web-1")[0], some_window("web-1", base + 1180, 1180), "kept in full");
+    // After a restart the same.
+    let again = self::shelf(folder.path()).0;
+    assert_eq!(read_all(&again, "web-1").len(), expected.len());
+    let none = Limits { kept_bytes: 0, ..limits };
+    again.retain(&none, now, |_| vec![]).unwrap();
+    assert_eq!(read_all(&again, "web-1").len(), 1200, "what is kept has a limit too");
+}
+
+#[test]
+fn the_oldest_windows_go_when_there_are_too_many_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, _) = shelf(folder.path());
+    let base = 35_880_000_000;
+    minute(&shelf, base);
+    let one = shelf.totals().1;
+    (1..5).for_each(|n| minute(&shelf, base + n * 1200));
+    let limits = Limits { age_ns: u64::MAX, bytes: one * 5 / 2, kept_bytes: 0 };
+    shelf.retain(&limits, u64::MAX, |_| vec![]).unwrap();
+    assert_eq!(read_all(&shelf, "web-1").first().unwrap().index.0, base + 3 * 1200);
+    assert!(shelf.totals().1 <= limits.bytes);
+}
+
+#[test]
+fn torn_foreign_and_half_written_files_are_out_of_the_way_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, _) = shelf(folder.path());
+    let base = 35_880_000_000;
+    (0..3).for_each(|n| minute(&shelf, base + n * 1200));
+    let windows = folder.path().join("windows");
+    let mut segments: Vec<_> = std::fs::read_dir(&windows).unwrap().map(|f| f.unwrap().path()).collect();
+    segments.sort();
+    let torn = segments[0].join("listener.parquet");
+    let bytes = std::fs::read(&torn).unwrap();
+    std::fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
+    // The footer is whole, a page is not: found when it is read.
+    let rotten = segments[1].join("workload.parquet");
+    let mut bytes = std::fs::read(&rotten).unwrap();
+    let half = bytes.len() / 2;
+    bytes[4..half].fill(0xff);
+    std::fs::write(&rotten, bytes).unwrap();
+    std::fs::create_dir(windows.join("20261121T000000.000Z-20261121T000100.000Z-0000.tmp")).unwrap();
+    std::fs::write(windows.join("notes.txt"), "mine").unwrap();
+    let (again, metrics) = self::shelf(folder.path());
+    assert_eq!(metrics.store_segments_torn.get(), 3);
+    let left = read_all(&again, "web-1");
+    assert_eq!(left.len(), 1200);
+    assert_eq!(left[0].index.0, base + 2400);
+    assert_eq!(metrics.store_segments_torn.get(), 4);
+    let aside = std::fs::read_dir(folder.path().join("aside")).unwrap().count();
+    assert_eq!(aside, 3, "two segments and the notes, none of them deleted");
+}
+
+#[test]
+fn the_documentation_lists_every_column() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mark = "<!-- columns -->\n\n";
+    let (before, _) = text.split_once(mark).unwrap();
+    let right = format!("{before}{mark}{}", documentation().trim_end()) + "\n";
+    if std::env::var_os("TAILWATER_WRITE_DOCS").is_some() {
+        std::fs::write(path, &right).unwrap();
+    }
+    assert!(text == right, "{path} is behind: run this test with TAILWATER_WRITE_DOCS=1");
+}
+
+#[test]
+fn the_name_of_a_segment_says_what_it_is_over() {
+    // 2026-11-21 14:30:00.050, a minute long.
+    let first = 1_795_271_400_050 / 50;
+    let span = (WindowIndex(first), WindowIndex(first + 1199));
+    let name = segment::name(span.0, span.1, 7);
+    assert_eq!(name, "20261121T143000.050Z-20261121T143100.050Z-0007");
+    assert_eq!(segment::span_of(&name), Some(span));
+    for other in [
+        "",
+        "a-b-c",
+        "20261121T143000.000Z-20261121T143100.000Z",
+        "20261121T143100.000Z-20261121T143000.000Z-0001",
+    ] {
+        assert_eq!(segment::span_of(other), None, "{other}");
+    }
+}

@@ -1,0 +1,273 @@
+//! The thread that writes: incidents at once and in batches, windows as a segment per minute, then what retention says. Owns when,
+//! and what happens when the disk says no: it goes on trying, and nobody waits for it.
+
+use super::db::{Db, DbError, Seen};
+use super::health::{Health, Part};
+use super::queue::Queue;
+use super::segment::{Names, SegmentError};
+use super::shelf::{Limits, Shelf, Span};
+use super::{Line, Settings, Store};
+use crate::driver::Clock;
+use crate::metrics::Metrics;
+use crate::series::Series;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tailwater_analysis::TopologyView;
+use tailwater_analysis::model::HostWindow;
+
+/// Windows are looked at this often.
+const PERIOD: Duration = Duration::from_millis(250);
+/// After a failure.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Memory of the open segment, about: beyond it the segment is written early, or, when it cannot be, loses its oldest windows.
+const OPEN_BYTES_MAX: usize = 96 << 20;
+/// Incidents on disk for each one in memory.
+const ON_DISK_TIMES: usize = 20;
+
+/// See above.
+pub(super) struct Writer {
+    pub(super) settings: Settings,
+    pub(super) queue: Arc<Queue>,
+    pub(super) store: Arc<Mutex<Store>>,
+    pub(super) series: Arc<Mutex<Series>>,
+    pub(super) topology: Arc<Mutex<Arc<TopologyView>>>,
+    pub(super) shelf: Arc<Shelf>,
+    pub(super) health: Arc<Health>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) clock: Clock,
+    pub(super) db: Option<Db>,
+    /// Not on disk yet, by id.
+    pub(super) unwritten: BTreeMap<String, Line>,
+    /// The open segment.
+    pub(super) open: Vec<(Arc<HostWindow>, usize)>,
+    pub(super) open_bytes: usize,
+    pub(super) opened: Option<Instant>,
+    pub(super) scanned: bool,
+    pub(super) incidents_retry: Option<Instant>,
+    pub(super) windows_retry: Option<Instant>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        self.scan();
+        loop {
+            let taken = self.queue.take(PERIOD);
+            self.incidents(taken.incidents, taken.closed);
+            self.windows(taken.windows, taken.closed);
+            if taken.closed {
+                return;
+            }
+        }
+    }
+
+    fn scan(&mut self) {
+        match self.shelf.scan() {
+            Ok(()) => {
+                self.scanned = true;
+                self.windows_retry = None;
+                self.health.works(Part::Windows);
+            }
+            Err(e) => self.windows_failed(&format!("{}: {e}", self.settings.folder.display())),
+        }
+    }
+
+    fn due(&self, retry: Option<Instant>, closing: bool) -> bool {
+        closing || retry.is_none_or(|at| self.clock.monotonic() >= at)
+    }
+
+    fn incidents(&mut self, lines: Vec<Line>, closing: bool) {
+        if lines.is_empty() && self.unwritten.is_empty() && self.db.is_some() {
+            return;
+        }
+        self.unwritten.extend(lines.into_iter().map(|line| (line.incident.id.clone(), line)));
+        if !self.due(self.incidents_retry, closing) {
+            self.told();
+            return;
+        }
+        match self.write_incidents() {
+            Ok(()) => {
+                self.incidents_retry = None;
+                self.told();
+                self.unwritten.clear();
+                self.health.works(Part::Incidents);
+            }
+            Err(e) => {
+                self.metrics.store_failures.inc();
+                // The next attempt opens it anew: what was wrong with the file may be over.
+                self.db = None;
+                self.incidents_retry = Some(self.clock.monotonic() + RETRY_EVERY);
+                self.health.failed(Part::Incidents, &e.to_string());
+                self.told();
+                while self.unwritten.len() > self.settings.incidents_max {
+                    self.unwritten.pop_first();
+                    self.metrics.store_updates_dropped.inc();
+                }
+            }
+        }
+    }
+
+    /// What waits is shown from now on: it is on disk, or it cannot be.
+    fn told(&mut self) {
+        for line in self.unwritten.values() {
+            lock(&self.store).shown(&line.incident.id, line.incident.version);
+        }
+    }
+
+    fn write_incidents(&mut self) -> Result<(), DbError> {
+        let folder = self.settings.folder.clone();
+        if self.db.is_none() {
+            let db = match Db::open(&folder) {
+                Err(e) if e.is_damage() => {
+                    super::set_aside(&folder, &e, &self.metrics);
+                    let all = lock(&self.store).lines();
+                    for line in all {
+                        self.unwritten.entry(line.incident.id.clone()).or_insert(line);
+                    }
+                    Db::open(&folder)?
+                }
+                other => other?,
+            };
+            let known = db.incidents(None, 0, None, self.settings.incidents_max)?;
+            lock(&self.store).load(known);
+            self.db = Some(db);
+        }
+        let Some(db) = &mut self.db else { return Ok(()) };
+        db.put(self.unwritten.values())
+    }
+
+    fn windows_failed(&mut self, why: &str) {
+        self.metrics.store_failures.inc();
+        self.windows_retry = Some(self.clock.monotonic() + RETRY_EVERY);
+        self.health.failed(Part::Windows, why);
+    }
+
+    fn windows(&mut self, windows: Vec<(Arc<HostWindow>, usize)>, closing: bool) {
+        if self.opened.is_none() && !windows.is_empty() {
+            self.opened = Some(self.clock.monotonic());
+        }
+        self.open_bytes += windows.iter().map(|(_, size)| size).sum::<usize>();
+        self.open.extend(windows);
+        let full = self.open_bytes > OPEN_BYTES_MAX;
+        let length = Duration::from_secs(self.settings.segment_seconds);
+        let over = self.opened.is_some_and(|at| self.clock.monotonic().duration_since(at) >= length);
+        if !self.scanned && self.due(self.windows_retry, closing) {
+            self.scan();
+        }
+        if (full || over || closing) && self.scanned && self.due(self.windows_retry, closing) {
+            match self.write_segment() {
+                Ok(()) => {
+                    self.windows_retry = None;
+                    self.health.works(Part::Windows);
+                }
+                Err(e) => self.windows_failed(&e.to_string()),
+            }
+        }
+        if self.open_bytes > OPEN_BYTES_MAX {
+            let mut given_up = 0;
+            let mut dropped = 0;
+            while self.open_bytes - dropped > OPEN_BYTES_MAX * 3 / 4 {
+                let Some((_, size)) = self.open.get(given_up) else { break };
+                dropped += size;
+                given_up += 1;
+            }
+            self.open.drain(..given_up);
+            self.open_bytes -= dropped;
+            self.metrics.store_windows_dropped.add(given_up as u64);
+        }
+    }
+
+    fn write_segment(&mut self) -> Result<(), SegmentError> {
+        let windows: Vec<Arc<HostWindow>> = self.open.iter().map(|(w, _)| Arc::clone(w)).collect();
+        let hosts: BTreeSet<&str> = windows.iter().map(|w| w.host.as_str()).collect();
+        let names: BTreeMap<String, Names> =
+            hosts.iter().map(|host| ((*host).to_owned(), lock(&self.series).names(host))).collect();
+        let written = self.shelf.add(&windows, &names)?;
+        self.metrics.store_segments_written.inc();
+        self.metrics.store_bytes_written.add(written.bytes);
+        self.metrics.store_values_written.add(written.values);
+        let (open, _) = (std::mem::take(&mut self.open), std::mem::take(&mut self.open_bytes));
+        self.opened = None;
+        self.inventory(&open, &names);
+        self.retain()
+    }
+
+    /// Hosts, their workloads and listeners, and tiers.
+    fn inventory(&mut self, windows: &[(Arc<HostWindow>, usize)], names: &BTreeMap<String, Names>) {
+        let mut spans: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for (w, _) in windows {
+            let span = spans.entry(&w.host).or_insert((u64::MAX, 0));
+            *span = (span.0.min(w.index.start_unix_ns()), span.1.max(w.index.end_unix_ns()));
+        }
+        let mut seen = Vec::new();
+        for (host, (first_unix_ns, last_unix_ns)) in &spans {
+            let mut saw = |kind: &str, name: String, detail: String| {
+                seen.push(Seen {
+                    kind: kind.to_owned(),
+                    host: (*host).to_owned(),
+                    name,
+                    detail,
+                    first_unix_ns: *first_unix_ns,
+                    last_unix_ns: *last_unix_ns,
+                });
+            };
+            saw("host", (*host).to_owned(), String::new());
+            let Some(names) = names.get(*host) else { continue };
+            for w in names.workloads.values().filter(|w| !w.name.is_empty()) {
+                saw("workload", w.name.clone(), w.cgroup.clone());
+            }
+            for l in names.listeners.values() {
+                let workload = names.workloads.get(&l.workload).map_or("", |w| w.name.as_str());
+                saw(
+                    "listener",
+                    std::net::SocketAddr::new(l.address, l.port).to_string(),
+                    workload.to_owned(),
+                );
+            }
+        }
+        let view = Arc::clone(&lock(&self.topology));
+        for node in view.nodes.iter().filter(|n| !n.tier.is_empty()) {
+            let Some((first_unix_ns, last_unix_ns)) = spans.get(node.host.as_str()) else { continue };
+            seen.push(Seen {
+                kind: "tier".to_owned(),
+                host: node.host.clone(),
+                name: node.tier.clone(),
+                detail: node.workload.clone(),
+                first_unix_ns: *first_unix_ns,
+                last_unix_ns: *last_unix_ns,
+            });
+        }
+        let Some(db) = &mut self.db else { return };
+        if let Err(e) = db.saw(&seen) {
+            // They are seen again with the next segment.
+            self.metrics.store_failures.inc();
+            tracing::debug!("inventory: {e}");
+        }
+    }
+
+    fn retain(&mut self) -> Result<(), SegmentError> {
+        let limits = Limits {
+            age_ns: self.settings.windows_hours.saturating_mul(3_600_000_000_000),
+            bytes: self.settings.windows_mib_max << 20,
+            kept_bytes: self.settings.kept_mib_max << 20,
+        };
+        let (db, store) = (&self.db, &self.store);
+        // While the database does not answer, the incidents in memory say what to keep.
+        let keep = |span: Span| {
+            let known = db.as_ref().and_then(|db| db.spans(span).ok());
+            known.unwrap_or_else(|| lock(store).spans(span))
+        };
+        self.shelf.retain(&limits, self.clock.unix_ns(), keep)?;
+        if let Some(db) = &mut self.db
+            && let Err(e) = db.prune(self.settings.incidents_max.saturating_mul(ON_DISK_TIMES))
+        {
+            self.metrics.store_failures.inc();
+            tracing::warn!("old incidents are not removed: {e}");
+        }
+        Ok(())
+    }
+}

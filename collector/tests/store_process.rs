@@ -1,0 +1,278 @@
+//! What is kept, over the life of real processes: killed under load, restarted, on a disk that is full or read-only, and read by
+//! other people's tools.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+#![allow(clippy::disallowed_methods, reason = "tests need the time of day and deadlines")]
+
+mod common;
+
+use common::{
+    Agent, QUICK, Serve, WINDOW_NS, batch, free_address, get, hello, names, overflow, runtime, unix_ns,
+    until_ended, wait_for,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tailwater_proto::v1::agent_message::Body;
+
+const SHORT_SEGMENTS: [&str; 4] = [QUICK[0], QUICK[1], "--segment-seconds", "1"];
+
+fn incidents(serve: &Serve) -> Vec<serde_json::Value> {
+    serve.json("/api/v1/incidents")["incidents"].as_array().unwrap().clone()
+}
+
+fn segments(data: &Path) -> BTreeSet<PathBuf> {
+    let Ok(found) = std::fs::read_dir(data.join("windows")) else { return BTreeSet::new() };
+    let whole = |p: &PathBuf| p.extension().is_none_or(|e| e != "tmp");
+    found.map(|f| f.unwrap().path()).filter(whole).collect()
+}
+
+/// An agent that overflows for a quarter of a second every second and a half, until the collector is gone.
+async fn trouble(address: std::net::SocketAddr, host: String) {
+    let mut agent = Agent::connect(address, hello(&host, &format!("agent of {host}"))).await;
+    let mut sequence = agent.welcome().await.last_sequence;
+    agent.say(names()).await;
+    loop {
+        let window = unix_ns() / WINDOW_NS;
+        until_ended(window).await;
+        sequence += 1;
+        let drops = if window % 30 < 5 { 3 } else { 0 };
+        if !agent.try_say(Body::Batch(batch(sequence, window, drops))).await {
+            return;
+        }
+    }
+}
+
+#[test]
+fn twenty_kills_under_load_lose_no_acknowledged_incident_and_no_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let (grpc, http) = (free_address(), free_address());
+    let mut random = unix_ns() | 1;
+    println!("random moments from seed {random}");
+    let mut acknowledged: BTreeMap<String, u64> = BTreeMap::new();
+    let mut whole: BTreeSet<PathBuf> = BTreeSet::new();
+    for _ in 0..20 {
+        let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+        for (id, version) in &acknowledged {
+            let (code, body) = get(http, &format!("/api/v1/incidents/{id}")).unwrap();
+            assert_eq!(code, 200, "incident {id} was acknowledged and is lost: {body}");
+            let now = serde_json::from_str::<serde_json::Value>(&body).unwrap()["version"].as_u64().unwrap();
+            assert!(now >= *version, "{id}: version {version} was acknowledged, {now} is left");
+        }
+        let lost: Vec<_> = whole.iter().filter(|path| !path.exists()).collect();
+        assert!(lost.is_empty(), "segments that were whole are gone: {lost:?}");
+        let rt = runtime();
+        let agents: Vec<_> = (1..=4).map(|n| rt.spawn(trouble(grpc, format!("web-{n}")))).collect();
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let end = Instant::now() + Duration::from_millis(300 + (random >> 33) % 2500);
+        while Instant::now() < end {
+            // Version 0 is an early alert: told at once, kept once its windows are there.
+            for i in incidents(&serve).iter().filter(|i| i["version"].as_u64().unwrap() > 0) {
+                acknowledged.insert(i["id"].as_str().unwrap().to_owned(), i["version"].as_u64().unwrap());
+            }
+            whole.extend(segments(&data));
+        }
+        serve.kill();
+        agents.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+    assert!(acknowledged.len() > 3, "there was something to lose: {acknowledged:?}");
+    assert!(whole.len() > 5, "{whole:?}");
+    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    let listed: BTreeSet<String> =
+        incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
+    assert!(acknowledged.keys().all(|id| listed.contains(id)), "{acknowledged:?} of {listed:?}");
+    wait_for("the segments to be looked at", || {
+        (serve.metric("tailwater_store_bytes{part=\"recent\"}") > 0).then_some(())
+    });
+    let path = format!("/api/v1/series?host=web-1&metric=requests_answered&start=0&end={}", u64::MAX / 2);
+    let points = serve.json(&path)["points"].as_array().unwrap().clone();
+    assert!(!points.is_empty());
+    assert!(!data.join("aside").exists(), "a segment could not be read: {}", serve.log());
+}
+
+#[test]
+fn a_past_time_is_answered_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &QUICK);
+    let begin = unix_ns();
+    overflow(&serve, "a");
+    let closed = wait_for("it to close", || incidents(&serve).into_iter().find(|i| i["state"] == "closed"));
+    let path = format!(
+        "/api/v1/series?host=web-1&workload=apache2.service&metric=drops&start={begin}&end={}&max_points=20000",
+        unix_ns()
+    );
+    let live = serve.json(&path);
+    let sum = |answer: &serde_json::Value| -> f64 {
+        answer["points"].as_array().unwrap().iter().map(|p| p["max"].as_f64().unwrap()).sum()
+    };
+    assert!((sum(&live) - 18.0).abs() < 1e-9, "{live}");
+    let (grpc, http) = (serve.grpc, serve.http);
+    assert_eq!(serve.terminate().0.code(), Some(0));
+    let serve = Serve::start_at(folder.path(), grpc, http, &[]);
+    let again = wait_for("the segments", || {
+        let (code, body) = get(http, &path).unwrap();
+        (code == 200).then(|| serde_json::from_str::<serde_json::Value>(&body).unwrap())
+    });
+    assert_eq!(again["points"], live["points"], "the same points, window by window");
+    let id = closed["id"].as_str().unwrap();
+    assert_eq!(serve.json(&format!("/api/v1/incidents/{id}")), closed);
+    let seen = serve.json(&format!("/api/v1/inventory?start={begin}&end={}", unix_ns()));
+    let listener = seen["inventory"].as_array().unwrap().iter().find(|s| s["kind"] == "listener").unwrap();
+    assert_eq!(
+        (&listener["host"], &listener["detail"]),
+        (&"web-1".into(), &"apache2.service".into()),
+        "{seen}"
+    );
+    // Nobody was there before.
+    let before = format!("/api/v1/series?host=web-1&metric=drops&start=1&end={}", begin - 60_000_000_000);
+    assert_eq!(serve.json(&before)["points"], serde_json::json!([]));
+    assert_eq!(get(http, "/api/v1/series?host=nobody&metric=drops").unwrap().0, 404);
+}
+
+/// Columns per file as the documentation lists them.
+fn documented() -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence.md")).unwrap();
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut file = String::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("### `").and_then(|l| l.split('`').next()) {
+            file = name.to_owned();
+        } else if let Some(column) = line.strip_prefix("| `").and_then(|l| l.split('`').next()) {
+            files.entry(file.clone()).or_default().push(column.to_owned());
+        }
+    }
+    files
+}
+
+#[test]
+fn duckdb_and_pandas_open_the_segments_with_the_documented_columns() {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/python/bin/python");
+    assert!(python.exists(), "{} is missing: make python-deps installs it", python.display());
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &QUICK);
+    overflow(&serve, "a");
+    assert_eq!(serve.terminate().0.code(), Some(0));
+    let out = Command::new(python)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/open_segments.py"))
+        .arg(folder.path().join("data/windows"))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    println!("{told:#}");
+    let documented = documented();
+    assert_eq!(documented.len(), 6, "{documented:?}");
+    for (file, columns) in &documented {
+        for tool in ["duckdb", "pandas"] {
+            let got: Vec<String> = serde_json::from_value(told[tool]["columns"][file].clone()).unwrap();
+            assert_eq!(&got, columns, "{file} in {tool}");
+        }
+    }
+    for tool in ["duckdb", "pandas"] {
+        let told = &told[tool];
+        assert_eq!(told["windows"], 60, "{tool}");
+        assert_eq!(told["drops"], 18, "{tool}");
+        assert_eq!(told["limit"], 128, "{tool}");
+        assert_eq!(told["workload"], "apache2.service", "{tool}");
+        assert_eq!(
+            told["start_type"].as_str().map(|t| t.contains("UTC") || t.contains("TIME ZONE")),
+            Some(true),
+            "{tool}: {told}"
+        );
+    }
+}
+
+/// A file system of its own, small; gone with the value.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(path: PathBuf) -> Self {
+        std::fs::create_dir_all(&path).unwrap();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=8m", "tailwater-test"])
+            .arg(&path)
+            .status();
+        assert!(done.unwrap().success(), "mount a tmpfs");
+        Self(path)
+    }
+    fn remount(&self, mode: &str) {
+        let done = Command::new("mount").args(["-o", &format!("remount,{mode}")]).arg(&self.0).status();
+        assert!(done.unwrap().success(), "remount {mode}");
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn degraded(serve: &Serve, why: &str) {
+    wait_for(&format!("/readyz to tell of \"{why}\""), || {
+        let (code, body) = get(serve.http, "/readyz").unwrap();
+        assert_eq!(code, 200, "the service goes on: {body}");
+        body.contains("store degraded").then_some(())
+    });
+    assert_eq!(serve.metric("tailwater_store_degraded"), 1);
+    serve.wait_log(why);
+}
+
+fn recovered(serve: &Serve) {
+    wait_for("the store to recover", || {
+        get(serve.http, "/readyz").is_ok_and(|(_, body)| body == "ready\n").then_some(())
+    });
+    assert_eq!(serve.metric("tailwater_store_degraded"), 0);
+}
+
+#[test]
+fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Small::mount(folder.path().join("data"));
+    let serve = Serve::start(folder.path(), &SHORT_SEGMENTS);
+    // Full to the last byte.
+    let filler = disk.0.join("filler");
+    let full = std::fs::write(&filler, vec![1_u8; 16 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    overflow(&serve, "a");
+    let closed = |serve: &Serve, n: usize| {
+        wait_for("the incident in spite of the disk", || {
+            let closed: Vec<_> = incidents(serve).into_iter().filter(|i| i["state"] == "closed").collect();
+            (closed.len() >= n).then_some(closed)
+        })
+    };
+    let first = closed(&serve, 1);
+    degraded(&serve, "No space left");
+    std::fs::remove_file(&filler).unwrap();
+    recovered(&serve);
+    // Read-only, which takes nobody holding a file open for writing: the store was killed with the disk.
+    let (grpc, http) = (serve.grpc, serve.http);
+    serve.kill();
+    disk.remount("ro");
+    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    degraded(&serve, "ead-only");
+    overflow(&serve, "b");
+    let both = wait_for("an incident of this life", || {
+        let all = incidents(&serve);
+        all.iter().any(|i| i["id"] != first[0]["id"] && i["state"] == "closed").then_some(all)
+    });
+    disk.remount("rw");
+    recovered(&serve);
+    wait_for("the incident of the full disk", || {
+        (incidents(&serve).len() > both.len() || incidents(&serve).iter().any(|i| i["id"] == first[0]["id"]))
+            .then_some(())
+    });
+    serve.kill();
+    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    let ids: BTreeSet<_> = incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 2, "both are on disk: {ids:?}");
+    wait_for("the windows", || {
+        let path =
+            format!("/api/v1/series?host=web-1&metric=drops&start=0&end={}&max_points=20000", u64::MAX / 2);
+        let (code, body) = get(http, &path).unwrap();
+        let points = serde_json::from_str::<serde_json::Value>(&body).unwrap()["points"].clone();
+        let dropped: f64 = points.as_array()?.iter().map(|p| p["max"].as_f64().unwrap()).sum();
+        (code == 200 && (dropped - 36.0).abs() < 1e-9).then_some(())
+    });
+}
