@@ -22,6 +22,10 @@ lab-deps:
 python-deps: build-deps
 	@./tests/python/install.sh
 
+.PHONY: test-servers
+test-servers:
+	@./tests/servers/install.sh target/servers prometheus-alertmanager
+
 .PHONY: build
 build: build-deps ## Builds agent and collector (release)
 	$(CARGO) build --release --locked -p tailwater-agent -p tailwater
@@ -53,7 +57,7 @@ advisories: ## RustSec advisories against the lockfile (needs the network)
 	$(CARGO) deny check advisories
 
 .PHONY: unit
-unit: build-deps python-deps ## Tests that need no privileges
+unit: build-deps python-deps test-servers ## Tests that need no privileges
 	$(CARGO) test --workspace --locked --quiet -- --skip privileged_
 
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.

@@ -61,6 +61,27 @@ pub enum Command {
         #[command(flatten)]
         api: Api,
     },
+    /// List alerts sent and waiting, and send dead letters again
+    #[command(
+        after_help = "Examples:\n  tailwater alerts\n  tailwater alerts --dead\n  tailwater alerts --resend 01KAJX3S9R7V5S9C8H1Z4T0000\n  tailwater alerts --resend --all"
+    )]
+    Alerts {
+        /// The collector
+        #[command(flatten)]
+        api: Api,
+        /// Only dead letters: refused, or failed for too long
+        #[arg(long)]
+        dead: bool,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+        /// Send a dead letter again, by the beginning of its id
+        #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with_all = ["dead", "json"])]
+        resend: Option<Option<String>>,
+        /// Send all of them again
+        #[arg(long, requires = "resend")]
+        all: bool,
+    },
     /// Record what a running collector gets, for replay
     #[command(after_help = "Example:\n  tailwater record --out run.trace --duration 60s")]
     Record {
@@ -129,7 +150,7 @@ pub struct Settings {
     /// Folder for incidents and windows [default: /var/lib/tailwater]
     #[arg(long, env = "TAILWATER_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where alerts go, instead of those in the file; may be given several times
+    /// Where alerts go, http:// or https://, instead of the hooks in the file; may be given several times
     #[arg(long, env = "TAILWATER_WEBHOOK", value_name = "URL", value_delimiter = ',')]
     pub webhook: Vec<String>,
     /// File with the Standard Webhooks secret for --webhook
@@ -243,13 +264,14 @@ impl Settings {
         if !self.webhook.is_empty() {
             let hook = |url: &String| {
                 let mut table = toml::Table::new();
+                table.insert("kind".into(), "webhook".into());
                 table.insert("url".into(), url.clone().into());
                 if let Some(file) = &self.webhook_secret_file {
-                    table.insert("secret_file".into(), path(file));
+                    table.insert("secret_files".into(), toml::Value::Array(vec![path(file)]));
                 }
                 toml::Value::from(table)
             };
-            all.push(("webhook", Some(toml::Value::Array(self.webhook.iter().map(hook).collect()))));
+            all.push(("hook", Some(toml::Value::Array(self.webhook.iter().map(hook).collect()))));
         }
         if !self.tier.is_empty() {
             let tiers = self.tier.iter().map(|text| tier(text)).collect::<Result<_, _>>()?;
@@ -322,7 +344,7 @@ mod tests {
         let Command::Serve(settings) = Cli::parse_from(arguments).command else { panic!() };
         let config = settings.load().unwrap();
         assert_eq!((config.http.port(), config.agent_queue, config.analysis.quiet_ns), (1, 9, 1000));
-        assert_eq!(config.webhook[0].url, "http://h/x");
+        assert_eq!(config.hook[0].url.as_deref(), Some("http://h/x"));
         assert_eq!((config.tier[0].name.as_deref(), config.tier[0].port), (Some("web"), Some(80)));
     }
 

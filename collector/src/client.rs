@@ -1,10 +1,11 @@
 //! The command line's side of the HTTP API: a request, and what it means when nobody answers. Knows no incident.
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tonic::codegen::Bytes;
@@ -54,7 +55,7 @@ pub enum ClientError {
 #[derive(Debug, Clone)]
 pub struct Collector {
     url: String,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
 }
 
 impl Collector {
@@ -71,10 +72,20 @@ impl Collector {
 
     /// The answer's body, not read yet.
     pub async fn open(&self, path: &str) -> Result<Incoming, ClientError> {
+        self.request(path, None).await
+    }
+
+    async fn request(&self, path: &str, body: Option<Vec<u8>>) -> Result<Incoming, ClientError> {
         let url = format!("{}{path}", self.url);
         let unreachable = |why: String| ClientError::Unreachable { url: self.url.clone(), why };
         let uri: hyper::Uri = url.parse().map_err(|_| ClientError::Url(url.clone()))?;
-        let answer = self.client.get(uri).await.map_err(|e| {
+        let mut request = hyper::Request::get(uri);
+        if body.is_some() {
+            request = request.method("POST").header("content-type", "application/json");
+        }
+        let request =
+            request.body(Full::from(body.unwrap_or_default())).map_err(|_| ClientError::Url(url.clone()))?;
+        let answer = self.client.request(request).await.map_err(|e| {
             let mut why = e.to_string();
             let mut source = std::error::Error::source(&e);
             while let Some(inner) = source {
@@ -98,8 +109,22 @@ impl Collector {
 
     /// The answer as JSON.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.json(path, self.open(path).await?).await
+    }
+
+    /// Sends JSON; the answer as JSON.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
         let strange = |why: String| ClientError::Strange { url: format!("{}{path}", self.url), why };
-        let body = self.open(path).await?;
+        let body = serde_json::to_vec(body).map_err(|e| strange(e.to_string()))?;
+        self.json(path, self.request(path, Some(body)).await?).await
+    }
+
+    async fn json<T: DeserializeOwned>(&self, path: &str, body: Incoming) -> Result<T, ClientError> {
+        let strange = |why: String| ClientError::Strange { url: format!("{}{path}", self.url), why };
         let bytes = Limited::new(body, ANSWER_BYTES_MAX)
             .collect()
             .await

@@ -1,6 +1,7 @@
 //! Settings of the collector: defaults, then the file, then environment variables and flags. Owns parsing, merging and the
 //! checks that need no system call; knows nothing of what the settings do.
 
+use crate::alert::{config as alert, rules};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,11 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Where alerts go.
-    pub webhook: Vec<Webhook>,
+    pub hook: Vec<alert::Hook>,
+    /// What is not told, and when.
+    pub silence: Vec<alert::Silence>,
+    /// How much of what was told is kept.
+    pub outbox: alert::Outbox,
     /// Names and limits of tiers; the first that matches holds.
     pub tier: Vec<TierRule>,
     /// Times and thresholds of the analysis.
@@ -65,17 +70,6 @@ pub struct Tls {
     pub key: PathBuf,
     /// PEM: the authorities that agents' certificates must come from.
     pub ca: PathBuf,
-}
-
-/// One receiver of alerts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Webhook {
-    /// http://host:port/path
-    pub url: String,
-    /// A file that holds the Standard Webhooks secret ("whsec_" and base64). None: unsigned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_file: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -97,7 +91,9 @@ impl Default for Config {
             agents_max: 256,
             agent_queue: 256,
             tls: None,
-            webhook: Vec::new(),
+            hook: Vec::new(),
+            silence: Vec::new(),
+            outbox: alert::Outbox::default(),
             tier: Vec::new(),
             analysis: tailwater_analysis::Config::default(),
         }
@@ -163,6 +159,13 @@ impl Config {
             }
         }
         config.check()?;
+        rules::check(&config.hook, &config.silence).map_err(|fault| {
+            // Flags and variables have no lines.
+            let given = overrides
+                .iter()
+                .any(|(name, _)| name == fault.table || name.starts_with(&format!("{}.", fault.table)));
+            located(&fault, (!given).then_some((text.as_str(), path.as_path())))
+        })?;
         Ok(config)
     }
 
@@ -188,14 +191,6 @@ impl Config {
                 "http = \"{}\": the API has no access control and serves loopback by default\n  remedy: set http_remote = true if a proxy or firewall guards it, or listen on 127.0.0.1",
                 self.http
             ));
-        }
-        for hook in &self.webhook {
-            if !hook.url.starts_with("http://") {
-                return rule(format!(
-                    "webhook url \"{}\": must begin with http://\n  remedy: use a local relay for https receivers",
-                    hook.url
-                ));
-            }
         }
         if self.agent_queue == 0 || self.agents_max == 0 || self.incidents_max == 0 {
             return rule("agent_queue, agents_max and incidents_max must be at least 1\n  remedy: leave them out for the defaults".into());
@@ -232,6 +227,23 @@ impl Config {
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         toml::to_string(self).map_err(|e| ConfigError::Rule(e.to_string()))
     }
+}
+
+/// The line of a broken rule: that of the key, or of its table if a key is missing.
+fn located(fault: &rules::Fault, file: Option<(&str, &Path)>) -> ConfigError {
+    let table = format!("[[{}]] {}", fault.table, fault.index + 1);
+    let key = if fault.key.is_empty() { String::new() } else { format!(" {}", fault.key) };
+    let line = file.and_then(|(text, path)| {
+        let document = toml::de::DeTable::parse(text).ok()?;
+        let tables = document.get_ref().get(fault.table)?.get_ref().as_array()?;
+        let one = tables.get(fault.index)?;
+        let keys = one.get_ref().as_table()?;
+        let span =
+            keys.iter().find(|(k, _)| k.get_ref() == fault.key).map_or_else(|| one.span(), |(k, _)| k.span());
+        Some(format!("{}:{}: ", path.display(), text.get(..span.start)?.matches('\n').count() + 1))
+    });
+    let (what, remedy) = (&fault.what, &fault.remedy);
+    ConfigError::Rule(format!("{}{table}{key}: {what}\n  remedy: {remedy}", line.unwrap_or_default()))
 }
 
 fn set(table: &mut toml::Table, name: &str, value: toml::Value) -> Result<(), ConfigError> {
@@ -271,9 +283,30 @@ mod tests {
     fn an_unknown_key_is_named_with_file_line_and_the_keys_that_exist() {
         let text = parse("log = \"info\"\n\nwebhok = []\n").unwrap_err().to_string();
         assert!(text.starts_with("/etc/tailwater/tailwater.toml:3: unknown field `webhok`"), "{text}");
-        assert!(text.contains("`webhook`") && text.contains("remedy:"), "{text}");
+        assert!(text.contains("`hook`") && text.contains("remedy:"), "{text}");
         let nested = parse("[analysis.thresholds]\ncpu_fool = 1.0\n").unwrap_err().to_string();
         assert!(nested.contains(":2: unknown field `cpu_fool`"), "{nested}");
+    }
+
+    #[test]
+    fn a_rule_of_a_hook_is_named_with_file_line_and_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        let hook = "[[hook]]\nkind = \"webhook\"\nurl = \"http://h/\"\n";
+        let load = |text: &str, overrides: &[(String, toml::Value)]| {
+            std::fs::write(&file, text).unwrap();
+            Config::load(Some(&file), overrides).unwrap_err().to_string()
+        };
+        let text = load(&format!("log = \"info\"\n\n{hook}timeout_s = 5\n\n{hook}burst = 0\n"), &[]);
+        assert!(text.starts_with(&format!("{}:11: [[hook]] 2 burst: 0 lets", file.display())), "{text}");
+        assert!(text.contains("\n  remedy: "), "{text}");
+        let text = load("[[hook]]\nkind = \"slack\"\n", &[]);
+        assert!(text.starts_with(&format!("{}:1: [[hook]] 1: slack needs url", file.display())), "{text}");
+        let text = load("[[hook]]\nkind = \"pager\"\n", &[]);
+        assert!(text.contains(":2: unknown variant `pager`"), "{text}");
+        let wrong: toml::Table = toml::from_str("kind = \"slack\"").unwrap();
+        let text = load(hook, &[("hook".into(), toml::Value::Array(vec![wrong.into()]))]);
+        assert!(text.starts_with("[[hook]] 1: slack needs url"), "{text}");
     }
 
     #[test]

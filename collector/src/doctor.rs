@@ -2,7 +2,6 @@
 
 use crate::config::Config;
 use crate::tls::TlsFiles;
-use crate::webhook::read_secret;
 use std::net::{SocketAddr, TcpListener};
 
 /// One thing that was tried.
@@ -28,12 +27,11 @@ pub fn run(config: &Config) -> Vec<Check> {
             .map_err(|e| e.to_string());
         checks.push(Check { what: "tls".into(), outcome });
     }
-    for hook in &config.webhook {
-        let outcome = match &hook.secret_file {
-            None => Ok("unsigned".into()),
-            Some(file) => read_secret(file).map(|_| "signed".into()).map_err(|e| e.to_string()),
-        };
-        checks.push(Check { what: format!("webhook {}", hook.url), outcome });
+    for (hook, name) in config.hook.iter().zip(crate::alert::config::names(&config.hook)) {
+        let outcome = crate::alert::receiver::Receiver::new(hook)
+            .map(|_| format!("{}, its files can be read", hook.kind.name()))
+            .map_err(|e| e.to_string());
+        checks.push(Check { what: format!("hook {name}"), outcome });
     }
     let agent = crate::up::find_agent().map(|path| path.display().to_string()).map_err(|e| e.to_string());
     checks.push(Check { what: "agent for `up`".into(), outcome: agent });

@@ -33,4 +33,3 @@ pub mod text;
 pub mod timeline;
 pub mod tls;
 pub mod up;
-pub mod webhook;

@@ -10,6 +10,7 @@ use std::io::{BufReader, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use tailwater::alert::list;
 use tailwater::cli::{Api, Cli, Command, Settings};
 use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
@@ -57,6 +58,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Up(settings) => daemon(&settings, true)?,
         Command::Incidents { api, json, follow, since } => one(incidents(&api, json, follow, since))?,
         Command::Explain { id, plot, api } => one(explained(&api, &id, plot.as_deref()))?,
+        Command::Alerts { api, dead, json, resend, all } => one(alerts(&api, dead, json, resend, all))?,
         Command::Record { out, duration, api } => one(record(&api, &out, duration))?,
         Command::Replay { file, config, shuffle, explain, plot } => {
             replayed(&file, config.as_deref(), shuffle, explain.as_deref(), plot.as_deref())?
@@ -198,6 +200,17 @@ fn one_of<'a>(incidents: &'a [Incident], id: &str, remedy: &str) -> Result<&'a I
         (None, _) => anyhow::bail!("no incident {id}\n  remedy: {remedy}"),
         (Some(a), Some(b)) => {
             anyhow::bail!("{id} fits several incidents, such as {} and {}: give more of it", a.id, b.id)
+        }
+    }
+}
+
+async fn alerts(api: &Api, dead: bool, json: bool, resend: Option<Option<String>>, all: bool) -> Result<()> {
+    match resend {
+        None => list::print(&api.url, dead, json).await,
+        Some(Some(id)) if !all => list::resend(&api.url, Some(id)).await,
+        Some(None) if all => list::resend(&api.url, None).await,
+        Some(_) => {
+            anyhow::bail!("--resend needs an id, or --all\n  remedy: `tailwater alerts --dead` lists ids")
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A counter.
 #[derive(Debug, Default)]
@@ -68,8 +68,7 @@ pub struct Metrics {
     pub store_bytes_written: Counter,
     pub store_values_written: Counter,
     pub trace_records_dropped: Counter,
-    pub webhook_deliveries: Labelled,
-    pub webhook_outbox_dropped: Counter,
+    pub alerts: Arc<crate::alert::stats::Stats>,
     pub live_lagged: Counter,
 }
 
@@ -117,11 +116,6 @@ impl Metrics {
                 "Inputs missing from a recording because its writer was behind.",
                 &self.trace_records_dropped,
             ),
-            (
-                "webhook_outbox_dropped",
-                "Alerts given up because the outbox was full.",
-                &self.webhook_outbox_dropped,
-            ),
             ("live_lagged", "Events that a live subscriber was too slow for.", &self.live_lagged),
         ];
         for (name, help, counter) in plain {
@@ -134,12 +128,6 @@ impl Metrics {
             ("batches_refused", "reason", "Batches and drop events refused.", &self.batches_refused),
             ("findings", "kind", "What the analysis noticed about its inputs.", &self.findings),
             ("incidents", "kind", "Incidents closed.", &self.incidents),
-            (
-                "webhook_deliveries",
-                "result",
-                "Webhook deliveries by how they ended.",
-                &self.webhook_deliveries,
-            ),
         ];
         for (name, label, help, counter) in labelled {
             head(&mut out, name, help);
@@ -148,6 +136,7 @@ impl Metrics {
                 let _ = writeln!(out, "tailwater_{name}_total{{{label}=\"{value}\"}} {n}");
             }
         }
+        self.alerts.render(&mut out);
         out
     }
 }

@@ -1,7 +1,7 @@
 //! `tailwater serve`: builds the parts, connects them, and takes them down in order on SIGTERM. Owns the grace periods, which
 //! add up to less than 5 s; knows none of the parts' insides.
 
-use crate::alert::Alerts;
+use crate::alert;
 use crate::config::Config;
 use crate::driver::{self, Clock};
 use crate::ingest::Ingest;
@@ -13,7 +13,6 @@ use crate::series::Series;
 use crate::serve::App;
 use crate::store;
 use crate::tls::TlsFiles;
-use crate::webhook::{Webhook, read_secret};
 use crate::{listen, recording};
 use anyhow::{Context, Result, anyhow};
 use std::net::SocketAddr;
@@ -48,12 +47,6 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let grpc = bind("grpc", config.grpc).await?;
     let http = bind("http", config.http).await?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
-    let mut hooks = Vec::new();
-    for hook in &config.webhook {
-        let secret = hook.secret_file.as_deref().map(read_secret).transpose()?;
-        hooks.push(Webhook::new(&hook.url, secret).map_err(|e| anyhow!(e))?);
-    }
-
     let series = Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20)));
     let topology = Arc::default();
     let live = broadcast::channel(LIVE_MAX).0;
@@ -67,7 +60,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     )?;
     let store_thread = opened.thread;
     let shown = Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
-    let (alerts, alerts_task) = Alerts::start(hooks, Arc::clone(&metrics), clock);
+    let (alerts, alerts_handle, alerts_task) =
+        alert::start(&config.hook, &config.silence, config.outbox, &config.data, &metrics.alerts, clock)?;
     let outlet = Outlet {
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),
@@ -100,9 +94,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let alive = Arc::new(AtomicBool::new(true));
     let app =
         App::new(shown.clone(), registry, metrics, driver.clone(), Arc::clone(&alive), shutdown.clone());
+    let routes = app.routes().merge(alert::api::routes(alerts_handle));
     let ended = shutdown.clone();
     tasks.spawn(async move {
-        let served = axum::serve(http, app.routes()).with_graceful_shutdown(ended.cancelled_owned()).await;
+        let served = axum::serve(http, routes).with_graceful_shutdown(ended.cancelled_owned()).await;
         if let Err(e) = served {
             tracing::error!("HTTP: {e}");
         }

@@ -4,85 +4,13 @@
 
 mod common;
 
-use common::{QUICK, Serve, overflow, wait_for};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex};
-use tailwater::webhook::sign;
+mod receiver;
 
-#[derive(Debug, Clone)]
-struct Got {
-    id: String,
-    timestamp: u64,
-    signature: Option<String>,
-    body: Vec<u8>,
-}
+use common::{QUICK, Serve, overflow, tailwater, wait_for};
+use receiver::{Answer, Got, Receiver};
 
-impl Got {
-    fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-}
-
-type Deliveries = Arc<Mutex<Vec<Got>>>;
-
-/// Answers the nth request (from 0) with `status(n)`; 0: never.
-fn receiver(status: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (SocketAddr, Deliveries) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let deliveries = Deliveries::default();
-    let (kept, status) = (Arc::clone(&deliveries), Arc::new(status));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (kept, status) = (Arc::clone(&kept), Arc::clone(&status));
-            std::thread::spawn(move || {
-                let mut writer = stream.try_clone().unwrap();
-                let mut reader = BufReader::new(stream);
-                loop {
-                    let mut head = Vec::new();
-                    loop {
-                        let mut line = String::new();
-                        if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                            return;
-                        }
-                        if line == "\r\n" {
-                            break;
-                        }
-                        head.push(line.trim_end().to_owned());
-                    }
-                    let header = |name: &str| {
-                        head.iter().find_map(|l| {
-                            l.to_lowercase().starts_with(name).then(|| l[name.len()..].trim().to_owned())
-                        })
-                    };
-                    let mut body = vec![0; header("content-length:").unwrap().parse().unwrap()];
-                    reader.read_exact(&mut body).unwrap();
-                    let nth = {
-                        let mut kept = kept.lock().unwrap();
-                        kept.push(Got {
-                            id: header("webhook-id:").unwrap(),
-                            timestamp: header("webhook-timestamp:").unwrap().parse().unwrap(),
-                            signature: header("webhook-signature:"),
-                            body,
-                        });
-                        kept.len() - 1
-                    };
-                    match status(nth) {
-                        0 => std::thread::park(),
-                        code => write!(writer, "HTTP/1.1 {code} X\r\nContent-Length: 0\r\n\r\n").unwrap(),
-                    }
-                }
-            });
-        }
-    });
-    (address, deliveries)
-}
-
-fn closed(deliveries: &Deliveries) -> Vec<Got> {
-    wait_for("the closing message", || {
-        let got = deliveries.lock().unwrap().clone();
-        got.iter().any(|g| g.json()["type"] == "incident.closed").then_some(got)
-    })
+fn closed(receiver: &Receiver) -> Vec<Got> {
+    receiver.wait("the closing message", |got| got.iter().any(|g| g.json()["type"] == "incident.closed"))
 }
 
 #[test]
@@ -90,14 +18,20 @@ fn the_first_drop_the_cause_and_the_end_are_told_once_each_and_signed() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
-    let (address, deliveries) = receiver(|_| 204);
-    let url = format!("http://{address}/hook");
+    let receiver = Receiver::good();
     let serve = Serve::start(
         folder.path(),
-        &["--webhook", &url, "--webhook-secret-file", secret.to_str().unwrap(), QUICK[0], QUICK[1]],
+        &[
+            "--webhook",
+            &receiver.url(),
+            "--webhook-secret-file",
+            secret.to_str().unwrap(),
+            QUICK[0],
+            QUICK[1],
+        ],
     );
     overflow(&serve, "a");
-    let got = closed(&deliveries);
+    let got = closed(&receiver);
     let first = got[0].json();
     assert_eq!(
         (&first["type"], &first["data"]["version"]),
@@ -105,34 +39,30 @@ fn the_first_drop_the_cause_and_the_end_are_told_once_each_and_signed() {
         "before any window"
     );
     assert!(first["timestamp"].as_str().unwrap().ends_with('Z'));
-    let mut ids: Vec<_> = got.iter().map(|g| g.id.clone()).collect();
+    let mut ids = receiver.ids();
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), got.len(), "no message twice: {ids:?}");
     assert!(got.len() <= 4, "changes of meaning only: {got:#?}");
-    let key = [
-        49, 242, 144, 246, 191, 6, 41, 138, 171, 79, 8, 212, 60, 63, 8, 44, 246, 72, 163, 98, 218, 45, 164,
-        176,
-    ];
     for g in &got {
-        let want = sign(&key, &g.id, g.timestamp, &g.body);
-        assert_eq!(g.signature.as_deref(), Some(want.as_str()));
+        assert!(g.verified_by("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
+        assert!(!g.verified_by("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"));
     }
 }
 
 #[test]
 fn a_receiver_that_fails_gets_the_same_message_again_and_a_refusal_is_final() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, deliveries) = receiver(|n| [500, 429][..].get(n).copied().unwrap_or(200));
-    let (other, refused) = receiver(|_| 410);
-    let urls = format!("http://{address}/a,http://{other}/b");
+    let fails = Receiver::start(|n| Answer::Status([500, 429][..].get(n).copied().unwrap_or(200)));
+    let refuses = Receiver::start(|_| Answer::Status(410));
+    let urls = format!("{},{}", fails.url(), refuses.url());
     let serve = Serve::start(folder.path(), &["--webhook", &urls, QUICK[0], QUICK[1]]);
     overflow(&serve, "a");
-    let got = closed(&deliveries);
-    assert_eq!(got[0].id, got[1].id, "the id tells a retry");
-    assert!(serve.metric("tailwater_webhook_deliveries_total{result=\"retried\"}") >= 2);
-    let got = closed(&refused);
-    let mut ids: Vec<_> = got.iter().map(|g| g.id.clone()).collect();
+    let got = closed(&fails);
+    assert_eq!(got[0].id(), got[1].id(), "the id tells a retry");
+    assert!(serve.metric("tailwater_alert_messages_total{hook=\"webhook\",result=\"failed\"}") >= 2);
+    let got = closed(&refuses);
+    let mut ids = refuses.ids();
     ids.dedup();
     assert_eq!(ids.len(), got.len(), "410 is not tried again");
 }
@@ -140,15 +70,131 @@ fn a_receiver_that_fails_gets_the_same_message_again_and_a_refusal_is_final() {
 #[test]
 fn a_receiver_that_hangs_delays_neither_another_receiver_nor_the_incident() {
     let folder = tempfile::tempdir().unwrap();
-    let (hangs, stuck) = receiver(|_| 0);
-    let (works, deliveries) = receiver(|_| 200);
-    let urls = format!("http://{hangs}/a,http://{works}/b");
+    let (hangs, works) = (Receiver::start(|_| Answer::Hang), Receiver::good());
+    let urls = format!("{},{}", hangs.url(), works.url());
     let serve = Serve::start(folder.path(), &["--webhook", &urls, QUICK[0], QUICK[1]]);
     overflow(&serve, "a");
-    let got = closed(&deliveries);
-    assert_eq!(serve.json("/api/v1/incidents?state=closed")["incidents"].as_array().unwrap().len(), 1);
-    let received_s = got[0].timestamp;
+    let got = closed(&works);
+    wait_for("the incident to be listed", || {
+        let listed = serve.json("/api/v1/incidents?state=closed");
+        (listed["incidents"].as_array().unwrap().len() == 1).then_some(())
+    });
+    let received_s: u64 = got[0].header("webhook-timestamp").unwrap().parse().unwrap();
     let dropped_s = got[0].json()["data"]["start_unix_ns"].as_u64().unwrap() / 1_000_000_000;
     assert!(received_s <= dropped_s + 1, "{received_s} {dropped_s}");
-    assert_eq!(stuck.lock().unwrap().len(), 1, "one try hangs; what came later waits behind it");
+    let mut ids = hangs.ids();
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "what came later waits behind the one that hangs");
+}
+
+#[test]
+fn alerts_that_kill_9_interrupted_arrive_after_a_restart_with_their_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody listens there yet.
+    let address = common::free_address();
+    let url = format!("http://{address}/hook");
+    let serve = Serve::start(folder.path(), &["--webhook", &url, QUICK[0], QUICK[1]]);
+    overflow(&serve, "a");
+    let id = wait_for("the incident to close", || {
+        let listed = serve.json("/api/v1/incidents?state=closed");
+        Some(listed["incidents"][0]["id"].as_str()?.to_owned())
+    });
+    let waiting = |serve: &Serve| -> Vec<(String, String)> {
+        let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
+        let all = serve.json("/api/v1/alerts");
+        all["alerts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|a| a["state"] == "waiting")
+            .map(|a| (text(&a["id"]), text(&a["type"])))
+            .collect()
+    };
+    let before = wait_for("the end to be in the outbox", || {
+        let all = waiting(&serve);
+        all.iter().any(|(_, what)| what == "closed").then_some(all)
+    });
+    let (grpc, http) = (serve.grpc, serve.http);
+    serve.kill();
+    let receiver = Receiver::good_at(address);
+    let serve = Serve::start_at(folder.path(), grpc, http, &["--webhook", &url]);
+    let got = closed(&receiver);
+    assert_eq!(got[0].id(), format!("{id}.0"), "first what happened first");
+    for (waited, _) in &before {
+        assert!(receiver.ids().contains(waited), "{waited} of {before:?} is lost: {:?}", receiver.ids());
+    }
+    wait_for("the outbox to know", || waiting(&serve).is_empty().then_some(()));
+    serve.kill();
+    let serve = Serve::start_at(folder.path(), grpc, http, &["--webhook", &url]);
+    let of = serve.json("/api/v1/alerts");
+    assert!(of["alerts"].as_array().unwrap().iter().all(|a| a["state"] != "waiting"), "{of}");
+}
+
+#[test]
+fn dead_letters_are_listed_and_sent_again_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(|n| Answer::Status(if n == 0 { 404 } else { 200 }));
+    let serve = Serve::start(folder.path(), &["--webhook", &receiver.url(), QUICK[0], QUICK[1]]);
+    overflow(&serve, "a");
+    closed(&receiver);
+    let url = format!("http://{}", serve.http);
+    let alerts = |arguments: &[&str]| {
+        let out = tailwater().arg("alerts").args(arguments).args(["--collector", &url]).output().unwrap();
+        (
+            out.status.code(),
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)),
+        )
+    };
+    let text = wait_for("the dead letter", || {
+        let (code, text) = alerts(&["--dead"]);
+        (code == Some(0) && text.contains("answered 404")).then_some(text)
+    });
+    let first = receiver.ids()[0].clone();
+    assert!(text.contains(&format!("dead       opened   webhook {first}")), "{text}");
+    assert!(alerts(&["--resend", "nothing"]).1.contains("remedy: `tailwater alerts --dead` lists them"));
+    assert!(alerts(&["--resend"]).1.contains("--resend needs an id, or --all"));
+    assert_eq!(alerts(&["--resend", &first]).0, Some(0));
+    receiver.wait("it again", |_| receiver.ids().iter().filter(|i| **i == first).count() == 2);
+    wait_for("no dead letter", || alerts(&["--dead"]).1.is_empty().then_some(()));
+    assert_eq!(
+        alerts(&["--resend", "--all"]),
+        (Some(0), "0 sent again; `tailwater alerts` shows what became of them\n".into())
+    );
+    let lines = alerts(&["--json"]).1;
+    let states: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(states.iter().all(|s| s["state"] == "sent" || s["state"] == "superseded"), "{lines}");
+    // A page of another origin can send a form, and not JSON.
+    let post = |kind: &str| {
+        let text = "{\"id\":null}";
+        common::exchange(
+            serve.http,
+            &format!(
+                "POST /api/v1/alerts/resend HTTP/1.0\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{text}",
+                text.len()
+            ),
+        )
+    };
+    assert_eq!((post("text/plain"), post("application/json")), (415, 200));
+}
+
+#[test]
+fn a_hook_that_cannot_be_is_64_with_file_line_and_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tailwater.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let out = tailwater().args(["check-config", "--config"]).arg(&file).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, text) = check(
+        "[[hook]]\nkind = \"slack\"\nurl = \"https://h/x\"\n\n[[hook]]\nkind = \"command\"\nargv = []\n",
+    );
+    assert_eq!(code, Some(64));
+    assert!(
+        text.contains(&format!("{}:7: [[hook]] 2 argv: command needs a program\n  remedy: ", file.display())),
+        "{text}"
+    );
+    let (code, text) = check("[[hook]]\nkind = \"slack\"\nurl = \"https://h/x\"\ntimeout = 5\n");
+    assert_eq!(code, Some(64));
+    assert!(text.contains(&format!("{}:4: unknown field `timeout`", file.display())), "{text}");
 }

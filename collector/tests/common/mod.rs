@@ -55,6 +55,16 @@ pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     Ok((code, body.to_owned()))
 }
 
+/// Sends these bytes; the status of the answer.
+pub fn exchange(address: SocketAddr, request: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
 pub fn tailwater() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     // No configuration of the machine that runs the tests.

@@ -1,0 +1,104 @@
+//! Prometheus Alertmanager, API v2: one alert per thread, which fires while any of its incidents is open. It has no memory of its own:
+//! an open alert is sent again at an interval, with an `endsAt` a few intervals ahead, so that it resolves if the collector is gone.
+
+use super::config::Hook;
+use super::http::{DeliveryError, HookError, Http};
+use super::message::{Content, Message, What, rfc3339};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// An open alert ends after so many intervals without another message.
+const INTERVALS: u64 = 4;
+/// Annotations are cut to this.
+const ANNOTATION_CHARS_MAX: usize = 2000;
+
+/// One Alertmanager.
+#[derive(Debug)]
+pub struct Alertmanager {
+    http: Http,
+    resend_s: u64,
+    link: Option<String>,
+}
+
+impl Alertmanager {
+    /// As configured.
+    pub fn new(hook: &Hook) -> Result<Self, HookError> {
+        Ok(Self { http: Http::new(hook, "")?, resend_s: hook.resend_s, link: hook.link.clone() })
+    }
+
+    /// Time between messages of an open alert.
+    #[must_use]
+    pub fn resend(&self) -> Duration {
+        Duration::from_secs(self.resend_s)
+    }
+
+    /// Sends alerts.
+    pub async fn deliver(&self, messages: &[&Message], unix_ns: u64) -> Result<(), DeliveryError> {
+        let alerts: Vec<Value> =
+            messages.iter().map(|m| alert(m, self.resend_s, self.link.as_deref(), unix_ns)).collect();
+        let body = serde_json::to_vec(&alerts).map_err(|e| DeliveryError::Never(e.to_string()))?;
+        self.http.post(&[], body.into(), Some("/api/v2/alerts")).await
+    }
+}
+
+/// The alert. Its labels are its identity, so they are those of the thread and never change; what becomes known is in the annotations.
+fn alert(message: &Message, resend_s: u64, link: Option<&str>, unix_ns: u64) -> Value {
+    let mut labels: Map<String, Value> =
+        message.thread.labels.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+    labels.insert("thread".into(), json!(message.thread.id));
+    let name = if message.what == What::Summary { "TailwaterAlertsHeldBack" } else { "TailwaterIncident" };
+    labels.insert("alertname".into(), json!(name));
+    let mut annotations = Map::new();
+    let mut note = |key: &str, text: &str| {
+        annotations.insert(key.into(), json!(text.chars().take(ANNOTATION_CHARS_MAX).collect::<String>()));
+    };
+    note("summary", &message.title());
+    let ahead = unix_ns.saturating_add(resend_s.saturating_mul(INTERVALS).saturating_mul(1_000_000_000));
+    let (mut starts, mut ends) = (message.at_unix_ns, ahead);
+    if let Content::Incident { incident, .. } = &message.content {
+        note("description", &incident.root.evidence);
+        note("incident", &incident.id);
+        note("kind", crate::outlet::kind_name(incident.kind));
+        note(
+            "root",
+            &format!("{}@{} {}", incident.root.workload, incident.root.host, incident.root.resource.name()),
+        );
+        note("incidents_in_thread", &message.thread.number.to_string());
+        starts = incident.start_unix_ns;
+        if message.what == What::Closed && message.thread.others_open == 0 {
+            // In the past, so that it is resolved on arrival, and after its start.
+            ends = incident.end_unix_ns.min(unix_ns).max(starts + 1_000_000);
+        }
+    }
+    // A clock that went back must not make a start in the future.
+    let starts = starts.min(unix_ns);
+    let mut alert = json!({
+        "labels": labels, "annotations": annotations, "startsAt": rfc3339(starts), "endsAt": rfc3339(ends),
+    });
+    if let Some(link) = link {
+        alert["generatorURL"] = json!(link.replace("{id}", &message.incident));
+    }
+    alert
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::tests::message;
+    use super::*;
+
+    #[test]
+    fn labels_stay_and_the_end_tells_whether_it_is_over() {
+        let opened = message("01A", 0, What::Opened);
+        let now = opened.at_unix_ns + 2_000_000_000;
+        let first = alert(&opened, 60, Some("http://page/{id}"), now);
+        let mut closed = message("01A", 3, What::Closed);
+        let last = alert(&closed, 60, None, now);
+        assert_eq!(first["labels"], last["labels"]);
+        assert_eq!(first["labels"]["severity"], "critical");
+        assert_eq!(first["endsAt"], rfc3339(now + 240_000_000_000));
+        assert_eq!(last["endsAt"], rfc3339(closed.about().unwrap().end_unix_ns));
+        assert_eq!(first["generatorURL"], "http://page/01A");
+        closed.thread.others_open = 1;
+        assert_eq!(alert(&closed, 60, None, now)["endsAt"], first["endsAt"], "another of the thread is open");
+    }
+}

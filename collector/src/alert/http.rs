@@ -1,0 +1,272 @@
+//! One POST to a receiver over http or https, and what its answer means. Owns connections, time limits, TLS and the Authorization header;
+//! knows no format.
+
+use super::config::Hook;
+use super::limit;
+use super::secret::{SecretError, Watched, line};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Uri;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER, USER_AGENT};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::codegen::Bytes;
+
+/// A connection takes at most this long.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Of an answer, this much is read; a longer one is not worth the connection.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Of a refusal, this much is shown.
+const REASON_CHARS_MAX: usize = 200;
+
+/// Why a delivery failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliveryError {
+    /// It may work later: no connection, no answer, 408, 425, 429 or 5xx.
+    #[error("{why}")]
+    Later {
+        /// What happened.
+        why: String,
+        /// What the receiver asked for.
+        after: Option<Duration>,
+    },
+    /// It will not.
+    #[error("{0}")]
+    Never(String),
+}
+
+impl DeliveryError {
+    pub(super) fn later(why: impl Into<String>) -> Self {
+        Self::Later { why: why.into(), after: None }
+    }
+}
+
+/// Why a hook cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    /// A file of secrets.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The authorities.
+    #[error("ca = \"{}\": {why}\n  remedy: give a readable PEM file with at least one authority", file.display())]
+    Authorities {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The address.
+    #[error("url: {0}\n  remedy: give it as http://host:port/path or https://host/path")]
+    Address(String),
+}
+
+/// Reads a receiver's address.
+pub fn address(url: &str) -> Result<Uri, String> {
+    let bad = |why: &str| format!("\"{url}\" {why}");
+    let uri: Uri = url.parse().map_err(|e| bad(&format!("is not a URL: {e}")))?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(bad("begins neither with http:// nor with https://"));
+    }
+    match uri.host() {
+        None | Some("") => Err(bad("names no host")),
+        Some(_) => Ok(uri),
+    }
+}
+
+#[derive(Debug)]
+enum Target {
+    Fixed(Uri),
+    File(Watched<Uri>),
+}
+
+/// A way to one receiver.
+#[derive(Debug)]
+pub struct Http {
+    target: Target,
+    authorization: Option<Watched<String>>,
+    timeout: Duration,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+impl Http {
+    /// As configured; `otherwise` is where to go when no address is.
+    pub fn new(hook: &Hook, otherwise: &str) -> Result<Self, HookError> {
+        let target = match &hook.url_file {
+            Some(file) => Target::File(Watched::load("url_file", file, "put one URL in it", |text| {
+                // The URL is a secret: it is in no message.
+                address(&line(text)?).map_err(|_| "it is no http:// or https:// URL".to_owned())
+            })?),
+            None => {
+                Target::Fixed(address(hook.url.as_deref().unwrap_or(otherwise)).map_err(HookError::Address)?)
+            }
+        };
+        let authorization = hook
+            .authorization_file
+            .as_deref()
+            .map(|file| {
+                Watched::load("authorization_file", file, "put one line such as \"Bearer abc\" in it", line)
+            })
+            .transpose()?;
+        let encrypted = !matches!(&target, Target::Fixed(uri) if uri.scheme_str() == Some("http"));
+        let roots = if encrypted { authorities(hook.ca.as_deref())? } else { rustls::RootCertStore::empty() };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| HookError::Address(e.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(CONNECT_WITHIN));
+        connector.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .build(connector);
+        Ok(Self { target, authorization, timeout: hook.timeout(), client })
+    }
+
+    /// Sends `body` once, with these headers besides the usual ones. `path`: instead of the address's own.
+    pub async fn post(
+        &self,
+        headers: &[(&str, String)],
+        body: Bytes,
+        path: Option<&str>,
+    ) -> Result<(), DeliveryError> {
+        let mut uri = match &self.target {
+            Target::Fixed(uri) => uri.clone(),
+            Target::File(file) => file.current().as_ref().clone(),
+        };
+        if let Some(path) = path {
+            let own = uri.path().trim_end_matches('/');
+            if !own.ends_with(path) {
+                let mut parts = uri.clone().into_parts();
+                parts.path_and_query = format!("{own}{path}").parse().ok();
+                uri = Uri::from_parts(parts).map_err(|e| DeliveryError::Never(format!("url: {e}")))?;
+            }
+        }
+        let mut request = hyper::Request::post(uri)
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, concat!("tailwater/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.current().as_str());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request =
+            request.body(Full::new(body)).map_err(|e| DeliveryError::Never(format!("request: {e}")))?;
+        let exchange = async {
+            let answer = self.client.request(request).await.map_err(|e| DeliveryError::later(chain(&e)))?;
+            let (head, body) = answer.into_parts();
+            // Read to the end, so that the connection can be used again.
+            let body =
+                Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(http_body_util::Collected::to_bytes);
+            Ok::<_, DeliveryError>((head.status.as_u16(), head.headers, body.unwrap_or_default()))
+        };
+        let (status, headers, body) = tokio::time::timeout(self.timeout, exchange)
+            .await
+            .map_err(|_| DeliveryError::later(format!("no answer within {} s", self.timeout.as_secs())))??;
+        judge(status, &headers, &body)
+    }
+}
+
+fn judge(status: u16, headers: &HeaderMap, body: &[u8]) -> Result<(), DeliveryError> {
+    let text = |name| headers.get(name).and_then(|v: &hyper::header::HeaderValue| v.to_str().ok());
+    let said: String = String::from_utf8_lossy(body)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REASON_CHARS_MAX)
+        .collect();
+    let why = if said.trim().is_empty() {
+        format!("answered {status}")
+    } else {
+        format!("answered {status}: {}", said.trim())
+    };
+    match status {
+        200..=299 => Ok(()),
+        408 | 425 | 429 | 500..=599 => {
+            let after = text(RETRY_AFTER).and_then(|v| limit::retry_after(v, text(DATE)));
+            Err(DeliveryError::Later { why, after })
+        }
+        300..=399 => {
+            Err(DeliveryError::Never(format!("{why} (redirects are not followed: give the final address)")))
+        }
+        _ => Err(DeliveryError::Never(why)),
+    }
+}
+
+/// An error with what is behind it.
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut source = e.source();
+    while let Some(inner) = source {
+        let more = inner.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = inner.source();
+    }
+    text
+}
+
+fn authorities(file: Option<&Path>) -> Result<rustls::RootCertStore, HookError> {
+    let mut roots = rustls::RootCertStore::empty();
+    match file {
+        Some(file) => {
+            let bad = |why: String| HookError::Authorities { file: file.to_owned(), why };
+            for one in CertificateDer::pem_file_iter(file).map_err(|e| bad(e.to_string()))? {
+                roots.add(one.map_err(|e| bad(e.to_string()))?).map_err(|e| bad(e.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(bad("no certificate in it".into()));
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            // Some that this library does not understand are no harm.
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                tracing::warn!(
+                    "no authorities found on this machine, so no https receiver will be trusted; install ca-certificates, or set ca"
+                );
+            }
+        }
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_answer_means() {
+        let none = HeaderMap::new();
+        let mut asks = HeaderMap::new();
+        asks.insert(RETRY_AFTER, hyper::header::HeaderValue::from_static("7"));
+        assert!(judge(202, &none, b"").is_ok());
+        for status in [408, 425, 429, 500, 503] {
+            let Err(DeliveryError::Later { after, .. }) = judge(status, &asks, b"") else {
+                panic!("{status}")
+            };
+            assert_eq!(after, Some(Duration::from_secs(7)));
+        }
+        for status in [100, 301, 400, 401, 404, 410, 422, 600] {
+            assert!(matches!(judge(status, &asks, b""), Err(DeliveryError::Never(_))), "{status}");
+        }
+        let said = judge(400, &none, b"no\nsuch\x1bkey").unwrap_err().to_string();
+        assert_eq!(said, "answered 400: no such key");
+    }
+}

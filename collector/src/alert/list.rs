@@ -1,0 +1,66 @@
+//! `tailwater alerts`: the outbox in a terminal, and sending dead letters again. Knows the API, not the outbox.
+
+use super::api::Resend;
+use super::outbox::Listed;
+use crate::client::Collector;
+use crate::text::Civil;
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use std::io::Write;
+
+#[derive(Deserialize)]
+struct Alerts {
+    alerts: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Resent {
+    resent: usize,
+}
+
+/// Prints what was sent and what waits, oldest first, or only dead letters.
+pub async fn print(url: &str, dead: bool, json: bool) -> Result<()> {
+    let collector = Collector::new(url)?;
+    let list: Alerts = collector.get(&format!("/api/v1/alerts?dead={dead}")).await?;
+    let mut out = std::io::stdout().lock();
+    for one in list.alerts.iter().rev() {
+        if json {
+            serde_json::to_writer(&mut out, one)?;
+            writeln!(out)?;
+            continue;
+        }
+        let at = Civil::of(one.created_unix_ns);
+        writeln!(
+            out,
+            "{} {} {:<10} {:<8} {} {}",
+            at.date(),
+            at.time_ms(),
+            one.state,
+            one.r#type,
+            one.hook,
+            one.id
+        )?;
+        writeln!(out, "    {}", printable(&one.title))?;
+        if !one.error.is_empty() {
+            writeln!(out, "    after {} failed tries: {}", one.tries, printable(&one.error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends dead letters again: all, or those whose id begins with `id`.
+pub async fn resend(url: &str, id: Option<String>) -> Result<()> {
+    let which = id.as_deref().map_or_else(|| "dead letters".to_owned(), |id| format!("dead letter {id}"));
+    let answer: Resent =
+        Collector::new(url)?.post("/api/v1/alerts/resend", &Resend { id: id.clone() }).await?;
+    if answer.resent == 0 && id.is_some() {
+        bail!("no {which}\n  remedy: `tailwater alerts --dead` lists them");
+    }
+    println!("{} sent again; `tailwater alerts` shows what became of them", answer.resent);
+    Ok(())
+}
+
+/// What a receiver answered is not to move the terminal's cursor.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,193 @@
+//! One message to one hook: what happened to an incident, in which thread, and since when. This is also what the outbox keeps.
+//! Owns the message's identity; knows no receiver's format.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tailwater_analysis::Incident;
+use tailwater_analysis::incident::{Kind, Resource, Severity, State};
+
+/// What a message says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// The first that this hook hears of the incident.
+    Opened,
+    /// Its cause is known, or another.
+    Updated,
+    /// It is over.
+    Closed,
+    /// What the rate limit held back.
+    Summary,
+}
+
+impl What {
+    /// As in the outbox.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::Updated => "updated",
+            Self::Closed => "closed",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+/// The thread a message belongs to, as it was when the message was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Id of its first incident.
+    pub id: String,
+    /// This incident is the nth of it, from 1.
+    pub number: u64,
+    /// Others of it that are open.
+    pub others_open: u64,
+    /// Where its first incident was; stays the same for all its messages.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An incident in a summary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its id.
+    pub id: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Its sentence.
+    pub title: String,
+}
+
+/// What a message carries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// A version of an incident.
+    Incident {
+        /// The incident.
+        incident: Box<Incident>,
+        /// Ids of early alerts that turned out to be this incident.
+        replaces: Vec<String>,
+    },
+    /// What was held back.
+    Summary {
+        /// Incidents that were held back.
+        held: u64,
+        /// The first of them.
+        incidents: Vec<Line>,
+    },
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// The same for every try, also after a restart and when it is sent again by hand.
+    pub id: String,
+    /// Of which incident; of a summary: its own id.
+    pub incident: String,
+    /// What it says.
+    pub what: What,
+    /// When it was made.
+    pub at_unix_ns: u64,
+    /// Where it belongs.
+    pub thread: Thread,
+    /// What it carries.
+    pub content: Content,
+}
+
+impl Message {
+    /// One sentence.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.content {
+            Content::Incident { incident, .. } => incident.title.clone(),
+            Content::Summary { held, .. } => {
+                format!("{held} incidents were held back by the rate limit of this hook.")
+            }
+        }
+    }
+
+    /// How bad it is: for a summary, the worst in it.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match &self.content {
+            Content::Incident { incident, .. } => incident.severity,
+            Content::Summary { incidents, .. } => {
+                incidents.iter().map(|line| line.severity).max().unwrap_or(Severity::Warning)
+            }
+        }
+    }
+
+    /// The incident, if it is about one.
+    #[must_use]
+    pub fn about(&self) -> Option<&Incident> {
+        match &self.content {
+            Content::Incident { incident, .. } => Some(incident),
+            Content::Summary { .. } => None,
+        }
+    }
+}
+
+/// The lower-case name that receivers know.
+#[must_use]
+pub fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
+    }
+}
+
+/// What was told of an incident; it is told again when this differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    kind: Kind,
+    root: (String, String, Resource),
+    drops: bool,
+    state: State,
+}
+
+impl Verdict {
+    /// Of this version.
+    #[must_use]
+    pub fn of(i: &Incident) -> Self {
+        let root = (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
+        Self { kind: i.kind, root, drops: !i.drops.is_empty(), state: i.state }
+    }
+}
+
+/// RFC 3339 in UTC, to the ms.
+#[must_use]
+pub fn rfc3339(unix_ns: u64) -> String {
+    let t = crate::text::Civil::of(unix_ns);
+    format!("{}T{}Z", t.date(), t.time_ms())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::fixture::incident;
+
+    /// A message of a thread of its own.
+    pub(crate) fn message(incident_id: &str, version: u64, what: What) -> Message {
+        let mut incident = incident(incident_id, version);
+        if what == What::Closed {
+            incident.state = State::Closed;
+        }
+        let labels = super::super::group::labels(&incident);
+        Message {
+            id: format!("{incident_id}.{version}"),
+            incident: incident_id.to_owned(),
+            what,
+            at_unix_ns: incident.start_unix_ns,
+            thread: Thread { id: incident_id.to_owned(), number: 1, others_open: 0, labels },
+            content: Content::Incident { incident: Box::new(incident), replaces: Vec::new() },
+        }
+    }
+
+    #[test]
+    fn a_message_reads_back_as_itself() {
+        let message = message("01A", 3, What::Updated);
+        let text = serde_json::to_string(&message).unwrap();
+        assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+    }
+}

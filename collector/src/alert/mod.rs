@@ -1,0 +1,196 @@
+//! Alerts: which versions of an incident are told to whom, in what form, and how they get there. The pipeline's thread hands a version
+//! to one worker per hook and goes on; each worker decides, sends, and keeps what its receiver has yet to take, also over a restart.
+//! Owns the wiring; a receiver that hangs delays nobody else.
+
+pub mod alertmanager;
+pub mod api;
+pub mod command;
+pub mod config;
+pub mod group;
+pub mod http;
+pub mod limit;
+pub mod list;
+pub mod message;
+pub mod outbox;
+pub mod pagerduty;
+pub mod queue;
+pub mod receiver;
+pub mod rules;
+pub mod secret;
+pub mod silence;
+pub mod slack;
+pub mod stats;
+pub mod webhook;
+pub mod worker;
+
+use crate::driver::Clock;
+use message::Verdict;
+use outbox::{Outbox, Restored, State as Fate};
+use receiver::Receiver;
+use stats::Stats;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tailwater_analysis::Incident;
+use tailwater_analysis::incident::Severity;
+use tokio::sync::mpsc;
+use worker::{Event, Input, Parts, Worker};
+
+/// Versions between the pipeline and one worker.
+const INBOX_MAX: usize = 1024;
+/// Incidents remembered for what was told of them last.
+const TOLD_MAX: usize = 4096;
+
+/// Why alerting cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum AlertError {
+    /// A hook.
+    #[error("hook \"{name}\": {source}")]
+    Hook {
+        /// Which.
+        name: String,
+        /// Why.
+        source: http::HookError,
+    },
+    /// A silence; checked with the configuration.
+    #[error("[[silence]] {0}: {1}")]
+    Silence(&'static str, String),
+    /// The outbox's thread.
+    #[error("outbox: {0}")]
+    Outbox(#[from] std::io::Error),
+}
+
+/// The pipeline's side of alerting.
+#[derive(Debug)]
+pub struct Alerts {
+    told: BTreeMap<String, Verdict>,
+    workers: Vec<mpsc::Sender<Input>>,
+    least: Severity,
+    stats: Arc<Stats>,
+}
+
+/// What others may ask of alerting.
+#[derive(Debug, Clone, Default)]
+pub struct Handle {
+    outbox: Option<Outbox>,
+    workers: Vec<(Arc<str>, mpsc::WeakSender<Input>)>,
+}
+
+/// Starts one worker for each hook, with what `data`/outbox.db remembers. The task ends when [`Alerts`] is dropped and what could be
+/// sent at once is sent; the rest is in the outbox.
+pub fn start(
+    hooks: &[config::Hook],
+    silences: &[config::Silence],
+    bounds: config::Outbox,
+    data: &Path,
+    stats: &Arc<Stats>,
+    clock: Clock,
+) -> Result<(Alerts, Handle, tokio::task::JoinHandle<()>), AlertError> {
+    let least = hooks.iter().map(|hook| hook.min_severity).min().unwrap_or(Severity::Critical);
+    let mut alerts = Alerts { told: BTreeMap::new(), workers: Vec::new(), least, stats: Arc::clone(stats) };
+    if hooks.is_empty() {
+        return Ok((alerts, Handle::default(), tokio::spawn(async {})));
+    }
+    let silences: Result<Vec<_>, _> = silences.iter().map(silence::Silence::new).collect();
+    let silences = Arc::new(silences.map_err(|(key, what)| AlertError::Silence(key, what))?);
+    let mut named = Vec::new();
+    for (hook, name) in hooks.iter().zip(config::names(hooks)) {
+        let receiver =
+            Receiver::new(hook).map_err(|source| AlertError::Hook { name: name.clone(), source })?;
+        named.push((Arc::<str>::from(name), hook, receiver));
+    }
+    let (outbox, restored, _thread) = Outbox::open(data, bounds, Arc::clone(stats))?;
+    let mut handle = Handle { outbox: Some(outbox.clone()), workers: Vec::new() };
+    let mut by_hook: BTreeMap<String, Vec<Restored>> = BTreeMap::new();
+    for one in restored {
+        by_hook.entry(one.hook.clone()).or_default().push(one);
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for (name, hook, receiver) in named {
+        let (inbox, inputs) = mpsc::channel(INBOX_MAX);
+        handle.workers.push((Arc::clone(&name), inbox.downgrade()));
+        alerts.workers.push(inbox);
+        let parts = Parts {
+            stats: stats.hook(&name),
+            hook: hook.clone(),
+            receiver,
+            silences: Arc::clone(&silences),
+            outbox: outbox.clone(),
+            clock,
+            name: Arc::clone(&name),
+        };
+        let worker = Worker::new(parts, by_hook.remove(name.as_ref()).unwrap_or_default());
+        tasks.spawn(worker.run(inputs));
+    }
+    for (hook, rows) in by_hook {
+        let name = Arc::<str>::from(hook);
+        for row in rows.into_iter().filter(|row| row.waiting) {
+            let why = "no hook of this name is configured any more";
+            outbox.mark(&name, &Arc::new(row.message), Fate::Dead, row.tries, why);
+        }
+    }
+    let task = tokio::spawn(async move {
+        while tasks.join_next().await.is_some() {}
+        outbox.flush().await;
+    });
+    Ok((alerts, handle, task))
+}
+
+impl Alerts {
+    /// A new version of an incident, which replaces these early alerts. Told where its meaning changed; never waits.
+    pub fn incident(&mut self, incident: &Arc<Incident>, replaces: &[String]) {
+        if self.workers.is_empty() {
+            return;
+        }
+        let verdict = Verdict::of(incident);
+        let before = self.told.get(&incident.id);
+        if replaces.is_empty()
+            && (before == Some(&verdict) || (before.is_none() && incident.severity < self.least))
+        {
+            return;
+        }
+        self.told.insert(incident.id.clone(), verdict);
+        while self.told.len() > TOLD_MAX {
+            self.told.pop_first(); // ids sort by time
+        }
+        let event = Arc::new(Event { incident: Arc::clone(incident), replaces: replaces.to_vec() });
+        for worker in &self.workers {
+            if worker.try_send(Input::Event(Arc::clone(&event))).is_err() {
+                self.stats.events_dropped.inc();
+            }
+        }
+    }
+}
+
+impl Handle {
+    /// The newest messages, newest first; only dead letters if `dead`.
+    pub async fn list(&self, dead: bool) -> Result<Vec<outbox::Listed>, String> {
+        match &self.outbox {
+            Some(outbox) => outbox.list(dead).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Sends dead letters again: all, or those whose id begins with `id`. Returns how many.
+    pub async fn resend(&self, id: Option<String>) -> Result<usize, String> {
+        let Some(outbox) = &self.outbox else { return Ok(0) };
+        let mut by_hook: BTreeMap<String, Vec<Restored>> = BTreeMap::new();
+        for letter in outbox.dead(id).await? {
+            by_hook.entry(letter.hook.clone()).or_default().push(letter);
+        }
+        let mut sent = 0;
+        for (hook, letters) in by_hook {
+            let worker = self.workers.iter().find(|(name, _)| **name == *hook).and_then(|(_, w)| w.upgrade());
+            let Some(worker) = worker else { continue };
+            let n = letters.len();
+            if worker.try_send(Input::Resend(letters)).is_err() {
+                return Err(format!("hook \"{hook}\" is behind; try again later"));
+            }
+            sent += n;
+        }
+        Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests;

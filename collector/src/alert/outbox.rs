@@ -1,0 +1,186 @@
+//! The outbox on disk: every message of every hook in `DATA/outbox.db` (SQLite), written by a thread of its own behind the
+//! deliveries. Owns the schema, the bounds, and what is known again after a restart.
+//!
+//! Nothing waits for it: a message goes out first and is written while it is under way. A crash in between loses what neither
+//! was sent nor written (about a millisecond of messages); a crash after the delivery and before its mark sends the message again,
+//! with the same id. `synchronous = NORMAL` with a write-ahead log: a commit is one write to the page cache, which a killed process does
+//! not lose; after a power cut the last seconds may be missing, never the file. An fsync per message would guard against that alone,
+//! and would stand in line behind the very disk whose stall is being told.
+//!
+//! A disk that is full or read-only stops nothing: writes are kept, up to a bound, and tried again every second.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use super::config;
+use super::message::Message;
+use super::stats::Stats;
+use file::File;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Writes that may wait for the disk, in the channel and again in the thread.
+const WRITES_MAX: usize = 8192;
+/// Writes in one transaction.
+const BATCH_MAX: usize = 512;
+/// A disk that failed is tried again after this.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Rows in an answer.
+const LIST_MAX: u32 = 1000;
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is being sent, or between tries.
+    Waiting,
+    /// Its receiver took it.
+    Sent,
+    /// Its receiver will not take it.
+    Dead,
+    /// Something newer said more, or a summary said it.
+    Superseded,
+    /// There was no room for it.
+    Evicted,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Sent => "sent",
+            Self::Dead => "dead",
+            Self::Superseded => "superseded",
+            Self::Evicted => "evicted",
+        }
+    }
+}
+
+/// One message as `tailwater alerts` lists it.
+#[derive(Debug, Clone, Serialize, serde::Deserialize)]
+pub struct Listed {
+    /// Which hook.
+    pub hook: String,
+    /// The message's id.
+    pub id: String,
+    /// `opened`, `updated`, `closed`, `summary`.
+    pub r#type: String,
+    /// `waiting`, `sent`, `dead`, `superseded`, `evicted`.
+    pub state: String,
+    /// Failed tries.
+    pub tries: u32,
+    /// When it was made, Unix ns.
+    pub created_unix_ns: u64,
+    /// Why the last try failed.
+    pub error: String,
+    /// Its sentence.
+    pub title: String,
+}
+
+/// A message that is known again after a restart.
+#[derive(Debug)]
+pub struct Restored {
+    /// Which hook.
+    pub hook: String,
+    /// The message.
+    pub message: Message,
+    /// Whether it has yet to be delivered.
+    pub waiting: bool,
+    /// Failed tries.
+    pub tries: u32,
+}
+
+enum Op {
+    Put { hook: Arc<str>, message: Arc<Message>, state: State },
+    Mark { hook: Arc<str>, message: Arc<Message>, state: State, tries: u32, error: String },
+    List { dead: bool, reply: oneshot::Sender<Result<Vec<Listed>, String>> },
+    Dead { id: Option<String>, reply: oneshot::Sender<Result<Vec<Restored>, String>> },
+    Flush { reply: oneshot::Sender<()> },
+}
+
+/// The way to the outbox.
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    ops: SyncSender<Op>,
+    stats: Arc<Stats>,
+}
+
+impl Outbox {
+    /// Opens `folder`/outbox.db and starts the thread, which ends when the last handle is dropped. Returns what it remembers: messages that
+    /// wait, and the last of each incident that is open.
+    pub fn open(
+        folder: &Path,
+        bounds: config::Outbox,
+        stats: Arc<Stats>,
+    ) -> std::io::Result<(Self, Vec<Restored>, std::thread::JoinHandle<()>)> {
+        let (ops, work) = sync_channel(WRITES_MAX);
+        let mut file = File {
+            path: folder.join("outbox.db"),
+            db: None,
+            bounds,
+            stats: Arc::clone(&stats),
+            rows: 0,
+            bytes: 0,
+        };
+        let restored = match file.connect().and_then(|()| file.restore()) {
+            Ok(restored) => restored,
+            Err(e) => {
+                stats.write_failures.inc();
+                tracing::warn!(
+                    "{}: {e}; alerts are delivered and not kept until it can be written",
+                    file.path.display()
+                );
+                Vec::new()
+            }
+        };
+        let thread = std::thread::Builder::new().name("outbox".into()).spawn(move || file.run(&work))?;
+        Ok((Self { ops, stats }, restored, thread))
+    }
+
+    /// A new message.
+    pub fn put(&self, hook: &Arc<str>, message: &Arc<Message>, state: State) {
+        self.send(Op::Put { hook: Arc::clone(hook), message: Arc::clone(message), state });
+    }
+
+    /// What became of it.
+    pub fn mark(&self, hook: &Arc<str>, message: &Arc<Message>, state: State, tries: u32, error: &str) {
+        let (hook, message) = (Arc::clone(hook), Arc::clone(message));
+        self.send(Op::Mark { hook, message, state, tries, error: error.to_owned() });
+    }
+
+    fn send(&self, op: Op) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.ops.try_send(op) {
+            self.stats.writes_dropped.inc();
+        }
+    }
+
+    /// The newest messages, newest first.
+    pub async fn list(&self, dead: bool) -> Result<Vec<Listed>, String> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Op::List { dead, reply }, answer).await
+    }
+
+    /// Dead letters: all of them, or those whose message or incident id begins with `id`.
+    pub async fn dead(&self, id: Option<String>) -> Result<Vec<Restored>, String> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Op::Dead { id, reply }, answer).await
+    }
+
+    /// Waits until all that was handed over is written, or cannot be.
+    pub async fn flush(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self.ops.try_send(Op::Flush { reply }).is_ok() {
+            // An ended thread has nothing to write.
+            let _ = answer.await;
+        }
+    }
+
+    async fn ask<T>(&self, op: Op, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
+        self.ops.try_send(op).map_err(|_| "the outbox is behind; try again later".to_owned())?;
+        answer.await.map_err(|_| "the outbox has ended".to_owned())?
+    }
+}

@@ -1,0 +1,296 @@
+//! The thread's side of the outbox: the SQL, and what happens when the disk refuses.
+
+use super::{AGAIN_AFTER, BATCH_MAX, LIST_MAX, Listed, Op, Restored, WRITES_MAX};
+use crate::alert::config;
+use crate::alert::message::Message;
+use crate::alert::stats::Stats;
+use rusqlite::{Connection, params};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS message (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  hook TEXT NOT NULL,
+  incident TEXT NOT NULL,
+  id TEXT NOT NULL,
+  type TEXT NOT NULL,
+  state TEXT NOT NULL,
+  tries INTEGER NOT NULL,
+  created_unix_ns INTEGER NOT NULL,
+  error TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  UNIQUE (hook, incident, id, type)
+) STRICT;
+CREATE INDEX IF NOT EXISTS message_state ON message (state, seq);
+";
+
+const INSERT: &str = "INSERT OR IGNORE INTO message
+  (hook, incident, id, type, state, tries, created_unix_ns, error, bytes, body) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)";
+const UPDATE: &str = "UPDATE message SET state = ?, tries = ?, error = ? WHERE hook = ? AND incident = ? AND id = ? AND type = ?";
+
+/// The thread's side.
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    pub(super) db: Option<Connection>,
+    pub(super) bounds: config::Outbox,
+    pub(super) stats: Arc<Stats>,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+}
+
+type Sql<T> = Result<T, rusqlite::Error>;
+
+impl File {
+    pub(super) fn run(mut self, work: &Receiver<Op>) {
+        let mut pending: VecDeque<Op> = VecDeque::new();
+        let mut failing = false;
+        loop {
+            let next = if pending.is_empty() {
+                work.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                work.recv_timeout(AGAIN_AFTER)
+            };
+            let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+            let mut flushed = Vec::new();
+            let arrived = next.ok().into_iter().chain(std::iter::from_fn(|| work.try_recv().ok()));
+            for op in arrived.take(BATCH_MAX) {
+                match op {
+                    Op::List { dead, reply } => {
+                        // Nobody waits any more: fine.
+                        let _ = reply.send(self.list(dead).map_err(|e| self.explain(&e)));
+                    }
+                    Op::Dead { id, reply } => {
+                        let _ = reply.send(self.dead(id.as_deref()).map_err(|e| self.explain(&e)));
+                    }
+                    Op::Flush { reply } => flushed.push(reply),
+                    write => pending.push_back(write),
+                }
+            }
+            while pending.len() > WRITES_MAX {
+                pending.pop_front();
+                self.stats.writes_dropped.inc();
+            }
+            match self.write(&pending) {
+                Ok(()) => {
+                    pending.clear();
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("{}: written again", self.path.display());
+                    }
+                }
+                Err(e) => {
+                    self.stats.write_failures.inc();
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!("{}; alerts are delivered all the same", self.explain(&e));
+                    }
+                    // A handle to a file that was moved or damaged does not recover.
+                    self.db = None;
+                }
+            }
+            for reply in flushed {
+                let _ = reply.send(()); // nobody waits any more: fine
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+
+    fn explain(&self, e: &rusqlite::Error) -> String {
+        format!("{}: {e}", self.path.display())
+    }
+
+    /// Opens the file; one that is no database is put aside.
+    pub(super) fn connect(&mut self) -> Sql<()> {
+        let db = match self.open() {
+            Err(e)
+                if e.sqlite_error_code().is_some_and(|code| {
+                    matches!(code, rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt)
+                }) =>
+            {
+                for end in ["", "-wal", "-shm"] {
+                    let of = |middle: &str| PathBuf::from(format!("{}{middle}{end}", self.path.display()));
+                    // What is not there need not be moved.
+                    let _ = std::fs::rename(of(""), of(".damaged"));
+                }
+                tracing::error!(
+                    "{}: {e}; it is kept as {0}.damaged, and a new one begun",
+                    self.path.display()
+                );
+                self.open()?
+            }
+            other => other?,
+        };
+        (self.rows, self.bytes) =
+            db.query_row("SELECT count(*), coalesce(sum(bytes), 0) FROM message", [], |r| {
+                Ok((unsigned(r, 0)?, unsigned(r, 1)?))
+            })?;
+        self.stats.outbox_rows.set(self.rows);
+        self.stats.outbox_bytes.set(self.bytes);
+        self.db = Some(db);
+        Ok(())
+    }
+
+    fn open(&self) -> Sql<Connection> {
+        let db = Connection::open(&self.path)?;
+        db.busy_timeout(Duration::from_secs(2))?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "NORMAL")?;
+        db.pragma_update(None, "journal_size_limit", 8 << 20)?;
+        db.execute_batch(SCHEMA)?;
+        Ok(db)
+    }
+
+    fn db(&mut self) -> Sql<&mut Connection> {
+        if self.db.is_none() {
+            self.connect()?;
+        }
+        self.db.as_mut().ok_or(rusqlite::Error::InvalidQuery)
+    }
+
+    fn write(&mut self, ops: &VecDeque<Op>) -> Sql<()> {
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let (mut rows, mut bytes) = (0, 0);
+        let transaction = self.db()?.transaction()?;
+        let mut insert = transaction.prepare(INSERT)?;
+        let mut update = transaction.prepare(UPDATE)?;
+        for op in ops {
+            match op {
+                Op::Put { hook, message, state } => {
+                    let Ok(body) = serde_json::to_string(message.as_ref()) else { continue };
+                    let size = body.len() as u64 + 200;
+                    let new = insert.execute(params![
+                        hook.as_ref(),
+                        message.incident,
+                        message.id,
+                        message.what.name(),
+                        state.name(),
+                        message.at_unix_ns as i64,
+                        size as i64,
+                        body
+                    ])?;
+                    if new > 0 {
+                        rows += 1;
+                        bytes += size;
+                    }
+                }
+                Op::Mark { hook, message, state, tries, error } => {
+                    let (incident, id, what) = (&message.incident, &message.id, message.what.name());
+                    update.execute(params![state.name(), tries, error, hook.as_ref(), incident, id, what])?;
+                }
+                Op::List { .. } | Op::Dead { .. } | Op::Flush { .. } => {}
+            }
+        }
+        drop((insert, update));
+        transaction.commit()?;
+        self.rows += rows;
+        self.bytes += bytes;
+        self.trim()?;
+        self.stats.outbox_rows.set(self.rows);
+        self.stats.outbox_bytes.set(self.bytes);
+        Ok(())
+    }
+
+    /// Delivered messages of resolved incidents go first, then what was given up, then the oldest.
+    fn trim(&mut self) -> Sql<()> {
+        let bytes_max = self.bounds.mib_max << 20;
+        let classes = [
+            "state NOT IN ('waiting', 'dead') AND (type = 'summary' OR EXISTS (SELECT 1 FROM message c WHERE c.hook = message.hook AND c.incident = message.incident AND c.type = 'closed'))",
+            "state = 'dead'",
+            "true",
+        ];
+        for class in classes {
+            while self.rows > self.bounds.rows_max || self.bytes > bytes_max {
+                // A little more than needed, so that it is not done for every message.
+                let n = (self.bounds.rows_max / 50 + 1).min(256);
+                let sql = format!(
+                    "DELETE FROM message WHERE seq IN (SELECT seq FROM message WHERE {class} ORDER BY seq LIMIT {n}) RETURNING bytes, state"
+                );
+                let mut gone = 0;
+                let mut lost = 0;
+                let mut freed = 0;
+                {
+                    let db = self.db()?;
+                    let mut delete = db.prepare(&sql)?;
+                    let mut rows = delete.query([])?;
+                    while let Some(row) = rows.next()? {
+                        gone += 1;
+                        freed += unsigned(row, 0)?;
+                        lost += u64::from(matches!(row.get::<_, String>(1)?.as_str(), "dead" | "waiting"));
+                    }
+                }
+                if gone == 0 {
+                    break;
+                }
+                self.rows = self.rows.saturating_sub(gone);
+                self.bytes = self.bytes.saturating_sub(freed);
+                self.stats.outbox_lost.add(lost);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn restore(&mut self) -> Sql<Vec<Restored>> {
+        // What waits, and the last that was told of incidents whose end was not.
+        let sql = "SELECT hook, body, state, tries FROM message m WHERE state = 'waiting'
+             OR (state = 'sent' AND type IN ('opened', 'updated')
+                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'superseded')))
+             ORDER BY seq";
+        let db = self.db()?;
+        let mut rows = db.prepare(sql)?;
+        let all = rows.query_map([], restored)?;
+        // A row that this version does not understand is left where it is.
+        Ok(all.filter_map(|r| r.transpose()).collect::<Sql<_>>()?)
+    }
+
+    fn dead(&mut self, id: Option<&str>) -> Sql<Vec<Restored>> {
+        let db = self.db()?;
+        let mut rows = db.prepare(
+            "SELECT hook, body, state, tries FROM message WHERE state = 'dead' AND (?1 IS NULL OR substr(id, 1, length(?1)) = ?1) ORDER BY seq LIMIT ?2",
+        )?;
+        let all = rows.query_map(params![id, LIST_MAX], restored)?;
+        all.filter_map(|r| r.transpose()).collect()
+    }
+
+    fn list(&mut self, dead: bool) -> Sql<Vec<Listed>> {
+        let db = self.db()?;
+        let mut rows = db.prepare(
+            "SELECT hook, id, type, state, tries, created_unix_ns, error, body FROM message WHERE ?1 = 0 OR state = 'dead' ORDER BY seq DESC LIMIT ?2",
+        )?;
+        rows.query_map(params![dead, LIST_MAX], |r| {
+            let body: String = r.get(7)?;
+            Ok(Listed {
+                hook: r.get(0)?,
+                id: r.get(1)?,
+                r#type: r.get(2)?,
+                state: r.get(3)?,
+                tries: r.get(4)?,
+                created_unix_ns: unsigned(r, 5)?,
+                error: r.get(6)?,
+                title: serde_json::from_str::<Message>(&body).map(|m| m.title()).unwrap_or_default(),
+            })
+        })?
+        .collect()
+    }
+}
+
+fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> Sql<u64> {
+    Ok(row.get::<_, i64>(column)?.unsigned_abs())
+}
+
+fn restored(row: &rusqlite::Row<'_>) -> Sql<Option<Restored>> {
+    let body: String = row.get(1)?;
+    let Ok(message) = serde_json::from_str(&body) else { return Ok(None) };
+    Ok(Some(Restored {
+        hook: row.get(0)?,
+        message,
+        waiting: row.get::<_, String>(2)? == "waiting",
+        tries: row.get(3)?,
+    }))
+}

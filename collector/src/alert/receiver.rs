@@ -1,0 +1,80 @@
+//! The receivers as one: what a worker needs of each kind.
+
+use super::alertmanager::Alertmanager;
+use super::command::Command;
+use super::config::{Hook, HookKind};
+use super::http::{DeliveryError, HookError};
+use super::message::Message;
+use super::pagerduty::Pagerduty;
+use super::slack::Slack;
+use super::webhook::Webhook;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A receiver of any kind.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Receiver {
+    Webhook(Webhook),
+    Alertmanager(Alertmanager),
+    Slack(Slack),
+    Pagerduty(Pagerduty),
+    Command(Command),
+}
+
+impl Receiver {
+    /// As configured: reads the files that it names.
+    pub fn new(hook: &Hook) -> Result<Self, HookError> {
+        Ok(match hook.kind {
+            HookKind::Webhook => Self::Webhook(Webhook::new(hook)?),
+            HookKind::Alertmanager => Self::Alertmanager(Alertmanager::new(hook)?),
+            HookKind::Slack => Self::Slack(Slack::new(hook)?),
+            HookKind::Pagerduty => Self::Pagerduty(Pagerduty::new(hook)?),
+            HookKind::Command => Self::Command(Command::new(hook)),
+        })
+    }
+
+    /// One try.
+    pub async fn deliver(&self, message: &Message, unix_ns: u64) -> Result<(), DeliveryError> {
+        match self {
+            Self::Webhook(to) => to.deliver(message, unix_ns).await,
+            Self::Alertmanager(to) => to.deliver(&[message], unix_ns).await,
+            Self::Slack(to) => to.deliver(message).await,
+            Self::Pagerduty(to) => to.deliver(message).await,
+            Self::Command(to) => to.deliver(message).await,
+        }
+    }
+
+    /// Open alerts once more, to those that want it.
+    pub async fn deliver_again(&self, messages: &[Arc<Message>], unix_ns: u64) -> Result<(), DeliveryError> {
+        let messages: Vec<&Message> = messages.iter().map(AsRef::as_ref).collect();
+        match self {
+            Self::Alertmanager(to) => to.deliver(&messages, unix_ns).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// How often open alerts are to be sent again.
+    #[must_use]
+    pub fn resend(&self) -> Option<Duration> {
+        match self {
+            Self::Alertmanager(to) => Some(to.resend()),
+            _ => None,
+        }
+    }
+
+    /// It keeps alerts: an end without a beginning means nothing to it.
+    #[must_use]
+    pub fn needs_opening(&self) -> bool {
+        matches!(self, Self::Alertmanager(_) | Self::Pagerduty(_))
+    }
+
+    /// Deliveries at once.
+    #[must_use]
+    pub fn at_once(&self) -> usize {
+        match self {
+            Self::Command(_) => 4,
+            _ => 32,
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! One hook's worker: decides what of each incident this hook is told, keeps what it has yet to be told, and sends it (`sending`). Owns
+//! silences, threads, the rate limit, retries and dead letters of its hook; shares nothing with other hooks but the disk, which it does not wait for.
+
+mod sending;
+
+use super::config::Hook;
+use super::group::Threads;
+use super::http::DeliveryError;
+use super::limit::Bucket;
+use super::message::{Content, Message, Thread, Verdict, What};
+use super::outbox::{Outbox, Restored, State as Fate};
+use super::queue::{Item, Queue};
+use super::receiver::Receiver;
+use super::silence::Silence;
+use super::stats::HookStats;
+use crate::driver::Clock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tailwater_analysis::Incident;
+use tailwater_analysis::incident::State;
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinSet};
+
+/// Messages that wait for one hook.
+const WAITING_MAX: usize = 1024;
+/// Incidents remembered for what was told of them last.
+const TOLD_MAX: usize = 4096;
+/// Incidents that a summary names; the others are counted.
+const SUMMARY_LINES_MAX: usize = 20;
+/// Held messages remembered one by one, for the outbox.
+const HELD_MAX: usize = 4096;
+/// After a restart, an incident that was open before and of which nothing came within this is over: agents send what they kept, and early
+/// alerts are settled, sooner.
+const ORPHANS_AFTER: Duration = Duration::from_secs(10);
+
+/// A version of an incident, for every hook.
+#[derive(Debug)]
+pub struct Event {
+    /// The incident.
+    pub incident: Arc<Incident>,
+    /// Ids of early alerts that turned out to be this incident.
+    pub replaces: Vec<String>,
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub enum Input {
+    /// Something happened.
+    Event(Arc<Event>),
+    /// Somebody wants these dead letters sent again.
+    Resend(Vec<Restored>),
+}
+
+#[derive(Debug)]
+struct Told {
+    verdict: Verdict,
+    open: bool,
+    thread: String,
+    /// It was in a summary, which is all that is said of it.
+    muted: bool,
+    /// Known from before a restart, and nothing came since.
+    orphan: bool,
+    /// What was said last, while it is open.
+    last: Option<Arc<Message>>,
+}
+
+/// The worker.
+pub struct Worker {
+    name: Arc<str>,
+    hook: Hook,
+    receiver: Arc<Receiver>,
+    silences: Arc<Vec<Silence>>,
+    threads: Threads,
+    told: BTreeMap<String, Told>,
+    silenced: BTreeSet<String>,
+    queue: Queue,
+    bucket: Bucket,
+    held: Vec<Arc<Message>>,
+    held_count: u64,
+    sending: JoinSet<Result<(), DeliveryError>>,
+    in_flight: HashMap<Id, Item>,
+    resending: JoinSet<Result<(), DeliveryError>>,
+    resend_at: Option<Instant>,
+    orphans_at: Option<Instant>,
+    outbox: Outbox,
+    stats: Arc<HookStats>,
+    clock: Clock,
+}
+
+/// What a worker is made of.
+pub struct Parts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its configuration.
+    pub hook: Hook,
+    /// The way to the receiver.
+    pub receiver: Receiver,
+    /// All silences.
+    pub silences: Arc<Vec<Silence>>,
+    /// The disk.
+    pub outbox: Outbox,
+    /// Its counters.
+    pub stats: Arc<HookStats>,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl Worker {
+    /// With what the outbox remembers of this hook, oldest first.
+    #[must_use]
+    pub fn new(parts: Parts, restored: Vec<Restored>) -> Self {
+        let now = parts.clock.monotonic();
+        let resend_at = parts.receiver.resend().map(|every| now + every);
+        let mut worker = Self {
+            threads: Threads::new(parts.hook.group_within_s),
+            told: BTreeMap::new(),
+            silenced: BTreeSet::new(),
+            queue: Queue::new(WAITING_MAX),
+            bucket: Bucket::new(parts.hook.rate(), parts.hook.burst, now),
+            held: Vec::new(),
+            held_count: 0,
+            sending: JoinSet::new(),
+            in_flight: HashMap::new(),
+            resending: JoinSet::new(),
+            resend_at,
+            orphans_at: (!restored.is_empty()).then(|| now + ORPHANS_AFTER),
+            name: parts.name,
+            hook: parts.hook,
+            receiver: Arc::new(parts.receiver),
+            silences: parts.silences,
+            outbox: parts.outbox,
+            stats: parts.stats,
+            clock: parts.clock,
+        };
+        for one in restored {
+            worker.remember(one);
+        }
+        worker
+    }
+
+    fn remember(&mut self, one: Restored) {
+        let message = Arc::new(one.message);
+        if let Some(incident) = message.about() {
+            let open = message.what != What::Closed;
+            self.threads.restore(&message.thread, incident, open, message.at_unix_ns);
+            let told = Told {
+                verdict: Verdict::of(incident),
+                open,
+                thread: message.thread.id.clone(),
+                muted: false,
+                orphan: open,
+                last: open.then(|| Arc::clone(&message)),
+            };
+            self.told.insert(incident.id.clone(), told);
+        }
+        if one.waiting {
+            let since_unix_ns = message.at_unix_ns;
+            self.enqueue(Item { message, tries: one.tries, since_unix_ns });
+        }
+    }
+
+    /// Until the inbox is closed and what could be sent at once is. What is left is in the outbox.
+    pub async fn run(mut self, mut inbox: mpsc::Receiver<Input>) {
+        let mut open = true;
+        loop {
+            self.dispatch();
+            self.show();
+            // What could go now has just gone; the rest is for after a restart.
+            if !open && self.sending.is_empty() {
+                return;
+            }
+            let wake = self.wake().filter(|_| open);
+            let pause = wake.map(|at| at.saturating_duration_since(self.clock.monotonic()));
+            tokio::select! {
+                input = inbox.recv(), if open => match input {
+                    Some(Input::Event(event)) => self.event(&event),
+                    Some(Input::Resend(letters)) => self.resend_letters(letters),
+                    None => open = false,
+                },
+                Some(ended) = self.sending.join_next_with_id(), if !self.sending.is_empty() => self.ended(ended, open),
+                Some(ended) = self.resending.join_next(), if !self.resending.is_empty() => self.resent(ended),
+                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => self.timers(),
+            }
+        }
+    }
+
+    fn show(&self) {
+        let in_flight = self.in_flight.values().map(|item| item.message.at_unix_ns).min();
+        let oldest = self.queue.oldest_unix_ns().into_iter().chain(in_flight).min();
+        self.stats.oldest_unix_ns.set(oldest.unwrap_or(0));
+        self.stats.waiting.set((self.queue.len() + self.in_flight.len()) as u64);
+    }
+
+    fn wake(&mut self) -> Option<Instant> {
+        let now = self.clock.monotonic();
+        let room = self.in_flight.len() < self.receiver.at_once();
+        let due = self.queue.next_due().filter(|_| room);
+        let summary = (self.held_count > 0).then(|| self.bucket.next(now));
+        [due, summary, self.resend_at, self.orphans_at].into_iter().flatten().min()
+    }
+
+    fn timers(&mut self) {
+        let now = self.clock.monotonic();
+        if self.orphans_at.is_some_and(|at| at <= now) {
+            self.orphans_at = None;
+            self.close_orphans();
+        }
+        if self.resend_at.is_some_and(|at| at <= now) {
+            self.resend_at = self.receiver.resend().map(|every| now + every);
+            self.resend_open();
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let i = event.incident.as_ref();
+        let closed = i.state == State::Closed;
+        let replaced: Vec<&String> =
+            event.replaces.iter().filter(|r| self.told.get(*r).is_some_and(|t| t.open)).collect();
+        let verdict = Verdict::of(i);
+        let known = self.told.get_mut(&i.id).filter(|t| t.open || closed);
+        let what = match known {
+            Some(told) => {
+                told.orphan = false;
+                if !told.open || (told.verdict == verdict && replaced.is_empty()) {
+                    return;
+                }
+                if told.muted {
+                    told.open = !closed;
+                    told.verdict = verdict;
+                    let thread = told.thread.clone();
+                    self.threads.told(&thread, i, !closed, self.clock.unix_ns());
+                    self.stats.superseded.inc();
+                    return;
+                }
+                if closed { What::Closed } else { What::Updated }
+            }
+            None => {
+                if !self.wanted(i) {
+                    return;
+                }
+                if closed { What::Closed } else { What::Opened }
+            }
+        };
+        let first = known_thread(&self.told, &i.id);
+        let now = self.clock.unix_ns();
+        let joins = replaced.first().and_then(|r| known_thread(&self.told, r));
+        let thread = match &first {
+            Some(thread) => self.threads.told(thread, i, !closed, now),
+            None => {
+                let mut thread = self.threads.join(i, joins.as_deref(), now);
+                if closed {
+                    thread = self.threads.told(&thread.id, i, false, now);
+                }
+                thread
+            }
+        };
+        let into = thread.id.clone();
+        if first.is_none() && what == What::Closed && self.receiver.needs_opening() {
+            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), "");
+        }
+        let own = event.replaces.clone();
+        for alert in &replaced {
+            self.replace(alert, &into);
+        }
+        self.tell(what, &event.incident, own, thread, "");
+    }
+
+    /// Whether this hook is to hear of an incident that it knows nothing of.
+    fn wanted(&mut self, i: &Incident) -> bool {
+        if i.severity < self.hook.min_severity
+            || !(self.hook.kinds.is_empty() || self.hook.kinds.contains(&i.kind))
+        {
+            return false;
+        }
+        let now = self.clock.unix_ns();
+        if let Some(silence) = self.silences.iter().find(|s| s.covers(&self.name, i, now)) {
+            if self.silenced.insert(i.id.clone()) {
+                tracing::info!(hook = %self.name, id = %i.id, "silenced: {}", silence.comment);
+                self.stats.silenced.inc();
+            }
+            while self.silenced.len() > TOLD_MAX {
+                self.silenced.pop_first(); // ids sort by time
+            }
+            return false;
+        }
+        // Nobody needs to hear of the end of what was silenced all along.
+        !(i.state == State::Closed && self.silenced.contains(&i.id))
+    }
+
+    /// An early alert is part of an incident in thread `into` now.
+    fn replace(&mut self, alert: &str, into: &str) {
+        let Some(told) = self.told.get_mut(alert) else { return };
+        told.open = false;
+        let (thread, last) = (told.thread.clone(), told.last.take());
+        self.threads.replaced(&thread, alert);
+        let Some(last) = last else { return };
+        let Some(incident) = last.about() else { return };
+        let mut closed = incident.clone();
+        closed.state = State::Closed;
+        closed.version += 1;
+        if thread != into && self.receiver.needs_opening() {
+            // A thread of its own, in a receiver that keeps threads: it is resolved there.
+            let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
+            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".replaced");
+        } else {
+            // Nothing to send: the other's message names it. The outbox must know, so that it is not open after a restart.
+            let thread = Thread { others_open: 0, ..last.thread.clone() };
+            let marker = self.message(
+                What::Closed,
+                Arc::new(closed).as_ref().clone(),
+                Vec::new(),
+                thread,
+                ".replaced",
+            );
+            self.outbox.put(&self.name, &Arc::new(marker), Fate::Superseded);
+        }
+    }
+
+    fn message(
+        &self,
+        what: What,
+        incident: Incident,
+        replaces: Vec<String>,
+        thread: Thread,
+        suffix: &str,
+    ) -> Message {
+        Message {
+            id: format!("{}.{}{suffix}", incident.id, incident.version),
+            incident: incident.id.clone(),
+            what,
+            at_unix_ns: self.clock.unix_ns(),
+            thread,
+            content: Content::Incident { incident: Box::new(incident), replaces },
+        }
+    }
+
+    fn tell(
+        &mut self,
+        what: What,
+        incident: &Arc<Incident>,
+        replaces: Vec<String>,
+        thread: Thread,
+        suffix: &str,
+    ) {
+        let message = Arc::new(self.message(what, incident.as_ref().clone(), replaces, thread, suffix));
+        let open = incident.state == State::Open;
+        let told = Told {
+            verdict: Verdict::of(incident),
+            open,
+            thread: message.thread.id.clone(),
+            muted: false,
+            orphan: false,
+            last: open.then(|| Arc::clone(&message)),
+        };
+        self.told.insert(incident.id.clone(), told);
+        while self.told.len() > TOLD_MAX {
+            self.told.pop_first(); // ids sort by time
+        }
+        self.outbox.put(&self.name, &message, Fate::Waiting);
+        let since_unix_ns = message.at_unix_ns;
+        self.enqueue(Item { message, tries: 0, since_unix_ns });
+    }
+
+    fn close_orphans(&mut self) {
+        let orphans: Vec<_> = self
+            .told
+            .values()
+            .filter(|t| t.open && t.orphan)
+            .filter_map(|t| Some((t.thread.clone(), t.last.as_ref()?.about()?.clone())))
+            .collect();
+        for (thread, mut incident) in orphans {
+            incident.state = State::Closed;
+            incident.version += 1;
+            let thread = self.threads.told(&thread, &incident, false, self.clock.unix_ns());
+            // Its id is not that of a version that may still come.
+            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart");
+        }
+    }
+}
+
+fn known_thread(told: &BTreeMap<String, Told>, id: &str) -> Option<String> {
+    told.get(id).map(|t| t.thread.clone())
+}

@@ -1,0 +1,192 @@
+//! The sending half of a worker: takes from its queue what may go, sends it, and settles what became of it; holds back what the rate
+//! limit has no room for. Knows no incident's meaning.
+
+use super::{HELD_MAX, SUMMARY_LINES_MAX, WAITING_MAX, Worker};
+use crate::alert::http::DeliveryError;
+use crate::alert::limit::pause;
+use crate::alert::message::{Content, Line, Message, Thread, What, severity_name};
+use crate::alert::outbox::{Restored, State as Fate};
+use crate::alert::queue::{Gone, Item};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::task::{Id, JoinError};
+
+impl Worker {
+    pub(super) fn enqueue(&mut self, item: Item) {
+        for (gone, why) in self.queue.push(item) {
+            let fate = match why {
+                Gone::Superseded => {
+                    self.stats.superseded.inc();
+                    Fate::Superseded
+                }
+                Gone::Evicted => {
+                    self.stats.evicted.inc();
+                    tracing::warn!(hook = %self.name, id = %gone.message.id, "{WAITING_MAX} messages wait for this hook, the limit: this one is given up");
+                    Fate::Evicted
+                }
+            };
+            self.outbox.mark(&self.name, &gone.message, fate, gone.tries, "");
+        }
+    }
+
+    pub(super) fn dispatch(&mut self) {
+        while self.in_flight.len() < self.receiver.at_once() {
+            let now = self.clock.monotonic();
+            let Some(item) = self.queue.take(now) else { break };
+            // A retry has its own pauses; a summary has paid already.
+            if item.tries > 0 || item.message.what == What::Summary || self.bucket.take(now) {
+                self.send(item);
+            } else if item.message.what == What::Opened {
+                self.hold(item);
+            } else {
+                let due = self.bucket.next(now);
+                if let Some(old) = self.queue.again(item, due) {
+                    self.superseded(&old);
+                }
+            }
+        }
+        if self.held_count > 0 && self.bucket.take(self.clock.monotonic()) {
+            self.summarise();
+        }
+    }
+
+    fn send(&mut self, item: Item) {
+        let (receiver, message) = (Arc::clone(&self.receiver), Arc::clone(&item.message));
+        let clock = self.clock;
+        let task = self.sending.spawn(async move { receiver.deliver(&message, clock.unix_ns()).await });
+        self.in_flight.insert(task.id(), item);
+    }
+
+    pub(super) fn ended(&mut self, ended: Result<(Id, Result<(), DeliveryError>), JoinError>, open: bool) {
+        let (id, outcome) = match ended {
+            Ok((id, outcome)) => (id, outcome),
+            Err(e) => (e.id(), Err(DeliveryError::later(format!("a bug: {e}")))),
+        };
+        let Some(mut item) = self.in_flight.remove(&id) else { return };
+        let thread = item.message.thread.id.clone();
+        let (why, after) = match outcome {
+            Ok(()) => {
+                self.stats.sent.inc();
+                self.outbox.mark(&self.name, &item.message, Fate::Sent, item.tries, "");
+                return self.queue.done(&thread);
+            }
+            Err(DeliveryError::Never(why)) => return self.dead(&item, &why),
+            Err(DeliveryError::Later { why, after }) => (why, after),
+        };
+        item.tries += 1;
+        self.stats.failed.inc();
+        let age_ns = self.clock.unix_ns().saturating_sub(item.since_unix_ns);
+        if age_ns >= self.hook.retry_for_s.saturating_mul(1_000_000_000) {
+            return self.dead(&item, &format!("given up after {} tries: {why}", item.tries));
+        }
+        let pause = pause(item.tries, after, fastrand::f64());
+        tracing::debug!(hook = %self.name, id = %item.message.id, "again in {pause:?}: {why}");
+        self.outbox.mark(&self.name, &item.message, Fate::Waiting, item.tries, &why);
+        if !open {
+            return; // its thread stays busy: what comes after it must not overtake it, also over a restart
+        }
+        if let Some(old) = self.queue.again(item, self.clock.monotonic() + pause) {
+            self.superseded(&old);
+        }
+    }
+
+    fn superseded(&self, old: &Item) {
+        self.stats.superseded.inc();
+        self.outbox.mark(&self.name, &old.message, Fate::Superseded, old.tries, "");
+    }
+
+    fn dead(&mut self, item: &Item, why: &str) {
+        self.stats.dead.inc();
+        tracing::warn!(hook = %self.name, id = %item.message.id, "dead letter: {why}\n  remedy: `tailwater alerts --dead` lists it, `tailwater alerts --resend {}` sends it again", item.message.id);
+        self.outbox.mark(&self.name, &item.message, Fate::Dead, item.tries, why);
+        self.queue.done(&item.message.thread.id);
+    }
+
+    /// The rate limit has no room for a new incident: it goes into the next summary, with all that is said of it until then.
+    fn hold(&mut self, item: Item) {
+        let (incident, thread) = (item.message.incident.clone(), item.message.thread.id.clone());
+        let more = self.queue.withdraw(&thread, &incident);
+        self.queue.done(&thread);
+        if let Some(told) = self.told.get_mut(&incident) {
+            told.muted = true;
+            told.last = None;
+        }
+        self.held_count += 1;
+        self.stats.held.inc();
+        for old in &more {
+            self.superseded(old);
+        }
+        if self.held.len() < HELD_MAX {
+            self.held.push(item.message);
+        } else {
+            self.outbox.mark(&self.name, &item.message, Fate::Superseded, 0, "in a summary");
+        }
+    }
+
+    fn summarise(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        let count = std::mem::take(&mut self.held_count);
+        let Some(first) = held.first() else { return };
+        let id = format!("summary.{}", first.id);
+        let line =
+            |m: &Arc<Message>| Line { id: m.incident.clone(), severity: m.severity(), title: m.title() };
+        let content = Content::Summary {
+            held: count,
+            incidents: held.iter().take(SUMMARY_LINES_MAX).map(line).collect(),
+        };
+        let mut labels = BTreeMap::new();
+        let worst = held.iter().map(|m| m.severity()).max().unwrap_or(self.hook.min_severity);
+        labels.insert("severity".to_owned(), severity_name(worst).to_owned());
+        let thread = Thread { id: id.clone(), number: 1, others_open: 0, labels };
+        let at_unix_ns = self.clock.unix_ns();
+        let message =
+            Arc::new(Message { incident: id.clone(), id, what: What::Summary, at_unix_ns, thread, content });
+        // First the summary, then what it stands for: a crash in between tells twice, not never.
+        self.outbox.put(&self.name, &message, Fate::Waiting);
+        for one in &held {
+            self.outbox.mark(&self.name, one, Fate::Superseded, 0, "in a summary");
+        }
+        self.enqueue(Item { message, tries: 0, since_unix_ns: at_unix_ns });
+        if let Some(item) = self.queue.take(self.clock.monotonic()) {
+            self.send(item);
+        }
+    }
+
+    pub(super) fn resend_letters(&mut self, letters: Vec<Restored>) {
+        let since_unix_ns = self.clock.unix_ns();
+        for letter in letters {
+            let message = Arc::new(letter.message);
+            self.outbox.mark(&self.name, &message, Fate::Waiting, 0, "");
+            self.enqueue(Item { message, tries: 0, since_unix_ns });
+        }
+    }
+
+    /// What is open, to receivers that forget.
+    pub(super) fn resend_open(&mut self) {
+        if !self.resending.is_empty() {
+            return;
+        }
+        let mut threads: BTreeMap<&str, &Arc<Message>> = BTreeMap::new();
+        for told in self.told.values().filter(|t| t.open && !self.queue.is_active(&t.thread)) {
+            if let Some(last) = &told.last {
+                let newest = threads.entry(&told.thread).or_insert(last);
+                if last.at_unix_ns > newest.at_unix_ns {
+                    *newest = last;
+                }
+            }
+        }
+        let messages: Vec<_> = threads.into_values().cloned().collect();
+        if messages.is_empty() {
+            return;
+        }
+        let (receiver, clock) = (Arc::clone(&self.receiver), self.clock);
+        self.resending.spawn(async move { receiver.deliver_again(&messages, clock.unix_ns()).await });
+    }
+
+    pub(super) fn resent(&self, ended: Result<Result<(), DeliveryError>, JoinError>) {
+        if let Ok(Err(e)) = ended {
+            self.stats.failed.inc();
+            tracing::debug!(hook = %self.name, "open alerts were not sent again: {e}");
+        }
+    }
+}
