@@ -43,7 +43,7 @@ up: build ## Collector and agent for this machine, page on http://127.0.0.1:4780
 test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
 
 .PHONY: lint
-lint: build-deps
+lint: build-deps page-check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -55,6 +55,26 @@ lint: build-deps
 .PHONY: advisories
 advisories: ## RustSec advisories against the lockfile (needs the network)
 	$(CARGO) deny check advisories
+
+# The built page is committed, so that cargo needs no Node; page-check proves that it is what its sources build to.
+.PHONY: page-deps
+page-deps:
+	@command -v npm >/dev/null || { echo "the page needs Node 20 or later: install it, or leave collector/web alone" >&2; exit 1; }
+	@cd collector/web && { cmp -s package-lock.json node_modules/.built-from || \
+	  { npm ci --ignore-scripts --loglevel=error && cp package-lock.json node_modules/.built-from; }; }
+
+.PHONY: page
+page: page-deps ## Builds the page (collector/web) anew
+	cd collector/web && npm run --silent build
+
+.PHONY: page-check
+page-check: page-deps
+	cd collector/web && npm run --silent check
+	@! grep -q '"resolved"' collector/web/package-lock.json tests/page/package-lock.json || \
+	  { echo "a lockfile names a registry: npm install in its folder, with its .npmrc, writes it without" >&2; exit 1; }
+	cd collector/web && PAGE_OUT=../../target/page npx vite build --logLevel warn
+	@diff -rq target/page collector/web/dist || \
+	  { echo "collector/web/dist is not what its sources build to: run make page and commit it" >&2; exit 1; }
 
 .PHONY: unit
 unit: build-deps python-deps test-servers ## Tests that need no privileges

@@ -1,6 +1,8 @@
 //! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes and what each metric name
 //! means; knows no incident and no HTTP.
 
+pub mod inventory;
+
 use crate::store::{Kind, Names};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,5 +1,8 @@
 //! The HTTP side: API, live events, metrics and the page. Reads what others keep; changes nothing. Knows no agent protocol.
 
+mod inventory;
+mod page;
+
 use crate::driver::{Clock, Driver};
 use crate::metrics::{Metrics, gauge, host_label};
 use crate::outlet::Shown;
@@ -11,7 +14,7 @@ use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{Html, IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -109,15 +112,17 @@ impl App {
     /// All routes.
     pub fn routes(self) -> axum::Router {
         axum::Router::new()
-            .route("/", get(page))
+            .merge(page::routes())
             .route("/api/v1/incidents", get(incidents))
             .route("/api/v1/incidents/{id}", get(incident))
             .route("/api/v1/incidents/{id}/timeline", get(incident_timeline))
             .route("/api/v1/topology", get(topology))
             .route("/api/v1/congestion", get(congestion))
+            .route("/api/v1/hosts/{host}", get(inventory::host))
+            .route("/api/v1/now", get(inventory::now))
             .route("/api/v1/series", get(series))
             .route("/api/v1/agents", get(agents))
-            .route("/api/v1/inventory", get(inventory))
+            .route("/api/v1/inventory", get(seen))
             .route("/api/v1/live", get(live))
             .route("/api/v1/record", get(record))
             .route("/metrics", get(metrics))
@@ -135,10 +140,6 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         (self.0, Json(json!({ "error": self.1 }))).into_response()
     }
-}
-
-async fn page() -> Html<&'static str> {
-    Html(include_str!("../web/index.html"))
 }
 
 /// A disk that refuses is no reason to send agents elsewhere: the collector works, and says so.
@@ -237,7 +238,7 @@ struct InventoryQuery {
     end: Option<u64>,
 }
 
-async fn inventory(
+async fn seen(
     State(app): State<App>,
     Query(q): Query<InventoryQuery>,
 ) -> Result<Json<serde_json::Value>, Problem> {
@@ -304,9 +305,8 @@ async fn series(
         return Err(none());
     }
     let window_ns = tailwater_analysis::model::WINDOW_NS;
-    Ok(Json(
-        json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns, "points": points }),
-    ))
+    Ok(Json(json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns,
+            "oldest_unix_ns": oldest.start_unix_ns(), "newest_unix_ns": newest.start_unix_ns() + window_ns, "points": points })))
 }
 
 async fn live(State(app): State<App>) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {

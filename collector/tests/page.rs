@@ -1,0 +1,164 @@
+//! The page's API and states with a real browser, on an hour of 50 ms windows that is made here: agents would need an hour to
+//! measure it. The server is the real one, in this process. What the browser does is in `tests/page/hour.mjs`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+#![allow(clippy::disallowed_methods, reason = "the test needs the time of day")]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tailwater::alert::Alerts;
+use tailwater::driver::{self, Clock};
+use tailwater::metrics::Metrics;
+use tailwater::outlet::{LIVE_MAX, Outlet, Shown};
+use tailwater::provisional::Provisionals;
+use tailwater::registry::Registry;
+use tailwater::series::Series;
+use tailwater::serve::App;
+use tailwater::store::Store;
+use tailwater_analysis::Pipeline;
+use tailwater_analysis::model::{
+    HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
+    WorkloadWindow,
+};
+use tailwater_proto::v1;
+use tokio_util::sync::CancellationToken;
+
+const HOST: &str = "web-1";
+const HOUR_WINDOWS: u64 = 72_000;
+/// Ten seconds without windows, half an hour in.
+const GAP: std::ops::Range<u64> = 36_000..36_200;
+/// One window in which 40 packets are dropped.
+const DROPS_AT: u64 = 50_003;
+
+/// The n-th window of the hour: a slow wave, with one short stall that a mean of four seconds would hide.
+fn window(index: u64, n: u64) -> HostWindow {
+    let wave = (n % 1200) / 12;
+    let stalled = (DROPS_AT - 5..=DROPS_AT).contains(&n);
+    let mut w = HostWindow { host: HOST.into(), index: WindowIndex(index), ..HostWindow::default() };
+    w.cpu =
+        Some(HostCpu { capacity_ns: 2 * WINDOW_NS, busy_ns: (wave + 40) * 500_000, ..HostCpu::default() });
+    w.workloads.insert(3, WorkloadWindow { busy_ns: wave * 400_000, ..WorkloadWindow::default() });
+    let listener = ListenerWindow {
+        depth_max: if stalled { 129 } else { 2 },
+        limit: 128,
+        in_flight_max: if stalled { 150 } else { 5 },
+        workers_busy_max: if stalled { 150 } else { 5 },
+        received: 50,
+        answered: 50,
+        response_ns: 50 * 3_000_000,
+        drops: if n == DROPS_AT { 40 } else { 0 },
+        ..ListenerWindow::default()
+    };
+    w.listeners.insert(1, listener);
+    w
+}
+
+fn hour(first: u64) -> Series {
+    let mut series = Series::new(61, 1 << 30);
+    series.saw(&Input::Entities {
+        host: HOST.into(),
+        workloads: vec![WorkloadInfo { id: 3, name: "apache2.service".into(), ..WorkloadInfo::default() }],
+        listeners: vec![ListenerInfo {
+            id: 1,
+            workload: 3,
+            address: [10, 0, 0, 1].into(),
+            port: 80,
+            comm: "apache2".into(),
+        }],
+        edges: vec![],
+        devices: vec![],
+    });
+    for n in (0..HOUR_WINDOWS).filter(|n| !GAP.contains(n)) {
+        series.saw(&Input::Window(Box::new(window(first + n, n))));
+    }
+    series
+}
+
+fn app(folder: &std::path::Path, series: Series) -> App {
+    let metrics = Arc::new(Metrics::default());
+    let (store, _writer) = Store::open(folder, 100, Arc::clone(&metrics)).unwrap();
+    let shown = Shown {
+        store: Arc::new(Mutex::new(store)),
+        series: Arc::new(Mutex::new(series)),
+        topology: Arc::default(),
+        live: tokio::sync::broadcast::channel(LIVE_MAX).0,
+    };
+    let (alerts, _task) = Alerts::start(Vec::new(), Arc::clone(&metrics), Clock::default());
+    let outlet = Outlet {
+        shown: shown.clone(),
+        metrics: Arc::clone(&metrics),
+        alerts,
+        provisionals: Provisionals::default(),
+    };
+    let pipeline = Pipeline::new(tailwater_analysis::config::Config::default());
+    let (driver, _analysis) = driver::start(pipeline, String::new(), outlet, Clock::default()).unwrap();
+    let registry = Arc::new(Registry::new(4));
+    let covered = [v1::Signal::Cpu, v1::Signal::RunQueue, v1::Signal::AcceptQueue, v1::Signal::Requests];
+    let mut coverage: Vec<v1::SignalCoverage> = covered
+        .iter()
+        .map(|s| v1::SignalCoverage { signal: *s as i32, covered: true, ..v1::SignalCoverage::default() })
+        .collect();
+    coverage.push(v1::SignalCoverage {
+        signal: v1::Signal::BlockIo as i32,
+        reason: "this kernel has no block_io_start".into(),
+        ..v1::SignalCoverage::default()
+    });
+    let hello = v1::Hello { host: HOST.into(), coverage, ..v1::Hello::default() };
+    registry.take(&hello, "10.0.0.1:1", 1).unwrap();
+    App::new(shown, registry, metrics, driver, Arc::new(AtomicBool::new(true)), CancellationToken::new())
+}
+
+/// A server of its own runtime, so that all of it, open streams too, goes when that does.
+fn serve(
+    address: SocketAddr,
+    folder: &std::path::Path,
+    series: Series,
+) -> (tokio::runtime::Runtime, SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let bound = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+        let bound = listener.local_addr().unwrap();
+        let routes = app(folder, series).routes();
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        bound
+    });
+    (runtime, bound)
+}
+
+#[test]
+fn privileged_an_hour_of_one_host_is_drawn_with_its_extremes_and_every_state_is_told() {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let folder = tempfile::tempdir().unwrap();
+    let installed = Command::new(format!("{repository}/tests/page/install.sh")).status().unwrap();
+    assert!(installed.success(), "tests/page/install.sh: {installed}");
+    let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap();
+    let first = now / WINDOW_NS - HOUR_WINDOWS;
+    let (server, address) = serve(SocketAddr::from(([127, 0, 0, 1], 0)), folder.path(), hour(first));
+    let mut child = Command::new("node")
+        .arg(format!("{repository}/tests/page/hour.mjs"))
+        .args([&format!("http://{address}"), &format!("{repository}/target/page-screenshots")])
+        .arg((first * WINDOW_NS / 1_000_000).to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = Some(server);
+    let mut said = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        println!("  page: {line}");
+        match line.split(' ').next().unwrap() {
+            "stop" => server.take().unwrap().shutdown_background(),
+            "start" => server = Some(serve(address, folder.path(), Series::new(1, 1 << 20)).0),
+            _ => {}
+        }
+        said.push(line);
+    }
+    assert!(child.wait().unwrap().success(), "{said:#?}");
+    assert!(said.iter().any(|line| line.starts_with("done")), "{said:#?}");
+    server.unwrap().shutdown_background();
+}

@@ -1,0 +1,110 @@
+// What the collector says, in its own names (interfaces: /api/v1). Fields may be added within v1: whatever is not needed here is not
+// named here, and what a collector may leave out is optional.
+
+export type Severity = "critical" | "warning" | "info";
+export type Role = "root" | "pushback" | "batch" | "drop";
+
+export interface Culprit { pid: number; comm: string; workload: string; share: number }
+
+export interface Root {
+  host: string; workload: string; tier: string; resource: string;
+  start_unix_ns: number; end_unix_ns: number; peak: number; unit: string;
+  culprits: Culprit[]; evidence: string;
+}
+
+export interface Hop {
+  host: string; workload: string; tier: string; listener: string; role: Role; onset_unix_ns: number;
+  queued_max: number; workers_busy_max: number; workers_limit: number | null;
+  accept_queue_max: number; accept_queue_limit: number | null;
+  pool_in_flight_max: number | null; pool_open: number | null;
+}
+
+export interface Drops {
+  host: string; workload: string; tier: string; listener: string;
+  count: number; connections: number; reason: string; first_unix_ns: number; last_unix_ns: number;
+}
+
+export interface Incident {
+  id: string; version: number; state: "open" | "closed"; kind: string; severity: Severity; confidence: number;
+  title: string; start_unix_ns: number; end_unix_ns: number; clock_error_ns: number;
+  root: Root; hops: Hop[]; drops: Drops[];
+  vlrt: { syn_retransmits: number | null; expected: number; clients: { address: string; count: number }[] };
+  alternatives: { root: Root; confidence: number }[];
+}
+
+export type Values = (number | null)[];
+
+export interface TierRow {
+  host: string; workload: string; tier: string; listener: string;
+  queued_requests: Values; accept_queue_depth: Values; workers_busy: Values; drops: Values; calls_in_flight: Values;
+}
+
+export interface Timeline {
+  start_unix_ns: number; window_ns: number; tiers: TierRow[];
+  resource: { metric: string; values: Values } | null;
+}
+
+export interface Point { start_unix_ns: number; min: number; max: number; mean: number; windows: number }
+
+export interface Series {
+  window_ns: number; points: Point[];
+  oldest_unix_ns?: number; newest_unix_ns?: number; step_ns?: number;
+}
+
+export interface Coverage { signal: string; covered: boolean; hook: string; reason: string }
+
+export interface Agent {
+  host: string; connected: boolean; peer: string | null; since_unix_ns: number; agent_version: string;
+  kernel_release: string; cpus: number; scope_cgroup: string; coverage: Coverage[];
+  clock: { error_ns?: number }; batches: number; batches_refused: number; windows_lost: number;
+  newest_window_end_unix_ns: number; cpu_ratio: number; resident_bytes: number; shed_signals: string[];
+}
+
+export interface Topology {
+  nodes: { host: string; workload: string; tier: string; listeners: string[] }[];
+  edges: { from_host: string; from_workload: string; remote: string; to_host: string | null; to_workload: string | null }[];
+}
+
+export interface Recent { last: number | null; mean: number | null; max: number | null; sum: number | null }
+export interface Now { host: string; workload: string | null; start_unix_ns: number; metrics: Record<string, Recent>; trail: Values }
+export interface NowAnswer { now_unix_ns: number; window_ns: number; windows: number; hosts: Now[]; workloads: Now[] }
+
+export interface HostInventory {
+  host: string; oldest_unix_ns: number; newest_unix_ns: number;
+  workloads: { name: string; cgroup: string; comm: string; cpu_quota_ns: number; listeners: string[]; remotes: string[] }[];
+}
+
+/** The collector's own words, or that it said none. */
+export class ApiError extends Error {
+  constructor(readonly status: number, message: string) {
+    super(message);
+  }
+  /** Nobody answered. */
+  get unreachable(): boolean {
+    return this.status === 0;
+  }
+}
+
+export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, signal ? { signal } : {});
+  } catch (e) {
+    if (signal?.aborted) throw e;
+    throw new ApiError(0, "the collector does not answer");
+  }
+  const body = (await answer.json().catch(() => null)) as { error?: string } | null;
+  if (!answer.ok || body === null) {
+    throw new ApiError(answer.status, body?.error ?? `the collector answered ${answer.status}`);
+  }
+  return body as T;
+}
+
+/** With what is `undefined` left out. */
+export function query(path: string, parameters: Record<string, string | number | undefined>): string {
+  const text = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== undefined) text.set(name, String(value));
+  }
+  return `${path}?${text}`;
+}

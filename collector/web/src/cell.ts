@@ -1,0 +1,35 @@
+// A value that components watch.
+import { useEffect, useState } from "preact/hooks";
+
+export class Cell<T> {
+  private watchers = new Set<() => void>();
+  constructor(private held: T) {}
+  get value(): T {
+    return this.held;
+  }
+  set(value: T): void {
+    if (Object.is(value, this.held)) return;
+    this.held = value;
+    for (const watcher of [...this.watchers]) watcher();
+  }
+  watch(watcher: () => void): () => void {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  }
+}
+
+export function useCell<T>(cell: Cell<T>): T {
+  const [, draw] = useState(0);
+  useEffect(() => cell.watch(() => draw((n) => n + 1)), [cell]);
+  return cell.value;
+}
+
+/** Draws again every `ms`; the moment of the last time. */
+export function useNow(ms: number): number {
+  const [now, set] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => set(Date.now()), ms);
+    return () => clearInterval(timer);
+  }, [ms]);
+  return now;
+}

@@ -1,0 +1,28 @@
+import { deepEqual, equal } from "node:assert/strict";
+import { test } from "node:test";
+import { gaps, gridOf, onto, peak } from "./grid";
+
+const T = 1_795_271_939_100;
+const point = (n: number, max: number, windows = 1) => ({ start_unix_ns: (T + n * 50) * 1e6, min: max / 2, max, mean: max * 0.75, windows });
+
+test("a missing window is a gap and a zero is a zero", () => {
+  const grid = gridOf(T, T + 250, 100);
+  const { max } = onto(grid, [point(0, 5), point(1, 0), point(4, 7)]);
+  deepEqual(max, [5, 0, null, null, 7, null]);
+  deepEqual(gaps(grid, [max]), [{ from: T + 100, to: T + 200 }]);
+  equal(peak(max), 7);
+  equal(peak([null, null]), null);
+});
+
+test("an hour fits into the points there are, and extremes stay", () => {
+  const grid = gridOf(T, T + 3_600_000, 900);
+  equal(grid.times.length, 901);
+  equal(grid.step_ms, 4000);
+  const { max, min, mean } = onto(grid, [point(0, 8, 60), point(60, 2, 20)]);
+  deepEqual([max[0], min[0], mean[0]], [8, 1, (6 * 60 + 1.5 * 20) / 80]);
+});
+
+test("points outside of the grid are left out", () => {
+  const grid = gridOf(T, T + 100, 10);
+  deepEqual(onto(grid, [point(-1, 1), point(2, 1)]).max, [null, null, null]);
+});

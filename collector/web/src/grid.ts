@@ -1,0 +1,66 @@
+// Series on one axis: what the API sends as points becomes one value per step, with `null` where nothing is known.
+import type { Point, Values } from "./api";
+import { msOf, WINDOW_MS } from "./time";
+
+export interface Grid {
+  /** Start of each step, ms; one more than there are values, so that the last step has an end. */
+  times: number[];
+  step_ms: number;
+}
+
+export interface Lines { max: Values; mean: Values; min: Values }
+
+/** The server merges as many windows per point as it needs to stay below `points_max`. */
+export function gridOf(from: number, to: number, points_max: number): Grid {
+  const first = Math.floor(from / WINDOW_MS);
+  const last = Math.max(first, Math.ceil(to / WINDOW_MS) - 1);
+  const windows = last - first + 1;
+  const step_ms = Math.max(1, Math.ceil(windows / points_max)) * WINDOW_MS;
+  const steps = Math.ceil((windows * WINDOW_MS) / step_ms);
+  return { times: Array.from({ length: steps + 1 }, (_, i) => first * WINDOW_MS + i * step_ms), step_ms };
+}
+
+/** Points onto the grid. Where two fall into one step, extremes stay extremes. */
+export function onto(grid: Grid, points: Point[]): Lines {
+  const steps = grid.times.length;
+  const [max, mean, min]: [Values, Values, Values] = [Array(steps).fill(null), Array(steps).fill(null), Array(steps).fill(null)];
+  const start = grid.times[0] ?? 0;
+  const weight: number[] = Array(steps).fill(0);
+  for (const point of points) {
+    const at = Math.floor((msOf(point.start_unix_ns) - start) / grid.step_ms);
+    if (at < 0 || at >= steps - 1) continue;
+    const before = weight[at] ?? 0;
+    const total = before + point.windows;
+    max[at] = before === 0 ? point.max : Math.max(max[at] ?? point.max, point.max);
+    min[at] = before === 0 ? point.min : Math.min(min[at] ?? point.min, point.min);
+    mean[at] = before === 0 ? point.mean : ((mean[at] ?? 0) * before + point.mean * point.windows) / total;
+    weight[at] = total;
+  }
+  return { max, mean, min };
+}
+
+/** Stretches of `[from, to)` in which every one of `rows` has no value. */
+export function gaps(grid: Grid, rows: Values[]): { from: number; to: number }[] {
+  const found: { from: number; to: number }[] = [];
+  for (let i = 0; i + 1 < grid.times.length; i += 1) {
+    if (rows.some((row) => row[i] !== null && row[i] !== undefined)) continue;
+    const [from, to] = [grid.times[i]!, grid.times[i + 1]!];
+    const last = found.at(-1);
+    if (last && last.to === from) last.to = to;
+    else found.push({ from, to });
+  }
+  return found;
+}
+
+export const peak = (values: Values): number | null =>
+  values.reduce<number | null>((max, v) => (v === null ? max : max === null ? v : Math.max(max, v)), null);
+
+/** Of all that is known; `null`: nothing is. */
+export const total = (values: Values): number | null =>
+  values.reduce<number | null>((sum, v) => (v === null ? sum : (sum ?? 0) + v), null);
+
+/** Distances between marks of a time axis, ms. */
+export const STEPS_MS = [
+  50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000,
+  3_600_000, 7_200_000, 14_400_000, 43_200_000, 86_400_000,
+];

@@ -1,0 +1,71 @@
+// The keyboard: what each key does, in one table that the help shows.
+import { go, place, routeOf } from "./route";
+import { Cell } from "./cell";
+import { nextTheme, nextZone } from "./settings";
+
+export const help = new Cell(false);
+
+/** The next or previous link of a list, or the neighbouring incident of an open one. */
+function step(by: 1 | -1): void {
+  if (place.value.route.page === "story") {
+    document.getElementById(by === 1 ? "older" : "newer")?.click();
+    return;
+  }
+  const rows = [...document.querySelectorAll<HTMLAnchorElement>("a[data-row], .card-name, .node a")];
+  const at = rows.indexOf(document.activeElement as HTMLAnchorElement);
+  const next = rows[at < 0 ? (by === 1 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1)];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+function search(): void {
+  if (place.value.route.page !== "list") go("/");
+  setTimeout(() => document.getElementById("search")?.focus(), 0);
+}
+
+function lookUp(): void {
+  const picker = document.querySelector<HTMLInputElement>("input[data-moment]");
+  picker?.closest("details")?.setAttribute("open", "");
+  picker?.focus();
+}
+
+function back(): void {
+  if (help.value) return help.set(false);
+  if (document.activeElement instanceof HTMLInputElement) return document.activeElement.blur();
+  if (routeOf(location.pathname).page !== "list") go("/");
+}
+
+export const KEYS: { keys: string[]; does: string; act: () => void }[] = [
+  { keys: ["j", "ArrowDown"], does: "next incident, host or tier", act: () => step(1) },
+  { keys: ["k", "ArrowUp"], does: "previous one", act: () => step(-1) },
+  { keys: ["/"], does: "search incidents", act: search },
+  { keys: ["t"], does: "choose a time", act: lookUp },
+  { keys: ["g i"], does: "go to incidents", act: () => go("/") },
+  { keys: ["g t"], does: "go to the topology", act: () => go("/topology") },
+  { keys: ["g h"], does: "go to hosts", act: () => go("/hosts") },
+  { keys: ["u"], does: "UTC or local time", act: nextZone },
+  { keys: ["d"], does: "dark or light", act: nextTheme },
+  { keys: ["Escape"], does: "back to the list", act: back },
+  { keys: ["?"], does: "this help", act: () => help.set(!help.value) },
+];
+
+/** How long the first key of two is remembered. */
+const SECOND_KEY_MS = 1200;
+let first: { key: string; at: number } | null = null;
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const target = event.target;
+  const typing = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement;
+  if (typing && event.key !== "Escape") return;
+  // Arrows scroll a page that has no list.
+  const arrow = event.key.startsWith("Arrow");
+  if (arrow && place.value.route.page !== "list") return;
+  const now = performance.now();
+  const pair = first && now - first.at < SECOND_KEY_MS ? `${first.key} ${event.key}` : null;
+  first = event.key === "g" ? { key: "g", at: now } : null;
+  const found = KEYS.find((k) => pair !== null && k.keys.includes(pair)) ?? KEYS.find((k) => k.keys.includes(event.key));
+  if (!found) return;
+  event.preventDefault();
+  found.act();
+});

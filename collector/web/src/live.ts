@@ -1,0 +1,92 @@
+// Incidents as they come, and who reports. One event stream for the page; after a break everything is asked again.
+import { ApiError, ask, type Agent, type Incident } from "./api";
+import { Cell } from "./cell";
+
+export type Link = { state: "connecting" } | { state: "live" } | { state: "lost"; since: number };
+
+/** As many as the collector keeps by default. */
+const LIST_MAX = 1000;
+const AGENTS_EVERY_MS = 5000;
+const AGAIN_MS = 2000;
+
+export const link = new Cell<Link>({ state: "connecting" });
+/** Newest first; `null`: not known yet. */
+export const incidents = new Cell<Incident[] | null>(null);
+export const agents = new Cell<Agent[] | null>(null);
+/** Came while this page was open: marked for a moment. */
+export const fresh = new Set<string>();
+
+let byId = new Map<string, Incident>();
+
+function show(): void {
+  incidents.set([...byId.values()].sort((a, b) => b.start_unix_ns - a.start_unix_ns || (a.id < b.id ? 1 : -1)));
+}
+
+export async function load(): Promise<void> {
+  try {
+    const { incidents: all } = await ask<{ incidents: Incident[] }>(`/api/v1/incidents?limit=${LIST_MAX}`);
+    const next = new Map<string, Incident>();
+    for (const incident of all) {
+      const known = byId.get(incident.id);
+      next.set(incident.id, known && known.version > incident.version ? known : incident);
+    }
+    byId = next;
+    show();
+  } catch (e) {
+    if (!(e instanceof ApiError)) throw e;
+  }
+}
+
+async function loadAgents(): Promise<void> {
+  if (document.hidden) return;
+  try {
+    agents.set((await ask<{ agents: Agent[] }>("/api/v1/agents")).agents);
+  } catch (e) {
+    if (!(e instanceof ApiError)) throw e;
+    if (e.unreachable) lost();
+  }
+}
+
+function lost(): void {
+  if (link.value.state !== "lost") link.set({ state: "lost", since: Date.now() });
+}
+
+let reload: ReturnType<typeof setTimeout> | undefined;
+
+function arrived(incident: Incident): void {
+  const known = byId.get(incident.id);
+  if (known && known.version >= incident.version) return;
+  if (!known) fresh.add(incident.id);
+  byId.set(incident.id, incident);
+  show();
+  // Its windows may have replaced an early alert under another id: the list says which are left.
+  if (incident.version >= 1) {
+    clearTimeout(reload);
+    reload = setTimeout(() => void load(), 400);
+  }
+}
+
+function listen(): void {
+  const source = new EventSource("/api/v1/live");
+  source.addEventListener("open", () => {
+    link.set({ state: "live" });
+    void load();
+    void loadAgents();
+  });
+  source.addEventListener("incident", (event) => arrived(JSON.parse((event as MessageEvent<string>).data) as Incident));
+  source.addEventListener("lagged", () => void load());
+  source.addEventListener("error", () => {
+    lost();
+    // A browser tries again by itself unless it was answered with an error.
+    source.close();
+    setTimeout(listen, AGAIN_MS);
+  });
+}
+
+export function start(): void {
+  void load();
+  void loadAgents();
+  listen();
+  setInterval(() => void loadAgents(), AGENTS_EVERY_MS);
+  document.addEventListener("visibilitychange", () => void loadAgents());
+}

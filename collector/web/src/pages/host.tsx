@@ -1,0 +1,261 @@
+// Every signal of a host, or of one of its workloads, now or at any past time that the collector still holds.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Series } from "../api";
+import { useCell, useNow } from "../cell";
+import { Chart, type Line, type Mark } from "../chart";
+import { gaps, gridOf, onto, type Lines } from "../grid";
+import { agents, incidents } from "../live";
+import { PANELS, type Panel } from "../panels";
+import { Moment, MomentField, Note, useAsk, Wait } from "../parts";
+import { go, hostAddress, place, storyAddress, withQuery } from "../route";
+import { zone } from "../settings";
+import { ago, clock, fromAddress, length, msOf, nsOf, span, toAddress, WINDOW_MS } from "../time";
+import { METRICS, number, percent, placeOf, plural } from "../words";
+import { AgentState, clockError } from "./hosts";
+
+/** More than a chart has pixels shows nothing more. */
+const POINTS_MAX = 900;
+/** What a window needs to get here: the newest end of a live chart. */
+const BEHIND_MS = 500;
+const SPANS: [string, string][] = [["1m", "1 min"], ["5m", "5 min"], ["15m", "15 min"], ["1h", "1 h"]];
+const OTHERWISE = "5m";
+const MINIMUM_MS = 500;
+
+interface Range { from: number; to: number; live: boolean }
+
+function rangeOf(wish: URLSearchParams, now: number): Range {
+  const [from, to] = [fromAddress(wish.get("from")), fromAddress(wish.get("to"))];
+  if (from !== null && to !== null && to > from) return { from, to, live: false };
+  // One moment is looked at from half a minute before it to half a minute after.
+  if (from !== null) return { from: from - 30_000, to: from + 30_000, live: false };
+  const last = span(wish.get("last")) ?? span(OTHERWISE)!;
+  const end = Math.floor((now - BEHIND_MS) / WINDOW_MS) * WINDOW_MS;
+  return { from: end - last, to: end, live: true };
+}
+
+interface Read { grid: { times: number[]; step_ms: number }; metrics: Map<string, Lines>; oldest: number | null; newest: number | null; took_ms: number }
+type Got = { key: string; read: Read | null; error: ApiError | null };
+
+function useSeries(host: string, workload: string | null, range: Range): Got {
+  const [got, set] = useState<Got>({ key: "", read: null, error: null });
+  const who = `${host}\n${workload ?? ""}`;
+  const running = useRef<{ stop: AbortController; what: string } | null>(null);
+  useEffect(() => () => running.current?.stop.abort(), []);
+  useEffect(() => {
+    const what = `${who}\n${range.live ? range.to - range.from : `${range.from} ${range.to}`}`;
+    // A live chart moves on while the collector still answers: that answer is waited for, or a slow one would never be seen.
+    if (range.live && running.current?.what === what) return;
+    running.current?.stop.abort();
+    const stop = new AbortController();
+    running.current = { stop, what };
+    const begun = performance.now();
+    const grid = gridOf(range.from, range.to, POINTS_MAX);
+    const names = PANELS.flatMap((p) => p.lines.map((l) => l.metric));
+    let span: { oldest: number | null; newest: number | null } = { oldest: null, newest: null };
+    const one = async (metric: string): Promise<[string, Lines]> => {
+      const parameters = { host, workload: workload ?? undefined, metric, start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
+      const series = await ask<Series>(query("/api/v1/series", parameters), stop.signal);
+      span = { oldest: series.oldest_unix_ns ? msOf(series.oldest_unix_ns) : null, newest: series.newest_unix_ns ? msOf(series.newest_unix_ns) : null };
+      return [metric, onto(grid, series.points)];
+    };
+    Promise.all(names.map(one)).then(
+      (all) => {
+        if (!stop.signal.aborted) set({ key: who, error: null, read: { grid, metrics: new Map(all), ...span, took_ms: performance.now() - begun } });
+      },
+      (e: unknown) => {
+        if (stop.signal.aborted) return;
+        set((before) => ({ key: who, read: before.key === who ? before.read : null, error: e instanceof ApiError ? e : new ApiError(0, String(e)) }));
+      },
+    ).finally(() => {
+      if (running.current?.stop === stop) running.current = null;
+    });
+  }, [who, range.from, range.to]);
+  return got.key === who ? got : { key: who, read: null, error: null };
+}
+
+/** Why a stretch has no values. */
+function whyMissing(from: number, to: number, read: Read, agent: Agent | undefined): string {
+  const gone = agent && !agent.connected ? msOf(agent.since_unix_ns) : null;
+  if (read.oldest !== null && to <= read.oldest) return "before what the collector holds";
+  if (gone !== null && from >= gone - 2000) return "no agent is connected";
+  if (read.newest !== null && from >= read.newest - WINDOW_MS) return "no windows have come yet";
+  return "windows are missing: lost, or the agent was away";
+}
+
+function PanelChart({ panel, read, range, agent, overlay, workload, shared_ms }: { panel: Panel; read: Read; range: Range; agent: Agent | undefined; overlay: Incident[]; workload: string | null; shared_ms: number }) {
+  const uncovered = panel.signals.map((s) => agent?.coverage.find((c) => c.signal === s)).find((c) => c && !c.covered);
+  const lines = useMemo(() => {
+    const all: Line[] = [];
+    for (const line of panel.lines) {
+      const found = read.metrics.get(line.metric);
+      if (!found || found.max.every((v) => v === null)) continue;
+      const times = line.times ?? 1;
+      const scaled = (values: (number | null)[]) => (times === 1 ? values : values.map((v) => (v === null ? null : v * times)));
+      const limited = line.metric === "accept_queue_limit"; // Told only when it changes or the queue moves: 0 is "not told".
+      const merged = read.grid.step_ms > WINDOW_MS && !line.bars && !line.dash;
+      all.push({
+        label: METRICS[line.metric] ?? line.metric, color: line.color, values: limited ? found.max.map((v) => (v === 0 ? null : v)) : scaled(found.max),
+        ...(merged ? { least: scaled(found.min) } : {}),
+        ...(line.fill && !merged ? { fill: true } : {}), ...(line.dash ? { dash: true } : {}), ...(line.bars ? { bars: true } : {}),
+      });
+    }
+    return all;
+  }, [panel, read]);
+  const missing = useMemo(() => (lines.length === 0 ? [] : gaps(read.grid, lines.map((l) => l.values))), [read, lines]);
+  const sparse = panel.name === "Response time"; // Without an answer there is no response time: that is no gap.
+  const marks = useMemo((): Mark[] => [
+    ...(sparse ? [] : missing.map((g): Mark => ({ kind: "gap", ...g }))),
+    ...overlay.map((i): Mark => ({ kind: "incident", from: msOf(i.root.start_unix_ns) || msOf(i.start_unix_ns), to: msOf(i.root.end_unix_ns) || msOf(i.end_unix_ns), title: i.id })),
+    ...overlay.flatMap((i) => i.drops.map((d): Mark => ({ kind: "drop", from: msOf(d.first_unix_ns), to: msOf(d.last_unix_ns) }))),
+  ], [missing, overlay]);
+  const reasons = sparse ? [] : [...new Set(missing.map((g) => whyMissing(g.from, g.to, read, agent)))];
+  const lost = missing.reduce((sum, g) => sum + g.to - g.from, 0);
+  if (uncovered) {
+    return <div class="panel absent"><b>{panel.name}</b><p>Not covered on {agent!.host}: {uncovered.reason || "the agent gave no reason"}.</p></div>;
+  }
+  if (lines.length === 0) {
+    const why = sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
+    return <div class="panel absent"><b>{panel.name}</b><p>No data: {read.newest !== null && read.oldest !== null && range.from < read.newest && range.to > read.oldest && !sparse ? "this signal has no values here" : why}.</p></div>;
+  }
+  return (
+    <div class="panel">
+      <Chart label={panel.name} group={`host ${workload ?? ""}`} times={read.grid.times} height={150} axis lines={lines} marks={marks} format={panel.format}
+        {...(panel.atLeast ? { atLeast: panel.atLeast } : {})}
+        onZoom={(from, to) => to - from >= MINIMUM_MS && go(withQuery({ from: toAddress(Math.floor(from)), to: toAddress(Math.ceil(to)), last: null }))}
+        onMark={(mark) => mark.title && go(storyAddress(mark.title))} />
+      {lost > shared_ms && reasons.length > 0 && <p class="why">No data for {length(lost)}: {reasons.join("; ")}.</p>}
+    </div>
+  );
+}
+
+function Controls({ range }: { range: Range }) {
+  const { query: wish } = useCell(place);
+  const width = range.to - range.from;
+  const show = (from: number, to: number) => go(withQuery({ from: toAddress(from), to: toAddress(to), last: null }));
+  return (
+    <div class="controls">
+      <div class="group" role="group" aria-label="Live">
+        {SPANS.map(([value, text]) => (
+          <button key={value} type="button" class="chip" aria-pressed={range.live && (wish.get("last") ?? OTHERWISE) === value}
+            onClick={() => go(withQuery({ last: value, from: null, to: null }))}>{text}</button>
+        ))}
+      </div>
+      <div class="group" role="group" aria-label="Move in time">
+        <button type="button" class="chip" aria-label="earlier" onClick={() => show(range.from - width / 2, range.to - width / 2)}>←</button>
+        <button type="button" class="chip" aria-label="zoom out" onClick={() => show(range.from - width / 2, Math.min(range.to + width / 2, Date.now()))}>−</button>
+        <button type="button" class="chip" aria-label="zoom in" disabled={width < 2 * MINIMUM_MS} onClick={() => show(range.from + width / 4, range.to - width / 4)}>+</button>
+        <button type="button" class="chip" aria-label="later" onClick={() => show(range.from + width / 2, range.to + width / 2)}>→</button>
+      </div>
+      <MomentField id="from" label="from" ms={range.live ? null : range.from} set={(ms) => ms !== null && show(ms, range.live || range.to <= ms ? ms + 60_000 : range.to)} />
+      <MomentField id="to" label="to" ms={range.live ? null : range.to} set={(ms) => ms !== null && show(range.live || range.from >= ms ? ms - 60_000 : range.from, ms)} />
+      <span class="range">{range.live ? <span class="badge open"><span class="pulse" aria-hidden="true" />live</span> : null} <span class="quiet">{length(width)}</span></span>
+    </div>
+  );
+}
+
+function About({ agent, inventory, workload }: { agent: Agent | undefined; inventory: HostInventory | null; workload: string | null }) {
+  const in_ = useCell(zone);
+  return (
+    <div class="columns">
+      <section aria-labelledby="workloads">
+        <h2 id="workloads">Workloads</h2>
+        {inventory === null ? <p class="quiet">None known.</p> : (
+          <div class="scroll">
+            <table>
+              <thead><tr><th scope="col">Workload</th><th scope="col">Listens on</th><th scope="col">Calls</th><th scope="col" class="n">CPU quota</th></tr></thead>
+              <tbody>
+                {inventory.workloads.map((w) => (
+                  <tr key={w.name} aria-current={w.name === workload ? "true" : undefined}>
+                    <td><a href={hostAddress(inventory.host, { workload: w.name, ...Object.fromEntries(["from", "to", "last"].map((p) => [p, new URLSearchParams(location.search).get(p) ?? undefined])) })}>{w.name}</a> {w.comm && w.comm !== w.name && <span class="quiet">{w.comm}</span>}</td>
+                    <td>{w.listeners.join(", ") || <span class="quiet">nothing</span>}</td>
+                    <td>{w.remotes.length > 3 ? plural(w.remotes.length, "address", "addresses") : w.remotes.join(", ") || <span class="quiet">nobody</span>}</td>
+                    <td class="n">{w.cpu_quota_ns > 0 ? `${number(w.cpu_quota_ns / 5e7)} cores` : "none"}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+      </section>
+      {agent && (
+        <section aria-labelledby="signals">
+          <h2 id="signals">Signals</h2>
+          <div class="scroll">
+            <table>
+              <thead><tr><th scope="col">Signal</th><th scope="col">Covered</th><th scope="col">By</th></tr></thead>
+              <tbody>
+                {agent.coverage.map((c) => (
+                  <tr key={c.signal}><td>{c.signal.replaceAll("_", " ")}</td><td>{c.covered ? "yes" : <b class="lost">no</b>}</td><td class="quiet">{c.covered ? c.hook : c.reason}</td></tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+          <p class="quiet">
+            Agent {agent.agent_version} on {agent.kernel_release}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost; {percent(agent.cpu_ratio)} of a core.
+            {inventory && <> Windows are held since {clock(msOf(inventory.oldest_unix_ns), in_)}.</>}
+            {agent.shed_signals.length > 0 && <> Shed to stay within its budget: {agent.shed_signals.join(", ")}.</>}
+          </p>
+        </section>
+      )}
+    </div>
+  );
+}
+
+export function Host({ host }: { host: string }) {
+  const { query: wish } = useCell(place);
+  const workload = wish.get("workload") || null;
+  const known = useCell(agents);
+  const all = useCell(incidents);
+  const wide = span(wish.get("last") ?? OTHERWISE) ?? 0;
+  const now = useNow(wide <= 60_000 ? 500 : wide <= 300_000 ? 1000 : 5000);
+  const fixed = wish.has("from");
+  const range = rangeOf(wish, fixed ? 0 : now);
+  const got = useSeries(host, workload, range);
+  const inventory = useAsk<HostInventory>(`/api/v1/hosts/${encodeURIComponent(host)}`, 10_000);
+  const agent = known?.find((a) => a.host === host);
+  const overlay = useMemo(
+    () => (all ?? []).filter((i) => i.version > 0 && i.severity !== "info" && msOf(i.end_unix_ns) >= range.from && msOf(i.start_unix_ns) <= range.to && i.hops.some((h) => h.host === host)),
+    [all, range.from, range.to, host],
+  );
+  useEffect(() => {
+    document.title = `${workload ? `${workload}@` : ""}${host} · Tailwater`;
+  }, [host, workload]);
+  const read = got.read;
+  const shared = useMemo(() => (read ? gaps(read.grid, [...read.metrics].filter(([name]) => name !== "response_time_ms").map(([, lines]) => lines.max)) : []), [read]);
+  const shared_ms = shared.reduce((sum, g) => sum + g.to - g.from, 0);
+  return (
+    <main class="host">
+      <nav class="crumbs" aria-label="Host"><span><a href="/hosts">Hosts</a> / {workload ? <a href={hostAddress(host)}>{host}</a> : host}</span></nav>
+      <div class="title-line">
+        <h1>{workload ? placeOf({ host, workload }) : host}</h1>
+        {agent ? <AgentState agent={agent} now={now} /> : known !== null && <span class="badge critical">no agent of this name has connected</span>}
+      </div>
+      <Controls range={range} />
+      {overlay.length > 0 && (
+        <ul class="overlay">
+          {overlay.slice(0, 6).map((i) => <li key={i.id}><a href={storyAddress(i.id)}><Moment ms={msOf(i.start_unix_ns)} withDay={false} /> {placeOf(i.root)}: {i.drops.length > 0 ? plural(i.drops.reduce((n, d) => n + d.connections, 0), "connection") + " dropped" : "queue near its limit"}</a></li>)}
+        </ul>
+      )}
+      {got.error && (
+        <Note tone="bad" title={got.error.unreachable ? "The collector does not answer." : "No windows can be shown."}>
+          <p>{got.error.message}</p>
+          {agent && !agent.connected && <p>Its agent is gone for {ago(msOf(agent.since_unix_ns), Date.now()).replace(" ago", "")}.</p>}
+        </Note>
+      )}
+      {read && read.oldest !== null && range.to <= read.oldest && (
+        <Note title="This time is not kept any more."><p>The collector holds windows of {host} since <Moment ms={read.oldest} />.</p></Note>
+      )}
+      {!read && !got.error && <Wait what={`windows of ${host}`} />}
+      {read && shared_ms > 0 && shared_ms < range.to - range.from && (
+        <p class="why whole">No windows of {host} for {length(shared_ms)} of this time (hatched): {[...new Set(shared.map((g) => whyMissing(g.from, g.to, read, agent)))].join("; ")}.</p>
+      )}
+      {read && (
+        <div class="panels" data-points={read.grid.times.length - 1} data-step-ms={read.grid.step_ms} data-took-ms={Math.round(read.took_ms)}>
+          {PANELS.map((panel) => <PanelChart key={panel.name} {...{ panel, read, range, agent, overlay, workload, shared_ms }} />)}
+        </div>
+      )}
+      {read && <p class="quiet">{read.grid.step_ms > WINDOW_MS ? `Each point is ${length(read.grid.step_ms)}: the line is the worst 50 ms of it, the band reaches down to the least.` : "Each step is one window of 50 ms."} Drag over a chart to zoom; click a shaded incident to open it.</p>}
+      <About agent={agent} inventory={inventory.state === "there" ? inventory.value : null} workload={workload} />
+    </main>
+  );
+}

@@ -1,0 +1,60 @@
+// Who reports: every agent with the state of its stream, its clock and what it costs.
+import { useEffect } from "preact/hooks";
+import { query, type Agent, type NowAnswer } from "../api";
+import { useCell, useNow } from "../cell";
+import { agents, link } from "../live";
+import { Note, Trail, useAsk, Wait } from "../parts";
+import { hostAddress } from "../route";
+import { ago, msOf } from "../time";
+import { bytes, count, number, percent, plural } from "../words";
+
+export function AgentState({ agent, now }: { agent: Agent; now: number }) {
+  return agent.connected
+    ? <span class="badge good"><span class="dot" aria-hidden="true" />connected</span>
+    : <span class="badge critical">no agent since {ago(msOf(agent.since_unix_ns), now)}</span>;
+}
+
+export const clockError = (a: Agent): string => (a.clock.error_ns === undefined ? "unknown" : `± ${number(a.clock.error_ns / 1e6)} ms`);
+
+export function Hosts() {
+  const known = useCell(agents);
+  const connection = useCell(link);
+  const now = useNow(1000);
+  const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: 5 }), 1000);
+  useEffect(() => {
+    document.title = "Hosts · Tailwater";
+  }, []);
+  if (known === null) {
+    return <main>{connection.state === "lost" ? <Note tone="bad" title="The collector does not answer." /> : <Wait what="agents" />}</main>;
+  }
+  return (
+    <main class="hosts">
+      <h1>Hosts</h1>
+      {known.length === 0 && <Note title="No agent has ever connected."><p>On each machine: <code>tailwater-agent run --collector http://{location.hostname}:4781 --host NAME</code></p></Note>}
+      <ul class="cards">
+        {known.map((a) => {
+          const at = state.state === "there" ? state.value.hosts.find((h) => h.host === a.host) : undefined;
+          const busy = at?.metrics["cpu_busy_ratio"];
+          const uncovered = a.coverage.filter((c) => !c.covered);
+          return (
+            <li key={a.host} class="card">
+              <div class="card-head"><a class="card-name" href={hostAddress(a.host)}>{a.host}</a><AgentState agent={a} now={now} /></div>
+              {at && <Trail values={at.trail} limit={1} label="CPU busy, the last 5 s" />}
+              <p class="numbers">
+                <span><b>{busy?.max == null ? "no data" : percent(busy.max)}</b> CPU at most</span>
+                <span><b>{busy?.mean == null ? "no data" : percent(busy.mean)}</b> mean, 5 s</span>
+              </p>
+              <dl class="pairs">
+                <dt>Kernel</dt><dd>{a.kernel_release || "unknown"}, {plural(a.cpus, "CPU")}</dd>
+                <dt>Clock</dt><dd>{clockError(a)}</dd>
+                <dt>Windows lost</dt><dd>{count(a.windows_lost)}</dd>
+                <dt>Agent</dt><dd>{a.agent_version}, {percent(a.cpu_ratio)} of a core, {bytes(a.resident_bytes)}</dd>
+                {uncovered.length > 0 && <><dt>Not covered</dt><dd>{uncovered.map((c) => c.signal.replaceAll("_", " ")).join(", ")}</dd></>}
+              </dl>
+            </li>
+          );
+        })}
+      </ul>
+    </main>
+  );
+}

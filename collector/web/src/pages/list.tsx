@@ -1,0 +1,229 @@
+// The incidents: newest first, live, filtered by what the address says.
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { Incident, Severity } from "../api";
+import { useCell, useNow } from "../cell";
+import { agents, fresh, incidents, link } from "../live";
+import { KindBadge, MomentField, Note, SeverityMark, StateBadge, Wait } from "../parts";
+import { go, place, storyAddress, withQuery } from "../route";
+import { zone } from "../settings";
+import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
+import { culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, resourceDid, resourceName } from "../words";
+
+const SEVERITIES: Severity[] = ["critical", "warning", "info"];
+const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", "24 hours"], ["", "all"]];
+/** Drawn at once; more by a button. */
+const PAGE = 200;
+
+interface Wish { text: string; severities: Set<Severity>; kind: string; state: string; from: number | null; to: number | null }
+
+function wishOf(query: URLSearchParams, now: number): Wish {
+  const last = span(query.get("last"));
+  const severities = (query.get("severity") ?? "").split(",").filter((s): s is Severity => SEVERITIES.includes(s as Severity));
+  return {
+    text: (query.get("q") ?? "").trim().toLowerCase(),
+    severities: new Set(severities.length > 0 ? severities : SEVERITIES),
+    kind: query.get("kind") ?? "",
+    state: query.get("state") ?? "",
+    from: last !== null ? now - last : fromAddress(query.get("from")),
+    to: fromAddress(query.get("to")),
+  };
+}
+
+function words(i: Incident): string {
+  const places = [i.root, ...i.hops, ...i.drops].map((p) => `${placeOf(p)} ${p.tier}`);
+  const culprits = i.root.culprits.map((c) => `${c.comm} ${c.workload}`);
+  return [i.id, i.title, i.kind, kindName(i.kind), i.root.resource, ...places, ...culprits].join(" ").toLowerCase();
+}
+
+const fits = (i: Incident, w: Wish): boolean =>
+  (w.kind === "" || i.kind === w.kind) &&
+  (w.state === "" || i.state === w.state) &&
+  (w.from === null || msOf(i.end_unix_ns) >= w.from) &&
+  (w.to === null || msOf(i.start_unix_ns) <= w.to) &&
+  (w.text === "" || w.text.split(/\s+/).every((word) => words(i).includes(word)));
+
+export function Headline({ incident }: { incident: Incident }) {
+  const first = incident.drops[0];
+  const lost = dropped(incident);
+  const who = culprit(incident.root);
+  const felt = fromRoot(incident.hops).at(-1);
+  return (
+    <span class="headline">
+      {incident.version === 0 ? (
+        <b>Cause being determined</b>
+      ) : (
+        <span>
+          <b>{placeOf(incident.root)}</b> {resourceDid(incident.root.resource)}
+          {who && <span class="by"> · {who}</span>}
+        </span>
+      )}
+      <span class="effect">
+        <svg class="arrow" viewBox="0 0 24 10" aria-label="so that"><path d="M0 5h21M17 1l5 4-5 4" /></svg>
+        {first ? (
+          <span><b>{placeOf(first)}</b> dropped <b class="lost">{plural(lost, "connection")}</b></span>
+        ) : (
+          <span><b>{felt ? placeOf(felt) : "a queue"}</b> {felt ? `queued ${plural(felt.queued_max, "request")}` : "felt it"}</span>
+        )}
+      </span>
+    </span>
+  );
+}
+
+function Row({ incident }: { incident: Incident }) {
+  const in_ = useCell(zone);
+  const start = msOf(incident.drops[0]?.first_unix_ns ?? incident.start_unix_ns);
+  const lasted = msOf(incident.root.end_unix_ns) - msOf(incident.root.start_unix_ns);
+  return (
+    <li class={`row ${incident.severity} ${fresh.has(incident.id) ? "fresh" : ""}`} data-id={incident.id}>
+      <a href={storyAddress(incident.id)} data-row>
+        <SeverityMark severity={incident.severity} />
+        <span class="when">
+          <span class="clock">{clock(start, in_)}</span>
+          <span class="day">{day(start, in_)} {zoneName(start, in_)}</span>
+        </span>
+        <span class="what">
+          <Headline incident={incident} />
+          <span class="facts">
+            <StateBadge incident={incident} />
+            <KindBadge kind={incident.kind} />
+            {lasted > 0 && <span>{resourceName(incident.root.resource)} for {length(lasted)}</span>}
+            {incident.vlrt.expected > 0 && <span class="vlrt">{plural(incident.vlrt.expected, "request")} ≥ 1 s</span>}
+            {incident.version > 0 && <span>confidence {percent(incident.confidence)}</span>}
+          </span>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+/** When incidents were, over the span that is shown. */
+function Strip({ shown, from, to }: { shown: Incident[]; from: number; to: number }) {
+  const in_ = useCell(zone);
+  const width = Math.max(to - from, 1);
+  const at = (ms: number) => Math.min(Math.max(((ms - from) / width) * 1000, 0), 1000);
+  return (
+    <figure class="strip" aria-label={`${plural(shown.length, "incident")} over ${length(width)}`} role="img">
+      <svg viewBox="0 0 1000 44" preserveAspectRatio="none">
+        <line x1="0" y1="43.500" x2="1000" y2="43.500" class="ground" />
+        {shown.map((i) => {
+          const size = i.severity === "critical" ? 40 : i.severity === "warning" ? 26 : 14;
+          const x = at(msOf(i.start_unix_ns));
+          return <rect key={i.id} class={i.severity} x={Math.min(x, 997)} y={43 - size} width={Math.max(at(msOf(i.end_unix_ns)) - x, 3)} height={size} />;
+        })}
+      </svg>
+      <figcaption><span>{clock(from, in_).slice(0, 8)}</span><span>{length(width)}</span><span>{clock(to, in_).slice(0, 8)} {zoneName(to, in_)}</span></figcaption>
+    </figure>
+  );
+}
+
+function Filters({ wish, all }: { wish: Wish; all: Incident[] }) {
+  const { query } = useCell(place);
+  const set = (changes: Record<string, string | null>) => go(withQuery(changes), "replace");
+  const toggle = (severity: Severity) => {
+    const next = new Set(wish.severities);
+    if (!next.delete(severity)) next.add(severity);
+    set({ severity: next.size === 0 || next.size === SEVERITIES.length ? null : SEVERITIES.filter((s) => next.has(s)).join(",") });
+  };
+  const moment = (name: "from" | "to") => (
+    <MomentField label={name} ms={query.has("last") ? null : wish[name]} set={(ms) => set({ last: null, [name]: ms === null ? null : toAddress(ms) })} />
+  );
+  return (
+    <search class="filters">
+      <input id="search" type="search" placeholder="Search host, workload, culprit, id" aria-label="Search incidents" value={query.get("q") ?? ""}
+        onInput={(e) => set({ q: e.currentTarget.value })} />
+      <div class="group" role="group" aria-label="Severity">
+        {SEVERITIES.map((s) => (
+          <button key={s} type="button" class={`chip ${s}`} aria-pressed={wish.severities.has(s)} onClick={() => toggle(s)}>
+            <SeverityMark severity={s} /> {s} <span class="n">{all.filter((i) => i.severity === s).length}</span>
+          </button>
+        ))}
+      </div>
+      <select aria-label="Kind" value={wish.kind} onChange={(e) => set({ kind: e.currentTarget.value })}>
+        <option value="">any kind</option>
+        {Object.entries(KINDS).map(([kind, { name }]) => <option key={kind} value={kind}>{name}</option>)}
+      </select>
+      <select aria-label="State" value={wish.state} onChange={(e) => set({ state: e.currentTarget.value })}>
+        <option value="">open and closed</option>
+        <option value="open">open</option>
+        <option value="closed">closed</option>
+      </select>
+      <div class="group spans" role="group" aria-label="Time">
+        {SPANS.map(([value, name]) => (
+          <button key={value} type="button" class="chip" aria-pressed={(query.get("last") ?? "") === value && (value !== "" || (wish.from === null && wish.to === null))}
+            onClick={() => set({ last: value || null, from: null, to: null })}>{name}</button>
+        ))}
+        <details class="between" open={!query.has("last") && (wish.from !== null || wish.to !== null)}>
+          <summary class="chip">between …</summary>
+          <div>{moment("from")}{moment("to")}</div>
+        </details>
+      </div>
+    </search>
+  );
+}
+
+function Nothing() {
+  const now = useNow(1000);
+  const known = useCell(agents);
+  const on = (known ?? []).filter((a) => a.connected);
+  if (known !== null && on.length === 0) {
+    return (
+      <Note title="No incident, and no agent is connected.">
+        <p>Start one on each machine: <code>tailwater-agent run --collector http://{location.hostname}:4781 --host NAME</code></p>
+        {known.map((a) => <p key={a.host}>{a.host}: gone for {ago(msOf(a.since_unix_ns), now).replace(" ago", "")}</p>)}
+      </Note>
+    );
+  }
+  return (
+    <Note title="No incidents yet.">
+      {on.length > 0 && <p>Nothing dropped and no queue came near its limit on {on.map((a) => a.host).join(", ")}.</p>}
+    </Note>
+  );
+}
+
+export function List() {
+  const { query } = useCell(place);
+  const all = useCell(incidents);
+  const connection = useCell(link);
+  const now = useNow(5000);
+  const wish = wishOf(query, now);
+  const list = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    document.title = "Incidents · Tailwater";
+  }, []);
+  const [matching, shown] = useMemo(() => {
+    const matching = (all ?? []).filter((i) => fits(i, wish));
+    return [matching, matching.filter((i) => wish.severities.has(i.severity))];
+  }, [all, query, now]);
+  if (all === null) {
+    return (
+      <main>
+        {connection.state === "lost" ? <Note tone="bad" title="The collector does not answer."><p>The page tries again every two seconds.</p></Note> : <Wait what="incidents" />}
+      </main>
+    );
+  }
+  const many = Math.max(Number(query.get("show")) || PAGE, PAGE);
+  const from = wish.from ?? Math.min(...shown.map((i) => msOf(i.start_unix_ns)), now) - 1000;
+  return (
+    <main class="list">
+      <h1>Incidents</h1>
+      <Filters wish={wish} all={matching} />
+      {all.length === 0 ? <Nothing /> : shown.length === 0 ? (
+        <Note title="No incident fits.">
+          <p>{plural(all.length, "incident")} in all. <a href="/">Show all</a></p>
+        </Note>
+      ) : (
+        <>
+          <Strip shown={shown} from={from} to={wish.to ?? now} />
+          <ol class="rows" ref={list} aria-label={plural(shown.length, "incident")}>
+            {shown.slice(0, many).map((i) => <Row key={i.id} incident={i} />)}
+          </ol>
+          {shown.length > many && (
+            <button type="button" class="chip more" onClick={() => go(withQuery({ show: String(many + PAGE) }), "replace")}>
+              {shown.length - many} older
+            </button>
+          )}
+        </>
+      )}
+    </main>
+  );
+}

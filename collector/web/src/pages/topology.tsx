@@ -1,0 +1,111 @@
+// Who calls whom, with what each tier does now, or did at a past moment that the collector still holds.
+import { useEffect, useMemo } from "preact/hooks";
+import { query, type Now, type NowAnswer, type Topology as Graph } from "../api";
+import { useCell } from "../cell";
+import { layout, type Box, type Wire } from "../layout";
+import { agents, incidents } from "../live";
+import { Meter, Moment, MomentField, Note, Trail, useAsk, Wait } from "../parts";
+import { go, hostAddress, place, withQuery } from "../route";
+import { fromAddress, msOf, nsOf, toAddress } from "../time";
+import { count, number, percent, plural } from "../words";
+
+const EVERY_MS = 1000;
+const SECONDS = 5;
+/** A bottleneck of a tier that ended this recently is still shown. */
+const RECENT_MS = 15_000;
+
+function State({ now }: { now: Now }) {
+  const m = now.metrics;
+  const queued = m["queued_requests"];
+  const limit = m["accept_queue_limit"]?.max ?? null;
+  if (queued?.last === null || queued === undefined) return <p class="quiet">No windows in these {SECONDS} s.</p>;
+  const lost = m["drops"]?.sum ?? 0;
+  const response = m["response_time_ms"]?.mean;
+  const rate = m["requests_answered"]?.mean;
+  return (
+    <>
+      <Trail values={now.trail} limit={limit ?? 1} label={`queued requests, at most ${number(queued.max ?? 0)} in ${SECONDS} s`} />
+      <Meter name="Accept queue" value={m["accept_queue_depth"]?.max ?? 0} limit={limit} tone="accept" hint={`deepest in ${SECONDS} s`} />
+      <div class="numbers">
+        <span><b>{number(queued.max ?? 0)}</b> queued</span>
+        <span><b>{number(m["workers_busy"]?.max ?? 0)}</b> busy</span>
+        {m["cpu_busy_ratio"]?.max != null && <span><b>{percent(m["cpu_busy_ratio"].max)}</b> CPU</span>}
+        {rate != null && <span><b>{count(Math.round(rate * 20))}</b>/s</span>}
+        {response != null && <span><b>{number(response)}</b> ms</span>}
+      </div>
+      {lost > 0 && <div class="loss">✕ {plural(lost, "packet")} dropped</div>}
+    </>
+  );
+}
+
+function Node({ box, now, tone }: { box: Box; now: Now | undefined; tone: string }) {
+  const style = { left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, minHeight: `${box.height}px` };
+  if (box.ghost) return <div class="node ghost" style={style}><b>{box.name}</b><span>no agent there</span></div>;
+  return (
+    <div class={`node ${tone}`} style={style}>
+      <a href={hostAddress(box.host, { workload: box.workload || undefined })}>
+        <b>{box.workload || box.host}</b>{box.workload && <span>@{box.host}</span>}
+      </a>
+      <div class="listener">{box.listeners.join(", ") || "calls only"}</div>
+      {now ? <State now={now} /> : <p class="quiet">Nothing known.</p>}
+    </div>
+  );
+}
+
+function Wires({ wires, width, height }: { wires: Wire[]; width: number; height: number }) {
+  return (
+    <svg class="wires" width={width} height={height} viewBox={`0 0 ${width} ${height}`} aria-hidden="true">
+      <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" /></marker></defs>
+      {wires.map((w) => <path key={w.path} d={w.path} marker-end="url(#tip)" />)}
+    </svg>
+  );
+}
+
+export function Topology() {
+  const { query: wish } = useCell(place);
+  const at = fromAddress(wish.get("at"));
+  const graph = useAsk<Graph>("/api/v1/topology", 5000);
+  const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: SECONDS, at: at === null ? undefined : nsOf(at) }), at === null ? EVERY_MS : 0);
+  const all = useCell(incidents);
+  const known = useCell(agents);
+  useEffect(() => {
+    document.title = "Topology · Tailwater";
+  }, []);
+  const value = graph.state === "there" ? graph.value : null;
+  const narrow = innerWidth < 760;
+  const text = JSON.stringify(value);
+  const drawn = useMemo(() => (value ? layout(value, narrow) : null), [text, narrow]);
+  const now = state.state === "there" ? state.value : null;
+  const of = (box: Box) => now?.workloads.find((w) => w.host === box.host && w.workload === box.workload);
+  const moment = at ?? (now ? msOf(now.now_unix_ns) : Date.now());
+  const touched = (all ?? []).filter((i) => msOf(i.start_unix_ns) <= moment && msOf(i.end_unix_ns) >= moment - RECENT_MS && i.severity !== "info");
+  const tone = (box: Box): string => {
+    if (touched.some((i) => i.version > 0 && i.root.host === box.host && i.root.workload === box.workload)) return "root";
+    return touched.some((i) => i.hops.some((h) => h.host === box.host && h.workload === box.workload)) ? "drop" : "";
+  };
+  const away = (known ?? []).filter((a) => !a.connected);
+  return (
+    <main class="topology">
+      <h1>Topology</h1>
+      <div class="controls">
+        <span class={`badge ${at === null ? "open" : ""}`}>{at === null ? <><span class="pulse" aria-hidden="true" />live, the last {SECONDS} s</> : <>the {SECONDS} s before <Moment ms={at} /></>}</span>
+        <MomentField label="at" ms={at} set={(ms) => go(withQuery({ at: ms === null ? null : toAddress(ms) }))} />
+        {at !== null && <a class="chip" href="/topology">back to live</a>}
+      </div>
+      {away.length > 0 && <Note tone="bad" title={`${away.map((a) => a.host).join(", ")}: no agent connected.`}><p>What is shown there is not zero, it is unknown.</p></Note>}
+      {graph.state === "failed" && <Note tone="bad" title="The topology cannot be read."><p>{graph.error.message}</p></Note>}
+      {state.state === "failed" && <Note tone="bad" title="The state cannot be read."><p>{state.error.message}</p></Note>}
+      {graph.state === "waiting" && <Wait what="the topology" />}
+      {drawn && drawn.boxes.length === 0 && <Note title="Nobody listens or calls yet."><p>The topology appears as agents see listeners and connections.</p></Note>}
+      {drawn && (
+        <div class="canvas">
+          <div class="graph" style={{ width: `${drawn.width}px`, height: `${drawn.height}px` }}>
+            <Wires {...drawn} />
+            {drawn.boxes.map((box) => <Node key={box.key} box={box} now={of(box)} tone={tone(box)} />)}
+          </div>
+        </div>
+      )}
+      {drawn && <p class="quiet">An arrow points from caller to called. Amber: root of a recent incident. Red: its queue took part.</p>}
+    </main>
+  );
+}

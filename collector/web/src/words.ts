@@ -1,0 +1,92 @@
+// The field's terms as sentences, and numbers as people read them.
+import type { Hop, Incident, Root } from "./api";
+
+export const KINDS: Record<string, { name: string; about: string }> = {
+  upstream_ctqo: { name: "Upstream CTQO", about: "The tier that dropped is upstream of the millibottleneck: synchronous calls pushed the queue back to it." },
+  downstream_ctqo: { name: "Downstream CTQO", about: "The tier with the millibottleneck, or one downstream of it, dropped while an upstream kept sending." },
+  local_overflow: { name: "Local overflow", about: "The tier with the millibottleneck dropped; no observed tier calls it." },
+  millibottleneck: { name: "Millibottleneck", about: "A resource was saturated for 50 ms to 2 s and a queue felt it; nothing dropped." },
+  persistent_bottleneck: { name: "Persistent bottleneck", about: "The resource was saturated for longer than 2 s." },
+  syn_flood: { name: "SYN flood", about: "Drops without any growth of accepted requests." },
+  near_overflow: { name: "Near overflow", about: "A queue came close to its limit; nothing dropped." },
+};
+export const kindName = (kind: string): string => KINDS[kind]?.name ?? kind.replaceAll("_", " ");
+
+const RESOURCES: Record<string, { did: string; name: string }> = {
+  cpu: { did: "used all its CPU", name: "CPU" },
+  cpu_neighbour: { did: "waited for the CPU", name: "CPU, taken by a neighbour" },
+  cpu_throttled: { did: "was throttled by its CPU quota", name: "CPU quota" },
+  cpu_steal: { did: "lost CPU to something outside the machine", name: "stolen CPU" },
+  io: { did: "waited for disk", name: "disk" },
+  memory: { did: "stalled on memory", name: "memory" },
+  lock: { did: "took requests on and answered none", name: "lock" },
+  pause: { did: "stopped altogether", name: "pause" },
+  burst: { did: "got a burst of requests", name: "burst" },
+  unexplained: { did: "stalled, unexplained", name: "unexplained" },
+};
+export const resourceName = (resource: string): string => RESOURCES[resource]?.name ?? resource;
+export const resourceDid = (resource: string): string => RESOURCES[resource]?.did ?? resource;
+
+export const ROLES: Record<string, string> = { root: "root cause", pushback: "pushed back", batch: "sent its batch", drop: "dropped" };
+
+export const REASONS: Record<string, string> = { accept_queue_full: "accept queue full", syn_queue_full: "SYN queue full", other: "other reason" };
+
+export const placeOf = (at: { host: string; workload: string }): string => (at.workload ? `${at.workload}@${at.host}` : at.host);
+
+export function culprit(root: Root): string {
+  const first = root.culprits[0];
+  return first ? `${first.comm || first.workload} ${percent(first.share)}` : "";
+}
+
+export const count = (n: number): string => n.toLocaleString("en-US");
+export const percent = (ratio: number): string => `${Math.round(ratio * 100)} %`;
+export const plural = (n: number, one: string, many = `${one}s`): string => `${count(n)} ${n === 1 ? one : many}`;
+
+/** Three digits are enough to read. */
+export function number(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1000) return count(Math.round(value));
+  if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
+  return String(Number(value.toFixed(size >= 10 ? 1 : 2)));
+}
+
+export function bytes(value: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let n = value;
+  let unit = 0;
+  while (Math.abs(n) >= 1000 && unit < units.length - 1) {
+    n /= 1000;
+    unit += 1;
+  }
+  return `${number(n)} ${units[unit]}`;
+}
+
+/** Root first, drop last: the order in which it happened, as `tailwater explain` tells it. */
+export function fromRoot(hops: Hop[]): Hop[] {
+  return hops[0]?.role === "drop" && hops.length > 1 ? [...hops].reverse() : hops;
+}
+
+export const dropped = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.connections, 0);
+export const packets = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.count, 0);
+
+/** Metrics of /api/v1/series as they are called on the page. */
+export const METRICS: Record<string, string> = {
+  cpu_busy_ratio: "CPU busy",
+  cpu_steal_ratio: "CPU stolen",
+  cpu_throttled_ratio: "throttled",
+  run_queue_wait_tasks: "tasks waiting for a CPU",
+  blocked_io_tasks: "tasks waiting for disk",
+  memory_stall_tasks: "tasks stalled on memory",
+  io_bytes: "disk throughput",
+  queued_requests: "queued requests",
+  accept_queue_depth: "accept queue",
+  accept_queue_limit: "accept queue limit",
+  workers_busy: "workers busy",
+  drops: "dropped packets",
+  requests_received: "received",
+  requests_answered: "answered",
+  response_time_ms: "response time",
+  calls_in_flight: "calls in flight",
+  connections_open: "connections open",
+  syn_retransmits: "SYNs sent again",
+};

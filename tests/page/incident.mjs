@@ -1,0 +1,144 @@
+// A person who has the page open while an incident happens: sees it come, opens it, compares it with what the command line says,
+// follows links, reloads, uses the keyboard, at a desk and on a phone, in light and in dark.
+// Usage: incident.mjs URL FOLDER; talks to the test that started it by lines.
+import { check, drawn, hear, open, same, say, tidy, values } from "./browser.mjs";
+
+const [base, shots] = process.argv.slice(2);
+const { browser, page: newPage, shot, wrong } = await open(base, shots);
+const page = await newPage();
+const answer = await page.goto(`${base}/`);
+const policy = answer.headers()["content-security-policy"] ?? "";
+check(policy.includes("default-src 'none'") && !policy.includes("unsafe"), `a strict policy: ${policy}`);
+await page.waitForSelector(".connection.live");
+await page.waitForSelector("main.list");
+await page.evaluate(() => (window.opened = "once"));
+const before = await page.locator("li.row").evaluateAll((rows) => rows.map((r) => r.dataset.id));
+say("ready");
+
+// It arrives without a reload.
+const row = page.locator("li.row.critical");
+await page.waitForFunction((known) => [...document.querySelectorAll("li.row.critical")].some((r) => !known.includes(r.dataset.id)), before, { timeout: 60_000 });
+same(await page.evaluate(() => window.opened), "once", "the list was not loaded again");
+say("arrived", await row.first().getAttribute("data-id"));
+await shot(page, "list-live");
+
+// What the command line says of it, once it is closed.
+const incident = await hear();
+await page.waitForSelector(`li.row[data-id="${incident.id}"]`);
+await page.locator(`li.row[data-id="${incident.id}"] a`).click();
+await page.waitForSelector(`main.story[data-id="${incident.id}"][data-version="${incident.version}"]`);
+same(new URL(page.url()).pathname, `/incidents/${incident.id}`, "the address");
+
+async function isTheStory(page) {
+  await page.waitForSelector(`main.story[data-version="${incident.version}"]`);
+  same(await page.locator("h1.sentence").textContent(), incident.title, "the sentence");
+  const root = await page.locator("li.hop.root .hop-name").textContent();
+  same(root, `${incident.root.workload}@${incident.root.host}`, "the root");
+  const order = await page.locator("li.hop").evaluateAll((all) => all.map((h) => h.querySelector(".hop-name").textContent));
+  const hops = incident.hops[0].role === "drop" && incident.hops.length > 1 ? [...incident.hops].reverse() : incident.hops;
+  same(order, hops.map((h) => `${h.workload}@${h.host}`), "the chain, from root to drop");
+  for (const [n, hop] of hops.entries()) {
+    const meter = async (name) => page.locator("li.hop").nth(n).locator(".meter", { hasText: name }).locator(".meter-value").textContent();
+    const of = (value, limit) => (limit === null ? String(value) : `${value}/${limit}`);
+    same(await meter("Accept queue"), of(hop.accept_queue_max, hop.accept_queue_limit), `accept queue of ${hop.host}`);
+    same(await meter("Workers busy"), of(hop.workers_busy_max, hop.workers_limit), `workers of ${hop.host}`);
+  }
+  const facts = await page.locator(".facts-row").textContent();
+  const lost = incident.drops.reduce((sum, d) => sum + d.connections, 0);
+  check(facts.includes(`${lost.toLocaleString("en-US")} connection`), `${lost} connections in: ${facts}`);
+  check(facts.includes(`${Math.round(incident.confidence * 100)} %`), `confidence in: ${facts}`);
+  // The chart of the listener that dropped adds up to the kernel's count, and its queue reached what the chain says.
+  const d = incident.drops[0];
+  const hop = incident.hops.find((h) => h.host === d.host && h.listener === d.listener);
+  const label = `${d.workload}@${d.host} ${d.listener}`;
+  await page.waitForSelector(`figure.chart[aria-label^=${JSON.stringify(`${label} · dropped`)}]`);
+  const drops = (await values(page, `${label} · dropped packets per window`))["dropped packets"];
+  const depth = (await values(page, label))["accept queue"];
+  // Windows that came too late for the analysis are in the charts all the same: the charts may know more, never less.
+  check(drops.sum >= d.count, `${d.count} packets in the chart of drops: ${drops.sum}`);
+  check(depth.max >= hop.accept_queue_max, `an accept queue of ${hop.accept_queue_max} in the chart: ${depth.max}`);
+  const parameters = new URLSearchParams({ host: d.host, workload: d.workload, listener: d.listener, max_points: "5000" });
+  const [from, to] = (await page.locator("section.timeline").getAttribute("data-range")).split(" ");
+  for (const [metric, shown] of [["drops", drops], ["accept_queue_depth", depth]]) {
+    const { points } = await (await fetch(`${base}/api/v1/series?${parameters}&metric=${metric}&start=${from}000000&end=${Number(to) - 50}000000`)).json();
+    same(shown, { max: Math.max(...points.map((p) => p.max)), sum: points.reduce((sum, p) => sum + p.max, 0) }, `${metric} in the chart, as in the windows`);
+  }
+  const { filled, all } = await drawn(page);
+  check(filled >= incident.hops.length + 1, `${filled} of ${all} charts are drawn`);
+}
+await isTheStory(page);
+await tidy(page);
+await shot(page, "story-light");
+
+// A link to every signal of the tier that dropped, and back; then the address alone brings the story back.
+const dropped = page.locator("li.hop.drop .hop-name, li.hop.lossy .hop-name").first();
+await dropped.click();
+await page.waitForSelector("main.host .panels figure.chart");
+check(new URL(page.url()).searchParams.has("from"), "the link names its time");
+const queues = await values(page, "Queues");
+check(queues["accept queue"].max >= incident.hops.find((h) => h.host === incident.drops[0].host).accept_queue_max, `the accept queue of the workload: ${JSON.stringify(queues)}`);
+check((await drawn(page)).filled >= 6, "the signals of the workload are drawn");
+await tidy(page);
+await shot(page, "workload-light");
+await page.goBack();
+await isTheStory(page);
+await page.reload();
+await isTheStory(page);
+const other = await newPage("dark");
+await other.goto(page.url());
+await isTheStory(other);
+await shot(other, "story-dark");
+
+// The keyboard.
+await page.keyboard.press("Escape");
+await page.waitForSelector("main.list");
+await page.keyboard.press("/");
+await page.keyboard.type(incident.root.host);
+await page.waitForFunction((host) => new URLSearchParams(location.search).get("q") === host, incident.root.host);
+await page.waitForSelector(`li.row[data-id="${incident.id}"]`);
+await page.locator("#search").fill("no such workload anywhere");
+await page.waitForSelector("text=No incident fits.");
+await page.locator("#search").fill(incident.id);
+await page.waitForFunction(() => document.querySelectorAll("li.row").length === 1);
+await page.keyboard.press("Escape");
+await page.keyboard.press("j");
+await page.keyboard.press("Enter");
+await page.waitForSelector(`main.story[data-id="${incident.id}"]`);
+await page.keyboard.press("?");
+await page.waitForSelector("dialog[open]");
+await page.keyboard.press("Escape");
+await page.waitForSelector("dialog:not([open])", { state: "attached" });
+await page.locator("figure.chart").nth(1).focus();
+await page.keyboard.press("ArrowRight");
+await page.waitForFunction(() => document.querySelectorAll("figure.chart")[1].querySelector(".readout").textContent.includes("UTC"));
+await page.keyboard.press("u");
+await page.waitForFunction(() => document.querySelector(".badges time .zone").textContent.includes("local"));
+await page.keyboard.press("u");
+await page.keyboard.press("g");
+await page.keyboard.press("t");
+await page.waitForSelector("main.topology .node");
+for (const hop of incident.hops) {
+  check((await page.locator(".node a", { hasText: `${hop.workload}@${hop.host}` }).count()) === 1, `${hop.workload}@${hop.host} in the topology`);
+}
+await page.waitForSelector(".node .meter-value");
+await shot(page, "topology-light");
+
+// On a phone, and the rest in the dark.
+for (const [theme, paths] of [
+  ["phone", { list: "/", story: `/incidents/${incident.id}`, topology: "/topology", host: `/hosts/${incident.root.host}?last=1m`, hosts: "/hosts" }],
+  ["dark", { list: "/", topology: "/topology", host: `/hosts/${incident.root.host}?last=1m`, hosts: "/hosts" }],
+]) {
+  const view = await newPage(theme);
+  for (const [name, path] of Object.entries(paths)) {
+    await view.goto(base + path);
+    await view.waitForSelector({ list: "li.row", story: "figure.chart", topology: ".node .meter-value", host: ".panels figure.chart", hosts: ".card .trail" }[name]);
+    await tidy(view);
+    await shot(view, `${name}-${theme}`);
+  }
+  await view.context().close();
+}
+
+same(wrong, [], "console errors and foreign requests");
+await browser.close();
+say("done");
+process.exit(0);
