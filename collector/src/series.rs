@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailwater_analysis::model::{
-    EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadWindow,
+    EdgeInfo, EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadWindow,
 };
 
 /// One host's windows and names.
@@ -280,7 +280,7 @@ impl Series {
         let mut values = vec![Some(0.0); count.min(usize::try_from(self.windows_max).ok()?.saturating_add(1))];
         let mut observed = false;
         for client in self.hosts.values() {
-            let edges: Vec<EntityId> = client.edges.values().filter(leads).map(|e| e.id).collect();
+            let edges: Vec<EntityId> = client.names.edges.values().filter(leads).map(|e| e.id).collect();
             if edges.is_empty() {
                 continue;
             }

@@ -4,7 +4,7 @@
 use crate::series::{Query, Series};
 use serde::{Deserialize, Serialize};
 use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Hop, Resource};
+use tailwater_analysis::incident::Resource;
 use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Windows before the first sign and after the end.
@@ -74,10 +74,19 @@ pub fn metric(resource: Resource) -> Option<&'static str> {
 /// The timeline of `incident` as far as its windows are in memory.
 #[must_use]
 pub fn of(incident: &Incident, series: &Series) -> Timeline {
-    read(incident, |query, first, last| series.values(query, first, last))
+    let mut timeline = read(incident, |query, first, last| series.values(query, first, last));
+    let first = WindowIndex::at(timeline.start_unix_ns);
+    for row in &mut timeline.tiers {
+        if incident.drops.iter().any(|d| d.host == row.host && d.listener == row.listener) {
+            let last = WindowIndex(first.0 + (row.drops.len() as u64).saturating_sub(1));
+            row.retried = series.retried(&row.host, &row.listener, first, last).unwrap_or_default();
+        }
+    }
+    timeline
 }
 
-/// The timeline of `incident` from what `values` says of each window.
+/// The timeline of `incident` from what `values` says of each window. Connections that were tried again are not in it: they are of
+/// no one entity.
 pub fn read(
     incident: &Incident,
     values: impl Fn(Query<'_>, WindowIndex, WindowIndex) -> Vec<Option<f64>>,
@@ -91,7 +100,6 @@ pub fn read(
     let last = WindowIndex(end.min(first.0 + WINDOWS_MAX));
     let read = |query: Query<'_>| values(query, first, last);
     let shown = metric(incident.root.resource);
-    let dropped = |hop: &Hop| incident.drops.iter().any(|d| d.host == hop.host && d.listener == hop.listener);
     let tiers = incident
         .hops
         .iter()
@@ -118,11 +126,7 @@ pub fn read(
                 drops: of("drops"),
                 calls_in_flight: of("calls_in_flight"),
                 resource: shown.map(of_workload).unwrap_or_default(),
-                retried: if dropped(hop) {
-                    series.retried(&hop.host, &hop.listener, first, last).unwrap_or_default()
-                } else {
-                    Vec::new()
-                },
+                retried: Vec::new(),
             }
         })
         .collect();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tailwater::alert::Alerts;
+use tailwater::alert::{self, config};
 use tailwater::driver::{self, Clock};
 use tailwater::metrics::Metrics;
 use tailwater::outlet::{LIVE_MAX, Outlet, Shown};
@@ -18,7 +18,7 @@ use tailwater::provisional::Provisionals;
 use tailwater::registry::Registry;
 use tailwater::series::Series;
 use tailwater::serve::App;
-use tailwater::store::Store;
+use tailwater::store;
 use tailwater_analysis::Pipeline;
 use tailwater_analysis::model::{
     HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
@@ -80,14 +80,30 @@ fn hour(first: u64) -> Series {
 
 fn app(folder: &std::path::Path, series: Series) -> App {
     let metrics = Arc::new(Metrics::default());
-    let (store, _writer) = Store::open(folder, 100, Arc::clone(&metrics)).unwrap();
-    let shown = Shown {
-        store: Arc::new(Mutex::new(store)),
-        series: Arc::new(Mutex::new(series)),
-        topology: Arc::default(),
-        live: tokio::sync::broadcast::channel(LIVE_MAX).0,
+    let settings = store::Settings {
+        folder: folder.to_owned(),
+        incidents_max: 100,
+        segment_seconds: 60,
+        windows_hours: 1,
+        windows_mib_max: 64,
+        kept_mib_max: 64,
     };
-    let (alerts, _task) = Alerts::start(Vec::new(), Arc::clone(&metrics), Clock::default());
+    let (series, topology) = (Arc::new(Mutex::new(series)), Arc::default());
+    let live = tokio::sync::broadcast::channel(LIVE_MAX).0;
+    let clock = Clock::default();
+    let opened = store::open(
+        settings,
+        Arc::clone(&series),
+        Arc::clone(&topology),
+        live.clone(),
+        Arc::clone(&metrics),
+        clock,
+    )
+    .unwrap();
+    let shown =
+        Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
+    let (alerts, _handle, _task) =
+        alert::start(&[], &[], config::Outbox::default(), folder, &metrics.alerts, clock).unwrap();
     let outlet = Outlet {
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),

@@ -100,7 +100,7 @@ impl Series {
     #[must_use]
     pub fn inventory(&self, host: &str) -> Option<HostInventory> {
         let (oldest, newest) = self.span(host)?;
-        let known = self.hosts.get(host)?;
+        let known = &self.hosts.get(host)?.names;
         let mut by_name: BTreeMap<&str, (WorkloadInventory, BTreeSet<String>, BTreeSet<String>)> =
             BTreeMap::new();
         for w in known.workloads.values() {
