@@ -59,7 +59,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         clock,
     )?;
     let store_thread = opened.thread;
-    let shown = Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
+    let shown =
+        Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
     let (alerts, alerts_handle, alerts_task) =
         alert::start(&config.hook, &config.silence, config.outbox, &config.data, &metrics.alerts, clock)?;
     let outlet = Outlet {

@@ -246,7 +246,7 @@ impl File {
         let mut rows = db.prepare(sql)?;
         let all = rows.query_map([], restored)?;
         // A row that this version does not understand is left where it is.
-        Ok(all.filter_map(|r| r.transpose()).collect::<Sql<_>>()?)
+        all.filter_map(|r| r.transpose()).collect::<Sql<_>>()
     }
 
     fn dead(&mut self, id: Option<&str>) -> Sql<Vec<Restored>> {
