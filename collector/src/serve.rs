@@ -173,12 +173,10 @@ async fn incidents(State(app): State<App>, Query(q): Query<IncidentsQuery>) -> R
         (store.list(since, q.state, limit), store.oldest())
     };
     let (left, state) = (limit - list.len(), q.state);
-    let older = match oldest {
-        // Memory holds the newest; what is asked for beyond them is on disk.
-        Some(oldest) if left > 0 => {
-            app.past(move |past| past.incidents(Some(&oldest), since, state, left)).await?
-        }
-        _ => Vec::new(),
+    // Memory holds the newest; what is asked for beyond them is on disk.
+    let older = match left {
+        0 => Vec::new(),
+        _ => app.past(move |past| past.incidents(oldest.as_deref(), since, state, left)).await?,
     };
     let incidents = list.iter().map(AsRef::as_ref).chain(&older).collect();
     Ok(Json(Incidents { incidents }).into_response())
@@ -302,7 +300,10 @@ async fn series(
         lock(&app.shown.series).points(query, first, last, max_points)
     };
     if memory.is_none() && points.is_empty() {
-        return Err(none());
+        let host = q.host.clone();
+        if !app.past(move |past| past.knows(&host)).await? {
+            return Err(none());
+        }
     }
     let window_ns = tailwater_analysis::model::WINDOW_NS;
     Ok(Json(json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns,

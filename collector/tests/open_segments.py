@@ -19,10 +19,10 @@ def with_duckdb():
         columns[f"{name}.parquet"] = [row[0] for row in rows]
         if name == "host":
             start_type = next(row[1] for row in rows if row[0] == "start")
-    windows = duckdb.sql(f"SELECT count(DISTINCT start) FROM read_parquet('{base}/host.parquet')").fetchone()[0]
+    windows = duckdb.sql(f"SELECT count(DISTINCT start) FROM read_parquet('{base}/host.parquet')").fetchall()[0][0]
     drops, limit, workload = duckdb.sql(
         f'SELECT sum(drops)::BIGINT, max("limit"), min(workload) FROM read_parquet(\'{base}/listener.parquet\')'
-    ).fetchone()
+    ).fetchall()[0]
     return {
         "columns": columns,
         "windows": windows,

@@ -19,7 +19,7 @@ use tailwater_proto::v1::agent_message::Body;
 const SHORT_SEGMENTS: [&str; 4] = [QUICK[0], QUICK[1], "--segment-seconds", "1"];
 
 fn incidents(serve: &Serve) -> Vec<serde_json::Value> {
-    serve.json("/api/v1/incidents")["incidents"].as_array().unwrap().clone()
+    serve.json("/api/v1/incidents?limit=10000")["incidents"].as_array().unwrap().clone()
 }
 
 fn segments(data: &Path) -> BTreeSet<PathBuf> {
@@ -53,7 +53,12 @@ fn twenty_kills_under_load_lose_no_acknowledged_incident_and_no_segment() {
     println!("random moments from seed {random}");
     let mut acknowledged: BTreeMap<String, u64> = BTreeMap::new();
     let mut whole: BTreeSet<PathBuf> = BTreeSet::new();
-    for _ in 0..20 {
+    // On a machine that is busy with something else some lives are too short for anything to happen in them.
+    for life in 1.. {
+        if life > 20 && acknowledged.len() > 3 && whole.len() > 5 {
+            break;
+        }
+        assert!(life <= 200, "there is nothing to lose: {acknowledged:?}, {whole:?}");
         let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
         for (id, version) in &acknowledged {
             let (code, body) = get(http, &format!("/api/v1/incidents/{id}")).unwrap();
@@ -77,8 +82,6 @@ fn twenty_kills_under_load_lose_no_acknowledged_incident_and_no_segment() {
         serve.kill();
         agents.iter().for_each(tokio::task::JoinHandle::abort);
     }
-    assert!(acknowledged.len() > 3, "there was something to lose: {acknowledged:?}");
-    assert!(whole.len() > 5, "{whole:?}");
     let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
     let listed: BTreeSet<String> =
         incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
@@ -246,23 +249,26 @@ fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
     degraded(&serve, "No space left");
     std::fs::remove_file(&filler).unwrap();
     recovered(&serve);
-    // Read-only, which takes nobody holding a file open for writing: the store was killed with the disk.
+    wait_for("the windows that waited", || (serve.metric("tailwater_store_segments_written_total") > 0).then_some(()));
+    // Read-only, which takes nobody holding a file open for writing: once killed with the disk, once ended before it.
     let (grpc, http) = (serve.grpc, serve.http);
     serve.kill();
     disk.remount("ro");
     let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
-    degraded(&serve, "ead-only");
-    overflow(&serve, "b");
-    let both = wait_for("an incident of this life", || {
-        let all = incidents(&serve);
-        all.iter().any(|i| i["id"] != first[0]["id"] && i["state"] == "closed").then_some(all)
-    });
+    degraded(&serve, "read-only");
+    assert_eq!(incidents(&serve), first, "what is on it is shown");
     disk.remount("rw");
     recovered(&serve);
-    wait_for("the incident of the full disk", || {
-        (incidents(&serve).len() > both.len() || incidents(&serve).iter().any(|i| i["id"] == first[0]["id"]))
-            .then_some(())
-    });
+    assert_eq!(serve.terminate().0.code(), Some(0));
+    disk.remount("ro");
+    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    degraded(&serve, "read-only");
+    assert_eq!(incidents(&serve), first, "what is on it is shown");
+    overflow(&serve, "b");
+    assert_eq!(closed(&serve, 2).len(), 2);
+    disk.remount("rw");
+    recovered(&serve);
+    wait_for("the windows that waited", || (serve.metric("tailwater_store_segments_written_total") > 0).then_some(()));
     serve.kill();
     let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
     let ids: BTreeSet<_> = incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();

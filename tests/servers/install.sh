@@ -1,6 +1,7 @@
 #!/bin/sh
 # Fetches servers that tests talk to from Debian's archive, and unpacks them into a folder (target/servers): nothing is installed, so no
-# service starts and nothing of the machine changes. Does nothing for what is there.
+# service starts and nothing of the machine changes, but for one file that Debian's Alertmanager reads at a fixed place (below).
+# Does nothing for what is there.
 #   install.sh FOLDER PACKAGE...
 set -eu
 
@@ -29,4 +30,19 @@ for package in "$@"; do
     dpkg-deb -x "$work"/*.deb "$folder"
     rm -rf "$work"
     : >"$folder/.$package"
+done
+
+# Upstream's Alertmanager carries its templates in the program; Debian's reads them from here, and does not start without them. Nothing
+# is put over what is there: the package itself, installed later, replaces these.
+there=/usr/share/prometheus/alertmanager
+for file in default.tmpl email.tmpl; do
+    [ -e "$folder$there/$file" ] || continue
+    [ -e "$there/$file" ] && continue
+    sudo=""
+    [ "$(id -u)" -eq 0 ] || sudo=sudo
+    if ! $sudo install -D -m 644 "$folder$there/$file" "$there/$file"; then
+        echo "servers/install: $there/$file cannot be put in place" >&2
+        echo "  remedy: sudo install -D -m 644 $folder$there/$file $there/$file" >&2
+        exit 1
+    fi
 done

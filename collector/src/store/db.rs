@@ -3,7 +3,7 @@
 
 use super::{Line, shelf::Span};
 use crate::timeline::Timeline;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -68,6 +68,15 @@ pub enum DbError {
         /// What.
         source: std::io::Error,
     },
+    /// SQLite opens such a file all the same, and would say so at the first write only.
+    #[error(
+        "{}: read-only, nothing can be kept\n  remedy: make its disk writable again, or give --data a folder that this user may write",
+        path.display()
+    )]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
     /// Written by a later version.
     #[error(
         "{}: its schema is version {found}, this build knows {}\n  remedy: start the later version again, or move the file away",
@@ -128,6 +137,19 @@ fn word<T: serde::Serialize>(value: T) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+/// The address of a file that is not written by anybody while it is open.
+fn immutable(path: &Path) -> PathBuf {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => uri.push(char::from(*byte)),
+            other => uri.push_str(&format!("%{other:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri.into()
+}
+
 impl Db {
     /// Opens or makes the database in `folder`, brings its schema up to date and takes over `incidents.jsonl`.
     pub fn open(folder: &Path) -> Result<Self, DbError> {
@@ -135,6 +157,9 @@ impl Db {
         std::fs::create_dir_all(folder).map_err(|source| DbError::Io { path: folder.to_owned(), source })?;
         let failed = |source| DbError::Sqlite { path: path.clone(), source };
         let connection = Connection::open(&path).map_err(failed)?;
+        if connection.is_readonly(MAIN_DB).map_err(failed)? {
+            return Err(DbError::ReadOnly { path });
+        }
         connection.busy_timeout(Duration::from_secs(2)).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         // A killed process loses nothing that was committed; a power cut may take the commits since the last checkpoint.
@@ -148,13 +173,22 @@ impl Db {
     /// For reading beside the writer; `None`: there is none to read.
     pub fn reader(folder: &Path) -> Option<Self> {
         let path = folder.join(FILE);
-        let connection = Connection::open_with_flags(
-            &path,
-            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )
-        .ok()?;
-        connection.busy_timeout(Duration::from_millis(500)).ok()?;
-        Some(Self { path, connection })
+        let open = |name: &Path| {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX
+                | OpenFlags::SQLITE_OPEN_URI;
+            let connection = Connection::open_with_flags(name, flags)?;
+            connection.busy_timeout(Duration::from_millis(500))?;
+            // The first statement is what takes the lock, and the files beside it.
+            connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
+            Ok::<_, rusqlite::Error>(connection)
+        };
+        let connection = open(&path).or_else(|e| match e.sqlite_error_code() {
+            // On a disk that became read-only after a clean end the write-ahead log is gone and cannot be made: then nobody writes.
+            Some(rusqlite::ErrorCode::CannotOpen) => open(&immutable(&path)),
+            _ => Err(e),
+        });
+        Some(Self { connection: connection.ok()?, path })
     }
 
     fn failed(&self) -> impl Fn(rusqlite::Error) -> DbError + use<> {
@@ -355,6 +389,12 @@ impl Db {
             }
         }
         transaction.commit().map_err(failed)
+    }
+
+    /// Whether this host was ever seen.
+    pub(super) fn knows(&self, host: &str) -> Result<bool, DbError> {
+        let query = "SELECT EXISTS (SELECT 1 FROM seen WHERE kind = 'host' AND host = ?1)";
+        self.connection.query_row(query, [host], |row| row.get(0)).map_err(self.failed())
     }
 
     /// What was there at some moment from `since_unix_ns` to `until_unix_ns`.

@@ -144,31 +144,17 @@ pub fn open(
         set_aside(&settings.folder, &e, &metrics);
         Db::open(&settings.folder)
     });
-    let read = opened.and_then(|mut db| {
-        let mut lines = db.incidents(None, 0, None, settings.incidents_max)?;
-        let mut closed = Vec::new();
-        for line in lines.iter_mut().filter(|line| line.incident.state == State::Open) {
-            line.incident.state = State::Closed;
-            line.incident.version += 1;
-            closed.push(line.clone());
-        }
-        // On a disk that is full by now they stay open there, and are closed by the next start.
-        if let Err(e) = db.put(closed.iter()) {
-            health.failed(health::Part::Incidents, &e.to_string());
-        }
-        Ok((db, lines))
-    });
-    let db = match read {
-        Ok((db, lines)) => {
-            store.load(lines);
-            Some(db)
-        }
+    let known = |db: &Db| db.incidents(None, 0, None, settings.incidents_max);
+    let (db, lines) = match opened.and_then(|db| known(&db).map(|lines| (db, lines))) {
+        Ok((db, lines)) => (Some(db), lines),
         Err(e) => {
             metrics.store_failures.inc();
             health.failed(health::Part::Incidents, &e.to_string());
-            None
+            // What cannot be written may be readable all the same.
+            (None, Db::reader(&settings.folder).and_then(|db| known(&db).ok()).unwrap_or_default())
         }
     };
+    let unwritten = store.load(lines).into_iter().map(|line| (line.incident.id.clone(), line)).collect();
     let past = Past {
         folder: settings.folder.clone(),
         shelf: Arc::clone(&shelf),
@@ -188,7 +174,7 @@ pub fn open(
         metrics,
         clock,
         db,
-        unwritten: BTreeMap::new(),
+        unwritten,
         open: Vec::new(),
         open_bytes: 0,
         opened: None,
@@ -201,18 +187,27 @@ pub fn open(
 }
 
 impl Store {
-    /// Takes over what is on disk and not in memory.
-    fn load(&mut self, lines: Vec<Line>) {
-        for Line { incident, timeline } in lines {
-            if self.by_id.contains_key(&incident.id) {
+    /// Takes over what is on disk and not in memory. What was open when the collector died is closed; those are returned, to be
+    /// written, now or once the disk works.
+    fn load(&mut self, lines: Vec<Line>) -> Vec<Line> {
+        let mut closed = Vec::new();
+        for mut line in lines {
+            if self.by_id.contains_key(&line.incident.id) {
                 continue;
             }
+            if line.incident.state == State::Open {
+                line.incident.state = State::Closed;
+                line.incident.version += 1;
+                closed.push(line.clone());
+            }
+            let Line { incident, timeline } = line;
             let versions_before = incident.version + 1;
             let id = incident.id.clone();
             let version = Version { incident: Arc::new(incident), timeline: timeline.map(Arc::new) };
             self.by_id.insert(id, Kept { newest: version.clone(), shown: Some(version), versions_before });
         }
         self.bound();
+        closed
     }
 
     /// Takes a version. Returns it as it is kept, or `None` when it is not newer than what is there. Others see it, and

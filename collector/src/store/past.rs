@@ -120,6 +120,12 @@ impl Past {
         lines.into_iter().map(|line| line.incident).collect()
     }
 
+    /// Whether there is evidence of this host, of whatever time.
+    #[must_use]
+    pub fn knows(&self, host: &str) -> bool {
+        Db::reader(&self.folder).is_some_and(|db| db.knows(host).unwrap_or(false))
+    }
+
     /// Hosts, workloads, listeners and tiers seen at some moment from `since_unix_ns` to `until_unix_ns`.
     #[must_use]
     pub fn inventory(&self, since_unix_ns: u64, until_unix_ns: u64) -> Vec<Seen> {

@@ -133,7 +133,9 @@ impl Writer {
                 other => other?,
             };
             let known = db.incidents(None, 0, None, self.settings.incidents_max)?;
-            lock(&self.store).load(known);
+            for line in lock(&self.store).load(known) {
+                self.unwritten.entry(line.incident.id.clone()).or_insert(line);
+            }
             self.db = Some(db);
         }
         let Some(db) = &mut self.db else { return Ok(()) };

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
 use prost::Message;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -29,12 +29,13 @@ pub fn unix_ns() -> u64 {
 }
 
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(15);
+    // A guard against waiting for ever, no measure of speed: the machine may be busy with something else.
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(value) = probe() {
             return value;
         }
-        assert!(Instant::now() < deadline, "waited 15 s for {what}");
+        assert!(Instant::now() < deadline, "waited 60 s for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -46,7 +47,7 @@ pub fn free_address() -> SocketAddr {
 /// GET: status and body.
 pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -58,7 +59,7 @@ pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
 /// Sends these bytes; the status of the answer.
 pub fn exchange(address: SocketAddr, request: &str) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -150,6 +151,36 @@ impl Drop for Serve {
     }
 }
 
+/// New versions of incidents as they are told, in their order.
+pub struct Live(BufReader<TcpStream>);
+
+impl Live {
+    /// Everything that is told after this.
+    pub fn open(address: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET /api/v1/live HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+        let mut from = BufReader::new(stream);
+        let mut line = String::new();
+        // The head is sent once the subscription is made.
+        while line != "\r\n" {
+            line.clear();
+            assert!(from.read_line(&mut line).unwrap() > 0, "no live events");
+        }
+        Self(from)
+    }
+
+    pub fn next(&mut self) -> serde_json::Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "live events ended");
+            if let Some(data) = line.strip_prefix("data:") {
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+}
+
 struct RawCodec;
 struct RawEncoder;
 struct ReplyDecoder;
@@ -222,8 +253,8 @@ impl Agent {
     }
 
     pub async fn hear(&mut self) -> Reply {
-        let message = tokio::time::timeout(Duration::from_secs(10), self.from.message()).await;
-        message.expect("an answer within 10 s").unwrap().expect("not the end").body.unwrap()
+        let message = tokio::time::timeout(Duration::from_secs(60), self.from.message()).await;
+        message.expect("an answer within 60 s").unwrap().expect("not the end").body.unwrap()
     }
 
     pub async fn welcome(&mut self) -> v1::Welcome {
