@@ -106,7 +106,10 @@ fn a_past_time_is_answered_after_a_restart() {
         "/api/v1/series?host=web-1&workload=apache2.service&metric=drops&start={begin}&end={}&max_points=20000",
         unix_ns()
     );
-    let live = serve.json(&path);
+    // The last window is acknowledged when it is queued for the analysis, and shown when that takes it.
+    let live = wait_for("all 60 windows", || {
+        Some(serve.json(&path)).filter(|live| live["points"].as_array().unwrap().len() == 60)
+    });
     let sum = |answer: &serde_json::Value| -> f64 {
         answer["points"].as_array().unwrap().iter().map(|p| p["max"].as_f64().unwrap()).sum()
     };
@@ -142,7 +145,11 @@ fn documented() -> BTreeMap<String, Vec<String>> {
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("### `").and_then(|l| l.split('`').next()) {
             file = name.to_owned();
-        } else if let Some(column) = line.strip_prefix("| `").and_then(|l| l.split('`').next()) {
+        } else if line.starts_with('#') {
+            file.clear(); // another chapter
+        } else if !file.is_empty()
+            && let Some(column) = line.strip_prefix("| `").and_then(|l| l.split('`').next())
+        {
             files.entry(file.clone()).or_default().push(column.to_owned());
         }
     }
@@ -249,7 +256,9 @@ fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
     degraded(&serve, "No space left");
     std::fs::remove_file(&filler).unwrap();
     recovered(&serve);
-    wait_for("the windows that waited", || (serve.metric("tailwater_store_segments_written_total") > 0).then_some(()));
+    wait_for("the windows that waited", || {
+        (serve.metric("tailwater_store_segments_written_total") > 0).then_some(())
+    });
     // Read-only, which takes nobody holding a file open for writing: once killed with the disk, once ended before it.
     let (grpc, http) = (serve.grpc, serve.http);
     serve.kill();
@@ -268,7 +277,9 @@ fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
     assert_eq!(closed(&serve, 2).len(), 2);
     disk.remount("rw");
     recovered(&serve);
-    wait_for("the windows that waited", || (serve.metric("tailwater_store_segments_written_total") > 0).then_some(()));
+    wait_for("the windows that waited", || {
+        (serve.metric("tailwater_store_segments_written_total") > 0).then_some(())
+    });
     serve.kill();
     let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
     let ids: BTreeSet<_> = incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
