@@ -122,6 +122,7 @@ impl App {
             .route("/api/v1/now", get(inventory::now))
             .route("/api/v1/series", get(series))
             .route("/api/v1/agents", get(agents))
+            .route("/api/v1/status", get(status))
             .route("/api/v1/inventory", get(seen))
             .route("/api/v1/live", get(live))
             .route("/api/v1/record", get(record))
@@ -227,6 +228,11 @@ async fn congestion(State(app): State<App>) -> Response {
 
 async fn agents(State(app): State<App>) -> Json<serde_json::Value> {
     Json(json!({ "agents": app.registry.view() }))
+}
+
+/// What the collector itself suffers from; `null`: nothing.
+async fn status(State(app): State<App>) -> Json<serde_json::Value> {
+    Json(json!({ "store_degraded": app.shown.past.health.problem() }))
 }
 
 #[derive(Deserialize)]

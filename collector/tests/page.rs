@@ -163,13 +163,19 @@ fn privileged_an_hour_of_one_host_is_drawn_with_its_extremes_and_every_state_is_
         .spawn()
         .unwrap();
     let mut server = Some(server);
+    let in_the_way = folder.path().join("in-the-way");
     let mut said = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         println!("  page: {line}");
         match line.split(' ').next().unwrap() {
             "stop" => server.take().unwrap().shutdown_background(),
-            "start" => server = Some(serve(address, folder.path(), Series::new(1, 1 << 20)).0),
+            "start" => {
+                // A file where the data folder should be: nobody can write there, not even root.
+                std::fs::write(&in_the_way, "").unwrap();
+                server = Some(serve(address, &in_the_way, Series::new(1, 1 << 20)).0);
+            }
+            "free" => std::fs::remove_file(&in_the_way).unwrap(),
             _ => {}
         }
         said.push(line);

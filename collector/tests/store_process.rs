@@ -226,6 +226,7 @@ fn degraded(serve: &Serve, why: &str) {
         body.contains("store degraded").then_some(())
     });
     assert_eq!(serve.metric("tailwater_store_degraded"), 1);
+    assert!(serve.json("/api/v1/status")["store_degraded"].is_string(), "the page asks this");
     serve.wait_log(why);
 }
 
@@ -234,6 +235,7 @@ fn recovered(serve: &Serve) {
         get(serve.http, "/readyz").is_ok_and(|(_, body)| body == "ready\n").then_some(())
     });
     assert_eq!(serve.metric("tailwater_store_degraded"), 0);
+    assert_eq!(serve.json("/api/v1/status")["store_degraded"], serde_json::Value::Null);
 }
 
 #[test]

@@ -46,6 +46,7 @@ check(counted.filled >= 6 && counted.filled === counted.all, `all charts are dra
 same((await values(page, "Drops"))["dropped packets"].max, 40, "one window's drops");
 same((await values(page, "Queues"))["queued requests"].max, 279, "six windows' queue");
 await page.waitForSelector("text=Not covered on web-1: this kernel has no block_io_start.");
+await page.waitForSelector("text=No windows of web-1 for 10 s of this time");
 await tidy(page);
 await shot(page, "hour-light");
 const dark = await newPage("dark");
@@ -95,6 +96,17 @@ await shot(page, "unreachable-light");
 say("start");
 await page.waitForSelector(".connection.live");
 await page.waitForSelector(".lost-banner", { state: "detached" });
+
+// It came back with a disk that takes nothing: said, on every page, until it does.
+await page.waitForSelector(".disk-banner");
+check((await page.locator(".disk-banner").textContent()).includes("in-the-way"), "the banner names what cannot be written");
+await tidy(page);
+await shot(page, "disk-light");
+await dark.goto(`${base}/hosts`);
+await dark.waitForSelector(".disk-banner");
+await shot(dark, "disk-dark");
+say("free");
+await page.waitForSelector(".disk-banner", { state: "detached" });
 
 same(wrong, [], "console errors and foreign requests");
 await browser.close();

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Values } from "./api";
 import { useCell } from "./cell";
-import { peak, STEPS_MS, total } from "./grid";
+import { peak, STEPS_MS, total, WHOLE_STEPS } from "./grid";
 import { dark, zone } from "./settings";
 import { clock, tick, zoneName } from "./time";
 
@@ -34,6 +34,8 @@ interface Props {
   axis?: boolean;
   /** The scale reaches at least up to this. */
   atLeast?: number;
+  /** Values are counts: no marks between whole numbers. */
+  whole?: boolean;
   onZoom?: (from: number, to: number) => void;
   onMark?: (mark: Mark) => void;
 }
@@ -183,6 +185,7 @@ export function Chart(props: Props) {
           {
             size: Y_AXIS_PX,
             space: 28,
+            ...(now.current.whole ? { incrs: WHOLE_STEPS } : {}),
             font,
             stroke: text,
             grid: { show: true, stroke: faint, width: 1 },

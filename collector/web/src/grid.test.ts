@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { gaps, gridOf, onto, peak } from "./grid";
+import { gaps, gridOf, missing, onto, peak } from "./grid";
 
 const T = 1_795_271_939_100;
 const point = (n: number, max: number, windows = 1) => ({ start_unix_ns: (T + n * 50) * 1e6, min: max / 2, max, mean: max * 0.75, windows });
@@ -25,4 +25,12 @@ test("an hour fits into the points there are, and extremes stay", () => {
 test("points outside of the grid are left out", () => {
   const grid = gridOf(T, T + 100, 10);
   deepEqual(onto(grid, [point(-1, 1), point(2, 1)]).max, [null, null, null]);
+});
+
+test("what is missing is counted in windows, also where a step has some of them", () => {
+  const grid = gridOf(T, T + 12_000, 3);
+  equal(grid.step_ms, 4000);
+  const there = onto(grid, [point(0, 1, 80), point(80, 1, 30)]);
+  equal(missing(grid, [there, onto(grid, [])]), 50 * 50 + 4000);
+  equal(missing(grid, [there, onto(grid, [point(160, 1, 80)])]), 50 * 50);
 });

@@ -8,7 +8,11 @@ export interface Grid {
   step_ms: number;
 }
 
-export interface Lines { max: Values; mean: Values; min: Values }
+export interface Lines {
+  max: Values; mean: Values; min: Values;
+  /** Windows behind each step. */
+  windows: number[];
+}
 
 /** The server merges as many windows per point as it needs to stay below `points_max`. */
 export function gridOf(from: number, to: number, points_max: number): Grid {
@@ -36,7 +40,7 @@ export function onto(grid: Grid, points: Point[]): Lines {
     mean[at] = before === 0 ? point.mean : ((mean[at] ?? 0) * before + point.mean * point.windows) / total;
     weight[at] = total;
   }
-  return { max, mean, min };
+  return { max, mean, min, windows: weight };
 }
 
 /** Stretches of `[from, to)` in which every one of `rows` has no value. */
@@ -52,6 +56,13 @@ export function gaps(grid: Grid, rows: Values[]): { from: number; to: number }[]
   return found;
 }
 
+/** Windows of the grid that none of `rows` has, as time: a step of many windows may lack some of them. */
+export function missing(grid: Grid, rows: Lines[]): number {
+  const windows = ((grid.times.at(-1) ?? 0) - (grid.times[0] ?? 0)) / WINDOW_MS;
+  const there = grid.times.reduce((sum, _, i) => sum + Math.max(0, ...rows.map((row) => row.windows[i] ?? 0)), 0);
+  return Math.max(0, windows - there) * WINDOW_MS;
+}
+
 export const peak = (values: Values): number | null =>
   values.reduce<number | null>((max, v) => (v === null ? max : max === null ? v : Math.max(max, v)), null);
 
@@ -64,3 +75,6 @@ export const STEPS_MS = [
   50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000,
   3_600_000, 7_200_000, 14_400_000, 43_200_000, 86_400_000,
 ];
+
+/** Distances between marks of an axis of counts: 1, 2, 5, 10 … */
+export const WHOLE_STEPS = Array.from({ length: 10 }, (_, n) => [1, 2, 5].map((step) => step * 10 ** n)).flat();

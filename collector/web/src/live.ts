@@ -13,6 +13,8 @@ export const link = new Cell<Link>({ state: "connecting" });
 /** Newest first; `null`: not known yet. */
 export const incidents = new Cell<Incident[] | null>(null);
 export const agents = new Cell<Agent[] | null>(null);
+/** Why the collector's disk takes nothing; `null`: it does. */
+export const degraded = new Cell<string | null>(null);
 /** Came while this page was open: marked for a moment. */
 export const fresh = new Set<string>();
 
@@ -41,6 +43,7 @@ async function loadAgents(): Promise<void> {
   if (document.hidden) return;
   try {
     agents.set((await ask<{ agents: Agent[] }>("/api/v1/agents")).agents);
+    degraded.set((await ask<{ store_degraded: string | null }>("/api/v1/status")).store_degraded);
   } catch (e) {
     if (!(e instanceof ApiError)) throw e;
     if (e.unreachable) lost();

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import { useCell, useNow } from "./cell";
 import { help, KEYS } from "./keys";
-import { agents, incidents, link, start } from "./live";
+import { agents, degraded, incidents, link, start } from "./live";
 import { Host } from "./pages/host";
 import { Hosts } from "./pages/hosts";
 import { List } from "./pages/list";
@@ -103,11 +103,25 @@ function Lost() {
   return <div class="lost-banner" role="alert">The collector does not answer. What is shown is from before; the page goes on by itself when it is back.</div>;
 }
 
+function Disk() {
+  const why = useCell(degraded);
+  if (why === null) return null;
+  // The collector's words: what, then on a line of its own the remedy.
+  const [what, ...remedy] = why.split("\n");
+  return (
+    <div class="disk-banner" role="status">
+      <b>The collector's disk takes nothing.</b> Incidents are found and told all the same, and kept in memory until it does.
+      <span class="words">{what}{remedy.map((line) => <span key={line}>{line.trim()}</span>)}</span>
+    </div>
+  );
+}
+
 function Page() {
   return (
     <>
       <Bar />
       <Lost />
+      <Disk />
       <Body />
       <Help />
     </>

@@ -9,6 +9,8 @@ export interface Panel {
   lines: PanelLine[];
   format: (value: number) => string;
   atLeast?: number;
+  /** Whole numbers only: there is no half of a packet. */
+  whole?: boolean;
 }
 
 /** Windows of 50 ms in a second: counts per window become rates. */
@@ -27,15 +29,15 @@ export const PANELS: Panel[] = [
   },
   { name: "Run queue", signals: ["run_queue"], format: number, lines: [{ metric: "run_queue_wait_tasks", color: "root", fill: true }] },
   {
-    name: "Queues", signals: ["accept_queue", "requests"], format: number,
+    name: "Queues", signals: ["accept_queue", "requests"], format: number, whole: true,
     lines: [
       { metric: "queued_requests", color: "queued", fill: true },
       { metric: "accept_queue_depth", color: "accept", fill: true },
       { metric: "accept_queue_limit", color: "limit", dash: true },
     ],
   },
-  { name: "Drops", signals: ["accept_queue"], format: number, lines: [{ metric: "drops", color: "drop", bars: true }] },
-  { name: "Workers", signals: ["requests"], format: number, lines: [{ metric: "workers_busy", color: "workers", fill: true }] },
+  { name: "Drops", signals: ["accept_queue"], format: number, whole: true, lines: [{ metric: "drops", color: "drop", bars: true }] },
+  { name: "Workers", signals: ["requests"], format: number, whole: true, lines: [{ metric: "workers_busy", color: "workers", fill: true }] },
   {
     name: "Requests", signals: ["requests"], format: rate,
     lines: [
@@ -45,7 +47,7 @@ export const PANELS: Panel[] = [
   },
   { name: "Response time", signals: ["requests"], format: ms, lines: [{ metric: "response_time_ms", color: "queued" }] },
   {
-    name: "Outbound calls", signals: ["calls"], format: number,
+    name: "Outbound calls", signals: ["calls"], format: number, whole: true,
     lines: [
       { metric: "calls_in_flight", color: "calls", fill: true },
       { metric: "connections_open", color: "limit", dash: true },
@@ -54,5 +56,5 @@ export const PANELS: Panel[] = [
   { name: "Disk wait", signals: ["block_io"], format: number, lines: [{ metric: "blocked_io_tasks", color: "root", fill: true }] },
   { name: "Disk throughput", signals: ["block_io"], format: (v) => `${bytes(v)}/s`, lines: [{ metric: "io_bytes", color: "queued", times: PER_SECOND }] },
   { name: "Memory stalls", signals: ["memory", "memory_stall"], format: number, lines: [{ metric: "memory_stall_tasks", color: "root", fill: true }] },
-  { name: "Retransmits", signals: ["retransmits"], format: number, lines: [{ metric: "syn_retransmits", color: "vlrt", bars: true }] },
+  { name: "Retransmits", signals: ["retransmits"], format: number, whole: true, lines: [{ metric: "syn_retransmits", color: "vlrt", bars: true }] },
 ];

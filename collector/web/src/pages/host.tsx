@@ -3,13 +3,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Series } from "../api";
 import { useCell, useNow } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
-import { gaps, gridOf, onto, type Lines } from "../grid";
+import { gaps, gridOf, missing, onto, type Lines } from "../grid";
 import { agents, incidents } from "../live";
 import { PANELS, type Panel } from "../panels";
 import { Moment, MomentField, Note, useAsk, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
-import { ago, clock, fromAddress, length, msOf, nsOf, span, toAddress, WINDOW_MS } from "../time";
+import { ago, clock, day, fromAddress, length, msOf, nsOf, span, toAddress, WINDOW_MS } from "../time";
 import { METRICS, number, percent, placeOf, plural } from "../words";
 import { AgentState, clockError } from "./hosts";
 
@@ -82,7 +82,9 @@ function whyMissing(from: number, to: number, read: Read, agent: Agent | undefin
   return "windows are missing: lost, or the agent was away";
 }
 
-function PanelChart({ panel, read, range, agent, overlay, workload, shared_ms }: { panel: Panel; read: Read; range: Range; agent: Agent | undefined; overlay: Incident[]; workload: string | null; shared_ms: number }) {
+type Gaps = { from: number; to: number }[];
+
+function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { panel: Panel; read: Read; range: Range; agent: Agent | undefined; overlay: Incident[]; workload: string | null; shared: Gaps }) {
   const uncovered = panel.signals.map((s) => agent?.coverage.find((c) => c.signal === s)).find((c) => c && !c.covered);
   const lines = useMemo(() => {
     const all: Line[] = [];
@@ -101,15 +103,16 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared_ms }:
     }
     return all;
   }, [panel, read]);
-  const missing = useMemo(() => (lines.length === 0 ? [] : gaps(read.grid, lines.map((l) => l.values))), [read, lines]);
-  const sparse = panel.name === "Response time"; // Without an answer there is no response time: that is no gap.
+  const sparse = panel.name === "Response time"; // Without an answer there is no response time: only a window that is missing is a gap.
+  const unknown = useMemo(() => (lines.length === 0 ? [] : sparse ? shared : gaps(read.grid, lines.map((l) => l.values))), [read, lines, shared]);
   const marks = useMemo((): Mark[] => [
-    ...(sparse ? [] : missing.map((g): Mark => ({ kind: "gap", ...g }))),
+    ...unknown.map((g): Mark => ({ kind: "gap", ...g })),
     ...overlay.map((i): Mark => ({ kind: "incident", from: msOf(i.root.start_unix_ns) || msOf(i.start_unix_ns), to: msOf(i.root.end_unix_ns) || msOf(i.end_unix_ns), title: i.id })),
     ...overlay.flatMap((i) => i.drops.map((d): Mark => ({ kind: "drop", from: msOf(d.first_unix_ns), to: msOf(d.last_unix_ns) }))),
-  ], [missing, overlay]);
-  const reasons = sparse ? [] : [...new Set(missing.map((g) => whyMissing(g.from, g.to, read, agent)))];
-  const lost = missing.reduce((sum, g) => sum + g.to - g.from, 0);
+  ], [unknown, overlay]);
+  const reasons = [...new Set(unknown.map((g) => whyMissing(g.from, g.to, read, agent)))];
+  const all_ms = (gaps: Gaps) => gaps.reduce((sum, g) => sum + g.to - g.from, 0);
+  const lost = all_ms(unknown);
   if (uncovered) {
     return <div class="panel absent"><b>{panel.name}</b><p>Not covered on {agent!.host}: {uncovered.reason || "the agent gave no reason"}.</p></div>;
   }
@@ -120,10 +123,10 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared_ms }:
   return (
     <div class="panel">
       <Chart label={panel.name} group={`host ${workload ?? ""}`} times={read.grid.times} height={150} axis lines={lines} marks={marks} format={panel.format}
-        {...(panel.atLeast ? { atLeast: panel.atLeast } : {})}
+        {...(panel.atLeast ? { atLeast: panel.atLeast } : {})} {...(panel.whole ? { whole: true } : {})}
         onZoom={(from, to) => to - from >= MINIMUM_MS && go(withQuery({ from: toAddress(Math.floor(from)), to: toAddress(Math.ceil(to)), last: null }))}
         onMark={(mark) => mark.title && go(storyAddress(mark.title))} />
-      {lost > shared_ms && reasons.length > 0 && <p class="why">No data for {length(lost)}: {reasons.join("; ")}.</p>}
+      {lost > all_ms(shared) && reasons.length > 0 && <p class="why">No data for {length(lost)}: {reasons.join("; ")}.</p>}
     </div>
   );
 }
@@ -153,7 +156,7 @@ function Controls({ range }: { range: Range }) {
   );
 }
 
-function About({ agent, inventory, workload }: { agent: Agent | undefined; inventory: HostInventory | null; workload: string | null }) {
+function About({ agent, inventory, workload, oldest }: { agent: Agent | undefined; inventory: HostInventory | null; workload: string | null; oldest: number | null }) {
   const in_ = useCell(zone);
   return (
     <div class="columns">
@@ -191,8 +194,8 @@ function About({ agent, inventory, workload }: { agent: Agent | undefined; inven
             </table>
           </div>
           <p class="quiet">
-            Agent {agent.agent_version} on {agent.kernel_release}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost; {percent(agent.cpu_ratio)} of a core.
-            {inventory && <> Windows are held since {clock(msOf(inventory.oldest_unix_ns), in_)}.</>}
+            Agent {agent.agent_version}{agent.kernel_release && ` on ${agent.kernel_release}`}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost; {percent(agent.cpu_ratio)} of a core.
+            {oldest !== null && <> Windows are held since {day(oldest, in_)} {clock(oldest, in_)}.</>}
             {agent.shed_signals.length > 0 && <> Shed to stay within its budget: {agent.shed_signals.join(", ")}.</>}
           </p>
         </section>
@@ -222,7 +225,7 @@ export function Host({ host }: { host: string }) {
   }, [host, workload]);
   const read = got.read;
   const shared = useMemo(() => (read ? gaps(read.grid, [...read.metrics].filter(([name]) => name !== "response_time_ms").map(([, lines]) => lines.max)) : []), [read]);
-  const shared_ms = shared.reduce((sum, g) => sum + g.to - g.from, 0);
+  const shared_ms = read && shared.length > 0 ? missing(read.grid, [...read.metrics.values()]) : 0;
   return (
     <main class="host">
       <nav class="crumbs" aria-label="Host"><span><a href="/hosts">Hosts</a> / {workload ? <a href={hostAddress(host)}>{host}</a> : host}</span></nav>
@@ -251,11 +254,11 @@ export function Host({ host }: { host: string }) {
       )}
       {read && (
         <div class="panels" data-points={read.grid.times.length - 1} data-step-ms={read.grid.step_ms} data-took-ms={Math.round(read.took_ms)}>
-          {PANELS.map((panel) => <PanelChart key={panel.name} {...{ panel, read, range, agent, overlay, workload, shared_ms }} />)}
+          {PANELS.map((panel) => <PanelChart key={panel.name} {...{ panel, read, range, agent, overlay, workload, shared }} />)}
         </div>
       )}
       {read && <p class="quiet">{read.grid.step_ms > WINDOW_MS ? `Each point is ${length(read.grid.step_ms)}: the line is the worst 50 ms of it, the band reaches down to the least.` : "Each step is one window of 50 ms."} Drag over a chart to zoom; click a shaded incident to open it.</p>}
-      <About agent={agent} inventory={inventory.state === "there" ? inventory.value : null} workload={workload} />
+      <About agent={agent} inventory={inventory.state === "there" ? inventory.value : null} workload={workload} oldest={read?.oldest ?? null} />
     </main>
   );
 }

@@ -143,12 +143,12 @@ export function Story({ i }: { i: Incident }) {
             }
             return (
               <Chart key={hop.host + hop.listener} label={`${placeOf(hop)} ${hop.listener}`} group={group} times={grid.times} height={150}
-                lines={lines} marks={marks(tier.queued_requests)} format={number} {...(holds !== null ? { atLeast: holds } : {})} />
+                lines={lines} marks={marks(tier.queued_requests)} format={number} whole {...(holds !== null ? { atLeast: holds } : {})} />
             );
           })}
           {lossy.map((n) => (
             <Chart key={`drops ${n}`} label={`${placeOf(i.hops[n]!)} ${i.hops[n]!.listener} · dropped packets per window`} group={group} times={grid.times} height={84}
-              lines={[{ label: "dropped packets", values: rows.tiers[n]!.drops, color: "drop", bars: true }]} marks={marks(rows.tiers[n]!.drops)} format={number} />
+              lines={[{ label: "dropped packets", values: rows.tiers[n]!.drops, color: "drop", bars: true }]} marks={marks(rows.tiers[n]!.drops)} format={number} whole />
           ))}
           <Chart label="" group={group} times={grid.times} height={30} axis lines={[{ label: "", values: grid.times.map(() => null), color: "line" }]} format={() => ""} />
         </div>
