@@ -123,7 +123,15 @@ fn app(folder: &std::path::Path, series: Series) -> App {
         reason: "this kernel has no block_io_start".into(),
         ..v1::SignalCoverage::default()
     });
-    let hello = v1::Hello { host: HOST.into(), coverage, ..v1::Hello::default() };
+    let (agent_version, kernel_release) = ("0.1.0".into(), "6.1.0-44-amd64".into());
+    let hello = v1::Hello {
+        host: HOST.into(),
+        cpus: 2,
+        agent_version,
+        kernel_release,
+        coverage,
+        ..v1::Hello::default()
+    };
     registry.take(&hello, "10.0.0.1:1", 1).unwrap();
     App::new(shown, registry, metrics, driver, Arc::new(AtomicBool::new(true)), CancellationToken::new())
 }

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use tailwater_tests::daemons::{binary, wait_for};
+use tailwater_tests::daemons::{binary, http_get, wait_for};
 use tailwater_tests::lab::{LabConfig, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::scenario::{self, RATE_PER_SECOND};
@@ -108,5 +108,19 @@ fn privileged_a_browser_sees_an_incident_arrive_and_shows_it_right() -> Result<(
     browser.tell(&closed(&system, id)?)?;
     browser.hear("done")?;
     assert!(Path::new(REPOSITORY).join("target/page-screenshots/story-dark.png").exists());
+    disk_per_value(&system)
+}
+
+/// What a minute of three real tiers takes on disk, keys, names and files' ends included.
+fn disk_per_value(system: &System) -> Result<()> {
+    let (bytes, values) = wait_for("a segment of windows", Duration::from_secs(120), || {
+        let (_, text) = http_get(system.collector.http, "/metrics")?;
+        let of = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok());
+        let written =
+            of("tailwater_store_bytes_written_total").zip(of("tailwater_store_values_written_total"));
+        Ok(written.filter(|(_, values)| *values > 0.0))
+    })?;
+    println!("  on disk: {bytes} bytes for {values} values, {:.2} per value", bytes / values);
+    assert!(bytes <= values, "at most a byte per value: {bytes} for {values}");
     Ok(())
 }
