@@ -23,6 +23,9 @@ const PEAK_AFTER: u64 = 2;
 const PATH_MAX: usize = 8;
 /// Part of the growth of calls that must be found queued in the tier below; else the answers wait in the caller.
 const ARRIVED_RATIO: f64 = 0.3;
+/// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
+/// when its own millibottleneck was over.
+const LATER_WINDOWS: u64 = 6;
 
 /// Everything a walk may look at.
 #[derive(Clone, Copy)]
@@ -160,6 +163,9 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     let below = view.around(key, at)?;
     if below.tier.missing(node.onset, at) >= 0.5 {
         return Some((called.rise(), step(Place::Missing(key.clone()), called.onset)));
+    }
+    if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {
+        return None;
     }
     let arrived = below.growth.map_or(0.0, |g| g.rise());
     let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
