@@ -327,10 +327,16 @@ fn configured_tiers_are_named_and_limited() {
 #[test]
 fn what_the_stored_requests_then_use_up_below_is_not_what_stored_them() {
     // The neighbour leaves enough for the front not to drop; what had piled up then costs the database its CPU for half a second.
-    let incidents = diagnose(
-        Sim::default().act(At::App, 6000..6700, Do::Neighbour(0.6)).act(At::Db, 6650..7100, Do::Costly(6.0)),
-    );
+    let incidents = diagnose(Sim::default().act(At::App, 6000..6700, Do::Neighbour(0.6)).act(
+        At::Db,
+        6650..7100,
+        Do::Costly(6.0),
+    ));
     let said: Vec<_> = incidents.iter().map(|i| format!("{:?} {}", i.kind, i.title)).collect();
     let first = &incidents[0];
-    assert_eq!((first.root.host.as_str(), first.root.resource), ("app-1", Resource::CpuNeighbour), "{said:#?}");
+    assert_eq!(
+        (first.root.host.as_str(), first.root.resource),
+        ("app-1", Resource::CpuNeighbour),
+        "{said:#?}"
+    );
 }
