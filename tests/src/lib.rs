@@ -10,6 +10,8 @@ pub mod daemons;
 pub mod lab;
 pub mod load;
 pub mod scenario;
+pub mod score;
 pub mod system;
 pub mod trace_sums;
+pub mod truth;
 pub mod webhook_receiver;

@@ -1,0 +1,11 @@
+//! Scores the diagnosis: runs the matrix of stacks and causes on the laboratory, holds each reported incident against the truth of
+//! its injection, and keeps the outcome in a form that two versions can be compared in.
+//!
+//! `judge` and `totals` are pure; `run` is the only part that starts anything.
+
+pub mod compare;
+pub mod cut;
+pub mod judge;
+pub mod model;
+pub mod results;
+pub mod totals;
