@@ -116,7 +116,6 @@ fn retain(entities: &mut Entities, host: &str, used: &BTreeSet<(String, i32, u32
         .retain(|workload| is(EntityKind::Workload, workload.id) || owners.contains(&workload.id));
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,13 @@
 //! Scores the diagnosis: runs the matrix of stacks and causes on the laboratory, holds each reported incident against the truth of
 //! its injection, and keeps the outcome in a form that two versions can be compared in.
 //!
-//! `judge` and `totals` are pure; `run` is the only part that starts anything.
+//! `judge` and `totals` are pure; `session` is the only part that starts anything.
 
 pub mod compare;
 pub mod cut;
 pub mod judge;
 pub mod model;
+pub mod plan;
 pub mod results;
+pub mod session;
 pub mod totals;

@@ -10,7 +10,7 @@ use crate::truth::tap::Tap;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -92,6 +92,7 @@ impl TruthLog {
 #[derive(Debug)]
 pub struct Recorder {
     stop: Arc<AtomicBool>,
+    last_drop_unix_ns: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Result<PlaceLog>>>,
 }
 
@@ -100,12 +101,18 @@ impl Recorder {
     pub fn start(places: &[Place]) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let ready = Arc::new(AtomicUsize::new(0));
-        let mut recorder = Self { stop: Arc::clone(&stop), threads: Vec::new() };
+        let last_drop_unix_ns = Arc::new(AtomicU64::new(0));
+        let mut recorder = Self {
+            stop: Arc::clone(&stop),
+            last_drop_unix_ns: Arc::clone(&last_drop_unix_ns),
+            threads: Vec::new(),
+        };
         for place in places {
             let (place, stop, ready) = (place.clone(), Arc::clone(&stop), Arc::clone(&ready));
+            let last_drop_unix_ns = Arc::clone(&last_drop_unix_ns);
             let thread = std::thread::Builder::new().name("truth".into()).spawn(move || {
                 let netns = place.netns.clone();
-                netns.inside(move || watch(place, &stop, &ready))
+                netns.inside(move || watch(place, &stop, &ready, &last_drop_unix_ns))
             })?;
             recorder.threads.push(thread);
         }
@@ -120,6 +127,12 @@ impl Recorder {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(recorder)
+    }
+
+    /// When drops were last seen to rise anywhere, Unix ns; 0: never.
+    #[must_use]
+    pub fn last_drop_unix_ns(&self) -> u64 {
+        self.last_drop_unix_ns.load(Ordering::Relaxed)
     }
 
     /// Ends it and returns what was seen.
@@ -151,7 +164,12 @@ impl Drops {
     }
 }
 
-fn watch(place: Place, stop: &AtomicBool, ready: &AtomicUsize) -> Result<PlaceLog> {
+fn watch(
+    place: Place,
+    stop: &AtomicBool,
+    ready: &AtomicUsize,
+    last_drop_unix_ns: &AtomicU64,
+) -> Result<PlaceLog> {
     let what = format!("truth of {}:{}", place.host, place.port);
     let mut tap = Tap::open(place.port).with_context(|| what.clone())?;
     let mut netstat = Netstat::open().with_context(|| what.clone())?;
@@ -183,6 +201,9 @@ fn watch(place: Place, stop: &AtomicBool, ready: &AtomicUsize) -> Result<PlaceLo
         let known = samples.last().map(|sample| Sample { at_unix_ns: now.at_unix_ns, ..*sample });
         if known != Some(now) && samples.len() < SAMPLES_MAX {
             now.at_unix_ns = unix_ns();
+            if samples.last().is_some_and(|before| before.dropped < now.dropped) {
+                last_drop_unix_ns.fetch_max(now.at_unix_ns, Ordering::Relaxed);
+            }
             samples.push(now);
         }
         if last {

@@ -1,0 +1,98 @@
+//! `make lab-score`: runs the matrix, scores what Tailwater says of it, and writes results that two versions can be compared by.
+
+#![allow(clippy::disallowed_methods, reason = "a measurement is dated by its own clock")]
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tailwater_tests::score::compare::compare;
+use tailwater_tests::score::plan::{self, Planned, Repeat};
+use tailwater_tests::score::results::Results;
+use tailwater_tests::score::session::{self, MATRIX};
+
+/// Scores the diagnosis on the laboratory.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only these stacks.
+    #[arg(long, value_delimiter = ',')]
+    stack: Vec<String>,
+    /// Only cells whose name begins so.
+    #[arg(long, value_delimiter = ',')]
+    cell: Vec<String>,
+    /// Each cell so often that its cause has this many injections over the whole run.
+    #[arg(long, default_value_t = 60)]
+    per_cause: usize,
+    /// Each cell exactly this often, instead.
+    #[arg(long)]
+    repeat: Option<usize>,
+    /// Where `lab-score.json` and `lab-score.md` go.
+    #[arg(long, default_value = "tests/results")]
+    out: PathBuf,
+    /// Where logs, recordings and the truth of each session go.
+    #[arg(long, default_value = ".lab/score")]
+    folder: PathBuf,
+    /// What is measured: a version or a commit.
+    #[arg(long, default_value = concat!("version ", env!("CARGO_PKG_VERSION")))]
+    label: String,
+    /// Prints what differs between two results, and runs nothing.
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
+    compare: Vec<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let [old, new] = arguments.compare.as_slice() {
+        print!("{}", compare(&Results::read(old)?, &Results::read(new)?)?);
+        return Ok(());
+    }
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        bail!("the laboratory needs root: run `sudo make lab-score`");
+    }
+    matrix(&arguments)
+}
+
+fn matrix(arguments: &Arguments) -> Result<()> {
+    let cells: Vec<Planned> = plan::all()
+        .into_iter()
+        .filter(|cell| arguments.stack.is_empty() || arguments.stack.contains(&cell.stack))
+        .filter(|cell| {
+            arguments.cell.is_empty() || arguments.cell.iter().any(|name| cell.cell.starts_with(name))
+        })
+        .collect();
+    let mut stacks: Vec<&str> = cells.iter().map(|cell| cell.stack.as_str()).collect();
+    stacks.dedup();
+    if stacks.is_empty() {
+        let names: Vec<String> = plan::all().into_iter().map(|cell| cell.cell).collect();
+        bail!("no cell is left; there are {}", names.join(", "));
+    }
+    let repeat = arguments.repeat.map_or(Repeat::PerCause(arguments.per_cause), Repeat::Each);
+    let begun = Instant::now();
+    let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let (mut rows, mut strays, mut broken) = (Vec::new(), Vec::new(), Vec::new());
+    for stack in stacks {
+        let sequence = plan::sequence(&cells, stack, repeat);
+        println!("{stack}: {} injections", sequence.len());
+        match session::run(stack, &sequence, MATRIX, &arguments.folder) {
+            Ok(session) => {
+                broken.extend(session.broken.map(|why| format!("{stack}: {why}")));
+                rows.extend(session.rows);
+                strays.extend(session.strays);
+            }
+            Err(error) => broken.push(format!("{stack}: {error:#}")),
+        }
+    }
+    let mut results = Results::new(arguments.label.clone(), rows, strays);
+    results.begun_unix_s = begun_unix_s;
+    results.took_s = begun.elapsed().as_secs();
+    results.kernel =
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").context("kernel release")?.trim().to_owned();
+    results.cpus = std::thread::available_parallelism()?.get() as u64;
+    results.write(&arguments.out)?;
+    println!("{}", results.markdown()?);
+    if !broken.is_empty() {
+        bail!("not all of the matrix was run:\n  {}", broken.join("\n  "));
+    }
+    Ok(())
+}

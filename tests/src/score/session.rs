@@ -1,0 +1,187 @@
+//! One session: a stack under load, watched by Tailwater and by the truth, and a sequence of injections into it. Starts and stops
+//! everything; judges nothing itself.
+
+use crate::daemons::wait_for;
+use crate::lab::{LabConfig, Tier, unix_ns};
+use crate::load::{LoadPlan, Mode};
+use crate::scenario::RATE_PER_SECOND;
+use crate::score::judge::judge;
+use crate::score::model::{Injection, Reported, Row, Stray, Told};
+use crate::score::plan::Planned;
+use crate::system::{System, host};
+use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The rhythm of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Load before the first injection: the usual level has to be known.
+    pub first: Duration,
+    /// From one injection's begin to the next's, at least.
+    pub spacing: Duration,
+}
+
+/// As fast as injections stay apart: SYN retries come after 1, 2 and 3 s.
+pub const MATRIX: Pace = Pace { first: Duration::from_secs(12), spacing: Duration::from_millis(4800) };
+/// A quiet baseline before each, for traces that stand alone.
+pub const APART: Pace = Pace { first: Duration::from_secs(14), spacing: Duration::from_secs(16) };
+
+/// Nothing may have been dropped for this long before the next injection …
+const CALM: Duration = Duration::from_millis(1300);
+/// … unless it does not calm down.
+const CALM_MAX: Duration = Duration::from_secs(15);
+/// What belongs to an injection begins this long before it at the earliest: two windows.
+const BEFORE_NS: u64 = 100_000_000;
+
+/// What a session leaves.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// The stack's name.
+    pub stack: String,
+    /// Every injection's verdict.
+    pub rows: Vec<Row>,
+    /// Alarms that belong to no injection.
+    pub strays: Vec<Stray>,
+    /// Everything that was reported.
+    pub incidents: Vec<Value>,
+    /// The recording of the whole session.
+    pub trace: PathBuf,
+    /// Why it ended early; what came before is scored.
+    pub broken: Option<String>,
+}
+
+/// The listening ports of a lab.
+#[must_use]
+pub fn places(system: &System) -> Vec<Place> {
+    Tier::ALL
+        .into_iter()
+        .map(|tier| Place {
+            tier: tier.name().to_owned(),
+            host: host(tier).to_owned(),
+            netns: system.lab.tier(tier).netns().clone(),
+            port: tier.listener().port(),
+        })
+        .collect()
+}
+
+/// Runs `sequence`, all of one stack; logs, truth and recording go below `folder`.
+pub fn run(stack: &str, sequence: &[Planned], pace: Pace, folder: &Path) -> Result<Session> {
+    let folder = folder.join(stack);
+    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let trace = folder.join("session.trace");
+    let system =
+        System::start(LabConfig::default(), &folder, &["--record".into(), trace.display().to_string()])?;
+    let recorder = Recorder::start(&places(&system))?;
+    // Longer than it can take; it is stopped at the end.
+    let longest = pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1);
+    let mode = Mode::Open { rate_per_second: RATE_PER_SECOND };
+    let load = system.lab.load(&LoadPlan::new(mode, longest.as_millis() as u64))?;
+    std::thread::sleep(pace.first);
+
+    let mut injections = Vec::new();
+    let mut broken = None;
+    for (number, planned) in sequence.iter().enumerate() {
+        let begun = Instant::now();
+        match system.lab.inject(&planned.injection) {
+            Ok(injected) => {
+                let number = 1 + injections.iter().filter(|i: &&Injection| i.cell == planned.cell).count();
+                let truth = TruthRecord {
+                    id: format!("{}#{number}", planned.cell),
+                    kind: injected.kind,
+                    tier: injected.tier.name().to_owned(),
+                    start_unix_ns: injected.start_unix_ns,
+                    end_unix_ns: injected.end_unix_ns,
+                    from_unix_ns: injected.start_unix_ns.saturating_sub(BEFORE_NS),
+                    ..TruthRecord::default()
+                };
+                injections.push(injection(planned, truth));
+            }
+            Err(error) => {
+                broken = Some(format!("injection {} of {}: {error:#}", number + 1, planned.cell));
+                break;
+            }
+        }
+        std::thread::sleep(pace.spacing.saturating_sub(begun.elapsed()));
+        while begun.elapsed() < pace.spacing + CALM_MAX
+            && unix_ns().saturating_sub(recorder.last_drop_unix_ns()) < CALM.as_nanos() as u64
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let end_unix_ns = unix_ns();
+    load.stop()?;
+    load.wait()?;
+    let incidents = wait_for("every incident to close", Duration::from_secs(20), || {
+        let all = system.collector.incidents()?;
+        Ok(all.iter().all(|incident| incident["state"] == "closed").then_some(all))
+    })
+    .or_else(|_| system.collector.incidents())?;
+    let log = recorder.stop()?;
+    let slow = slow_requests(system.lab.folder())?;
+    for index in 0..injections.len() {
+        let next = injections.get(index + 1).map_or(end_unix_ns, |next| next.truth.from_unix_ns);
+        if let Some(injection) = injections.get_mut(index) {
+            injection.truth.to_unix_ns = next;
+            injection.truth.observe(&log, &slow);
+        }
+    }
+    keep(&folder, &injections, &incidents)?;
+    let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+    let judged = judge(&injections, &reported, &told(&system));
+    let strays = judged.strays.into_iter().map(|reported| {
+        // The kernel's counts, in its time and a little around it.
+        let (from, to) = (reported.start_unix_ns.saturating_sub(BEFORE_NS), reported.end_unix_ns + BEFORE_NS);
+        Stray { stack: stack.to_owned(), dropped: log.dropped_between(from, to), reported }
+    });
+    Ok(Session {
+        stack: stack.to_owned(),
+        rows: judged.rows,
+        strays: strays.collect(),
+        incidents,
+        trace,
+        broken,
+    })
+}
+
+fn injection(planned: &Planned, truth: TruthRecord) -> Injection {
+    Injection {
+        cell: planned.cell.clone(),
+        stack: planned.stack.clone(),
+        cause: planned.cause.clone(),
+        expected: planned.expected.clone(),
+        truth,
+    }
+}
+
+/// What the webhook receiver got.
+#[must_use]
+pub fn told(system: &System) -> Vec<Told> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    system
+        .receiver
+        .deliveries()
+        .iter()
+        .map(|delivery| Told {
+            received_unix_ns: delivery.received_unix_ns,
+            reported: Reported::of(&delivery.body["data"]),
+            replaces: delivery.body["replaces"].as_array().into_iter().flatten().filter_map(text).collect(),
+        })
+        .collect()
+}
+
+/// One truth record a line, one incident a line.
+fn keep(folder: &Path, injections: &[Injection], incidents: &[Value]) -> Result<()> {
+    let mut truth = std::fs::File::create(folder.join("truth.jsonl"))?;
+    for injection in injections {
+        writeln!(truth, "{}", serde_json::to_string(&injection.truth)?)?;
+    }
+    let mut reported = std::fs::File::create(folder.join("incidents.jsonl"))?;
+    for incident in incidents {
+        writeln!(reported, "{incident}")?;
+    }
+    Ok(())
+}
