@@ -64,6 +64,16 @@ bench: build lab-deps ## Price of the agent: ratios against a baseline of the sa
 	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/bench
 
+.PHONY: lab-score
+lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/results (LAB_SCORE_FLAGS, about 45 minutes)
+	$(CARGO) build --release --locked -p tailwater-tests --bins
+	$(SUDO) ./target/release/lab-score --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
+
+.PHONY: lab-score-quick
+lab-score-quick: build lab-deps ## Each cell of the matrix once
+	$(CARGO) build --release --locked -p tailwater-tests --bins
+	$(SUDO) ./target/release/lab-score --repeat 1 --out .lab/score-quick --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
+
 .PHONY: lab-down
 lab-down: ## Removes whatever an interrupted lab left behind
 	$(SUDO) ./target/release/lab down

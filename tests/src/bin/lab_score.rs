@@ -6,8 +6,10 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tailwater_tests::lab::Stack;
+use tailwater_tests::lab::cells::{Cell, cells};
 use tailwater_tests::score::compare::compare;
-use tailwater_tests::score::plan::{self, Planned, Repeat};
+use tailwater_tests::score::plan::{self, Repeat};
 use tailwater_tests::score::results::Results;
 use tailwater_tests::score::session::{self, MATRIX};
 
@@ -16,7 +18,7 @@ use tailwater_tests::score::session::{self, MATRIX};
 struct Arguments {
     /// Only these stacks.
     #[arg(long, value_delimiter = ',')]
-    stack: Vec<String>,
+    stack: Vec<Stack>,
     /// Only cells whose name begins so.
     #[arg(long, value_delimiter = ',')]
     cell: Vec<String>,
@@ -54,25 +56,26 @@ fn main() -> Result<()> {
 }
 
 fn matrix(arguments: &Arguments) -> Result<()> {
-    let cells: Vec<Planned> = plan::all()
-        .into_iter()
+    let chosen: Vec<&Cell> = cells()
+        .iter()
         .filter(|cell| arguments.stack.is_empty() || arguments.stack.contains(&cell.stack))
         .filter(|cell| {
-            arguments.cell.is_empty() || arguments.cell.iter().any(|name| cell.cell.starts_with(name))
+            arguments.cell.is_empty() || arguments.cell.iter().any(|name| cell.name.starts_with(name))
         })
         .collect();
-    let mut stacks: Vec<&str> = cells.iter().map(|cell| cell.stack.as_str()).collect();
-    stacks.dedup();
-    if stacks.is_empty() {
-        let names: Vec<String> = plan::all().into_iter().map(|cell| cell.cell).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = cells().iter().map(|cell| cell.name).collect();
         bail!("no cell is left; there are {}", names.join(", "));
     }
     let repeat = arguments.repeat.map_or(Repeat::PerCause(arguments.per_cause), Repeat::Each);
     let begun = Instant::now();
     let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let (mut rows, mut strays, mut broken) = (Vec::new(), Vec::new(), Vec::new());
-    for stack in stacks {
-        let sequence = plan::sequence(&cells, stack, repeat);
+    for stack in Stack::ALL {
+        let sequence = plan::sequence(&chosen, stack, repeat);
+        if sequence.is_empty() {
+            continue;
+        }
         println!("{stack}: {} injections", sequence.len());
         match session::run(stack, &sequence, MATRIX, &arguments.folder) {
             Ok(session) => {

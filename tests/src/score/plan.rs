@@ -1,55 +1,21 @@
 //! Which injections a run makes, in which order: cells of the lab's table, repeated until every cause has enough. Pure.
 
-use crate::lab::Injection;
-use crate::scenario::SCENARIOS;
+use crate::lab::Stack;
+use crate::lab::cells::Cell;
 use crate::score::model::Expectation;
 
-/// One kind of injection and what it must lead to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
-    /// The cell's name.
-    pub cell: String,
-    /// The stack's name.
-    pub stack: String,
-    /// The cause's name.
-    pub cause: String,
-    /// What is done.
-    pub injection: Injection,
-    /// What it must lead to.
-    pub expected: Expectation,
-}
-
-/// Every cell of the lab.
+/// What a cell must lead to, in the words of an incident.
 #[must_use]
-pub fn all() -> Vec<Planned> {
-    SCENARIOS
-        .iter()
-        .map(|scenario| {
-            let tier = scenario.injection.tier();
-            let (kind, resource, culprit) = match scenario.injection {
-                Injection::CpuBurn { .. } => ("upstream_ctqo", "cpu_neighbour", Some("burner")),
-                Injection::DiskFlush { .. } => ("upstream_ctqo", "io", Some("logflush")),
-                Injection::Pause { .. } => ("upstream_ctqo", "pause", None),
-                Injection::QuotaSqueeze { .. } => ("upstream_ctqo", "cpu_throttled", None),
-                Injection::TableLock { .. } => ("upstream_ctqo", "lock", None),
-                Injection::Burst { .. } => ("local_overflow", "burst", None),
-            };
-            Planned {
-                cell: format!("nx0-{}", scenario.name),
-                stack: "nx0".into(),
-                cause: scenario.name.rsplit('-').next().unwrap_or_default().into(),
-                injection: scenario.injection.clone(),
-                expected: Expectation {
-                    kind: kind.into(),
-                    host: crate::system::host(tier).into(),
-                    workload: tier.server().into(),
-                    resource: resource.into(),
-                    culprit: culprit.map(str::to_owned),
-                    drops_at: Some("web".into()),
-                },
-            }
-        })
-        .collect()
+pub fn expectation(cell: &Cell) -> Expectation {
+    let root = cell.expected.root;
+    Expectation {
+        kind: cell.expected.class.kind().to_owned(),
+        host: root.host().to_owned(),
+        workload: cell.stack.workload(root).to_owned(),
+        resource: cell.cause.resource().to_owned(),
+        culprit: cell.expected.culprit.map(str::to_owned),
+        drops_at: cell.expected.drops.map(|tier| tier.name().to_owned()),
+    }
 }
 
 /// How often a cell is repeated.
@@ -64,19 +30,19 @@ pub enum Repeat {
 /// The sequence of one stack's injections: rounds over its cells, so that neighbours in time are different causes. `cells` is all that
 /// takes part in the run, of every stack: a cause's repetitions are shared among them.
 #[must_use]
-pub fn sequence(cells: &[Planned], stack: &str, repeat: Repeat) -> Vec<Planned> {
-    let times = |cell: &Planned| match repeat {
+pub fn sequence<'a>(cells: &[&'a Cell], stack: Stack, repeat: Repeat) -> Vec<&'a Cell> {
+    let times = |cell: &Cell| match repeat {
         Repeat::Each(times) => times,
         Repeat::PerCause(enough) => {
             let of_cause = cells.iter().filter(|other| other.cause == cell.cause).count();
             enough.div_ceil(of_cause.max(1))
         }
     };
-    let mine: Vec<&Planned> = cells.iter().filter(|cell| cell.stack == stack).collect();
+    let mine: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.stack == stack).collect();
     let rounds = mine.iter().map(|cell| times(cell)).max().unwrap_or(0);
     let mut sequence = Vec::new();
     for round in 0..rounds {
-        sequence.extend(mine.iter().filter(|cell| round < times(cell)).map(|cell| (*cell).clone()));
+        sequence.extend(mine.iter().filter(|cell| round < times(cell)).copied());
     }
     sequence
 }
@@ -84,25 +50,36 @@ pub fn sequence(cells: &[Planned], stack: &str, repeat: Repeat) -> Vec<Planned> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::cells::{cells, find};
 
-    fn cell(name: &str, stack: &str, cause: &str) -> Planned {
-        Planned {
-            cell: name.into(),
-            stack: stack.into(),
-            cause: cause.into(),
-            injection: Injection::Burst { requests: 1 },
-            expected: Expectation::default(),
+    #[test]
+    fn every_cause_has_enough_over_all_stacks_and_neighbours_differ() {
+        let all: Vec<&Cell> = cells().iter().collect();
+        let mut run: Vec<&Cell> = Vec::new();
+        for stack in Stack::ALL {
+            let sequence = sequence(&all, stack, Repeat::PerCause(60));
+            assert!(sequence.iter().all(|cell| cell.stack == stack));
+            run.extend(sequence);
         }
+        for cell in &all {
+            let of_cause = run.iter().filter(|other| other.cause == cell.cause).count();
+            let of_cell = run.iter().filter(|other| other.name == cell.name).count();
+            assert!(of_cause >= 60 && of_cell > 0, "{}: {of_cell}, {of_cause} of its cause", cell.name);
+        }
+        assert_eq!(sequence(&all[..2], all[0].stack, Repeat::Each(2)), [all[0], all[1], all[0], all[1]]);
     }
 
     #[test]
-    fn a_cause_has_enough_over_all_stacks_and_rounds_alternate() {
-        let cells = [cell("a-cpu", "a", "cpu"), cell("a-io", "a", "io"), cell("b-cpu", "b", "cpu")];
-        let names = |stack, repeat| {
-            sequence(&cells, stack, repeat).into_iter().map(|planned| planned.cell).collect::<Vec<_>>()
-        };
-        assert_eq!(names("a", Repeat::PerCause(3)), ["a-cpu", "a-io", "a-cpu", "a-io", "a-io"]);
-        assert_eq!(names("b", Repeat::PerCause(3)), ["b-cpu", "b-cpu"]);
-        assert_eq!(names("b", Repeat::Each(1)), ["b-cpu"]);
+    fn an_expectation_speaks_as_incidents_do() {
+        let expected = expectation(find("nx0-app-cpu").unwrap());
+        assert_eq!(
+            (expected.kind.as_str(), expected.host.as_str(), expected.workload.as_str()),
+            ("upstream_ctqo", "app-1", "tomcat")
+        );
+        assert_eq!(expected.resource, "cpu_neighbour");
+        assert_eq!(
+            (expected.culprit.as_deref(), expected.drops_at.as_deref()),
+            (Some("burner"), Some("web"))
+        );
     }
 }

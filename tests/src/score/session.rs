@@ -2,12 +2,13 @@
 //! everything; judges nothing itself.
 
 use crate::daemons::wait_for;
-use crate::lab::{LabConfig, Tier, unix_ns};
+use crate::lab::cells::Cell;
+use crate::lab::{Stack, Tier, unix_ns};
 use crate::load::{LoadPlan, Mode};
-use crate::scenario::RATE_PER_SECOND;
+use crate::scenario;
 use crate::score::judge::judge;
 use crate::score::model::{Injection, Reported, Row, Stray, Told};
-use crate::score::plan::Planned;
+use crate::score::plan::expectation;
 use crate::system::{System, host};
 use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
 use anyhow::{Context, Result};
@@ -57,40 +58,39 @@ pub struct Session {
 /// The listening ports of a lab.
 #[must_use]
 pub fn places(system: &System) -> Vec<Place> {
-    Tier::ALL
-        .into_iter()
-        .map(|tier| Place {
-            tier: tier.name().to_owned(),
-            host: host(tier).to_owned(),
-            netns: system.lab.tier(tier).netns().clone(),
-            port: tier.listener().port(),
-        })
-        .collect()
+    let stack = system.lab.stack();
+    let place = |tier: &Tier| Place {
+        tier: tier.name().to_owned(),
+        host: host(*tier).to_owned(),
+        netns: system.lab.tier(*tier).netns().clone(),
+        port: stack.listener(*tier).port(),
+    };
+    stack.tiers().iter().map(place).collect()
 }
 
 /// Runs `sequence`, all of one stack; logs, truth and recording go below `folder`.
-pub fn run(stack: &str, sequence: &[Planned], pace: Pace, folder: &Path) -> Result<Session> {
-    let folder = folder.join(stack);
+pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Result<Session> {
+    let folder = folder.join(stack.name());
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     let trace = folder.join("session.trace");
     let system =
-        System::start(LabConfig::default(), &folder, &["--record".into(), trace.display().to_string()])?;
+        System::start(scenario::lab(stack), &folder, &["--record".into(), trace.display().to_string()])?;
     let recorder = Recorder::start(&places(&system))?;
     // Longer than it can take; it is stopped at the end.
     let longest = pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1);
-    let mode = Mode::Open { rate_per_second: RATE_PER_SECOND };
+    let mode = Mode::Open { rate_per_second: scenario::rate_per_second(stack) };
     let load = system.lab.load(&LoadPlan::new(mode, longest.as_millis() as u64))?;
     std::thread::sleep(pace.first);
 
     let mut injections = Vec::new();
     let mut broken = None;
-    for (number, planned) in sequence.iter().enumerate() {
+    for (number, cell) in sequence.iter().enumerate() {
         let begun = Instant::now();
-        match system.lab.inject(&planned.injection) {
+        match system.lab.inject(&cell.injection) {
             Ok(injected) => {
-                let number = 1 + injections.iter().filter(|i: &&Injection| i.cell == planned.cell).count();
+                let number = 1 + injections.iter().filter(|i: &&Injection| i.cell == cell.name).count();
                 let truth = TruthRecord {
-                    id: format!("{}#{number}", planned.cell),
+                    id: format!("{}#{number}", cell.name),
                     kind: injected.kind,
                     tier: injected.tier.name().to_owned(),
                     start_unix_ns: injected.start_unix_ns,
@@ -98,10 +98,10 @@ pub fn run(stack: &str, sequence: &[Planned], pace: Pace, folder: &Path) -> Resu
                     from_unix_ns: injected.start_unix_ns.saturating_sub(BEFORE_NS),
                     ..TruthRecord::default()
                 };
-                injections.push(injection(planned, truth));
+                injections.push(injection(cell, truth));
             }
             Err(error) => {
-                broken = Some(format!("injection {} of {}: {error:#}", number + 1, planned.cell));
+                broken = Some(format!("injection {} of {}: {error:#}", number + 1, cell.name));
                 break;
             }
         }
@@ -135,10 +135,10 @@ pub fn run(stack: &str, sequence: &[Planned], pace: Pace, folder: &Path) -> Resu
     let strays = judged.strays.into_iter().map(|reported| {
         // The kernel's counts, in its time and a little around it.
         let (from, to) = (reported.start_unix_ns.saturating_sub(BEFORE_NS), reported.end_unix_ns + BEFORE_NS);
-        Stray { stack: stack.to_owned(), dropped: log.dropped_between(from, to), reported }
+        Stray { stack: stack.name().to_owned(), dropped: log.dropped_between(from, to), reported }
     });
     Ok(Session {
-        stack: stack.to_owned(),
+        stack: stack.name().to_owned(),
         rows: judged.rows,
         strays: strays.collect(),
         incidents,
@@ -147,12 +147,12 @@ pub fn run(stack: &str, sequence: &[Planned], pace: Pace, folder: &Path) -> Resu
     })
 }
 
-fn injection(planned: &Planned, truth: TruthRecord) -> Injection {
+fn injection(cell: &Cell, truth: TruthRecord) -> Injection {
     Injection {
-        cell: planned.cell.clone(),
-        stack: planned.stack.clone(),
-        cause: planned.cause.clone(),
-        expected: planned.expected.clone(),
+        cell: cell.name.to_owned(),
+        stack: cell.stack.name().to_owned(),
+        cause: cell.cause.name().to_owned(),
+        expected: expectation(cell),
         truth,
     }
 }
