@@ -6,6 +6,7 @@
 )]
 
 pub mod bench;
+pub mod controls;
 pub mod daemons;
 pub mod lab;
 pub mod load;

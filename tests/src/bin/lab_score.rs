@@ -5,13 +5,16 @@
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use tailwater_tests::lab::Stack;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailwater_tests::controls::{self, Control};
 use tailwater_tests::lab::cells::{Cell, cells};
+use tailwater_tests::lab::{LabConfig, Stack};
 use tailwater_tests::score::compare::compare;
+use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
 use tailwater_tests::score::results::Results;
 use tailwater_tests::score::session::{self, MATRIX};
+use tailwater_tests::system::System;
 
 /// Scores the diagnosis on the laboratory.
 #[derive(Debug, Parser)]
@@ -37,6 +40,15 @@ struct Arguments {
     /// What is measured: a version or a commit.
     #[arg(long, default_value = concat!("version ", env!("CARGO_PKG_VERSION")))]
     label: String,
+    /// Runs the controls, which must stay silent, for this many seconds together, instead of a score.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "900")]
+    controls: Option<u64>,
+    /// Only these controls.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Records a golden trace of each cell into this folder, instead of a score.
+    #[arg(long, value_name = "FOLDER")]
+    golden: Option<PathBuf>,
     /// Prints what differs between two results, and runs nothing.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     compare: Vec<PathBuf>,
@@ -52,7 +64,53 @@ fn main() -> Result<()> {
     if unsafe { libc::geteuid() } != 0 {
         bail!("the laboratory needs root: run `sudo make lab-score`");
     }
-    matrix(&arguments)
+    match arguments.controls {
+        Some(seconds) => silence(&arguments, seconds),
+        None => matrix(&arguments),
+    }
+}
+
+/// Runs the controls and writes `controls.json`; fails if anything false was said.
+fn silence(arguments: &Arguments, seconds: u64) -> Result<()> {
+    let chosen: Vec<Control> = Control::ALL
+        .into_iter()
+        .filter(|control| {
+            arguments.only.is_empty() || arguments.only.iter().any(|name| name == control.name())
+        })
+        .collect();
+    let each = Duration::from_secs(seconds) / u32::try_from(chosen.len())?.max(1);
+    let mut outcomes = Vec::new();
+    for stack in Stack::ALL {
+        let mine: Vec<Control> = chosen.iter().copied().filter(|control| control.stack() == stack).collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let folder = arguments.folder.join(format!("controls-{stack}"));
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        let trace = folder.join("controls.trace").display().to_string();
+        let system = System::start(LabConfig::of(stack), &folder, &["--record".into(), trace])?;
+        for control in mine {
+            let outcome = controls::run(&system, control, each)?;
+            println!("{outcome}");
+            outcomes.push(outcome);
+        }
+    }
+    std::fs::create_dir_all(&arguments.out)?;
+    let file = arguments.out.join("controls.json");
+    std::fs::write(&file, serde_json::to_string_pretty(&outcomes)? + "\n")
+        .with_context(|| format!("write {}", file.display()))?;
+    let wrong: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| !outcome.is_right())
+        .map(|outcome| outcome.control.as_str())
+        .collect();
+    if !wrong.is_empty() {
+        bail!("controls that were not silent, or not named: {}", wrong.join(", "));
+    }
+    Ok(())
 }
 
 fn matrix(arguments: &Arguments) -> Result<()> {
@@ -66,6 +124,13 @@ fn matrix(arguments: &Arguments) -> Result<()> {
     if chosen.is_empty() {
         let names: Vec<&str> = cells().iter().map(|cell| cell.name).collect();
         bail!("no cell is left; there are {}", names.join(", "));
+    }
+    if let Some(folder) = &arguments.golden {
+        let unplanned = golden::record(&chosen, folder, &arguments.folder)?;
+        if !unplanned.is_empty() {
+            bail!("not recorded, for they did not go as planned: {}", unplanned.join(", "));
+        }
+        return Ok(());
     }
     let repeat = arguments.repeat.map_or(Repeat::PerCause(arguments.per_cause), Repeat::Each);
     let begun = Instant::now();

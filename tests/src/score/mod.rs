@@ -5,6 +5,7 @@
 
 pub mod compare;
 pub mod cut;
+pub mod golden;
 pub mod judge;
 pub mod model;
 pub mod plan;

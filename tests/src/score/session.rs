@@ -71,6 +71,10 @@ pub fn places(system: &System) -> Vec<Place> {
 /// Runs `sequence`, all of one stack; logs, truth and recording go below `folder`.
 pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Result<Session> {
     let folder = folder.join(stack.name());
+    // What an earlier session's collector kept would be read again.
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     let trace = folder.join("session.trace");
     let system =

@@ -1,0 +1,258 @@
+//! Golden traces: a recording of each cell, cut to the seconds around its injection, with what its replay must say. Owns their
+//! form and their making; the replaying is the caller's.
+
+use crate::daemons::binary;
+use crate::lab::Stack;
+use crate::lab::cells::Cell;
+use crate::score::cut::cut;
+use crate::score::model::{Expectation, Plan, Reported};
+use crate::score::plan::expectation;
+use crate::score::session::{self, APART};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::fmt::Write;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Kept before the injection: the usual level of queues is learned from it.
+const BEFORE_NS: u64 = 11_000_000_000;
+/// Kept after its end: the first retries, and the time after which an incident is over.
+const AFTER_NS: u64 = 4_500_000_000;
+/// Of zstd: the slowest that is worth it. Made once, read often.
+const LEVEL: i32 = 19;
+/// A trace unpacked is no larger.
+const TRACE_BYTES_MAX: u64 = 64 << 20;
+
+/// File names of a golden trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Golden {
+    /// The cell's name.
+    pub cell: String,
+    /// `CELL.trace.zst`.
+    pub trace: PathBuf,
+    /// `CELL.expected`.
+    pub expected: PathBuf,
+}
+
+impl Golden {
+    /// Of a cell, in a folder.
+    #[must_use]
+    pub fn of(folder: &Path, cell: &str) -> Self {
+        Self {
+            cell: cell.to_owned(),
+            trace: folder.join(format!("{cell}.trace.zst")),
+            expected: folder.join(format!("{cell}.expected")),
+        }
+    }
+
+    /// All of a folder, by name.
+    pub fn all(folder: &Path) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            all.extend(name.strip_suffix(".trace.zst").map(|cell| Self::of(folder, cell)));
+        }
+        all.sort_by(|a, b| a.cell.cmp(&b.cell));
+        Ok(all)
+    }
+
+    /// The trace, unpacked.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let file =
+            std::fs::File::open(&self.trace).with_context(|| format!("open {}", self.trace.display()))?;
+        let mut bytes = Vec::new();
+        zstd::Decoder::new(file)?
+            .take(TRACE_BYTES_MAX)
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("unpack {}", self.trace.display()))?;
+        Ok(bytes)
+    }
+
+    fn write(&self, trace: &[u8], incidents: &[Value]) -> Result<()> {
+        std::fs::write(&self.trace, zstd::encode_all(trace, LEVEL)?)
+            .with_context(|| format!("write {}", self.trace.display()))?;
+        std::fs::write(&self.expected, render(incidents)?)
+            .with_context(|| format!("write {}", self.expected.display()))
+    }
+}
+
+/// What must stay the same of incidents, for people to review: everything but the prose. Times are in ms after the first incident's
+/// start, so that they can be read.
+pub fn render(incidents: &[Value]) -> Result<String> {
+    let mut out = String::new();
+    let zero = incidents.iter().filter_map(|i| i["start_unix_ns"].as_u64()).min().unwrap_or(0);
+    let ms =
+        |value: &Value| value.as_u64().map_or(-1, |at| (at.cast_signed() - zero.cast_signed()) / 1_000_000);
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    for incident in incidents {
+        let root = &incident["root"];
+        writeln!(
+            out,
+            "{} {} {}..{} ms",
+            text(&incident["severity"]),
+            text(&incident["kind"]),
+            ms(&incident["start_unix_ns"]),
+            ms(&incident["end_unix_ns"])
+        )?;
+        writeln!(
+            out,
+            "  root {}@{} {} {}..{} ms",
+            text(&root["workload"]),
+            text(&root["host"]),
+            text(&root["resource"]),
+            ms(&root["start_unix_ns"]),
+            ms(&root["end_unix_ns"])
+        )?;
+        for culprit in root["culprits"].as_array().into_iter().flatten().take(1) {
+            let share = culprit["share"].as_f64().unwrap_or(0.0) * 100.0;
+            writeln!(out, "  culprit {} {share:.0} %", text(&culprit["comm"]))?;
+        }
+        for hop in incident["hops"].as_array().into_iter().flatten() {
+            writeln!(
+                out,
+                "  hop {}@{} {} from {} ms, queued {}",
+                text(&hop["workload"]),
+                text(&hop["host"]),
+                text(&hop["role"]),
+                ms(&hop["onset_unix_ns"]),
+                hop["queued_max"]
+            )?;
+        }
+        for drop in incident["drops"].as_array().into_iter().flatten() {
+            writeln!(
+                out,
+                "  drops {} {} in {} connections, {}, {}..{} ms",
+                text(&drop["listener"]),
+                drop["count"],
+                drop["connections"],
+                text(&drop["reason"]),
+                ms(&drop["first_unix_ns"]),
+                ms(&drop["last_unix_ns"])
+            )?;
+        }
+        writeln!(out, "  vlrt {}", incident["vlrt"]["expected"])?;
+    }
+    Ok(out)
+}
+
+/// What does not fit the cell's expectation; empty: all of it does.
+#[must_use]
+pub fn misfits(expected: &Expectation, incidents: &[Value]) -> Vec<String> {
+    let all: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+    let mut wrong = Vec::new();
+    let alarms = all.iter().filter(|incident| incident.is_alarming()).count();
+    if alarms > 1 || (alarms == 0 && expected.drops_at.is_some()) {
+        wrong.push(format!("{alarms} alarms"));
+    }
+    let rank = |incident: &&Reported| {
+        (
+            incident.severity == "critical",
+            incident.is_alarming(),
+            incident.host == expected.host,
+            incident.dropped,
+        )
+    };
+    let Some(best) = all.iter().max_by_key(rank) else {
+        wrong.push("no incident".to_owned());
+        return wrong;
+    };
+    let mut check = |what: &str, is: &str, wanted: &str| {
+        if is != wanted {
+            wrong.push(format!("{what} {is} instead of {wanted}"));
+        }
+    };
+    check("kind", &best.kind, &expected.kind);
+    check("root host", &best.host, &expected.host);
+    check("root workload", &best.workload, &expected.workload);
+    check("resource", &best.resource, &expected.resource);
+    if let Some(culprit) = &expected.culprit {
+        check("culprit", best.culprit.as_deref().unwrap_or("nobody"), culprit);
+    }
+    wrong
+}
+
+/// Runs cells apart from each other and writes a golden trace for each into `out`. Returns those that did not go as planned: of
+/// them nothing is written.
+pub fn record(cells: &[&Cell], out: &Path, folder: &Path) -> Result<Vec<String>> {
+    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let mut unplanned = Vec::new();
+    for stack in Stack::ALL {
+        let sequence: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.stack == stack).collect();
+        if sequence.is_empty() {
+            continue;
+        }
+        let session = session::run(stack, &sequence, APART, folder)?;
+        unplanned.extend(session.broken.iter().map(|why| format!("{stack}: {why}")));
+        for row in &session.rows {
+            if row.plan != Plan::AsPlanned {
+                unplanned.push(format!("{}: {:?}", row.cell, row.plan));
+                continue;
+            }
+            let input = std::fs::File::open(&session.trace)?;
+            let mut trace = Vec::new();
+            let (from, to) = (row.truth.start_unix_ns - BEFORE_NS, row.truth.end_unix_ns + AFTER_NS);
+            cut(BufReader::new(input), &mut trace, from, to)?;
+            let unpacked = folder.join(format!("{}.trace", row.cell));
+            std::fs::write(&unpacked, &trace)?;
+            let incidents = replay(&unpacked)?;
+            let golden = Golden::of(out, &row.cell);
+            golden.write(&trace, &incidents)?;
+            let cell =
+                sequence.iter().find(|cell| cell.name == row.cell).context("a cell of the sequence")?;
+            let wrong = misfits(&expectation(cell), &incidents);
+            let bytes = std::fs::metadata(&golden.trace)?.len();
+            println!("{}: {} kB {}", row.cell, bytes / 1000, wrong.join(", "));
+        }
+    }
+    Ok(unplanned)
+}
+
+fn replay(trace: &Path) -> Result<Vec<Value>> {
+    let out = Command::new(binary("tailwater")?).arg("replay").arg(trace).output()?;
+    if !out.status.success() {
+        bail!("tailwater replay {}: {}", trace.display(), String::from_utf8_lossy(&out.stderr));
+    }
+    String::from_utf8(out.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::cells::find;
+    use serde_json::json;
+
+    fn incident(kind: &str, resource: &str) -> Value {
+        json!({
+            "severity": "critical", "kind": kind, "start_unix_ns": 5_000_000_000_u64, "end_unix_ns": 6_000_000_000_u64,
+            "root": {"host": "app-1", "workload": "tomcat", "resource": resource, "start_unix_ns": 5_000_000_000_u64,
+                     "end_unix_ns": 5_800_000_000_u64, "culprits": [{"comm": "burner", "share": 0.914}]},
+            "hops": [{"host": "web-1", "workload": "apache2", "role": "drop", "onset_unix_ns": 5_100_000_000_u64, "queued_max": 279}],
+            "drops": [{"host": "web-1", "listener": "10.77.0.2:80", "count": 12, "connections": 11, "reason": "accept_queue_full",
+                       "first_unix_ns": 5_300_000_000_u64, "last_unix_ns": 5_900_000_000_u64}],
+            "vlrt": {"expected": 11}, "title": "prose"
+        })
+    }
+
+    #[test]
+    fn the_expected_text_has_everything_but_the_prose() {
+        let text = render(&[incident("upstream_ctqo", "cpu_neighbour")]).unwrap();
+        assert_eq!(
+            text,
+            "critical upstream_ctqo 0..1000 ms\n  root tomcat@app-1 cpu_neighbour 0..800 ms\n  culprit burner 91 %\n  \
+             hop apache2@web-1 drop from 100 ms, queued 279\n  \
+             drops 10.77.0.2:80 12 in 11 connections, accept_queue_full, 300..900 ms\n  vlrt 11\n"
+        );
+    }
+
+    #[test]
+    fn misfits_name_what_is_wrong() {
+        let expected = expectation(find("nx0-app-cpu").unwrap());
+        assert!(misfits(&expected, &[incident("upstream_ctqo", "cpu_neighbour")]).is_empty());
+        let wrong = misfits(&expected, &[incident("local_overflow", "cpu_neighbour")]);
+        assert_eq!(wrong, ["kind local_overflow instead of upstream_ctqo"]);
+        let twice = [incident("upstream_ctqo", "cpu_neighbour"), incident("upstream_ctqo", "cpu_neighbour")];
+        assert_eq!(misfits(&expected, &twice), ["2 alarms"]);
+        assert_eq!(misfits(&expected, &[]), ["0 alarms", "no incident"]);
+    }
+}
