@@ -97,7 +97,7 @@ impl NetSignals {
             .global("cfg_listener_entities", of_listeners.entities)
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
-            .global("cfg_ephemeral_first", ephemeral_first());
+            .global("cfg_ephemeral_first", walk::ephemeral_first());
         for map in ["listener_levels", "listener_names", "listener_slots", "listener_free"] {
             plan = plan.max_entries(map, of_listeners.entities);
         }
@@ -262,12 +262,4 @@ impl SignalSource for NetSignals {
             });
         }
     }
-}
-
-/// Ports from here on are given to connecting sockets; the kernel's default where the file cannot be read.
-fn ephemeral_first() -> u32 {
-    std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
-        .ok()
-        .and_then(|t| t.split_whitespace().next()?.parse().ok())
-        .unwrap_or(32_768)
 }

@@ -112,12 +112,37 @@ fn set(report: &Mutex<WalkReport>, new: WalkReport) {
 
 /// Namespaces walked, and why not more.
 fn walk_all(iterator: &ProgramFd) -> (u32, Option<String>) {
-    let mut seen = BTreeSet::new();
-    let mut trouble = None;
-    let own = File::open("/proc/thread-self/ns/net").ok();
     if let Err(error) = walk(iterator) {
         return (0, Some(format!("tcp iterator: {error}")));
     }
+    in_every_namespace(&mut || walk(iterator))
+}
+
+/// Ports from here on are given to connecting sockets: the lowest of all namespaces' `net.ipv4.ip_local_port_range`, which each may
+/// set for itself; the kernel's default where none can be read.
+pub(super) fn ephemeral_first() -> u32 {
+    let read = || {
+        let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+        text.split_whitespace().next()?.parse::<u32>().ok()
+    };
+    // The file shows the namespace of the thread that opens it; a thread of its own, for it does not stay at home.
+    let lowest = std::thread::spawn(move || {
+        let mut lowest = read();
+        in_every_namespace(&mut || {
+            lowest = lowest.into_iter().chain(read()).min();
+            Ok(())
+        });
+        lowest
+    });
+    lowest.join().ok().flatten().unwrap_or(32_768)
+}
+
+/// Takes the calling thread through the network namespaces that processes live in, other than its own, and home again. Returns how many
+/// it saw, its own among them, and why not all.
+fn in_every_namespace(visit: &mut dyn FnMut() -> std::io::Result<()>) -> (u32, Option<String>) {
+    let mut seen = BTreeSet::new();
+    let mut trouble = None;
+    let own = File::open("/proc/thread-self/ns/net").ok();
     seen.extend(own.as_ref().and_then(|f| f.metadata().ok()).map(|m| m.ino()));
     for pid in processes() {
         let path = format!("/proc/{pid}/ns/net");
@@ -132,8 +157,7 @@ fn walk_all(iterator: &ProgramFd) -> (u32, Option<String>) {
             break;
         }
         let Ok(namespace) = File::open(&path) else { continue };
-        let walked = enter(&namespace).and_then(|()| walk(iterator));
-        if let Err(error) = walked {
+        if let Err(error) = enter(&namespace).and_then(|()| visit()) {
             seen.remove(&meta.ino());
             trouble = Some(format!("network namespace of process {pid}: {error}"));
             if error.kind() == std::io::ErrorKind::PermissionDenied {
