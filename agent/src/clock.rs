@@ -12,11 +12,18 @@ pub const CORRECTION_THRESHOLD_NS: u64 = 1_000_000;
 /// Pairs of readings that one measurement takes. A preempted pair is off by the preemption; the median is not.
 const PAIRS: usize = 7;
 
+/// The threshold of a clock that drifts on purpose: small steps, so that they look like the smooth drift of an oscillator.
+const DRIFTING_THRESHOLD_NS: u64 = 100_000;
+
 /// Epoch time in ns by this host's clock. Copies share the offset.
 #[derive(Debug, Clone)]
 pub struct Clock {
     offset_ns: Arc<AtomicI64>,
+    /// Of the offset, what the drift made on purpose added so far.
+    drifted_ns: Arc<AtomicI64>,
     shift_ns: i64,
+    drift_ppm: i64,
+    since_ns: u64,
     /// Tests of the sampler move time by hand: then this is the epoch time itself.
     #[cfg(test)]
     manual_unix_ns: Option<Arc<AtomicI64>>,
@@ -36,10 +43,19 @@ impl Clock {
     pub fn new(shift_ns: i64) -> Self {
         Self {
             offset_ns: Arc::new(AtomicI64::new(measured_offset_ns().saturating_add(shift_ns))),
+            drifted_ns: Arc::default(),
             shift_ns,
+            drift_ppm: 0,
+            since_ns: monotonic_ns(),
             #[cfg(test)]
             manual_unix_ns: None,
         }
+    }
+
+    /// The same clock running fast (or, below zero, slow) by this much from now on: for tests of clock estimation.
+    #[must_use]
+    pub fn drifting(self, drift_ppm: i64) -> Self {
+        Self { drift_ppm, ..self }
     }
 
     /// A clock that stands still until the test moves it.
@@ -51,6 +67,11 @@ impl Clock {
     /// Epoch minus CLOCK_MONOTONIC.
     pub fn epoch_offset_ns(&self) -> i64 {
         self.offset_ns.load(Ordering::Acquire)
+    }
+
+    /// Epoch minus CLOCK_MONOTONIC, as somebody sees it who does not know of a drift made on purpose: a real drift is in both clocks.
+    pub fn said_epoch_offset_ns(&self) -> i64 {
+        self.epoch_offset_ns().saturating_sub(self.drifted_ns.load(Ordering::Acquire))
     }
 
     /// Now, in ns since the epoch.
@@ -70,18 +91,21 @@ impl Clock {
 
     /// Measures again; moves the offset when it drifted by more than [`CORRECTION_THRESHOLD_NS`].
     pub fn correct(&self) -> Option<Correction> {
-        let measured = measured_offset_ns().saturating_add(self.shift_ns);
-        let correction = needed(self.epoch_offset_ns(), measured)?;
+        let elapsed_us = (monotonic_ns().saturating_sub(self.since_ns) / 1000).cast_signed();
+        let drifted_ns = elapsed_us.saturating_mul(self.drift_ppm) / 1000;
+        let measured = measured_offset_ns().saturating_add(self.shift_ns).saturating_add(drifted_ns);
+        let threshold = if self.drift_ppm == 0 { CORRECTION_THRESHOLD_NS } else { DRIFTING_THRESHOLD_NS };
+        let correction = needed(self.epoch_offset_ns(), measured, threshold)?;
+        self.drifted_ns.store(drifted_ns, Ordering::Release);
         self.offset_ns.store(correction.offset_ns, Ordering::Release);
         Some(correction)
     }
 }
 
 /// The correction from the offset in use to the one measured, if it is worth one.
-fn needed(current_ns: i64, measured_ns: i64) -> Option<Correction> {
+fn needed(current_ns: i64, measured_ns: i64, threshold_ns: u64) -> Option<Correction> {
     let moved_ns = measured_ns.saturating_sub(current_ns);
-    (moved_ns.unsigned_abs() > CORRECTION_THRESHOLD_NS)
-        .then_some(Correction { offset_ns: measured_ns, moved_ns })
+    (moved_ns.unsigned_abs() > threshold_ns).then_some(Correction { offset_ns: measured_ns, moved_ns })
 }
 
 /// CLOCK_MONOTONIC, as `bpf_ktime_get_ns` reads it.
@@ -124,13 +148,13 @@ mod tests {
 
     #[test]
     fn corrects_above_one_millisecond_only() {
-        let at = |measured| needed(1_000, measured).map(|c| c.moved_ns);
+        let at = |measured| needed(1_000, measured, CORRECTION_THRESHOLD_NS).map(|c| c.moved_ns);
         assert_eq!(at(1_000), None);
         assert_eq!(at(1_001_000), None);
         assert_eq!(at(1_001_001), Some(1_000_001));
         assert_eq!(at(-999_001), Some(-1_000_001));
         assert_eq!(
-            needed(5, i64::MIN).map(|c| c.offset_ns),
+            needed(5, i64::MIN, CORRECTION_THRESHOLD_NS).map(|c| c.offset_ns),
             Some(i64::MIN),
             "a step to nonsense does not overflow"
         );
@@ -153,5 +177,17 @@ mod tests {
         let ahead = plain.epoch_offset_ns() - shifted.epoch_offset_ns();
         assert!((249_000_000..251_000_000).contains(&ahead), "{ahead}");
         assert_eq!(shifted.correct(), None);
+    }
+
+    #[test]
+    fn a_drift_on_purpose_is_not_said_to_be_a_clock_that_was_set() {
+        // A million ppm: as fast again as time.
+        let clock = Clock::new(0).drifting(1_000_000);
+        let (began, said) = (clock.epoch_offset_ns(), clock.said_epoch_offset_ns());
+        while clock.epoch_offset_ns() - began < 2_000_000 {
+            clock.correct();
+            std::thread::yield_now();
+        }
+        assert!((clock.said_epoch_offset_ns() - said).abs() < 1_000_000, "only the system clock's own steps");
     }
 }

@@ -61,6 +61,9 @@ pub struct Layer {
     /// Shifts this agent's epoch: for tests of clock estimation
     #[arg(long, hide = true, allow_hyphen_values = true, env = "TAILWATER_AGENT_CLOCK_SHIFT_MS")]
     pub clock_shift_ms: Option<i64>,
+    /// Makes this agent's clock run fast by this many parts in a million: for tests of clock estimation
+    #[arg(long, hide = true, allow_hyphen_values = true, env = "TAILWATER_AGENT_CLOCK_DRIFT_PPM")]
+    pub clock_drift_ppm: Option<i64>,
 }
 
 /// Files of mutual TLS, by source.
@@ -102,6 +105,8 @@ pub struct Config {
     pub log: String,
     #[serde(skip)]
     pub clock_shift_ms: i64,
+    #[serde(skip)]
+    pub clock_drift_ppm: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
 }
@@ -315,6 +320,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         cpu_budget_ratio,
         log: pick!(log).1.unwrap_or_else(|| "info".to_owned()),
         clock_shift_ms: pick!(clock_shift_ms).1.unwrap_or(0),
+        clock_drift_ppm: pick!(clock_drift_ppm).1.unwrap_or(0),
         tls,
     })
 }

@@ -60,7 +60,7 @@ struct Begun {
 
 fn begin(config: &Config) -> Result<Begun, RunError> {
     let mounts = Mounts::read().map_err(RunError::Mounts)?;
-    let clock = Clock::new(config.clock_shift_ms.saturating_mul(1_000_000));
+    let clock = Clock::new(config.clock_shift_ms.saturating_mul(1_000_000)).drifting(config.clock_drift_ppm);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
     let entities = Entities::new(mounts.clone(), Path::new("/"));
     if let Some(path) = &config.scope_cgroup

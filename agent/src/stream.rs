@@ -241,17 +241,30 @@ impl Session<'_> {
         for timer in [&mut probes, &mut statuses] {
             timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         }
-        let (mut probe_due, mut status_due, mut probe_id) = (false, false, 0_u64);
+        // The first word after the welcome is a probe: the collector places our windows by it.
+        let (mut probe_due, mut status_due, mut probe_id) = (true, false, 0_u64);
+        let mut epoch_offset_ns = self.stream.clock.said_epoch_offset_ns();
         let to_wire = self.to_wire.clone();
         loop {
             let stopping = stop.is_cancelled();
             if stopping && outbox.finished() {
                 return Ok(Ended::Drained);
             }
+            let epoch_now_ns = self.stream.clock.said_epoch_offset_ns();
+            if std::mem::replace(&mut epoch_offset_ns, epoch_now_ns) != epoch_now_ns {
+                // Our clock was set: no window of the new time goes out before a probe that tells.
+                self.offset.forget(probe_id);
+                probe_due = true;
+            }
             let sending = probe_due || status_due || outbox.has_next();
             tokio::select! {
                 heard = from_wire.next() => match heard {
-                    Some(Ok(message)) => self.hear(message)?,
+                    Some(Ok(message)) => {
+                        let first = self.offset.get().is_none();
+                        self.hear(message)?;
+                        // What the first reply says is told at once, not a second later.
+                        probe_due |= first && self.offset.get().is_some();
+                    }
                     Some(Err(status)) => return Err(self.stream.ended(&status, &self.late)),
                     None => return Err(self.closed()),
                 },
@@ -260,8 +273,7 @@ impl Session<'_> {
                     // Stamped here and not when it fell due, so that no queue of ours is in the round trip.
                     let body = if std::mem::take(&mut probe_due) {
                         probe_id += 1;
-                        let agent_unix_ns = self.stream.clock.unix_ns();
-                        Some(Body::ClockProbe(v1::ClockProbe { id: probe_id, agent_unix_ns }))
+                        Some(Body::ClockProbe(self.probe(probe_id)))
                     } else if std::mem::take(&mut status_due) {
                         Some(Body::Status(self.status()))
                     } else {
@@ -281,6 +293,18 @@ impl Session<'_> {
                     }
                 }
             }
+        }
+    }
+
+    fn probe(&self, id: u64) -> v1::ClockProbe {
+        let clock = &self.stream.clock;
+        let (reply_id, reply_received_unix_ns) = self.offset.newest_reply();
+        v1::ClockProbe {
+            id,
+            reply_id,
+            reply_received_unix_ns,
+            epoch_offset_ns: clock.said_epoch_offset_ns(),
+            agent_unix_ns: clock.unix_ns(),
         }
     }
 

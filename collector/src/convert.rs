@@ -135,6 +135,17 @@ impl Converter {
         self.workloads.refused + self.listeners.refused + self.edges.refused + self.devices.refused
     }
 
+    /// Windows that are added to the agent's index now.
+    #[must_use]
+    pub fn window_shift(&self) -> i64 {
+        self.shift
+    }
+
+    /// Takes the shift that a recording says was in use.
+    pub fn adopt_window_shift(&mut self, shift: i64) {
+        self.shift = shift;
+    }
+
     /// Converts one message. `offset_ns` is collector minus agent; `error_ns` bounds how wrong it is.
     pub fn message(
         &mut self,
@@ -265,13 +276,14 @@ impl Converter {
             self.info.coverage = self.coverage();
             inputs.push(Input::Host(self.info.clone()));
         }
-        let residual_ns = self.settle_shift(offset_ns);
+        let phase_ns = self.settle_shift(offset_ns);
         let mut windows: Vec<HostWindow> = (0..u64::from(count))
             .zip(batch.flags.iter().copied().chain(std::iter::repeat(0)))
             .map(|(n, flags)| HostWindow {
                 host: self.info.host.clone(),
                 index: WindowIndex(batch.first_window.saturating_add(n).saturating_add_signed(self.shift)),
-                clock_error_ns: error_ns.saturating_add(residual_ns),
+                phase_ns,
+                clock_error_ns: error_ns,
                 clock_corrected: flags & WindowFlag::ClockCorrected as u32 != 0,
                 lost_before: if n == 0 { batch.windows_lost } else { 0 },
                 ..HostWindow::default()
@@ -333,12 +345,13 @@ impl Converter {
     }
 
     fn drop_event(&mut self, drop: &v1::DropEvent, offset_ns: i64) -> Option<Input> {
-        self.settle_shift(offset_ns);
+        let phase_ns = self.settle_shift(offset_ns);
         let listener = self.listeners.get(drop.listener)?;
         Some(Input::Drop(DropNotice {
             host: self.info.host.clone(),
             listener,
             unix_ns: drop.unix_ns.saturating_add_signed(self.shift.saturating_mul(WINDOW_NS as i64)),
+            phase_ns,
             count: drop.count,
             depth: drop.depth,
             limit: drop.limit,
@@ -346,15 +359,15 @@ impl Converter {
     }
 
     /// Moves the shift to the nearest whole window once the offset is clearly nearer to it: an estimate that wanders around
-    /// half a window must not duplicate or skip windows. Returns what of the offset the shift leaves, as error.
-    fn settle_shift(&mut self, offset_ns: i64) -> u64 {
+    /// half a window must not duplicate or skip windows. Returns what of the offset the shift leaves: the windows' phase.
+    fn settle_shift(&mut self, offset_ns: i64) -> i64 {
         let window = WINDOW_NS as i64;
         let residual = offset_ns.saturating_sub(self.shift.saturating_mul(window));
         let within = if self.shift == 0 { window / 2 } else { window * 3 / 4 };
         if residual.abs() > within {
             self.shift = (offset_ns as f64 / window as f64).round() as i64;
         }
-        offset_ns.saturating_sub(self.shift.saturating_mul(window)).unsigned_abs()
+        offset_ns.saturating_sub(self.shift.saturating_mul(window))
     }
 }
 

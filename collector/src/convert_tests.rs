@@ -44,7 +44,12 @@ fn a_batch_becomes_its_windows_and_missing_tables_stay_missing() {
     let of = |w: &HostWindow| w.listeners.values().map(|l| l.received).collect::<Vec<_>>();
     assert_eq!((of(&got[0]), of(&got[1])), (vec![0], vec![5]));
     assert_eq!(got[0].cpu, None, "no host table is not an idle host");
-    assert_eq!(got[0].clock_error_ns, 3_000_000, "what the shift leaves of the offset is error");
+    assert_eq!(
+        (got[0].phase_ns, got[0].clock_error_ns),
+        (1_000_000, 2_000_000),
+        "what the shift leaves is the phase"
+    );
+    assert_eq!(got[0].start_unix_ns(), 1000 * 50_000_000 + 1_000_000);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::text::Civil;
 use crate::timeline::{TierRow, Timeline};
 use std::fmt::Write;
 use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Hop, Role};
+use tailwater_analysis::incident::{Hop, Order, Role};
 
 const WIDTH: usize = 80;
 /// Before a sparkline: name of the row and its scale.
@@ -78,6 +78,14 @@ fn chain(out: &mut String, i: &Incident) {
             hop.host,
             hop.listener
         );
+        if !hop.observed {
+            let calls = format!(
+                "unobserved: no agent there; its caller had {} calls to it in flight",
+                hop.queued_max
+            );
+            wrap(out, &calls, "                   ");
+            continue;
+        }
         let of = |max: u32, limit: Option<u32>| {
             limit.map_or_else(|| max.to_string(), |limit| format!("{max}/{limit}"))
         };
@@ -88,6 +96,9 @@ fn chain(out: &mut String, i: &Incident) {
         facts.push(format!("accept queue {}", of(hop.accept_queue_max, hop.accept_queue_limit)));
         if let Some(calls) = hop.pool_in_flight_max {
             facts.push(format!("calls in flight {}", of(calls, hop.pool_open)));
+        }
+        if hop.order_to_root == Some(Order::Unknown) {
+            facts.push("order to the root unknown".to_owned());
         }
         wrap(out, &facts.join(", "), "                   ");
     }
@@ -229,10 +240,15 @@ fn rest(out: &mut String, i: &Incident) {
         labelled(out, "Or", &line);
     }
     let error_ms = i.clock_error_ns as f64 / 1e6;
+    let decided = if i.order_unknown {
+        "; here nor have the root's and the first queue's: the flow of requests decided"
+    } else {
+        ""
+    };
     labelled(
         out,
         "Clocks",
-        &format!("agree within {error_ms:.1} ms; onsets closer than that have no known order"),
+        &format!("agree within {error_ms:.1} ms; onsets closer than that have no known order{decided}"),
     );
 }
 

@@ -87,3 +87,21 @@ fn without_windows_the_facts_are_still_told() {
         "{got}"
     );
 }
+
+#[test]
+fn an_order_that_clocks_leave_open_and_a_tier_that_nobody_observes_are_said() {
+    let mut i = incident("01A", 1);
+    assert!(!text(&i, &timeline(24)).contains("flow of requests"));
+    i.order_unknown = true;
+    i.hops[0].order_to_root = Some(Order::Unknown);
+    i.hops[1].observed = false;
+    i.hops[1].queued_max = 77;
+    let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "order to the root unknown",
+        "unobserved: no agent there; its caller had 77 calls to it in flight",
+        "the flow of requests decided",
+    ] {
+        assert!(got.contains(part), "missing: {part}\n{got}");
+    }
+}

@@ -80,6 +80,9 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
                 let Some(said) = arrival.message.and_then(|m| m.body) else { continue };
                 let converter =
                     converters.entry(arrival.host.clone()).or_insert_with(|| Converter::new(&arrival.host));
+                if let Some(shift) = arrival.window_shift {
+                    converter.adopt_window_shift(shift);
+                }
                 match converter.message(&said, arrival.clock_offset_ns, arrival.clock_error_ns) {
                     Ok(inputs) => inputs.into_iter().for_each(|input| take(pipeline.feed(input))),
                     Err(_) => result.refused += 1,

@@ -315,6 +315,12 @@ async fn metrics(State(app): State<App>) -> Response {
     );
     gauge(
         &mut out,
+        "agent_clock_offset_seconds",
+        "The collector's clock less the agent's.",
+        &per_host(&|a| a.clock.offset_ns as f64 / 1e9),
+    );
+    gauge(
+        &mut out,
         "agent_clock_error_seconds",
         "Bound of the clock error.",
         &per_host(&|a| a.clock.error_ns as f64 / 1e9),

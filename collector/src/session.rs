@@ -3,7 +3,7 @@
 
 use crate::convert::ConvertError;
 use crate::metrics::Metrics;
-use crate::offset::Offset;
+use crate::offset::{Offset, Probe};
 use crate::registry::{Lease, Registry};
 use crate::sanity;
 use prost::Message;
@@ -133,11 +133,27 @@ impl Session {
                 return self.refuse(sequence, "undecodable", &format!("the message does not decode: {e}"));
             }
         };
-        let offset = self.lease.slot().offset.now();
-        let agent_now = now_unix_ns.saturating_add_signed(offset.offset_ns.saturating_neg());
+        let now_offset = self.lease.slot().offset.now();
+        // For the moment that a message is about: a batch that waited for the connection is older than the newest probe.
+        let offset = match &said {
+            Said::Batch(batch) => {
+                let end = batch.first_window.saturating_add(batch.window_count.into());
+                self.lease.slot().offset.at(end.saturating_mul(WINDOW_NS))
+            }
+            Said::Drop(drop) => self.lease.slot().offset.at(drop.unix_ns),
+            _ => now_offset,
+        };
+        let agent_now = now_unix_ns.saturating_add_signed(now_offset.offset_ns.saturating_neg());
         match said {
             Said::ClockProbe(probe) => {
-                self.lease.slot().offset.probe(probe.agent_unix_ns, now_unix_ns);
+                let times = Probe {
+                    id: probe.id,
+                    agent_unix_ns: probe.agent_unix_ns,
+                    reply_id: probe.reply_id,
+                    reply_received_unix_ns: probe.reply_received_unix_ns,
+                    epoch_offset_ns: probe.epoch_offset_ns,
+                };
+                self.lease.slot().offset.probe(&times, now_unix_ns);
                 let reply = ClockReply {
                     id: probe.id,
                     agent_unix_ns: probe.agent_unix_ns,
@@ -220,7 +236,10 @@ impl Session {
         offset: Offset,
         now_unix_ns: u64,
     ) -> Result<Delivery, ConvertError> {
-        let inputs = self.lease.slot().converter.message(&said, offset.offset_ns, offset.error_ns)?;
+        let (inputs, window_shift) = {
+            let converter = &mut self.lease.slot().converter;
+            (converter.message(&said, offset.offset_ns, offset.error_ns)?, converter.window_shift())
+        };
         let arrival = Arrival {
             host: self.host.clone(),
             agent_instance: self.instance.clone(),
@@ -228,6 +247,7 @@ impl Session {
             clock_offset_ns: offset.offset_ns,
             clock_error_ns: offset.error_ns,
             message: None,
+            window_shift: Some(window_shift),
         };
         let names = matches!(said, Said::Hello(_) | Said::Entities(_)).then_some(said);
         Ok(Delivery { arrival, raw, names, inputs })

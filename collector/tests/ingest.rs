@@ -145,7 +145,9 @@ fn probes_are_answered_with_the_collectors_time() {
         let mut agent = Agent::connect(serve.grpc, hello("web-1", "a")).await;
         agent.welcome().await;
         let before = unix_ns();
-        agent.say(Body::ClockProbe(ClockProbe { id: 7, agent_unix_ns: before })).await;
+        agent
+            .say(Body::ClockProbe(ClockProbe { id: 7, agent_unix_ns: before, ..ClockProbe::default() }))
+            .await;
         let Reply::ClockReply(reply) = agent.hear().await else { panic!("not a clock reply") };
         assert_eq!((reply.id, reply.agent_unix_ns), (7, before));
         assert!((before..=unix_ns()).contains(&reply.collector_receive_unix_ns));

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn an_arrival_from_raw_bytes_keeps_fields_that_this_build_does_not_know() {
         use crate::v1::{AgentMessage, ClockProbe, agent_message};
-        let probe = ClockProbe { id: 7, agent_unix_ns: 9 };
+        let probe = ClockProbe { id: 7, agent_unix_ns: 9, ..ClockProbe::default() };
         let message = AgentMessage { body: Some(agent_message::Body::ClockProbe(probe)) };
         let arrival = Arrival {
             host: "web-1".into(),

@@ -18,8 +18,10 @@ pub fn host(tier: Tier) -> &'static str {
 /// A lab that is watched.
 #[derive(Debug)]
 pub struct System {
-    /// One per "VM", in the order of [`Stack::homes`](crate::lab::Stack::homes).
+    /// One per watched "VM", in the order of [`Stack::homes`](crate::lab::Stack::homes).
     pub agents: Vec<Daemon>,
+    /// The "VMs" that have an agent.
+    watched: Vec<Tier>,
     /// The collector.
     pub collector: Collector,
     /// Takes its webhooks.
@@ -38,13 +40,26 @@ impl System {
 
     /// Starts collector and agents around a lab that runs.
     pub fn around(lab: Lab, folder: &Path, collector_arguments: &[String]) -> Result<Self> {
+        Self::around_with(lab, folder, collector_arguments, |_| Some(Vec::new()))
+    }
+
+    /// As [`System::around`], with these arguments for the agent of a tier, or none there.
+    pub fn around_with(
+        lab: Lab,
+        folder: &Path,
+        collector_arguments: &[String],
+        agent_arguments: impl Fn(Tier) -> Option<Vec<String>>,
+    ) -> Result<Self> {
         let receiver = WebhookReceiver::start()?;
         let mut arguments = vec!["--webhook".to_owned(), receiver.url()];
         arguments.extend_from_slice(collector_arguments);
         let collector = Collector::start(folder, &arguments)?;
-        let mut system = Self { agents: Vec::new(), collector, receiver, lab, folder: folder.to_owned() };
+        let (agents, watched) = (Vec::new(), Vec::new());
+        let mut system = Self { agents, watched, collector, receiver, lab, folder: folder.to_owned() };
         for tier in system.lab.stack().homes() {
-            system.agents.push(system.start_agent(tier, &[])?);
+            let Some(arguments) = agent_arguments(tier) else { continue };
+            system.agents.push(system.start_agent(tier, &arguments)?);
+            system.watched.push(tier);
         }
         system.wait_for_agents()?;
         Ok(system)
@@ -65,7 +80,7 @@ impl System {
                 }
             }
             let (_, body) = http_get(self.collector.http, "/api/v1/agents")?;
-            let mut hosts = self.lab.stack().homes().map(host);
+            let mut hosts = self.watched.iter().map(|tier| host(*tier));
             Ok(hosts.all(|host| body.contains(&format!("\"{host}\""))).then_some(()))
         })
     }

@@ -101,7 +101,8 @@ fn provisional(
     listener: String,
 ) -> Incident {
     let window = WindowIndex::at(notice.unix_ns);
-    let (start, end) = (window.start_unix_ns(), window.end_unix_ns());
+    let by_collector = |unix_ns: u64| unix_ns.saturating_add_signed(notice.phase_ns);
+    let (start, end) = (by_collector(window.start_unix_ns()), by_collector(window.end_unix_ns()));
     let full = notice.limit > 0 && notice.depth >= notice.limit;
     Incident {
         id,
@@ -112,7 +113,7 @@ fn provisional(
         confidence: 0.0,
         title: format!(
             "{} {workload}@{} {listener} dropped {} packets (accept queue {}/{}); the cause is being determined.",
-            clock_time(notice.unix_ns),
+            clock_time(by_collector(notice.unix_ns)),
             notice.host,
             notice.count,
             notice.depth,
@@ -121,6 +122,7 @@ fn provisional(
         start_unix_ns: start,
         end_unix_ns: end,
         clock_error_ns: 0,
+        order_unknown: false,
         root: Root {
             host: notice.host.clone(),
             workload: workload.clone(),
@@ -139,7 +141,9 @@ fn provisional(
             tier: tier.clone(),
             listener: listener.clone(),
             role: Role::Drop,
+            observed: true,
             onset_unix_ns: start,
+            order_to_root: None,
             queued_max: u64::from(notice.depth),
             workers_busy_max: 0,
             workers_limit: None,

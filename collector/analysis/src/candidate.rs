@@ -3,10 +3,11 @@
 //! Confidence = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
 //! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.95 if clocks cannot order its onset and the queue's.
 
+use crate::bridge::Batch;
 use crate::chain::{Node, Place, Step, Surge, View, surge};
 use crate::episode::{Episode, cpu, io, memory, stall};
-use crate::incident::{Culprit, Resource};
-use crate::model::WINDOW_NS;
+use crate::incident::{Culprit, Order, Resource};
+use crate::order::order;
 use crate::topology::TierKey;
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
@@ -17,6 +18,12 @@ const ONSET_BEFORE: u64 = 40;
 const BATCH_AFTER: u64 = 10;
 /// A tier whose growth is explained below can still be the root.
 const EXPLAINED_BELOW: f64 = 0.6;
+
+/// An unobserved tier is this much less likely the root where an observed one behind it fits.
+const BRIDGED: f64 = 0.7;
+
+/// How sure it is that an unobserved tier sent a stored batch: more than that a burst came (0.85 x 0.7).
+const UNSEEN_BATCH: f64 = 0.65;
 
 /// A possible root.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +46,7 @@ impl Candidate {
         }
     }
 
-    fn times(&mut self, factor: f64, reason: &str) {
+    pub(crate) fn times(&mut self, factor: f64, reason: &str) {
         self.score *= factor;
         self.rule = format!("{} x {factor:.2} {reason}", self.rule);
     }
@@ -139,6 +146,26 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     found
 }
 
+/// More requests came from a tier that no agent sees, to which calls had piled up: the root is there, whatever it is. That a burst
+/// came is no news then.
+pub(crate) fn batch_from(found: &mut Vec<Candidate>, batch: &Batch, node: &Node, at: u64) {
+    // Nor is what the batch then used up here.
+    for candidate in found.iter_mut() {
+        if candidate.episode.resource == Resource::Burst
+            || candidate.episode.first.saturating_add(1) >= node.onset
+        {
+            candidate.times(BRIDGED, "as a tier that no agent sees stored these requests before");
+        }
+    }
+    let episode = Episode {
+        first: batch.onset,
+        quality: UNSEEN_BATCH,
+        why: batch.why.clone(),
+        ..unexplained(node, at)
+    };
+    found.push(Candidate::new(batch.from.clone(), episode));
+}
+
 fn unexplained(node: &Node, at: u64) -> Episode {
     Episode {
         resource: Resource::Unexplained,
@@ -154,12 +181,14 @@ fn unexplained(node: &Node, at: u64) -> Episode {
     }
 }
 
-/// A tier that cannot be looked into, and observed tiers behind it that were short of something at that time.
-pub(crate) fn beyond_sight(view: View<'_>, step: &Step, at: u64, path: &[Step]) -> Vec<Candidate> {
+/// A tier that cannot be looked into; `bridged`: the chain goes on behind it.
+pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
     let (quality, why) = match &step.place {
         Place::Unobserved(..) => (0.5, "no agent sees this tier"),
         _ => (0.4, "this tier's windows are missing"),
     };
+    // What is found behind it explains it better than that it is dark.
+    let quality = if bridged { quality * BRIDGED } else { quality };
     let episode = Episode {
         resource: Resource::Unexplained,
         first: step.onset,
@@ -171,33 +200,11 @@ pub(crate) fn beyond_sight(view: View<'_>, step: &Step, at: u64, path: &[Step]) 
         culprits: Vec::new(),
         why: format!("{}, and {why}", step.why),
     };
-    let mut found = vec![Candidate::new(step.place.clone(), episode)];
-    if !matches!(step.place, Place::Unobserved(..)) {
-        return found;
-    }
-    for (key, tier) in &view.topology.tiers {
-        let on_path = path.iter().any(|s| s.place == Place::Tier(key.clone()));
-        if on_path || tier.listeners.is_empty() || view.topology.has_upstream(key) {
-            continue;
-        }
-        let node = view.node(key, tier, at, at.saturating_sub(12), at.saturating_add(2));
-        if node.growth.is_none() {
-            continue;
-        }
-        for episode in fitting(resources(view, key, &node), step.onset.min(node.onset), at) {
-            if !episode.by_load {
-                let mut candidate = Candidate::new(Place::Tier(key.clone()), episode);
-                candidate.times(0.55, "as the way to it leads through a tier that no agent sees");
-                found.push(candidate);
-            }
-        }
-    }
-    found
+    Candidate::new(step.place.clone(), episode)
 }
 
 /// Applies what holds for the whole path, orders best first, and keeps one of equal place and resource.
 pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
-    let error = |host: &str| view.history.window(host, at).map_or(0, |w| w.clock_error_ns);
     for candidate in candidates.iter_mut() {
         let position = path.iter().position(|s| s.place == candidate.place);
         let strength: f64 =
@@ -212,10 +219,14 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
         if absent > 0 {
             candidate.times(0.8, "as windows are missing");
         }
-        let apart =
-            path.first().map_or(0, |s| s.onset.abs_diff(candidate.episode.first)).saturating_mul(WINDOW_NS);
-        let unknown = error(host).saturating_add(error(&start.host)).saturating_add(WINDOW_NS);
-        if key.host != start.host && apart <= unknown && candidate.episode.resource != Resource::Unexplained {
+        if key.host == start.host || candidate.episode.resource == Resource::Unexplained {
+            continue;
+        }
+        let Some(first) = path.first() else { continue };
+        let between = view.between(host, &start.host, at);
+        let root = view.history.start_unix_ns(host, candidate.episode.first);
+        let queue = view.history.start_unix_ns(&start.host, first.onset);
+        if order(root, queue, between) == Order::Unknown {
             candidate.times(0.98, "as clocks cannot order the two onsets; the flow of requests does");
         }
     }

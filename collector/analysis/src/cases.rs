@@ -133,6 +133,7 @@ impl Cases {
             self.overflow(view, config, now, trigger, &dropped);
         }
         self.count_retransmits(view, now);
+        self.absorb();
         let mut told = Vec::new();
         for case in &mut self.open {
             let age = now.saturating_sub(case.opened);
@@ -146,6 +147,14 @@ impl Cases {
                 && age < config.max_incident_ns / WINDOW_NS
         });
         told
+    }
+
+    /// A queue that grew without drops is part of an incident with drops whose chain leads to it, also over a tier that no agent
+    /// sees: then it is not told for itself.
+    fn absorb(&mut self) {
+        let with_drops = self.open.iter().filter(|c| !c.drops.is_empty() && c.told.is_some());
+        let explained: BTreeSet<TierKey> = with_drops.flat_map(|c| c.tiers.iter().cloned()).collect();
+        self.open.retain(|c| !c.drops.is_empty() || c.told.is_some() || !explained.contains(&c.start));
     }
 
     /// Closes everything.

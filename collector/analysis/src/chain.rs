@@ -1,6 +1,7 @@
 //! From a tier whose queue overflowed to the root: down along calls whose growth explains the queue, up along arrivals, and the
 //! episodes found at the places in between. Owns the walk; `candidate` owns which episode fits. Knows no drops and no output.
 
+use crate::bridge;
 use crate::candidate::{self, Candidate};
 use crate::config::Thresholds;
 use crate::episode::queue::{Growth, growth, quiet, usual};
@@ -16,7 +17,7 @@ pub(crate) const BEFORE_WINDOWS: u64 = 100;
 /// Windows after it: 3 s.
 pub(crate) const AFTER_WINDOWS: u64 = 60;
 /// A queue peaks within this many windows before the drop (600 ms).
-const PEAK_BEFORE: u64 = 12;
+pub(crate) const PEAK_BEFORE: u64 = 12;
 /// Or up to this many after it: the drops of a window may precede its mean.
 const PEAK_AFTER: u64 = 2;
 /// Tiers in a chain at most.
@@ -62,6 +63,8 @@ pub(crate) struct Diagnosis {
     pub(crate) path: Vec<Step>,
     /// Best first, never empty.
     pub(crate) candidates: Vec<Candidate>,
+    /// An unobserved tier above `path`, which sent what overflowed it.
+    pub(crate) above: Option<Place>,
 }
 
 /// A tier's values around a drop.
@@ -98,27 +101,77 @@ impl View<'_> {
 pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut path = Vec::new();
     let mut candidates = Vec::new();
+    let mut above = None;
     let mut here = start.clone();
     let mut explains = 1.0;
     let mut why = String::new();
-    while let Some(node) = view.around(&here, at) {
+    // What is left of confidence after the unobserved tiers that were crossed, and why.
+    let mut crossed: Option<(f64, String)> = None;
+    let start_at = at;
+    loop {
+        // The same moment in this host's windows, as late as it can be.
+        let at = start_at.saturating_add(view.slack(&start.host, &here.host, start_at));
+        let Some(node) = view.around(&here, at) else { break };
         path.push(Step { place: Place::Tier(here.clone()), onset: node.onset, explains, why });
         let below = below(view, &here, &node, at, &path);
         let last = path.len() >= PATH_MAX || below.is_none();
-        candidates.extend(candidate::at_tier(view, &here, &node, at, last));
+        let mut found = candidate::at_tier(view, &here, &node, at, last);
+        if let Some(batch) = bridge::batch(view, &here, &node, at).filter(|_| path.len() == 1) {
+            candidate::batch_from(&mut found, &batch, &node, at);
+            above = Some(batch.from);
+        }
+        if let Some((factor, reason)) = &crossed {
+            found.iter_mut().for_each(|c| c.times(*factor, reason));
+        }
+        candidates.extend(found);
         let Some(step) = below.filter(|_| !last) else { break };
-        if let Place::Tier(next) = &step.place {
-            here = next.clone();
-            explains = step.explains;
-            why = step.why;
-        } else {
-            candidates.extend(candidate::beyond_sight(view, &step, at, &path));
-            path.push(step);
-            break;
+        match &step.place {
+            Place::Tier(next) => {
+                here = next.clone();
+                explains = step.explains;
+                why = step.why;
+            }
+            Place::Unobserved(..) => {
+                let bridges = bridge::across(view, &here, &step, at, &path);
+                let mut unseen = candidate::beyond_sight(&step, at, !bridges.is_empty());
+                if let Some((factor, reason)) = &crossed {
+                    unseen.times(*factor, reason);
+                }
+                candidates.push(unseen);
+                path.push(step);
+                let Some(first) = bridges.first() else { break };
+                for other in bridges.iter().skip(1) {
+                    candidates.extend(beside(view, other, at));
+                }
+                let before = crossed.as_ref().map_or(1.0, |(factor, _)| *factor);
+                let reason = "as the way to it leads through a tier that no agent sees";
+                crossed = Some((before * first.factor, reason.to_owned()));
+                here = first.to.clone();
+                explains = 1.0;
+                why = first.why.clone();
+            }
+            Place::Missing(_) => {
+                candidates.push(candidate::beyond_sight(&step, at, false));
+                path.push(step);
+                break;
+            }
         }
     }
     candidate::rank(&mut candidates, &path, view, start, at);
-    Diagnosis { path, candidates }
+    Diagnosis { path, candidates, above }
+}
+
+/// Roots at a tier that might be behind an unobserved one, less likely than another.
+fn beside(view: View<'_>, bridge: &bridge::Bridge, at: u64) -> Vec<Candidate> {
+    let Some(node) = view.around(&bridge.to, at) else { return Vec::new() };
+    let mut found = candidate::at_tier(view, &bridge.to, &node, at, false);
+    found.iter_mut().for_each(|c| {
+        c.times(
+            bridge.factor,
+            "as another observed tier is likelier to be behind the one that no agent sees",
+        );
+    });
+    found
 }
 
 /// The tier below whose calls explain this tier's growth best.
@@ -160,7 +213,9 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     let Some(key) = &link.to else {
         return Some((called.rise(), step(Place::Unobserved(link.remote.0, link.remote.1), called.onset)));
     };
-    let below = view.around(key, at)?;
+    let slack = view.slack(&link.from.host, &key.host, at);
+    let below = view.around(key, at.saturating_add(slack))?;
+    let to = to.saturating_add(slack);
     if below.tier.missing(node.onset, at) >= 0.5 {
         return Some((called.rise(), step(Place::Missing(key.clone()), called.onset)));
     }
@@ -209,14 +264,16 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
     let mut arrivals = node.tier.map(|s| s.arrivals + s.drops as f64);
     for _ in 0..PATH_MAX {
         let Some(ratio) = times_usual(&arrivals, onset, at, view.thresholds.burst_ratio) else { break };
+        // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
+        let from = |link: &Link| onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
         found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
         let above = view
             .topology
             .up(&key)
             .filter_map(|link| {
                 let started = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
-                times_usual(&started, onset.saturating_sub(1), at, view.thresholds.burst_ratio)?;
-                let sum: f64 = started.range(onset.saturating_sub(1), at).map(|(_, v)| *v).sum();
+                times_usual(&started, from(link), at, view.thresholds.burst_ratio)?;
+                let sum: f64 = started.range(from(link), at).map(|(_, v)| *v).sum();
                 Some((sum, link.from.clone()))
             })
             .max_by(|a, b| a.0.total_cmp(&b.0));
@@ -229,9 +286,8 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
             break;
         }
         let up = view.node(&caller, tier, at, onset.saturating_sub(40), at);
-        if times_usual(&up.tier.map(|s| s.arrivals), onset.saturating_sub(2), at, view.thresholds.burst_ratio)
-            .is_none()
-        {
+        let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
+        if times_usual(&up.tier.map(|s| s.arrivals), since, at, view.thresholds.burst_ratio).is_none() {
             // It sends more than it gets: it had stored requests, or makes them.
             found = Some(Surge { at: caller, onset: up.onset.min(onset), ratio, client: None, stored: true });
             break;
@@ -244,7 +300,7 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
 }
 
 /// How many times the usual rate came in `[onset, at]`, if at least `least`.
-fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
+pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
     let before = usual(rate, onset).max(1.0);
     // Half a second of it: what comes later may be retries.
     let until = at.min(onset.saturating_add(10));

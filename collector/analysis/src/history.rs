@@ -4,7 +4,7 @@
 //! however early or late it leaves.
 
 use crate::align::Frame;
-use crate::model::{EdgeInfo, EntityId, Host, HostInfo, HostWindow, ListenerInfo, WorkloadInfo};
+use crate::model::{EdgeInfo, EntityId, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Windows remembered per host: 20 s, which holds the two seconds before a drop, the longest millibottleneck and the recent rates.
@@ -13,6 +13,8 @@ pub(crate) const HISTORY_WINDOWS: usize = 400;
 const ENTITIES_MAX: usize = 4096;
 /// Hosts remembered; beyond, silent ones are forgotten.
 const HOSTS_MAX: usize = 1024;
+/// How far back a missing window's phase is looked for (1 s).
+const PHASE_WINDOWS: u64 = 20;
 /// Updates of names that may wait for their window, per host.
 const UPDATES_MAX: usize = 1024;
 
@@ -95,6 +97,15 @@ impl History {
         host.windows.get(host.windows.len().checked_sub(back)?)?.as_deref()
     }
 
+    /// When a host's window began by the collector's clock; of one that is missing or forgotten, by the
+    /// phase of the newest window before it, else of the newest.
+    pub(crate) fn start_unix_ns(&self, host: &str, index: u64) -> u64 {
+        let newest = || self.hosts.get(host)?.windows.iter().rev().find_map(Option::as_deref);
+        let near = (index.saturating_sub(PHASE_WINDOWS)..=index).rev().find_map(|i| self.window(host, i));
+        let near = near.or_else(newest);
+        WindowIndex(index).start_unix_ns().saturating_add_signed(near.map_or(0, |w| w.phase_ns))
+    }
+
     /// Whether the host was heard in any of the `count` windows before `index`.
     pub(crate) fn heard_lately(&self, host: &str, index: u64, count: u64) -> bool {
         (index.saturating_sub(count)..index).any(|i| self.window(host, i).is_some())
@@ -132,7 +143,6 @@ fn bound<T>(map: &mut BTreeMap<EntityId, T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::WindowIndex;
 
     fn frame(index: u64, hosts: &[&str]) -> Frame {
         Frame {

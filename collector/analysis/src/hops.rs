@@ -4,7 +4,8 @@ use crate::candidate::Candidate;
 use crate::chain::{Place, Step};
 use crate::incident::{Hop, Role};
 use crate::model::EntityId;
-use crate::report::{Report, start_ns};
+use crate::order::order;
+use crate::report::Report;
 use crate::series::{call_series, tier_series};
 use crate::topology::{Link, Tier, TierKey};
 
@@ -75,7 +76,9 @@ impl<'a> Report<'a> {
             tier: tier_name.clone(),
             listener: String::new(),
             role: Role::Root,
-            onset_unix_ns: start_ns(step.onset),
+            observed: true,
+            onset_unix_ns: self.start_ns(self.clock_host(&step.place), step.onset),
+            order_to_root: None,
             queued_max: 0,
             workers_busy_max: 0,
             workers_limit: None,
@@ -84,8 +87,17 @@ impl<'a> Report<'a> {
             pool_in_flight_max: None,
             pool_open: None,
         };
+        if step.place != best.place
+            && matches!(step.place, Place::Tier(_))
+            && matches!(best.place, Place::Tier(_))
+        {
+            let root = self.start_ns(self.clock_host(&best.place), best.episode.first);
+            let between = self.between(&best.place, &step.place);
+            hop.order_to_root = Some(order(root, hop.onset_unix_ns, between));
+        }
         if let Place::Unobserved(..) = step.place {
             hop.listener = tier_name;
+            self.fill_from_outside(&mut hop, step, best);
         }
         let (Place::Tier(key) | Place::Missing(key)) = &step.place else { return hop };
         let Some(tier) = self.tier(key) else { return hop };
@@ -128,6 +140,26 @@ impl<'a> Report<'a> {
             _ => Role::Pushback,
         };
         hop
+    }
+
+    /// An unobserved tier by what its observed caller sees of it: the calls in flight are the least that it holds.
+    fn fill_from_outside(&self, hop: &mut Hop, step: &Step, best: &Candidate) {
+        hop.observed = false;
+        let upstream = self.diagnosis.above.as_ref() == Some(&step.place);
+        hop.role = match () {
+            () if best.place == step.place => Role::Root,
+            () if upstream => Role::Batch,
+            () => Role::Pushback,
+        };
+        let Place::Unobserved(address, port) = step.place else { return };
+        let (from, to) = (step.onset.saturating_sub(2), self.case.measured_to());
+        let links = self.view.topology.links.iter().filter(|l| l.remote == (address, port) && l.to.is_none());
+        hop.queued_max = links
+            .map(|link| {
+                let calls = call_series(self.view.history, &link.from.host, &link.edges, from, to);
+                calls.range(from, to).map(|(_, s)| u64::from(s.in_flight_max)).max().unwrap_or(0)
+            })
+            .sum();
     }
 
     fn busiest_listener(&self, key: &TierKey, tier: &Tier, from: u64, to: u64) -> Option<EntityId> {

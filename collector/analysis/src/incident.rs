@@ -28,6 +28,9 @@ pub struct Incident {
     pub end_unix_ns: u64,
     /// Largest bound of clock error among the hosts involved.
     pub clock_error_ns: u64,
+    /// Clocks cannot tell whether the root or the first tier of the chain was first; the flow of requests decided.
+    #[serde(default)]
+    pub order_unknown: bool,
     /// Where and what the cause is.
     pub root: Root,
     /// The tiers from the first drop to the root.
@@ -178,6 +181,18 @@ pub enum Role {
     Drop,
 }
 
+/// Which of two onsets came first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Before the root's.
+    Before,
+    /// After the root's.
+    After,
+    /// The two are closer than a window and the bound of clock error: only the flow of requests tells.
+    Unknown,
+}
+
 /// A tier on the way from drop to root, with its worst values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
@@ -191,8 +206,14 @@ pub struct Hop {
     pub listener: String,
     /// What it is in the chain.
     pub role: Role,
+    /// Whether an agent sees it. If not, `queued_max` are the calls to it that its observed caller had in flight.
+    #[serde(default = "yes")]
+    pub observed: bool,
     /// When its queue began to grow, to the window.
     pub onset_unix_ns: u64,
+    /// How that stands to the root's onset by the clocks alone; `null`: it is the root, or no clock of it is known.
+    #[serde(default)]
+    pub order_to_root: Option<Order>,
     /// Requests in the tier: in flight, unread and in the accept queue.
     pub queued_max: u64,
     /// Most threads with a request at once.
@@ -207,6 +228,10 @@ pub struct Hop {
     pub pool_in_flight_max: Option<u32>,
     /// Connections open to it.
     pub pool_open: Option<u32>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Why a listener dropped.

@@ -5,6 +5,7 @@
 mod alert;
 mod align;
 mod baseline;
+mod bridge;
 mod candidate;
 mod cases;
 mod chain;
@@ -15,9 +16,11 @@ mod hops;
 pub mod incident;
 #[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
 pub mod model;
+mod order;
 pub mod pipeline;
 mod report;
 mod series;
+mod skew;
 pub mod title;
 pub mod topology;
 

@@ -121,7 +121,10 @@ pub struct DeviceInfo {
 pub struct HostWindow {
     pub host: Host,
     pub index: WindowIndex,
-    /// Bound of this host's clock error when the window was cut.
+    /// What the whole windows of `index` leave of the host's clock offset: by the collector's clock the window began this much after
+    /// the index says.
+    pub phase_ns: i64,
+    /// Bound of the error of index and phase together.
     pub clock_error_ns: u64,
     pub clock_corrected: bool,
     /// Windows lapped in the kernel just before this one.
@@ -132,6 +135,14 @@ pub struct HostWindow {
     pub edges: BTreeMap<EntityId, EdgeWindow>,
     pub devices: BTreeMap<EntityId, DeviceWindow>,
     pub culprits: Vec<CulpritSample>,
+}
+
+impl HostWindow {
+    /// Its first nanosecond by the collector's clock, to `clock_error_ns`.
+    #[must_use]
+    pub fn start_unix_ns(&self) -> u64 {
+        self.index.start_unix_ns().saturating_add_signed(self.phase_ns)
+    }
 }
 
 /// The host's (or scope's) CPUs. With a scope under a quota, capacity is the quota.
@@ -250,7 +261,10 @@ pub struct CulpritSample {
 pub struct DropNotice {
     pub host: Host,
     pub listener: EntityId,
+    /// In the host's windows: [`WindowIndex::at`] of it is the window that will show the drop.
     pub unix_ns: u64,
+    /// To add for the collector's clock, as [`HostWindow::phase_ns`].
+    pub phase_ns: i64,
     pub count: u64,
     pub depth: u32,
     pub limit: u32,

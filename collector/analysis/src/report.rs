@@ -7,9 +7,11 @@ use crate::cases::Case;
 use crate::chain::{Diagnosis, Place, View};
 use crate::episode::drop::DropCount;
 use crate::incident::{
-    Alternative, Client, DropReason, Drops, Incident, Kind, Resource, Root, Severity, State, Vlrt, socket,
+    Alternative, Client, DropReason, Drops, Incident, Kind, Order, Resource, Root, Severity, State, Vlrt,
+    socket,
 };
-use crate::model::{EntityId, Host, WINDOW_NS, WindowIndex};
+use crate::model::{EntityId, Host, WINDOW_NS};
+use crate::order::{Between, order};
 use crate::title::title;
 use crate::topology::{Tier, TierKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +22,6 @@ const ALTERNATIVES_MAX: usize = 4;
 const CLIENTS_MAX: usize = 16;
 /// Fewer drops than this are no flood.
 const FLOOD_DROPS: u64 = 50;
-
-pub(crate) fn start_ns(window: u64) -> u64 {
-    WindowIndex(window).start_unix_ns()
-}
-
-fn end_ns(window: u64) -> u64 {
-    WindowIndex(window).end_unix_ns()
-}
 
 /// Everything needed to say what a case is.
 pub(crate) struct Report<'a> {
@@ -58,8 +52,8 @@ impl Report<'_> {
         let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));
         let hosts: BTreeSet<&str> =
             hops.iter().map(|h| h.host.as_str()).chain(drops.iter().map(|d| d.host.as_str())).collect();
-        let start =
-            hops.iter().map(|h| h.onset_unix_ns).chain([root.start_unix_ns, start_ns(self.case.at)]).min()?;
+        let opened = self.start_ns(&self.case.start.host, self.case.at);
+        let start = hops.iter().map(|h| h.onset_unix_ns).chain([root.start_unix_ns, opened]).min()?;
         let mut incident = Incident {
             id: id.to_owned(),
             version: 0,
@@ -73,8 +67,9 @@ impl Report<'_> {
             confidence,
             title: String::new(),
             start_unix_ns: start,
-            end_unix_ns: end_ns(last).max(root.end_unix_ns),
-            clock_error_ns: hosts.iter().map(|h| self.clock_error(h)).max().unwrap_or(0),
+            end_unix_ns: self.end_ns(&self.case.start.host, last).max(root.end_unix_ns),
+            clock_error_ns: hosts.iter().map(|h| self.view.clock_error(h, self.case.at)).max().unwrap_or(0),
+            order_unknown: !flood && self.order_unknown(&best.place, root.start_unix_ns),
             root,
             vlrt: self.vlrt(flood),
             hops,
@@ -104,12 +99,44 @@ impl Report<'_> {
             .collect()
     }
 
-    fn clock_error(&self, host: &str) -> u64 {
-        (self.case.at.saturating_sub(20)..=self.case.at)
-            .filter_map(|i| self.view.history.window(host, i))
-            .map(|w| w.clock_error_ns)
-            .max()
-            .unwrap_or(0)
+    /// When a host's window began, by the collector's clock.
+    pub(crate) fn start_ns(&self, host: &str, window: u64) -> u64 {
+        self.view.history.start_unix_ns(host, window)
+    }
+
+    fn end_ns(&self, host: &str, window: u64) -> u64 {
+        self.start_ns(host, window).saturating_add(WINDOW_NS)
+    }
+
+    /// Whose windows a place's times are in: an unobserved one's are those of its caller.
+    pub(crate) fn clock_host<'b>(&'b self, place: &'b Place) -> &'b str {
+        match place {
+            Place::Tier(key) | Place::Missing(key) => key.host.as_str(),
+            Place::Unobserved(..) => {
+                let path = &self.diagnosis.path;
+                let above =
+                    path.iter().position(|s| s.place == *place).and_then(|p| path.get(p.checked_sub(1)?));
+                match above.map(|s| &s.place) {
+                    Some(Place::Tier(key) | Place::Missing(key)) => key.host.as_str(),
+                    _ => self.case.start.host.as_str(),
+                }
+            }
+        }
+    }
+
+    /// How the clocks at two places stand to each other.
+    pub(crate) fn between(&self, first: &Place, second: &Place) -> Between {
+        self.view.between(self.clock_host(first), self.clock_host(second), self.case.at)
+    }
+
+    /// Whether clocks leave open if the root or the first tier of the chain was first.
+    fn order_unknown(&self, root: &Place, root_start_ns: u64) -> bool {
+        let Some(first) = self.diagnosis.path.first().filter(|s| s.place != *root) else { return false };
+        if !matches!(root, Place::Tier(_)) || self.clock_host(root) == self.clock_host(&first.place) {
+            return false;
+        }
+        let onset = self.start_ns(self.clock_host(&first.place), first.onset);
+        order(root_start_ns, onset, self.between(root, &first.place)) == Order::Unknown
     }
 
     pub(crate) fn tier(&self, key: &TierKey) -> Option<&Tier> {
@@ -143,16 +170,17 @@ impl Report<'_> {
             .skip(1)
             .map(|s| format!("; {} ({:.0} % of its caller's growth)", s.why, 100.0 * s.explains));
         evidence.extend(steps);
-        if let (Place::Tier(key), Some(first)) = (&candidate.place, self.diagnosis.path.first()) {
-            let apart = first.onset.abs_diff(episode.first).saturating_mul(WINDOW_NS);
-            let start_host = self.case.start.host.as_str();
-            let unknown = self
-                .clock_error(&key.host)
-                .saturating_add(self.clock_error(start_host))
-                .saturating_add(WINDOW_NS);
-            if key.host != start_host && apart <= unknown {
-                evidence.push_str("; order unknown by the clocks, the flow of requests decides");
-            }
+        let host_of = self.clock_host(&candidate.place).to_owned();
+        let start_unix_ns = self.start_ns(&host_of, episode.first);
+        if let Some(first) =
+            self.diagnosis.path.first().filter(|_| self.order_unknown(&candidate.place, start_unix_ns))
+        {
+            let between = self.between(&candidate.place, &first.place);
+            let how = if between.by_flow { "requests that both saw" } else { "round trips" };
+            evidence.push_str(&format!(
+                "; order unknown by the clocks, which agree within {:.1} ms by {how}, and windows of 50 ms: the flow of requests decides",
+                between.error_ns as f64 / 1e6
+            ));
         }
         evidence.push_str(&format!(". Confidence {:.2} = {}", candidate.score, candidate.rule));
         Root {
@@ -160,8 +188,8 @@ impl Report<'_> {
             workload,
             tier,
             resource: episode.resource,
-            start_unix_ns: start_ns(episode.first),
-            end_unix_ns: end_ns(episode.last),
+            start_unix_ns,
+            end_unix_ns: self.end_ns(&host_of, episode.last),
             peak: (episode.peak * 1000.0).round() / 1000.0,
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
@@ -185,7 +213,14 @@ impl Report<'_> {
         if persistent {
             return Kind::PersistentBottleneck;
         }
-        let Place::Tier(at) = &best.place else { return Kind::UpstreamCtqo };
+        let Place::Tier(at) = &best.place else {
+            // Unobserved, or its windows are missing: it is upstream of the drop if the chain goes up to it.
+            return if self.diagnosis.above.as_ref() == Some(&best.place) {
+                Kind::DownstreamCtqo
+            } else {
+                Kind::UpstreamCtqo
+            };
+        };
         let topology = self.view.topology;
         let droppers: BTreeSet<&TierKey> =
             self.case.drops.keys().map(|(tier, _)| tier).filter(|d| *d != at).collect();
@@ -240,8 +275,8 @@ impl Report<'_> {
                     count: count.count,
                     connections: count.connections,
                     reason: count.reason(),
-                    first_unix_ns: start_ns(count.first),
-                    last_unix_ns: end_ns(count.last),
+                    first_unix_ns: self.start_ns(&key.host, count.first),
+                    last_unix_ns: self.end_ns(&key.host, count.last),
                 }
             })
             .collect();

@@ -4,6 +4,10 @@ use crate::incident::{Hop, Incident, Kind, Resource, Role, Root};
 use crate::model::Host;
 use std::collections::BTreeMap;
 
+/// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
+/// open, which needs no words in a title.
+const CLOCKS_AGREE_NS: u64 = 5_000_000;
+
 /// `HH:MM:SS.mmm`, UTC.
 #[must_use]
 pub fn clock_time(unix_ns: u64) -> String {
@@ -29,7 +33,10 @@ pub(crate) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
         .hops
         .iter()
         .filter(|h| matches!(h.role, Role::Pushback | Role::Batch))
-        .map(|h| format!("{} ({})", name(&h.host, &h.workload, &h.tier), pools(h)))
+        .map(|h| {
+            let seen = if h.observed { pools(h) } else { unobserved(h) };
+            format!("{} ({seen})", name(&h.host, &h.workload, &h.tier))
+        })
         .collect();
     let through = if through.is_empty() {
         String::new()
@@ -41,7 +48,15 @@ pub(crate) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
         1 => " 1 client waits 1 s or longer.".to_owned(),
         n => format!(" {n} clients wait 1 s or longer."),
     };
-    format!("{effect}: {cause}{through}. {}.{waiting}", kind(incident.kind))
+    let order = if incident.order_unknown && incident.clock_error_ns >= CLOCKS_AGREE_NS {
+        format!(
+            " Order unknown: clocks agree within {:.0} ms only, the flow of requests decides.",
+            incident.clock_error_ns as f64 / 1e6
+        )
+    } else {
+        String::new()
+    };
+    format!("{effect}: {cause}{through}. {}.{waiting}{order}", kind(incident.kind))
 }
 
 fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> String {
@@ -97,6 +112,13 @@ fn pools(hop: &Hop) -> String {
     }
 }
 
+fn unobserved(hop: &Hop) -> String {
+    match hop.queued_max {
+        0 => "unobserved: no agent there".to_owned(),
+        calls => format!("unobserved: no agent there, {calls} calls to it in flight"),
+    }
+}
+
 fn cause(root: &Root, at: &str) -> String {
     let when = format!("from {} to {}", clock_time(root.start_unix_ns), clock_time(root.end_unix_ns));
     let who = root.culprits.first().map(|c| {
@@ -119,6 +141,9 @@ fn cause(root: &Root, at: &str) -> String {
         Resource::Pause => format!("{at} stood still {when}"),
         Resource::Burst => {
             format!("{:.1} times the usual requests came to {at} {when}{}", root.peak, by("from "))
+        }
+        Resource::Unexplained if root.workload.is_empty() => {
+            format!("the cause at {at} is not determined, as no agent observes it")
         }
         Resource::Unexplained => format!("the cause at {at} is not determined"),
     }

@@ -213,6 +213,7 @@ fn with_notice(notices: &[DropNotice]) -> Vec<Output> {
 fn web_drops() -> Vec<DropNotice> {
     let drops = |w: &&HostWindow| w.host == "web-1" && w.listeners.get(&1).is_some_and(|l| l.drops > 0);
     let notice = |w: &HostWindow| DropNotice {
+        phase_ns: 0,
         host: "web-1".into(),
         listener: 1,
         unix_ns: w.index.start_unix_ns() + 30_000_000,
@@ -242,6 +243,7 @@ fn an_early_alert_carries_the_id_of_the_incident_that_follows() {
 #[test]
 fn a_notice_that_no_window_confirms_is_taken_back() {
     let quiet = DropNotice {
+        phase_ns: 0,
         host: "web-1".into(),
         listener: 1,
         unix_ns: (FIRST_WINDOW + 40) * WINDOW_NS + 1,

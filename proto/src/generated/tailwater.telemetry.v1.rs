@@ -330,12 +330,23 @@ pub struct DropEvent {
     #[prost(uint64, tag = "6")]
     pub sequence: u64,
 }
+/// Sent every second, and at once when the agent's epoch moved. With the receive time of an earlier reply the collector has all four
+/// times of that round trip.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClockProbe {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(uint64, tag = "2")]
     pub agent_unix_ns: u64,
+    /// of the newest reply that came; 0: none yet
+    #[prost(uint64, tag = "3")]
+    pub reply_id: u64,
+    /// when it came, by the clock that stamped its probe
+    #[prost(uint64, tag = "4")]
+    pub reply_received_unix_ns: u64,
+    /// Unix time minus CLOCK_MONOTONIC behind `agent_unix_ns`: tells a clock that was set from one that runs fast; 0: not said.
+    #[prost(int64, tag = "5")]
+    pub epoch_offset_ns: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClockReply {
@@ -453,6 +464,10 @@ pub struct Arrival {
     pub clock_error_ns: u64,
     #[prost(message, optional, tag = "6")]
     pub message: ::core::option::Option<AgentMessage>,
+    /// Whole windows by which the collector moved this agent's indices when it took the message: a hysteresis that a recording which
+    /// begins later could not know. Absent in traces of before: found again from the offsets.
+    #[prost(sint64, optional, tag = "7")]
+    pub window_shift: ::core::option::Option<i64>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -127,12 +127,25 @@ impl Sim {
         }
     }
 
-    pub(super) fn cut(&self, index: u64, t: u64, acc: &mut [HostWindow; 4], windows: &mut Vec<HostWindow>) {
-        for (host, slot) in acc.iter_mut().enumerate() {
-            let mut window = std::mem::take(slot);
+    /// Closes a host's window; `own` is its index by the host's clock, which is put on the collector's axis as `convert` does:
+    /// whole windows, and what they leave as phase.
+    pub(super) fn cut(
+        &self,
+        host: usize,
+        own: i64,
+        t: u64,
+        acc: &mut [HostWindow; 4],
+        windows: &mut Vec<HostWindow>,
+    ) {
+        {
+            let mut window = std::mem::take(&mut acc[host]);
+            let clock = self.clock(host);
+            let offset_ms = clock.wrong_ms - clock.ahead_ms;
+            let shift = (offset_ms as f64 / 50.0).round() as i64;
             window.host = HOSTS[host].into();
-            window.index = WindowIndex(index);
-            window.clock_error_ns = 2_000_000;
+            window.index = WindowIndex(self.first_window.saturating_add_signed(own + shift));
+            window.phase_ns = (offset_ms - shift * 50) * MS as i64;
+            window.clock_error_ns = clock.bound_ns;
             let busy = |w: Option<&WorkloadWindow>| w.map_or(0, |w| w.busy_ns);
             let cpu = window.cpu.unwrap_or_default();
             if cpu.busy_ns * 100 >= cpu.capacity_ns * 90 {

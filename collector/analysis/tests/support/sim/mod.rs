@@ -62,6 +62,25 @@ pub struct Sim {
     /// Hosts whose windows are lost, in ms.
     pub gaps: Vec<(At, Range<u64>)>,
     pub first_window: u64,
+    /// Of web, app and db.
+    pub clocks: [SimClock; 3],
+}
+
+/// A host's clock, and what the collector made of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SimClock {
+    /// How much it is ahead of the true time.
+    pub ahead_ms: i64,
+    /// By how much the collector's estimate of that is wrong.
+    pub wrong_ms: i64,
+    /// The bound that the collector states.
+    pub bound_ns: u64,
+}
+
+impl Default for SimClock {
+    fn default() -> Self {
+        Self { ahead_ms: 0, wrong_ms: 0, bound_ns: 2_000_000 }
+    }
 }
 
 impl Default for Sim {
@@ -82,6 +101,7 @@ impl Default for Sim {
             flood: None,
             gaps: Vec::new(),
             first_window: FIRST_WINDOW,
+            clocks: [SimClock::default(); 3],
         }
     }
 }
@@ -185,6 +205,10 @@ impl Sim {
             }
         }
         now
+    }
+
+    fn clock(&self, host: usize) -> SimClock {
+        self.clocks.get(host).copied().unwrap_or_default()
     }
 
     fn sees(&self, host: usize) -> bool {
@@ -396,9 +420,12 @@ impl Sim {
                 }
             }
             self.measure(&jobs, &queues, &mut acc);
-            if (t + 1) % 50 == 0 {
-                let index = self.first_window + t / 50;
-                self.cut(index, t, &mut acc, &mut windows);
+            for host in 0..4 {
+                // Each host cuts by its own clock.
+                let own_ms = t.cast_signed() + self.clock(host).ahead_ms;
+                if (own_ms + 1).rem_euclid(50) == 0 {
+                    self.cut(host, own_ms.div_euclid(50), t, &mut acc, &mut windows);
+                }
             }
         }
         Trace { names: self.names(), windows, dropped }
