@@ -48,10 +48,15 @@ pub enum Command {
         since: Option<Duration>,
     },
     /// Show one incident as a timeline
-    #[command(after_help = "Example:\n  tailwater explain 01KAJX3S9R7V5S9C8H1Z4T0000")]
+    #[command(
+        after_help = "Examples:\n  tailwater explain 01KAJX3S9R7V5S9C8H1Z4T0000\n  tailwater explain 01KAJX3S --plot incident.svg"
+    )]
     Explain {
         /// Its id, or the beginning of it
         id: String,
+        /// Draw it into this file instead: resource, queues and drops on one axis of time, as SVG or PNG by its extension
+        #[arg(long, value_name = "FILE", value_parser = plot_file)]
+        plot: Option<PathBuf>,
         /// The collector
         #[command(flatten)]
         api: Api,
@@ -70,7 +75,7 @@ pub enum Command {
         api: Api,
     },
     /// Print the incidents of a recording, one JSON object per line, the same bytes each time
-    #[command(after_help = "Example:\n  tailwater replay run.trace | jq .title")]
+    #[command(after_help = "Examples:\n  tailwater replay run.trace | jq .title\n  tailwater replay run.trace --explain 01KAJX3S --plot incident.png")]
     Replay {
         /// The recording
         file: PathBuf,
@@ -80,6 +85,12 @@ pub enum Command {
         /// Delay arrivals at random within the lateness bound, to show that it changes nothing
         #[arg(long, value_name = "SEED")]
         shuffle: Option<u64>,
+        /// Show this incident as a timeline instead: its id, or the beginning of it
+        #[arg(long, value_name = "ID")]
+        explain: Option<String>,
+        /// Draw it into this file, as SVG or PNG by its extension
+        #[arg(long, value_name = "FILE", value_parser = plot_file, requires = "explain")]
+        plot: Option<PathBuf>,
     },
     /// Print the effective configuration
     CheckConfig(Box<Settings>),
@@ -237,6 +248,12 @@ impl Settings {
         }
         Config::load(self.config.as_deref(), &overrides)
     }
+}
+
+/// A file that a picture can be written to, by its name.
+fn plot_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    crate::plot::Format::of(&path).map(|_| path).map_err(|e| e.to_string())
 }
 
 /// `90s`, `10m`, `2h`, `1d`, `500ms`.

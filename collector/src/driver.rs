@@ -17,7 +17,7 @@ use tailwater_proto::v1::{Refusal, TraceRecord, trace_record};
 pub const TICK: Duration = Duration::from_millis(25);
 /// Work that may wait for the pipeline, all agents together.
 const QUEUE_MAX: usize = 16_384;
-/// How often the topology is shown anew.
+/// How often topology and congestion points are shown anew.
 const TOPOLOGY_EVERY_TICKS: u64 = 40;
 
 /// The collector's clock: the one place that asks the system for the time.
@@ -197,6 +197,7 @@ impl Loop {
         self.ticks += 1;
         if self.ticks % TOPOLOGY_EVERY_TICKS == 1 {
             outlet.topology(self.pipeline.topology());
+            outlet.congestion(self.pipeline.congestion());
         }
     }
 }

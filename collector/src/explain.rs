@@ -4,8 +4,8 @@
 use crate::text::Civil;
 use crate::timeline::{TierRow, Timeline};
 use std::fmt::Write;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Hop, Order, Role};
+use tailwater_analysis::incident::{Hop, HopCongestion, Order, Role};
+use tailwater_analysis::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
 /// Before a sparkline: name of the row and its scale.
@@ -101,8 +101,29 @@ fn chain(out: &mut String, i: &Incident) {
             facts.push("order to the root unknown".to_owned());
         }
         wrap(out, &facts.join(", "), "                   ");
+        if let Some(congestion) = &hop.congestion {
+            wrap(out, &congested(congestion), "                   ");
+        }
     }
     out.push('\n');
+}
+
+/// Where a hop was on its curve of load against throughput.
+fn congested(c: &HopCongestion) -> String {
+    let now = format!("load {:.0}, {} answers in 50 ms", c.load_max, c.throughput);
+    match (c.state, c.congestion_point, c.throughput_usual) {
+        (CongestionState::Known, Some(point), Some(usual)) => {
+            let frozen = match c.windows_frozen {
+                None | Some(0) => String::new(),
+                Some(1) => ", stood still in 1 window".to_owned(),
+                Some(n) => format!(", stood still in {n} windows"),
+            };
+            format!("N* {point:.0} requests: {now} where {usual:.0} are usual{frozen}")
+        }
+        (CongestionState::TooFewAnswers, ..) => format!("N* unknown, too few answers in 50 ms: {now}"),
+        (CongestionState::StillRising, ..) => format!("N* unknown, never congested before: {now}"),
+        _ => format!("N* unknown, too few windows yet: {now}"),
+    }
 }
 
 fn axis(out: &mut String, i: &Incident, t: &Timeline) {

@@ -25,6 +25,8 @@ fn timeline(n: usize) -> Timeline {
             workers_busy: ramp(n, 150.0),
             drops: if h.role == Role::Drop { ramp(n, 31.0) } else { vec![Some(0.0); n] },
             calls_in_flight: vec![Some(0.0); n],
+            resource: Vec::new(),
+            retried: Vec::new(),
         })
         .collect();
     Timeline {
@@ -54,6 +56,39 @@ fn the_story_reads_from_root_to_drop_on_one_axis() {
     let queues: Vec<usize> =
         got.lines().filter(|l| l.contains("accept q.")).map(|l| l.find('█').unwrap()).collect();
     assert_eq!(queues[0], queues[1], "one axis\n{got}");
+}
+
+#[test]
+fn each_hop_tells_its_congestion_point_or_why_it_has_none() {
+    let mut i = incident("01A", 1);
+    assert!(!text(&i, &timeline(24)).contains("N*"), "an incident of an older collector has no curve");
+    let known = HopCongestion {
+        state: CongestionState::Known,
+        congestion_point: Some(14.2),
+        throughput_usual: Some(52.1),
+        coverage: 1.0,
+        load_max: 278.6,
+        throughput: 0.4,
+        windows_beyond: Some(12),
+        windows_frozen: Some(9),
+    };
+    let unknown = HopCongestion {
+        state: CongestionState::StillRising,
+        congestion_point: None,
+        throughput_usual: None,
+        windows_beyond: None,
+        windows_frozen: None,
+        ..known
+    };
+    i.hops[1].congestion = Some(known);
+    i.hops[0].congestion = Some(unknown);
+    let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in [
+        "N* 14 requests: load 279, 0.4 answers in 50 ms where 52 are usual, stood still in 9 windows",
+        "N* unknown, never congested before: load 279, 0.4 answers in 50 ms",
+    ] {
+        assert!(got.contains(line), "missing: {line}\n{got}");
+    }
 }
 
 #[test]

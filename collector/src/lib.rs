@@ -17,6 +17,7 @@ pub mod listen;
 pub mod metrics;
 pub mod offset;
 pub mod outlet;
+pub mod plot;
 pub mod provisional;
 pub mod recording;
 pub mod registry;

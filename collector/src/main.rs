@@ -14,7 +14,8 @@ use tailwater::cli::{Api, Cli, Command, Settings};
 use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
 use tailwater::driver::Clock;
-use tailwater::{doctor, explain, outlet, replay, server, text, up};
+use tailwater::timeline::Timeline;
+use tailwater::{doctor, explain, outlet, plot, replay, server, text, up};
 use tailwater_analysis::Incident;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -55,9 +56,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Serve(settings) => daemon(&settings, false)?,
         Command::Up(settings) => daemon(&settings, true)?,
         Command::Incidents { api, json, follow, since } => one(incidents(&api, json, follow, since))?,
-        Command::Explain { id, api } => one(explained(&api, &id))?,
+        Command::Explain { id, plot, api } => one(explained(&api, &id, plot.as_deref()))?,
         Command::Record { out, duration, api } => one(record(&api, &out, duration))?,
-        Command::Replay { file, config, shuffle } => replayed(&file, config.as_deref(), shuffle)?,
+        Command::Replay { file, config, shuffle, explain, plot } => {
+            replayed(&file, config.as_deref(), shuffle, explain.as_deref(), plot.as_deref())?
+        }
         Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
         Command::Doctor(settings) => return doctor_report(&settings),
         Command::Completions { shell } => {
@@ -166,27 +169,35 @@ impl Shown {
     }
 }
 
-async fn explained(api: &Api, id: &str) -> Result<()> {
+async fn explained(api: &Api, id: &str, plot: Option<&Path>) -> Result<()> {
     let collector = Collector::new(&api.url)?;
-    let id = whole_id(&collector, id).await?;
+    let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
+    let id = &one_of(&list.incidents, id, "`tailwater incidents` lists those that are kept")?.id;
     let incident: Incident = collector.get(&format!("/api/v1/incidents/{id}")).await?;
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(explain::text(&incident, &timeline).as_bytes())?;
+    show(&incident, &timeline, plot)
+}
+
+/// As text, or as a picture.
+fn show(incident: &Incident, timeline: &Timeline, plot: Option<&Path>) -> Result<()> {
+    if let Some(path) = plot {
+        plot::to_file(incident, timeline, path)?;
+        eprintln!("{} drawn into {}", incident.id, path.display());
+        return Ok(());
+    }
+    std::io::stdout().lock().write_all(explain::text(incident, timeline).as_bytes())?;
     Ok(())
 }
 
-async fn whole_id(collector: &Collector, id: &str) -> Result<String> {
-    let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
+/// The incident whose id begins so.
+fn one_of<'a>(incidents: &'a [Incident], id: &str, remedy: &str) -> Result<&'a Incident> {
     let begin = id.to_uppercase();
-    let mut fits = list.incidents.iter().filter(|i| i.id.starts_with(&begin)).map(|i| i.id.clone());
+    let mut fits = incidents.iter().filter(|i| i.id.starts_with(&begin));
     match (fits.next(), fits.next()) {
-        (Some(id), None) => Ok(id),
-        (None, _) => {
-            anyhow::bail!("no incident {id}\n  remedy: `tailwater incidents` lists those that are kept")
-        }
+        (Some(incident), None) => Ok(incident),
+        (None, _) => anyhow::bail!("no incident {id}\n  remedy: {remedy}"),
         (Some(a), Some(b)) => {
-            anyhow::bail!("{id} fits several incidents, such as {a} and {b}: give more of it")
+            anyhow::bail!("{id} fits several incidents, such as {} and {}: give more of it", a.id, b.id)
         }
     }
 }
@@ -213,12 +224,25 @@ async fn record(api: &Api, out: &Path, duration: Duration) -> Result<()> {
     Ok(())
 }
 
-fn replayed(file: &Path, config: Option<&Path>, shuffle: Option<u64>) -> Result<()> {
+fn replayed(
+    file: &Path,
+    config: Option<&Path>,
+    shuffle: Option<u64>,
+    explain: Option<&str>,
+    plot: Option<&Path>,
+) -> Result<()> {
     let input = BufReader::new(File::open(file).with_context(|| format!("read {}", file.display()))?);
     let config = config.map(|path| tailwater::config::Config::load(Some(path), &[])).transpose()?;
     let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle)
         .with_context(|| format!("replay {}", file.display()))?;
-    result.write(&mut std::io::stdout().lock())?;
+    match explain {
+        None => result.write(&mut std::io::stdout().lock())?,
+        Some(id) => {
+            let incident = one_of(&result.incidents, id, "`tailwater replay` without --explain lists them")?;
+            let timeline = result.timelines.get(&incident.id).context("the incident's windows")?;
+            show(incident, timeline, plot)?;
+        }
+    }
     if let Some(torn) = &result.torn {
         eprintln!("tailwater: {}: {torn}", file.display());
     }

@@ -10,7 +10,7 @@ use crate::timeline;
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_analysis::incident::{Kind, State};
 use tailwater_analysis::model::Input;
-use tailwater_analysis::{FindingKind, Incident, Output, TopologyView};
+use tailwater_analysis::{CongestionView, FindingKind, Incident, Output, TopologyView};
 use tokio::sync::broadcast;
 
 /// Events that a live subscriber may fall behind.
@@ -25,6 +25,8 @@ pub struct Shown {
     pub series: Arc<Mutex<Series>>,
     /// Who calls whom.
     pub topology: Arc<Mutex<Arc<TopologyView>>>,
+    /// Load against throughput of every listener.
+    pub congestion: Arc<Mutex<Arc<CongestionView>>>,
     /// New versions of incidents.
     pub live: broadcast::Sender<Arc<Incident>>,
 }
@@ -102,6 +104,11 @@ impl Outlet {
     /// Shows the topology as it is now.
     pub fn topology(&mut self, view: TopologyView) {
         *self.shown.topology.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+    }
+
+    /// Shows the congestion points as they are now.
+    pub fn congestion(&mut self, view: CongestionView) {
+        *self.shown.congestion.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
     }
 
     /// The pipeline has ended.

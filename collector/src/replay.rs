@@ -2,13 +2,21 @@
 //! of arrivals for tests; knows no clock.
 
 use crate::convert::Converter;
+use crate::series::Series;
+use crate::timeline::{self, Timeline};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
+use tailwater_analysis::incident::State;
 use tailwater_analysis::model::{Input, WINDOW_NS};
 use tailwater_analysis::{Config, Incident, Output, Pipeline};
 use tailwater_proto::trace::{TraceError, TraceReader};
 use tailwater_proto::v1::{TraceHeader, TraceRecord, agent_message::Body as Said, trace_record::Body};
+
+/// Windows kept for timelines: more than the longest incident with all that belongs to it.
+const SERIES_MINUTES: u64 = 10;
+/// Memory they may take.
+const SERIES_BYTES_MAX: usize = 256 << 20;
 
 /// What a replay found.
 #[derive(Debug, Default)]
@@ -19,6 +27,8 @@ pub struct Replayed {
     pub records: u64,
     /// Set when the trace ends inside a record.
     pub torn: Option<String>,
+    /// What each incident looked like in time, by id; computed when it closes, as in the live collector.
+    pub timelines: BTreeMap<String, Timeline>,
     /// Messages that did not convert; the live collector refused the like.
     pub refused: u64,
 }
@@ -66,16 +76,21 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
     let mut pipeline = Pipeline::new(config);
     let mut converters: BTreeMap<String, Converter> = BTreeMap::new();
     let mut last: BTreeMap<String, Incident> = BTreeMap::new();
-    let mut take = |outputs: Vec<Output>| {
+    let mut series = Series::new(SERIES_MINUTES, SERIES_BYTES_MAX);
+    let mut timelines = BTreeMap::new();
+    let mut take = |outputs: Vec<Output>, series: &Series| {
         for output in outputs {
             if let Output::Alert(incident) | Output::Incident(incident) = output {
+                if incident.state == State::Closed {
+                    timelines.insert(incident.id.clone(), timeline::of(&incident, series));
+                }
                 last.insert(incident.id.clone(), *incident);
             }
         }
     };
     for body in bodies {
         match body {
-            Body::TickUnixNs(unix_ns) => take(pipeline.feed(Input::Tick { unix_ns })),
+            Body::TickUnixNs(unix_ns) => take(pipeline.feed(Input::Tick { unix_ns }), &series),
             Body::Arrival(arrival) => {
                 let Some(said) = arrival.message.and_then(|m| m.body) else { continue };
                 let converter =
@@ -84,14 +99,20 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
                     converter.adopt_window_shift(shift);
                 }
                 match converter.message(&said, arrival.clock_offset_ns, arrival.clock_error_ns) {
-                    Ok(inputs) => inputs.into_iter().for_each(|input| take(pipeline.feed(input))),
+                    Ok(inputs) => {
+                        for input in inputs {
+                            series.saw(&input);
+                            take(pipeline.feed(input), &series);
+                        }
+                    }
                     Err(_) => result.refused += 1,
                 }
             }
             Body::Header(_) => {}
         }
     }
-    take(pipeline.finish());
+    take(pipeline.finish(), &series);
+    result.timelines = timelines;
     // An alert that no window confirmed is no incident of the trace.
     result.incidents = last.into_values().filter(|incident| incident.version > 0).collect();
     result.incidents.sort_by(|a, b| (a.start_unix_ns, &a.id).cmp(&(b.start_unix_ns, &b.id)));

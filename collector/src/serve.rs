@@ -93,6 +93,7 @@ impl App {
             .route("/api/v1/incidents/{id}", get(incident))
             .route("/api/v1/incidents/{id}/timeline", get(incident_timeline))
             .route("/api/v1/topology", get(topology))
+            .route("/api/v1/congestion", get(congestion))
             .route("/api/v1/series", get(series))
             .route("/api/v1/agents", get(agents))
             .route("/api/v1/live", get(live))
@@ -168,6 +169,11 @@ async fn incident_timeline(State(app): State<App>, Path(id): Path<String>) -> Re
 
 async fn topology(State(app): State<App>) -> Response {
     let view = Arc::clone(&lock(&app.shown.topology));
+    Json(view.as_ref()).into_response()
+}
+
+async fn congestion(State(app): State<App>) -> Response {
+    let view = Arc::clone(&lock(&app.shown.congestion));
     Json(view.as_ref()).into_response()
 }
 

@@ -59,6 +59,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         store: Arc::new(Mutex::new(store)),
         series: Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20))),
         topology: Arc::default(),
+        congestion: Arc::default(),
         live: broadcast::channel(LIVE_MAX).0,
     };
     let (alerts, alerts_task) = Alerts::start(hooks, Arc::clone(&metrics), clock);

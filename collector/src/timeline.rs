@@ -4,7 +4,7 @@
 use crate::series::{Query, Series};
 use serde::{Deserialize, Serialize};
 use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Resource;
+use tailwater_analysis::incident::{Hop, Resource};
 use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Windows before the first sign and after the end.
@@ -38,6 +38,12 @@ pub struct TierRow {
     pub workers_busy: Vec<Option<f64>>,
     pub drops: Vec<Option<f64>>,
     pub calls_in_flight: Vec<Option<f64>>,
+    /// The metric of the root's resource, of this tier's workload. Empty if no metric shows it, and in timelines of older collectors.
+    #[serde(default)]
+    pub resource: Vec<Option<f64>>,
+    /// Connections begun in the window that had to send their SYN again, as far as their clients are observed. Empty if none is.
+    #[serde(default)]
+    pub retried: Vec<Option<f64>>,
 }
 
 /// What the root ran out of.
@@ -76,6 +82,8 @@ pub fn of(incident: &Incident, series: &Series) -> Timeline {
     let end = WindowIndex::at(incident.end_unix_ns.max(begin)).0 + MARGIN_WINDOWS;
     let last = WindowIndex(end.min(first.0 + WINDOWS_MAX));
     let read = |query: Query<'_>| series.values(query, first, last);
+    let shown = metric(incident.root.resource);
+    let dropped = |hop: &Hop| incident.drops.iter().any(|d| d.host == hop.host && d.listener == hop.listener);
     let tiers = incident
         .hops
         .iter()
@@ -88,6 +96,9 @@ pub fn of(incident: &Incident, series: &Series) -> Timeline {
                     metric,
                 })
             };
+            let of_workload = |metric| {
+                read(Query { host: &hop.host, workload: Some(&hop.workload), listener: None, metric })
+            };
             TierRow {
                 host: hop.host.clone(),
                 workload: hop.workload.clone(),
@@ -98,6 +109,12 @@ pub fn of(incident: &Incident, series: &Series) -> Timeline {
                 workers_busy: of("workers_busy"),
                 drops: of("drops"),
                 calls_in_flight: of("calls_in_flight"),
+                resource: shown.map(of_workload).unwrap_or_default(),
+                retried: if dropped(hop) {
+                    series.retried(&hop.host, &hop.listener, first, last).unwrap_or_default()
+                } else {
+                    Vec::new()
+                },
             }
         })
         .collect();

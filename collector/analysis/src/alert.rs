@@ -151,6 +151,7 @@ fn provisional(
             accept_queue_limit: (notice.limit > 0).then_some(notice.limit),
             pool_in_flight_max: None,
             pool_open: None,
+            congestion: None,
         }],
         drops: vec![Drops {
             host: notice.host.clone(),

@@ -5,6 +5,7 @@
 
 use crate::bridge::Batch;
 use crate::chain::{Node, Place, Step, Surge, View, surge};
+use crate::congestion::Judged;
 use crate::episode::{Episode, cpu, io, memory, stall};
 use crate::incident::{Culprit, Order, Resource};
 use crate::order::order;
@@ -58,7 +59,13 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     let mut episodes = fitting(resources(view, key, node), node.onset, at);
     if last {
         episodes.extend(fitting(
-            stall::episodes(&node.tier, &node.used, node.onset, view.thresholds),
+            stall::episodes(
+                &node.tier,
+                &node.used,
+                judged(view, key, node).as_ref(),
+                node.onset,
+                view.thresholds,
+            ),
             node.onset,
             at,
         ));
@@ -74,6 +81,11 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
         found.push(Candidate::new(place, unexplained(node, at)));
     }
     found
+}
+
+fn judged(view: View<'_>, key: &TierKey, node: &Node) -> Option<Judged> {
+    let tier = view.topology.tiers.get(key)?;
+    view.congestion.judge(view.history, key, tier, node.tier.first, node.tier.end())
 }
 
 fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
@@ -108,7 +120,8 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     if let Some(tier) = view.topology.tiers.get(&surge.at).filter(|_| surge.stored) {
         let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
         let mut episodes = resources(view, &surge.at, &up);
-        episodes.extend(stall::episodes(&up.tier, &up.used, up.onset, view.thresholds));
+        let judged = judged(view, &surge.at, &up);
+        episodes.extend(stall::episodes(&up.tier, &up.used, judged.as_ref(), up.onset, view.thresholds));
         for mut episode in fitting(episodes, up.onset, at) {
             let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {

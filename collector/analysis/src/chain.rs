@@ -4,6 +4,7 @@
 use crate::bridge;
 use crate::candidate::{self, Candidate};
 use crate::config::Thresholds;
+use crate::congestion::Congestion;
 use crate::episode::queue::{Growth, growth, quiet, usual};
 use crate::history::History;
 use crate::series::{
@@ -33,6 +34,7 @@ const LATER_WINDOWS: u64 = 6;
 pub(crate) struct View<'a> {
     pub(crate) history: &'a History,
     pub(crate) topology: &'a Topology,
+    pub(crate) congestion: &'a Congestion,
     pub(crate) thresholds: &'a Thresholds,
 }
 
@@ -75,7 +77,16 @@ pub(crate) struct Node {
     pub(crate) onset: u64,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub(crate) fn of(
+        history: &'a History,
+        topology: &'a Topology,
+        congestion: &'a Congestion,
+        thresholds: &'a Thresholds,
+    ) -> Self {
+        Self { history, topology, congestion, thresholds }
+    }
+
     /// The values of a tier around window `at`, its peak searched in `[from, to]`.
     pub(crate) fn node(&self, key: &TierKey, tier: &Tier, at: u64, from: u64, to: u64) -> Node {
         let (first, last) = (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS));

@@ -2,11 +2,12 @@
 
 use crate::candidate::Candidate;
 use crate::chain::{Place, Step};
-use crate::incident::{Hop, Role};
+use crate::congestion::{Knee, Serving, tenth};
+use crate::incident::{Hop, HopCongestion, Role};
 use crate::model::EntityId;
 use crate::order::order;
 use crate::report::Report;
-use crate::series::{call_series, tier_series};
+use crate::series::{average, call_series, tier_series};
 use crate::topology::{Link, Tier, TierKey};
 
 /// Hops that are listed.
@@ -86,6 +87,7 @@ impl<'a> Report<'a> {
             accept_queue_limit: None,
             pool_in_flight_max: None,
             pool_open: None,
+            congestion: None,
         };
         if step.place != best.place
             && matches!(step.place, Place::Tier(_))
@@ -125,6 +127,7 @@ impl<'a> Report<'a> {
                 }
             }
         }
+        hop.congestion = self.congestion(key, tier, step.onset, (from, to));
         let link = self.link(key, next, from, to);
         if let Some(link) = link {
             let calls = call_series(self.view.history, &key.host, &link.edges, from, to);
@@ -160,6 +163,32 @@ impl<'a> Report<'a> {
                 calls.range(from, to).map(|(_, s)| u64::from(s.in_flight_max)).max().unwrap_or(0)
             })
             .sum();
+    }
+
+    fn congestion(
+        &self,
+        key: &TierKey,
+        tier: &Tier,
+        onset: u64,
+        (from, to): (u64, u64),
+    ) -> Option<HopCongestion> {
+        let judged = self.view.congestion.judge(self.view.history, key, tier, from, to)?;
+        let (estimate, windows) = (&judged.estimate, &judged.windows);
+        let knee = estimate.knee;
+        let count = |is: &dyn Fn(&Knee, &Serving) -> bool| {
+            knee.map(|k| windows.range(from, to).filter(|(_, s)| is(&k, s)).count() as u32)
+        };
+        let filling = windows.range(onset, self.case.at.max(onset)).map(|(_, s)| s.answered);
+        Some(HopCongestion {
+            state: estimate.state,
+            congestion_point: knee.map(|k| tenth(k.load)),
+            throughput_usual: knee.map(|k| tenth(k.answered)),
+            coverage: estimate.coverage,
+            load_max: tenth(windows.range(from, to).map(|(_, s)| s.load).fold(0.0, f64::max)),
+            throughput: tenth(average(filling)),
+            windows_beyond: count(&|k, s| s.load > k.load),
+            windows_frozen: count(&Knee::is_frozen),
+        })
     }
 
     fn busiest_listener(&self, key: &TierKey, tier: &Tier, from: u64, to: u64) -> Option<EntityId> {

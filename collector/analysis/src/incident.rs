@@ -1,6 +1,7 @@
 //! The incident as users and other programs hold it: field names are stable within v1, fields may be added.
 //! Owns the JSON shape and the identity; knows nothing of how an incident is found.
 
+use crate::congestion::CongestionState;
 use crate::model::{Host, WindowIndex};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -228,6 +229,29 @@ pub struct Hop {
     pub pool_in_flight_max: Option<u32>,
     /// Connections open to it.
     pub pool_open: Option<u32>,
+    /// Its load against its congestion point; `null`: no curve is kept of it.
+    pub congestion: Option<HopCongestion>,
+}
+
+/// Where a hop was on its curve of load (mean queued requests in 50 ms) against throughput (answers in 50 ms).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HopCongestion {
+    /// Whether the congestion point is known.
+    pub state: CongestionState,
+    /// N*: queued requests beyond which more of them bring no more throughput; `null`: not known.
+    pub congestion_point: Option<f64>,
+    /// Answers per window at N*; `null`: not known.
+    pub throughput_usual: Option<f64>,
+    /// How much the curve has to go by, 0 to 1.
+    pub coverage: f64,
+    /// Largest load of a window in the incident.
+    pub load_max: f64,
+    /// Mean answers per window from this tier's onset to the incident's first drop, or to its fullest window.
+    pub throughput: f64,
+    /// Windows of the incident with more load than N*; `null`: N* is not known.
+    pub windows_beyond: Option<u32>,
+    /// Those of them with throughput near zero: the server stood still; `null`: N* is not known.
+    pub windows_frozen: Option<u32>,
 }
 
 fn yes() -> bool {

@@ -10,6 +10,7 @@ mod candidate;
 mod cases;
 mod chain;
 pub mod config;
+mod congestion;
 mod episode;
 mod history;
 mod hops;
@@ -25,6 +26,7 @@ pub mod title;
 pub mod topology;
 
 pub use config::{Config, Thresholds, TierRule};
+pub use congestion::{CongestionCurve, CongestionInterval, CongestionState, CongestionView};
 pub use incident::Incident;
 pub use pipeline::{Finding, FindingKind, Output, Pipeline};
 pub use topology::TopologyView;

@@ -7,6 +7,7 @@ use crate::baseline::{Baseline, Level};
 use crate::cases::{Cases, Dropped, Trigger};
 use crate::chain::View;
 use crate::config::Config;
+use crate::congestion::{Congestion, CongestionView};
 use crate::history::{History, Update};
 use crate::incident::{Incident, State};
 use crate::model::{DropNotice, Host, HostWindow, Input, WINDOW_NS, WindowIndex};
@@ -75,6 +76,7 @@ pub struct Pipeline {
     aligner: Aligner,
     history: History,
     topology: Topology,
+    congestion: Congestion,
     baselines: BTreeMap<TierKey, Baseline>,
     cases: Cases,
     alerts: Alerts,
@@ -93,6 +95,7 @@ impl Pipeline {
             config,
             history: History::default(),
             topology: Topology::default(),
+            congestion: Congestion::default(),
             baselines: BTreeMap::new(),
             cases: Cases::default(),
             alerts: Alerts::default(),
@@ -149,14 +152,19 @@ impl Pipeline {
         self.topology.view()
     }
 
+    /// Load against throughput of every listener, and where it bends.
+    #[must_use]
+    pub fn congestion(&self) -> CongestionView {
+        self.congestion.view()
+    }
+
     /// No more inputs: emits the waiting frames and closes what is open.
     pub fn finish(&mut self) -> Vec<Output> {
         let mut out = Vec::new();
         while let Some(frame) = self.aligner.flush() {
             self.frame(&mut out, frame);
         }
-        let view =
-            View { history: &self.history, topology: &self.topology, thresholds: &self.config.thresholds };
+        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
         let closed = self.cases.finish(view, &self.baselines, self.history.next.saturating_sub(1));
         self.keep(&mut out, closed);
         out
@@ -228,8 +236,7 @@ impl Pipeline {
             self.complain(out, FindingKind::FutureWindow, &notice.host, notice.unix_ns, what);
             return;
         }
-        let view =
-            View { history: &self.history, topology: &self.topology, thresholds: &self.config.thresholds };
+        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
         if let Some(alert) = self.alerts.notice(view, &self.config, &self.cases.open, notice) {
             out.push(Output::Alert(Box::new(alert)));
         }
@@ -242,8 +249,8 @@ impl Pipeline {
             self.topology = Topology::build(&self.history, &self.config.tiers);
             self.baselines.retain(|key, _| self.topology.tiers.contains_key(key));
         }
-        let view =
-            View { history: &self.history, topology: &self.topology, thresholds: &self.config.thresholds };
+        self.congestion.observe(&self.history, &self.topology, now);
+        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
         let (triggers, drops) = felt(view, &mut self.baselines, now);
         for dropped in &drops {
             self.alerts.confirm(view, &dropped.tier, now);

@@ -46,7 +46,7 @@ impl<T> Series<T> {
         if all == 0 { 0.0 } else { 1.0 - self.range(from, to).count() as f64 / all as f64 }
     }
 
-    fn draw(
+    pub(crate) fn draw(
         history: &History,
         host: &str,
         first: u64,

@@ -1,9 +1,11 @@
 //! Stall episode: requests are there, answers are not, and no resource was used that would explain it. Tells a lock, under which
-//! the tier still takes requests on, from a pause, under which it does nothing at all.
+//! the tier still takes requests on, from a pause, under which it does nothing at all. Where the listener's congestion point N* is
+//! known, windows with more requests than N* and hardly an answer (the points of interest of ICDCS'13) are evidence for both.
 
 use super::Episode;
 use super::queue::{quiet, usual};
 use crate::config::Thresholds;
+use crate::congestion::{Judged, tenth};
 use crate::incident::Resource;
 use crate::series::{Series, TierSample, UseSample, average, runs};
 
@@ -11,11 +13,15 @@ use crate::series::{Series, TierSample, UseSample, average, runs};
 const RATE_MIN: f64 = 0.5;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
+/// What half of a stall's windows beyond the congestion point add to its quality: less than any difference between rules, so that
+/// they confirm a stall and never outrank another cause.
+const FROZEN_QUALITY: f64 = 0.02;
 
-/// Stalls of a tier; `around` ends the windows that show its usual rate.
+/// Stalls of a tier; `around` ends the windows that show its usual rate. `judged`: its busiest listener by its curve, if kept.
 pub(crate) fn episodes(
     tier: &Series<TierSample>,
     used: &Series<UseSample>,
+    judged: Option<&Judged>,
     around: u64,
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
@@ -54,19 +60,37 @@ pub(crate) fn episodes(
                 let quality = if idle { 0.88 } else { 0.65 };
                 (Resource::Lock, quality, format!("it took {taken_on:.0} more requests on and answered hardly any"))
             };
+            let (more, beyond) = frozen(judged, first, last);
             Episode {
                 resource,
                 first,
                 last,
                 peak: (1.0 - answered / rate).clamp(0.0, 1.0),
                 unit: "ratio",
-                quality,
+                quality: quality + more,
                 by_load: false,
                 culprits: Vec::new(),
-                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, nobody waiting for CPU or disk"),
+                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, nobody waiting for CPU or disk{beyond}"),
             }
         })
         .collect()
+}
+
+/// What the windows beyond the congestion point add to a stall's quality, and to its evidence.
+fn frozen(judged: Option<&Judged>, first: u64, last: u64) -> (f64, String) {
+    let Some((judged, knee)) = judged.and_then(|j| Some((j, j.estimate.knee?))) else {
+        return (0.0, String::new());
+    };
+    let all = judged.windows.range(first, last).count();
+    let frozen = judged.windows.range(first, last).filter(|(_, s)| knee.is_frozen(s)).count();
+    if frozen == 0 {
+        return (0.0, String::new());
+    }
+    let clause = format!(
+        ", and {frozen} of {all} windows with more requests than its congestion point of {} and hardly an answer",
+        tenth(knee.load)
+    );
+    (if 2 * frozen >= all { FROZEN_QUALITY } else { 0.0 }, clause)
 }
 
 #[cfg(test)]
@@ -86,7 +110,7 @@ mod tests {
         let pick = |i: u64| if (40..50).contains(&i) { (tier(i - 40), used) } else { (usual, busy) };
         let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i).0)).collect() };
         let used = Series { first: 0, values: (0..60).map(|i| Some(pick(i).1)).collect() };
-        let found = episodes(&tier, &used, 40, &Thresholds::default());
+        let found = episodes(&tier, &used, None, 40, &Thresholds::default());
         let kinds: Vec<Resource> = found.iter().map(|e| e.resource).collect();
         assert_eq!(kinds, expect.into_iter().collect::<Vec<_>>(), "{found:#?}");
     }
