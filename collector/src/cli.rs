@@ -75,7 +75,9 @@ pub enum Command {
         api: Api,
     },
     /// Print the incidents of a recording, one JSON object per line, the same bytes each time
-    #[command(after_help = "Examples:\n  tailwater replay run.trace | jq .title\n  tailwater replay run.trace --explain 01KAJX3S --plot incident.png")]
+    #[command(
+        after_help = "Examples:\n  tailwater replay run.trace | jq .title\n  tailwater replay run.trace --explain 01KAJX3S --plot incident.png"
+    )]
     Replay {
         /// The recording
         file: PathBuf,

@@ -198,7 +198,8 @@ impl Series {
             e.remote_port == port && there
         };
         let count = usize::try_from(last.0.saturating_sub(first.0).saturating_add(1)).ok()?;
-        let mut values = vec![Some(0.0); count.min(usize::try_from(self.windows_max).ok()?.saturating_add(1))];
+        let mut values =
+            vec![Some(0.0); count.min(usize::try_from(self.windows_max).ok()?.saturating_add(1))];
         let mut observed = false;
         for client in self.hosts.values() {
             let edges: Vec<EntityId> = client.edges.values().filter(leads).map(|e| e.id).collect();
@@ -212,7 +213,8 @@ impl Series {
                 }
             }
             for window in client.windows.range(first.0..).map(|(_, w)| w) {
-                for e in edges.iter().filter_map(|id| window.edges.get(id)).filter(|e| e.syn_retransmits > 0) {
+                for e in edges.iter().filter_map(|id| window.edges.get(id)).filter(|e| e.syn_retransmits > 0)
+                {
                     let begun = WindowIndex::at(e.first_try_unix_ns).0.checked_sub(first.0);
                     let at = begun.and_then(|i| values.get_mut(usize::try_from(i).ok()?));
                     if let Some(Some(value)) = at {

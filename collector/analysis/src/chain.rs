@@ -12,6 +12,7 @@ use crate::series::{
 };
 use crate::topology::{Link, Tier, TierKey, Topology};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 /// Windows before the drop that are looked at: 5 s.
 pub(crate) const BEFORE_WINDOWS: u64 = 100;
@@ -23,7 +24,8 @@ pub(crate) const PEAK_BEFORE: u64 = 12;
 const PEAK_AFTER: u64 = 2;
 /// Tiers in a chain at most.
 const PATH_MAX: usize = 8;
-/// Part of the growth of calls that must be found queued in the tier below; else the answers wait in the caller.
+/// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;
+/// else the answers wait in the caller.
 const ARRIVED_RATIO: f64 = 0.3;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
@@ -233,11 +235,30 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {
         return None;
     }
-    let arrived = below.growth.map_or(0.0, |g| g.rise());
+    let held = if below.growth.is_some() {
+        held(&waiting, called.usual, &below, u64::midpoint(node.onset, at)..=at, slack)
+    } else {
+        0.0
+    };
     let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
     // Calls that the tier below does not hold were answered, and the answers wait in the caller, unless it dropped them.
-    (arrived >= ARRIVED_RATIO * called.rise() || dropped)
-        .then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
+    (held >= ARRIVED_RATIO || dropped).then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
+}
+
+/// Part of the calls above `usual` that the tier below held, window by window: a queue that it had before and was rid of does not count.
+/// Its windows may be `slack` apart from the caller's.
+fn held(calls: &Series<f64>, usual: f64, below: &Node, during: RangeInclusive<u64>, slack: u64) -> f64 {
+    let queued = below.tier.map(TierSample::queued);
+    let queued_usual = below.growth.map_or(0.0, |g| g.usual);
+    let (mut all, mut there) = (0.0, 0.0);
+    for (index, value) in calls.range(*during.start(), *during.end()) {
+        let rose = (value - usual).max(0.0);
+        let near = queued.range(index.saturating_sub(slack), index.saturating_add(slack));
+        let most = near.map(|(_, v)| v - queued_usual).fold(0.0, f64::max);
+        all += rose;
+        there += rose.min(most);
+    }
+    if all > 0.0 { there / all } else { 0.0 }
 }
 
 /// Calls in flight, and connections that were begun since `onset` and are not established.

@@ -340,3 +340,20 @@ fn what_the_stored_requests_then_use_up_below_is_not_what_stored_them() {
         "{said:#?}"
     );
 }
+
+#[test]
+fn a_queue_that_was_gone_before_is_not_the_root() {
+    // The database hiccups and is done; then the application gets no CPU, and its calls' answers wait unread.
+    let incidents = diagnose(Sim::default().act(At::Db, 5750..5900, Do::Lock).act(
+        At::App,
+        5950..6850,
+        Do::Neighbour(0.95),
+    ));
+    let said: Vec<_> = incidents.iter().map(|i| format!("{:?} {}", i.kind, i.title)).collect();
+    let dropped = incidents.iter().find(|i| !i.drops.is_empty()).unwrap();
+    assert_eq!(
+        (dropped.root.host.as_str(), dropped.root.resource),
+        ("app-1", Resource::CpuNeighbour),
+        "{said:#?}"
+    );
+}

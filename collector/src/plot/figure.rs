@@ -74,16 +74,25 @@ pub(crate) fn figure(incident: &Incident, t: &Timeline) -> Option<Figure> {
             .into_iter()
             .flatten()
             .collect();
-    if panels.iter().flat_map(|p| &p.rows).any(|r| r.values.len() < windows || r.values.iter().any(Option::is_none)) {
+    if panels
+        .iter()
+        .flat_map(|p| &p.rows)
+        .any(|r| r.values.len() < windows || r.values.iter().any(Option::is_none))
+    {
         notes.push("Gaps: the window is missing or was not covered.".to_owned());
     }
     let band = (root.end_unix_ns > root.start_unix_ns && root.resource != Resource::Unexplained).then(|| {
-        let name = format!("{} at {}", root.resource.name().replace('_', " "), person(&root.workload, &root.host));
+        let name =
+            format!("{} at {}", root.resource.name().replace('_', " "), person(&root.workload, &root.host));
         (seconds(root.start_unix_ns), seconds(root.end_unix_ns), name)
     });
     Some(Figure {
         title: incident.title.clone(),
-        time: format!("seconds since {} {} UTC, the onset of the root", Civil::of(zero).date(), Civil::of(zero).time_ms()),
+        time: format!(
+            "seconds since {} {} UTC, the onset of the root",
+            Civil::of(zero).date(),
+            Civil::of(zero).time_ms()
+        ),
         first: seconds(t.start_unix_ns),
         window: t.window_ns as f64 / 1e9,
         windows,
@@ -197,7 +206,13 @@ fn dropped(incident: &Incident, t: &Timeline, notes: &mut Vec<String>) -> Option
     let sum = |values: &[Option<f64>]| values.iter().flatten().sum::<f64>();
     for (n, tier) in t.tiers.iter().enumerate().filter(|(_, r)| sum(&r.drops) > 0.0) {
         let who = person(&tier.workload, &tier.host);
-        rows.push(of(format!("Drops at {who}"), format!("{:.0} packets", sum(&tier.drops)), n, Style::Bars, &tier.drops));
+        rows.push(of(
+            format!("Drops at {who}"),
+            format!("{:.0} packets", sum(&tier.drops)),
+            n,
+            Style::Bars,
+            &tier.drops,
+        ));
         if !tier.retried.is_empty() {
             let detail = format!("{:.0} begun, SYN sent again", sum(&tier.retried));
             rows.push(of("VLRT (wait 1 s or more)".to_owned(), detail, n, Style::Marks, &tier.retried));

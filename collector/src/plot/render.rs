@@ -84,13 +84,18 @@ fn fonts() -> Result<(), String> {
     known.map_err(|_| "the font that is linked in cannot be read".to_owned())
 }
 
-fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, figure: &Figure, scale: u32) -> Result<(), String> {
+fn draw<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    figure: &Figure,
+    scale: u32,
+) -> Result<(), String> {
     area.fill(&WHITE).map_err(said)?;
     let pen = Pen { scale };
     let (head, mut rest) = area.split_vertically(scale * TITLE);
     let columns = 118;
     for (n, line) in wrapped(&figure.title, columns, 3).iter().enumerate() {
-        head.draw(&Text::new(line.clone(), pen.at(12, 8 + 17 * n as i32), pen.text(13, n == 0))).map_err(said)?;
+        head.draw(&Text::new(line.clone(), pen.at(12, 8 + 17 * n as i32), pen.text(13, n == 0)))
+            .map_err(said)?;
     }
     for (n, panel) in figure.panels.iter().enumerate() {
         let last = n + 1 == figure.panels.len();
@@ -100,7 +105,8 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, figure: &Figure, scal
         rest = below;
     }
     for (n, note) in figure.notes.iter().enumerate() {
-        rest.draw(&Text::new(note.clone(), pen.at(12, NOTE as i32 * n as i32), pen.text(11, false))).map_err(said)?;
+        rest.draw(&Text::new(note.clone(), pen.at(12, NOTE as i32 * n as i32), pen.text(11, false)))
+            .map_err(said)?;
     }
     Ok(())
 }
@@ -137,12 +143,8 @@ fn draw_panel<DB: DrawingBackend>(
 ) -> Result<(), String> {
     let end = figure.first + figure.window * figure.windows as f64;
     let (left, legend) = area.split_horizontally(pen.scale * (WIDTH - LEGEND));
-    left.draw(&Text::new(
-        format!("({letter}) {}", panel.title),
-        pen.at(12, 4),
-        pen.text(13, true),
-    ))
-    .map_err(said)?;
+    left.draw(&Text::new(format!("({letter}) {}", panel.title), pen.at(12, 4), pen.text(13, true)))
+        .map_err(said)?;
     let mut chart = ChartBuilder::on(&left)
         .margin_top(26 * pen.scale)
         .margin_right(8 * pen.scale)
@@ -203,7 +205,8 @@ fn draw_row<DB: DrawingBackend>(
     let end = start(figure.windows);
     if let Some(limit) = row.limit {
         let (dash, gap) = (6 * pen.scale, 4 * pen.scale);
-        let line = DashedLineSeries::new([(figure.first, limit), (end, limit)], dash, gap, pen.line(colour, 1));
+        let line =
+            DashedLineSeries::new([(figure.first, limit), (end, limit)], dash, gap, pen.line(colour, 1));
         chart.draw_series(line).map_err(said)?;
     }
     if row.style == Style::Bars {
@@ -218,7 +221,8 @@ fn draw_row<DB: DrawingBackend>(
         return Ok(());
     }
     for run in runs(&row.values) {
-        let points: Vec<(f64, f64)> = run.iter().map(|(n, v)| (start(*n) + figure.window / 2.0, *v)).collect();
+        let points: Vec<(f64, f64)> =
+            run.iter().map(|(n, v)| (start(*n) + figure.window / 2.0, *v)).collect();
         if points.len() > 1 {
             chart.draw_series(LineSeries::new(points.clone(), pen.line(colour, 2))).map_err(said)?;
         }
@@ -248,13 +252,19 @@ pub(crate) fn runs(values: &[Option<f64>]) -> Vec<Vec<(usize, f64)>> {
     runs
 }
 
-fn draw_legend<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, panel: &Panel, pen: Pen) -> Result<(), String> {
+fn draw_legend<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    panel: &Panel,
+    pen: Pen,
+) -> Result<(), String> {
     let mut y = 34;
     for row in &panel.rows {
         let colour = colour(row);
         let swatch: [(i32, i32); 2] = [pen.at(6, y + 7), pen.at(28, y + 7)];
         match row.style {
-            Style::Bars => area.draw(&Rectangle::new([pen.at(10, y + 1), pen.at(24, y + 13)], colour.mix(0.75).filled())),
+            Style::Bars => {
+                area.draw(&Rectangle::new([pen.at(10, y + 1), pen.at(24, y + 13)], colour.mix(0.75).filled()))
+            }
             _ => area.draw(&PathElement::new(swatch, pen.line(colour, 2))),
         }
         .map_err(said)?;
@@ -271,7 +281,8 @@ fn draw_legend<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, panel: &Panel,
                     area.draw(&PathElement::new(dash, pen.line(colour, 1))).map_err(said)?;
                 }
             }
-            area.draw(&Text::new(shortened(&row.detail, 28), pen.at(34, y), pen.text(11, false))).map_err(said)?;
+            area.draw(&Text::new(shortened(&row.detail, 28), pen.at(34, y), pen.text(11, false)))
+                .map_err(said)?;
             y += 16;
         }
         y += 8;
