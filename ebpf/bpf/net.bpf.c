@@ -194,7 +194,7 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
 		return 0;
 	hook_enter(&h);
-	segment_discarded(&h, sk, overflow);
+	segment_discarded(&h, sk, skb, overflow);
 	nest_exit();
 	return 0;
 }

@@ -15,6 +15,10 @@ use crate::topology::TierKey;
 const ONSET_TOLERANCE: u64 = 3;
 /// An episode that began this long before the queue grew fits badly, windows (2 s).
 const ONSET_BEFORE: u64 = 40;
+/// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
+const OVER_SINCE: u64 = 2;
+/// What a tier's own load used up, when more requests than usual had come.
+const CARRIED_BY_SURGE: f64 = 0.8;
 /// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
 const BATCH_AFTER: u64 = 10;
 /// A tier whose growth is explained below can still be the root.
@@ -108,6 +112,11 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     for episode in &mut episodes {
         if episode.first.saturating_add(ONSET_BEFORE) < onset {
             episode.quality *= 0.7;
+        }
+        let since = at.saturating_sub(episode.last);
+        if since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1) {
+            episode.quality *= 0.6;
+            episode.why = format!("{}; it was over while the queue still grew", episode.why);
         }
     }
     episodes
@@ -218,7 +227,14 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
 
 /// Applies what holds for the whole path, orders best first, and keeps one of equal place and resource.
 pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
+    let surged =
+        candidates.iter().filter(|c| c.episode.resource == Resource::Burst).map(|c| c.episode.first).min();
     for candidate in candidates.iter_mut() {
+        if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
+            && candidate.episode.by_load
+        {
+            candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");
+        }
         let position = path.iter().position(|s| s.place == candidate.place);
         let strength: f64 =
             path.iter().take(position.unwrap_or(0) + 1).map(|s| 0.9 + 0.1 * s.explains).product();

@@ -109,6 +109,8 @@ pub(crate) struct Dropped {
     pub(crate) listener: u32,
     pub(crate) drops: u64,
     pub(crate) final_ack: u64,
+    pub(crate) repeated: u64,
+    pub(crate) slow: u64,
     pub(crate) arrivals: u64,
     pub(crate) depth: u32,
     pub(crate) limit: u32,
@@ -232,7 +234,7 @@ impl Cases {
         case.tiers.insert(trigger.tier.clone());
         for d in dropped {
             let count: &mut DropCount = case.drops.entry((d.tier.clone(), d.listener)).or_default();
-            count.add(now, d.drops, d.final_ack, d.arrivals, d.depth, d.limit);
+            count.add(now, d);
         }
     }
 

@@ -341,6 +341,8 @@ fn felt(
                         listener: l.id,
                         drops: w.drops,
                         final_ack: w.drops_final_ack,
+                        repeated: w.drops_repeated,
+                        slow: w.drops_slow,
                         arrivals: w.arrivals,
                         depth: w.depth_max,
                         limit: if w.limit > 0 { w.limit } else { baseline.accept_queue_limit().unwrap_or(0) },

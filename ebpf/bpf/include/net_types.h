@@ -39,7 +39,6 @@ struct bpf_timer {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
 
-struct sk_buff;
 struct request_sock;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -63,6 +62,14 @@ struct in6_addr {
 	union {
 		__be32 u6_addr32[4];
 	} in6_u;
+};
+
+/* include/linux/skbuff.h, include/uapi/linux/{ip,ipv6,tcp}.h: headers are at `head` plus an offset */
+struct sk_buff {
+	__be16 protocol;
+	__u16 transport_header;
+	__u16 network_header;
+	unsigned char *head;
 };
 
 /* include/net/sock.h; the anonymous unions of the kernel's are looked through by the relocation */

@@ -21,6 +21,7 @@ pub(crate) fn episodes(
 ) -> Vec<Episode> {
     let before = quiet(&series.map(|s| s.blocked_io), around);
     let least = thresholds.io_blocked_tasks.max(3.0 * before);
+    let own = culprits::workload_name(history.hosts.get(host), workload);
     let blocked = |s: &UseSample| s.blocked_io >= least;
     runs(series, blocked)
         .into_iter()
@@ -40,7 +41,7 @@ pub(crate) fn episodes(
                 peak,
                 unit: "tasks",
                 quality: 0.85 + if named { 0.07 } else { 0.0 } + if device >= 0.5 { 0.03 } else { 0.0 },
-                by_load: false,
+                by_load: named && culprits.first().is_some_and(|c| c.workload == own),
                 why: format!(
                     "up to {peak:.1} tasks blocked on block I/O (usually {before:.1}), device queue {}",
                     if device > 0.0 { format!("up to {device:.1}") } else { "not seen".to_owned() }

@@ -37,10 +37,11 @@ pub(crate) fn episodes(
     runs(tier, |s| s.answered <= thresholds.stall_rate_ratio * rate && s.queued_max > level + 2.0)
         .into_iter()
         .filter(|(first, last)| last > first)
-        // Tasks that wait for CPU or disk are another episode.
+        // Tasks that wait for CPU or disk half of the time are another episode.
         .filter(|(first, last)| {
-            let during = |f: fn(&UseSample) -> f64| average(used.range(*first, *last).map(|(_, s)| f(s)));
-            during(|s| s.blocked_io) < thresholds.io_blocked_tasks && during(|s| s.wait) < waiting_least
+            let short = |s: &&UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
+            let all = used.range(*first, *last).count();
+            all == 0 || 2 * used.range(*first, *last).map(|(_, s)| s).filter(short).count() < all
         })
         .map(|(first, last)| {
             let peak = |f: fn(&TierSample) -> f64| tier.range(first, last).map(|(_, s)| f(s)).fold(0.0, f64::max);
@@ -70,7 +71,7 @@ pub(crate) fn episodes(
                 quality: quality + more,
                 by_load: false,
                 culprits: Vec::new(),
-                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, nobody waiting for CPU or disk{beyond}"),
+                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, hardly anybody waiting for CPU or disk{beyond}"),
             }
         })
         .collect()
