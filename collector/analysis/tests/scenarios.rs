@@ -366,7 +366,6 @@ fn a_lock_after_a_moment_of_another_shortage_is_still_the_lock() {
         5960..6700,
         Do::Lock,
     ));
-    let said: Vec<_> = incidents.iter().map(|i| format!("{:?} {}", i.kind, i.title)).collect();
     let dropped = incidents.iter().find(|i| !i.drops.is_empty()).unwrap();
     assert_eq!(
         (dropped.root.host.as_str(), dropped.root.resource),
