@@ -1,22 +1,19 @@
 //! Golden traces: a recording of each cell, cut to the seconds around its injection, with what its replay must say. Owns their
 //! form and their making; the replaying is the caller's.
 
-use crate::daemons::binary;
-use crate::lab::Stack;
 use crate::lab::cells::Cell;
 use crate::score::cut::cut;
 use crate::score::model::{Expectation, Plan, Reported};
-use crate::score::plan::expectation;
-use crate::score::session::{self, APART};
-use anyhow::{Context, Result, bail};
+use crate::score::judge::plan;
+use crate::score::session;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// Kept before the injection: the usual level of queues is learned from it.
-const BEFORE_NS: u64 = 11_000_000_000;
+/// Kept before the injection: the usual level of queues is learned from it, and the one before it is over.
+const BEFORE_NS: u64 = 3_300_000_000;
 /// Kept after its end: the first retries, and the time after which an incident is over.
 const AFTER_NS: u64 = 4_500_000_000;
 /// Of zstd: the slowest that is worth it. Made once, read often.
@@ -172,54 +169,50 @@ pub fn misfits(expected: &Expectation, incidents: &[Value]) -> Vec<String> {
     wrong
 }
 
-/// Runs cells apart from each other and writes a golden trace for each into `out`. Returns those that did not go as planned: of
-/// them nothing is written.
-pub fn record(cells: &[&Cell], out: &Path, folder: &Path) -> Result<Vec<String>> {
+/// Cuts a golden trace for each cell out of the sessions that a run of the matrix left below `sessions`: of the injections that went as
+/// planned the first one whose replay fits the cell, else the first. Returns the cells without one, with the reason.
+pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String>> {
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    let mut unplanned = Vec::new();
-    for stack in Stack::ALL {
-        let sequence: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.stack == stack).collect();
-        if sequence.is_empty() {
-            continue;
-        }
-        let session = session::run(stack, &sequence, APART, folder)?;
-        unplanned.extend(session.broken.iter().map(|why| format!("{stack}: {why}")));
-        for row in &session.rows {
-            if row.plan != Plan::AsPlanned {
-                unplanned.push(format!("{}: {:?}", row.cell, row.plan));
-                continue;
-            }
-            let input = std::fs::File::open(&session.trace)?;
+    let mut missing = Vec::new();
+    for cell in cells {
+        let session = sessions.join(cell.stack.name());
+        let (injections, _) = session::kept(&session)?;
+        let golden = Golden::of(out, cell.name);
+        let mut first: Option<(Vec<u8>, Vec<Value>, Vec<String>)> = None;
+        for injection in injections.iter().filter(|i| i.cell == cell.name && plan(i) == Plan::AsPlanned) {
+            let truth = &injection.truth;
+            let from = truth.start_unix_ns.saturating_sub(BEFORE_NS);
+            let to = truth.to_unix_ns.min(truth.end_unix_ns + AFTER_NS);
             let mut trace = Vec::new();
-            let (from, to) = (row.truth.start_unix_ns - BEFORE_NS, row.truth.end_unix_ns + AFTER_NS);
-            cut(BufReader::new(input), &mut trace, from, to)?;
-            let unpacked = folder.join(format!("{}.trace", row.cell));
-            std::fs::write(&unpacked, &trace)?;
-            let incidents = replay(&unpacked)?;
-            let golden = Golden::of(out, &row.cell);
-            golden.write(&trace, &incidents)?;
-            let cell =
-                sequence.iter().find(|cell| cell.name == row.cell).context("a cell of the sequence")?;
-            let wrong = misfits(&expectation(cell), &incidents);
-            let bytes = std::fs::metadata(&golden.trace)?.len();
-            println!("{}: {} kB {}", row.cell, bytes / 1000, wrong.join(", "));
+            cut(BufReader::new(std::fs::File::open(session.join(session::TRACE))?), &mut trace, from, to)?;
+            let unpacked = tempfile::NamedTempFile::new()?;
+            std::fs::write(unpacked.path(), &trace)?;
+            let incidents = session::replay(unpacked.path())?;
+            let wrong = misfits(&injection.expected, &incidents);
+            let fits = wrong.is_empty();
+            if fits || first.is_none() {
+                first = Some((trace, incidents, wrong));
+            }
+            if fits {
+                break;
+            }
         }
+        let Some((trace, incidents, wrong)) = first else {
+            missing.push(format!("{}: no injection went as planned", cell.name));
+            continue;
+        };
+        golden.write(&trace, &incidents)?;
+        let bytes = std::fs::metadata(&golden.trace)?.len();
+        println!("{}: {} kB {}", cell.name, bytes / 1000, wrong.join(", "));
     }
-    Ok(unplanned)
-}
-
-fn replay(trace: &Path) -> Result<Vec<Value>> {
-    let out = Command::new(binary("tailwater")?).arg("replay").arg(trace).output()?;
-    if !out.status.success() {
-        bail!("tailwater replay {}: {}", trace.display(), String::from_utf8_lossy(&out.stderr));
-    }
-    String::from_utf8(out.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    Ok(missing)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lab::cells::find;
+    use crate::score::plan::expectation;
     use serde_json::json;
 
     fn incident(kind: &str, resource: &str) -> Value {

@@ -1,8 +1,8 @@
 //! One session: a stack under load, watched by Tailwater and by the truth, and a sequence of injections into it. Starts and stops
 //! everything; judges nothing itself.
 
-use crate::daemons::wait_for;
-use crate::lab::cells::Cell;
+use crate::daemons::{binary, wait_for};
+use crate::lab::cells::{self, Cell};
 use crate::lab::{Stack, Tier, unix_ns};
 use crate::load::{LoadPlan, Mode};
 use crate::scenario;
@@ -11,10 +11,11 @@ use crate::score::model::{Injection, Reported, Row, Stray, Told};
 use crate::score::plan::expectation;
 use crate::system::{System, host};
 use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The rhythm of a session.
@@ -28,8 +29,11 @@ pub struct Pace {
 
 /// As fast as injections stay apart: SYN retries come after 1, 2 and 3 s.
 pub const MATRIX: Pace = Pace { first: Duration::from_secs(12), spacing: Duration::from_millis(4800) };
-/// A quiet baseline before each, for traces that stand alone.
-pub const APART: Pace = Pace { first: Duration::from_secs(14), spacing: Duration::from_secs(16) };
+
+/// The recording of a session, in its folder.
+pub const TRACE: &str = "session.trace";
+const TRUTH: &str = "truth.jsonl";
+const INCIDENTS: &str = "incidents.jsonl";
 
 /// Nothing may have been dropped for this long before the next injection …
 const CALM: Duration = Duration::from_millis(1300);
@@ -76,7 +80,7 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let trace = folder.join("session.trace");
+    let trace = folder.join(TRACE);
     let system =
         System::start(scenario::lab(stack), &folder, &["--record".into(), trace.display().to_string()])?;
     let recorder = Recorder::start(&places(&system))?;
@@ -179,13 +183,63 @@ pub fn told(system: &System) -> Vec<Told> {
 
 /// One truth record a line, one incident a line.
 fn keep(folder: &Path, injections: &[Injection], incidents: &[Value]) -> Result<()> {
-    let mut truth = std::fs::File::create(folder.join("truth.jsonl"))?;
+    let mut truth = std::fs::File::create(folder.join(TRUTH))?;
     for injection in injections {
         writeln!(truth, "{}", serde_json::to_string(&injection.truth)?)?;
     }
-    let mut reported = std::fs::File::create(folder.join("incidents.jsonl"))?;
+    let mut reported = std::fs::File::create(folder.join(INCIDENTS))?;
     for incident in incidents {
         writeln!(reported, "{incident}")?;
     }
     Ok(())
+}
+
+/// Judges an earlier session anew by what this version says of its recording. No webhook was told anything, so there are no times to the
+/// alert; what the kernel dropped outside of injections is not known, so that an alarm there counts as false.
+pub fn again(stack: Stack, folder: &Path) -> Result<Session> {
+    let folder = folder.join(stack.name());
+    let (injections, _) = kept(&folder)?;
+    let trace = folder.join(TRACE);
+    let incidents = replay(&trace)?;
+    let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+    let judged = judge(&injections, &reported, &[]);
+    let strays = judged.strays.into_iter().map(|reported| Stray {
+        stack: stack.name().to_owned(),
+        dropped: 0,
+        reported,
+    });
+    Ok(Session {
+        stack: stack.name().to_owned(),
+        rows: judged.rows,
+        strays: strays.collect(),
+        incidents,
+        trace,
+        broken: None,
+    })
+}
+
+/// The incidents of a recording, by `tailwater replay`.
+pub fn replay(trace: &Path) -> Result<Vec<Value>> {
+    let out = Command::new(binary("tailwater")?).arg("replay").arg(trace).output()?;
+    if !out.status.success() {
+        bail!("tailwater replay {}: {}", trace.display(), String::from_utf8_lossy(&out.stderr));
+    }
+    String::from_utf8(out.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// What an earlier session left in its folder: its injections with their truth, and its incidents.
+pub fn kept(folder: &Path) -> Result<(Vec<Injection>, Vec<Value>)> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    };
+    let mut injections = Vec::new();
+    for line in read(TRUTH)?.lines() {
+        let truth: TruthRecord = serde_json::from_str(line)?;
+        let name = truth.id.split('#').next().unwrap_or_default();
+        let cell = cells::find(name).with_context(|| format!("no cell {name}"))?;
+        injections.push(injection(cell, truth));
+    }
+    let incidents = read(INCIDENTS)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    Ok((injections, incidents))
 }
