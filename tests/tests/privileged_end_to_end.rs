@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::daemons::binary;
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Injected, LabConfig, Truth, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::scenario::{self, RATE_PER_SECOND};
@@ -149,37 +150,8 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
 
     quiet_minute(&system)?;
 
-    // Tomcat's CPU is taken.
-    let cpu = run(&system, "app-cpu")?;
-    let incident = &cpu.incident;
-    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
-    assert_eq!(incident["severity"], "critical");
-    assert_eq!(incident["root"]["host"], "app-1", "{incident:#}");
-    let resource = incident["root"]["resource"].as_str().unwrap_or_default();
-    assert!(resource.starts_with("cpu"), "root resource {resource}: {incident:#}");
-    assert_eq!(incident["root"]["culprits"][0]["comm"], "burner", "{incident:#}");
-    let app = hop(incident, "app-1");
-    // Exhausted: as many requests as there are workers. Not all of them are read, for a thread needs the CPU to read one.
-    let (busy, queued) = (number(app, "workers_busy_max"), number(app, "queued_max"));
-    let limit = u64::from(system.lab.config().app.workers);
-    println!("  app tier: {queued} requests, {busy} read, {limit} workers");
-    assert!(queued * 10 >= limit * 9, "app tier: {queued} requests for {limit} workers: {app:#}");
-    assert!(busy * 2 >= limit, "app tier's workers: {busy} of {limit} busy: {app:#}");
-    check_drops(&cpu);
-    check_root_window(&cpu);
-    check_verdict_time(&system, &cpu);
-
-    // MariaDB's disk is kept busy.
-    let io = run(&system, "db-io")?;
-    let incident = &io.incident;
-    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
-    assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");
-    assert_eq!(incident["root"]["resource"], "io", "{incident:#}");
-    assert_eq!(incident["root"]["culprits"][0]["comm"], "logflush", "{incident:#}");
-    assert_eq!(hop(incident, "app-1")["role"], "pushback", "{incident:#}");
-    check_drops(&io);
-    check_root_window(&io);
-    check_verdict_time(&system, &io);
+    experiment("app-cpu", || cpu_is_taken(&system))?;
+    experiment("db-io", || disk_is_busy(&system))?;
 
     // Everything ends when told to, and what was recorded says the same again.
     for agent in &mut system.agents {
@@ -202,5 +174,43 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
     for id in live {
         assert!(replayed.contains(&id), "the replay has the incident {id}");
     }
+    Ok(())
+}
+
+/// Tomcat's CPU is taken.
+fn cpu_is_taken(system: &System) -> Result<()> {
+    let cpu = run(system, "app-cpu")?;
+    let incident = &cpu.incident;
+    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
+    assert_eq!(incident["severity"], "critical");
+    assert_eq!(incident["root"]["host"], "app-1", "{incident:#}");
+    let resource = incident["root"]["resource"].as_str().unwrap_or_default();
+    assert!(resource.starts_with("cpu"), "root resource {resource}: {incident:#}");
+    assert_eq!(incident["root"]["culprits"][0]["comm"], "burner", "{incident:#}");
+    let app = hop(incident, "app-1");
+    // Exhausted: as many requests as there are workers. Not all of them are read, for a thread needs the CPU to read one.
+    let (busy, queued) = (number(app, "workers_busy_max"), number(app, "queued_max"));
+    let limit = u64::from(system.lab.config().app.workers);
+    println!("  app tier: {queued} requests, {busy} read, {limit} workers");
+    assert!(queued * 10 >= limit * 9, "app tier: {queued} requests for {limit} workers: {app:#}");
+    assert!(busy * 2 >= limit, "app tier's workers: {busy} of {limit} busy: {app:#}");
+    check_drops(&cpu);
+    check_root_window(&cpu);
+    check_verdict_time(system, &cpu);
+    Ok(())
+}
+
+/// MariaDB's disk is kept busy.
+fn disk_is_busy(system: &System) -> Result<()> {
+    let io = run(system, "db-io")?;
+    let incident = &io.incident;
+    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
+    assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");
+    assert_eq!(incident["root"]["resource"], "io", "{incident:#}");
+    assert_eq!(incident["root"]["culprits"][0]["comm"], "logflush", "{incident:#}");
+    assert_eq!(hop(incident, "app-1")["role"], "pushback", "{incident:#}");
+    check_drops(&io);
+    check_root_window(&io);
+    check_verdict_time(system, &io);
     Ok(())
 }

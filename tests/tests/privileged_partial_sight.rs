@@ -6,6 +6,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::time::Duration;
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig, Tier, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::scenario::{self, RATE_PER_SECOND};
@@ -42,37 +43,42 @@ fn privileged_an_unobserved_tier_is_crossed_and_never_guessed_about() -> Result<
     let lab = Lab::start(LabConfig::default())?;
     let system = System::around_with(lab, folder.path(), &[], |tier| (tier != Tier::App).then(Vec::new))?;
 
-    let behind = the_incident(&system, "db-io")?;
-    assert_eq!(behind["kind"], "upstream_ctqo", "{behind:#}");
-    assert_eq!(behind["root"]["host"], "db-1", "{behind:#}");
-    assert_eq!(behind["root"]["resource"], "io", "{behind:#}");
-    assert_eq!(behind["root"]["culprits"][0]["comm"], "logflush", "{behind:#}");
-    let hops: Vec<&Value> = behind["hops"].as_array().into_iter().flatten().collect();
-    assert_eq!(hops.len(), 3, "{behind:#}");
-    assert_eq!(
-        (&hops[0]["host"], &hops[0]["role"], &hops[0]["observed"]),
-        (&"web-1".into(), &"drop".into(), &true.into())
-    );
-    let dark = hops[1];
-    assert!(
-        is_address(&dark["host"]) && dark["role"] == "pushback" && dark["observed"] == false,
-        "{behind:#}"
-    );
-    assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark:#}");
-    assert!(behind["title"].as_str().is_some_and(|t| t.contains("unobserved")), "{behind:#}");
-    let confidence = behind["confidence"].as_f64().context("confidence")?;
-    assert!((0.3..0.75).contains(&confidence), "sure of {confidence} with a tier unseen: {behind:#}");
-    let others = behind["alternatives"].as_array().into_iter().flatten();
-    assert!(
-        others.map(|a| &a["root"]["host"]).any(|h| *h == dark["host"]),
-        "the unseen tier may be it: {behind:#}"
-    );
+    let dark = experiment("a cause behind it", || {
+        let behind = the_incident(&system, "db-io")?;
+        assert_eq!(behind["kind"], "upstream_ctqo", "{behind:#}");
+        assert_eq!(behind["root"]["host"], "db-1", "{behind:#}");
+        assert_eq!(behind["root"]["resource"], "io", "{behind:#}");
+        assert_eq!(behind["root"]["culprits"][0]["comm"], "logflush", "{behind:#}");
+        let hops: Vec<&Value> = behind["hops"].as_array().into_iter().flatten().collect();
+        assert_eq!(hops.len(), 3, "{behind:#}");
+        assert_eq!(
+            (&hops[0]["host"], &hops[0]["role"], &hops[0]["observed"]),
+            (&"web-1".into(), &"drop".into(), &true.into())
+        );
+        let dark = hops[1];
+        assert!(
+            is_address(&dark["host"]) && dark["role"] == "pushback" && dark["observed"] == false,
+            "{behind:#}"
+        );
+        assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark:#}");
+        assert!(behind["title"].as_str().is_some_and(|t| t.contains("unobserved")), "{behind:#}");
+        let confidence = behind["confidence"].as_f64().context("confidence")?;
+        assert!((0.3..0.75).contains(&confidence), "sure of {confidence} with a tier unseen: {behind:#}");
+        let others = behind["alternatives"].as_array().into_iter().flatten();
+        assert!(
+            others.map(|a| &a["root"]["host"]).any(|h| *h == dark["host"]),
+            "the unseen tier may be it: {behind:#}"
+        );
+        Ok(dark["host"].clone())
+    })?;
 
-    let inside = the_incident(&system, "app-pause")?;
-    assert_eq!(inside["root"]["host"], dark["host"], "{inside:#}");
-    assert_eq!(inside["root"]["resource"], "unexplained", "{inside:#}");
-    assert_eq!(inside["root"]["culprits"].as_array().map(Vec::len), Some(0));
-    assert!(inside["confidence"].as_f64().is_some_and(|c| c <= 0.5), "{inside:#}");
-    assert!(inside["title"].as_str().is_some_and(|t| t.contains("no agent observes it")), "{inside:#}");
-    Ok(())
+    experiment("a cause in it", || {
+        let inside = the_incident(&system, "app-pause")?;
+        assert_eq!(inside["root"]["host"], dark, "{inside:#}");
+        assert_eq!(inside["root"]["resource"], "unexplained", "{inside:#}");
+        assert_eq!(inside["root"]["culprits"].as_array().map(Vec::len), Some(0));
+        assert!(inside["confidence"].as_f64().is_some_and(|c| c <= 0.5), "{inside:#}");
+        assert!(inside["title"].as_str().is_some_and(|t| t.contains("no agent observes it")), "{inside:#}");
+        Ok(())
+    })
 }

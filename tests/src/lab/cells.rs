@@ -236,7 +236,7 @@ const CELLS: &[Cell] = &[
     Cell::squeeze("nx2-db-squeeze", Nx2, Db, 0.1, 700).drops(DownstreamCtqo, Db),
     Cell::io("nx2-db-io", Nx2, 18),
     Cell::table_lock("nx2-db-lock", Nx2, 500),
-    Cell::burst("nx2-web-burst", Nx2, 600).drops(DownstreamCtqo, Db),
+    Cell::burst("nx2-web-burst", Nx2, 300).drops(DownstreamCtqo, Db),
     // Room for everything everywhere: nobody drops.
     Cell::cpu("nx3-app-cpu", Nx3, App, 500),
     Cell::pause("nx3-app-pause", Nx3, App, 500),

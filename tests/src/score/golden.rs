@@ -3,8 +3,8 @@
 
 use crate::lab::cells::Cell;
 use crate::score::cut::cut;
-use crate::score::model::{Expectation, Plan, Reported};
 use crate::score::judge::plan;
+use crate::score::model::{Expectation, Plan, Reported};
 use crate::score::session;
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -218,9 +218,13 @@ pub fn again(stack: Stack, folder: &Path) -> Result<Session> {
     })
 }
 
-/// The incidents of a recording, by `tailwater replay`.
+/// The incidents of a recording, by `tailwater replay`, with this version's thresholds instead of the recorded ones.
 pub fn replay(trace: &Path) -> Result<Vec<Value>> {
-    let out = Command::new(binary("tailwater")?).arg("replay").arg(trace).output()?;
+    let out = Command::new(binary("tailwater")?)
+        .arg("replay")
+        .arg(trace)
+        .args(["--config", "/dev/null"])
+        .output()?;
     if !out.status.success() {
         bail!("tailwater replay {}: {}", trace.display(), String::from_utf8_lossy(&out.stderr));
     }

@@ -63,6 +63,11 @@ struct Span<'a> {
     thresholds: &'a Thresholds,
 }
 
+/// Throttled to less than this part of the CPU it usually uses, a workload is not throttled by its own load.
+const LESS_THAN_USUAL: f64 = 0.85;
+/// Nor with a capacity of less than this part of the usual one.
+const LESS_CAPACITY: f64 = 0.8;
+
 /// A sub-kind with how sure it is.
 struct Verdict {
     resource: Resource,
@@ -137,8 +142,8 @@ impl Span<'_> {
         }
         let throttled = during(&withheld);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
-        let less = throttled >= t.cpu_taken_ratio && own < 0.85 * own_usual;
-        if less || (nominal > 0.0 && capacity < 0.8 * nominal) {
+        let less = throttled >= t.cpu_taken_ratio && own < LESS_THAN_USUAL * own_usual;
+        if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
             let clause =
                 format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
             return verdict(Resource::CpuThrottled, 0.92, false, clause);
@@ -172,11 +177,17 @@ impl Span<'_> {
             sample.map_or(0.0, |w| mean(w.busy_ns))
         };
         let level = average((judged.0..=judged.1).map(busy));
+        let usual = |f: &dyn Fn(&UseSample) -> f64| {
+            average(self.series.range(self.usual.0, self.usual.1).map(|(_, s)| f(s)))
+        };
+        let (own_usual, nominal) = (usual(&|s| s.busy), usual(&|s| s.capacity));
         let holds = |index: &u64| match verdict.resource {
             Resource::CpuNeighbour => busy(*index) >= 0.5 * level,
-            Resource::CpuThrottled if !verdict.by_load => {
-                self.series.get(*index).is_some_and(|s| withheld(s) >= self.thresholds.cpu_taken_ratio)
-            }
+            // With its quota back it may well be throttled on, by what has piled up; but it gets what it usually does.
+            Resource::CpuThrottled if !verdict.by_load => self.series.get(*index).is_some_and(|s| {
+                withheld(s) >= self.thresholds.cpu_taken_ratio
+                    && (s.busy < LESS_THAN_USUAL * own_usual || s.capacity < LESS_CAPACITY * nominal)
+            }),
             _ => true,
         };
         self.last = (self.first..=self.last).rev().find(holds).unwrap_or(self.last);
