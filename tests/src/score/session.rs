@@ -34,6 +34,7 @@ pub const MATRIX: Pace = Pace { first: Duration::from_secs(12), spacing: Duratio
 pub const TRACE: &str = "session.trace";
 const TRUTH: &str = "truth.jsonl";
 const INCIDENTS: &str = "incidents.jsonl";
+const TOLD: &str = "told.jsonl";
 
 /// Nothing may have been dropped for this long before the next injection …
 const CALM: Duration = Duration::from_millis(1300);
@@ -137,9 +138,10 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
             injection.truth.observe(&log, &slow);
         }
     }
-    keep(&folder, &injections, &incidents)?;
+    let told = told(&system);
+    keep(&folder, &injections, &incidents, &told)?;
     let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
-    let judged = judge(&injections, &reported, &told(&system));
+    let judged = judge(&injections, &reported, &told);
     let strays = judged.strays.into_iter().map(|reported| {
         // The kernel's counts, in its time and a little around it.
         let (from, to) = (reported.start_unix_ns.saturating_sub(BEFORE_NS), reported.end_unix_ns + BEFORE_NS);
@@ -181,8 +183,8 @@ pub fn told(system: &System) -> Vec<Told> {
         .collect()
 }
 
-/// One truth record a line, one incident a line.
-fn keep(folder: &Path, injections: &[Injection], incidents: &[Value]) -> Result<()> {
+/// One truth record a line, one incident a line, one message a line.
+fn keep(folder: &Path, injections: &[Injection], incidents: &[Value], told: &[Told]) -> Result<()> {
     let mut truth = std::fs::File::create(folder.join(TRUTH))?;
     for injection in injections {
         writeln!(truth, "{}", serde_json::to_string(&injection.truth)?)?;
@@ -191,18 +193,27 @@ fn keep(folder: &Path, injections: &[Injection], incidents: &[Value]) -> Result<
     for incident in incidents {
         writeln!(reported, "{incident}")?;
     }
+    let mut messages = std::fs::File::create(folder.join(TOLD))?;
+    for message in told {
+        writeln!(messages, "{}", serde_json::to_string(message)?)?;
+    }
     Ok(())
 }
 
-/// Judges an earlier session anew by what this version says of its recording. No webhook was told anything, so there are no times to the
-/// alert; what the kernel dropped outside of injections is not known, so that an alarm there counts as false.
+/// Judges an earlier session anew by what this version says of its recording. Times are those of the messages of then, where they said
+/// the same. What the kernel dropped outside of injections is not known, so that an alarm there counts as false.
 pub fn again(stack: Stack, folder: &Path) -> Result<Session> {
     let folder = folder.join(stack.name());
     let (injections, _) = kept(&folder)?;
     let trace = folder.join(TRACE);
     let incidents = replay(&trace)?;
     let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
-    let judged = judge(&injections, &reported, &[]);
+    let told = match std::fs::read_to_string(folder.join(TOLD)) {
+        Ok(text) => text.lines().map(serde_json::from_str).collect::<Result<Vec<Told>, _>>()?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e).with_context(|| format!("read the messages in {}", folder.display())),
+    };
+    let judged = judge(&injections, &reported, &told);
     let strays = judged.strays.into_iter().map(|reported| Stray {
         stack: stack.name().to_owned(),
         dropped: 0,
