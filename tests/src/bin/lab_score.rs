@@ -13,7 +13,7 @@ use tailwater_tests::score::compare::compare;
 use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
 use tailwater_tests::score::results::Results;
-use tailwater_tests::score::session::{self, MATRIX};
+use tailwater_tests::score::session::{self, MATRIX, Session};
 use tailwater_tests::system::System;
 
 /// Scores the diagnosis on the laboratory.
@@ -49,9 +49,9 @@ struct Arguments {
     /// Cuts a golden trace of each cell out of the sessions in --folder into this folder, instead of a score.
     #[arg(long, value_name = "FOLDER")]
     golden: Option<PathBuf>,
-    /// Scores the sessions that an earlier run left in --folder by what this version says of their recordings, and runs nothing.
-    #[arg(long)]
-    replay: bool,
+    /// Scores the sessions that earlier runs left in these folders by what this version says of their recordings, and runs nothing.
+    #[arg(long, value_delimiter = ',', value_name = "FOLDERS")]
+    replay: Vec<PathBuf>,
     /// Prints what differs between two results, and runs nothing.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     compare: Vec<PathBuf>,
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     // Recordings can be judged by anybody.
-    let needs_root = !arguments.replay && arguments.golden.is_none();
+    let needs_root = arguments.replay.is_empty() && arguments.golden.is_none();
     // SAFETY: geteuid takes nothing and cannot fail.
     if needs_root && unsafe { libc::geteuid() } != 0 {
         bail!("the laboratory needs root: run `sudo make lab-score`");
@@ -147,18 +147,21 @@ fn matrix(arguments: &Arguments) -> Result<()> {
             continue;
         }
         println!("{stack}: {} injections", sequence.len());
-        let session = if arguments.replay {
-            session::again(stack, &arguments.folder)
+        let sessions: Vec<Result<Session>> = if arguments.replay.is_empty() {
+            vec![session::run(stack, &sequence, MATRIX, &arguments.folder)]
         } else {
-            session::run(stack, &sequence, MATRIX, &arguments.folder)
+            let kept = arguments.replay.iter().filter(|folder| folder.join(stack.name()).exists());
+            kept.map(|folder| session::again(stack, folder)).collect()
         };
-        match session {
-            Ok(session) => {
-                broken.extend(session.broken.map(|why| format!("{stack}: {why}")));
-                rows.extend(session.rows);
-                strays.extend(session.strays);
+        for session in sessions {
+            match session {
+                Ok(session) => {
+                    broken.extend(session.broken.map(|why| format!("{stack}: {why}")));
+                    rows.extend(session.rows);
+                    strays.extend(session.strays);
+                }
+                Err(error) => broken.push(format!("{stack}: {error:#}")),
             }
-            Err(error) => broken.push(format!("{stack}: {error:#}")),
         }
     }
     let mut results = Results::new(arguments.label.clone(), rows, strays);

@@ -250,11 +250,15 @@ pub fn kept(folder: &Path) -> Result<(Vec<Injection>, Vec<Value>)> {
     };
     let mut injections = Vec::new();
     for line in read(TRUTH)?.lines() {
-        let truth: TruthRecord = serde_json::from_str(line)?;
-        let name = truth.id.split('#').next().unwrap_or_default();
-        let cell = cells::find(name).with_context(|| format!("no cell {name}"))?;
-        injections.push(injection(cell, truth));
+        injections.push(of_cell(serde_json::from_str(line)?)?);
     }
     let incidents = read(INCIDENTS)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     Ok((injections, incidents))
+}
+
+/// The injection that a truth record is of.
+pub fn of_cell(truth: TruthRecord) -> Result<Injection> {
+    let name = truth.id.split('#').next().unwrap_or_default();
+    let cell = cells::find(name).with_context(|| format!("no cell {name}"))?;
+    Ok(injection(cell, truth))
 }
