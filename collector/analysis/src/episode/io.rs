@@ -33,6 +33,7 @@ pub(crate) fn episodes(
             let peak = series.range(first, last).map(|(_, s)| s.blocked_io).fold(0.0, f64::max);
             let device = series.range(first, last).map(|(_, s)| s.device_in_flight).fold(0.0, f64::max);
             let culprits = who(history, host, workload, (first, last));
+            let last = while_it_lasts(history, host, workload, (first, last));
             let named = culprits.first().is_some_and(|c| c.share >= 0.5);
             Episode {
                 resource: Resource::Io,
@@ -50,6 +51,21 @@ pub(crate) fn episodes(
             }
         })
         .collect()
+}
+
+/// The end of a span whose bytes are mostly another workload's: when that is done. What follows is the catch-up.
+fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last): (u64, u64)) -> u64 {
+    let bytes = culprits::per_workload(history, host, (first.saturating_sub(2), last), |w| w.io_bytes);
+    let total: f64 = bytes.values().sum();
+    let Some((other, most)) = bytes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return last };
+    if other == victim || most < 0.5 * total {
+        return last;
+    }
+    let busy = |index: &u64| {
+        let window = history.window(host, *index).and_then(|w| w.workloads.get(&other));
+        window.is_some_and(|w| w.io_bytes > 0 || w.blocked_io_ns > 0)
+    };
+    (first..=last).rev().find(busy).unwrap_or(last)
 }
 
 /// Who submitted the bytes; else whose tasks blocked, others than the victim first.
