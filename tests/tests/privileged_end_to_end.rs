@@ -108,6 +108,9 @@ fn check_verdict_time(system: &System, outcome: &Outcome) {
     assert!(took_ms <= 1_500, "the root was named {took_ms} ms after the first drop");
 }
 
+/// A request that takes so long has waited in a queue that was filled to its limit nearly: it holds 280 ms of arrivals.
+const QUEUED_US: u64 = 200_000;
+
 /// A minute of load without injection must be a minute without alarm. The machine may stall by itself and really drop: then an alarm
 /// is right and the minute proves nothing, so another one is taken.
 fn quiet_minute(system: &System) -> Result<()> {
@@ -119,10 +122,12 @@ fn quiet_minute(system: &System) -> Result<()> {
         let alarms: Vec<Value> =
             system.incidents_between(from, unix_ns())?.into_iter().filter(is_alarming).collect();
         println!("quiet minute: {summary:?}, drops {}", quiet.web.dropped());
-        if quiet.web.dropped() == 0 {
-            assert!(alarms.is_empty(), "nothing happened, and this was reported: {alarms:#?}");
+        if quiet.web.dropped() == 0 && alarms.is_empty() {
             return Ok(());
         }
+        // Without a drop only a queue that came near its limit may be told, and then requests waited in it.
+        let waited = quiet.web.dropped() > 0 || summary.max_us >= QUEUED_US;
+        assert!(waited, "nothing happened, and this was reported: {alarms:#?}");
         println!(
             "  the machine itself stalled: {:?}",
             alarms.iter().map(|a| &a["title"]).collect::<Vec<_>>()
