@@ -201,7 +201,7 @@ use Tier::{App, AppB, Cache, Db, Web};
 
 const CELLS: &[Cell] = &[
     // Threads everywhere: whatever stands, the front overflows.
-    Cell::cpu("nx0-app-cpu", Nx0, App, 850).drops(UpstreamCtqo, Web),
+    Cell::cpu("nx0-app-cpu", Nx0, App, 650).drops(UpstreamCtqo, Web),
     Cell::pause("nx0-app-pause", Nx0, App, 700).drops(UpstreamCtqo, Web),
     Cell::squeeze("nx0-app-squeeze", Nx0, App, 0.1, 700).drops(UpstreamCtqo, Web),
     Cell::app_lock("nx0-app-lock", Nx0, 700).drops(UpstreamCtqo, Web),
