@@ -5,7 +5,6 @@
 
 use crate::bridge::Batch;
 use crate::chain::{Node, Place, Step, Surge, View, surge};
-use crate::congestion::Judged;
 use crate::episode::{Episode, cpu, io, memory, stall};
 use crate::incident::{Culprit, Order, Resource};
 use crate::order::order;
@@ -62,17 +61,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     let place = Place::Tier(key.clone());
     let mut episodes = fitting(resources(view, key, node), node.onset, at);
     if last {
-        episodes.extend(fitting(
-            stall::episodes(
-                &node.tier,
-                &node.used,
-                judged(view, key, node).as_ref(),
-                node.onset,
-                view.thresholds,
-            ),
-            node.onset,
-            at,
-        ));
+        episodes.extend(fitting(stalls(view, key, node), node.onset, at));
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
     if !last {
@@ -87,9 +76,12 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     found
 }
 
-fn judged(view: View<'_>, key: &TierKey, node: &Node) -> Option<Judged> {
-    let tier = view.topology.tiers.get(key)?;
-    view.congestion.judge(view.history, key, tier, node.tier.first, node.tier.end())
+/// Stalls of a tier, held against its busiest listener's curve where one is kept.
+fn stalls(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
+    let tier = view.topology.tiers.get(key);
+    let judged =
+        tier.and_then(|t| view.congestion.judge(view.history, key, t, node.tier.first, node.tier.end()));
+    stall::episodes(&node.tier, &node.used, judged.as_ref(), node.onset, view.thresholds)
 }
 
 fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
@@ -129,8 +121,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     if let Some(tier) = view.topology.tiers.get(&surge.at).filter(|_| surge.stored) {
         let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
         let mut episodes = resources(view, &surge.at, &up);
-        let judged = judged(view, &surge.at, &up);
-        episodes.extend(stall::episodes(&up.tier, &up.used, judged.as_ref(), up.onset, view.thresholds));
+        episodes.extend(stalls(view, &surge.at, &up));
         for mut episode in fitting(episodes, up.onset, at) {
             let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {

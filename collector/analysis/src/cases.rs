@@ -280,13 +280,21 @@ fn identify(view: View<'_>, tier: &TierKey, listener: Option<u32>, now: u64) -> 
 /// Whether a new wave of drops has a cause that is not the case's: surely another resource, or the same one again. Where no retry is
 /// left of the wave before, anything that began after it is another cause.
 fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
-    let last_drop = case.drops.values().map(|d| d.last).max();
-    if last_drop.is_none_or(|last| now.saturating_sub(last) < WAVE_WINDOWS) {
+    let Some(last_drop) = case.drops.values().map(|d| d.last).max() else { return false };
+    let since = now.saturating_sub(last_drop);
+    if since < WAVE_WINDOWS {
         return false;
     }
     let Some(before) = case.root() else { return false };
     let now_found = diagnose(view, tier, now);
     let Some(found) = now_found.candidates.first() else { return false };
+    // What began while the first wave was still being caught up is its effect, and so is what that load uses up.
+    if found.episode.by_load || found.episode.first <= last_drop.saturating_add(3) {
+        return false;
+    }
+    if since >= FRESH_WINDOWS {
+        return true;
+    }
     let outside = matches!(
         found.episode.resource,
         Resource::CpuNeighbour
@@ -298,13 +306,7 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     );
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
     let later = found.episode.first > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { 2 });
-    // What began while the first wave was still being caught up is its effect.
-    let apart = last_drop.is_some_and(|last| found.episode.first > last.saturating_add(3));
-    let fresh = last_drop.is_some_and(|last| now.saturating_sub(last) >= FRESH_WINDOWS);
-    if fresh && apart && !found.episode.by_load {
-        return true;
-    }
-    outside && !found.episode.by_load && found.score >= OWN_CAUSE && later && apart
+    outside && found.score >= OWN_CAUSE && later
 }
 
 /// A new version of a case's incident, if there is something new to tell.

@@ -35,6 +35,9 @@ const SURGE_AFTER: u64 = 2;
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
 
+/// Why what is found behind an unobserved tier is less sure.
+const CROSSED: &str = "as the way to it leads through a tier that no agent sees";
+
 /// Everything a walk may look at.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -122,8 +125,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut here = start.clone();
     let mut explains = 1.0;
     let mut why = String::new();
-    // What is left of confidence after the unobserved tiers that were crossed, and why.
-    let mut crossed: Option<(f64, String)> = None;
+    // What is left of confidence after the unobserved tiers that were crossed.
+    let mut crossed: Option<f64> = None;
     let start_at = at;
     loop {
         // The same moment in this host's windows, as late as it can be.
@@ -137,8 +140,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
             candidate::batch_from(&mut found, &batch, &node, at);
             above = Some(batch.from);
         }
-        if let Some((factor, reason)) = &crossed {
-            found.iter_mut().for_each(|c| c.times(*factor, reason));
+        if let Some(factor) = crossed {
+            found.iter_mut().for_each(|c| c.times(factor, CROSSED));
         }
         candidates.extend(found);
         let Some(step) = below.filter(|_| !last) else { break };
@@ -151,8 +154,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
             Place::Unobserved(..) => {
                 let bridges = bridge::across(view, &here, &step, at, &path);
                 let mut unseen = candidate::beyond_sight(&step, at, !bridges.is_empty());
-                if let Some((factor, reason)) = &crossed {
-                    unseen.times(*factor, reason);
+                if let Some(factor) = crossed {
+                    unseen.times(factor, CROSSED);
                 }
                 candidates.push(unseen);
                 path.push(step);
@@ -160,9 +163,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
                 for other in bridges.iter().skip(1) {
                     candidates.extend(beside(view, other, at));
                 }
-                let before = crossed.as_ref().map_or(1.0, |(factor, _)| *factor);
-                let reason = "as the way to it leads through a tier that no agent sees";
-                crossed = Some((before * first.factor, reason.to_owned()));
+                crossed = Some(crossed.unwrap_or(1.0) * first.factor);
                 here = first.to.clone();
                 explains = 1.0;
                 why = first.why.clone();
@@ -298,53 +299,55 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
     let mut found: Option<Surge> = None;
     let mut key = here.clone();
     let mut onset = node.onset;
-    let mut arrivals = node.tier.map(|s| s.arrivals + s.drops as f64);
+    let mut arrivals = node.tier.map(TierSample::came);
     for _ in 0..PATH_MAX {
         // A tier at its limit takes no more on than that: what its callers sent is asked, too.
         let Some(ratio) = times_usual(&arrivals, onset, at, least.min(SURGE_TAKEN)) else { break };
         if ratio >= least {
             found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
         }
-        let Some((ratio, link)) = sent_most(view, &key, onset, at) else { break };
-        let caller = &link.from;
-        let Some(tier) = view.topology.tiers.get(caller) else { break };
+        let Some(Sender { ratio, caller, sent }) = sent_most(view, &key, onset, at) else { break };
+        let Some(tier) = view.topology.tiers.get(&caller) else { break };
         if tier.listeners.is_empty() {
             if let Some(surge) = &mut found {
-                surge.client = Some(caller.clone());
+                surge.client = Some(caller);
             }
             break;
         }
-        let up = view.node(caller, tier, at, onset.saturating_sub(40), at);
+        let up = view.node(&caller, tier, at, onset.saturating_sub(40), at);
         let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
-        if had_stored(&up.tier, &sent(view, &link, at), since, at.saturating_add(SURGE_AFTER)) {
+        if had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
             let onset = up.onset.min(onset);
-            found = Some(Surge { at: caller.clone(), onset, ratio, client: None, stored: true });
+            found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
             break;
         }
         onset = up.onset.min(onset);
-        arrivals = up.tier.map(|s| s.arrivals + s.drops as f64);
-        key = caller.clone();
+        arrivals = up.tier.map(TierSample::came);
+        key = caller;
     }
     found
 }
 
-/// Calls along a link that were begun, and connections for them.
-fn sent(view: View<'_>, link: &Link, at: u64) -> Series<f64> {
-    view.calls(link, at).map(|s| s.started + s.connecting.max(0.0))
+/// A caller that sent many times as much as usual.
+struct Sender {
+    ratio: f64,
+    caller: TierKey,
+    /// Calls that were begun, and connections for them.
+    sent: Series<f64>,
 }
 
-/// The caller of `key` that sent most, of those that sent many times as much as usual, and how many times.
-fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64) -> Option<(f64, Link)> {
+/// The caller of `key` that sent most, of those that sent many times as much as usual.
+fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64) -> Option<Sender> {
     let sending = view.topology.up(key).filter_map(|link| {
         // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
         let from = onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
-        let started = sent(view, link, at);
+        let sent = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
         let ratio =
-            (from..=onset).find_map(|from| times_usual(&started, from, at, view.thresholds.burst_ratio))?;
-        let sum: f64 = started.range(from, at).map(|(_, v)| *v).sum();
-        Some((sum, ratio, link))
+            (from..=onset).find_map(|from| times_usual(&sent, from, at, view.thresholds.burst_ratio))?;
+        let sum: f64 = sent.range(from, at).map(|(_, v)| *v).sum();
+        Some((sum, Sender { ratio, caller: link.from.clone(), sent }))
     });
-    sending.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, ratio, link)| (ratio, link.clone()))
+    sending.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, sender)| sender)
 }
 
 /// Whether a tier sent more in `[from, to]` than came to it then: it had stored requests, or makes them. What came is what it read, and by

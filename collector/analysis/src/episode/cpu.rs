@@ -112,15 +112,16 @@ impl Span<'_> {
         (self.first, self.last.min(self.first.saturating_add(JUDGED_WINDOWS - 1)))
     }
 
+    fn mean_of(&self, f: fn(&UseSample) -> f64, (from, to): (u64, u64)) -> f64 {
+        average(self.series.range(from, to).map(|(_, s)| f(s)))
+    }
+
     fn verdict(&self) -> Verdict {
         let t = self.thresholds;
         let judged = self.judged();
-        let mean_of = |f: &dyn Fn(&UseSample) -> f64, (from, to): (u64, u64)| {
-            average(self.series.range(from, to).map(|(_, s)| f(s)))
-        };
-        let during = |f: &dyn Fn(&UseSample) -> f64| mean_of(f, judged);
-        let (capacity, nominal) = (during(&|s| s.capacity), mean_of(&|s| s.capacity, self.usual));
-        let (own, own_usual) = (during(&|s| s.busy), mean_of(&|s| s.busy, self.usual));
+        let during = |f: fn(&UseSample) -> f64| self.mean_of(f, judged);
+        let (capacity, nominal) = (during(|s| s.capacity), self.mean_of(|s| s.capacity, self.usual));
+        let (own, own_usual) = (during(|s| s.busy), self.mean_of(|s| s.busy, self.usual));
         let rises = rises(self.history, self.host, judged, self.usual);
         let most = rises.iter().filter(|(id, _)| **id != self.workload).max_by(|a, b| a.1.total_cmp(b.1));
         if let Some((id, rise)) = most
@@ -135,12 +136,12 @@ impl Span<'_> {
             );
             return Verdict { neighbour: Some(*id), ..verdict(Resource::CpuNeighbour, 0.95, false, clause) };
         }
-        let steal = during(&|s| s.host_steal);
+        let steal = during(|s| s.host_steal);
         if steal >= t.cpu_taken_ratio {
             let clause = format!("{steal:.2} CPUs were stolen by the hypervisor");
             return verdict(Resource::CpuSteal, 0.93, false, clause);
         }
-        let throttled = during(&withheld);
+        let throttled = during(withheld);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
         let less = throttled >= t.cpu_taken_ratio && own < LESS_THAN_USUAL * own_usual;
         if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
@@ -148,8 +149,8 @@ impl Span<'_> {
                 format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
             return verdict(Resource::CpuThrottled, 0.92, false, clause);
         }
-        let cpu_full = during(&|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
-        let quota_full = during(&|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
+        let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
+        let quota_full = during(|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
         if quota_full && !cpu_full {
             return verdict(
                 Resource::CpuThrottled,
@@ -177,10 +178,8 @@ impl Span<'_> {
             sample.map_or(0.0, |w| mean(w.busy_ns))
         };
         let level = average((judged.0..=judged.1).map(busy));
-        let usual = |f: &dyn Fn(&UseSample) -> f64| {
-            average(self.series.range(self.usual.0, self.usual.1).map(|(_, s)| f(s)))
-        };
-        let (own_usual, nominal) = (usual(&|s| s.busy), usual(&|s| s.capacity));
+        let own_usual = self.mean_of(|s| s.busy, self.usual);
+        let nominal = self.mean_of(|s| s.capacity, self.usual);
         let holds = |index: &u64| match verdict.resource {
             Resource::CpuNeighbour => busy(*index) >= 0.5 * level,
             // With its quota back it may well be throttled on, by what has piled up; but it gets what it usually does.
