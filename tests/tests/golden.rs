@@ -13,7 +13,8 @@ const KNOWN_WRONG: &[(&str, &str)] = &[(
 
 /// As `tailwater replay --config /dev/null` prints them: with the thresholds of today, not of the recording.
 fn replay(golden: &Golden) -> Result<Vec<serde_json::Value>> {
-    let replayed = tailwater::replay::replay(golden.read()?.as_slice(), Some(Default::default()), None)?;
+    let replayed =
+        tailwater::replay::replay(golden.read()?.as_slice(), Some(Default::default()), None, false)?;
     ensure!(replayed.torn.is_none() && replayed.refused == 0, "{}: the trace is damaged", golden.cell);
     replayed.incidents.iter().map(|incident| Ok(serde_json::to_value(incident)?)).collect()
 }

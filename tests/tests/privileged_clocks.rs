@@ -10,9 +10,7 @@ use std::time::Duration;
 use tailwater_tests::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig, Tier, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
-use tailwater_tests::system::{System, host, is_alarming};
+use tailwater_tests::system::{Provoked, System, host};
 
 const MS: i64 = 1_000_000;
 /// What the clocks of agents on loopback must be known to, ns.
@@ -116,28 +114,10 @@ fn privileged_wrong_clocks_change_neither_chain_nor_times() -> Result<()> {
     let started = unix_ns();
     let mut system = System::around_with(lab, folder.path(), &record, |tier| Some(wrong(tier).arguments()))?;
 
-    let cell = scenario::find("db-io").context("a cell of the table")?;
     let incident = experiment("db-io", || {
-        let load =
-            system.lab.load(&LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 12_000))?;
         // Past the first seconds, in which the clocks are found out.
-        std::thread::sleep(Duration::from_secs(5));
-        let from = unix_ns();
-        let before = system.lab.truth()?;
-        let injected = system.lab.inject(&cell.injection)?;
-        let found =
-            system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
-        println!("{:?}", load.wait()?.summary);
-        let truth = system.lab.truth()?.since(&before);
-        for incident in &found {
-            println!(
-                "{} {} {}\n  {}",
-                incident["severity"], incident["kind"], incident["title"], incident["root"]["evidence"]
-            );
-        }
-        let alarming: Vec<&Value> = found.iter().filter(|i| is_alarming(i)).collect();
-        assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
-        let incident = alarming[0].clone();
+        let Provoked { injected, truth, incident } =
+            system.provoke("db-io", 12_000, Duration::from_secs(5))?;
 
         assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
         assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");

@@ -7,30 +7,12 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{Lab, LabConfig, Tier, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
-use tailwater_tests::system::{System, is_alarming};
+use tailwater_tests::lab::{Lab, LabConfig, Tier};
+use tailwater_tests::system::System;
 
-fn the_incident(system: &System, name: &str) -> Result<Value> {
-    let cell = scenario::find(name).context("a cell of the table")?;
-    let load = system.lab.load(&LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 10_000))?;
-    // The usual rates have to be known before they are compared.
-    std::thread::sleep(Duration::from_secs(4));
-    let from = unix_ns();
-    let injected = system.lab.inject(&cell.injection)?;
-    let found =
-        system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
-    println!("{name}: {:?}", load.wait()?.summary);
-    for incident in &found {
-        println!(
-            "{} {} {}\n  {}",
-            incident["severity"], incident["kind"], incident["title"], incident["root"]["evidence"]
-        );
-    }
-    let alarming: Vec<&Value> = found.iter().filter(|i| is_alarming(i)).collect();
-    assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
-    Ok(alarming[0].clone())
+/// The usual rates have to be known before they are compared.
+fn the_incident(system: &System, cell: &str) -> Result<Value> {
+    Ok(system.provoke(cell, 10_000, Duration::from_secs(4))?.incident)
 }
 
 fn is_address(host: &Value) -> bool {

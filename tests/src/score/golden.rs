@@ -189,7 +189,7 @@ pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String
     let mut missing = Vec::new();
     for cell in cells {
         let session = sessions.join(cell.stack.name());
-        let (injections, _) = session::kept(&session)?;
+        let injections = session::kept(&session)?;
         let golden = Golden::of(out, cell.name);
         let mut first: Option<Cut<'_>> = None;
         for injection in injections.iter().filter(|i| i.cell == cell.name && plan(i) == Plan::AsPlanned) {

@@ -4,9 +4,8 @@
 use crate::daemons::{binary, wait_for};
 use crate::lab::cells::{self, Cell};
 use crate::lab::{Stack, Tier, unix_ns};
-use crate::load::{LoadPlan, Mode};
 use crate::scenario;
-use crate::score::judge::judge;
+use crate::score::judge::{Judged, judge};
 use crate::score::model::{Injection, Reported, Row, Stray, Told};
 use crate::score::plan::expectation;
 use crate::system::{System, host};
@@ -14,7 +13,7 @@ use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -46,18 +45,24 @@ const BEFORE_NS: u64 = 100_000_000;
 /// What a session leaves.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// The stack's name.
-    pub stack: String,
     /// Every injection's verdict.
     pub rows: Vec<Row>,
     /// Alarms that belong to no injection.
     pub strays: Vec<Stray>,
-    /// Everything that was reported.
-    pub incidents: Vec<Value>,
-    /// The recording of the whole session.
-    pub trace: PathBuf,
     /// Why it ended early; what came before is scored.
     pub broken: Option<String>,
+}
+
+impl Session {
+    /// `dropped`: what the kernel counted in the time of an alarm that belongs to no injection.
+    fn of(stack: Stack, judged: Judged, dropped: impl Fn(&Reported) -> u64, broken: Option<String>) -> Self {
+        let stray = |reported: Reported| Stray {
+            stack: stack.name().to_owned(),
+            dropped: dropped(&reported),
+            reported,
+        };
+        Self { rows: judged.rows, strays: judged.strays.into_iter().map(stray).collect(), broken }
+    }
 }
 
 /// The listening ports of a lab.
@@ -87,8 +92,7 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
     let recorder = Recorder::start(&places(&system))?;
     // Longer than it can take; it is stopped at the end.
     let longest = pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1);
-    let mode = Mode::Open { rate_per_second: scenario::rate_per_second(stack) };
-    let load = system.lab.load(&LoadPlan::new(mode, longest.as_millis() as u64))?;
+    let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
     std::thread::sleep(pace.first);
 
     let mut injections = Vec::new();
@@ -142,19 +146,11 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
     keep(&folder, &injections, &incidents, &told)?;
     let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
     let judged = judge(&injections, &reported, &told);
-    let strays = judged.strays.into_iter().map(|reported| {
-        // The kernel's counts, in its time and a little around it.
-        let (from, to) = (reported.start_unix_ns.saturating_sub(BEFORE_NS), reported.end_unix_ns + BEFORE_NS);
-        Stray { stack: stack.name().to_owned(), dropped: log.dropped_between(from, to), reported }
-    });
-    Ok(Session {
-        stack: stack.name().to_owned(),
-        rows: judged.rows,
-        strays: strays.collect(),
-        incidents,
-        trace,
-        broken,
-    })
+    // The kernel's counts, in an alarm's time and a little around it.
+    let dropped = |alarm: &Reported| {
+        log.dropped_between(alarm.start_unix_ns.saturating_sub(BEFORE_NS), alarm.end_unix_ns + BEFORE_NS)
+    };
+    Ok(Session::of(stack, judged, dropped, broken))
 }
 
 fn injection(cell: &Cell, truth: TruthRecord) -> Injection {
@@ -204,29 +200,15 @@ fn keep(folder: &Path, injections: &[Injection], incidents: &[Value], told: &[To
 /// the same. What the kernel dropped outside of injections is not known, so that an alarm there counts as false.
 pub fn again(stack: Stack, folder: &Path) -> Result<Session> {
     let folder = folder.join(stack.name());
-    let (injections, _) = kept(&folder)?;
-    let trace = folder.join(TRACE);
-    let incidents = replay(&trace)?;
-    let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+    let injections = kept(&folder)?;
+    let reported: Vec<Reported> = replay(&folder.join(TRACE))?.iter().map(Reported::of).collect();
     let told = match std::fs::read_to_string(folder.join(TOLD)) {
         Ok(text) => text.lines().map(serde_json::from_str).collect::<Result<Vec<Told>, _>>()?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(e) => return Err(e).with_context(|| format!("read the messages in {}", folder.display())),
     };
     let judged = judge(&injections, &reported, &told);
-    let strays = judged.strays.into_iter().map(|reported| Stray {
-        stack: stack.name().to_owned(),
-        dropped: 0,
-        reported,
-    });
-    Ok(Session {
-        stack: stack.name().to_owned(),
-        rows: judged.rows,
-        strays: strays.collect(),
-        incidents,
-        trace,
-        broken: None,
-    })
+    Ok(Session::of(stack, judged, |_| 0, None))
 }
 
 /// The incidents of a recording, by `tailwater replay`, with this version's thresholds instead of the recorded ones.
@@ -242,18 +224,11 @@ pub fn replay(trace: &Path) -> Result<Vec<Value>> {
     String::from_utf8(out.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// What an earlier session left in its folder: its injections with their truth, and its incidents.
-pub fn kept(folder: &Path) -> Result<(Vec<Injection>, Vec<Value>)> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
-    };
-    let mut injections = Vec::new();
-    for line in read(TRUTH)?.lines() {
-        injections.push(of_cell(serde_json::from_str(line)?)?);
-    }
-    let incidents = read(INCIDENTS)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    Ok((injections, incidents))
+/// The injections of an earlier session, with their truth, from its folder.
+pub fn kept(folder: &Path) -> Result<Vec<Injection>> {
+    let path = folder.join(TRUTH);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    text.lines().map(|line| of_cell(serde_json::from_str(line)?)).collect()
 }
 
 /// The injection that a truth record is of.
