@@ -52,6 +52,7 @@ pub(crate) fn listener(to: &mut ListenerWindow, metric: i32, value: u64) {
         Ok(M::AcceptQueueWaitMaxNs) => to.queue_wait_max_ns = value,
         Ok(M::ListenDrops) => to.drops = value,
         Ok(M::ListenDropsFinalAck) => to.drops_final_ack = value,
+        Ok(M::ListenDropsCookie) => to.drops_cookie = value,
         Ok(M::ListenDropsRepeated) => to.drops_repeated = value,
         Ok(M::ListenDropsSlow) => to.drops_slow = value,
         Ok(M::SynAckRetransmits) => to.syn_ack_retransmits = value,

@@ -345,6 +345,7 @@ fn felt(
                         listener: l.id,
                         drops: w.drops,
                         final_ack: with(|w| w.drops_final_ack),
+                        cookie: with(|w| w.drops_cookie),
                         repeated: with(|w| w.drops_repeated),
                         slow: with(|w| w.drops_slow),
                         arrivals: w.arrivals,

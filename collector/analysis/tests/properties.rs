@@ -136,6 +136,7 @@ fn absurd() -> impl Strategy<Value = HostWindow> {
                 accepts: n[2],
                 drops: n[3],
                 drops_final_ack: n[4],
+                drops_cookie: n[12],
                 drops_repeated: n[10],
                 drops_slow: n[11],
                 received: n[5],

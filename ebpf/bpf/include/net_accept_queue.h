@@ -352,9 +352,15 @@ static __always_inline void attempt_dropped(const struct hook *h, const struct s
 	}
 }
 
-/* The kernel discarded a segment that came to this listener; it counted it in sk_drops just before. */
+/* Why the kernel discarded a segment that came to a listener. */
+enum discarded {
+	NO_LOSS,	      /* in good health; counted in sk_drops just before */
+	OVERFLOW_AT_LAST_ACK, /* counted twice: tcp_listendrop, sk_drops_skbadd */
+	OVERFLOW_AT_COOKIE,   /* the last ACK answers a SYN cookie; counted once: tcp_listendrop */
+};
+
 static __always_inline void segment_discarded(struct hook *h, const struct sock *sk, const struct sk_buff *skb,
-					      bool overflow)
+					      enum discarded why)
 {
 	struct connection *c = known_connection(sk);
 	struct listener_record *rec;
@@ -363,10 +369,11 @@ static __always_inline void segment_discarded(struct hook *h, const struct sock 
 
 	if (!c || c->role != ROLE_LISTENER)
 		return;
-	if (overflow) {
+	if (why != NO_LOSS) {
 		rec = listener_now(h, c->slot);
 		if (rec) {
 			rec->drops_final_ack++;
+			rec->drops_cookie += why == OVERFLOW_AT_COOKIE;
 			attempt_dropped(h, skb, c->slot, rec);
 		}
 		return;

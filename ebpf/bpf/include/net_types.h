@@ -31,7 +31,12 @@ enum {
 /* include/net/dropreason-core.h: numbered by kernel version, so always taken by bpf_core_enum_value */
 enum skb_drop_reason {
 	SKB_DROP_REASON_NOT_SPECIFIED = 2,
+	SKB_DROP_REASON_NO_SOCKET = 3,
+	SKB_DROP_REASON_TCP_OVERWINDOW = 34,
+	SKB_DROP_REASON_TCP_RFC7323_PAWS = 36,
+	SKB_DROP_REASON_TCP_RFC7323_TSECR = 39,
 	SKB_DROP_REASON_TCP_LISTEN_OVERFLOW = 40,
+	SKB_DROP_REASON_TCP_RESET = 45,
 };
 
 /* include/uapi/linux/bpf.h */

@@ -22,7 +22,7 @@ pub(crate) struct DropCount {
     pub(crate) limit: u32,
     /// Dropped SYNs.
     syn_packets: u64,
-    /// Dropped last ACKs.
+    /// Counts of dropped last ACKs.
     segments: u64,
     /// Attempts whose SYN was dropped.
     syns: f64,
@@ -35,8 +35,8 @@ pub(crate) struct DropCount {
 }
 
 impl DropCount {
-    /// Adds a window's drops. A last ACK that is dropped is counted twice by the kernel (`tcp_listendrop`, then `sk_drops_add` of the
-    /// segment); the kernel side tells which of them are of a connection that was dropped before. The rest are SYNs, which nobody sees:
+    /// Adds a window's drops. A last ACK that is dropped is counted twice by the kernel (`tcp_listendrop`, then `sk_drops_skbadd` of the
+    /// segment), but once if it answers a SYN cookie; the kernel side tells which of them are of a connection that was dropped before. The rest are SYNs, which nobody sees:
     /// of those dropped one second before, as many come again and are dropped again as are dropped of all that arrive now.
     pub(crate) fn add(&mut self, window: u64, d: &Dropped) {
         if self.count == 0 {
@@ -51,9 +51,9 @@ impl DropCount {
         self.acks = self.acks.saturating_add(acks);
         self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
         // Over all windows: the socket's counter is looked at some ms after a segment was dropped, maybe in the next one.
-        self.segments = self.segments.saturating_add(d.final_ack);
-        let syns =
-            self.count.saturating_sub(self.segments.saturating_mul(2)).saturating_sub(self.syn_packets);
+        let counted = d.final_ack.saturating_mul(2).saturating_sub(d.cookie.min(d.final_ack));
+        self.segments = self.segments.saturating_add(counted);
+        let syns = self.count.saturating_sub(self.segments).saturating_sub(self.syn_packets);
         self.syn_packets = self.syn_packets.saturating_add(syns);
         let accepted = d.arrivals.saturating_add(acks);
         let before = |windows: u64| {
@@ -95,7 +95,7 @@ mod tests {
 
     fn of(drops: u64, final_ack: u64, repeated: u64, slow: u64, arrivals: u64) -> Dropped {
         let tier = TierKey { host: "web-1".into(), workload: 1, listener: 0 };
-        Dropped { tier, listener: 1, drops, final_ack, repeated, slow, arrivals, depth: 129, limit: 128 }
+        Dropped { tier, listener: 1, drops, final_ack, cookie: 0, repeated, slow, arrivals, depth: 129, limit: 128 }
     }
 
     /// Windows with what was dropped in them; then what was dropped, how many connections that were, and how many waited for a second.
@@ -121,6 +121,8 @@ mod tests {
     fn last_acks_are_counted_twice_by_the_kernel_and_wait_only_if_it_goes_on() {
         check(&[(100, of(10, 3, 0, 0, 0))], (10, 7, 4));
         check(&[(100, of(8, 4, 0, 0, 0)), (104, of(8, 4, 4, 0, 0)), (112, of(2, 1, 1, 1, 9))], (18, 4, 1));
+        // Three of the four answered cookies: five counts, and five SYNs.
+        check(&[(100, Dropped { cookie: 3, ..of(10, 4, 0, 0, 0) })], (10, 9, 5));
         // Counted a window later than they were dropped.
         check(&[(100, of(4, 4, 0, 0, 0)), (101, of(10, 2, 0, 0, 0))], (14, 8, 2));
         check(&[(100, of(10, 99, 99, 99, 0))], (10, 0, 99));
