@@ -20,6 +20,8 @@ pub(crate) struct DropCount {
     pub(crate) arrivals: u64,
     pub(crate) depth_max: u32,
     pub(crate) limit: u32,
+    /// Of `count`, what was dropped in windows in which the queue was never half full.
+    with_room: u64,
     /// Dropped SYNs.
     syn_packets: u64,
     /// Counts of dropped last ACKs.
@@ -47,6 +49,9 @@ impl DropCount {
         self.arrivals = self.arrivals.saturating_add(d.arrivals);
         self.depth_max = self.depth_max.max(d.depth);
         self.limit = self.limit.max(d.limit);
+        if u64::from(d.depth) * 2 < u64::from(d.limit) {
+            self.with_room = self.with_room.saturating_add(d.drops);
+        }
         let acks = d.final_ack.saturating_sub(d.repeated);
         self.acks = self.acks.saturating_add(acks);
         self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
@@ -77,11 +82,12 @@ impl DropCount {
         (self.syns.round() as u64).saturating_add(self.slow)
     }
 
+    /// What most of them were dropped for: those whom a flood shut out all come at its end, and fill the accept queue then.
     pub(crate) fn reason(&self) -> DropReason {
-        if self.limit > 0 && self.depth_max >= self.limit {
-            DropReason::AcceptQueueFull
-        } else if self.limit > 0 && u64::from(self.depth_max) * 2 < u64::from(self.limit) {
+        if self.with_room > self.count / 2 {
             DropReason::SynQueueFull
+        } else if self.limit > 0 && self.depth_max >= self.limit {
+            DropReason::AcceptQueueFull
         } else {
             DropReason::Other
         }
@@ -95,7 +101,18 @@ mod tests {
 
     fn of(drops: u64, final_ack: u64, repeated: u64, slow: u64, arrivals: u64) -> Dropped {
         let tier = TierKey { host: "web-1".into(), workload: 1, listener: 0 };
-        Dropped { tier, listener: 1, drops, final_ack, cookie: 0, repeated, slow, arrivals, depth: 129, limit: 128 }
+        Dropped {
+            tier,
+            listener: 1,
+            drops,
+            final_ack,
+            cookie: 0,
+            repeated,
+            slow,
+            arrivals,
+            depth: 129,
+            limit: 128,
+        }
     }
 
     /// Windows with what was dropped in them; then what was dropped, how many connections that were, and how many waited for a second.
@@ -145,5 +162,13 @@ mod tests {
         assert_eq!(reason(3, 128), DropReason::SynQueueFull);
         assert_eq!(reason(100, 128), DropReason::Other);
         assert_eq!(reason(0, 0), DropReason::Other);
+        let after_a_flood = |room, full| {
+            let mut drops = DropCount::default();
+            drops.add(1, &Dropped { depth: 3, ..of(room, 0, 0, 0, 0) });
+            drops.add(9, &of(full, 0, 0, 0, 0));
+            drops.reason()
+        };
+        assert_eq!(after_a_flood(300, 200), DropReason::SynQueueFull);
+        assert_eq!(after_a_flood(200, 300), DropReason::AcceptQueueFull);
     }
 }
