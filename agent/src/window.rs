@@ -148,6 +148,9 @@ pub struct AcceptQueueSample {
     pub wait_max_ns: u64,
     pub drops: u64,
     pub drops_final_ack: u64,
+    pub drops_cookie: u64,
+    pub drops_repeated: u64,
+    pub drops_slow: u64,
     pub syn_ack_retransmits: u64,
 }
 

@@ -246,7 +246,7 @@ fn replayed(
 ) -> Result<()> {
     let input = BufReader::new(File::open(file).with_context(|| format!("read {}", file.display()))?);
     let config = config.map(|path| tailwater::config::Config::load(Some(path), &[])).transpose()?;
-    let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle)
+    let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle, explain.is_some())
         .with_context(|| format!("replay {}", file.display()))?;
     match explain {
         None => result.write(&mut std::io::stdout().lock())?,

@@ -27,7 +27,7 @@ pub struct Replayed {
     pub records: u64,
     /// Set when the trace ends inside a record.
     pub torn: Option<String>,
-    /// What each incident looked like in time, by id; computed when it closes, as in the live collector.
+    /// What each incident looked like in time, by id, if asked for; computed when it closes, as in the live collector.
     pub timelines: BTreeMap<String, Timeline>,
     /// Messages that did not convert; the live collector refused the like.
     pub refused: u64,
@@ -45,8 +45,14 @@ impl Replayed {
     }
 }
 
-/// Replays a trace. `config` replaces the one it was recorded with; `shuffle` delays batches at random within the lateness bound.
-pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>) -> Result<Replayed> {
+/// Replays a trace. `config` replaces the one it was recorded with; `shuffle` delays batches at random within the lateness bound;
+/// `timelines`: also keeps the windows that they are made of.
+pub fn replay(
+    input: impl BufRead,
+    config: Option<Config>,
+    shuffle: Option<u64>,
+    timelines: bool,
+) -> Result<Replayed> {
     let mut result = Replayed::default();
     let mut header = None;
     let mut bodies = Vec::new();
@@ -76,12 +82,12 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
     let mut pipeline = Pipeline::new(config);
     let mut converters: BTreeMap<String, Converter> = BTreeMap::new();
     let mut last: BTreeMap<String, Incident> = BTreeMap::new();
-    let mut series = Series::new(SERIES_MINUTES, SERIES_BYTES_MAX);
+    let mut series = timelines.then(|| Series::new(SERIES_MINUTES, SERIES_BYTES_MAX));
     let mut timelines = BTreeMap::new();
-    let mut take = |outputs: Vec<Output>, series: &Series| {
+    let mut take = |outputs: Vec<Output>, series: Option<&Series>| {
         for output in outputs {
             if let Output::Alert(incident) | Output::Incident(incident) = output {
-                if incident.state == State::Closed {
+                if let Some(series) = series.filter(|_| incident.state == State::Closed) {
                     timelines.insert(incident.id.clone(), timeline::of(&incident, series));
                 }
                 last.insert(incident.id.clone(), *incident);
@@ -90,7 +96,7 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
     };
     for body in bodies {
         match body {
-            Body::TickUnixNs(unix_ns) => take(pipeline.feed(Input::Tick { unix_ns }), &series),
+            Body::TickUnixNs(unix_ns) => take(pipeline.feed(Input::Tick { unix_ns }), series.as_ref()),
             Body::Arrival(arrival) => {
                 let Some(said) = arrival.message.and_then(|m| m.body) else { continue };
                 let converter =
@@ -101,8 +107,10 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
                 match converter.message(&said, arrival.clock_offset_ns, arrival.clock_error_ns) {
                     Ok(inputs) => {
                         for input in inputs {
-                            series.saw(&input);
-                            take(pipeline.feed(input), &series);
+                            if let Some(series) = &mut series {
+                                series.saw(&input);
+                            }
+                            take(pipeline.feed(input), series.as_ref());
                         }
                     }
                     Err(_) => result.refused += 1,
@@ -111,7 +119,7 @@ pub fn replay(input: impl BufRead, config: Option<Config>, shuffle: Option<u64>)
             Body::Header(_) => {}
         }
     }
-    take(pipeline.finish(), &series);
+    take(pipeline.finish(), series.as_ref());
     result.timelines = timelines;
     // An alert that no window confirmed is no incident of the trace.
     result.incidents = last.into_values().filter(|incident| incident.version > 0).collect();

@@ -182,19 +182,33 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
  * Segments that a listener discards: with LISTEN_OVERFLOW (since 6.15) the last ACK of a handshake that met a full queue, without
  * a reason those that are no loss. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
  */
+#define REASON_IS(name)                                                                \
+	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
+	 reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
+
+/*
+ * cookie_v4_check gives NO_SOCKET for a last ACK that answers a SYN cookie and meets a full accept queue. Everything in the third list comes
+ * out of tcp_check_req or tcp_rcv_state_process by way of sk_drops_skbadd.
+ */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
 {
-	bool overflow = bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_TCP_LISTEN_OVERFLOW) &&
-			reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_TCP_LISTEN_OVERFLOW);
+	enum discarded discarded;
 	struct hook h;
 
-	if (!overflow && reason != bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED))
-		return 0;
 	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
 		return 0;
+	if (REASON_IS(TCP_LISTEN_OVERFLOW))
+		discarded = OVERFLOW_AT_LAST_ACK;
+	else if (REASON_IS(NO_SOCKET))
+		discarded = OVERFLOW_AT_COOKIE;
+	else if (REASON_IS(NOT_SPECIFIED) || REASON_IS(TCP_RESET) || REASON_IS(TCP_RFC7323_PAWS) ||
+		 REASON_IS(TCP_RFC7323_TSECR) || REASON_IS(TCP_OVERWINDOW))
+		discarded = NO_LOSS;
+	else
+		return 0;
 	hook_enter(&h);
-	segment_discarded(&h, sk, overflow);
+	segment_discarded(&h, sk, skb, discarded);
 	nest_exit();
 	return 0;
 }

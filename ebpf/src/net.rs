@@ -44,6 +44,9 @@ pub struct ListenerRecord {
     pub arrivals: u32,
     pub drops: u32,
     pub drops_final_ack: u32,
+    pub drops_cookie: u32,
+    pub drops_repeated: u32,
+    pub drops_slow: u32,
     pub syn_ack_retransmits: u32,
     pub received: u32,
     pub answered: u32,
@@ -83,7 +86,7 @@ pub struct EdgeRecord {
 }
 crate::record!(EdgeRecord, edges: edge_edge::COUNT);
 
-const _: () = assert!(size_of::<ListenerRecord>() == 280);
+const _: () = assert!(size_of::<ListenerRecord>() == 296);
 const _: () = assert!(size_of::<EdgeRecord>() == 184);
 
 /// `struct listener_level`, one per slot: levels over all CPUs.

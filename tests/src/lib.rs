@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod controls;
 pub mod daemons;
+pub mod disturbed;
 pub mod lab;
 pub mod load;
 pub mod scenario;

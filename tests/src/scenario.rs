@@ -95,7 +95,9 @@ pub fn rate_per_second(stack: Stack) -> f64 {
         Stack::Nx0 | Stack::Nx1 | Stack::Nx0Kept | Stack::Nx1Kept | Stack::Twins | Stack::Shared => {
             RATE_PER_SECOND
         }
-        Stack::Nx2 | Stack::Nx3 => 800.0,
+        // So that the retries of one overflow are not the next: opening a connection costs the database more than a query.
+        Stack::Nx2 => 500.0,
+        Stack::Nx3 => 800.0,
         Stack::Haproxy => 250.0,
     }
 }

@@ -2,7 +2,8 @@
 //! daemons; judges nothing.
 
 use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
-use crate::lab::{Lab, LabConfig, Tier};
+use crate::lab::{Injected, Lab, LabConfig, Tier, Truth, unix_ns};
+use crate::scenario;
 use crate::webhook_receiver::WebhookReceiver;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -85,6 +86,28 @@ impl System {
         })
     }
 
+    /// Injects a cell's millibottleneck `settled` after a load of `load_ms` began, waits for what is reported of it to close, and returns
+    /// the one alarm there must be.
+    pub fn provoke(&self, cell: &str, load_ms: u64, settled: Duration) -> Result<Provoked> {
+        let cell = scenario::find(cell).context("a cell of the table")?;
+        let before = self.lab.truth()?;
+        let load = self.lab.load(&self.lab.default_load(load_ms))?;
+        std::thread::sleep(settled);
+        let from = unix_ns();
+        let injected = self.lab.inject(&cell.injection)?;
+        let found =
+            self.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
+        println!("{}: {:?}\n  {} incident(s)", cell.name, load.wait()?.summary, found.len());
+        let truth = self.lab.truth()?.since(&before);
+        for incident in &found {
+            let (title, evidence) = (&incident["title"], &incident["root"]["evidence"]);
+            println!("  {} {} {title}\n    {evidence}", incident["severity"], incident["kind"]);
+        }
+        let alarming: Vec<&Value> = found.iter().filter(|incident| is_alarming(incident)).collect();
+        assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
+        Ok(Provoked { injected, truth, incident: alarming[0].clone() })
+    }
+
     /// Incidents that overlap `[from, to]` (Unix ns).
     pub fn incidents_between(&self, from: u64, to: u64) -> Result<Vec<Value>> {
         let overlaps = |incident: &Value| {
@@ -106,6 +129,17 @@ impl System {
             format!("incidents now: {:#?}", self.incidents_between(from, to).unwrap_or_default())
         })
     }
+}
+
+/// A millibottleneck, and what came of it.
+#[derive(Debug)]
+pub struct Provoked {
+    /// What was done.
+    pub injected: Injected,
+    /// What the kernel counted since before the load.
+    pub truth: Truth,
+    /// What was reported.
+    pub incident: Value,
 }
 
 /// Whether it would wake somebody.

@@ -8,10 +8,9 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig, Tier, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
-use tailwater_tests::system::{System, host, is_alarming};
+use tailwater_tests::system::{Provoked, System, host};
 
 const MS: i64 = 1_000_000;
 /// What the clocks of agents on loopback must be known to, ns.
@@ -115,55 +114,41 @@ fn privileged_wrong_clocks_change_neither_chain_nor_times() -> Result<()> {
     let started = unix_ns();
     let mut system = System::around_with(lab, folder.path(), &record, |tier| Some(wrong(tier).arguments()))?;
 
-    let cell = scenario::find("db-io").context("a cell of the table")?;
-    let load = system.lab.load(&LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 12_000))?;
-    // Past the first seconds, in which the clocks are found out.
-    std::thread::sleep(Duration::from_secs(5));
-    let from = unix_ns();
-    let before = system.lab.truth()?;
-    let injected = system.lab.inject(&cell.injection)?;
-    let found =
-        system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
-    println!("{:?}", load.wait()?.summary);
-    let truth = system.lab.truth()?.since(&before);
-    for incident in &found {
-        println!(
-            "{} {} {}\n  {}",
-            incident["severity"], incident["kind"], incident["title"], incident["root"]["evidence"]
+    let incident = experiment("db-io", || {
+        // Past the first seconds, in which the clocks are found out.
+        let Provoked { injected, truth, incident } =
+            system.provoke("db-io", 12_000, Duration::from_secs(5))?;
+
+        assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
+        assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");
+        assert_eq!(incident["root"]["resource"], "io", "{incident:#}");
+        assert_eq!(incident["root"]["culprits"][0]["comm"], "logflush", "{incident:#}");
+        let hops: Vec<&str> =
+            incident["hops"].as_array().into_iter().flatten().filter_map(|h| h["host"].as_str()).collect();
+        assert_eq!(hops, ["web-1", "app-1", "db-1"], "{incident:#}");
+
+        // Times: what clocks 400 ms apart would have made impossible.
+        let ns = |value: &Value| value.as_u64().context("a time");
+        let began = ns(&incident["root"]["start_unix_ns"])?.abs_diff(injected.start_unix_ns) / 1_000_000;
+        println!("root onset error {began} ms, clocks agree within {} ns", incident["clock_error_ns"]);
+        assert!(began <= 150, "the root began {began} ms away from the injection: {incident:#}");
+        for drop in incident["drops"].as_array().into_iter().flatten() {
+            let first = ns(&drop["first_unix_ns"])?;
+            assert!(first + 50_000_000 >= injected.start_unix_ns, "dropped before its cause: {incident:#}");
+        }
+        assert!(ns(&incident["clock_error_ns"])? <= 2 * KNOWN_NS, "{incident:#}");
+        for hop in incident["hops"].as_array().into_iter().flatten() {
+            assert_ne!(hop["order_to_root"], "before", "the clocks contradict the flow: {incident:#}");
+        }
+        let dropped: u64 =
+            incident["drops"].as_array().into_iter().flatten().filter_map(|d| d["count"].as_u64()).sum();
+        let kernel = truth.web.dropped();
+        assert!(
+            kernel > 0 && dropped.abs_diff(kernel) * 50 <= kernel,
+            "drops {dropped}, the kernel counted {kernel}"
         );
-    }
-    let alarming: Vec<&Value> = found.iter().filter(|i| is_alarming(i)).collect();
-    assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
-    let incident = alarming[0];
-
-    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
-    assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");
-    assert_eq!(incident["root"]["resource"], "io", "{incident:#}");
-    assert_eq!(incident["root"]["culprits"][0]["comm"], "logflush", "{incident:#}");
-    let hops: Vec<&str> =
-        incident["hops"].as_array().into_iter().flatten().filter_map(|h| h["host"].as_str()).collect();
-    assert_eq!(hops, ["web-1", "app-1", "db-1"], "{incident:#}");
-
-    // Times: what clocks 400 ms apart would have made impossible.
-    let ns = |value: &Value| value.as_u64().context("a time");
-    let began = ns(&incident["root"]["start_unix_ns"])?.abs_diff(injected.start_unix_ns) / 1_000_000;
-    println!("root onset error {began} ms, clocks agree within {} ns", incident["clock_error_ns"]);
-    assert!(began <= 150, "the root began {began} ms away from the injection: {incident:#}");
-    for drop in incident["drops"].as_array().into_iter().flatten() {
-        let first = ns(&drop["first_unix_ns"])?;
-        assert!(first + 50_000_000 >= injected.start_unix_ns, "dropped before its cause: {incident:#}");
-    }
-    assert!(ns(&incident["clock_error_ns"])? <= 2 * KNOWN_NS, "{incident:#}");
-    for hop in incident["hops"].as_array().into_iter().flatten() {
-        assert_ne!(hop["order_to_root"], "before", "the clocks contradict the flow: {incident:#}");
-    }
-    let dropped: u64 =
-        incident["drops"].as_array().into_iter().flatten().filter_map(|d| d["count"].as_u64()).sum();
-    let kernel = truth.web.dropped();
-    assert!(
-        kernel > 0 && dropped.abs_diff(kernel) * 50 <= kernel,
-        "drops {dropped}, the kernel counted {kernel}"
-    );
+        Ok(incident)
+    })?;
     for tier in [Tier::Web, Tier::App, Tier::Db] {
         check_clock(&system.collector, host(tier), wrong(tier), started)?;
     }

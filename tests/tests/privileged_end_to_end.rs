@@ -3,44 +3,18 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test measures with its own clock")]
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::daemons::binary;
-use tailwater_tests::lab::{Injected, LabConfig, Truth, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
-use tailwater_tests::system::{System, is_alarming};
+use tailwater_tests::disturbed::experiment;
+use tailwater_tests::lab::{LabConfig, unix_ns};
+use tailwater_tests::system::{Provoked, System, is_alarming};
 
-const OPEN_LOOP: Mode = Mode::Open { rate_per_second: RATE_PER_SECOND };
-
-struct Outcome {
-    injected: Injected,
-    truth: Truth,
-    incident: Value,
-}
-
-/// Injects under load, waits for the incident to close, and returns the one there must be.
-fn run(system: &System, name: &str) -> Result<Outcome> {
-    let scenario = scenario::find(name).context("a cell of the table")?;
-    let before = system.lab.truth()?;
-    let load = system.lab.load(&LoadPlan::new(OPEN_LOOP, 9_000))?;
-    std::thread::sleep(Duration::from_secs(2));
-    let from = unix_ns();
-    let injected = system.lab.inject(&scenario.injection)?;
-    let found =
-        system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
-    let summary = load.wait()?.summary;
-    let truth = system.lab.truth()?.since(&before);
-    println!("{name}: {summary:?}\n  {} incident(s)", found.len());
-    for incident in &found {
-        println!("  {} {} {}", incident["severity"], incident["kind"], incident["title"]);
-    }
-    let alarming: Vec<&Value> = found.iter().filter(|incident| is_alarming(incident)).collect();
-    assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
-    Ok(Outcome { injected, truth, incident: alarming[0].clone() })
-}
+/// The usual level is known by then, from the minute before.
+const SETTLED: Duration = Duration::from_secs(2);
+const LOAD_MS: u64 = 9_000;
 
 fn hop<'a>(incident: &'a Value, host: &str) -> &'a Value {
     incident["hops"]
@@ -56,7 +30,7 @@ fn number(value: &Value, key: &str) -> u64 {
 }
 
 /// The incident's drops at the web tier's listener against the kernel's own count of the same socket.
-fn check_drops(outcome: &Outcome) {
+fn check_drops(outcome: &Provoked) {
     let counted: u64 = outcome.incident["drops"]
         .as_array()
         .into_iter()
@@ -73,7 +47,7 @@ fn check_drops(outcome: &Outcome) {
     assert!(counted.abs_diff(truth) * 50 <= truth, "drops {counted}, the kernel counted {truth}");
 }
 
-fn check_root_window(outcome: &Outcome) {
+fn check_root_window(outcome: &Provoked) {
     let root = &outcome.incident["root"];
     let start = number(root, "start_unix_ns");
     let onset_error_ms = start.abs_diff(outcome.injected.start_unix_ns) / 1_000_000;
@@ -82,7 +56,7 @@ fn check_root_window(outcome: &Outcome) {
 }
 
 /// From the first drop to the first message that names the root.
-fn check_verdict_time(system: &System, outcome: &Outcome) {
+fn check_verdict_time(system: &System, outcome: &Provoked) {
     let id = &outcome.incident["id"];
     let first_drop = outcome.incident["drops"]
         .as_array()
@@ -107,21 +81,26 @@ fn check_verdict_time(system: &System, outcome: &Outcome) {
     assert!(took_ms <= 1_500, "the root was named {took_ms} ms after the first drop");
 }
 
+/// A request that takes so long has waited in a queue that was filled to its limit nearly: it holds 280 ms of arrivals.
+const QUEUED_US: u64 = 200_000;
+
 /// A minute of load without injection must be a minute without alarm. The machine may stall by itself and really drop: then an alarm
 /// is right and the minute proves nothing, so another one is taken.
 fn quiet_minute(system: &System) -> Result<()> {
     for _ in 0..3 {
         let from = unix_ns();
         let before = system.lab.truth()?;
-        let summary = system.lab.load(&LoadPlan::new(OPEN_LOOP, 60_000))?.wait()?.summary;
+        let summary = system.lab.load(&system.lab.default_load(60_000))?.wait()?.summary;
         let quiet = system.lab.truth()?.since(&before);
         let alarms: Vec<Value> =
             system.incidents_between(from, unix_ns())?.into_iter().filter(is_alarming).collect();
         println!("quiet minute: {summary:?}, drops {}", quiet.web.dropped());
-        if quiet.web.dropped() == 0 {
-            assert!(alarms.is_empty(), "nothing happened, and this was reported: {alarms:#?}");
+        if quiet.web.dropped() == 0 && alarms.is_empty() {
             return Ok(());
         }
+        // Without a drop only a queue that came near its limit may be told, and then requests waited in it.
+        let waited = quiet.web.dropped() > 0 || summary.max_us >= QUEUED_US;
+        assert!(waited, "nothing happened, and this was reported: {alarms:#?}");
         println!(
             "  the machine itself stalled: {:?}",
             alarms.iter().map(|a| &a["title"]).collect::<Vec<_>>()
@@ -149,37 +128,8 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
 
     quiet_minute(&system)?;
 
-    // Tomcat's CPU is taken.
-    let cpu = run(&system, "app-cpu")?;
-    let incident = &cpu.incident;
-    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
-    assert_eq!(incident["severity"], "critical");
-    assert_eq!(incident["root"]["host"], "app-1", "{incident:#}");
-    let resource = incident["root"]["resource"].as_str().unwrap_or_default();
-    assert!(resource.starts_with("cpu"), "root resource {resource}: {incident:#}");
-    assert_eq!(incident["root"]["culprits"][0]["comm"], "burner", "{incident:#}");
-    let app = hop(incident, "app-1");
-    // Exhausted: as many requests as there are workers. Not all of them are read, for a thread needs the CPU to read one.
-    let (busy, queued) = (number(app, "workers_busy_max"), number(app, "queued_max"));
-    let limit = u64::from(system.lab.config().app.workers);
-    println!("  app tier: {queued} requests, {busy} read, {limit} workers");
-    assert!(queued * 10 >= limit * 9, "app tier: {queued} requests for {limit} workers: {app:#}");
-    assert!(busy * 2 >= limit, "app tier's workers: {busy} of {limit} busy: {app:#}");
-    check_drops(&cpu);
-    check_root_window(&cpu);
-    check_verdict_time(&system, &cpu);
-
-    // MariaDB's disk is kept busy.
-    let io = run(&system, "db-io")?;
-    let incident = &io.incident;
-    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
-    assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");
-    assert_eq!(incident["root"]["resource"], "io", "{incident:#}");
-    assert_eq!(incident["root"]["culprits"][0]["comm"], "logflush", "{incident:#}");
-    assert_eq!(hop(incident, "app-1")["role"], "pushback", "{incident:#}");
-    check_drops(&io);
-    check_root_window(&io);
-    check_verdict_time(&system, &io);
+    experiment("app-cpu", || cpu_is_taken(&system))?;
+    experiment("db-io", || disk_is_busy(&system))?;
 
     // Everything ends when told to, and what was recorded says the same again.
     for agent in &mut system.agents {
@@ -202,5 +152,43 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
     for id in live {
         assert!(replayed.contains(&id), "the replay has the incident {id}");
     }
+    Ok(())
+}
+
+/// Tomcat's CPU is taken.
+fn cpu_is_taken(system: &System) -> Result<()> {
+    let cpu = system.provoke("app-cpu", LOAD_MS, SETTLED)?;
+    let incident = &cpu.incident;
+    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
+    assert_eq!(incident["severity"], "critical");
+    assert_eq!(incident["root"]["host"], "app-1", "{incident:#}");
+    let resource = incident["root"]["resource"].as_str().unwrap_or_default();
+    assert!(resource.starts_with("cpu"), "root resource {resource}: {incident:#}");
+    assert_eq!(incident["root"]["culprits"][0]["comm"], "burner", "{incident:#}");
+    let app = hop(incident, "app-1");
+    // Exhausted: as many requests as there are workers. Not all of them are read, for a thread needs the CPU to read one.
+    let (busy, queued) = (number(app, "workers_busy_max"), number(app, "queued_max"));
+    let limit = u64::from(system.lab.config().app.workers);
+    println!("  app tier: {queued} requests, {busy} read, {limit} workers");
+    assert!(queued * 10 >= limit * 9, "app tier: {queued} requests for {limit} workers: {app:#}");
+    assert!(busy * 2 >= limit, "app tier's workers: {busy} of {limit} busy: {app:#}");
+    check_drops(&cpu);
+    check_root_window(&cpu);
+    check_verdict_time(system, &cpu);
+    Ok(())
+}
+
+/// MariaDB's disk is kept busy.
+fn disk_is_busy(system: &System) -> Result<()> {
+    let io = system.provoke("db-io", LOAD_MS, SETTLED)?;
+    let incident = &io.incident;
+    assert_eq!(incident["kind"], "upstream_ctqo", "{incident:#}");
+    assert_eq!(incident["root"]["host"], "db-1", "{incident:#}");
+    assert_eq!(incident["root"]["resource"], "io", "{incident:#}");
+    assert_eq!(incident["root"]["culprits"][0]["comm"], "logflush", "{incident:#}");
+    assert_eq!(hop(incident, "app-1")["role"], "pushback", "{incident:#}");
+    check_drops(&io);
+    check_root_window(&io);
+    check_verdict_time(system, &io);
     Ok(())
 }

@@ -147,12 +147,11 @@ fn queries(lab: &Lab, beginning: &str) -> Result<usize> {
 #[test]
 fn privileged_lab_drops_when_told_to_and_only_then() -> Result<()> {
     let lab = Lab::start(LabConfig::default())?;
-    let rate = scenario::RATE_PER_SECOND;
 
     // The machine may stall by itself, and then drops: what must be shown is that the lab does not.
     let quiet_run = || -> Result<_> {
         let before = lab.truth()?;
-        let quiet = lab.load(&open(rate, 10_000))?.wait()?;
+        let quiet = lab.load(&lab.default_load(10_000))?.wait()?;
         Ok((quiet, lab.truth()?.since(&before)))
     };
     let (mut quiet, mut truth) = quiet_run()?;
@@ -169,7 +168,7 @@ fn privileged_lab_drops_when_told_to_and_only_then() -> Result<()> {
         let cell = scenario::find(name).context("a cell of the table")?;
         let before = lab.truth()?;
         let watch = lab.watch_drops(Tier::Web, Duration::from_millis(5))?;
-        let load = lab.load(&open(rate, 5_000))?;
+        let load = lab.load(&lab.default_load(5_000))?;
         std::thread::sleep(Duration::from_millis(1_500)); // The load's steady state before the injection, not a wait for an event.
         let injected = lab.inject(&cell.injection)?;
         let report = load.wait()?;

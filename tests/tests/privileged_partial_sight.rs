@@ -6,30 +6,13 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::time::Duration;
-use tailwater_tests::lab::{Lab, LabConfig, Tier, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
-use tailwater_tests::system::{System, is_alarming};
+use tailwater_tests::disturbed::experiment;
+use tailwater_tests::lab::{Lab, LabConfig, Tier};
+use tailwater_tests::system::System;
 
-fn the_incident(system: &System, name: &str) -> Result<Value> {
-    let cell = scenario::find(name).context("a cell of the table")?;
-    let load = system.lab.load(&LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 10_000))?;
-    // The usual rates have to be known before they are compared.
-    std::thread::sleep(Duration::from_secs(4));
-    let from = unix_ns();
-    let injected = system.lab.inject(&cell.injection)?;
-    let found =
-        system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
-    println!("{name}: {:?}", load.wait()?.summary);
-    for incident in &found {
-        println!(
-            "{} {} {}\n  {}",
-            incident["severity"], incident["kind"], incident["title"], incident["root"]["evidence"]
-        );
-    }
-    let alarming: Vec<&Value> = found.iter().filter(|i| is_alarming(i)).collect();
-    assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
-    Ok(alarming[0].clone())
+/// The usual rates have to be known before they are compared.
+fn the_incident(system: &System, cell: &str) -> Result<Value> {
+    Ok(system.provoke(cell, 10_000, Duration::from_secs(4))?.incident)
 }
 
 fn is_address(host: &Value) -> bool {
@@ -42,37 +25,42 @@ fn privileged_an_unobserved_tier_is_crossed_and_never_guessed_about() -> Result<
     let lab = Lab::start(LabConfig::default())?;
     let system = System::around_with(lab, folder.path(), &[], |tier| (tier != Tier::App).then(Vec::new))?;
 
-    let behind = the_incident(&system, "db-io")?;
-    assert_eq!(behind["kind"], "upstream_ctqo", "{behind:#}");
-    assert_eq!(behind["root"]["host"], "db-1", "{behind:#}");
-    assert_eq!(behind["root"]["resource"], "io", "{behind:#}");
-    assert_eq!(behind["root"]["culprits"][0]["comm"], "logflush", "{behind:#}");
-    let hops: Vec<&Value> = behind["hops"].as_array().into_iter().flatten().collect();
-    assert_eq!(hops.len(), 3, "{behind:#}");
-    assert_eq!(
-        (&hops[0]["host"], &hops[0]["role"], &hops[0]["observed"]),
-        (&"web-1".into(), &"drop".into(), &true.into())
-    );
-    let dark = hops[1];
-    assert!(
-        is_address(&dark["host"]) && dark["role"] == "pushback" && dark["observed"] == false,
-        "{behind:#}"
-    );
-    assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark:#}");
-    assert!(behind["title"].as_str().is_some_and(|t| t.contains("unobserved")), "{behind:#}");
-    let confidence = behind["confidence"].as_f64().context("confidence")?;
-    assert!((0.3..0.75).contains(&confidence), "sure of {confidence} with a tier unseen: {behind:#}");
-    let others = behind["alternatives"].as_array().into_iter().flatten();
-    assert!(
-        others.map(|a| &a["root"]["host"]).any(|h| *h == dark["host"]),
-        "the unseen tier may be it: {behind:#}"
-    );
+    let dark = experiment("a cause behind it", || {
+        let behind = the_incident(&system, "db-io")?;
+        assert_eq!(behind["kind"], "upstream_ctqo", "{behind:#}");
+        assert_eq!(behind["root"]["host"], "db-1", "{behind:#}");
+        assert_eq!(behind["root"]["resource"], "io", "{behind:#}");
+        assert_eq!(behind["root"]["culprits"][0]["comm"], "logflush", "{behind:#}");
+        let hops: Vec<&Value> = behind["hops"].as_array().into_iter().flatten().collect();
+        assert_eq!(hops.len(), 3, "{behind:#}");
+        assert_eq!(
+            (&hops[0]["host"], &hops[0]["role"], &hops[0]["observed"]),
+            (&"web-1".into(), &"drop".into(), &true.into())
+        );
+        let dark = hops[1];
+        assert!(
+            is_address(&dark["host"]) && dark["role"] == "pushback" && dark["observed"] == false,
+            "{behind:#}"
+        );
+        assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark:#}");
+        assert!(behind["title"].as_str().is_some_and(|t| t.contains("unobserved")), "{behind:#}");
+        let confidence = behind["confidence"].as_f64().context("confidence")?;
+        assert!((0.3..0.75).contains(&confidence), "sure of {confidence} with a tier unseen: {behind:#}");
+        let others = behind["alternatives"].as_array().into_iter().flatten();
+        assert!(
+            others.map(|a| &a["root"]["host"]).any(|h| *h == dark["host"]),
+            "the unseen tier may be it: {behind:#}"
+        );
+        Ok(dark["host"].clone())
+    })?;
 
-    let inside = the_incident(&system, "app-pause")?;
-    assert_eq!(inside["root"]["host"], dark["host"], "{inside:#}");
-    assert_eq!(inside["root"]["resource"], "unexplained", "{inside:#}");
-    assert_eq!(inside["root"]["culprits"].as_array().map(Vec::len), Some(0));
-    assert!(inside["confidence"].as_f64().is_some_and(|c| c <= 0.5), "{inside:#}");
-    assert!(inside["title"].as_str().is_some_and(|t| t.contains("no agent observes it")), "{inside:#}");
-    Ok(())
+    experiment("a cause in it", || {
+        let inside = the_incident(&system, "app-pause")?;
+        assert_eq!(inside["root"]["host"], dark, "{inside:#}");
+        assert_eq!(inside["root"]["resource"], "unexplained", "{inside:#}");
+        assert_eq!(inside["root"]["culprits"].as_array().map(Vec::len), Some(0));
+        assert!(inside["confidence"].as_f64().is_some_and(|c| c <= 0.5), "{inside:#}");
+        assert!(inside["title"].as_str().is_some_and(|t| t.contains("no agent observes it")), "{inside:#}");
+        Ok(())
+    })
 }

@@ -6,9 +6,9 @@
 use anyhow::{Context, Result};
 use std::time::Duration;
 use tailwater_tests::daemons::wait_for;
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{LabConfig, Tier, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
+use tailwater_tests::scenario;
 use tailwater_tests::system::{System, is_alarming};
 use tailwater_tests::trace_sums::TraceSums;
 
@@ -18,7 +18,7 @@ const WINDOW_NS: u64 = 50_000_000;
 fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut system = System::start(LabConfig::default(), folder.path(), &[])?;
-    let load = system.lab.load(&LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 25_000))?;
+    let load = system.lab.load(&system.lab.default_load(60_000))?;
     std::thread::sleep(Duration::from_secs(2));
 
     // The collector dies, stays away for two seconds and comes back with a new trace.
@@ -62,14 +62,17 @@ fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
     std::thread::sleep(Duration::from_secs(2));
 
     // And what it is for still works.
-    let from = unix_ns();
-    let scenario = scenario::find("app-cpu").context("a scenario of the table")?;
-    let injected = system.lab.inject(&scenario.injection)?;
-    let found =
-        system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
-    let alarming: Vec<_> = found.iter().filter(|incident| is_alarming(incident)).collect();
-    assert_eq!(alarming.len(), 1, "{found:#?}");
-    assert_eq!(alarming[0]["root"]["host"], "app-1", "{found:#?}");
+    experiment("app-cpu", || {
+        let from = unix_ns();
+        let scenario = scenario::find("app-cpu").context("a scenario of the table")?;
+        let injected = system.lab.inject(&scenario.injection)?;
+        let found =
+            system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
+        let alarming: Vec<_> = found.iter().filter(|incident| is_alarming(incident)).collect();
+        assert_eq!(alarming.len(), 1, "{found:#?}");
+        assert_eq!(alarming[0]["root"]["host"], "app-1", "{found:#?}");
+        Ok(())
+    })?;
     load.stop()?;
     load.wait()?;
     Ok(())

@@ -62,6 +62,9 @@ pub(super) const ACCEPT_QUEUE: &[Reader<AcceptQueueSample>] = &[
     (M::AcceptQueueWaitMaxNs, |s| s.wait_max_ns),
     (M::ListenDrops, |s| s.drops),
     (M::ListenDropsFinalAck, |s| s.drops_final_ack),
+    (M::ListenDropsCookie, |s| s.drops_cookie),
+    (M::ListenDropsRepeated, |s| s.drops_repeated),
+    (M::ListenDropsSlow, |s| s.drops_slow),
     (M::SynAckRetransmits, |s| s.syn_ack_retransmits),
 ];
 

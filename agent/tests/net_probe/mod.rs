@@ -119,6 +119,9 @@ impl Probe {
                 sum.wait_max_ns = sum.wait_max_ns.max(s.wait_max_ns);
                 sum.drops += s.drops;
                 sum.drops_final_ack += s.drops_final_ack;
+                sum.drops_cookie += s.drops_cookie;
+                sum.drops_repeated += s.drops_repeated;
+                sum.drops_slow += s.drops_slow;
                 sum.syn_ack_retransmits += s.syn_ack_retransmits;
             }
         }

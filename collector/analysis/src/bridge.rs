@@ -3,7 +3,7 @@
 
 use crate::chain::{AFTER_WINDOWS, Node, PEAK_BEFORE, Place, Step, View, times_usual};
 use crate::episode::queue::growth;
-use crate::series::{Series, average};
+use crate::series::{Series, TierSample, average};
 use crate::topology::{Link, TierKey};
 
 /// Windows before the queue grew in which the two rates are compared (5 s), and how many make one value (200 ms).
@@ -96,7 +96,7 @@ pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
     if !called_by_nobody_seen(view, here, node, at, calm) {
         return None;
     }
-    let arrivals = node.tier.map(|s| s.arrivals + s.drops as f64);
+    let arrivals = node.tier.map(TierSample::came);
     let ratio = times_usual(&arrivals, node.onset, at, view.thresholds.burst_ratio)?;
     let piled = |link: &Link| {
         let calls = view.calls(link, at);
@@ -170,7 +170,6 @@ fn correlation(a: &Series<f64>, b: &Series<f64>, calm: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::series::TierSample;
 
     #[test]
     fn rates_that_go_together_are_told_from_those_that_do_not() {

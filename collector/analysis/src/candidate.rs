@@ -5,7 +5,6 @@
 
 use crate::bridge::Batch;
 use crate::chain::{Node, Place, Step, Surge, View, surge};
-use crate::congestion::Judged;
 use crate::episode::{Episode, cpu, io, memory, stall};
 use crate::incident::{Culprit, Order, Resource};
 use crate::order::order;
@@ -15,6 +14,10 @@ use crate::topology::TierKey;
 const ONSET_TOLERANCE: u64 = 3;
 /// An episode that began this long before the queue grew fits badly, windows (2 s).
 const ONSET_BEFORE: u64 = 40;
+/// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
+const OVER_SINCE: u64 = 2;
+/// What a tier's own load used up, when more requests than usual had come.
+const CARRIED_BY_SURGE: f64 = 0.8;
 /// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
 const BATCH_AFTER: u64 = 10;
 /// A tier whose growth is explained below can still be the root.
@@ -58,17 +61,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     let place = Place::Tier(key.clone());
     let mut episodes = fitting(resources(view, key, node), node.onset, at);
     if last {
-        episodes.extend(fitting(
-            stall::episodes(
-                &node.tier,
-                &node.used,
-                judged(view, key, node).as_ref(),
-                node.onset,
-                view.thresholds,
-            ),
-            node.onset,
-            at,
-        ));
+        episodes.extend(fitting(stalls(view, key, node), node.onset, at));
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
     if !last {
@@ -83,9 +76,12 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     found
 }
 
-fn judged(view: View<'_>, key: &TierKey, node: &Node) -> Option<Judged> {
-    let tier = view.topology.tiers.get(key)?;
-    view.congestion.judge(view.history, key, tier, node.tier.first, node.tier.end())
+/// Stalls of a tier, held against its busiest listener's curve where one is kept.
+fn stalls(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
+    let tier = view.topology.tiers.get(key);
+    let judged =
+        tier.and_then(|t| view.congestion.judge(view.history, key, t, node.tier.first, node.tier.end()));
+    stall::episodes(&node.tier, &node.used, judged.as_ref(), node.onset, view.thresholds)
 }
 
 fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
@@ -109,6 +105,11 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
         if episode.first.saturating_add(ONSET_BEFORE) < onset {
             episode.quality *= 0.7;
         }
+        let since = at.saturating_sub(episode.last);
+        if since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1) {
+            episode.quality *= 0.6;
+            episode.why = format!("{}; it was over while the queue still grew", episode.why);
+        }
     }
     episodes
 }
@@ -120,8 +121,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     if let Some(tier) = view.topology.tiers.get(&surge.at).filter(|_| surge.stored) {
         let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
         let mut episodes = resources(view, &surge.at, &up);
-        let judged = judged(view, &surge.at, &up);
-        episodes.extend(stall::episodes(&up.tier, &up.used, judged.as_ref(), up.onset, view.thresholds));
+        episodes.extend(stalls(view, &surge.at, &up));
         for mut episode in fitting(episodes, up.onset, at) {
             let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {
@@ -218,7 +218,14 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
 
 /// Applies what holds for the whole path, orders best first, and keeps one of equal place and resource.
 pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
+    let surged =
+        candidates.iter().filter(|c| c.episode.resource == Resource::Burst).map(|c| c.episode.first).min();
     for candidate in candidates.iter_mut() {
+        if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
+            && candidate.episode.by_load
+        {
+            candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");
+        }
         let position = path.iter().position(|s| s.place == candidate.place);
         let strength: f64 =
             path.iter().take(position.unwrap_or(0) + 1).map(|s| 0.9 + 0.1 * s.explains).product();

@@ -20,6 +20,8 @@ const COUNTS_EVERY: u64 = 10;
 const TELL_WITHOUT_DROPS: u64 = 100;
 /// Drops after this long without any are a new wave, windows (500 ms).
 const WAVE_WINDOWS: u64 = 10;
+/// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
+const FRESH_WINDOWS: u64 = 24;
 /// A new wave with a cause of its own, this sure, is another incident.
 const OWN_CAUSE: f64 = 0.7;
 /// Confidence from which a felt millibottleneck is worth telling.
@@ -109,6 +111,10 @@ pub(crate) struct Dropped {
     pub(crate) listener: u32,
     pub(crate) drops: u64,
     pub(crate) final_ack: u64,
+    /// Of those, the ones that answered a SYN cookie.
+    pub(crate) cookie: u64,
+    pub(crate) repeated: u64,
+    pub(crate) slow: u64,
     pub(crate) arrivals: u64,
     pub(crate) depth: u32,
     pub(crate) limit: u32,
@@ -153,8 +159,15 @@ impl Cases {
     /// sees: then it is not told for itself.
     fn absorb(&mut self) {
         let with_drops = self.open.iter().filter(|c| !c.drops.is_empty() && c.told.is_some());
-        let explained: BTreeSet<TierKey> = with_drops.flat_map(|c| c.tiers.iter().cloned()).collect();
-        self.open.retain(|c| !c.drops.is_empty() || c.told.is_some() || !explained.contains(&c.start));
+        let mut explained: BTreeMap<TierKey, u64> = BTreeMap::new();
+        for case in with_drops {
+            for tier in &case.tiers {
+                let until = explained.entry(tier.clone()).or_default();
+                *until = (*until).max(case.last_active.saturating_add(FRESH_WINDOWS));
+            }
+        }
+        let is_part = |c: &Case| explained.get(&c.start).is_some_and(|until| c.opened < *until);
+        self.open.retain(|c| !c.drops.is_empty() || c.told.is_some() || !is_part(c));
     }
 
     /// Closes everything.
@@ -181,7 +194,10 @@ impl Cases {
     /// A queue felt something, without drops.
     fn feel(&mut self, view: View<'_>, config: &Config, now: u64, trigger: &Trigger) {
         let room = self.open.len() < CASES_MAX;
-        if let Some(case) = self.belongs(view, config, &trigger.tier, now) {
+        // What is felt after the last retry can have come is not of the drops before.
+        let part =
+            |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
+        if let Some(case) = self.belongs(view, config, &trigger.tier, now).filter(part) {
             case.tiers.insert(trigger.tier.clone());
             if case.drops.is_empty() {
                 case.last_active = now;
@@ -232,7 +248,7 @@ impl Cases {
         case.tiers.insert(trigger.tier.clone());
         for d in dropped {
             let count: &mut DropCount = case.drops.entry((d.tier.clone(), d.listener)).or_default();
-            count.add(now, d.drops, d.final_ack, d.arrivals, d.depth, d.limit);
+            count.add(now, d);
         }
     }
 
@@ -263,15 +279,24 @@ fn identify(view: View<'_>, tier: &TierKey, listener: Option<u32>, now: u64) -> 
     identity(WindowIndex(now), &tier.host, address, port)
 }
 
-/// Whether a new wave of drops has a cause that is not the case's: surely another resource, or the same one again.
+/// Whether a new wave of drops has a cause that is not the case's: surely another resource, or the same one again. Where no retry is
+/// left of the wave before, anything that began after it is another cause.
 fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
-    let last_drop = case.drops.values().map(|d| d.last).max();
-    if last_drop.is_none_or(|last| now.saturating_sub(last) < WAVE_WINDOWS) {
+    let Some(last_drop) = case.drops.values().map(|d| d.last).max() else { return false };
+    let since = now.saturating_sub(last_drop);
+    if since < WAVE_WINDOWS {
         return false;
     }
     let Some(before) = case.root() else { return false };
     let now_found = diagnose(view, tier, now);
     let Some(found) = now_found.candidates.first() else { return false };
+    // What began while the first wave was still being caught up is its effect, and so is what that load uses up.
+    if found.episode.by_load || found.episode.first <= last_drop.saturating_add(3) {
+        return false;
+    }
+    if since >= FRESH_WINDOWS {
+        return true;
+    }
     let outside = matches!(
         found.episode.resource,
         Resource::CpuNeighbour
@@ -283,9 +308,7 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     );
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
     let later = found.episode.first > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { 2 });
-    // What began while the first wave was still being caught up is its effect.
-    let apart = last_drop.is_some_and(|last| found.episode.first > last.saturating_add(3));
-    outside && !found.episode.by_load && found.score >= OWN_CAUSE && later && apart
+    outside && found.score >= OWN_CAUSE && later
 }
 
 /// A new version of a case's incident, if there is something new to tell.

@@ -7,9 +7,7 @@ use crate::config::Thresholds;
 use crate::congestion::Congestion;
 use crate::episode::queue::{Growth, growth, quiet, usual};
 use crate::history::History;
-use crate::series::{
-    CallSample, Series, TierSample, UseSample, average, call_series, tier_series, use_series,
-};
+use crate::series::{CallSample, Series, TierSample, UseSample, call_series, tier_series, use_series};
 use crate::topology::{Link, Tier, TierKey, Topology};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -27,9 +25,18 @@ const PATH_MAX: usize = 8;
 /// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;
 /// else the answers wait in the caller.
 const ARRIVED_RATIO: f64 = 0.3;
+/// A tier that took on this many times the usual rate may have been sent many times more.
+const SURGE_TAKEN: f64 = 1.8;
+/// A tier had stored requests if less than this part of what it sent beyond the usual had come to it then.
+const STORED_RATIO: f64 = 0.5;
+/// A surge is looked at until so long after the drop (100 ms): the window of the first drop may hold little of it.
+const SURGE_AFTER: u64 = 2;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
+
+/// Why what is found behind an unobserved tier is less sure.
+const CROSSED: &str = "as the way to it leads through a tier that no agent sees";
 
 /// Everything a walk may look at.
 #[derive(Clone, Copy)]
@@ -118,8 +125,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut here = start.clone();
     let mut explains = 1.0;
     let mut why = String::new();
-    // What is left of confidence after the unobserved tiers that were crossed, and why.
-    let mut crossed: Option<(f64, String)> = None;
+    // What is left of confidence after the unobserved tiers that were crossed.
+    let mut crossed: Option<f64> = None;
     let start_at = at;
     loop {
         // The same moment in this host's windows, as late as it can be.
@@ -133,8 +140,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
             candidate::batch_from(&mut found, &batch, &node, at);
             above = Some(batch.from);
         }
-        if let Some((factor, reason)) = &crossed {
-            found.iter_mut().for_each(|c| c.times(*factor, reason));
+        if let Some(factor) = crossed {
+            found.iter_mut().for_each(|c| c.times(factor, CROSSED));
         }
         candidates.extend(found);
         let Some(step) = below.filter(|_| !last) else { break };
@@ -147,8 +154,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
             Place::Unobserved(..) => {
                 let bridges = bridge::across(view, &here, &step, at, &path);
                 let mut unseen = candidate::beyond_sight(&step, at, !bridges.is_empty());
-                if let Some((factor, reason)) = &crossed {
-                    unseen.times(*factor, reason);
+                if let Some(factor) = crossed {
+                    unseen.times(factor, CROSSED);
                 }
                 candidates.push(unseen);
                 path.push(step);
@@ -156,9 +163,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
                 for other in bridges.iter().skip(1) {
                     candidates.extend(beside(view, other, at));
                 }
-                let before = crossed.as_ref().map_or(1.0, |(factor, _)| *factor);
-                let reason = "as the way to it leads through a tier that no agent sees";
-                crossed = Some((before * first.factor, reason.to_owned()));
+                crossed = Some(crossed.unwrap_or(1.0) * first.factor);
                 here = first.to.clone();
                 explains = 1.0;
                 why = first.why.clone();
@@ -290,26 +295,18 @@ pub(crate) struct Surge {
 
 /// Follows more arrivals than usual upwards; `None` if there were not more.
 pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Surge> {
+    let least = view.thresholds.burst_ratio;
     let mut found: Option<Surge> = None;
     let mut key = here.clone();
     let mut onset = node.onset;
-    let mut arrivals = node.tier.map(|s| s.arrivals + s.drops as f64);
+    let mut arrivals = node.tier.map(TierSample::came);
     for _ in 0..PATH_MAX {
-        let Some(ratio) = times_usual(&arrivals, onset, at, view.thresholds.burst_ratio) else { break };
-        // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
-        let from = |link: &Link| onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
-        found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
-        let above = view
-            .topology
-            .up(&key)
-            .filter_map(|link| {
-                let started = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
-                times_usual(&started, from(link), at, view.thresholds.burst_ratio)?;
-                let sum: f64 = started.range(from(link), at).map(|(_, v)| *v).sum();
-                Some((sum, link.from.clone()))
-            })
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((_, caller)) = above else { break };
+        // A tier at its limit takes no more on than that: what its callers sent is asked, too.
+        let Some(ratio) = times_usual(&arrivals, onset, at, least.min(SURGE_TAKEN)) else { break };
+        if ratio >= least {
+            found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
+        }
+        let Some(Sender { ratio, caller, sent }) = sent_most(view, &key, onset, at) else { break };
         let Some(tier) = view.topology.tiers.get(&caller) else { break };
         if tier.listeners.is_empty() {
             if let Some(surge) = &mut found {
@@ -319,24 +316,66 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
         }
         let up = view.node(&caller, tier, at, onset.saturating_sub(40), at);
         let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
-        if times_usual(&up.tier.map(|s| s.arrivals), since, at, view.thresholds.burst_ratio).is_none() {
-            // It sends more than it gets: it had stored requests, or makes them.
-            found = Some(Surge { at: caller, onset: up.onset.min(onset), ratio, client: None, stored: true });
+        if had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
+            let onset = up.onset.min(onset);
+            found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
             break;
         }
         onset = up.onset.min(onset);
-        arrivals = up.tier.map(|s| s.arrivals + s.drops as f64);
+        arrivals = up.tier.map(TierSample::came);
         key = caller;
     }
     found
 }
 
-/// How many times the usual rate came in `[onset, at]`, if at least `least`.
+/// A caller that sent many times as much as usual.
+struct Sender {
+    ratio: f64,
+    caller: TierKey,
+    /// Calls that were begun, and connections for them.
+    sent: Series<f64>,
+}
+
+/// The caller of `key` that sent most, of those that sent many times as much as usual.
+fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64) -> Option<Sender> {
+    let sending = view.topology.up(key).filter_map(|link| {
+        // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
+        let from = onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
+        let sent = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
+        let ratio =
+            (from..=onset).find_map(|from| times_usual(&sent, from, at, view.thresholds.burst_ratio))?;
+        let sum: f64 = sent.range(from, at).map(|(_, v)| *v).sum();
+        Some((sum, Sender { ratio, caller: link.from.clone(), sent }))
+    });
+    sending.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, sender)| sender)
+}
+
+/// Whether a tier sent more in `[from, to]` than came to it then: it had stored requests, or makes them. What came is what it read, and by
+/// how much more waits to be read; each side as a multiple of its usual rate, for a request may take several calls.
+fn had_stored(tier: &Series<TierSample>, sent: &Series<f64>, from: u64, to: u64) -> bool {
+    let received = tier.map(|s| s.received);
+    let (got_usual, sent_usual) = (usual(&received, from).max(1.0), usual(sent, from).max(1.0));
+    let windows = sent.range(from, to).count().max(1) as f64;
+    let waiting = |index: u64| tier.get(index).map_or(0.0, |s| s.waiting);
+    let end = tier.range(from, to).map(|(i, _)| i).last().unwrap_or(to);
+    let read: f64 = received.range(from, to).map(|(_, v)| *v).sum();
+    let got = (read + waiting(end) - waiting(from.saturating_sub(1))) / (windows * got_usual);
+    let sent = sent.range(from, to).map(|(_, v)| *v).sum::<f64>() / (windows * sent_usual);
+    got - 1.0 < STORED_RATIO * (sent - 1.0)
+}
+
+/// How many times the usual rate came from `onset` on, if at least `least`: over the first window, or the first two, or as many as show the
+/// most. A surge begins anywhere in its first window, and may go on after the drop.
 pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
     let before = usual(rate, onset).max(1.0);
     // Half a second of it: what comes later may be retries.
-    let until = at.min(onset.saturating_add(10));
-    let now = average(rate.range(onset, until).map(|(_, v)| *v));
-    let ratio = now / before;
-    (ratio >= least && now >= 10.0).then_some(ratio)
+    let until = at.saturating_add(SURGE_AFTER).min(onset.saturating_add(10));
+    let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
+    for (_, value) in rate.range(onset, until) {
+        sum += value;
+        count += 1.0;
+        most = most.max(sum / count);
+    }
+    let ratio = most / before;
+    (ratio >= least && most >= 10.0).then_some(ratio)
 }

@@ -59,7 +59,8 @@ pub struct Thresholds {
     /// Part of the CPU capacity in use that counts as full. 0.95: the highest level that 10 ms quota periods still show as
     /// full when they straddle a 50 ms window.
     pub cpu_full_ratio: f64,
-    /// Mean number of a workload's tasks waiting for a CPU that counts as waiting. One task for the whole window.
+    /// Mean number of a workload's tasks waiting for a CPU that counts as waiting. 0.75: the one thread of an event-driven server,
+    /// for most of the window.
     pub cpu_wait_tasks: f64,
     /// And how many times the recent level it must be: servers near 70 % wait a little all the time.
     pub cpu_wait_growth: f64,
@@ -91,13 +92,13 @@ impl Default for Thresholds {
     fn default() -> Self {
         Self {
             cpu_full_ratio: 0.95,
-            cpu_wait_tasks: 1.0,
+            cpu_wait_tasks: 0.75,
             cpu_wait_growth: 3.0,
             cpu_taken_ratio: 0.2,
             io_blocked_tasks: 0.5,
             memory_stalled_tasks: 0.5,
             memory_swap_ins: 64,
-            stall_rate_ratio: 0.3,
+            stall_rate_ratio: 0.4,
             burst_ratio: 3.0,
             near_overflow_ratio: 0.85,
             felt_ratio: 0.5,

@@ -298,7 +298,7 @@ pub struct Drops {
 pub struct Vlrt {
     /// SYNs that observed clients sent again; `null`: no client of the dropping listeners is observed.
     pub syn_retransmits: Option<u64>,
-    /// Connection attempts that had to try again.
+    /// Estimate of the connection attempts that had to wait for a second or longer: their SYN was dropped, or their last ACK for so long.
     pub expected: u64,
     /// Observed clients that did.
     pub clients: Vec<Client>,

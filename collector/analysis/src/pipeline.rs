@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::congestion::{Congestion, CongestionView};
 use crate::history::{History, Update};
 use crate::incident::{Incident, State};
-use crate::model::{DropNotice, Host, HostWindow, Input, WINDOW_NS, WindowIndex};
+use crate::model::{DropNotice, Host, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
 use crate::series::tier_sample;
 use crate::topology::{TierKey, Topology, TopologyView};
 use serde::{Deserialize, Serialize};
@@ -336,11 +336,18 @@ fn felt(
                 };
                 drops.extend(tier.listeners.iter().filter(of).filter_map(|l| {
                     let w = window.listeners.get(&l.id)?;
+                    // A dropped segment is seen at once, the socket's counter some ms later: maybe in the next window.
+                    let before = now.checked_sub(1).and_then(|i| view.history.window(&key.host, i));
+                    let before = before.and_then(|b| b.listeners.get(&l.id)).filter(|b| b.drops == 0);
+                    let with = |of: fn(&ListenerWindow) -> u64| of(w).saturating_add(before.map_or(0, of));
                     Some(Dropped {
                         tier: key.clone(),
                         listener: l.id,
                         drops: w.drops,
-                        final_ack: w.drops_final_ack,
+                        final_ack: with(|w| w.drops_final_ack),
+                        cookie: with(|w| w.drops_cookie),
+                        repeated: with(|w| w.drops_repeated),
+                        slow: with(|w| w.drops_slow),
                         arrivals: w.arrivals,
                         depth: w.depth_max,
                         limit: if w.limit > 0 { w.limit } else { baseline.accept_queue_limit().unwrap_or(0) },

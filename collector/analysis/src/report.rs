@@ -273,7 +273,7 @@ impl Report<'_> {
                     tier: tier.map(|t| t.name.clone()).unwrap_or_default(),
                     listener: self.listener(key, *listener),
                     count: count.count,
-                    connections: count.connections,
+                    connections: count.connections(),
                     reason: count.reason(),
                     first_unix_ns: self.start_ns(&key.host, count.first),
                     last_unix_ns: self.end_ns(&key.host, count.last),
@@ -292,7 +292,7 @@ impl Report<'_> {
     }
 
     fn vlrt(&self, flood: bool) -> Vlrt {
-        let connections = self.case.drops.values().fold(0u64, |sum, d| sum.saturating_add(d.connections));
+        let very_long = self.case.drops.values().fold(0u64, |sum, d| sum.saturating_add(d.very_long()));
         let mut clients: BTreeMap<String, u64> = BTreeMap::new();
         for (client, count) in &self.case.retransmits {
             let info = self.view.history.hosts.get(client).map(|h| &h.info);
@@ -308,7 +308,7 @@ impl Report<'_> {
             syn_retransmits: (!self.case.retransmits.is_empty())
                 .then(|| clients.iter().fold(0u64, |sum, c| sum.saturating_add(c.count))),
             // A flood's sources do not wait for an answer.
-            expected: if flood { 0 } else { connections },
+            expected: if flood { 0 } else { very_long },
             clients: clients.into_iter().filter(|c| c.count > 0).take(CLIENTS_MAX).collect(),
         }
     }

@@ -88,6 +88,11 @@ impl TierSample {
     pub(crate) fn queued(&self) -> f64 {
         self.active + self.waiting
     }
+
+    /// Requests that came, also those that it dropped.
+    pub(crate) fn came(&self) -> f64 {
+        self.arrivals + self.drops as f64
+    }
 }
 
 /// Calls of one workload to one remote in one window.

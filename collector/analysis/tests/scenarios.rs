@@ -357,3 +357,21 @@ fn a_queue_that_was_gone_before_is_not_the_root() {
         "{said:#?}"
     );
 }
+
+#[test]
+fn a_lock_after_a_moment_of_another_shortage_is_still_the_lock() {
+    // Whoever takes the lock costs some CPU first.
+    let incidents = diagnose(Sim::default().act(At::Db, 5900..5960, Do::Neighbour(0.9)).act(
+        At::Db,
+        5960..6700,
+        Do::Lock,
+    ));
+    let dropped = incidents.iter().find(|i| !i.drops.is_empty()).unwrap();
+    assert_eq!(
+        (dropped.root.host.as_str(), dropped.root.resource),
+        ("db-1", Resource::Lock),
+        "{:#?} {:#?}",
+        dropped.root,
+        dropped.alternatives
+    );
+}

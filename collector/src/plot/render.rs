@@ -148,6 +148,7 @@ fn draw_panel<DB: DrawingBackend>(
     let mut chart = ChartBuilder::on(&left)
         .margin_top(26 * pen.scale)
         .margin_right(8 * pen.scale)
+        .margin_left(14 * pen.scale)
         .margin_bottom(4 * pen.scale)
         .x_label_area_size(if last { TIME * pen.scale } else { 8 * pen.scale })
         .y_label_area_size(AXIS * pen.scale)

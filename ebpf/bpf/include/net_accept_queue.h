@@ -299,8 +299,68 @@ static int sample_listeners(void *map, int *key, struct tick *tick)
 	return 0;
 }
 
-/* The kernel discarded a segment that came to this listener; it counted it in sk_drops just before. */
-static __always_inline void segment_discarded(struct hook *h, const struct sock *sk, bool overflow)
+/* Attempts whose last ACK was dropped: such a connection exists for its client, whose data then comes again and again. */
+#define SLOW_NS 500000000ULL	  /* dropped for so long, the next try comes when more than a second is over: 0.2, 0.4, 0.8 s ... */
+#define ATTEMPT_NS 30000000000ULL /* after so long, the same port is another attempt */
+#define ETH_P_IP 0x0800
+
+struct attempt_key {
+	__u8 address[16];
+	__u32 slot;
+	__u16 port;
+	__u16 reserved;
+};
+
+struct attempt {
+	__u64 first_ns;
+	__u64 last_ns;
+	__u32 slow;
+	__u32 reserved;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct attempt_key);
+	__type(value, struct attempt);
+} dropped_attempts SEC(".maps");
+
+/* Remembers by its client whose last ACK was dropped. */
+static __always_inline void attempt_dropped(const struct hook *h, const struct sk_buff *skb, __u32 slot,
+					    struct listener_record *rec)
+{
+	bool v4 = BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IP);
+	unsigned char *head = BPF_CORE_READ(skb, head);
+	unsigned char *network = head + BPF_CORE_READ(skb, network_header);
+	struct attempt_key key = { .slot = slot };
+	struct attempt *a, new = { .first_ns = h->mono_ns, .last_ns = h->mono_ns };
+
+	/* The source address is the 13th byte of an IPv4 header, the 9th of an IPv6 one; the source port comes first in TCP. */
+	if (bpf_probe_read_kernel(key.address, v4 ? 4 : 16, network + (v4 ? 12 : 8)) ||
+	    bpf_probe_read_kernel(&key.port, 2, head + BPF_CORE_READ(skb, transport_header)))
+		return;
+	a = bpf_map_lookup_elem(&dropped_attempts, &key);
+	if (!a || h->mono_ns - a->last_ns > ATTEMPT_NS) {
+		bpf_map_update_elem(&dropped_attempts, &key, &new, BPF_ANY);
+		return;
+	}
+	a->last_ns = h->mono_ns;
+	rec->drops_repeated++;
+	if (!a->slow && h->mono_ns - a->first_ns >= SLOW_NS) {
+		a->slow = 1;
+		rec->drops_slow++;
+	}
+}
+
+/* Why the kernel discarded a segment that came to a listener. */
+enum discarded {
+	NO_LOSS,	      /* in good health; counted in sk_drops just before */
+	OVERFLOW_AT_LAST_ACK, /* counted twice: tcp_listendrop, sk_drops_skbadd */
+	OVERFLOW_AT_COOKIE,   /* the last ACK answers a SYN cookie; counted once: tcp_listendrop */
+};
+
+static __always_inline void segment_discarded(struct hook *h, const struct sock *sk, const struct sk_buff *skb,
+					      enum discarded why)
 {
 	struct connection *c = known_connection(sk);
 	struct listener_record *rec;
@@ -309,10 +369,13 @@ static __always_inline void segment_discarded(struct hook *h, const struct sock 
 
 	if (!c || c->role != ROLE_LISTENER)
 		return;
-	if (overflow) {
+	if (why != NO_LOSS) {
 		rec = listener_now(h, c->slot);
-		if (rec)
+		if (rec) {
 			rec->drops_final_ack++;
+			rec->drops_cookie += why == OVERFLOW_AT_COOKIE;
+			attempt_dropped(h, skb, c->slot, rec);
+		}
 		return;
 	}
 	cookie = c->cookie;

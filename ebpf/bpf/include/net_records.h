@@ -31,6 +31,9 @@ struct listener_record {
 	__u32 arrivals;
 	__u32 drops;
 	__u32 drops_final_ack;
+	__u32 drops_cookie; /* of those, of handshakes by SYN cookie: sk_drops counts them once, the others twice */
+	__u32 drops_repeated; /* of those at the last ACK, of connections that were dropped there before */
+	__u32 drops_slow; /* connections dropped there for so long that they wait longer than a second */
 	__u32 syn_ack_retransmits;
 	__u32 received;
 	__u32 answered;

@@ -31,7 +31,12 @@ enum {
 /* include/net/dropreason-core.h: numbered by kernel version, so always taken by bpf_core_enum_value */
 enum skb_drop_reason {
 	SKB_DROP_REASON_NOT_SPECIFIED = 2,
+	SKB_DROP_REASON_NO_SOCKET = 3,
+	SKB_DROP_REASON_TCP_OVERWINDOW = 34,
+	SKB_DROP_REASON_TCP_RFC7323_PAWS = 36,
+	SKB_DROP_REASON_TCP_RFC7323_TSECR = 39,
 	SKB_DROP_REASON_TCP_LISTEN_OVERFLOW = 40,
+	SKB_DROP_REASON_TCP_RESET = 45,
 };
 
 /* include/uapi/linux/bpf.h */
@@ -39,7 +44,6 @@ struct bpf_timer {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
 
-struct sk_buff;
 struct request_sock;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -63,6 +67,14 @@ struct in6_addr {
 	union {
 		__be32 u6_addr32[4];
 	} in6_u;
+};
+
+/* include/linux/skbuff.h, include/uapi/linux/{ip,ipv6,tcp}.h: headers are at `head` plus an offset */
+struct sk_buff {
+	__be16 protocol;
+	__u16 transport_header;
+	__u16 network_header;
+	unsigned char *head;
 };
 
 /* include/net/sock.h; the anonymous unions of the kernel's are looked through by the relocation */

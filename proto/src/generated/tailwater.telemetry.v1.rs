@@ -620,6 +620,12 @@ pub enum Metric {
     /// of those, at the handshake's last ACK
     ListenDropsFinalAck = 67,
     SynAckRetransmits = 68,
+    /// of those at the last ACK, of connections that were dropped there before
+    ListenDropsRepeated = 69,
+    /// connections still dropped there half a second after the first time: they wait a second or more
+    ListenDropsSlow = 70,
+    /// of those at the last ACK, of handshakes by SYN cookie: sk_drops counts them once, the others twice
+    ListenDropsCookie = 71,
     RequestsReceived = 80,
     RequestsAnswered = 81,
     /// the connection went before the answer
@@ -708,6 +714,9 @@ impl Metric {
             Self::ListenDrops => "METRIC_LISTEN_DROPS",
             Self::ListenDropsFinalAck => "METRIC_LISTEN_DROPS_FINAL_ACK",
             Self::SynAckRetransmits => "METRIC_SYN_ACK_RETRANSMITS",
+            Self::ListenDropsRepeated => "METRIC_LISTEN_DROPS_REPEATED",
+            Self::ListenDropsSlow => "METRIC_LISTEN_DROPS_SLOW",
+            Self::ListenDropsCookie => "METRIC_LISTEN_DROPS_COOKIE",
             Self::RequestsReceived => "METRIC_REQUESTS_RECEIVED",
             Self::RequestsAnswered => "METRIC_REQUESTS_ANSWERED",
             Self::RequestsAborted => "METRIC_REQUESTS_ABORTED",
@@ -781,6 +790,9 @@ impl Metric {
             "METRIC_LISTEN_DROPS" => Some(Self::ListenDrops),
             "METRIC_LISTEN_DROPS_FINAL_ACK" => Some(Self::ListenDropsFinalAck),
             "METRIC_SYN_ACK_RETRANSMITS" => Some(Self::SynAckRetransmits),
+            "METRIC_LISTEN_DROPS_REPEATED" => Some(Self::ListenDropsRepeated),
+            "METRIC_LISTEN_DROPS_SLOW" => Some(Self::ListenDropsSlow),
+            "METRIC_LISTEN_DROPS_COOKIE" => Some(Self::ListenDropsCookie),
             "METRIC_REQUESTS_RECEIVED" => Some(Self::RequestsReceived),
             "METRIC_REQUESTS_ANSWERED" => Some(Self::RequestsAnswered),
             "METRIC_REQUESTS_ABORTED" => Some(Self::RequestsAborted),

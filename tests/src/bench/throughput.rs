@@ -51,18 +51,7 @@ fn handle(mut stream: TcpStream) {
     }
 }
 
-/// Asks until told to stop; what fails after that is the server going away.
-fn client(
-    shape: Shape,
-    server: SocketAddr,
-    exchange: &Exchange,
-    stop: &AtomicBool,
-    answered: &AtomicU64,
-) -> std::io::Result<()> {
-    let ended = ask(shape, server, exchange, stop, answered);
-    if stop.load(Ordering::Relaxed) { Ok(()) } else { ended }
-}
-
+/// Asks until told to stop.
 fn ask(
     shape: Shape,
     server: SocketAddr,
@@ -113,7 +102,11 @@ fn load(shape: Shape, server: SocketAddr, exchange: &Exchange, length: Duration)
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let (stop, answered, exchange) = (Arc::clone(&stop), Arc::clone(&answered), exchange.clone());
-            std::thread::spawn(move || client(shape, server, &exchange, &stop, &answered))
+            std::thread::spawn(move || {
+                let ended = ask(shape, server, &exchange, &stop, &answered);
+                // What fails after the end is the server going away.
+                if stop.load(Ordering::Relaxed) { Ok(()) } else { ended }
+            })
         })
         .collect();
     let begun = Instant::now();

@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 use tailwater_tests::daemons::{binary, wait_for};
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::{LabConfig, unix_ns};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario;
 use tailwater_tests::system::{System, is_alarming};
 
 /// Shows Tailwater at work on this machine.
@@ -82,10 +80,9 @@ fn main() -> Result<()> {
         }
     });
 
-    let rate_per_second = scenario::rate_per_second(stack);
-    say(&format!("{rate_per_second:.0} requests a second, one connection each; ten quiet seconds first …"));
-    let mode = Mode::Open { rate_per_second };
-    let load = system.lab.load(&LoadPlan::new(mode, 15_000 + 15_000 * cells.len() as u64))?;
+    let rate = system.lab.rate_per_second();
+    say(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
+    let load = system.lab.load(&system.lab.default_load(15_000 + 15_000 * cells.len() as u64))?;
     std::thread::sleep(Duration::from_secs(10));
 
     let mut named = Vec::new();

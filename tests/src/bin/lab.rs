@@ -7,7 +7,6 @@ use std::time::Duration;
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::{Lab, LabConfig, Stack, Tier, process, reaper};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -117,6 +116,11 @@ fn up(stack: Stack, rate: Option<f64>) -> Result<()> {
             handle.cgroup_path()
         );
     }
+    println!(
+        "  the busiest tier can serve {:.0} requests a second; default load {:.0}",
+        lab.capacity()?,
+        lab.rate_per_second()
+    );
     println!("  files in {}; Ctrl-C removes everything", lab.folder().display());
     let forever_ms = 365 * 24 * 3_600_000;
     loop {
@@ -208,7 +212,7 @@ fn run_one(
     interrupts: &Receiver<()>,
 ) -> Result<bool> {
     let duration_ms = if cell.is_some() { 6_000 } else { arguments.quiet_seconds * 1000 };
-    let rate_per_second = arguments.rate.unwrap_or_else(|| scenario::rate_per_second(lab.stack()));
+    let rate_per_second = arguments.rate.unwrap_or_else(|| lab.rate_per_second());
     let before = lab.truth()?;
     let load = lab.load(&LoadPlan::new(Mode::Open { rate_per_second }, duration_ms))?;
     let stall_ms = match cell {

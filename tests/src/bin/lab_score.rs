@@ -13,7 +13,7 @@ use tailwater_tests::score::compare::compare;
 use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
 use tailwater_tests::score::results::Results;
-use tailwater_tests::score::session::{self, MATRIX};
+use tailwater_tests::score::session::{self, MATRIX, Session};
 use tailwater_tests::system::System;
 
 /// Scores the diagnosis on the laboratory.
@@ -46,9 +46,12 @@ struct Arguments {
     /// Only these controls.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Records a golden trace of each cell into this folder, instead of a score.
+    /// Cuts a golden trace of each cell out of the sessions in --folder into this folder, instead of a score.
     #[arg(long, value_name = "FOLDER")]
     golden: Option<PathBuf>,
+    /// Scores the sessions that earlier runs left in these folders by what this version says of their recordings, and runs nothing.
+    #[arg(long, value_delimiter = ',', value_name = "FOLDERS")]
+    replay: Vec<PathBuf>,
     /// Prints what differs between two results, and runs nothing.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     compare: Vec<PathBuf>,
@@ -60,8 +63,10 @@ fn main() -> Result<()> {
         print!("{}", compare(&Results::read(old)?, &Results::read(new)?)?);
         return Ok(());
     }
+    // Recordings can be judged by anybody.
+    let needs_root = arguments.replay.is_empty() && arguments.golden.is_none();
     // SAFETY: geteuid takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if needs_root && unsafe { libc::geteuid() } != 0 {
         bail!("the laboratory needs root: run `sudo make lab-score`");
     }
     match arguments.controls {
@@ -126,9 +131,9 @@ fn matrix(arguments: &Arguments) -> Result<()> {
         bail!("no cell is left; there are {}", names.join(", "));
     }
     if let Some(folder) = &arguments.golden {
-        let unplanned = golden::record(&chosen, folder, &arguments.folder)?;
-        if !unplanned.is_empty() {
-            bail!("not recorded, for they did not go as planned: {}", unplanned.join(", "));
+        let missing = golden::record(&chosen, folder, &arguments.folder)?;
+        if !missing.is_empty() {
+            bail!("no golden trace of {}", missing.join(", "));
         }
         return Ok(());
     }
@@ -142,13 +147,21 @@ fn matrix(arguments: &Arguments) -> Result<()> {
             continue;
         }
         println!("{stack}: {} injections", sequence.len());
-        match session::run(stack, &sequence, MATRIX, &arguments.folder) {
-            Ok(session) => {
-                broken.extend(session.broken.map(|why| format!("{stack}: {why}")));
-                rows.extend(session.rows);
-                strays.extend(session.strays);
+        let sessions: Vec<Result<Session>> = if arguments.replay.is_empty() {
+            vec![session::run(stack, &sequence, MATRIX, &arguments.folder)]
+        } else {
+            let kept = arguments.replay.iter().filter(|folder| folder.join(stack.name()).exists());
+            kept.map(|folder| session::again(stack, folder)).collect()
+        };
+        for session in sessions {
+            match session {
+                Ok(session) => {
+                    broken.extend(session.broken.map(|why| format!("{stack}: {why}")));
+                    rows.extend(session.rows);
+                    strays.extend(session.strays);
+                }
+                Err(error) => broken.push(format!("{stack}: {error:#}")),
             }
-            Err(error) => broken.push(format!("{stack}: {error:#}")),
         }
     }
     let mut results = Results::new(arguments.label.clone(), rows, strays);

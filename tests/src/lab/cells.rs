@@ -201,7 +201,7 @@ use Tier::{App, AppB, Cache, Db, Web};
 
 const CELLS: &[Cell] = &[
     // Threads everywhere: whatever stands, the front overflows.
-    Cell::cpu("nx0-app-cpu", Nx0, App, 850).drops(UpstreamCtqo, Web),
+    Cell::cpu("nx0-app-cpu", Nx0, App, 650).drops(UpstreamCtqo, Web),
     Cell::pause("nx0-app-pause", Nx0, App, 700).drops(UpstreamCtqo, Web),
     Cell::squeeze("nx0-app-squeeze", Nx0, App, 0.1, 700).drops(UpstreamCtqo, Web),
     Cell::app_lock("nx0-app-lock", Nx0, 700).drops(UpstreamCtqo, Web),
@@ -236,7 +236,7 @@ const CELLS: &[Cell] = &[
     Cell::squeeze("nx2-db-squeeze", Nx2, Db, 0.1, 700).drops(DownstreamCtqo, Db),
     Cell::io("nx2-db-io", Nx2, 18),
     Cell::table_lock("nx2-db-lock", Nx2, 500),
-    Cell::burst("nx2-web-burst", Nx2, 600).drops(DownstreamCtqo, Db),
+    Cell::burst("nx2-web-burst", Nx2, 300).drops(DownstreamCtqo, Db),
     // Room for everything everywhere: nobody drops.
     Cell::cpu("nx3-app-cpu", Nx3, App, 500),
     Cell::pause("nx3-app-pause", Nx3, App, 500),

@@ -25,6 +25,7 @@ use crate::lab::netns::NetNs;
 use crate::lab::process::{Spawner, run, sibling_binary};
 use crate::lab::reaper::{Guard, RunLock};
 use crate::load::{LoadPlan, LoadReport, Mode};
+use crate::scenario;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -34,6 +35,13 @@ use std::time::Duration;
 
 /// Users of the warm-up, where the servers set no limit.
 const WARM_UP_USERS_MAX: u32 = 150;
+/// Length of the measurement of [`Lab::capacity`], at half the tuned load, so that nothing queues.
+const CAPACITY_MS: u64 = 2_000;
+/// The most that the default load takes of the busiest tier's CPU. On a machine on which it would take more it is made smaller: a tier
+/// that is nearly full never recovers from a stall.
+const UTILISATION_MAX: f64 = 0.7;
+/// A default load smaller than this share of the tuned one overflows no queue.
+const RATE_SHARE_MIN: f64 = 0.55;
 
 /// One running tier.
 #[derive(Debug)]
@@ -94,6 +102,7 @@ pub struct Lab {
     client: (Cgroup, NetNs),
     disk: disk::Disk,
     loads: AtomicU32,
+    rate_per_second: f64,
     // Dropped in this order, after `Drop::drop` has reaped: the guard finds nothing left to do.
     guard: Guard,
     spawner: Spawner,
@@ -156,6 +165,7 @@ impl Lab {
         }
         let client = (top.child("client")?, NetNs::of("client", &run_id));
         let mut lab = Self {
+            rate_per_second: scenario::rate_per_second(stack),
             folder,
             config,
             tiers,
@@ -173,6 +183,7 @@ impl Lab {
         lab.start_servers()?;
         lab.warm_up()?;
         lab.set_quotas()?;
+        lab.choose_rate()?;
         Ok(lab)
     }
 
@@ -251,6 +262,53 @@ impl Lab {
             self.tier(Tier::Guest).server_cgroup.set_cpu_weight(self.config.guest_weight)?;
         }
         self.disk.limit(&self.tier(Tier::Db).cgroup, self.config.disk_bytes_per_second)
+    }
+
+    fn choose_rate(&mut self) -> Result<()> {
+        if self.config.warm_up_requests == 0 {
+            return Ok(());
+        }
+        let tuned = self.rate_per_second;
+        let capacity = self.capacity()?;
+        self.rate_per_second = tuned.min(UTILISATION_MAX * capacity);
+        if self.rate_per_second < RATE_SHARE_MIN * tuned {
+            bail!(
+                "the busiest tier can serve {capacity:.0} requests a second here, the lab needs {:.0}: is something else running?",
+                RATE_SHARE_MIN * tuned / UTILISATION_MAX
+            );
+        }
+        if self.rate_per_second < tuned {
+            let rate = self.rate_per_second;
+            eprintln!(
+                "lab: the busiest tier can serve {capacity:.0} requests a second here: load {rate:.0} instead of {tuned:.0}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Requests a second at which the busiest tier would use all of its CPU, measured now by what a request takes of each.
+    pub fn capacity(&self) -> Result<f64> {
+        let before = self.truth()?;
+        let mode = Mode::Open { rate_per_second: scenario::rate_per_second(self.stack()) / 2.0 };
+        let sent = self.load(&LoadPlan::new(mode, CAPACITY_MS))?.wait()?.summary.sent as f64;
+        let used = self.truth()?.since(&before);
+        let of = |handle: &TierHandle| {
+            let seconds = used.tier(handle.tier).cpu_usage_ns as f64 / 1e9;
+            self.config.limits(handle.tier).cores * sent / seconds.max(1e-3)
+        };
+        Ok(self.homes().map(of).fold(f64::INFINITY, f64::min))
+    }
+
+    /// Requests a second of the default load: [`scenario::rate_per_second`], less where the machine is slow.
+    #[must_use]
+    pub fn rate_per_second(&self) -> f64 {
+        self.rate_per_second
+    }
+
+    /// The default load, for so long.
+    #[must_use]
+    pub fn default_load(&self, duration_ms: u64) -> LoadPlan {
+        LoadPlan::new(Mode::Open { rate_per_second: self.rate_per_second }, duration_ms)
     }
 
     /// Id of this run: part of every name it put on the machine.

@@ -4,9 +4,8 @@
 use crate::lab::netns::NetNs;
 use crate::lab::process::run;
 use crate::lab::stack::Tier;
+use crate::truth::netstat::Netstat;
 use anyhow::{Context, Result};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -122,7 +121,7 @@ pub fn unix_ns() -> u64 {
 /// Reads the network side of a tier; the CPU side is the caller's.
 pub(crate) fn read_listener(netns: &NetNs, port: u16) -> Result<TierTruth> {
     netns.inside(|| {
-        let netstat = read_netstat(&open_netstat()?)?;
+        let counters = Netstat::open()?.read()?;
         let listeners = run(Command::new("ss").args([
             "--tcp",
             "--listening",
@@ -137,10 +136,10 @@ pub(crate) fn read_listener(netns: &NetNs, port: u16) -> Result<TierTruth> {
             sk_drops,
             accept_queue,
             accept_queue_limit,
-            listen_overflows: value(&netstat, "ListenOverflows")?,
-            listen_drops: value(&netstat, "ListenDrops")?,
-            deferred_acks: value(&netstat, "TCPDeferAcceptDrop")?,
-            syn_retransmits: value(&netstat, "TCPSynRetrans")?,
+            listen_overflows: counters.listen_overflows,
+            listen_drops: counters.listen_drops,
+            deferred_acks: counters.deferred_acks,
+            syn_retransmits: counters.syn_retransmits,
             ..TierTruth::default()
         })
     })
@@ -148,37 +147,7 @@ pub(crate) fn read_listener(netns: &NetNs, port: u16) -> Result<TierTruth> {
 
 /// `TCPSynRetrans` of a namespace.
 pub(crate) fn read_syn_retransmits(netns: &NetNs) -> Result<u64> {
-    netns.inside(|| value(&read_netstat(&open_netstat()?)?, "TCPSynRetrans"))
-}
-
-fn open_netstat() -> Result<File> {
-    // The thread's own view: /proc/net would be the view of the process, which is in another namespace.
-    File::open("/proc/thread-self/net/netstat").context("/proc/thread-self/net/netstat")
-}
-
-fn read_netstat(file: &File) -> Result<String> {
-    let mut text = vec![0; 16 << 10];
-    let mut length = 0;
-    loop {
-        match file.read_at(&mut text[length..], length as u64)? {
-            0 => break,
-            more => length += more,
-        }
-    }
-    text.truncate(length);
-    Ok(String::from_utf8(text)?)
-}
-
-/// A value of the `TcpExt:` pair of lines.
-fn value(netstat: &str, key: &str) -> Result<u64> {
-    let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
-    let names = lines.next().unwrap_or_default().split(' ');
-    let values = lines.next().unwrap_or_default().split(' ');
-    names
-        .zip(values)
-        .find(|(name, _)| *name == key)
-        .and_then(|(_, value)| value.parse().ok())
-        .with_context(|| format!("netstat has no {key}"))
+    netns.inside(|| Ok(Netstat::open()?.read()?.syn_retransmits))
 }
 
 /// Queue depth, limit and drops of the one listener in `ss -ltnmH`.
@@ -222,11 +191,11 @@ impl DropWatch {
             .name("drop-watch".into())
             .spawn(move || {
                 netns.inside(|| {
-                    let file = open_netstat()?;
-                    let mut last = value(&read_netstat(&file)?, "ListenOverflows")?;
+                    let mut netstat = Netstat::open()?;
+                    let mut last = netstat.read()?.listen_overflows;
                     while !stopped.load(Ordering::Relaxed) {
                         std::thread::sleep(interval);
-                        let now = value(&read_netstat(&file)?, "ListenOverflows")?;
+                        let now = netstat.read()?.listen_overflows;
                         if now > last {
                             let _ = sender.try_send(DropSeen { at_unix_ns: unix_ns(), count: now - last });
                             last = now;
@@ -256,14 +225,6 @@ impl DropWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_are_found_by_name() {
-        let text = "TcpExt: A ListenOverflows ListenDrops\nTcpExt: 1 22 33\nIpExt: A\nIpExt: 9\n";
-        assert_eq!(value(text, "ListenOverflows").unwrap(), 22);
-        assert_eq!(value(text, "ListenDrops").unwrap(), 33);
-        assert!(value(text, "Missing").is_err());
-    }
 
     #[test]
     fn a_listener_line_of_ss_is_read() {

@@ -1,22 +1,22 @@
 //! Golden traces: a recording of each cell, cut to the seconds around its injection, with what its replay must say. Owns their
 //! form and their making; the replaying is the caller's.
 
-use crate::daemons::binary;
-use crate::lab::Stack;
 use crate::lab::cells::Cell;
 use crate::score::cut::cut;
-use crate::score::model::{Expectation, Plan, Reported};
-use crate::score::plan::expectation;
-use crate::score::session::{self, APART};
-use anyhow::{Context, Result, bail};
+use crate::score::judge::{judge, plan};
+use crate::score::model::{Injection, Plan, Reported};
+use crate::score::session;
+use crate::truth::TruthRecord;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// Kept before the injection: the usual level of queues is learned from it.
-const BEFORE_NS: u64 = 11_000_000_000;
+/// Kept before the injection: the usual level of queues is learned from it, and the one before it is over.
+const BEFORE_NS: u64 = 3_300_000_000;
+/// Where nothing is dropped, what is usual must be known before anything is felt.
+const BEFORE_FELT_NS: u64 = 9_000_000_000;
 /// Kept after its end: the first retries, and the time after which an incident is over.
 const AFTER_NS: u64 = 4_500_000_000;
 /// Of zstd: the slowest that is worth it. Made once, read often.
@@ -33,6 +33,8 @@ pub struct Golden {
     pub trace: PathBuf,
     /// `CELL.expected`.
     pub expected: PathBuf,
+    /// `CELL.truth`: the injection's truth record, JSON.
+    pub truth: PathBuf,
 }
 
 impl Golden {
@@ -43,6 +45,7 @@ impl Golden {
             cell: cell.to_owned(),
             trace: folder.join(format!("{cell}.trace.zst")),
             expected: folder.join(format!("{cell}.expected")),
+            truth: folder.join(format!("{cell}.truth")),
         }
     }
 
@@ -69,7 +72,16 @@ impl Golden {
         Ok(bytes)
     }
 
-    fn write(&self, trace: &[u8], incidents: &[Value]) -> Result<()> {
+    /// The injection that it is of.
+    pub fn injection(&self) -> Result<Injection> {
+        let text =
+            std::fs::read_to_string(&self.truth).with_context(|| format!("read {}", self.truth.display()))?;
+        session::of_cell(serde_json::from_str(&text)?)
+    }
+
+    fn write(&self, trace: &[u8], truth: &TruthRecord, incidents: &[Value]) -> Result<()> {
+        std::fs::write(&self.truth, serde_json::to_string_pretty(truth)? + "\n")
+            .with_context(|| format!("write {}", self.truth.display()))?;
         std::fs::write(&self.trace, zstd::encode_all(trace, LEVEL)?)
             .with_context(|| format!("write {}", self.trace.display()))?;
         std::fs::write(&self.expected, render(incidents)?)
@@ -136,90 +148,83 @@ pub fn render(incidents: &[Value]) -> Result<String> {
     Ok(out)
 }
 
-/// What does not fit the cell's expectation; empty: all of it does.
+/// What does not fit the cell's expectation; empty: all of it does. Judged as a run of the matrix is.
 #[must_use]
-pub fn misfits(expected: &Expectation, incidents: &[Value]) -> Vec<String> {
-    let all: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+pub fn misfits(injection: &Injection, incidents: &[Value]) -> Vec<String> {
+    let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+    let judged = judge(std::slice::from_ref(injection), &reported, &[]);
+    let Some(row) = judged.rows.first() else { return vec!["no injection".to_owned()] };
+    let Some(is) = &row.reported else { return vec!["no incident".to_owned()] };
+    let wanted = &injection.expected;
     let mut wrong = Vec::new();
-    let alarms = all.iter().filter(|incident| incident.is_alarming()).count();
-    if alarms > 1 || (alarms == 0 && expected.drops_at.is_some()) {
-        wrong.push(format!("{alarms} alarms"));
+    if !row.extra.is_empty() {
+        wrong.push(format!("{} more alarms", row.extra.len()));
     }
-    let rank = |incident: &&Reported| {
+    let culprit = is.culprit.as_deref().unwrap_or("nobody");
+    for (what, right, is, wanted) in [
+        ("kind", row.kind_right, &is.kind, &wanted.kind),
+        ("root", row.root_right, &is.host, &wanted.host),
+        ("resource", row.resource_right, &is.resource, &wanted.resource),
         (
-            incident.severity == "critical",
-            incident.is_alarming(),
-            incident.host == expected.host,
-            incident.dropped,
-        )
-    };
-    let Some(best) = all.iter().max_by_key(rank) else {
-        wrong.push("no incident".to_owned());
-        return wrong;
-    };
-    let mut check = |what: &str, is: &str, wanted: &str| {
-        if is != wanted {
+            "culprit",
+            row.culprit_right != Some(false),
+            &culprit.to_owned(),
+            wanted.culprit.as_ref().unwrap_or(&String::new()),
+        ),
+    ] {
+        if !right {
             wrong.push(format!("{what} {is} instead of {wanted}"));
         }
-    };
-    check("kind", &best.kind, &expected.kind);
-    check("root host", &best.host, &expected.host);
-    check("root workload", &best.workload, &expected.workload);
-    check("resource", &best.resource, &expected.resource);
-    if let Some(culprit) = &expected.culprit {
-        check("culprit", best.culprit.as_deref().unwrap_or("nobody"), culprit);
     }
     wrong
 }
 
-/// Runs cells apart from each other and writes a golden trace for each into `out`. Returns those that did not go as planned: of
-/// them nothing is written.
-pub fn record(cells: &[&Cell], out: &Path, folder: &Path) -> Result<Vec<String>> {
-    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    let mut unplanned = Vec::new();
-    for stack in Stack::ALL {
-        let sequence: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.stack == stack).collect();
-        if sequence.is_empty() {
-            continue;
-        }
-        let session = session::run(stack, &sequence, APART, folder)?;
-        unplanned.extend(session.broken.iter().map(|why| format!("{stack}: {why}")));
-        for row in &session.rows {
-            if row.plan != Plan::AsPlanned {
-                unplanned.push(format!("{}: {:?}", row.cell, row.plan));
-                continue;
-            }
-            let input = std::fs::File::open(&session.trace)?;
-            let mut trace = Vec::new();
-            let (from, to) = (row.truth.start_unix_ns - BEFORE_NS, row.truth.end_unix_ns + AFTER_NS);
-            cut(BufReader::new(input), &mut trace, from, to)?;
-            let unpacked = folder.join(format!("{}.trace", row.cell));
-            std::fs::write(&unpacked, &trace)?;
-            let incidents = replay(&unpacked)?;
-            let golden = Golden::of(out, &row.cell);
-            golden.write(&trace, &incidents)?;
-            let cell =
-                sequence.iter().find(|cell| cell.name == row.cell).context("a cell of the sequence")?;
-            let wrong = misfits(&expectation(cell), &incidents);
-            let bytes = std::fs::metadata(&golden.trace)?.len();
-            println!("{}: {} kB {}", row.cell, bytes / 1000, wrong.join(", "));
-        }
-    }
-    Ok(unplanned)
-}
+/// A trace, the injection that it is of, what its replay says, and what of that is wrong.
+type Cut<'a> = (Vec<u8>, &'a Injection, Vec<Value>, Vec<String>);
 
-fn replay(trace: &Path) -> Result<Vec<Value>> {
-    let out = Command::new(binary("tailwater")?).arg("replay").arg(trace).output()?;
-    if !out.status.success() {
-        bail!("tailwater replay {}: {}", trace.display(), String::from_utf8_lossy(&out.stderr));
+/// Cuts a golden trace for each cell out of the sessions that a run of the matrix left below `sessions`: of the injections that went as
+/// planned the first one whose replay fits the cell, else the first. Returns the cells without one, with the reason.
+pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String>> {
+    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let mut missing = Vec::new();
+    for cell in cells {
+        let session = sessions.join(cell.stack.name());
+        let injections = session::kept(&session)?;
+        let golden = Golden::of(out, cell.name);
+        let mut first: Option<Cut<'_>> = None;
+        for injection in injections.iter().filter(|i| i.cell == cell.name && plan(i) == Plan::AsPlanned) {
+            let truth = &injection.truth;
+            let before = if cell.expected.drops.is_some() { BEFORE_NS } else { BEFORE_FELT_NS };
+            let from = truth.start_unix_ns.saturating_sub(before);
+            let to = truth.to_unix_ns.min(truth.end_unix_ns + AFTER_NS);
+            let mut trace = Vec::new();
+            cut(BufReader::new(std::fs::File::open(session.join(session::TRACE))?), &mut trace, from, to)?;
+            let unpacked = tempfile::NamedTempFile::new()?;
+            std::fs::write(unpacked.path(), &trace)?;
+            let incidents = session::replay(unpacked.path())?;
+            let wrong = misfits(injection, &incidents);
+            let fits = wrong.is_empty();
+            if fits || first.is_none() {
+                first = Some((trace, injection, incidents, wrong));
+            }
+            if fits {
+                break;
+            }
+        }
+        let Some((trace, injection, incidents, wrong)) = first else {
+            missing.push(format!("{}: no injection went as planned", cell.name));
+            continue;
+        };
+        golden.write(&trace, &injection.truth, &incidents)?;
+        let bytes = std::fs::metadata(&golden.trace)?.len();
+        println!("{}: {} kB {}", cell.name, bytes / 1000, wrong.join(", "));
     }
-    String::from_utf8(out.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    Ok(missing)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::cells::find;
     use serde_json::json;
 
     fn incident(kind: &str, resource: &str) -> Value {
@@ -247,12 +252,24 @@ mod tests {
 
     #[test]
     fn misfits_name_what_is_wrong() {
-        let expected = expectation(find("nx0-app-cpu").unwrap());
-        assert!(misfits(&expected, &[incident("upstream_ctqo", "cpu_neighbour")]).is_empty());
-        let wrong = misfits(&expected, &[incident("local_overflow", "cpu_neighbour")]);
+        let truth = TruthRecord {
+            id: "nx0-app-cpu#1".into(),
+            start_unix_ns: 5_000_000_000,
+            end_unix_ns: 5_800_000_000,
+            from_unix_ns: 4_900_000_000,
+            to_unix_ns: 9_000_000_000,
+            ..TruthRecord::default()
+        };
+        let injection = session::of_cell(truth).unwrap();
+        assert!(misfits(&injection, &[incident("upstream_ctqo", "cpu_neighbour")]).is_empty());
+        let wrong = misfits(&injection, &[incident("local_overflow", "cpu_neighbour")]);
         assert_eq!(wrong, ["kind local_overflow instead of upstream_ctqo"]);
-        let twice = [incident("upstream_ctqo", "cpu_neighbour"), incident("upstream_ctqo", "cpu_neighbour")];
-        assert_eq!(misfits(&expected, &twice), ["2 alarms"]);
-        assert_eq!(misfits(&expected, &[]), ["0 alarms", "no incident"]);
+        let mut later = incident("upstream_ctqo", "cpu_neighbour");
+        later["id"] = "another".into();
+        assert_eq!(
+            misfits(&injection, &[incident("upstream_ctqo", "cpu_neighbour"), later]),
+            ["1 more alarms"]
+        );
+        assert_eq!(misfits(&injection, &[]), ["no incident"]);
     }
 }

@@ -54,7 +54,9 @@ fn rank(injection: &Injection, incident: &Reported) -> (u8, u64, u64, u64) {
     (severity, incident.dropped, overlap, (incident.confidence * 1e6) as u64)
 }
 
-fn plan(injection: &Injection) -> Plan {
+/// Whether an injection did what its cell is about, by the truth alone.
+#[must_use]
+pub fn plan(injection: &Injection) -> Plan {
     match (&injection.expected.drops_at, injection.truth.dropping_tiers().first()) {
         (None, None) => Plan::AsPlanned,
         (None, Some(_)) => Plan::DroppedUnexpectedly,

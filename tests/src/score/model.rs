@@ -106,7 +106,7 @@ impl Reported {
 }
 
 /// A webhook as it came.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// When it had come, Unix ns.
     pub received_unix_ns: u64,

@@ -27,8 +27,8 @@ pub enum Repeat {
     PerCause(usize),
 }
 
-/// The sequence of one stack's injections: rounds over its cells, so that neighbours in time are different causes. `cells` is all that
-/// takes part in the run, of every stack: a cause's repetitions are shared among them.
+/// The sequence of one stack's injections: each cell's repetitions are spread evenly over it, so that neighbours in time are different
+/// causes. `cells` is all that takes part in the run, of every stack: a cause's repetitions are shared among them.
 #[must_use]
 pub fn sequence<'a>(cells: &[&'a Cell], stack: Stack, repeat: Repeat) -> Vec<&'a Cell> {
     let times = |cell: &Cell| match repeat {
@@ -39,12 +39,14 @@ pub fn sequence<'a>(cells: &[&'a Cell], stack: Stack, repeat: Repeat) -> Vec<&'a
         }
     };
     let mine: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.stack == stack).collect();
-    let rounds = mine.iter().map(|cell| times(cell)).max().unwrap_or(0);
     let mut sequence = Vec::new();
-    for round in 0..rounds {
-        sequence.extend(mine.iter().filter(|cell| round < times(cell)).copied());
+    for cell in mine {
+        let times = times(cell);
+        // The middle of each of so many equal parts, as a share of the whole.
+        sequence.extend((0..times).map(|n| ((2 * n + 1) as f64 / (2 * times) as f64, cell)));
     }
-    sequence
+    sequence.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    sequence.into_iter().map(|(_, cell)| cell).collect()
 }
 
 #[cfg(test)]
@@ -59,6 +61,8 @@ mod tests {
         for stack in Stack::ALL {
             let sequence = sequence(&all, stack, Repeat::PerCause(60));
             assert!(sequence.iter().all(|cell| cell.stack == stack));
+            let same = sequence.windows(2).filter(|pair| pair[0] == pair[1]).count();
+            assert!(same * 10 < sequence.len(), "{stack}: {same} of {} after themselves", sequence.len());
             run.extend(sequence);
         }
         for cell in &all {

@@ -1,20 +1,20 @@
 //! One session: a stack under load, watched by Tailwater and by the truth, and a sequence of injections into it. Starts and stops
 //! everything; judges nothing itself.
 
-use crate::daemons::wait_for;
-use crate::lab::cells::Cell;
+use crate::daemons::{binary, wait_for};
+use crate::lab::cells::{self, Cell};
 use crate::lab::{Stack, Tier, unix_ns};
-use crate::load::{LoadPlan, Mode};
 use crate::scenario;
-use crate::score::judge::judge;
+use crate::score::judge::{Judged, judge};
 use crate::score::model::{Injection, Reported, Row, Stray, Told};
 use crate::score::plan::expectation;
 use crate::system::{System, host};
 use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The rhythm of a session.
@@ -28,8 +28,12 @@ pub struct Pace {
 
 /// As fast as injections stay apart: SYN retries come after 1, 2 and 3 s.
 pub const MATRIX: Pace = Pace { first: Duration::from_secs(12), spacing: Duration::from_millis(4800) };
-/// A quiet baseline before each, for traces that stand alone.
-pub const APART: Pace = Pace { first: Duration::from_secs(14), spacing: Duration::from_secs(16) };
+
+/// The recording of a session, in its folder.
+pub const TRACE: &str = "session.trace";
+const TRUTH: &str = "truth.jsonl";
+const INCIDENTS: &str = "incidents.jsonl";
+const TOLD: &str = "told.jsonl";
 
 /// Nothing may have been dropped for this long before the next injection …
 const CALM: Duration = Duration::from_millis(1300);
@@ -41,18 +45,24 @@ const BEFORE_NS: u64 = 100_000_000;
 /// What a session leaves.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// The stack's name.
-    pub stack: String,
     /// Every injection's verdict.
     pub rows: Vec<Row>,
     /// Alarms that belong to no injection.
     pub strays: Vec<Stray>,
-    /// Everything that was reported.
-    pub incidents: Vec<Value>,
-    /// The recording of the whole session.
-    pub trace: PathBuf,
     /// Why it ended early; what came before is scored.
     pub broken: Option<String>,
+}
+
+impl Session {
+    /// `dropped`: what the kernel counted in the time of an alarm that belongs to no injection.
+    fn of(stack: Stack, judged: Judged, dropped: impl Fn(&Reported) -> u64, broken: Option<String>) -> Self {
+        let stray = |reported: Reported| Stray {
+            stack: stack.name().to_owned(),
+            dropped: dropped(&reported),
+            reported,
+        };
+        Self { rows: judged.rows, strays: judged.strays.into_iter().map(stray).collect(), broken }
+    }
 }
 
 /// The listening ports of a lab.
@@ -76,14 +86,13 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let trace = folder.join("session.trace");
+    let trace = folder.join(TRACE);
     let system =
         System::start(scenario::lab(stack), &folder, &["--record".into(), trace.display().to_string()])?;
     let recorder = Recorder::start(&places(&system))?;
     // Longer than it can take; it is stopped at the end.
     let longest = pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1);
-    let mode = Mode::Open { rate_per_second: scenario::rate_per_second(stack) };
-    let load = system.lab.load(&LoadPlan::new(mode, longest.as_millis() as u64))?;
+    let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
     std::thread::sleep(pace.first);
 
     let mut injections = Vec::new();
@@ -133,22 +142,15 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
             injection.truth.observe(&log, &slow);
         }
     }
-    keep(&folder, &injections, &incidents)?;
+    let told = told(&system);
+    keep(&folder, &injections, &incidents, &told)?;
     let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
-    let judged = judge(&injections, &reported, &told(&system));
-    let strays = judged.strays.into_iter().map(|reported| {
-        // The kernel's counts, in its time and a little around it.
-        let (from, to) = (reported.start_unix_ns.saturating_sub(BEFORE_NS), reported.end_unix_ns + BEFORE_NS);
-        Stray { stack: stack.name().to_owned(), dropped: log.dropped_between(from, to), reported }
-    });
-    Ok(Session {
-        stack: stack.name().to_owned(),
-        rows: judged.rows,
-        strays: strays.collect(),
-        incidents,
-        trace,
-        broken,
-    })
+    let judged = judge(&injections, &reported, &told);
+    // The kernel's counts, in an alarm's time and a little around it.
+    let dropped = |alarm: &Reported| {
+        log.dropped_between(alarm.start_unix_ns.saturating_sub(BEFORE_NS), alarm.end_unix_ns + BEFORE_NS)
+    };
+    Ok(Session::of(stack, judged, dropped, broken))
 }
 
 fn injection(cell: &Cell, truth: TruthRecord) -> Injection {
@@ -177,15 +179,61 @@ pub fn told(system: &System) -> Vec<Told> {
         .collect()
 }
 
-/// One truth record a line, one incident a line.
-fn keep(folder: &Path, injections: &[Injection], incidents: &[Value]) -> Result<()> {
-    let mut truth = std::fs::File::create(folder.join("truth.jsonl"))?;
+/// One truth record a line, one incident a line, one message a line.
+fn keep(folder: &Path, injections: &[Injection], incidents: &[Value], told: &[Told]) -> Result<()> {
+    let mut truth = std::fs::File::create(folder.join(TRUTH))?;
     for injection in injections {
         writeln!(truth, "{}", serde_json::to_string(&injection.truth)?)?;
     }
-    let mut reported = std::fs::File::create(folder.join("incidents.jsonl"))?;
+    let mut reported = std::fs::File::create(folder.join(INCIDENTS))?;
     for incident in incidents {
         writeln!(reported, "{incident}")?;
     }
+    let mut messages = std::fs::File::create(folder.join(TOLD))?;
+    for message in told {
+        writeln!(messages, "{}", serde_json::to_string(message)?)?;
+    }
     Ok(())
+}
+
+/// Judges an earlier session anew by what this version says of its recording. Times are those of the messages of then, where they said
+/// the same. What the kernel dropped outside of injections is not known, so that an alarm there counts as false.
+pub fn again(stack: Stack, folder: &Path) -> Result<Session> {
+    let folder = folder.join(stack.name());
+    let injections = kept(&folder)?;
+    let reported: Vec<Reported> = replay(&folder.join(TRACE))?.iter().map(Reported::of).collect();
+    let told = match std::fs::read_to_string(folder.join(TOLD)) {
+        Ok(text) => text.lines().map(serde_json::from_str).collect::<Result<Vec<Told>, _>>()?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e).with_context(|| format!("read the messages in {}", folder.display())),
+    };
+    let judged = judge(&injections, &reported, &told);
+    Ok(Session::of(stack, judged, |_| 0, None))
+}
+
+/// The incidents of a recording, by `tailwater replay`, with this version's thresholds instead of the recorded ones.
+pub fn replay(trace: &Path) -> Result<Vec<Value>> {
+    let out = Command::new(binary("tailwater")?)
+        .arg("replay")
+        .arg(trace)
+        .args(["--config", "/dev/null"])
+        .output()?;
+    if !out.status.success() {
+        bail!("tailwater replay {}: {}", trace.display(), String::from_utf8_lossy(&out.stderr));
+    }
+    String::from_utf8(out.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// The injections of an earlier session, with their truth, from its folder.
+pub fn kept(folder: &Path) -> Result<Vec<Injection>> {
+    let path = folder.join(TRUTH);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    text.lines().map(|line| of_cell(serde_json::from_str(line)?)).collect()
+}
+
+/// The injection that a truth record is of.
+pub fn of_cell(truth: TruthRecord) -> Result<Injection> {
+    let name = truth.id.split('#').next().unwrap_or_default();
+    let cell = cells::find(name).with_context(|| format!("no cell {name}"))?;
+    Ok(injection(cell, truth))
 }

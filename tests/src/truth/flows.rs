@@ -45,12 +45,14 @@ pub struct Flows {
     open: BTreeMap<([u8; 4], u16), Flow>,
     dropped: Vec<Dropped>,
     attempts: u64,
+    /// How many were left by the last look for old ones.
+    swept: usize,
 }
 
 /// A sender gives up, or its port is another connection's, well before this.
 const FORGET_NS: u64 = 60_000_000_000;
-/// Flows under way before old ones are looked for.
-const SWEEP_AT: usize = 200_000;
+/// New flows before old ones are looked for; at least as many again as were left, or else a flood would be one long search.
+const SWEEP_AFTER: usize = 200_000;
 
 impl Flows {
     /// A packet arrived.
@@ -77,7 +79,7 @@ impl Flows {
                     if let Some(old) = self.open.insert(key, flow) {
                         self.close(old);
                     }
-                    if self.open.len() > SWEEP_AT {
+                    if self.open.len() > self.swept + self.swept.max(SWEEP_AFTER) {
                         self.sweep(packet.at_unix_ns);
                     }
                 }
@@ -112,6 +114,7 @@ impl Flows {
                 self.close(flow);
             }
         }
+        self.swept = self.open.len();
     }
 
     /// Everything seen: attempts, and those that lost packets by time of their first SYN.

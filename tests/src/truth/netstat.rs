@@ -47,22 +47,25 @@ impl Netstat {
 }
 
 fn parse(text: &str) -> Result<Counters> {
-    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
-    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let value = |key: &str| {
-        names
-            .split(' ')
-            .zip(values.split(' '))
-            .find(|(name, _)| *name == key)
-            .and_then(|(_, value)| value.parse().ok())
-            .with_context(|| format!("netstat has no {key}"))
-    };
+    let value = |key| value(text, key);
     Ok(Counters {
         listen_overflows: value("ListenOverflows")?,
         listen_drops: value("ListenDrops")?,
         deferred_acks: value("TCPDeferAcceptDrop")?,
         syn_retransmits: value("TCPSynRetrans")?,
     })
+}
+
+/// A value of the `TcpExt:` pair of lines.
+fn value(netstat: &str, key: &str) -> Result<u64> {
+    let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
+    let names = lines.next().unwrap_or_default().split(' ');
+    let values = lines.next().unwrap_or_default().split(' ');
+    names
+        .zip(values)
+        .find(|(name, _)| *name == key)
+        .and_then(|(_, value)| value.parse().ok())
+        .with_context(|| format!("netstat has no {key}"))
 }
 
 #[cfg(test)]
@@ -78,5 +81,13 @@ mod tests {
             Counters { listen_overflows: 1, listen_drops: 2, deferred_acks: 3, syn_retransmits: 4 }
         );
         assert!(parse("TcpExt: ListenDrops\nTcpExt: 1\n").is_err());
+    }
+
+    #[test]
+    fn counters_are_found_by_name() {
+        let text = "TcpExt: A ListenOverflows ListenDrops\nTcpExt: 1 22 33\nIpExt: A\nIpExt: 9\n";
+        assert_eq!(value(text, "ListenOverflows").unwrap(), 22);
+        assert_eq!(value(text, "ListenDrops").unwrap(), 33);
+        assert!(value(text, "Missing").is_err());
     }
 }

@@ -115,6 +115,9 @@ impl Sum {
         q.arrivals += u64::from(r.arrivals);
         q.drops += u64::from(r.drops);
         q.drops_final_ack += u64::from(r.drops_final_ack);
+        q.drops_cookie += u64::from(r.drops_cookie);
+        q.drops_repeated += u64::from(r.drops_repeated);
+        q.drops_slow += u64::from(r.drops_slow);
         q.syn_ack_retransmits += u64::from(r.syn_ack_retransmits);
         q.depth_max = q.depth_max.max(r.depth_max);
         q.limit = q.limit.max(r.limit);

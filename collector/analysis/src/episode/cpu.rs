@@ -63,6 +63,11 @@ struct Span<'a> {
     thresholds: &'a Thresholds,
 }
 
+/// Throttled to less than this part of the CPU it usually uses, a workload is not throttled by its own load.
+const LESS_THAN_USUAL: f64 = 0.85;
+/// Nor with a capacity of less than this part of the usual one.
+const LESS_CAPACITY: f64 = 0.8;
+
 /// A sub-kind with how sure it is.
 struct Verdict {
     resource: Resource,
@@ -107,15 +112,16 @@ impl Span<'_> {
         (self.first, self.last.min(self.first.saturating_add(JUDGED_WINDOWS - 1)))
     }
 
+    fn mean_of(&self, f: fn(&UseSample) -> f64, (from, to): (u64, u64)) -> f64 {
+        average(self.series.range(from, to).map(|(_, s)| f(s)))
+    }
+
     fn verdict(&self) -> Verdict {
         let t = self.thresholds;
         let judged = self.judged();
-        let mean_of = |f: &dyn Fn(&UseSample) -> f64, (from, to): (u64, u64)| {
-            average(self.series.range(from, to).map(|(_, s)| f(s)))
-        };
-        let during = |f: &dyn Fn(&UseSample) -> f64| mean_of(f, judged);
-        let (capacity, nominal) = (during(&|s| s.capacity), mean_of(&|s| s.capacity, self.usual));
-        let (own, own_usual) = (during(&|s| s.busy), mean_of(&|s| s.busy, self.usual));
+        let during = |f: fn(&UseSample) -> f64| self.mean_of(f, judged);
+        let (capacity, nominal) = (during(|s| s.capacity), self.mean_of(|s| s.capacity, self.usual));
+        let (own, own_usual) = (during(|s| s.busy), self.mean_of(|s| s.busy, self.usual));
         let rises = rises(self.history, self.host, judged, self.usual);
         let most = rises.iter().filter(|(id, _)| **id != self.workload).max_by(|a, b| a.1.total_cmp(b.1));
         if let Some((id, rise)) = most
@@ -130,21 +136,21 @@ impl Span<'_> {
             );
             return Verdict { neighbour: Some(*id), ..verdict(Resource::CpuNeighbour, 0.95, false, clause) };
         }
-        let steal = during(&|s| s.host_steal);
+        let steal = during(|s| s.host_steal);
         if steal >= t.cpu_taken_ratio {
             let clause = format!("{steal:.2} CPUs were stolen by the hypervisor");
             return verdict(Resource::CpuSteal, 0.93, false, clause);
         }
-        let throttled = during(&withheld);
+        let throttled = during(withheld);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
-        let less = throttled >= t.cpu_taken_ratio && own < 0.85 * own_usual;
-        if less || (nominal > 0.0 && capacity < 0.8 * nominal) {
+        let less = throttled >= t.cpu_taken_ratio && own < LESS_THAN_USUAL * own_usual;
+        if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
             let clause =
                 format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
             return verdict(Resource::CpuThrottled, 0.92, false, clause);
         }
-        let cpu_full = during(&|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
-        let quota_full = during(&|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
+        let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
+        let quota_full = during(|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
         if quota_full && !cpu_full {
             return verdict(
                 Resource::CpuThrottled,
@@ -172,11 +178,15 @@ impl Span<'_> {
             sample.map_or(0.0, |w| mean(w.busy_ns))
         };
         let level = average((judged.0..=judged.1).map(busy));
+        let own_usual = self.mean_of(|s| s.busy, self.usual);
+        let nominal = self.mean_of(|s| s.capacity, self.usual);
         let holds = |index: &u64| match verdict.resource {
             Resource::CpuNeighbour => busy(*index) >= 0.5 * level,
-            Resource::CpuThrottled if !verdict.by_load => {
-                self.series.get(*index).is_some_and(|s| withheld(s) >= self.thresholds.cpu_taken_ratio)
-            }
+            // With its quota back it may well be throttled on, by what has piled up; but it gets what it usually does.
+            Resource::CpuThrottled if !verdict.by_load => self.series.get(*index).is_some_and(|s| {
+                withheld(s) >= self.thresholds.cpu_taken_ratio
+                    && (s.busy < LESS_THAN_USUAL * own_usual || s.capacity < LESS_CAPACITY * nominal)
+            }),
             _ => true,
         };
         self.last = (self.first..=self.last).rev().find(holds).unwrap_or(self.last);

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// Culprits that are named.
 const NAMED_MAX: usize = 5;
 
-fn workload_name(host: Option<&HostHistory>, id: EntityId) -> String {
+/// Name of a workload; empty: not known.
+pub(crate) fn workload_name(host: Option<&HostHistory>, id: EntityId) -> String {
     host.and_then(|h| h.workloads.get(&id)).map_or_else(String::new, |w| w.name.clone())
 }
 

@@ -1,73 +1,93 @@
 //! Drops of a listener: how many connection attempts are behind the kernel's counts, and why they were dropped.
 //! Owns the estimate of retries; knows no chain.
 
+use crate::cases::Dropped;
 use crate::incident::DropReason;
 use std::collections::BTreeMap;
 
 /// A dropped SYN comes again one second later, in windows: every kernel's first retry, and with linear timeouts (6.5 and later) the
-/// next three too.
+/// next three too. Timers are up to 64 ms late (the wheel's granularity), so half of them come a window later.
 const RETRY_WINDOWS: u64 = 20;
-/// By how much a retry may be early or late, windows: timer granularity and the window's edges.
-const RETRY_SLACK: u64 = 2;
 
 /// What one listener dropped, window by window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct DropCount {
     /// Σ `sk_drops`.
     pub(crate) count: u64,
-    /// Distinct connection attempts; see [`DropCount::add`].
-    pub(crate) connections: u64,
     pub(crate) first: u64,
     pub(crate) last: u64,
     /// Completed handshakes in the windows with drops.
     pub(crate) arrivals: u64,
     pub(crate) depth_max: u32,
     pub(crate) limit: u32,
-    /// Dropped attempts whose retry did not come yet, by window.
-    outstanding: BTreeMap<u64, u64>,
+    /// Of `count`, what was dropped in windows in which the queue was never half full.
+    with_room: u64,
+    /// Dropped SYNs.
+    syn_packets: u64,
+    /// Counts of dropped last ACKs.
+    segments: u64,
+    /// Attempts whose SYN was dropped.
+    syns: f64,
+    /// Attempts whose last ACK was.
+    acks: u64,
+    /// Of those, the ones for which that took half a second or longer.
+    slow: u64,
+    /// Dropped SYNs of the last second, by window.
+    recent: BTreeMap<u64, u64>,
 }
 
 impl DropCount {
-    /// Adds a window's drops. A final ACK that is dropped is counted twice by the kernel, so `final_ack` of `drops` are
-    /// no packets. Of the packets, as many as were dropped one second (± two windows) before are taken for their retries.
-    /// The estimate therefore lies between the most that one second dropped and the number of packets: under a steady
-    /// overflow of fresh connections longer than a second it is too low, never too high.
-    pub(crate) fn add(
-        &mut self,
-        window: u64,
-        drops: u64,
-        final_ack: u64,
-        arrivals: u64,
-        depth: u32,
-        limit: u32,
-    ) {
+    /// Adds a window's drops. A last ACK that is dropped is counted twice by the kernel (`tcp_listendrop`, then `sk_drops_skbadd` of the
+    /// segment), but once if it answers a SYN cookie; the kernel side tells which of them are of a connection that was dropped before. The rest are SYNs, which nobody sees:
+    /// of those dropped one second before, as many come again and are dropped again as are dropped of all that arrive now.
+    pub(crate) fn add(&mut self, window: u64, d: &Dropped) {
         if self.count == 0 {
             self.first = window;
         }
         self.last = window;
-        self.count = self.count.saturating_add(drops);
-        self.arrivals = self.arrivals.saturating_add(arrivals);
-        self.depth_max = self.depth_max.max(depth);
-        self.limit = self.limit.max(limit);
-        let packets = drops.saturating_sub(final_ack.min(drops / 2));
-        let mut retries = 0u64;
-        let from = window.saturating_sub(RETRY_WINDOWS + RETRY_SLACK);
-        let to = window.saturating_sub(RETRY_WINDOWS - RETRY_SLACK);
-        self.outstanding.retain(|at, _| *at >= from);
-        for (_, waiting) in self.outstanding.range_mut(from..=to) {
-            let taken = (*waiting).min(packets - retries);
-            *waiting -= taken;
-            retries += taken;
+        self.count = self.count.saturating_add(d.drops);
+        self.arrivals = self.arrivals.saturating_add(d.arrivals);
+        self.depth_max = self.depth_max.max(d.depth);
+        self.limit = self.limit.max(d.limit);
+        if u64::from(d.depth) * 2 < u64::from(d.limit) {
+            self.with_room = self.with_room.saturating_add(d.drops);
         }
-        self.connections = self.connections.saturating_add(packets - retries);
-        self.outstanding.insert(window, packets);
+        let acks = d.final_ack.saturating_sub(d.repeated);
+        self.acks = self.acks.saturating_add(acks);
+        self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
+        // Over all windows: the socket's counter is looked at some ms after a segment was dropped, maybe in the next one.
+        let counted = d.final_ack.saturating_mul(2).saturating_sub(d.cookie.min(d.final_ack));
+        self.segments = self.segments.saturating_add(counted);
+        let syns = self.count.saturating_sub(self.segments).saturating_sub(self.syn_packets);
+        self.syn_packets = self.syn_packets.saturating_add(syns);
+        let accepted = d.arrivals.saturating_add(acks);
+        let before = |windows: u64| {
+            window.checked_sub(windows).and_then(|at| self.recent.get(&at)).copied().unwrap_or(0) as f64
+        };
+        let again = f64::midpoint(before(RETRY_WINDOWS), before(RETRY_WINDOWS + 1));
+        let dropped_part = syns as f64 / (syns as f64 + accepted as f64).max(1.0);
+        self.syns += (syns as f64 - again * dropped_part).max(0.0);
+        self.recent.retain(|at, _| at.saturating_add(RETRY_WINDOWS) >= window);
+        let now = self.recent.entry(window).or_default();
+        *now = now.saturating_add(syns);
     }
 
+    /// Estimate of the distinct connection attempts behind the packets.
+    pub(crate) fn connections(&self) -> u64 {
+        (self.syns.round() as u64).saturating_add(self.acks)
+    }
+
+    /// Estimate of those that had to wait for a second or longer.
+    pub(crate) fn very_long(&self) -> u64 {
+        (self.syns.round() as u64).saturating_add(self.slow)
+    }
+
+    /// What most of them were dropped for: those whom a flood shut out all come at its end, and fill the accept queue then.
     pub(crate) fn reason(&self) -> DropReason {
-        if self.limit > 0 && self.depth_max >= self.limit {
-            DropReason::AcceptQueueFull
-        } else if self.limit > 0 && u64::from(self.depth_max) * 2 < u64::from(self.limit) {
+        if self.with_room > self.count / 2 {
             DropReason::SynQueueFull
+        } else if self.limit > 0 && self.depth_max >= self.limit {
+            DropReason::AcceptQueueFull
         } else {
             DropReason::Other
         }
@@ -77,41 +97,78 @@ impl DropCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::TierKey;
 
-    fn check(windows: &[(u64, u64, u64)], count: u64, connections: u64) {
-        let mut drops = DropCount::default();
-        for (window, dropped, final_ack) in windows {
-            drops.add(*window, *dropped, *final_ack, 0, 129, 128);
+    fn of(drops: u64, final_ack: u64, repeated: u64, slow: u64, arrivals: u64) -> Dropped {
+        let tier = TierKey { host: "web-1".into(), workload: 1, listener: 0 };
+        Dropped {
+            tier,
+            listener: 1,
+            drops,
+            final_ack,
+            cookie: 0,
+            repeated,
+            slow,
+            arrivals,
+            depth: 129,
+            limit: 128,
         }
-        assert_eq!((drops.count, drops.connections), (count, connections), "{windows:?}");
+    }
+
+    /// Windows with what was dropped in them; then what was dropped, how many connections that were, and how many waited for a second.
+    fn check(windows: &[(u64, Dropped)], expect: (u64, u64, u64)) {
+        let mut drops = DropCount::default();
+        windows.iter().for_each(|(window, dropped)| drops.add(*window, dropped));
+        assert_eq!((drops.count, drops.connections(), drops.very_long()), expect, "{windows:?}");
     }
 
     #[test]
     fn retries_are_not_new_connections() {
-        check(&[(100, 50, 0), (101, 72, 0)], 122, 122);
-        check(&[(100, 50, 0), (120, 30, 0)], 80, 50);
-        check(&[(100, 50, 0), (120, 80, 0)], 130, 80);
-        check(&[(100, 50, 0), (121, 50, 0), (141, 50, 0)], 150, 50);
-        check(&[(100, 50, 0), (110, 50, 0)], 100, 100);
+        let syns = |n| of(n, 0, 0, 0, 0);
+        check(&[(100, syns(50)), (101, syns(72))], (122, 122, 122));
+        check(&[(100, syns(50)), (110, syns(50))], (100, 100, 100));
+        // All of them come again, in two windows, and nothing else does.
+        check(&[(100, syns(50)), (120, syns(25)), (121, syns(25))], (100, 50, 50));
+        // A steady overflow that lets half of what comes in: of 40 a window, half of them retries, 10 are dropped retries.
+        let windows: Vec<_> = (100..130).map(|w| (w, of(20, 0, 0, 0, 20))).collect();
+        check(&windows, (600, 600 - 10 * 10 + 5, 600 - 10 * 10 + 5));
     }
 
     #[test]
-    fn final_acks_are_counted_twice_by_the_kernel() {
-        check(&[(100, 10, 3)], 10, 7);
-        check(&[(100, 10, 99)], 10, 5);
-        check(&[(u64::MAX, u64::MAX, u64::MAX), (u64::MAX, u64::MAX, 0)], u64::MAX, u64::MAX);
+    fn last_acks_are_counted_twice_by_the_kernel_and_wait_only_if_it_goes_on() {
+        check(&[(100, of(10, 3, 0, 0, 0))], (10, 7, 4));
+        check(&[(100, of(8, 4, 0, 0, 0)), (104, of(8, 4, 4, 0, 0)), (112, of(2, 1, 1, 1, 9))], (18, 4, 1));
+        // Three of the four answered cookies: five counts, and five SYNs.
+        check(&[(100, Dropped { cookie: 3, ..of(10, 4, 0, 0, 0) })], (10, 9, 5));
+        // Counted a window later than they were dropped.
+        check(&[(100, of(4, 4, 0, 0, 0)), (101, of(10, 2, 0, 0, 0))], (14, 8, 2));
+        check(&[(100, of(10, 99, 99, 99, 0))], (10, 0, 99));
+        let most = u64::MAX;
+        let absurd = of(most, most, most, most, most);
+        let mut drops = DropCount::default();
+        drops.add(most, &absurd);
+        drops.add(most, &of(most, 0, 0, 0, 0));
+        assert_eq!(drops.count, most);
     }
 
     #[test]
     fn the_reason_follows_the_depth() {
         let reason = |depth, limit| {
             let mut drops = DropCount::default();
-            drops.add(1, 1, 0, 0, depth, limit);
+            drops.add(1, &Dropped { depth, limit, ..of(1, 0, 0, 0, 0) });
             drops.reason()
         };
         assert_eq!(reason(129, 128), DropReason::AcceptQueueFull);
         assert_eq!(reason(3, 128), DropReason::SynQueueFull);
         assert_eq!(reason(100, 128), DropReason::Other);
         assert_eq!(reason(0, 0), DropReason::Other);
+        let after_a_flood = |room, full| {
+            let mut drops = DropCount::default();
+            drops.add(1, &Dropped { depth: 3, ..of(room, 0, 0, 0, 0) });
+            drops.add(9, &of(full, 0, 0, 0, 0));
+            drops.reason()
+        };
+        assert_eq!(after_a_flood(300, 200), DropReason::SynQueueFull);
+        assert_eq!(after_a_flood(200, 300), DropReason::AcceptQueueFull);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn episodes(
 ) -> Vec<Episode> {
     let before = quiet(&series.map(|s| s.blocked_io), around);
     let least = thresholds.io_blocked_tasks.max(3.0 * before);
+    let own = culprits::workload_name(history.hosts.get(host), workload);
     let blocked = |s: &UseSample| s.blocked_io >= least;
     runs(series, blocked)
         .into_iter()
@@ -32,6 +33,7 @@ pub(crate) fn episodes(
             let peak = series.range(first, last).map(|(_, s)| s.blocked_io).fold(0.0, f64::max);
             let device = series.range(first, last).map(|(_, s)| s.device_in_flight).fold(0.0, f64::max);
             let culprits = who(history, host, workload, (first, last));
+            let last = while_it_lasts(history, host, workload, (first, last));
             let named = culprits.first().is_some_and(|c| c.share >= 0.5);
             Episode {
                 resource: Resource::Io,
@@ -40,7 +42,7 @@ pub(crate) fn episodes(
                 peak,
                 unit: "tasks",
                 quality: 0.85 + if named { 0.07 } else { 0.0 } + if device >= 0.5 { 0.03 } else { 0.0 },
-                by_load: false,
+                by_load: named && culprits.first().is_some_and(|c| c.workload == own),
                 why: format!(
                     "up to {peak:.1} tasks blocked on block I/O (usually {before:.1}), device queue {}",
                     if device > 0.0 { format!("up to {device:.1}") } else { "not seen".to_owned() }
@@ -49,6 +51,21 @@ pub(crate) fn episodes(
             }
         })
         .collect()
+}
+
+/// The end of a span whose bytes are mostly another workload's: when that is done. What follows is the catch-up.
+fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last): (u64, u64)) -> u64 {
+    let bytes = culprits::per_workload(history, host, (first.saturating_sub(2), last), |w| w.io_bytes);
+    let total: f64 = bytes.values().sum();
+    let Some((other, most)) = bytes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return last };
+    if other == victim || most < 0.5 * total {
+        return last;
+    }
+    let busy = |index: &u64| {
+        let window = history.window(host, *index).and_then(|w| w.workloads.get(&other));
+        window.is_some_and(|w| w.io_bytes > 0 || w.blocked_io_ns > 0)
+    };
+    (first..=last).rev().find(busy).unwrap_or(last)
 }
 
 /// Who submitted the bytes; else whose tasks blocked, others than the victim first.

@@ -62,10 +62,10 @@ pub(crate) fn usual(series: &Series<f64>, index: u64) -> f64 {
     before(series, index, 0.5)
 }
 
-/// The level of something that waits, before `index`: the quietest quarter of the windows before, without the last half second. Not
-/// the median: millibottlenecks come in series, and the queues and retries of the one before may fill half of the past.
+/// The level of something that waits, before `index`: the quietest tenth of the windows before, without the last half second. Not
+/// the median: millibottlenecks come in series, and the queues and retries of the one before may fill most of the past.
 pub(crate) fn quiet(series: &Series<f64>, index: u64) -> f64 {
-    before(series, index, 0.25)
+    before(series, index, 0.1)
 }
 
 fn before(series: &Series<f64>, index: u64, part: f64) -> f64 {

@@ -11,6 +11,10 @@ use crate::series::{Series, TierSample, UseSample, average, runs};
 
 /// Answers per window below which there is no rate to fall from.
 const RATE_MIN: f64 = 0.5;
+/// Requests that must be left unanswered, as a part of a window's usual answers, and in any case no more than so many: a pool of
+/// connections may not allow more.
+const LEFT_RATIO: f64 = 0.25;
+const LEFT_MOST: f64 = 10.0;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
 /// What half of a stall's windows beyond the congestion point add to its quality: less than any difference between rules, so that
@@ -34,13 +38,16 @@ pub(crate) fn episodes(
     if rate < RATE_MIN {
         return Vec::new();
     }
-    runs(tier, |s| s.answered <= thresholds.stall_rate_ratio * rate && s.queued_max > level + 2.0)
+    // A tier that is asked nothing answers nothing: of what it usually answers in a window, a part must be waiting.
+    let left = (LEFT_RATIO * rate).clamp(2.0, LEFT_MOST);
+    runs(tier, |s| s.answered <= thresholds.stall_rate_ratio * rate && s.queued_max > level + left)
         .into_iter()
         .filter(|(first, last)| last > first)
-        // Tasks that wait for CPU or disk are another episode.
+        // Tasks that wait for CPU or disk half of the time are another episode.
         .filter(|(first, last)| {
-            let during = |f: fn(&UseSample) -> f64| average(used.range(*first, *last).map(|(_, s)| f(s)));
-            during(|s| s.blocked_io) < thresholds.io_blocked_tasks && during(|s| s.wait) < waiting_least
+            let short = |s: &&UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
+            let all = used.range(*first, *last).count();
+            all == 0 || 2 * used.range(*first, *last).map(|(_, s)| s).filter(short).count() < all
         })
         .map(|(first, last)| {
             let peak = |f: fn(&TierSample) -> f64| tier.range(first, last).map(|(_, s)| f(s)).fold(0.0, f64::max);
@@ -70,7 +77,7 @@ pub(crate) fn episodes(
                 quality: quality + more,
                 by_load: false,
                 culprits: Vec::new(),
-                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, nobody waiting for CPU or disk{beyond}"),
+                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, hardly anybody waiting for CPU or disk{beyond}"),
             }
         })
         .collect()
