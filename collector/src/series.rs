@@ -202,6 +202,19 @@ impl Series {
         kept
     }
 
+    /// What is known of one host from `first` to `last`, to be read without the lock that the analysis waits for. Windows are shared.
+    #[must_use]
+    pub fn part(&self, host: &str, first: WindowIndex, last: WindowIndex) -> Self {
+        let mut part = Self::new(u64::MAX, usize::MAX);
+        if let Some(all) = self.hosts.get(host).filter(|_| first <= last) {
+            let windows =
+                all.windows.range(first.0..=last.0).map(|(index, w)| (*index, Arc::clone(w))).collect();
+            let kept = HostSeries { windows, names: all.names.clone(), addresses: all.addresses.clone() };
+            part.hosts.insert(host.to_owned(), kept);
+        }
+        part
+    }
+
     /// Names behind a host's ids.
     #[must_use]
     pub fn names(&self, host: &str) -> Names {

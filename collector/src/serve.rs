@@ -8,7 +8,7 @@ use crate::metrics::{Metrics, gauge, host_label};
 use crate::outlet::Shown;
 use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
-use crate::series::{METRICS, Query as SeriesQuery};
+use crate::series::{METRICS, Point, Query as SeriesQuery};
 use crate::store::Past;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -257,6 +257,7 @@ struct SeriesParameters {
     host: String,
     workload: Option<String>,
     listener: Option<String>,
+    /// One, or several with commas between them.
     metric: String,
     start: Option<u64>,
     end: Option<u64>,
@@ -267,10 +268,17 @@ async fn series(
     State(app): State<App>,
     Query(q): Query<SeriesParameters>,
 ) -> Result<Json<serde_json::Value>, Problem> {
-    if !METRICS.iter().any(|(name, _)| *name == q.metric) {
-        let known: Vec<_> = METRICS.iter().map(|(name, _)| *name).collect();
-        let text = format!("metric \"{}\" is not one of {}", q.metric, known.join(", "));
-        return Err(Problem(StatusCode::BAD_REQUEST, text));
+    // As the table names them: those live as long as an answer takes.
+    let mut metrics: Vec<&'static str> = Vec::new();
+    for asked in q.metric.split(',') {
+        let Some((name, _)) = METRICS.iter().find(|(name, _)| *name == asked) else {
+            let known: Vec<_> = METRICS.iter().map(|(name, _)| *name).collect();
+            let text = format!("metric \"{asked}\" is not one of {}", known.join(", "));
+            return Err(Problem(StatusCode::BAD_REQUEST, text));
+        };
+        if !metrics.contains(name) {
+            metrics.push(name);
+        }
     }
     let memory = lock(&app.shown.series).span(&q.host);
     let disk = app.shown.past.span();
@@ -286,34 +294,45 @@ async fn series(
     let last = q.end.map_or(newest, WindowIndex::at).min(newest);
     let max_points = q.max_points.unwrap_or(2000).clamp(1, 20_000);
     let on_disk = memory.is_none_or(|(oldest, _)| first < oldest) && app.shown.past.reaches(first, last);
-    let points = if first > last {
-        Vec::new()
+    let points: Vec<Vec<Point>> = if first > last {
+        metrics.iter().map(|_| Vec::new()).collect()
     } else if on_disk {
         if last.0 - first.0 > PAST_WINDOWS_MAX {
             return Err(Problem(StatusCode::BAD_REQUEST, "start to end must be a day at most".into()));
         }
-        let (host, workload, listener, metric) =
-            (q.host.clone(), q.workload.clone(), q.listener.clone(), q.metric.clone());
+        let (host, workload, listener, metrics) =
+            (q.host.clone(), q.workload.clone(), q.listener.clone(), metrics.clone());
         app.past(move |past| {
             let (workload, listener) = (workload.as_deref(), listener.as_deref());
-            let query = SeriesQuery { host: &host, workload, listener, metric: &metric };
-            past.points(query, first, last, max_points)
+            let of = |metric| SeriesQuery { host: &host, workload, listener, metric };
+            let queries: Vec<_> = metrics.into_iter().map(of).collect();
+            past.points(&queries, first, last, max_points)
         })
         .await?
     } else {
         let (workload, listener) = (q.workload.as_deref(), q.listener.as_deref());
-        let query = SeriesQuery { host: &q.host, workload, listener, metric: &q.metric };
-        lock(&app.shown.series).points(query, first, last, max_points)
+        let of = |metric| SeriesQuery { host: &q.host, workload, listener, metric };
+        let part = lock(&app.shown.series).part(&q.host, first, last);
+        metrics.iter().map(|metric| part.points(of(metric), first, last, max_points)).collect()
     };
-    if memory.is_none() && points.is_empty() {
+    if memory.is_none() && points.iter().all(Vec::is_empty) {
         let host = q.host.clone();
         if !app.past(move |past| past.knows(&host)).await? {
             return Err(none());
         }
     }
     let window_ns = tailwater_analysis::model::WINDOW_NS;
-    Ok(Json(json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns,
-            "oldest_unix_ns": oldest.start_unix_ns(), "newest_unix_ns": newest.start_unix_ns() + window_ns, "points": points })))
+    let mut answer = json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns,
+            "oldest_unix_ns": oldest.start_unix_ns(), "newest_unix_ns": newest.start_unix_ns() + window_ns });
+    // `points` of the one metric that was asked for, `series` of several.
+    match &points[..] {
+        [one] => answer["points"] = json!(one),
+        several => {
+            answer["series"] =
+                metrics.iter().zip(several).map(|(name, p)| ((*name).to_owned(), json!(p))).collect()
+        }
+    }
+    Ok(Json(answer))
 }
 
 async fn live(State(app): State<App>) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {

@@ -1,6 +1,7 @@
 //! Reading what is kept: windows that are no longer in memory, incidents older than those in memory, inventory. Everything here
 //! reads files, so it is for threads that may wait.
 
+use super::columns::Kind;
 use super::db::{Db, Seen};
 use super::health::Health;
 use super::queue::Queue;
@@ -8,6 +9,7 @@ use super::segment::Wanted;
 use super::shelf::Shelf;
 use crate::series::{self, Decimator, Point, Query, Series};
 use crate::timeline::{self, Timeline};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_analysis::Incident;
@@ -45,42 +47,57 @@ impl Past {
         self.shelf.totals()
     }
 
-    /// Each value from `first` to `last` that is there: from memory as far as it reaches, before that from segments.
+    /// Each value of each of `queries`, all of one host, from `first` to `last` that is there: from memory as far as it reaches, before
+    /// that from segments, each of which is read once for all of them.
     fn each(
         &self,
-        query: Query<'_>,
+        queries: &[Query<'_>],
         first: WindowIndex,
         last: WindowIndex,
-        mut take: impl FnMut(WindowIndex, f64),
+        mut take: impl FnMut(usize, WindowIndex, f64),
     ) {
-        let oldest = {
+        let Some(host) = queries.first().map(|query| query.host) else { return };
+        let (memory, oldest) = {
             let memory = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-            memory.present(query, first, last).for_each(|(index, value)| take(index, value));
-            memory.span(query.host).map(|(oldest, _)| oldest)
+            (memory.part(host, first, last), memory.span(host).map(|(oldest, _)| oldest))
         };
+        for (n, query) in queries.iter().enumerate() {
+            memory.present(*query, first, last).for_each(|(index, value)| take(n, index, value));
+        }
         let before = oldest.map_or(Some(last.0), |o| o.0.checked_sub(1)).map(|n| n.min(last.0));
         let Some(before) = before.filter(|before| *before >= first.0) else { return };
-        let wanted = Wanted::Columns(series::columns(query.metric));
-        self.shelf.read(query.host, first, WindowIndex(before), wanted, |inputs| {
+        let mut columns: BTreeMap<Kind, Vec<&str>> = BTreeMap::new();
+        for (kind, names) in queries.iter().flat_map(|query| series::columns(query.metric)) {
+            columns.entry(*kind).or_default().extend(*names);
+        }
+        let columns: Vec<(Kind, &[&str])> = columns.iter().map(|(kind, names)| (*kind, &names[..])).collect();
+        self.shelf.read(host, first, WindowIndex(before), Wanted::Columns(&columns), |inputs| {
             // Ids are those of one segment, so each gets a memory of its own.
             let mut segment = Series::new(u64::MAX, usize::MAX);
             inputs.iter().for_each(|input| drop(segment.saw(input)));
-            segment.present(query, first, last).for_each(|(index, value)| take(index, value));
+            for (n, query) in queries.iter().enumerate() {
+                segment.present(*query, first, last).for_each(|(index, value)| take(n, index, value));
+            }
         });
     }
 
-    /// As [`Series::points`], over everything that is kept.
+    /// As [`Series::points`], over everything that is kept, for each of several queries of one host.
     #[must_use]
     pub fn points(
         &self,
-        query: Query<'_>,
+        queries: &[Query<'_>],
         first: WindowIndex,
         last: WindowIndex,
         max_points: usize,
-    ) -> Vec<Point> {
-        let mut decimator = Decimator::new(first, last, max_points);
-        self.each(query, first, last, |index, value| decimator.add(index, value));
-        decimator.points()
+    ) -> Vec<Vec<Point>> {
+        let mut decimators: Vec<Decimator> =
+            queries.iter().map(|_| Decimator::new(first, last, max_points)).collect();
+        self.each(queries, first, last, |n, index, value| {
+            if let Some(decimator) = decimators.get_mut(n) {
+                decimator.add(index, value);
+            }
+        });
+        decimators.into_iter().map(Decimator::points).collect()
     }
 
     /// The timeline of an incident that has none yet.
@@ -89,7 +106,7 @@ impl Past {
         timeline::read(incident, |query, first, last| {
             let count = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(0).saturating_add(1);
             let mut values = vec![None; count];
-            self.each(query, first, last, |index, value| {
+            self.each(&[query], first, last, |_, index, value| {
                 let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
                 if let Some(slot) = place.and_then(|n| values.get_mut(n)) {
                     *slot = Some(value);

@@ -327,14 +327,17 @@ fn each_metric_is_the_same_from_memory_and_from_disk() {
     let after = start(folder.path());
     wait(|| after.opened.past.span().is_some());
     let (first, last) = (WindowIndex(base), WindowIndex(base + 199));
-    for (metric, _) in crate::series::METRICS {
-        for (workload, listener) in
-            [(None, None), (Some("w1.service"), None), (Some("w2.service"), Some("10.0.0.1:8082"))]
-        {
-            let query = crate::series::Query { host: "web-1", workload, listener, metric };
-            let expected = memory.lock().unwrap().points(query, first, last, 70);
-            let got = after.opened.past.points(query, first, last, 70);
-            assert_eq!(got, expected, "{metric} of {workload:?}");
+    for (workload, listener) in
+        [(None, None), (Some("w1.service"), None), (Some("w2.service"), Some("10.0.0.1:8082"))]
+    {
+        let of = |metric| crate::series::Query { host: "web-1", workload, listener, metric };
+        let queries: Vec<_> = crate::series::METRICS.iter().map(|(metric, _)| of(*metric)).collect();
+        let together = after.opened.past.points(&queries, first, last, 70);
+        for (query, together) in queries.iter().zip(together) {
+            let expected = memory.lock().unwrap().points(*query, first, last, 70);
+            let alone = after.opened.past.points(&[*query], first, last, 70).remove(0);
+            assert_eq!(alone, expected, "{} of {workload:?}", query.metric);
+            assert_eq!(together, expected, "{} of {workload:?}, with the others", query.metric);
         }
     }
     let seen = after.opened.past.inventory(0, u64::MAX);

@@ -47,7 +47,11 @@ export interface Timeline {
 export interface Point { start_unix_ns: number; min: number; max: number; mean: number; windows: number }
 
 export interface Series {
-  window_ns: number; points: Point[];
+  window_ns: number;
+  /** Of the one metric that was asked for. */
+  points?: Point[];
+  /** Of several, by metric. */
+  series?: Record<string, Point[]>;
   oldest_unix_ns?: number; newest_unix_ns?: number; step_ns?: number;
 }
 

@@ -65,7 +65,7 @@ function useHeld(i: Incident, grid: Grid, kept: Timeline | null): Map<string, Va
       wanted.map(async ([key, what]): Promise<[string, Values] | null> => {
         try {
           const series = await ask<Series>(query("/api/v1/series", { ...what, start, end, max_points: POINTS_MAX }), stop.signal);
-          return [key, onto(grid, series.points).max];
+          return [key, onto(grid, series.points ?? []).max];
         } catch (e) {
           // No longer held: what was kept with the incident is all there is.
           if (e instanceof ApiError || stop.signal.aborted) return null;
