@@ -53,6 +53,7 @@ impl Outlet {
             self.metrics.windows.inc();
         }
         let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        self.metrics.export.saw(input, kept.as_ref());
         if let Some(window) = kept {
             self.shown.past.queue.window(window);
         }

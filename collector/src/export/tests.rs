@@ -1,0 +1,1 @@
+//! Tests of roll-ups and rows.
