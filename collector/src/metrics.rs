@@ -31,8 +31,12 @@ pub struct Labelled(Mutex<BTreeMap<&'static str, u64>>);
 impl Labelled {
     /// One more under `label`.
     pub fn inc(&self, label: &'static str) {
+        self.add(label, 1);
+    }
+    /// `n` more under `label`; with 0 it is there from now on.
+    pub fn add(&self, label: &'static str, n: u64) {
         if let Ok(mut map) = self.0.lock() {
-            *map.entry(label).or_default() += 1;
+            *map.entry(label).or_default() += n;
         }
     }
     /// So far under `label`.

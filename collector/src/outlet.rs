@@ -121,6 +121,32 @@ impl Outlet {
     }
 }
 
+/// Every kind of incident and of finding, so that counters begin at zero and a first one is an increase.
+pub const KINDS: [Kind; 7] = [
+    Kind::UpstreamCtqo,
+    Kind::DownstreamCtqo,
+    Kind::LocalOverflow,
+    Kind::Millibottleneck,
+    Kind::PersistentBottleneck,
+    Kind::SynFlood,
+    Kind::NearOverflow,
+];
+const FINDINGS: [FindingKind; 7] = [
+    FindingKind::GapBegins,
+    FindingKind::GapEnds,
+    FindingKind::LateWindow,
+    FindingKind::FutureWindow,
+    FindingKind::LostWindows,
+    FindingKind::LimitReached,
+    FindingKind::UnconfirmedDrop,
+];
+
+/// The label values that `/metrics` begins with.
+pub(crate) fn begin(metrics: &Metrics) {
+    KINDS.iter().for_each(|kind| metrics.incidents.add(kind_name(*kind), 0));
+    FINDINGS.iter().for_each(|kind| metrics.findings.add(finding_name(*kind), 0));
+}
+
 /// Its JSON name.
 #[must_use]
 pub fn kind_name(kind: Kind) -> &'static str {

@@ -7,7 +7,7 @@ use crate::driver::{self, Clock};
 use crate::export;
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
-use crate::outlet::{LIVE_MAX, Outlet, Shown};
+use crate::outlet::{self, LIVE_MAX, Outlet, Shown};
 use crate::provisional::Provisionals;
 use crate::registry::Registry;
 use crate::series::Series;
@@ -45,6 +45,7 @@ async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
 pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let clock = Clock::default();
     let metrics = Arc::new(Metrics::default());
+    outlet::begin(&metrics);
     let grpc = bind("grpc", config.grpc).await?;
     let http = bind("http", config.http).await?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);

@@ -199,8 +199,8 @@ impl Http {
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    headers: HeaderMap,
-    body: Bytes,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Answer {

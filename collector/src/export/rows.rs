@@ -106,8 +106,8 @@ impl Rows {
         };
         let key = (level, first, second);
         let known = self.numbers.get(&key).copied();
-        let full = room.rows >= room.rows_max
-            || self.numbers.keys().filter(|(l, ..)| *l == level).count() >= room.per_host_max;
+        let own = |(l, name, _): &&Key| *l == level && name != OTHER;
+        let full = room.rows >= room.rows_max || self.numbers.keys().filter(own).count() >= room.per_host_max;
         let number = match known {
             Some(number) => number,
             None if full && level != Level::Host => {

@@ -30,6 +30,9 @@ const MARGIN_WINDOWS: u64 = 30 * PER_SECOND;
 /// Incidents whose windows are being sent at once; beyond it the oldest are cut short.
 const SPANS_MAX: usize = 64;
 
+/// Prometheus' marker of a series' end: this NaN, bit for bit.
+const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
+
 /// Why remote write cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("[[remote_write]] \"{name}\": {source}")]
@@ -177,6 +180,7 @@ impl Sink {
 
     fn spans(&mut self, state: &State) {
         let newest = state.hosts.values().filter_map(|h| Some(h.history.back()?.index)).max();
+        let mut ended = Vec::new();
         for span in std::mem::take(&mut self.spans) {
             for name in &span.hosts {
                 let Some(host) = state.hosts.get(name) else { continue };
@@ -191,6 +195,19 @@ impl Sink {
             }
             if newest.is_none_or(|newest| newest <= span.last) {
                 self.spans.push(span);
+            } else {
+                ended.push(span);
+            }
+        }
+        for span in ended {
+            let goes_on =
+                |host: &String| self.spans.iter().any(|s| s.last > span.last && s.hosts.contains(host));
+            let over = WindowIndex(span.last.0.saturating_add(1));
+            for host in span.hosts.iter().filter(|host| !goes_on(host)) {
+                if self.sent.get(host).is_some_and(|sent| *sent < over.0) {
+                    self.sent.insert(host.clone(), over.0);
+                    self.batch.stale(state, host, over);
+                }
             }
         }
     }
@@ -241,6 +258,21 @@ impl Batch {
         let timestamp = ms(window.index.start_unix_ns());
         for (key, value) in rollup::of_window(host, window) {
             self.add((state, &name, host), key, "window", Sample { value, timestamp });
+        }
+    }
+
+    /// Says that a host's windows end here for now, as the specification asks: else the last value is shown for minutes.
+    fn stale(&mut self, state: &State, name: &str, at: WindowIndex) {
+        let Some(host) = state.hosts.get(name) else { return };
+        let name: Arc<str> = name.into();
+        let sample = Sample { value: STALE, timestamp: ms(at.start_unix_ns()) };
+        for (number, row) in &host.rows.by_number {
+            for (at, signal) in SIGNALS.iter().enumerate() {
+                let of_it = signal.read.level() == row.key.0 && (signal.covered)(&host.coverage);
+                if of_it && signal.form != Form::Limit {
+                    self.add((state, &name, host), (*number, at), "window", sample);
+                }
+            }
         }
     }
 
