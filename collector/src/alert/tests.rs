@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tailwater_analysis::incident::{Kind, Resource, State};
 
 #[path = "../../tests/receiver/mod.rs"]
-mod receiver_server;
+pub(crate) mod receiver_server;
 
 /// Alerting in a folder of its own.
 struct Running {

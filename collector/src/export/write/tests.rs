@@ -4,15 +4,12 @@
 
 use super::super::{Bounds, rows::Labels};
 use super::*;
+use crate::alert::tests::receiver_server::{Answer, Got, Receiver};
 use crate::fixture::incident as fixture;
 use crate::store::Names;
 use prost::Message;
-use receiver_server::{Answer, Got, Receiver};
 use std::time::Duration;
 use tailwater_analysis::model::{Coverage, HostCpu};
-
-#[path = "../../../tests/receiver/mod.rs"]
-mod receiver_server;
 
 fn table(url: &str, resolution: Resolution) -> RemoteWrite {
     RemoteWrite {
