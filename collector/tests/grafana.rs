@@ -226,3 +226,51 @@ fn promtool_accepts_the_rules_and_their_tests() {
         println!("{text}");
     }
 }
+
+/// What Grafana's documentation asks of the classic JSON model, as far as a file can show it.
+#[test]
+fn the_dashboards_are_of_the_classic_model_and_their_fine_panels_show_every_window() {
+    let all = dashboards();
+    let uids: BTreeMap<&str, &str> =
+        all.iter().map(|(file, d)| (d["uid"].as_str().unwrap(), file.as_str())).collect();
+    assert_eq!((all.len(), uids.len()), (4, 4));
+    let mut fine = 0;
+    for (file, d) in &all {
+        assert!(d["id"].is_null(), "{file}: the database gives it");
+        assert!((8..=40).contains(&d["uid"].as_str().unwrap().len()), "{file}");
+        assert!(d["schemaVersion"].as_u64().unwrap() >= 36, "{file}: data sources by uid since 36");
+        assert!(d["annotations"]["list"].as_array().unwrap().iter().any(|a| a["useValueForTime"] == true));
+        let mut ids = std::collections::BTreeSet::new();
+        let mut taken = std::collections::BTreeSet::new();
+        for panel in d["panels"].as_array().unwrap() {
+            let title = &panel["title"];
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{file}: {title}: its id is another's");
+            let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            assert!(place("w") > 0 && place("x") + place("w") <= 24, "{file}: {title}: 24 columns");
+            for cell in (0..place("w")).flat_map(|x| (0..place("h")).map(move |y| (x, y))) {
+                assert!(taken.insert((place("x") + cell.0, place("y") + cell.1)), "{file}: {title} overlaps");
+            }
+            if panel["type"] == "row" {
+                continue;
+            }
+            assert!(["timeseries", "stat", "table"].contains(&panel["type"].as_str().unwrap()));
+            let mut refs = std::collections::BTreeSet::new();
+            for target in panel["targets"].as_array().unwrap() {
+                assert!(refs.insert(target["refId"].as_str().unwrap()), "{file}: {title}");
+                assert_eq!(target["datasource"]["uid"], "${datasource}", "{file}: {title}");
+                let expr = target["expr"].as_str().unwrap();
+                if expr.contains("agg=\"window\"") || expr.contains("_delta{") {
+                    fine += 1;
+                    assert_eq!(
+                        (&panel["interval"], &target["interval"]),
+                        (&"50ms".into(), &"50ms".into()),
+                        "{title}"
+                    );
+                    // Prometheus gives 11,000 points at most.
+                    assert_eq!(panel["maxDataPoints"], 11_000, "{file}: {title}");
+                }
+            }
+        }
+    }
+    assert!(fine >= 25, "{fine}");
+}

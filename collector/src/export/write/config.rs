@@ -98,3 +98,31 @@ pub fn check(all: &[RemoteWrite]) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_cannot_be_is_named_with_its_key() {
+        #[derive(serde::Deserialize)]
+        struct File {
+            remote_write: Vec<RemoteWrite>,
+        }
+        let of = |text: &str| {
+            let all: File = toml::from_str(text).unwrap();
+            check(&all.remote_write).map_err(|fault| (fault.index, fault.key))
+        };
+        let one = "[[remote_write]]\nurl = \"http://h/api/v1/write\"\n";
+        assert_eq!(of(&format!("{one}{one}resolution = \"50ms\"\n")), Ok(()));
+        assert_eq!(of(&format!("{one}[[remote_write]]\nurl = \"h\"\n")), Err((1, "url")));
+        assert_eq!(of(&format!("{one}timeout_s = 0\n")), Err((0, "timeout_s")));
+        assert_eq!(of(&format!("{one}queue_mib_max = 0\n")), Err((0, "queue_mib_max")));
+        assert_eq!(of(&format!("{one}name = \"a\\\"b\"\n")), Err((0, "name")));
+        assert_eq!(of(&format!("{one}name = \"a\"\n{one}name = \"a\"\n")), Err((1, "name")));
+        assert!(
+            toml::from_str::<File>(&format!("{one}resolution = \"2s\"\n"))
+                .is_err_and(|e| e.message().contains("incidents"))
+        );
+    }
+}
