@@ -77,7 +77,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let tasks = TaskTracker::new();
     let (telling, stats) = (Arc::clone(&metrics.export), &metrics.export.writes);
     let sinks = export::write::start(&config.remote_write, stats, shown.live.subscribe(), &tasks, &shutdown)?;
-    let export_thread = telling.start(&config.metrics, shown.clone(), sinks)?;
+    let export_thread = telling.start(&config.metrics, shown.clone(), sinks, clock)?;
     let (driver, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
     let mut record_thread = None;
     if let Some(path) = &config.record {

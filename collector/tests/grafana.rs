@@ -7,27 +7,30 @@ mod common;
 mod monitoring;
 mod simulated;
 
-use common::{QUICK, Serve, runtime, unix_ns, wait_for};
+use common::{QUICK, Serve, unix_ns, wait_for};
 use monitoring::{Server, program, root};
 use serde_json::Value;
 use simulated::sim::{At, Do, Sim};
 use std::collections::BTreeMap;
 use tailwater_analysis::model::HostWindow;
 
-/// Window by window, what a server has of a signal is what the agents sent: every window, at its own time.
-fn check_windows(server: &Server, windows: &[HostWindow]) {
-    let selector = r#"tailwater_accept_queue_depth{agg="window",host="web-1",via=""}"#;
-    let sent: BTreeMap<u64, f64> = windows
-        .iter()
-        .filter(|w| w.host == "web-1")
-        .map(|w| (w.index.start_unix_ns() / 1_000_000, w.listeners[&1].depth_max.into()))
-        .collect();
-    let stored = wait_for(&format!("{} windows in {}", sent.len(), server.name), || {
-        let stored = server.raw(selector, "5m");
-        (stored.len() >= sent.len()).then_some(stored)
+/// What was sent of the front tier's accept queue: Unix ms of each window to its highest depth.
+fn depths(windows: &[HostWindow]) -> BTreeMap<u64, f64> {
+    let mine = windows.iter().filter(|w| w.host == "web-1");
+    mine.map(|w| (w.index.start_unix_ns() / 1_000_000, w.listeners[&1].depth_max.into())).collect()
+}
+
+/// Window by window, what a server has is what the agents sent so far, each at its own time, over the whole incident.
+fn check_windows(server: &Server, via: &str, sent: &BTreeMap<u64, f64>) {
+    let selector = format!(r#"tailwater_accept_queue_depth{{agg="window",host="web-1",via="{via}"}}"#);
+    let stored = wait_for(&format!("13 s of windows in {}", server.name), || {
+        let stored = server.raw(&selector, "5m");
+        (stored.len() >= 260).then_some(stored)
     });
-    assert_eq!(stored, sent, "{}", server.name);
-    assert_eq!(sent.values().copied().fold(0.0, f64::max), 129.0, "the queue overflowed");
+    let so_far: BTreeMap<u64, f64> =
+        sent.iter().take(stored.len()).map(|(at, depth)| (*at, *depth)).collect();
+    assert_eq!(stored, so_far, "{} via \"{via}\"", server.name);
+    assert_eq!(stored.values().copied().fold(0.0, f64::max), 129.0, "the queue overflowed");
     let times: Vec<u64> = stored.keys().copied().collect();
     assert!(times.windows(2).all(|t| t[1] - t[0] == 50), "every 50 ms");
 }
@@ -78,7 +81,8 @@ fn ask(server: &Server, file: &str, dashboard: &Value, start_s: f64, end_s: f64)
     let mut asked = 0;
     let annotations = dashboard["annotations"]["list"].as_array().unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    let of_annotations = annotations.iter().filter(|a| a["expr"].is_string()).map(|a| (&a["name"], a));
+    let of_annotations =
+        annotations.iter().filter(|a| a["target"].is_object()).map(|a| (&a["name"], &a["target"]));
     let of_panels = panels
         .iter()
         .flat_map(|p| p["targets"].as_array().into_iter().flatten().map(move |t| (&p["title"], t)));
@@ -140,19 +144,22 @@ fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel()
     let serve = Serve::start_at(folder.path(), grpc, http, &config);
 
     let start_s = unix_ns() as f64 / 1e9;
-    // A flush of the database's disk: its tier waits, the tiers before it fill, the front one drops.
-    let sim = Sim { seconds: 14, ..Sim::default() }.act(At::Db, 6000..6700, Do::Disk);
-    let windows = runtime().block_on(simulated::run(&serve, &sim));
-    let incident = wait_for("the incident to close", || {
-        let listed = serve.json("/api/v1/incidents?state=closed");
-        Some(listed["incidents"][0].clone()).filter(|i| i["root"]["resource"] == "io")
+    // A flush of the database's disk: its tier waits, the tiers before it fill, the front one drops. It goes on quietly until the end.
+    let sim = Sim { seconds: 120, ..Sim::default() }.act(At::Db, 6000..6700, Do::Disk);
+    let simulation = simulated::start(&serve, &sim);
+    let windows = &simulation.windows;
+    let listed = |query: &str| serve.json(query)["incidents"][0].clone();
+    wait_for("an incident", || listed("/api/v1/incidents").is_object().then_some(()));
+    let incident = wait_for("it to close with its cause", || {
+        Some(listed("/api/v1/incidents?state=closed")).filter(|i| i["root"]["resource"] == "io")
     });
     println!("{}", incident["title"]);
 
-    // Remote write: every window, in both.
-    for server in [&prometheus, &victoria] {
-        check_windows(server, &windows);
-    }
+    // Remote write: every window, in both; around the incident the same ones, from 30 s before it, which is all so far.
+    let sent = depths(windows);
+    check_windows(&prometheus, "", &sent);
+    check_windows(&victoria, "", &sent);
+    check_windows(&victoria, "incidents", &sent);
     let dropped: f64 = windows.iter().filter_map(|w| w.listeners.get(&1)).map(|l| l.drops as f64).sum();
     assert!(dropped > 0.0);
     for server in [&prometheus, &victoria] {
@@ -165,20 +172,11 @@ fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel()
             (found.first()?["value"][1].as_str()?.parse() == Ok(dropped)).then_some(())
         });
     }
-    // Around the incident, the same windows; from 30 s before it, which is all of them. The end of its span is yet to come.
-    let around = r#"tailwater_accept_queue_depth{agg="window",host="web-1",via="incidents"}"#;
-    let all = windows.iter().filter(|w| w.host == "web-1").count();
-    wait_for("the windows around the incident", || (victoria.raw(around, "5m").len() == all).then_some(()));
     let seconds = r#"tailwater_accept_queue_depth{agg="max",host="web-1",via="seconds"}"#;
-    let by_second = victoria.raw(seconds, "5m");
-    assert!(by_second.len() >= 13, "{by_second:?}");
-    let by_hand = |end_ms: u64| {
-        let mine = windows.iter().filter(|w| w.host == "web-1");
-        let of_it = mine.filter(|w| (w.index.start_unix_ns() / 1_000_000_000 + 1) * 1000 == end_ms);
-        of_it.map(|w| f64::from(w.listeners[&1].depth_max)).fold(0.0, f64::max)
-    };
+    let by_second = wait_for("12 seconds", || Some(victoria.raw(seconds, "5m")).filter(|s| s.len() >= 12));
     for (end_ms, max) in &by_second {
-        assert_eq!(*max, by_hand(*end_ms), "the second that ends at {end_ms}");
+        let of_it = sent.range(end_ms - 1000..*end_ms).map(|(_, depth)| *depth);
+        assert_eq!(*max, of_it.fold(0.0, f64::max), "the second that ends at {end_ms}");
     }
 
     // Rules: loaded, evaluated, and one that fires reaches Alertmanager.
@@ -239,7 +237,14 @@ fn the_dashboards_are_of_the_classic_model_and_their_fine_panels_show_every_wind
         assert!(d["id"].is_null(), "{file}: the database gives it");
         assert!((8..=40).contains(&d["uid"].as_str().unwrap().len()), "{file}");
         assert!(d["schemaVersion"].as_u64().unwrap() >= 36, "{file}: data sources by uid since 36");
-        assert!(d["annotations"]["list"].as_array().unwrap().iter().any(|a| a["useValueForTime"] == true));
+        // Newer versions ask an annotation's `target`, older ones its `expr`. The value is the time, in ms.
+        let annotations = d["annotations"]["list"].as_array().unwrap();
+        let incidents = annotations.iter().find(|a| a["name"] == "Incidents").unwrap();
+        assert_eq!(
+            (&incidents["target"]["expr"], &incidents["useValueForTime"]),
+            (&incidents["expr"], &true.into())
+        );
+        assert!(incidents["expr"].as_str().unwrap().ends_with("_seconds) * 1000"), "{file}");
         let mut ids = std::collections::BTreeSet::new();
         let mut taken = std::collections::BTreeSet::new();
         for panel in d["panels"].as_array().unwrap() {

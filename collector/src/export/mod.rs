@@ -7,6 +7,7 @@ pub mod rows;
 pub mod signals;
 pub mod write;
 
+use crate::driver::Clock;
 use crate::metrics::Counter;
 use crate::outlet::Shown;
 use crate::series::{Series, size_of};
@@ -24,8 +25,12 @@ pub const PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;
 const QUEUE_BYTES_MAX: usize = 32 << 20;
 /// Windows of a host that are held: 30 s before an incident, and the time until it is known.
 const HISTORY_WINDOWS: u64 = 45 * PER_SECOND;
-/// And their memory, all hosts, about.
-const HISTORY_BYTES_MAX: usize = 64 << 20;
+/// And their memory, all hosts, about; beyond it each host keeps `FLOOR_WINDOWS`. They mostly are those that the series hold too.
+const HISTORY_BYTES_MAX: usize = 256 << 20;
+/// What roll-ups and remote write need at least.
+const FLOOR_WINDOWS: usize = 4 * PER_SECOND as usize;
+/// Hosts that went away are looked for once a minute.
+const SWEEP_WINDOWS: u64 = 60 * PER_SECOND;
 /// A host whose newest window is older says nothing about now.
 const STALE_NS: u64 = 5_000_000_000;
 /// Most seconds of one roll-up.
@@ -76,7 +81,9 @@ pub struct State {
     /// Tier of a workload of a host.
     pub tiers: BTreeMap<(String, String), String>,
     history_bytes: usize,
+    history_bytes_max: usize,
     room: Room,
+    swept: u64,
     topology: Option<Arc<TopologyView>>,
 }
 
@@ -85,11 +92,20 @@ impl State {
     #[must_use]
     pub fn new(bounds: &Bounds) -> Self {
         let room = Room { per_host_max: bounds.per_host_max, rows_max: bounds.rows_max, rows: 0 };
-        Self { hosts: BTreeMap::new(), tiers: BTreeMap::new(), history_bytes: 0, room, topology: None }
+        Self {
+            hosts: BTreeMap::new(),
+            tiers: BTreeMap::new(),
+            history_bytes: 0,
+            history_bytes_max: HISTORY_BYTES_MAX,
+            room,
+            swept: 0,
+            topology: None,
+        }
     }
 
     /// Takes the next window of a host. Says whether it came in order: one that is late moves counters only.
     pub fn window(&mut self, window: &Arc<HostWindow>, labels: impl FnOnce() -> Labels) -> bool {
+        self.sweep(window.index.0);
         let host = self.hosts.entry(window.host.clone()).or_default();
         host.rows.window(window, &mut self.room, labels);
         if host.history.back().is_some_and(|newest| newest.index >= window.index) {
@@ -99,13 +115,33 @@ impl State {
         self.history_bytes += size_of(window);
         let oldest = window.index.0.saturating_sub(HISTORY_WINDOWS);
         while let Some(first) = host.history.front() {
-            if first.index.0 >= oldest && self.history_bytes <= HISTORY_BYTES_MAX {
+            let too_much = self.history_bytes > self.history_bytes_max && host.history.len() > FLOOR_WINDOWS;
+            if first.index.0 >= oldest && !too_much {
                 break;
             }
             self.history_bytes = self.history_bytes.saturating_sub(size_of(first));
             host.history.pop_front();
         }
         true
+    }
+
+    /// A host that has been silent for as long as a row may be idle makes room as a whole.
+    fn sweep(&mut self, now: u64) {
+        if now.saturating_sub(self.swept) < SWEEP_WINDOWS {
+            return;
+        }
+        self.swept = now;
+        let (room, bytes) = (&mut self.room, &mut self.history_bytes);
+        self.hosts.retain(|_, host| {
+            // One without windows has just said who it is.
+            let stays =
+                host.history.back().is_none_or(|w| now.saturating_sub(w.index.0) < rows::IDLE_WINDOWS);
+            if !stays {
+                room.rows = room.rows.saturating_sub(host.rows.own());
+                *bytes = bytes.saturating_sub(host.history.iter().map(|w| size_of(w)).sum());
+            }
+            stays
+        });
     }
 
     /// Takes over who is in which tier.
@@ -188,15 +224,14 @@ impl Export {
         bounds: &Bounds,
         shown: Shown,
         mut sinks: write::Sinks,
+        clock: Clock,
     ) -> std::io::Result<std::thread::JoinHandle<()>> {
         *lock(&self.state) = State::new(bounds);
         lock(&self.queue).open = true;
         let export = Arc::clone(self);
-        std::thread::Builder::new().name("export".into()).spawn(
-            move || {
-                while export.turn(&shown, &mut sinks) {}
-            },
-        )
+        std::thread::Builder::new()
+            .name("export".into())
+            .spawn(move || while export.turn(&shown, &mut sinks, clock.unix_ns()) {})
     }
 
     /// Nothing more comes.
@@ -211,7 +246,7 @@ impl Export {
         (lock(&self.queue).bytes, QUEUE_BYTES_MAX)
     }
 
-    fn turn(&self, shown: &Shown, sinks: &mut write::Sinks) -> bool {
+    fn turn(&self, shown: &Shown, sinks: &mut write::Sinks, now_unix_ns: u64) -> bool {
         let (windows, coverage, open) = {
             let queue = lock(&self.queue);
             let (mut queue, _) = self
@@ -231,12 +266,12 @@ impl Export {
         for (window, _) in windows {
             let labels = || labels(&shown.series, &window);
             if state.window(&window, labels) {
-                sinks.window(&state, &window);
+                sinks.window(&state, &window.host, now_unix_ns);
             } else {
                 self.windows_late.inc();
             }
         }
-        sinks.turn(&state, open);
+        sinks.turn(&state, open, now_unix_ns);
         open
     }
 

@@ -2,7 +2,7 @@
 //! missing is left out; an entity that is missing in a window that is there did nothing, and counts as zero. Pure but for the text.
 
 use super::rows::{Row, Rows};
-use super::signals::{Form, Level, SIGNALS, each};
+use super::signals::{Combine, Form, Level, SIGNALS, each};
 use super::{HostState, PER_SECOND, State, fresh};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,16 +35,16 @@ pub fn of_window(host: &HostState, window: &HostWindow) -> BTreeMap<(u32, usize)
             if signal.form == Form::Limit || !(signal.covered)(&host.coverage) {
                 continue;
             }
-            if let Some((over, under)) = signal.read.of(seen) {
+            if let Some(parts) = signal.read.of(seen) {
                 let sum = sums.entry((row, at)).or_default();
-                *sum = (sum.0 + over, if signal.quotient { sum.1 + under } else { 1.0 });
+                *sum = signal.combine.with(*sum, parts);
             }
         }
     });
     // What did nothing did so in every signal that is a sum.
     for (number, row) in &host.rows.by_number {
         for (at, signal) in of_level(row.key.0) {
-            if !signal.quotient
+            if signal.combine == Combine::Sum
                 && signal.form != Form::Limit
                 && (signal.covered)(&host.coverage)
                 && row.key.0 != Level::Host
@@ -76,13 +76,13 @@ pub fn roll<'a>(
                 if signal.form != Form::Level || !(signal.covered)(&host.coverage) {
                     continue;
                 }
-                let Some((over, under)) = signal.read.of(seen) else { continue };
+                let Some(parts) = signal.read.of(seen) else { continue };
                 let sum =
                     sums.entry((row, at)).or_insert_with(|| Sums { windows: Vec::new(), mean: (0.0, 0.0) });
                 sum.windows.resize(n + 1, (0.0, 0.0));
                 let cell = &mut sum.windows[n];
-                *cell = (cell.0 + over, cell.1 + under);
-                let mean = signal.mean.as_ref().map_or(Some((over, under)), |read| read.of(seen));
+                *cell = signal.combine.with(*cell, parts);
+                let mean = signal.mean.as_ref().map_or(Some(parts), |read| read.of(seen));
                 let mean = mean.unwrap_or_default();
                 sum.mean = (sum.mean.0 + mean.0, sum.mean.1 + mean.1);
             }
@@ -93,7 +93,8 @@ pub fn roll<'a>(
     }
     for (number, row) in &host.rows.by_number {
         for (at, signal) in of_level(row.key.0) {
-            let idle = row.key.0 != Level::Host && signal.form == Form::Level && !signal.quotient;
+            let idle =
+                row.key.0 != Level::Host && signal.form == Form::Level && signal.combine == Combine::Sum;
             if idle && (signal.covered)(&host.coverage) {
                 sums.entry((*number, at)).or_insert_with(|| Sums { windows: Vec::new(), mean: (0.0, 0.0) });
             }
@@ -102,7 +103,7 @@ pub fn roll<'a>(
     sums.into_iter()
         .filter_map(|((row, at), mut sum)| {
             sum.windows.resize(count, (0.0, 0.0));
-            Some(((row, at), rolled(&sum, SIGNALS[at].quotient, row_is_host(&host.rows, row))?))
+            Some(((row, at), rolled(&sum, SIGNALS[at].combine, row_is_host(&host.rows, row))?))
         })
         .collect()
 }
@@ -111,20 +112,17 @@ fn row_is_host(rows: &Rows, number: u32) -> bool {
     rows.by_number.get(&number).is_some_and(|row| row.key.0 == Level::Host)
 }
 
-fn rolled(sum: &Sums, quotient: bool, host: bool) -> Option<Rolled> {
-    // Without a denominator: no answer in the window, or no value of the host.
-    let there = |(_, under): &&(f64, f64)| *under > 0.0 || !(quotient || host);
-    let mut values: Vec<f64> = sum
-        .windows
-        .iter()
-        .filter(there)
-        .map(|(over, under)| if quotient { over / under } else { *over })
-        .collect();
+fn rolled(sum: &Sums, combine: Combine, host: bool) -> Option<Rolled> {
+    // Without a denominator: nothing happened to the entity in the window, or there is no value.
+    let zero = combine == Combine::Sum && !host;
+    let value =
+        |(over, under): &(f64, f64)| if *under > 0.0 { Some(over / under) } else { zero.then_some(0.0) };
+    let mut values: Vec<f64> = sum.windows.iter().filter_map(value).collect();
     values.sort_by(f64::total_cmp);
     let max = *values.last()?;
     let at = (values.len() * 9).div_ceil(10).saturating_sub(1);
-    let windows = if quotient { sum.mean.1 } else { values.len() as f64 };
-    Some(Rolled { max, mean: sum.mean.0 / windows, p90: values.get(at).copied().unwrap_or(max) })
+    let count = if combine == Combine::Sum { values.len() as f64 } else { sum.mean.1 };
+    Some(Rolled { max, mean: sum.mean.0 / count, p90: values.get(at).copied().unwrap_or(max) })
 }
 
 /// Labels of a row, without `agg` and `reason`, in the order in which they are told.

@@ -10,7 +10,7 @@ use tailwater_analysis::model::HostWindow;
 /// The row of what has none of its own.
 pub const OTHER: &str = "~other";
 /// A row of which nothing was heard for ten minutes makes room.
-const IDLE_WINDOWS: u64 = 12_000;
+pub const IDLE_WINDOWS: u64 = 12_000;
 /// Names and quotas are looked up again after a minute.
 const REFRESH_WINDOWS: u64 = 1200;
 
@@ -97,6 +97,12 @@ impl Rows {
     pub fn of<'a>(&self, level: Level, id: u32, seen: Seen<'a>) -> Option<(u32, Seen<'a>)> {
         let (number, quota_ns) = self.ids.get(&(level, id))?;
         Some((*number, with_quota(seen, *quota_ns)))
+    }
+
+    /// Rows of its own: what it takes of the room.
+    #[must_use]
+    pub fn own(&self) -> usize {
+        self.by_number.values().filter(|row| row.key.1 != OTHER).count()
     }
 
     fn add(&mut self, (level, id): (Level, u32), names: &Labels, index: u64, room: &mut Room) {

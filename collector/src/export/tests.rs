@@ -103,6 +103,32 @@ fn a_second_has_its_highest_window_its_time_mean_and_its_ninth_decile() {
 }
 
 #[test]
+fn a_listener_that_was_opened_again_is_one_row_whose_values_are_joined_as_they_mean() {
+    let (mut state, mut names) = (state(&Bounds::default()), names(2));
+    names.listeners.get_mut(&2).unwrap().port = 1;
+    let mut w = window(0);
+    for (id, answered, longest_ms) in [(1, 3, 900), (2, 1, 100)] {
+        let listener = ListenerWindow {
+            depth_max: 4,
+            answered,
+            response_ns: 100_000_000,
+            response_max_ns: longest_ms * 1_000_000,
+            ..ListenerWindow::default()
+        };
+        w.listeners.insert(id, listener);
+    }
+    take(&mut state, w, &names);
+    let text = text(&state, 1, 1);
+    let max = |name: &str| {
+        let labels = r#"host="web-1",workload="apache2.service",listener="10.0.0.1:1""#;
+        value(&text, &format!("tailwater_{name}{{{labels},agg=\"max\"}}"))
+    };
+    assert_eq!(max("accept_queue_depth"), 8.0, "added");
+    assert_eq!(max("response_time_seconds"), 0.05, "200 ms over four answers");
+    assert_eq!(max("response_time_longest_seconds"), 0.9, "the longest");
+}
+
+#[test]
 fn a_peak_between_two_scrapes_is_in_a_roll_up_of_their_interval() {
     let (mut state, names) = (state(&Bounds::default()), names(1));
     for n in 0..200 {
@@ -184,6 +210,38 @@ fn rows_that_nobody_speaks_of_make_room() {
     }
     assert_eq!(state.cardinality().1, 0);
     assert!(text(&state, 1, 13_201).contains(r#"listener="10.0.0.1:2",reason="syn"} "#));
+}
+
+#[test]
+fn a_host_that_went_away_makes_room_as_a_whole() {
+    let (mut state, names) = (state(&Bounds::default()), names(1));
+    let of = |host: &str, n| {
+        let mut w = window(n);
+        w.host = host.into();
+        w.listeners.insert(1, ListenerWindow::default());
+        w
+    };
+    take(&mut state, of("gone", 0), &names);
+    take(&mut state, of("stays", 0), &names);
+    assert_eq!(state.cardinality().0, 4, "two hosts, each with a listener");
+    for n in (1000..=14_000).step_by(1000) {
+        take(&mut state, of("stays", n), &names);
+    }
+    assert_eq!((state.cardinality().0, state.hosts.contains_key("gone")), (2, false));
+    assert!(take(&mut state, of("gone", 14_001), &names), "and it may come back");
+}
+
+#[test]
+fn memory_that_runs_short_costs_history_and_no_roll_up() {
+    let (mut state, names) = (state(&Bounds::default()), names(1));
+    state.history_bytes_max = 10 * size_of(&window(0));
+    for n in 0..500 {
+        take(&mut state, window(n), &names);
+    }
+    assert_eq!(state.hosts["web-1"].history.len(), FLOOR_WINDOWS);
+    assert_eq!(value(&text(&state, 1, 500), r#"tailwater_windows_present_ratio{host="web-1"}"#), 1.0);
+    let held: usize = state.hosts["web-1"].history.iter().map(|w| size_of(w)).sum();
+    assert_eq!(state.history_bytes, held);
 }
 
 #[test]

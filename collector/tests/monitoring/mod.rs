@@ -13,15 +13,18 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Fetches what is not there (`make unit` has done this); the program, yet to be started.
-pub fn program(package: &str, name: &str) -> Command {
+/// The folder that packages are unpacked in; fetches what is not there (`make unit` has done this).
+fn servers(package: &str) -> PathBuf {
     let servers = root().join("target/servers");
     let fetched =
         Command::new(root().join("tests/servers/install.sh")).arg(&servers).arg(package).status().unwrap();
     assert!(fetched.success());
-    let mut command = Command::new(root().join("tests/servers/run.sh"));
-    command.arg(servers).arg(name);
-    command
+    servers
+}
+
+/// A program of a package, yet to be started.
+pub fn program(package: &str, name: &str) -> Command {
+    Command::new(servers(package).join("usr/bin").join(name))
 }
 
 /// A server; killed when dropped.
@@ -105,7 +108,10 @@ impl Server {
     }
 
     pub fn alertmanager(folder: &Path) -> Self {
-        let mut command = program("prometheus-alertmanager", "prometheus-alertmanager");
+        let package = "prometheus-alertmanager";
+        // It finds its templates by an absolute path.
+        let mut command = Command::new(root().join("tests/servers/run.sh"));
+        command.arg(servers(package)).arg(package);
         let address = free_address();
         let file = folder.join("alertmanager.yml");
         std::fs::write(&file, "route: { receiver: none }\nreceivers: [{ name: none }]\n").unwrap();
@@ -153,7 +159,11 @@ impl Server {
         for series in self.query(&format!("{selector}[{over}]")).unwrap() {
             for v in series["values"].as_array().unwrap() {
                 let at_ms = (v[0].as_f64().unwrap() * 1000.0).round() as u64;
-                let before = all.insert(at_ms, v[1].as_str().unwrap().parse().unwrap());
+                let value: f64 = v[1].as_str().unwrap().parse().unwrap();
+                if value.is_nan() {
+                    continue; // the marker of its end
+                }
+                let before = all.insert(at_ms, value);
                 assert!(before.is_none(), "{}: {selector} has two values at {at_ms}", self.name);
             }
         }

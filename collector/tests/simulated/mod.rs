@@ -6,7 +6,7 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "used in part")]
 pub mod sim;
 
-use super::common::{Agent, Serve, WINDOW_NS, hello, unix_ns, until_ended};
+use super::common::{Agent, Serve, WINDOW_NS, hello, runtime, unix_ns, until_ended};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tailwater_analysis::model::{HostInfo, HostWindow, Input};
@@ -175,45 +175,52 @@ fn batch(sequence: u64, index: u64, w: &HostWindow) -> v1::WindowBatch {
     }
 }
 
-/// Runs the simulation against `serve` as it would happen, beginning now. Returns the windows as they were sent.
-pub async fn run(serve: &Serve, simulated: &sim::Sim) -> Vec<HostWindow> {
-    let mut simulated = simulated.clone();
-    simulated.first_window = unix_ns() / WINDOW_NS + 4;
-    let trace = simulated.run();
+/// The simulation as it goes on; it ends with this.
+pub struct Running {
+    /// What is sent, each when it has ended.
+    pub windows: Vec<HostWindow>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// Runs the simulation against `serve` as it would happen, beginning now.
+pub fn start(serve: &Serve, simulated: &sim::Sim) -> Running {
+    let mut trace = simulated.run();
+    // To work it out took a moment: it begins now.
+    let later = unix_ns() / WINDOW_NS + 4 - simulated.first_window;
+    trace.windows.iter_mut().for_each(|w| w.index.0 += later);
+    let runtime = runtime();
     let mut by_host: BTreeMap<String, Vec<HostWindow>> = BTreeMap::new();
     for window in &trace.windows {
         by_host.entry(window.host.clone()).or_default().push(window.clone());
     }
-    let mut agents = Vec::new();
     for (host, windows) in by_host {
         let info = trace.names.iter().find_map(|i| match i {
             Input::Host(info) if info.host == host => Some(info.clone()),
             _ => None,
         });
-        let mut agent = Agent::connect(serve.grpc, said_hello(&info.unwrap())).await;
-        agent.welcome().await;
-        agent.say(Body::Entities(entities(&trace.names, &host))).await;
-        agents.push(tokio::spawn(feed(agent, windows)));
+        let (hello, entities) = (said_hello(&info.unwrap()), entities(&trace.names, &host));
+        let mut agent = runtime.block_on(Agent::connect(serve.grpc, hello));
+        runtime.block_on(agent.welcome());
+        runtime.block_on(agent.say(Body::Entities(entities)));
+        runtime.spawn(feed(agent, windows));
     }
-    for agent in agents {
-        agent.await.unwrap();
-    }
-    trace.windows
+    Running { windows: trace.windows, _runtime: runtime }
 }
 
 async fn feed(mut agent: Agent, windows: Vec<HostWindow>) {
-    let mut answered = (0, 0);
+    let mut newest = (0, 0);
+    // One quick round trip is enough to know the clock; a busy machine makes some of them slow.
+    for n in 1..=5 {
+        probe(&agent, n, newest).await;
+        newest = match agent.hear().await {
+            Reply::ClockReply(reply) => (reply.id, unix_ns()),
+            other => panic!("{other:?}"),
+        };
+    }
     for (n, window) in (1..).zip(&windows) {
         until_ended(window.index.0).await;
         if n % 20 == 1 {
-            let probe = v1::ClockProbe {
-                id: n,
-                agent_unix_ns: unix_ns(),
-                reply_id: answered.0,
-                reply_received_unix_ns: answered.1,
-                ..Default::default()
-            };
-            agent.say(Body::ClockProbe(probe)).await;
+            probe(&agent, 5 + n, newest).await;
             let status = v1::AgentStatus { cpu_ratio: 0.005, resident_bytes: 30 << 20, ..Default::default() };
             agent.say(Body::Status(status)).await;
         }
@@ -222,9 +229,21 @@ async fn feed(mut agent: Agent, windows: Vec<HostWindow>) {
             match agent.hear().await {
                 Reply::Ack(ack) if ack.sequence == n => break,
                 Reply::Ack(_) => {}
-                Reply::ClockReply(reply) => answered = (reply.id, unix_ns()),
+                Reply::ClockReply(reply) => newest = (reply.id, unix_ns()),
                 other => panic!("{other:?}"),
             }
         }
     }
+}
+
+/// With what is known of the newest reply.
+async fn probe(agent: &Agent, id: u64, (reply_id, reply_received_unix_ns): (u64, u64)) {
+    let probe = v1::ClockProbe {
+        id,
+        agent_unix_ns: unix_ns(),
+        reply_id,
+        reply_received_unix_ns,
+        ..Default::default()
+    };
+    agent.say(Body::ClockProbe(probe)).await;
 }

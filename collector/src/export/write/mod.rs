@@ -1,21 +1,21 @@
-//! Remote write: which samples go to which receiver, gathered into requests. Runs on the export thread; sending is `sender`'s, each in a
-//! task of its own behind a bounded queue, so that a receiver that hangs costs its own samples and nobody else's time.
+//! Remote write: which windows go to which receiver, and when; `batch` makes samples of them. Runs on the export thread; sending is
+//! `sender`'s, each in a task of its own behind a bounded queue, so that a receiver that hangs costs its own samples and nobody else's
+//! time.
 
+mod batch;
 pub mod config;
 pub mod message;
 pub mod queue;
 pub mod sender;
 pub mod stats;
 
-use super::rollup::{self, labels};
-use super::signals::{Form, SIGNALS, Signal};
-use super::{HostState, PER_SECOND, State};
+use super::{PER_SECOND, STALE_NS, State};
 use crate::alert::config::Hook;
 use crate::alert::http::{HookError, Http};
+use batch::Batch;
 use config::{RemoteWrite, Resolution};
-use message::{Label, Sample, TimeSeries, WriteRequest, encode};
-use queue::{Queue, Request};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use queue::Queue;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tailwater_analysis::Incident;
 use tailwater_analysis::model::{HostWindow, WindowIndex};
@@ -30,8 +30,8 @@ const MARGIN_WINDOWS: u64 = 30 * PER_SECOND;
 /// Incidents whose windows are being sent at once; beyond it the oldest are cut short.
 const SPANS_MAX: usize = 64;
 
-/// Prometheus' marker of a series' end: this NaN, bit for bit.
-const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
+/// Windows are sent this long after their end: by then the tier of a workload that is new is known, and no series changes its labels.
+const DELAY_NS: u64 = 2_000_000_000;
 
 /// Why remote write cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -39,15 +39,6 @@ const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 pub struct WriteError {
     name: String,
     source: HookError,
-}
-
-/// Series of a request in the making: host, row, signal and `agg`.
-type SeriesKey = (Arc<str>, u32, usize, &'static str);
-
-#[derive(Debug, Default)]
-struct Batch {
-    series: HashMap<SeriesKey, TimeSeries>,
-    samples: usize,
 }
 
 /// The windows that an incident asks for.
@@ -67,6 +58,8 @@ struct Sink {
     spans: Vec<Span>,
     /// Per host, the newest window (or second) that was sent.
     sent: BTreeMap<String, u64>,
+    /// Hosts whose series were ended because nothing more came.
+    silent: BTreeSet<String>,
 }
 
 /// All receivers.
@@ -103,26 +96,20 @@ pub fn start(
             queue,
             spans: Vec::new(),
             sent: BTreeMap::new(),
+            silent: BTreeSet::new(),
         });
     }
     Ok(Sinks { each, incidents })
 }
 
 impl Sinks {
-    /// A host's next window, which is in `state` by now.
-    pub fn window(&mut self, state: &State, window: &HostWindow) {
-        for sink in &mut self.each {
-            match sink.resolution {
-                Resolution::Second => sink.second(state, window),
-                Resolution::Window => sink.batch.window(state, window),
-                Resolution::Incidents => {}
-            }
-            sink.flush(REQUEST_SAMPLES_MAX);
-        }
+    /// A host's next window, which is in `state` by now: sends what of the host is due.
+    pub fn window(&mut self, state: &State, host: &str, now_unix_ns: u64) {
+        self.each.iter_mut().for_each(|sink| sink.due(state, host, now_unix_ns));
     }
 
     /// The thread has no further window at the moment. Not `open`: there will be none.
-    pub fn turn(&mut self, state: &State, open: bool) {
+    pub fn turn(&mut self, state: &State, open: bool, now_unix_ns: u64) {
         loop {
             match self.incidents.try_recv() {
                 Ok(incident) => self.each.iter_mut().for_each(|sink| sink.incident(&incident)),
@@ -132,6 +119,7 @@ impl Sinks {
             }
         }
         for sink in &mut self.each {
+            state.hosts.keys().for_each(|host| sink.due(state, host, now_unix_ns));
             sink.spans(state);
             // A turn is 100 ms: few samples a second wait for the end of their second.
             let enough = if open { REQUEST_SAMPLES_MAX / 10 } else { 1 };
@@ -142,13 +130,46 @@ impl Sinks {
 }
 
 impl Sink {
-    /// Sends a second of a host when its next one begins.
-    fn second(&mut self, state: &State, window: &HostWindow) {
-        let now = window.index.0 / PER_SECOND;
-        let Some(before) = self.sent.insert(window.host.clone(), now) else { return };
-        let Some(host) = state.hosts.get(&window.host).filter(|_| before < now) else { return };
-        let of_it = host.history.iter().map(AsRef::as_ref).filter(|w| w.index.0 / PER_SECOND == before);
-        self.batch.second(state, &window.host, host, of_it, before + 1);
+    /// Sends what of a host ended [`DELAY_NS`] ago, or came later than that, and was not sent. Where windows are missing, or the host is
+    /// silent, its series end until they go on.
+    fn due(&mut self, state: &State, name: &str, now_unix_ns: u64) {
+        let Some(host) = state.hosts.get(name) else { return };
+        let due = WindowIndex::at(now_unix_ns.saturating_sub(DELAY_NS)).0;
+        let per = match self.resolution {
+            Resolution::Second => PER_SECOND,
+            Resolution::Window => 1,
+            Resolution::Incidents => return,
+        };
+        let mut sent = self.sent.get(name).copied();
+        let mut at = host.history.partition_point(|w| sent.is_some_and(|sent| w.index.0 / per <= sent));
+        while let Some(step) = host.history.get(at).map(|w| w.index.0 / per) {
+            if step.saturating_add(1).saturating_mul(per) > due {
+                break;
+            }
+            let silent = self.silent.remove(name);
+            if let Some(sent) = sent.filter(|sent| step > sent + 1 && !silent) {
+                self.batch.stale(state, name, self.resolution, sent + 1);
+            }
+            let count = host.history.range(at..).take_while(|w| w.index.0 / per == step).count();
+            let windows = host.history.range(at..at + count).map(AsRef::as_ref);
+            match self.resolution {
+                Resolution::Second => self.batch.second(state, name, host, windows, step),
+                _ => windows.for_each(|window| self.batch.window(state, window)),
+            }
+            at += count;
+            sent = Some(step);
+            self.flush(REQUEST_SAMPLES_MAX);
+        }
+        let gone = |w: &Arc<HostWindow>| now_unix_ns.saturating_sub(w.index.end_unix_ns()) > STALE_NS;
+        if let Some(last) = sent.filter(|_| at == host.history.len() && host.history.back().is_some_and(gone))
+            && self.silent.insert(name.to_owned())
+        {
+            self.batch.stale(state, name, self.resolution, last + 1);
+            sent = Some(last + 1);
+        }
+        if let Some(sent) = sent {
+            self.sent.insert(name.to_owned(), sent);
+        }
     }
 
     fn incident(&mut self, incident: &Incident) {
@@ -206,7 +227,7 @@ impl Sink {
             for host in span.hosts.iter().filter(|host| !goes_on(host)) {
                 if self.sent.get(host).is_some_and(|sent| *sent < over.0) {
                     self.sent.insert(host.clone(), over.0);
-                    self.batch.stale(state, host, over);
+                    self.batch.stale(state, host, self.resolution, over.0);
                 }
             }
         }
@@ -214,12 +235,10 @@ impl Sink {
 
     /// Sends what is gathered if it is `enough`.
     fn flush(&mut self, enough: usize) {
-        if self.batch.samples < enough.max(1) {
+        if self.batch.samples() < enough.max(1) {
             return;
         }
-        let batch = std::mem::take(&mut self.batch);
-        let request = WriteRequest { timeseries: batch.series.into_values().collect() };
-        self.queue.push(Request { body: encode(&request).into(), samples: batch.samples as u64 });
+        self.queue.push(std::mem::take(&mut self.batch).request());
     }
 
     /// Sends what is gathered as soon as the receiver has nothing else to do: under load requests grow, at rest they are prompt.
@@ -228,107 +247,6 @@ impl Sink {
             self.flush(1);
         }
     }
-}
-
-impl Batch {
-    fn add(
-        &mut self,
-        (state, name, host): (&State, &Arc<str>, &HostState),
-        (row, at): (u32, usize),
-        agg: &'static str,
-        sample: Sample,
-    ) {
-        let series = self.series.entry((Arc::clone(name), row, at, agg)).or_insert_with(|| TimeSeries {
-            labels: host
-                .rows
-                .by_number
-                .get(&row)
-                .map(|row| series_labels(&SIGNALS[at], agg, labels(state, name, row)))
-                .unwrap_or_default(),
-            samples: Vec::new(),
-        });
-        series.samples.push(sample);
-        self.samples += 1;
-    }
-
-    /// One window's values, at its start.
-    fn window(&mut self, state: &State, window: &HostWindow) {
-        let Some(host) = state.hosts.get(&window.host) else { return };
-        let name: Arc<str> = window.host.as_str().into();
-        let timestamp = ms(window.index.start_unix_ns());
-        for (key, value) in rollup::of_window(host, window) {
-            self.add((state, &name, host), key, "window", Sample { value, timestamp });
-        }
-    }
-
-    /// Says that a host's windows end here for now, as the specification asks: else the last value is shown for minutes.
-    fn stale(&mut self, state: &State, name: &str, at: WindowIndex) {
-        let Some(host) = state.hosts.get(name) else { return };
-        let name: Arc<str> = name.into();
-        let sample = Sample { value: STALE, timestamp: ms(at.start_unix_ns()) };
-        for (number, row) in &host.rows.by_number {
-            for (at, signal) in SIGNALS.iter().enumerate() {
-                let of_it = signal.read.level() == row.key.0 && (signal.covered)(&host.coverage);
-                if of_it && signal.form != Form::Limit {
-                    self.add((state, &name, host), (*number, at), "window", sample);
-                }
-            }
-        }
-    }
-
-    /// A second's roll-up, and counters and limits as they are, at its end.
-    fn second<'a>(
-        &mut self,
-        state: &State,
-        name: &str,
-        host: &HostState,
-        windows: impl Iterator<Item = &'a HostWindow>,
-        end_unix_s: u64,
-    ) {
-        let name: Arc<str> = name.into();
-        let timestamp = ms(end_unix_s.saturating_mul(1_000_000_000));
-        for (key, rolled) in rollup::roll(host, windows) {
-            for (agg, value) in [("max", rolled.max), ("mean", rolled.mean), ("p90", rolled.p90)] {
-                self.add((state, &name, host), key, agg, Sample { value, timestamp });
-            }
-        }
-        for (number, row) in &host.rows.by_number {
-            for (at, signal) in SIGNALS.iter().enumerate() {
-                let told = match signal.form {
-                    Form::Level => false,
-                    Form::Counter => true,
-                    Form::Limit => row.kept[at] > 0.0,
-                };
-                if told && signal.read.level() == row.key.0 && (signal.covered)(&host.coverage) {
-                    let sample = Sample { value: row.kept[at], timestamp };
-                    self.add((state, &name, host), (*number, at), "", sample);
-                }
-            }
-        }
-    }
-}
-
-fn ms(unix_ns: u64) -> i64 {
-    i64::try_from(unix_ns / 1_000_000).unwrap_or(i64::MAX)
-}
-
-/// Sorted, with the name, as the specification asks.
-fn series_labels(signal: &Signal, agg: &str, own: Vec<(&'static str, String)>) -> Vec<Label> {
-    let name = match (signal.form, agg) {
-        (Form::Counter, "window") => format!("tailwater_{}_delta", signal.name),
-        _ => signal.exposed_name(),
-    };
-    let label = |name: &str, value: String| Label { name: name.to_owned(), value };
-    let mut labels: Vec<Label> = own.into_iter().map(|(name, value)| label(name, value)).collect();
-    labels.push(label("__name__", name));
-    labels.extend(signal.label.map(|(name, value)| label(name, value.to_owned())));
-    if !agg.is_empty() && signal.form == Form::Level {
-        labels.push(label("agg", agg.to_owned()));
-    }
-    // No label is empty: an empty one is none.
-    labels.retain(|l| !l.value.is_empty());
-    labels.sort();
-    labels
 }
 
 #[cfg(test)]

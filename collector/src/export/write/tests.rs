@@ -3,6 +3,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests need deadlines")]
 
 use super::super::{Bounds, rows::Labels};
+use super::batch::STALE;
+use super::message::WriteRequest;
+use super::queue::Request;
 use super::*;
 use crate::alert::tests::receiver_server::{Answer, Got, Receiver};
 use crate::fixture::incident as fixture;
@@ -29,6 +32,7 @@ struct Running {
     stats: stats::Stats,
     stop: CancellationToken,
     incidents: broadcast::Sender<Arc<Incident>>,
+    now_unix_ns: u64,
 }
 
 impl Running {
@@ -36,7 +40,7 @@ impl Running {
         let (stats, stop, tasks) = (stats::Stats::default(), CancellationToken::new(), TaskTracker::new());
         let (incidents, heard) = broadcast::channel(8);
         let sinks = super::start(&[table(url, resolution)], &stats, heard, &tasks, &stop).unwrap();
-        Self { sinks, state: State::new(&Bounds::default()), stats, stop, incidents }
+        Self { sinks, state: State::new(&Bounds::default()), stats, stop, incidents, now_unix_ns: 0 }
     }
 
     /// A window of `host`, busy for `n` ms.
@@ -47,11 +51,12 @@ impl Running {
         self.state.hosts.entry(host.into()).or_default().coverage = coverage;
         let window = Arc::new(window);
         assert!(self.state.window(&window, || Labels::read(&window, &Names::default())));
-        self.sinks.window(&self.state, &window);
+        self.now_unix_ns = window.index.end_unix_ns() + DELAY_NS;
+        self.sinks.window(&self.state, &window.host, self.now_unix_ns);
     }
 
     fn turn(&mut self) {
-        self.sinks.turn(&self.state, true);
+        self.sinks.turn(&self.state, true, self.now_unix_ns);
     }
 
     async fn until(&self, what: &str, enough: impl Fn(&stats::Receiver) -> bool) {
@@ -193,4 +198,28 @@ async fn around_an_incident_its_hosts_windows_are_sent_once() {
     let right: Vec<i64> = (first..=last).map(|index| i64::try_from(index * 50).unwrap()).collect();
     assert_eq!(times, right, "from 30 s before the first sign to 30 s after the end, none twice");
     assert!(all.keys().all(|labels| labels.contains("web-1")), "only hosts of its chain: {:?}", all.keys());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_windows_are_missing_a_series_ends_until_it_goes_on() {
+    let server = Receiver::good();
+    let mut running = Running::start(&server.url(), Resolution::Window);
+    for n in [100, 101, 105] {
+        running.window("web-1", n, 10);
+    }
+    // Silent for six seconds, however often that is noticed, and back.
+    running.now_unix_ns += 6_000_000_000;
+    running.turn();
+    running.turn();
+    for n in [300, 301] {
+        running.window("web-1", n, 10);
+    }
+    running.turn();
+    running.until("all of it", |s| s.samples_sent.get() == 2 * (5 + 2)).await;
+    let all = samples(&server.got());
+    let line: Vec<_> =
+        all[BUSY].iter().map(|(at_ms, v)| (at_ms / 50, v.to_bits() == STALE.to_bits())).collect();
+    let right =
+        [(100, false), (101, false), (102, true), (105, false), (106, true), (300, false), (301, false)];
+    assert_eq!(line, right);
 }
