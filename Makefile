@@ -24,7 +24,7 @@ python-deps: build-deps
 
 .PHONY: test-servers
 test-servers:
-	@./tests/servers/install.sh target/servers prometheus-alertmanager
+	@./tests/servers/install.sh target/servers prometheus-alertmanager prometheus victoria-metrics
 
 .PHONY: build
 build: build-deps ## Builds agent and collector (release)

@@ -2,6 +2,7 @@
 //! checks that need no system call; knows nothing of what the settings do.
 
 use crate::alert::{config as alert, rules};
+use crate::export;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,10 @@ pub struct Config {
     pub silence: Vec<alert::Silence>,
     /// How much of what was told is kept.
     pub outbox: alert::Outbox,
+    /// What `/metrics` and remote write tell apart.
+    pub metrics: export::Bounds,
+    /// Where metrics are sent.
+    pub remote_write: Vec<export::write::config::RemoteWrite>,
     /// Names and limits of tiers; the first that matches holds.
     pub tier: Vec<TierRule>,
     /// Times and thresholds of the analysis.
@@ -94,6 +99,8 @@ impl Default for Config {
             hook: Vec::new(),
             silence: Vec::new(),
             outbox: alert::Outbox::default(),
+            metrics: export::Bounds::default(),
+            remote_write: Vec::new(),
             tier: Vec::new(),
             analysis: tailwater_analysis::Config::default(),
         }
@@ -159,7 +166,8 @@ impl Config {
             }
         }
         config.check()?;
-        rules::check(&config.hook, &config.silence).map_err(|fault| {
+        let checked = rules::check(&config.hook, &config.silence);
+        checked.and_then(|()| export::write::config::check(&config.remote_write)).map_err(|fault| {
             // Flags and variables have no lines.
             let given = overrides
                 .iter()

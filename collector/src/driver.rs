@@ -16,7 +16,7 @@ use tailwater_proto::v1::{Refusal, TraceRecord, trace_record};
 /// Time between ticks.
 pub const TICK: Duration = Duration::from_millis(25);
 /// Work that may wait for the pipeline, all agents together.
-const QUEUE_MAX: usize = 16_384;
+pub const QUEUE_MAX: usize = 16_384;
 /// How often topology and congestion points are shown anew.
 const TOPOLOGY_EVERY_TICKS: u64 = 40;
 
@@ -61,11 +61,12 @@ impl Quota {
     }
 }
 
-struct Permit(Arc<AtomicUsize>);
+/// One message that waits: of its agent, and of all.
+struct Permit([Arc<AtomicUsize>; 2]);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.iter().for_each(|waiting| _ = waiting.fetch_sub(1, Ordering::Relaxed));
     }
 }
 
@@ -73,6 +74,7 @@ impl Drop for Permit {
 #[derive(Debug, Clone)]
 pub struct Driver {
     queue: SyncSender<Work>,
+    waiting: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for Work {
@@ -88,7 +90,8 @@ impl std::fmt::Debug for Work {
 impl Driver {
     /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else.
     pub fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
-        let permit = Permit(Arc::clone(&quota.waiting));
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)]);
         let busy = |reason: String| Refusal { reason, retry: true };
         if quota.waiting.fetch_add(1, Ordering::Relaxed) >= quota.limit {
             let limit = quota.limit;
@@ -101,6 +104,12 @@ impl Driver {
             Err(TrySendError::Full(_)) => Err(busy("the analysis is behind; try again later".into())),
             Err(TrySendError::Disconnected(_)) => Err(busy("the collector is stopping".into())),
         }
+    }
+
+    /// Messages that wait for the analysis, of [`QUEUE_MAX`].
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Sends every input from now on, framed as trace records, to `tap`; first what is known by name. Records that it is too slow
@@ -136,7 +145,7 @@ pub fn start(
         .run(&work, &mut outlet);
         outlet.close();
     })?;
-    Ok((Driver { queue }, thread))
+    Ok((Driver { queue, waiting: Arc::default() }, thread))
 }
 
 struct Loop {
@@ -213,14 +222,16 @@ mod tests {
     #[test]
     fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
         let (queue, work) = sync_channel(10);
-        let driver = Driver { queue };
+        let driver = Driver { queue, waiting: Arc::default() };
         let (fast, calm) = (Quota::new(2), Quota::new(2));
         assert!(driver.deliver(delivery(), &fast).is_ok());
         assert!(driver.deliver(delivery(), &fast).is_ok());
         let refusal = driver.deliver(delivery(), &fast).unwrap_err();
         assert!(refusal.retry && refusal.reason.contains("2 messages"), "{refusal:?}");
         assert!(driver.deliver(delivery(), &calm).is_ok());
+        assert_eq!(driver.waiting(), 3);
         drop(work.recv().unwrap());
+        assert_eq!(driver.waiting(), 2);
         assert!(driver.deliver(delivery(), &fast).is_ok(), "room again once one is taken");
     }
 }

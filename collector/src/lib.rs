@@ -9,6 +9,7 @@ pub mod convert;
 pub mod doctor;
 pub mod driver;
 pub mod explain;
+pub mod export;
 mod fields;
 #[cfg(test)]
 mod fixture;

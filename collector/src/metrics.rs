@@ -31,8 +31,12 @@ pub struct Labelled(Mutex<BTreeMap<&'static str, u64>>);
 impl Labelled {
     /// One more under `label`.
     pub fn inc(&self, label: &'static str) {
+        self.add(label, 1);
+    }
+    /// `n` more under `label`; with 0 it is there from now on.
+    pub fn add(&self, label: &'static str, n: u64) {
         if let Ok(mut map) = self.0.lock() {
-            *map.entry(label).or_default() += 1;
+            *map.entry(label).or_default() += n;
         }
     }
     /// So far under `label`.
@@ -69,6 +73,7 @@ pub struct Metrics {
     pub store_values_written: Counter,
     pub trace_records_dropped: Counter,
     pub alerts: Arc<crate::alert::stats::Stats>,
+    pub export: Arc<crate::export::Export>,
     pub live_lagged: Counter,
 }
 
@@ -153,10 +158,25 @@ pub fn gauge(out: &mut String, name: &str, help: &str, rows: &[(String, f64)]) {
     }
 }
 
-/// `{host="web-1"}`, escaped.
+/// Appends a counter: its head, then one line per (labels, value).
+pub fn counter(out: &mut String, name: &str, help: &str, rows: &[(String, f64)]) {
+    head(out, name, help);
+    for (labels, value) in rows {
+        let _ = writeln!(out, "tailwater_{name}_total{labels} {value}");
+    }
+}
+
+/// `{host="web-1",signal="cpu"}`, escaped.
 #[must_use]
-pub fn host_label(host: &str) -> String {
-    format!("{{host=\"{}\"}}", host.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+pub fn labels(pairs: &[(&str, &str)]) -> String {
+    let mut out = String::from("{");
+    for (n, (name, value)) in pairs.iter().enumerate() {
+        let comma = if n > 0 { "," } else { "" };
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let _ = write!(out, "{comma}{name}=\"{value}\"");
+    }
+    out.push('}');
+    out
 }
 
 #[cfg(test)]
@@ -172,6 +192,6 @@ mod tests {
         assert!(text.contains("\ntailwater_batches_received_total 3\n"), "{text}");
         assert!(text.contains("tailwater_batches_refused_total{reason=\"absurd_value\"} 1\n"));
         assert_eq!(text.matches("# TYPE tailwater_batches_refused counter").count(), 1);
-        assert_eq!(host_label("a\"b"), "{host=\"a\\\"b\"}");
+        assert_eq!(labels(&[("host", "a\"b\\"), ("x", "\n")]), "{host=\"a\\\"b\\\\\",x=\"\\n\"}");
     }
 }

@@ -53,6 +53,7 @@ impl Outlet {
             self.metrics.windows.inc();
         }
         let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        self.metrics.export.saw(input, kept.as_ref());
         if let Some(window) = kept {
             self.shown.past.queue.window(window);
         }
@@ -118,6 +119,32 @@ impl Outlet {
     pub fn close(self) {
         tracing::debug!("the analysis has ended");
     }
+}
+
+/// Every kind of incident and of finding, so that counters begin at zero and a first one is an increase.
+pub const KINDS: [Kind; 7] = [
+    Kind::UpstreamCtqo,
+    Kind::DownstreamCtqo,
+    Kind::LocalOverflow,
+    Kind::Millibottleneck,
+    Kind::PersistentBottleneck,
+    Kind::SynFlood,
+    Kind::NearOverflow,
+];
+const FINDINGS: [FindingKind; 7] = [
+    FindingKind::GapBegins,
+    FindingKind::GapEnds,
+    FindingKind::LateWindow,
+    FindingKind::FutureWindow,
+    FindingKind::LostWindows,
+    FindingKind::LimitReached,
+    FindingKind::UnconfirmedDrop,
+];
+
+/// The label values that `/metrics` begins with.
+pub(crate) fn begin(metrics: &Metrics) {
+    KINDS.iter().for_each(|kind| metrics.incidents.add(kind_name(*kind), 0));
+    FINDINGS.iter().for_each(|kind| metrics.findings.add(finding_name(*kind), 0));
 }
 
 /// Its JSON name.

@@ -221,6 +221,11 @@ impl Series {
         self.hosts.get(host).map(|series| series.names.clone()).unwrap_or_default()
     }
 
+    /// Reads names behind a host's ids, in place: `read` runs under whatever lock the caller holds.
+    pub fn with_names<T>(&self, host: &str, read: impl FnOnce(&Names) -> T) -> Option<T> {
+        self.hosts.get(host).map(|series| read(&series.names))
+    }
+
     /// The values that are there in `[first, last]`, with their windows.
     pub fn present(
         &self,

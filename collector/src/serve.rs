@@ -1,10 +1,11 @@
 //! The HTTP side: API, live events, metrics and the page. Reads what others keep; changes nothing. Knows no agent protocol.
 
+mod exposition;
 mod inventory;
 mod page;
 
 use crate::driver::{Clock, Driver};
-use crate::metrics::{Metrics, gauge, host_label};
+use crate::metrics::Metrics;
 use crate::outlet::Shown;
 use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
@@ -126,7 +127,7 @@ impl App {
             .route("/api/v1/inventory", get(seen))
             .route("/api/v1/live", get(live))
             .route("/api/v1/record", get(record))
-            .route("/metrics", get(metrics))
+            .route("/metrics", get(exposition::metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .fallback(|| async { Problem(StatusCode::NOT_FOUND, "no such path; see / for the page".into()) })
@@ -414,69 +415,4 @@ async fn record(State(app): State<App>, Query(q): Query<RecordQuery>) -> Result<
     });
     let headers = [(header::CONTENT_TYPE, "application/octet-stream")];
     Ok((headers, Body::from_stream(ReceiverStream::new(body))).into_response())
-}
-
-async fn metrics(State(app): State<App>) -> Response {
-    let mut out = app.metrics.render();
-    let agents = app.registry.view();
-    let per_host = |value: &dyn Fn(&crate::registry::AgentView) -> f64| -> Vec<(String, f64)> {
-        agents.iter().map(|a| (host_label(&a.host), value(a))).collect()
-    };
-    let now = app.clock.unix_ns();
-    gauge(
-        &mut out,
-        "agent_connected",
-        "1: its stream is open.",
-        &per_host(&|a| f64::from(u8::from(a.connected))),
-    );
-    gauge(
-        &mut out,
-        "agent_clock_offset_seconds",
-        "The collector's clock less the agent's.",
-        &per_host(&|a| a.clock.offset_ns as f64 / 1e9),
-    );
-    gauge(
-        &mut out,
-        "agent_clock_error_seconds",
-        "Bound of the clock error.",
-        &per_host(&|a| a.clock.error_ns as f64 / 1e9),
-    );
-    gauge(
-        &mut out,
-        "agent_windows_lost",
-        "Windows lapped in the kernel.",
-        &per_host(&|a| a.windows_lost as f64),
-    );
-    gauge(
-        &mut out,
-        "agent_window_age_seconds",
-        "Age of the newest window.",
-        &per_host(&|a| now.saturating_sub(a.newest_window_end_unix_ns) as f64 / 1e9),
-    );
-    let open = lock(&app.shown.store).list(0, Some(IncidentState::Open), usize::MAX).len();
-    gauge(&mut out, "incidents_open", "Incidents open now.", &[(String::new(), open as f64)]);
-    let bytes = lock(&app.shown.series).bytes();
-    gauge(&mut out, "series_bytes", "Memory of kept windows, about.", &[(String::new(), bytes as f64)]);
-    let past = &app.shown.past;
-    let degraded = f64::from(u8::from(past.health.problem().is_some()));
-    gauge(
-        &mut out,
-        "store_degraded",
-        "1: the disk refuses what is written; /readyz says why.",
-        &[(String::new(), degraded)],
-    );
-    let (oldest, recent, kept) = past.totals();
-    gauge(
-        &mut out,
-        "store_bytes",
-        "Segments on disk.",
-        &[("{part=\"recent\"}".to_owned(), recent as f64), ("{part=\"incidents\"}".to_owned(), kept as f64)],
-    );
-    if let Some(oldest) = oldest {
-        let age = now.saturating_sub(oldest.start_unix_ns()) as f64 / 1e9;
-        gauge(&mut out, "store_age_seconds", "Age of the oldest window on disk.", &[(String::new(), age)]);
-    }
-    out.push_str("# EOF\n");
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], out).into_response()
 }

@@ -4,9 +4,10 @@
 use crate::alert;
 use crate::config::Config;
 use crate::driver::{self, Clock};
+use crate::export;
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
-use crate::outlet::{LIVE_MAX, Outlet, Shown};
+use crate::outlet::{self, LIVE_MAX, Outlet, Shown};
 use crate::provisional::Provisionals;
 use crate::registry::Registry;
 use crate::series::Series;
@@ -44,6 +45,7 @@ async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
 pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let clock = Clock::default();
     let metrics = Arc::new(Metrics::default());
+    outlet::begin(&metrics);
     let grpc = bind("grpc", config.grpc).await?;
     let http = bind("http", config.http).await?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
@@ -71,6 +73,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let pipeline = config.pipeline();
     let pipeline_toml = toml::to_string(&pipeline).context("configuration for recordings")?;
+    let shutdown = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let (telling, stats) = (Arc::clone(&metrics.export), &metrics.export.writes);
+    let sinks = export::write::start(&config.remote_write, stats, shown.live.subscribe(), &tasks, &shutdown)?;
+    let export_thread = telling.start(&config.metrics, shown.clone(), sinks, clock)?;
     let (driver, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
     let mut record_thread = None;
     if let Some(path) = &config.record {
@@ -80,8 +87,6 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     }
 
     let registry = Arc::new(Registry::new(config.agents_max));
-    let shutdown = CancellationToken::new();
-    let tasks = TaskTracker::new();
     let ingest = Arc::new(Ingest {
         registry: Arc::clone(&registry),
         driver: driver.clone(),
@@ -129,8 +134,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     }
     late("alerts", tokio::time::timeout(ALERTS_WITHIN, alerts_task).await.is_err());
     shown.store.lock().unwrap_or_else(PoisonError::into_inner).close();
+    telling.close();
     let written = tokio::task::spawn_blocking(move || {
         store_thread.join().ok();
+        export_thread.join().ok();
         if let Some(thread) = record_thread {
             thread.join().ok();
         }

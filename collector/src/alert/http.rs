@@ -144,6 +144,16 @@ impl Http {
         body: Bytes,
         path: Option<&str>,
     ) -> Result<(), DeliveryError> {
+        judge(&self.send(headers, body, path).await?)
+    }
+
+    /// The same, for a caller with rules of its own about answers. Fails if there is none.
+    pub async fn send(
+        &self,
+        headers: &[(&str, String)],
+        body: Bytes,
+        path: Option<&str>,
+    ) -> Result<Answer, DeliveryError> {
         let mut uri = match &self.target {
             Target::Fixed(uri) => uri.clone(),
             Target::File(file) => file.current().as_ref().clone(),
@@ -156,9 +166,11 @@ impl Http {
                 uri = Uri::from_parts(parts).map_err(|e| DeliveryError::Never(format!("url: {e}")))?;
             }
         }
-        let mut request = hyper::Request::post(uri)
-            .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, concat!("tailwater/", env!("CARGO_PKG_VERSION")));
+        let mut request =
+            hyper::Request::post(uri).header(USER_AGENT, concat!("tailwater/", env!("CARGO_PKG_VERSION")));
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.current().as_str());
         }
@@ -173,33 +185,54 @@ impl Http {
             // Read to the end, so that the connection can be used again.
             let body =
                 Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(http_body_util::Collected::to_bytes);
-            Ok::<_, DeliveryError>((head.status.as_u16(), head.headers, body.unwrap_or_default()))
+            let (status, headers) = (head.status.as_u16(), head.headers);
+            Ok::<_, DeliveryError>(Answer { status, headers, body: body.unwrap_or_default() })
         };
-        let (status, headers, body) = tokio::time::timeout(self.timeout, exchange)
+        tokio::time::timeout(self.timeout, exchange)
             .await
-            .map_err(|_| DeliveryError::later(format!("no answer within {} s", self.timeout.as_secs())))??;
-        judge(status, &headers, &body)
+            .map_err(|_| DeliveryError::later(format!("no answer within {} s", self.timeout.as_secs())))?
     }
 }
 
-fn judge(status: u16, headers: &HeaderMap, body: &[u8]) -> Result<(), DeliveryError> {
-    let text = |name| headers.get(name).and_then(|v: &hyper::header::HeaderValue| v.to_str().ok());
-    let said: String = String::from_utf8_lossy(body)
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(REASON_CHARS_MAX)
-        .collect();
-    let why = if said.trim().is_empty() {
-        format!("answered {status}")
-    } else {
-        format!("answered {status}: {}", said.trim())
-    };
-    match status {
-        200..=299 => Ok(()),
-        408 | 425 | 429 | 500..=599 => {
-            let after = text(RETRY_AFTER).and_then(|v| limit::retry_after(v, text(DATE)));
-            Err(DeliveryError::Later { why, after })
+/// What a receiver answered.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    /// Status and beginning of the body, for a person.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let status = self.status;
+        let said: String = String::from_utf8_lossy(&self.body)
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(REASON_CHARS_MAX)
+            .collect();
+        if said.trim().is_empty() {
+            format!("answered {status}")
+        } else {
+            format!("answered {status}: {}", said.trim())
         }
+    }
+
+    /// The pause that it asks for.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let text = |name| self.headers.get(name).and_then(|v: &hyper::header::HeaderValue| v.to_str().ok());
+        text(RETRY_AFTER).and_then(|v| limit::retry_after(v, text(DATE)))
+    }
+}
+
+fn judge(answer: &Answer) -> Result<(), DeliveryError> {
+    let why = answer.said();
+    match answer.status {
+        200..=299 => Ok(()),
+        408 | 425 | 429 | 500..=599 => Err(DeliveryError::Later { why, after: answer.retry_after() }),
         300..=399 => {
             Err(DeliveryError::Never(format!("{why} (redirects are not followed: give the final address)")))
         }
@@ -253,6 +286,9 @@ mod tests {
 
     #[test]
     fn what_an_answer_means() {
+        let judge = |status, headers: &HeaderMap, body: &'static [u8]| {
+            super::judge(&Answer { status, headers: headers.clone(), body: Bytes::from_static(body) })
+        };
         let none = HeaderMap::new();
         let mut asks = HeaderMap::new();
         asks.insert(RETRY_AFTER, hyper::header::HeaderValue::from_static("7"));

@@ -193,4 +193,4 @@ impl Handle {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

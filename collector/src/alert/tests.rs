@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tailwater_analysis::incident::{Kind, Resource, State};
 
 #[path = "../../tests/receiver/mod.rs"]
-mod receiver_server;
+pub(crate) mod receiver_server;
 
 /// Alerting in a folder of its own.
 struct Running {
@@ -498,7 +498,9 @@ impl Alertmanager {
         std::fs::write(&file, text).unwrap();
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let log = std::fs::File::create(folder.join("alertmanager.log")).unwrap();
-        let process = std::process::Command::new(servers.join("usr/bin/prometheus-alertmanager"))
+        let process = std::process::Command::new(root.join("tests/servers/run.sh"))
+            .arg(&servers)
+            .arg("prometheus-alertmanager")
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.path={}", folder.join("alertmanager").display()))
             .arg(format!("--web.listen-address={address}"))

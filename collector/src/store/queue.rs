@@ -64,6 +64,12 @@ impl Queue {
         }
     }
 
+    /// Bytes of windows that wait, and at most may.
+    #[must_use]
+    pub fn fill(&self) -> (usize, usize) {
+        (self.lock().window_bytes, WINDOW_BYTES_MAX)
+    }
+
     /// A version of an incident; an older one that still waits need not be written. Says whether it will be written at all.
     pub(super) fn incident(&self, line: Line) -> bool {
         let mut waiting = self.lock();

@@ -1,0 +1,303 @@
+//! What others' monitoring gets of the 50 ms windows: roll-ups on `/metrics` and remote write. A thread of its own takes windows from a
+//! bounded queue, so neither a scraper nor a receiver is ever on the ingest path. This file owns the queue, the thread and the last half
+//! minute of windows; `signals` says what there is, `rows` which labels, `rollup` how windows become a second, `write` how they are sent.
+
+pub mod rollup;
+pub mod rows;
+pub mod signals;
+pub mod write;
+
+use crate::driver::Clock;
+use crate::metrics::Counter;
+use crate::outlet::Shown;
+use crate::series::{Series, size_of};
+use rows::{Labels, Room, Rows};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tailwater_analysis::TopologyView;
+use tailwater_analysis::model::{Coverage, HostWindow, Input, WINDOW_NS, WindowIndex};
+
+/// Windows in a second.
+pub const PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;
+/// Memory of windows that wait for the thread, about; they mostly are those that the series hold too.
+const QUEUE_BYTES_MAX: usize = 32 << 20;
+/// Windows of a host that are held: 30 s before an incident, and the time until it is known.
+const HISTORY_WINDOWS: u64 = 45 * PER_SECOND;
+/// And their memory, all hosts, about; beyond it each host keeps `FLOOR_WINDOWS`. They mostly are those that the series hold too.
+const HISTORY_BYTES_MAX: usize = 256 << 20;
+/// What roll-ups and remote write need at least.
+const FLOOR_WINDOWS: usize = 4 * PER_SECOND as usize;
+/// Hosts that went away are looked for once a minute.
+const SWEEP_WINDOWS: u64 = 60 * PER_SECOND;
+/// A host whose newest window is older says nothing about now.
+const STALE_NS: u64 = 5_000_000_000;
+/// Most seconds of one roll-up.
+pub const SECONDS_MAX: u64 = 30;
+/// How often the thread looks into its queue.
+const TAKE_EVERY: Duration = Duration::from_millis(100);
+
+/// Bounds of what `/metrics` and remote write tell apart: the `[metrics]` table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bounds {
+    /// Workloads, listeners, called addresses and devices of one host, of each that many; the rest is one `~other`.
+    pub per_host_max: usize,
+    /// All of them, all hosts.
+    pub rows_max: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { per_host_max: 64, rows_max: 8192 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    windows: VecDeque<(Arc<HostWindow>, usize)>,
+    bytes: usize,
+    coverage: BTreeMap<String, Coverage>,
+    open: bool,
+}
+
+/// One host as it is told.
+#[derive(Debug, Default)]
+pub struct HostState {
+    /// What its agent measures.
+    pub coverage: Coverage,
+    /// The newest windows, in order.
+    pub history: VecDeque<Arc<HostWindow>>,
+    /// Its rows.
+    pub rows: Rows,
+}
+
+/// All hosts as they are told.
+#[derive(Debug)]
+pub struct State {
+    /// By name.
+    pub hosts: BTreeMap<String, HostState>,
+    /// Tier of a workload of a host.
+    pub tiers: BTreeMap<(String, String), String>,
+    history_bytes: usize,
+    history_bytes_max: usize,
+    room: Room,
+    swept: u64,
+    topology: Option<Arc<TopologyView>>,
+}
+
+impl State {
+    /// Empty.
+    #[must_use]
+    pub fn new(bounds: &Bounds) -> Self {
+        let room = Room { per_host_max: bounds.per_host_max, rows_max: bounds.rows_max, rows: 0 };
+        Self {
+            hosts: BTreeMap::new(),
+            tiers: BTreeMap::new(),
+            history_bytes: 0,
+            history_bytes_max: HISTORY_BYTES_MAX,
+            room,
+            swept: 0,
+            topology: None,
+        }
+    }
+
+    /// Takes the next window of a host. Says whether it came in order: one that is late moves counters only.
+    pub fn window(&mut self, window: &Arc<HostWindow>, labels: impl FnOnce() -> Labels) -> bool {
+        self.sweep(window.index.0);
+        let host = self.hosts.entry(window.host.clone()).or_default();
+        host.rows.window(window, &mut self.room, labels);
+        if host.history.back().is_some_and(|newest| newest.index >= window.index) {
+            return false;
+        }
+        host.history.push_back(Arc::clone(window));
+        self.history_bytes += size_of(window);
+        let oldest = window.index.0.saturating_sub(HISTORY_WINDOWS);
+        while let Some(first) = host.history.front() {
+            let too_much = self.history_bytes > self.history_bytes_max && host.history.len() > FLOOR_WINDOWS;
+            if first.index.0 >= oldest && !too_much {
+                break;
+            }
+            self.history_bytes = self.history_bytes.saturating_sub(size_of(first));
+            host.history.pop_front();
+        }
+        true
+    }
+
+    /// A host that has been silent for as long as a row may be idle makes room as a whole.
+    fn sweep(&mut self, now: u64) {
+        if now.saturating_sub(self.swept) < SWEEP_WINDOWS {
+            return;
+        }
+        self.swept = now;
+        let (room, bytes) = (&mut self.room, &mut self.history_bytes);
+        self.hosts.retain(|_, host| {
+            // One without windows has just said who it is.
+            let stays =
+                host.history.back().is_none_or(|w| now.saturating_sub(w.index.0) < rows::IDLE_WINDOWS);
+            if !stays {
+                room.rows = room.rows.saturating_sub(host.rows.own());
+                *bytes = bytes.saturating_sub(host.history.iter().map(|w| size_of(w)).sum());
+            }
+            stays
+        });
+    }
+
+    /// Takes over who is in which tier.
+    pub fn topology(&mut self, view: &Arc<TopologyView>) {
+        if self.topology.as_ref().is_some_and(|known| Arc::ptr_eq(known, view)) {
+            return;
+        }
+        self.tiers =
+            view.nodes.iter().map(|n| ((n.host.clone(), n.workload.clone()), n.tier.clone())).collect();
+        self.topology = Some(Arc::clone(view));
+    }
+
+    /// Rows, and entities without one of their own.
+    #[must_use]
+    pub fn cardinality(&self) -> (usize, usize) {
+        (self.room.rows, self.hosts.values().map(|h| h.rows.folded.len()).sum())
+    }
+}
+
+/// The way in, and what is told. One per collector, in its metrics.
+#[derive(Debug)]
+pub struct Export {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    state: Mutex<State>,
+    /// Windows that were not told because the thread was behind.
+    pub windows_dropped: Counter,
+    /// Windows that came after later ones of their host: in counters, in no roll-up.
+    pub windows_late: Counter,
+    /// What remote write counts.
+    pub writes: write::stats::Stats,
+}
+
+impl Default for Export {
+    fn default() -> Self {
+        Self {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            state: Mutex::new(State::new(&Bounds::default())),
+            windows_dropped: Counter::default(),
+            windows_late: Counter::default(),
+            writes: write::stats::Stats::default(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Values only: after a panic elsewhere they are still the best there is.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Export {
+    /// On the ingest path: never waits. When the thread is behind, the oldest windows go, with a counter.
+    pub fn saw(&self, input: &Input, kept: Option<&Arc<HostWindow>>) {
+        match (input, kept) {
+            (Input::Host(info), _) => {
+                lock(&self.queue).coverage.insert(info.host.clone(), info.coverage);
+            }
+            (_, Some(window)) => {
+                let size = size_of(window);
+                let mut queue = lock(&self.queue);
+                if !queue.open {
+                    return;
+                }
+                queue.bytes += size;
+                queue.windows.push_back((Arc::clone(window), size));
+                while queue.bytes > QUEUE_BYTES_MAX {
+                    let Some((_, size)) = queue.windows.pop_front() else { break };
+                    queue.bytes -= size;
+                    self.windows_dropped.inc();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts the thread, which ends after [`Export::close`].
+    pub fn start(
+        self: &Arc<Self>,
+        bounds: &Bounds,
+        shown: Shown,
+        mut sinks: write::Sinks,
+        clock: Clock,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        *lock(&self.state) = State::new(bounds);
+        lock(&self.queue).open = true;
+        let export = Arc::clone(self);
+        std::thread::Builder::new()
+            .name("export".into())
+            .spawn(move || while export.turn(&shown, &mut sinks, clock.unix_ns()) {})
+    }
+
+    /// Nothing more comes.
+    pub fn close(&self) {
+        lock(&self.queue).open = false;
+        self.wake.notify_all();
+    }
+
+    /// Bytes that wait for the thread, and at most may.
+    #[must_use]
+    pub fn fill(&self) -> (usize, usize) {
+        (lock(&self.queue).bytes, QUEUE_BYTES_MAX)
+    }
+
+    fn turn(&self, shown: &Shown, sinks: &mut write::Sinks, now_unix_ns: u64) -> bool {
+        let (windows, coverage, open) = {
+            let queue = lock(&self.queue);
+            let (mut queue, _) = self
+                .wake
+                .wait_timeout_while(queue, TAKE_EVERY, |q| q.open)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue.bytes = 0;
+            (std::mem::take(&mut queue.windows), std::mem::take(&mut queue.coverage), queue.open)
+        };
+        let topology = Arc::clone(&lock(&shown.topology));
+        // Never with the queue's lock: a scrape holds this one while it works.
+        let mut state = lock(&self.state);
+        state.topology(&topology);
+        for (host, coverage) in coverage {
+            state.hosts.entry(host).or_default().coverage = coverage;
+        }
+        for (window, _) in windows {
+            let labels = || labels(&shown.series, &window);
+            if state.window(&window, labels) {
+                sinks.window(&state, &window.host, now_unix_ns);
+            } else {
+                self.windows_late.inc();
+            }
+        }
+        sinks.turn(&state, open, now_unix_ns);
+        open
+    }
+
+    /// Appends the roll-up of the last `seconds` of every host that speaks, as OpenMetrics text.
+    pub fn render(&self, out: &mut String, seconds: u64, now_unix_ns: u64) {
+        let state = lock(&self.state);
+        rollup::render(&state, out, seconds.clamp(1, SECONDS_MAX), now_unix_ns);
+    }
+
+    /// See [`State::cardinality`].
+    #[must_use]
+    pub fn cardinality(&self) -> (usize, usize) {
+        lock(&self.state).cardinality()
+    }
+}
+
+/// Labels of a window's entities: the lock is held for look-ups only.
+fn labels(series: &Mutex<Series>, window: &HostWindow) -> Labels {
+    lock(series).with_names(&window.host, |names| Labels::read(window, names)).unwrap_or_default()
+}
+
+/// Whether a host's newest window says anything about now.
+fn fresh(host: &HostState, now_unix_ns: u64) -> Option<WindowIndex> {
+    let newest = host.history.back()?.index;
+    (now_unix_ns.saturating_sub(newest.end_unix_ns()) < STALE_NS).then_some(newest)
+}
+
+#[cfg(test)]
+mod tests;
