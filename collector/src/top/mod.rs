@@ -112,14 +112,15 @@ async fn turn(
     let mut events = EventStream::new();
     let mut state = State::new(&options.api.url);
     loop {
-        let mut columns = 0;
+        let (mut columns, mut scroll) = (0, 0);
         let now = clock.monotonic() - begun;
         session
             .draw(|frame| {
                 columns = view::signal_columns(frame.area());
-                view::draw(frame.buffer_mut(), &state, look, now);
+                scroll = view::draw(frame.buffer_mut(), &state, look, now);
             })
             .map_err(TopError::Terminal)?;
+        state.scroll = scroll;
         let wanted = state.wish(columns);
         wish.send_if_modified(|asked| {
             let changed = *asked != wanted;

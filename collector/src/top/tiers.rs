@@ -165,11 +165,7 @@ pub(crate) fn notices(state: &State, now: std::time::Duration) -> Vec<String> {
     if let Some((why, since)) = &state.away {
         let ago = u64::try_from(now.saturating_sub(*since).as_nanos()).unwrap_or(u64::MAX);
         let values = if state.now.is_some() { "; what is shown is old" } else { "" };
-        out.push(format!(
-            "Collector {} is away for {}: {why}. Trying again{values}.",
-            state.url,
-            length(ago)
-        ));
+        out.push(format!("Away for {}, trying again{values}. Collector {}: {why}.", length(ago), state.url));
     }
     if state.frozen {
         out.push("Frozen: space goes on.".to_owned());

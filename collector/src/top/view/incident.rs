@@ -8,19 +8,26 @@ use ratatui::style::Style;
 /// Words at the beginning of a line of the text that are its parts.
 const PARTS: [&str; 7] = ["Root", "Culprit", "Chain", "Drops", "Slow", "Or", "Clocks"];
 
-pub(super) fn draw(pen: &mut Pen<'_>, state: &State, id: &str) {
+/// What the second line of a part begins with.
+const INDENT: &str = "          ";
+
+/// Returns the first line that is shown.
+pub(super) fn draw(pen: &mut Pen<'_>, state: &State, id: &str) -> usize {
     let screen = pen.columns();
     if let Some(why) = &state.refused {
-        return pen.at(1, 0, screen - 2, &format!("The collector says: {why}"), WARN);
+        pen.at(1, 0, screen - 2, &format!("The collector says: {why}"), WARN);
+        return 0;
     }
     let Some(story) = state.story.as_ref().filter(|s| s.incident.id == id) else {
         if let Some(known) = state.incidents().iter().find(|i| i.id == id) {
             pen.at(0, 0, screen, &super::overview::brief(known), TITLE);
         }
-        return pen.at(1, 2, screen - 2, "Asking for its windows …", FAINT);
+        pen.at(1, 2, screen - 2, "Asking for its windows …", FAINT);
+        return 0;
     };
     let text = explain::text(&story.incident, &story.timeline);
-    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let lines: Vec<String> =
+        text.trim_end().lines().flat_map(|line| ink::wrapped(line, screen, INDENT)).collect();
     let body = pen.lines();
     let top = state.scroll.min(lines.len().saturating_sub(body));
     for (n, line) in lines.iter().enumerate().skip(top).take(body) {
@@ -37,6 +44,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, id: &str) {
             pen.right(last, body - 1, screen - last, &where_, FAINT);
         }
     }
+    top
 }
 
 fn is_part(line: &str, part: &str) -> bool {

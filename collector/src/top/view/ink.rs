@@ -101,6 +101,24 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     out
 }
 
+/// Broken at spaces into lines of at most so many columns; all but the first begin with `indent`.
+pub(super) fn wrapped(text: &str, columns: usize, indent: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text.to_owned();
+    // Each turn must take more than the indent off, or a word longer than the line would never end.
+    while width(&rest) > columns {
+        let begin = if lines.is_empty() { 0 } else { indent.len() };
+        let places = rest.match_indices(' ').map(|(at, _)| at);
+        let fits = |at: &usize| *at > begin && width(&rest[..*at]) <= columns;
+        let Some(at) = places.filter(fits).last() else { break };
+        let left = format!("{indent}{}", rest[at..].trim_start());
+        rest.truncate(at);
+        lines.push(std::mem::replace(&mut rest, left));
+    }
+    lines.push(rest);
+    lines
+}
+
 /// `name@host`: the host keeps up to half of the place, for it tells servers of one tier apart.
 pub(super) fn place(name: &str, host: &str, columns: usize) -> String {
     let at = format!(
@@ -226,6 +244,15 @@ mod tests {
         for columns in 4..30 {
             assert!(width(&place("checkout-service-v2", "a-very-long-host", columns)) <= columns);
         }
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        let broken = wrapped("Root  cpu at app, confidence 0.97", 18, "      ");
+        assert_eq!(broken, ["Root  cpu at app,", "      confidence", "      0.97"]);
+        assert_eq!(wrapped("short", 18, "  "), ["short"]);
+        assert_eq!(wrapped("", 18, "  "), [""]);
+        assert_eq!(wrapped("onelongword another", 5, ""), ["onelongword another"], "cut where it is drawn");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod ink;
 mod overview;
 mod tier;
 
-use super::state::{Page, State};
+use super::state::{Focus, Page, State};
 use super::tiers;
 use crate::text::Civil;
 pub(crate) use ink::Look;
@@ -20,40 +20,47 @@ pub(crate) const COLUMNS_MIN: u16 = 80;
 /// Smallest screen.
 pub(crate) const LINES_MIN: u16 = 24;
 /// Lines for what must be known before any number.
-const NOTICES_MAX: usize = 3;
+const NOTICES_MAX: usize = 4;
 
 /// Columns of a tier's sparklines on this screen.
 pub(crate) fn signal_columns(area: Rect) -> usize {
     tier::columns(usize::from(area.width))
 }
 
-/// The whole screen.
-pub(crate) fn draw(buffer: &mut Buffer, state: &State, look: Look, now: Duration) {
+/// The whole screen. Returns the first line of an incident's text that it shows: the state may ask for more than there is.
+pub(crate) fn draw(buffer: &mut Buffer, state: &State, look: Look, now: Duration) -> usize {
     let area = buffer.area;
     if area.width < COLUMNS_MIN || area.height < LINES_MIN {
         let text = format!("{COLUMNS_MIN}x{LINES_MIN} needed, this is {}x{}", area.width, area.height);
         Pen { buffer, area }.at(0, 0, usize::from(area.width), &text, BAD);
-        return look.finish(buffer);
+        look.finish(buffer);
+        return state.scroll;
     }
     let mut pen = Pen { buffer, area };
     header(&mut pen, state);
-    let notices = tiers::notices(state, now);
+    let room = pen.columns() - 3;
+    let notices: Vec<String> = tiers::notices(state, now)
+        .iter()
+        .flat_map(|text| ink::wrapped(text, room, "").into_iter().enumerate())
+        .map(|(n, line)| format!("{} {line}", if n == 0 { '!' } else { ' ' }))
+        .collect();
     let shown = notices.len().min(NOTICES_MAX);
     for (n, text) in notices.iter().take(shown).enumerate() {
-        let columns = pen.columns() - 2;
-        pen.at(1, 1 + n, columns, &format!("! {text}"), WARN);
+        pen.at(1, 1 + n, room + 2, text, WARN);
     }
     let last = pen.lines() - 1;
     footer(&mut pen, state, last);
     let body = Rect { y: 1 + shown as u16, height: area.height - 2 - shown as u16, ..area };
     let mut pen = Pen { buffer, area: body };
+    let mut scroll = state.scroll;
     match &state.page {
         _ if state.help => help::draw(&mut pen),
         Page::Overview => overview::draw(&mut pen, state),
         Page::Tier(key) => tier::draw(&mut pen, state, key),
-        Page::Incident(id) => incident::draw(&mut pen, state, id),
+        Page::Incident(id) => scroll = incident::draw(&mut pen, state, id),
     }
     look.finish(buffer);
+    scroll
 }
 
 fn header(pen: &mut Pen<'_>, state: &State) {
@@ -91,9 +98,10 @@ fn header(pen: &mut Pen<'_>, state: &State) {
 fn footer(pen: &mut Pen<'_>, state: &State, line: usize) {
     let keys = match (&state.page, state.help) {
         (_, true) => "any key: back to the view",
-        (Page::Overview, _) => {
-            "Enter: open   Tab: tiers or incidents   s: order   space: freeze   ?: keys   q: quit"
+        (Page::Overview, _) if state.focus == Focus::Tiers => {
+            "Enter: open   Tab: incidents   s: order   space: freeze   ?: keys   q: quit"
         }
+        (Page::Overview, _) => "Enter: open   Tab: tiers   space: freeze   ?: keys   q: quit",
         (Page::Tier(_), _) => "Esc: back   Up Down: other tier   + -: time per column   ?: keys   q: quit",
         (Page::Incident(_), _) => "Esc: back   Up Down PgUp PgDn: scroll   ?: keys   q: quit",
     };

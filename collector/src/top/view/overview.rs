@@ -181,11 +181,12 @@ fn incident_list(pen: &mut Pen<'_>, state: &State, incidents: &[Incident], from:
         let line = from + 1 + n - top;
         let (mark, tone) = severity(incident.severity);
         pen.at(1, line, 1, mark, tone);
-        pen.at(3, line, 12, &Civil::of(incident.start_unix_ns).time_ms(), PLAIN);
-        let open = incident.state == IncidentState::Open;
-        pen.at(16, line, 4, if open { "open" } else { "" }, BAD);
-        let columns = pen.columns() - 22;
-        pen.at(21, line, columns, &brief(incident), PLAIN);
+        let time = Civil::of(incident.start_unix_ns).time_ms();
+        pen.at(3, line, 8, &time[..8], PLAIN);
+        let open = if incident.state == IncidentState::Open { "open: " } else { "" };
+        let columns = pen.columns() - 13;
+        pen.at(12, line, columns, &format!("{open}{}", brief(incident)), PLAIN);
+        pen.at(12, line, open.len(), open, BAD);
         if focus && n == cursor {
             pen.line(line, CURSOR);
             pen.at(0, line, 1, ">", CURSOR);
@@ -223,7 +224,8 @@ pub(super) fn brief(i: &Incident) -> String {
     let resource = i.root.resource.name().replace('_', " ");
     let culprit = i.root.culprits.first().map(|c| {
         let who = if c.comm.is_empty() { &c.workload } else { &c.comm };
-        format!(" ({who} {})", ink::percent(c.share))
+        format!(" {who} {}", ink::percent(c.share))
     });
-    format!("{what} ← {resource}, {}{}", at(&i.root.workload, &i.root.host), culprit.unwrap_or_default())
+    let culprit = culprit.unwrap_or_default();
+    format!("{what} ← {} {resource}{culprit}", at(&i.root.workload, &i.root.host))
 }
