@@ -71,10 +71,14 @@ pub(crate) async fn poll(
     interval: Duration,
 ) {
     let mut round = 0_u64;
+    // What was wished when it was last answered.
+    let mut answered = Wish::Nothing;
     loop {
         let wanted = wish.borrow_and_update().clone();
-        let pause = match one_round(&collector, &out, &wanted, round).await {
+        let changed = wanted != answered;
+        let pause = match one_round(&collector, &out, &wanted, changed, round).await {
             Ok(Ok(())) => {
+                answered = wanted;
                 round += 1;
                 interval
             }
@@ -101,6 +105,7 @@ async fn one_round(
     collector: &Collector,
     out: &Out,
     wanted: &Wish,
+    changed: bool,
     round: u64,
 ) -> Result<Result<(), String>, Closed> {
     macro_rules! answer {
@@ -135,8 +140,8 @@ async fn one_round(
             }
         }
         Wish::Story { id, open, .. } => {
-            // A closed one does not change any more: once is enough, and again from time to time in case it had not come.
-            if (*open || round.is_multiple_of(SLOW_ROUNDS))
+            // A closed one hardly changes any more.
+            if (changed || *open || round.is_multiple_of(SLOW_ROUNDS))
                 && let Some(story) = answer!(story(collector, id).await)
             {
                 send(out, Update::Story(Box::new(story))).await?;

@@ -187,7 +187,12 @@ impl State {
             return;
         }
         match update {
-            Update::Now(answer) => self.now = Some(answer),
+            Update::Now(answer) => {
+                self.now = Some(answer);
+                if self.page == Page::Overview {
+                    self.refused = None;
+                }
+            }
             Update::Agents(agents) => self.agents = Some(agents),
             Update::Topology(view) => self.topology = Some(view),
             Update::Incidents(mut list) => {

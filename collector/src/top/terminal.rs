@@ -72,7 +72,10 @@ impl Session {
         // Whoever had it may have set its modes: ours are set anew, not believed.
         restore();
         take()?;
-        self.terminal.clear()
+        // A new one knows nothing to be on the screen, which taking it has cleared. `Terminal::clear` would ask the terminal where its
+        // cursor is, and fail on a line that is too slow to answer.
+        self.terminal = Terminal::new(CrosstermBackend::new(Whole::default()))?;
+        Ok(())
     }
 
     /// Gives the terminal to the shell and stops, as Ctrl-Z asks; goes on when continued.

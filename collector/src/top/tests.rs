@@ -207,6 +207,9 @@ fn nothing_known_is_said_and_is_not_zero() {
         "{screen}"
     );
     assert!(screen.contains("No tier is known.") && screen.contains("None yet."), "{screen}");
+    let mut older = State::new("http://127.0.0.1:4780");
+    older.apply(Update::Refused("no such path".into()), LATER);
+    assert!(text(&buffer(&older, LOOK, 80, 24)).contains("! The collector says: no such path."));
     let quiet = known(vec![topology(&[]), agents(&[("web-1", true, 100)]), now(vec![])]);
     assert!(text(&buffer(&quiet, LOOK, 80, 24)).contains("Nobody listens or calls yet"));
 }
@@ -214,8 +217,7 @@ fn nothing_known_is_said_and_is_not_zero() {
 #[test]
 fn what_is_old_or_gone_is_said_before_any_number() {
     let mut state = three_tiers();
-    let silent =
-        json!({ "host": "db-1", "workload": "mariadb.service", "metrics": { "drops": {} }, "trail": [null] });
+    let silent = json!({ "host": "db-1", "workload": "mariadb.service", "metrics": { "drops": {}, "accept_queue_limit": { "max": 128.0 } }, "trail": [null] });
     let web = workload("web-1", "apache2.service", [1.0, 128.0, 3.0, 2.0, 9.0, 0.2, 0.0, 5.0, 0.0]);
     state.apply(now(vec![silent, web]), LATER);
     state.apply(agents(&[("app-1", true, 12_000), ("db-1", false, 65_000), ("web-1", true, 100)]), LATER);

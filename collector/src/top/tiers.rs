@@ -2,7 +2,7 @@
 //! nothing is. Pure.
 
 use super::answers::{Agent, Now};
-use super::state::{Key, Sort, State};
+use super::state::{Key, Page, Sort, State};
 use std::cmp::Reverse;
 use tailwater_analysis::topology::NodeView;
 
@@ -129,7 +129,9 @@ pub(crate) fn uncovered<'a>(agent: &'a Agent, signal: &str) -> Option<&'a str> {
 
 fn silent(state: &State, agent: Option<&Agent>, now: Option<&Now>) -> Option<String> {
     let answer = state.now.as_ref()?;
-    if now.is_some_and(|n| n.metrics.values().any(|m| m.max.is_some())) {
+    // The limit is looked for a minute back: it says nothing of these seconds.
+    let told = |n: &Now| n.metrics.iter().any(|(name, m)| name != "accept_queue_limit" && m.max.is_some());
+    if now.is_some_and(told) {
         return None;
     }
     Some(match agent {
@@ -169,6 +171,9 @@ pub(crate) fn notices(state: &State, now: std::time::Duration) -> Vec<String> {
     }
     if state.frozen {
         out.push("Frozen: space goes on.".to_owned());
+    }
+    if let (Page::Overview, Some(why)) = (&state.page, &state.refused) {
+        out.push(format!("The collector says: {why}."));
     }
     let (Some(agents), Some(answer)) = (&state.agents, &state.now) else {
         if out.is_empty() {
