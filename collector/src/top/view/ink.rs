@@ -108,9 +108,9 @@ pub(super) fn wrapped(text: &str, columns: usize, indent: &str) -> Vec<String> {
     // Each turn must take more than the indent off, or a word longer than the line would never end.
     while width(&rest) > columns {
         let begin = if lines.is_empty() { 0 } else { indent.len() };
-        let places = rest.match_indices(' ').map(|(at, _)| at);
+        let mut places = rest.match_indices(' ').map(|(at, _)| at);
         let fits = |at: &usize| *at > begin && width(&rest[..*at]) <= columns;
-        let Some(at) = places.filter(fits).last() else { break };
+        let Some(at) = places.rfind(fits) else { break };
         let left = format!("{indent}{}", rest[at..].trim_start());
         rest.truncate(at);
         lines.push(std::mem::replace(&mut rest, left));
