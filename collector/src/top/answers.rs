@@ -12,16 +12,13 @@ pub(crate) struct Recent {
     pub(crate) sum: Option<f64>,
 }
 
-/// A host, or a workload of it, in the last moments.
+/// A workload in the last moments.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct Now {
     pub(crate) host: String,
-    /// `None`: the host itself.
+    /// Its name; `None` would be the host itself.
     pub(crate) workload: Option<String>,
     pub(crate) metrics: BTreeMap<String, Recent>,
-    /// Per window: queued requests of a workload, CPU of a host.
-    #[serde(default)]
-    pub(crate) trail: Vec<Option<f64>>,
     /// Per window: tasks that waited for CPU, disk or memory.
     #[serde(default)]
     pub(crate) saturation: Vec<Option<f64>>,
@@ -38,9 +35,6 @@ impl Now {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct NowAnswer {
     pub(crate) now_unix_ns: u64,
-    pub(crate) window_ns: u64,
-    pub(crate) windows: u64,
-    pub(crate) hosts: Vec<Now>,
     pub(crate) workloads: Vec<Now>,
 }
 

@@ -154,7 +154,7 @@ async fn one_round(
 async fn story(collector: &Collector, id: &str) -> Result<Story, Failure> {
     let incident = ask(collector, &format!("/api/v1/incidents/{id}")).await?;
     let timeline = ask(collector, &format!("/api/v1/incidents/{id}/timeline")).await?;
-    Ok(Story { incident, timeline })
+    Ok(Story { asked: id.to_owned(), incident, timeline })
 }
 
 /// All lines of a tier's page, asked for side by side.

@@ -88,6 +88,8 @@ fn signals() -> std::io::Result<CancellationToken> {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {}, _ = hangup.recv() => {} }
         stopper.cancel();
         tokio::time::sleep(GRACE).await;
+        // The modes need no output to be taken, unlike the rest of what `restore` does.
+        let _ = crossterm::terminal::disable_raw_mode();
         std::process::exit(1);
     });
     Ok(stop)

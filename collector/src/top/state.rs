@@ -41,6 +41,8 @@ pub(crate) enum Update {
 /// One incident with its windows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Story {
+    /// The id that was asked for: an early alert's may lead to the incident that replaced it.
+    pub(crate) asked: String,
     pub(crate) incident: Incident,
     pub(crate) timeline: Timeline,
 }

@@ -359,7 +359,7 @@ fn an_incident_opens_into_sentence_chain_and_evidence() {
         let full = query.metric == "accept_queue_depth";
         (0..count).map(|n| Some(if full && n > 8 { 129.0 } else { 1.0 })).collect()
     });
-    state.apply(Update::Story(Box::new(Story { incident, timeline })), LATER);
+    state.apply(Update::Story(Box::new(Story { asked: id.clone(), incident, timeline })), LATER);
     let screen = screen("incident", &state);
     for part in [
         "apache2.service@web-1 dropped 122 connections because burner took the CPU",
@@ -382,6 +382,10 @@ fn an_incident_opens_into_sentence_chain_and_evidence() {
     assert!(state.scroll < 40, "{}", state.scroll);
     state.act(Action::Up);
     assert_ne!(text(&buffer(&state, LOOK, 80, 24)), end);
+    // Asked for under an early alert's id, it comes under its own.
+    state.story.as_mut().unwrap().incident.id = "01KAJX3T".into();
+    state.act(Action::First);
+    assert!(text(&buffer(&state, LOOK, 80, 24)).contains("01KAJX3T  critical"));
     state.apply(Update::Refused("no incident 01KA".into()), LATER);
     assert!(text(&buffer(&state, LOOK, 80, 24)).contains("The collector says: no incident 01KA"));
 }

@@ -18,7 +18,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, id: &str) -> usize {
         pen.at(1, 0, screen - 2, &format!("The collector says: {why}"), WARN);
         return 0;
     }
-    let Some(story) = state.story.as_ref().filter(|s| s.incident.id == id) else {
+    let Some(story) = state.story.as_ref().filter(|s| s.asked == id) else {
         if let Some(known) = state.incidents().iter().find(|i| i.id == id) {
             pen.at(0, 0, screen, &super::overview::brief(known), TITLE);
         }
