@@ -29,6 +29,11 @@ pub enum Command {
     /// Run the collector and an agent for this machine
     #[command(after_help = "Examples:\n  sudo tailwater up\n  sudo tailwater up --data ./data")]
     Up(Box<Settings>),
+    /// Show all tiers and the last incidents in this terminal, live
+    #[command(
+        after_help = "Examples:\n  tailwater top\n  ssh -t collector tailwater top\n  NO_COLOR=1 tailwater top --ascii --interval 1s"
+    )]
+    Top(crate::top::Options),
     /// List incidents
     #[command(
         after_help = "Examples:\n  tailwater incidents\n  tailwater incidents --json --since 1h\n  tailwater incidents --follow"
@@ -297,7 +302,7 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
 }
 
 /// `90s`, `10m`, `2h`, `1d`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: u64 =

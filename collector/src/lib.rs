@@ -33,4 +33,5 @@ pub mod store;
 pub mod text;
 pub mod timeline;
 pub mod tls;
+pub mod top;
 pub mod up;

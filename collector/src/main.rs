@@ -16,7 +16,7 @@ use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
 use tailwater::driver::Clock;
 use tailwater::timeline::Timeline;
-use tailwater::{doctor, explain, outlet, plot, replay, server, text, up};
+use tailwater::{doctor, explain, outlet, plot, replay, server, text, top, up};
 use tailwater_analysis::Incident;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -56,6 +56,7 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Serve(settings) => daemon(&settings, false)?,
         Command::Up(settings) => daemon(&settings, true)?,
+        Command::Top(options) => top::run(&options)?,
         Command::Incidents { api, json, follow, since } => one(incidents(&api, json, follow, since))?,
         Command::Explain { id, plot, api } => one(explained(&api, &id, plot.as_deref()))?,
         Command::Alerts { api, dead, json, resend, all } => one(alerts(&api, dead, json, resend, all))?,

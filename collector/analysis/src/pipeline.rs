@@ -149,7 +149,9 @@ impl Pipeline {
     /// Who calls whom.
     #[must_use]
     pub fn topology(&self) -> TopologyView {
-        self.topology.view()
+        self.topology.view(|key, tier| {
+            self.baselines.get(key).map_or(tier.workers_limit, |b| b.workers_limit(tier.workers_limit))
+        })
     }
 
     /// Load against throughput of every listener, and where it bends.

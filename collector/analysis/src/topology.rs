@@ -29,6 +29,9 @@ pub struct NodeView {
     pub tier: String,
     /// `address:port` of each listener.
     pub listeners: Vec<String>,
+    /// Configured, or learned from a plateau; `null`: not known, or event-driven.
+    #[serde(default)]
+    pub workers_limit: Option<u32>,
 }
 
 /// Connections of one workload to one address and port.
@@ -207,7 +210,7 @@ impl Topology {
     }
 
     /// For people and pages.
-    pub(crate) fn view(&self) -> TopologyView {
+    pub(crate) fn view(&self, workers_limit: impl Fn(&TierKey, &Tier) -> Option<u32>) -> TopologyView {
         let nodes = self.tiers.iter().map(|(key, tier)| NodeView {
             host: key.host.clone(),
             workload: tier.workload.clone(),
@@ -219,6 +222,7 @@ impl Topology {
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect(),
+            workers_limit: workers_limit(key, tier),
         });
         let edges: BTreeSet<EdgeView> = self
             .links
@@ -350,7 +354,7 @@ mod tests {
             &[TierRule { port: Some(3306), name: Some("sql".into()), ..TierRule::default() }],
         );
         let to = |from: &str, remote: &str| {
-            let view = topology.view();
+            let view = topology.view(|_, tier| tier.workers_limit);
             view.edges.iter().find(|e| e.from_host == from && e.remote == remote).unwrap().to_host.clone()
         };
         assert_eq!(

@@ -77,14 +77,19 @@ pub struct Now {
     pub metrics: BTreeMap<&'static str, Recent>,
     /// What shows it at a glance, per window: queued requests of a workload, CPU of a host.
     pub trail: Vec<Option<f64>>,
+    /// Mean tasks that waited for CPU, disk or memory together, per window: work that the resources did not take on.
+    pub saturation: Vec<Option<f64>>,
 }
 
+/// What [`Now::saturation`] sums.
+const WAITS: [&str; 3] = ["run_queue_wait_tasks", "blocked_io_tasks", "memory_stall_tasks"];
 const HOST_METRICS: &[&str] =
     &["cpu_busy_ratio", "cpu_steal_ratio", "run_queue_wait_tasks", "blocked_io_tasks", "drops"];
 const WORKLOAD_METRICS: &[&str] = &[
     "cpu_busy_ratio",
     "run_queue_wait_tasks",
     "blocked_io_tasks",
+    "memory_stall_tasks",
     "queued_requests",
     "accept_queue_depth",
     "workers_busy",
@@ -155,6 +160,8 @@ impl Series {
                 metrics.insert("accept_queue_limit", limit);
             }
         }
+        let waits = WAITS.map(|metric| read(metric, first));
+        let saturation = (0..waits[0].len()).map(|n| waits.iter().map(|values| values[n]).sum()).collect();
         let glance = if workload.is_some() { "queued_requests" } else { "cpu_busy_ratio" };
         Now {
             host: host.to_owned(),
@@ -162,6 +169,7 @@ impl Series {
             start_unix_ns: first.start_unix_ns(),
             metrics,
             trail: read(glance, first),
+            saturation,
         }
     }
 

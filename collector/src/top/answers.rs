@@ -1,0 +1,89 @@
+//! What the collector answers, as far as the terminal view reads it. Fields may be added within v1, so whatever is not needed is not
+//! named; what an older collector leaves out has a default.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tailwater_analysis::Incident;
+
+/// One metric over the last windows. `None`: missing or not covered, which is not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+pub(crate) struct Recent {
+    pub(crate) max: Option<f64>,
+    pub(crate) sum: Option<f64>,
+}
+
+/// A workload in the last moments.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct Now {
+    pub(crate) host: String,
+    /// Its name; `None` would be the host itself.
+    pub(crate) workload: Option<String>,
+    pub(crate) metrics: BTreeMap<String, Recent>,
+    /// Per window: tasks that waited for CPU, disk or memory.
+    #[serde(default)]
+    pub(crate) saturation: Vec<Option<f64>>,
+}
+
+impl Now {
+    /// Worst window; `None`: not known.
+    pub(crate) fn worst(&self, metric: &str) -> Option<f64> {
+        self.metrics.get(metric)?.max
+    }
+}
+
+/// `GET /api/v1/now`
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct NowAnswer {
+    pub(crate) now_unix_ns: u64,
+    pub(crate) workloads: Vec<Now>,
+}
+
+/// One signal of a host.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct Coverage {
+    pub(crate) signal: String,
+    pub(crate) covered: bool,
+    pub(crate) reason: String,
+}
+
+/// Of `GET /api/v1/agents`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct Agent {
+    pub(crate) host: String,
+    pub(crate) connected: bool,
+    /// When it connected or went.
+    pub(crate) since_unix_ns: u64,
+    #[serde(default)]
+    pub(crate) cpus: u32,
+    #[serde(default)]
+    pub(crate) coverage: Vec<Coverage>,
+    #[serde(default)]
+    pub(crate) newest_window_end_unix_ns: u64,
+    #[serde(default)]
+    pub(crate) shed_signals: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct Agents {
+    pub(crate) agents: Vec<Agent>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Incidents {
+    pub(crate) incidents: Vec<Incident>,
+}
+
+/// Several windows as one.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+pub(crate) struct Point {
+    pub(crate) start_unix_ns: u64,
+    pub(crate) max: f64,
+    pub(crate) mean: f64,
+    pub(crate) windows: u32,
+}
+
+/// `GET /api/v1/series`
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct SeriesAnswer {
+    pub(crate) points: Vec<Point>,
+}
