@@ -287,6 +287,31 @@ mod tests {
         Config::load(Some(&file), &overrides)
     }
 
+    /// Every key with a default, and those in tables that have none, by the structures' own serialisation.
+    #[test]
+    fn the_example_is_valid_with_all_its_examples_and_shows_every_key() {
+        let text = include_str!("../../deploy/tailwater.toml");
+        parse(text).unwrap();
+        // Keys without a default are commented out; with the marks removed they must be accepted too.
+        let shown: String =
+            text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line).to_owned() + "\n").collect();
+        let all = parse(&shown).unwrap();
+        fn keys(value: &toml::Value, found: &mut Vec<String>) {
+            match value {
+                toml::Value::Table(table) => table.iter().for_each(|(key, value)| {
+                    found.push(key.clone());
+                    keys(value, found);
+                }),
+                toml::Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+                _ => {}
+            }
+        }
+        let mut known = Vec::new();
+        keys(&toml::Value::try_from(&all).unwrap(), &mut known);
+        known.retain(|key| key != "tiers" && !shown.contains(key.as_str()));
+        assert_eq!(known, Vec::<String>::new(), "not in deploy/tailwater.toml");
+    }
+
     #[test]
     fn an_unknown_key_is_named_with_file_line_and_the_keys_that_exist() {
         let text = parse("log = \"info\"\n\nwebhok = []\n").unwrap_err().to_string();
