@@ -77,6 +77,10 @@ impl Baseline {
         }
         let busy = s.workers_busy_max;
         self.workers_busy_most = self.workers_busy_most.max(busy);
+        // A server of one thread per connection stood still once, with as many as it had by then.
+        if self.learned_workers.is_some_and(|limit| busy > limit.saturating_add(1)) {
+            self.learned_workers = None;
+        }
         if s.backlog < 1.0 {
             self.plateau_windows = 0;
             self.workers_busy += 0.05 * (f64::from(busy) - self.workers_busy);
@@ -180,6 +184,16 @@ mod tests {
     fn a_tier_that_stands_still_teaches_no_limit() {
         assert_eq!(learn(&[(100, busy(5, 0, 50.0)), (10, busy(5, 60, 0.0))]).workers_limit(None), None);
         assert_eq!(learn(&[(100, busy(5, 0, 50.0)), (10, busy(5, 60, 10.0))]).workers_limit(None), None);
+    }
+
+    #[test]
+    fn a_limit_that_is_passed_was_none() {
+        let stood = [(100, busy(5, 0, 50.0)), (2, busy(90, 0, 10.0)), (4, busy(150, 60, 0.0))];
+        let passed = |most| [&stood[..], &[(1, busy(most, 0, 50.0))]].concat();
+        assert_eq!(learn(&passed(151)).workers_limit(None), Some(150), "seen a moment too early or too late");
+        assert_eq!(learn(&passed(160)).workers_limit(None), None);
+        let full = [passed(160), vec![(4, busy(200, 60, 0.0))]].concat();
+        assert_eq!(learn(&full).workers_limit(None), Some(200));
     }
 
     #[test]
