@@ -324,55 +324,6 @@ impl Series {
         observed.then_some(values)
     }
 
-    /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.
-    /// `None`: none is. A value is `None` where a client's window is missing.
-    #[must_use]
-    pub fn retried(
-        &self,
-        host: &str,
-        listener: &str,
-        first: WindowIndex,
-        last: WindowIndex,
-    ) -> Option<Vec<Option<f64>>> {
-        let (address, port) = listener.rsplit_once(':')?;
-        let port: u16 = port.parse().ok()?;
-        let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
-        let own = &self.hosts.get(host)?.addresses;
-        let leads = |e: &&EdgeInfo| {
-            let remote = e.remote_address.to_canonical();
-            let there = remote == address.to_canonical()
-                || (address.is_unspecified() && own.iter().any(|a| a.to_canonical() == remote));
-            e.remote_port == port && there
-        };
-        let count = usize::try_from(last.0.saturating_sub(first.0).saturating_add(1)).ok()?;
-        let mut values =
-            vec![Some(0.0); count.min(usize::try_from(self.windows_max).ok()?.saturating_add(1))];
-        let mut observed = false;
-        for client in self.hosts.values() {
-            let edges: Vec<EntityId> = client.edges.values().filter(leads).map(|e| e.id).collect();
-            if edges.is_empty() {
-                continue;
-            }
-            observed = true;
-            for (index, value) in (first.0..).zip(&mut values) {
-                if !client.windows.contains_key(&index) {
-                    *value = None;
-                }
-            }
-            for window in client.windows.range(first.0..).map(|(_, w)| w) {
-                for e in edges.iter().filter_map(|id| window.edges.get(id)).filter(|e| e.syn_retransmits > 0)
-                {
-                    let begun = WindowIndex::at(e.first_try_unix_ns).0.checked_sub(first.0);
-                    let at = begun.and_then(|i| values.get_mut(usize::try_from(i).ok()?));
-                    if let Some(Some(value)) = at {
-                        *value += e.syn_retransmits as f64;
-                    }
-                }
-            }
-        }
-        observed.then_some(values)
-    }
-
     /// The oldest and newest window of a host.
     #[must_use]
     pub fn span(&self, host: &str) -> Option<(WindowIndex, WindowIndex)> {

@@ -4,7 +4,7 @@
 use crate::series::{Query, Series};
 use serde::{Deserialize, Serialize};
 use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Hop, Resource};
+use tailwater_analysis::incident::Resource;
 use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Windows before the first sign and after the end.
