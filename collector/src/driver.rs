@@ -6,7 +6,7 @@ use crate::outlet::Outlet;
 use crate::recording::{Names, Taps};
 use crate::session::Delivery;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_analysis::Pipeline;
@@ -75,6 +75,7 @@ impl Drop for Permit {
 pub struct Driver {
     queue: SyncSender<Work>,
     waiting: Arc<AtomicUsize>,
+    ticks: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Work {
@@ -112,6 +113,12 @@ impl Driver {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Ticks that the thread has worked off. It stands still while the thread hangs.
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+
     /// Sends every input from now on, framed as trace records, to `tap`; first what is known by name. Records that it is too slow
     /// for are counted and left out.
     pub fn tap(&self, tap: SyncSender<Vec<u8>>) -> bool {
@@ -133,6 +140,8 @@ pub fn start(
     clock: Clock,
 ) -> std::io::Result<(Driver, std::thread::JoinHandle<()>)> {
     let (queue, work) = sync_channel(QUEUE_MAX);
+    let ticks = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&ticks);
     let thread = std::thread::Builder::new().name("analysis".into()).spawn(move || {
         Loop {
             pipeline,
@@ -141,11 +150,12 @@ pub fn start(
             clock,
             last_tick_unix_ns: 0,
             ticks: 0,
+            told,
         }
         .run(&work, &mut outlet);
         outlet.close();
     })?;
-    Ok((Driver { queue, waiting: Arc::default() }, thread))
+    Ok((Driver { queue, waiting: Arc::default(), ticks }, thread))
 }
 
 struct Loop {
@@ -155,6 +165,8 @@ struct Loop {
     clock: Clock,
     last_tick_unix_ns: u64,
     ticks: u64,
+    /// As `ticks`, for [`Driver::ticks`].
+    told: Arc<AtomicU64>,
 }
 
 impl Loop {
@@ -204,6 +216,7 @@ impl Loop {
         }
         outlet.tick(unix_ns);
         self.ticks += 1;
+        self.told.store(self.ticks, Ordering::Relaxed);
         if self.ticks % TOPOLOGY_EVERY_TICKS == 1 {
             outlet.topology(self.pipeline.topology());
             outlet.congestion(self.pipeline.congestion());
@@ -222,7 +235,7 @@ mod tests {
     #[test]
     fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
         let (queue, work) = sync_channel(10);
-        let driver = Driver { queue, waiting: Arc::default() };
+        let driver = Driver { queue, waiting: Arc::default(), ticks: Arc::default() };
         let (fast, calm) = (Quota::new(2), Quota::new(2));
         assert!(driver.deliver(delivery(), &fast).is_ok());
         assert!(driver.deliver(delivery(), &fast).is_ok());

@@ -14,7 +14,7 @@ use crate::series::Series;
 use crate::serve::App;
 use crate::store;
 use crate::tls::TlsFiles;
-use crate::{listen, recording};
+use crate::{listen, recording, watchdog};
 use anyhow::{Context, Result, anyhow};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,6 +111,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     tracing::info!(grpc = %config.grpc, http = %config.http, data = %config.data.display(), "ready");
     // Not started by systemd: nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    tasks.spawn(watchdog::keep_telling(driver.clone(), shutdown.clone()));
 
     let mut analysis = tokio::task::spawn_blocking(move || analysis.join());
     let died = tokio::select! {

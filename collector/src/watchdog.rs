@@ -1,0 +1,52 @@
+//! Tells systemd that the analysis still works, if its unit asks for that (`WatchdogSec=`). Owns the rule that only work done
+//! counts: a process whose analysis hangs answers requests and takes batches for a while, and is of no use.
+
+use crate::driver::Driver;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Between two looks at least, whatever the unit asks for: more often than the analysis ticks there is nothing to see.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(100);
+
+/// Until `stop`; returns at once where nobody asked for it.
+pub(crate) async fn keep_telling(driver: Driver, stop: CancellationToken) {
+    let Some(longest) = sd_notify::watchdog_enabled() else { return };
+    let mut timer = tokio::time::interval((longest / 3).max(LOOK_EVERY_MIN));
+    let mut progress = Progress::default();
+    loop {
+        tokio::select! {
+            _ = timer.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        if progress.made(driver.ticks()) {
+            // Nobody listens: then nobody restarts either.
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    ticks: u64,
+}
+
+impl Progress {
+    /// Whether the count moved since it was asked last.
+    fn made(&mut self, ticks: u64) -> bool {
+        std::mem::replace(&mut self.ticks, ticks) != ticks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ticks_worked_off_since_the_last_look_count() {
+        let mut progress = Progress::default();
+        let looks = [(0, false), (1, true), (400, true), (400, false), (400, false), (401, true)];
+        for (ticks, expect) in looks {
+            assert_eq!(progress.made(ticks), expect, "at {ticks}");
+        }
+    }
+}
