@@ -16,6 +16,9 @@ need make make
 need jq jq
 need curl curl
 need bpftool bpftool
+# Packages, and the test of their units.
+need dpkg-shlibdeps dpkg-dev
+need systemd-analyze systemd
 # For the tests that open segments with DuckDB and pandas.
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
 
