@@ -18,6 +18,10 @@ build-deps:
 lab-deps:
 	@$(SUDO) ./tests/lab/install.sh
 
+.PHONY: package-deps
+package-deps: build-deps
+	@$(SUDO) ./tests/packages/install.sh
+
 .PHONY: python-deps
 python-deps: build-deps
 	@./tests/python/install.sh
@@ -29,6 +33,10 @@ test-servers:
 .PHONY: build
 build: build-deps ## Builds agent and collector (release)
 	$(CARGO) build --release --locked -p tailwater-agent -p tailwater
+
+.PHONY: packages
+packages: build ## Debian packages of agent and collector: target/packages
+	./deploy/debian/build.sh
 
 .PHONY: demo
 demo: build lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
@@ -82,7 +90,7 @@ unit: build-deps python-deps test-servers ## Tests that need no privileges
 
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.
 .PHONY: privileged
-privileged: build-deps lab-deps ## Tests on real kernel programs, servers and drops (root)
+privileged: build-deps lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
 	$(CARGO) build --workspace --locked --bins
 	$(CARGO) test --workspace --locked --no-run --quiet
 	@sync # what the build left to be written would stall the lab's disks

@@ -6,6 +6,7 @@
 )]
 
 pub mod bench;
+pub mod clean_system;
 pub mod controls;
 pub mod daemons;
 pub mod disturbed;

@@ -1,0 +1,215 @@
+//! The packages as an administrator meets them: `apt-get install ./….deb` on a clean Debian whose own systemd is process 1. Both
+//! services start without root, agent and collector find each other, `tailwater incidents` answers, one that hangs is started
+//! again, and a purge stops both cleanly and leaves nothing behind.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use tailwater_tests::clean_system::CleanSystem;
+use tailwater_tests::daemons::{binary, wait_for};
+use tailwater_tests::lab::process::run;
+
+const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/debian/build.sh");
+const UNITS: [&str; 2] = ["tailwater.service", "tailwater-agent.service"];
+
+/// What the agent keeps of its capabilities once it is attached, as in /proc/PID/status: CAP_BPF, CAP_SYS_PTRACE,
+/// CAP_DAC_READ_SEARCH.
+const AGENT_KEEPS: u64 = (1 << 39) | (1 << 19) | (1 << 2);
+/// With CAP_PERFMON, for attaching.
+const AGENT_MAY: u64 = AGENT_KEEPS | (1 << 38);
+
+#[test]
+fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
+    let system = CleanSystem::boot()?;
+    let packages = install(&system)?;
+    println!("installed: {}", packages.join(", "));
+    for unit in UNITS {
+        ensure!(show(&system, unit, "ActiveState")? == "active", "{unit}\n{}", system.state());
+        ensure!(show(&system, unit, "UnitFileState")? == "enabled", "{unit}");
+    }
+    let checks: [(&str, fn(&CleanSystem) -> Result<()>); 6] = [
+        ("incidents", |system| system.run(&["tailwater", "incidents", "--json"]).map(drop)),
+        ("the agent's windows arrive", windows_arrive),
+        ("nobody runs as root", privileges_are_few),
+        ("both tell that they are alive", both_tell_that_they_are_alive),
+        ("a secret and a hang", a_hang_ends_and_a_secret_is_read),
+        ("purge", purge_leaves_nothing),
+    ];
+    for (name, check) in checks {
+        check(&system).with_context(|| system.state()).context(name)?;
+        println!("{name}: ok");
+    }
+    Ok(())
+}
+
+/// Builds both packages from the binaries of this build and installs them.
+fn install(system: &CleanSystem) -> Result<Vec<String>> {
+    let folder = tempfile::tempdir()?;
+    let binaries = binary("tailwater")?.parent().context("a folder of binaries")?.to_owned();
+    binary("tailwater-agent")?;
+    let mut build = Command::new(BUILD);
+    build.args(["--quick", "--binaries"]).arg(binaries).arg("--out").arg(folder.path());
+    let mut paths = Vec::new();
+    for line in run(&mut build)?.lines() {
+        let built = PathBuf::from(line);
+        let name = built.file_name().context("a name")?.to_string_lossy().into_owned();
+        // apt reads packages as a user of its own, who may look here.
+        let path = format!("/var/tmp/{name}");
+        std::fs::copy(&built, system.file(&path))?;
+        paths.push(path);
+    }
+    ensure!(paths.len() == 2, "{paths:?}");
+    let mut arguments = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
+    arguments.extend(paths.iter().map(String::as_str));
+    print!("{}", system.run(&arguments)?);
+    Ok(paths)
+}
+
+fn show(system: &CleanSystem, unit: &str, property: &str) -> Result<String> {
+    let shown = system.run(&["systemctl", "show", "--value", "--property", property, unit])?;
+    Ok(shown.trim().to_owned())
+}
+
+/// The collector's answer to a GET; a minimal Debian has no program for that but its shell.
+fn get(system: &CleanSystem, path: &str) -> Result<String> {
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/4780; printf 'GET {path} HTTP/1.0\\r\\nHost: 127.0.0.1:4780\\r\\n\\r\\n' >&3; cat <&3"
+    );
+    let answer = system.run(&["bash", "-c", &script])?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("head and body")?;
+    ensure!(head.contains(" 200 "), "{path}: {head}\n{body}");
+    Ok(body.to_owned())
+}
+
+/// Its windows come, and its user and sandbox cost no signal that root without a sandbox has here.
+fn windows_arrive(system: &CleanSystem) -> Result<()> {
+    let agent = wait_for("windows of the agent", Duration::from_secs(20), || {
+        let answer: Value = serde_json::from_str(&get(system, "/api/v1/agents")?)?;
+        let agent = &answer["agents"][0];
+        let there = agent["connected"] == true && agent["batches"].as_u64() > Some(10);
+        Ok(there.then(|| agent.clone()))
+    })?;
+    ensure!(agent["host"] == "clean", "{agent}");
+    let covered = |list: &Value| -> BTreeMap<String, bool> {
+        let one = |s: &Value| Some((s["signal"].as_str()?.to_owned(), s["covered"].as_bool()?));
+        list.as_array().into_iter().flatten().filter_map(one).collect()
+    };
+    let doctor: Value = serde_json::from_str(&system.run(&["tailwater-agent", "doctor", "--json"])?)?;
+    let (service, root) = (covered(&agent["coverage"]), covered(&doctor["signals"]));
+    ensure!(root.values().any(|covered| *covered), "{doctor}");
+    for (signal, covered) in &root {
+        ensure!(service.get(signal) == Some(covered), "{signal}: {agent}\n{doctor}");
+    }
+    Ok(())
+}
+
+/// A minimal Debian has no program for that either.
+fn signal(system: &CleanSystem, signal: &str, pid: &str) -> Result<()> {
+    system.run(&["sh", "-c", &format!("kill -{signal} {pid}")]).map(drop)
+}
+
+/// Fields of /proc/PID/status of a unit's main process.
+fn status(system: &CleanSystem, unit: &str) -> Result<BTreeMap<String, String>> {
+    let pid = show(system, unit, "MainPID")?;
+    let text = system.run(&["cat", &format!("/proc/{pid}/status")])?;
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(k, v)| (k.to_owned(), v.trim().to_owned()))
+        .collect())
+}
+
+fn privileges_are_few(system: &CleanSystem) -> Result<()> {
+    for (unit, keeps, may) in [(UNITS[0], 0, 0), (UNITS[1], AGENT_KEEPS, AGENT_MAY)] {
+        let status = status(system, unit)?;
+        let field = |name: &str| status.get(name).map(String::as_str).context(name.to_owned());
+        let capabilities = |name: &str| Ok::<_, anyhow::Error>(u64::from_str_radix(field(name)?, 16)?);
+        ensure!(!field("Uid")?.split_whitespace().any(|uid| uid == "0"), "{unit}: {status:?}");
+        ensure!(capabilities("CapEff")? == keeps, "{unit}: {status:?}");
+        ensure!(capabilities("CapPrm")? == keeps, "{unit}: {status:?}");
+        ensure!(capabilities("CapBnd")? == may, "{unit}: {status:?}");
+        // 2: a filter of system calls.
+        ensure!(field("Seccomp")? == "2" && field("NoNewPrivs")? == "1", "{unit}: {status:?}");
+    }
+    Ok(())
+}
+
+fn both_tell_that_they_are_alive(system: &CleanSystem) -> Result<()> {
+    for unit in UNITS {
+        let first = show(system, unit, "WatchdogTimestampMonotonic")?;
+        wait_for("a sign of life", Duration::from_secs(30), || {
+            Ok((show(system, unit, "WatchdogTimestampMonotonic")? != first).then_some(()))
+        })
+        .context(unit)?;
+        ensure!(show(system, unit, "NRestarts")? == "0", "{unit} was started again");
+    }
+    Ok(())
+}
+
+fn a_hang_ends_and_a_secret_is_read(system: &CleanSystem) -> Result<()> {
+    // A file that only the group may read, named in the configuration: the collector does not start unless it can read it.
+    let configuration = system.file("/etc/tailwater/tailwater.toml");
+    let text = std::fs::read_to_string(&configuration)?;
+    let hook = "[[hook]]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:9/\"\nsecret_files = [\"/etc/tailwater/secret\"]\n";
+    std::fs::write(&configuration, format!("{text}\n{hook}"))?;
+    std::fs::write(system.file("/etc/tailwater/secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")?;
+    system.run(&["chmod", "640", "/etc/tailwater/secret"])?;
+    let closed = system.try_run(&["systemctl", "restart", "tailwater.service"])?;
+    ensure!(!closed.status.success(), "the secret must not be for everybody");
+    system.run(&["chgrp", "tailwater-secrets", "/etc/tailwater/secret"])?;
+
+    // A shorter patience, so that the test needs less of its own.
+    let drop_in = "mkdir -p /run/systemd/system/tailwater.service.d && \
+        printf '[Service]\\nWatchdogSec=3s\\nTimeoutAbortSec=1s\\n' >/run/systemd/system/tailwater.service.d/hang.conf";
+    system.run(&["sh", "-c", drop_in])?;
+    system.run(&["systemctl", "daemon-reload"])?;
+    system.run(&["systemctl", "restart", "tailwater.service"])?;
+    let (hung, restarts) = (show(system, UNITS[0], "MainPID")?, show(system, UNITS[0], "NRestarts")?);
+    signal(system, "STOP", &hung)?;
+    wait_for("the hung collector to be started again", Duration::from_secs(30), || {
+        let again = show(system, UNITS[0], "MainPID")? != hung
+            && show(system, UNITS[0], "NRestarts")? != restarts
+            && show(system, UNITS[0], "ActiveState")? == "active";
+        Ok(again.then_some(()))
+    })?;
+    wait_for("the agent to come back", Duration::from_secs(30), || {
+        let answer: Value = serde_json::from_str(&get(system, "/api/v1/agents")?)?;
+        Ok((answer["agents"][0]["connected"] == true).then_some(()))
+    })
+}
+
+fn purge_leaves_nothing(system: &CleanSystem) -> Result<()> {
+    let clean_ends = |unit: &str| -> Result<usize> {
+        system.run(&["journalctl", "--sync"])?;
+        let journal = system.run(&["journalctl", "--no-pager", "-o", "cat", "_PID=1"])?;
+        Ok(journal.matches(&format!("{unit}: Deactivated successfully.")).count())
+    };
+    let mut before = Vec::new();
+    for unit in UNITS {
+        before.push((unit, show(system, unit, "MainPID")?, clean_ends(unit)?));
+    }
+    system.run(&["rm", "/etc/tailwater/secret"])?;
+    print!("{}", system.run(&["apt-get", "purge", "--yes", "tailwater", "tailwater-agent"])?);
+    for (unit, pid, ends) in before {
+        ensure!(signal(system, "0", &pid).is_err(), "{unit} still runs as {pid}");
+        ensure!(clean_ends(unit)? == ends + 1, "{unit} did not end cleanly");
+        ensure!(show(system, unit, "LoadState")? == "not-found", "{unit} is still known");
+    }
+    for path in [
+        "/etc/tailwater",
+        "/var/lib/tailwater",
+        "/var/lib/private/tailwater",
+        "/usr/bin/tailwater",
+        "/usr/bin/tailwater-agent",
+        "/usr/share/doc/tailwater",
+        "/lib/systemd/system/tailwater.service",
+        "/etc/systemd/system/multi-user.target.wants/tailwater.service",
+        "/etc/systemd/system/tailwater.service",
+    ] {
+        ensure!(system.file(path).symlink_metadata().is_err(), "{path} is left behind");
+    }
+    Ok(())
+}
