@@ -35,4 +35,5 @@ pub mod timeline;
 pub mod tls;
 pub mod top;
 pub mod up;
+mod waiting;
 mod watchdog;
