@@ -35,3 +35,4 @@ pub mod timeline;
 pub mod tls;
 pub mod top;
 pub mod up;
+mod waiting;

@@ -244,6 +244,8 @@ __noinline int submitted(const struct request_state *state, struct event *e, __u
 
 		if (s->tgid == state->who.tgid) {
 			s->bytes += bytes;
+			/* It may have become another program since its first request in this window, which read that program. */
+			__builtin_memcpy(s->comm, state->who.comm, sizeof(s->comm));
 			return 0;
 		}
 		if (s->bytes < least->bytes)

@@ -178,17 +178,14 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
 	return 0;
 }
 
-/*
- * Segments that a listener discards: with LISTEN_OVERFLOW (since 6.15) the last ACK of a handshake that met a full queue, without
- * a reason those that are no loss. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
- */
 #define REASON_IS(name)                                                                \
 	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
 	 reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
 
 /*
- * cookie_v4_check gives NO_SOCKET for a last ACK that answers a SYN cookie and meets a full accept queue. Everything in the third list comes
- * out of tcp_check_req or tcp_rcv_state_process by way of sk_drops_skbadd.
+ * Segments that a listener discards: with LISTEN_OVERFLOW (since 6.15) the last ACK of a handshake that met a full queue, with NO_SOCKET
+ * (cookie_v4_check) one that answered a SYN cookie. What is no loss comes out of tcp_check_req or tcp_rcv_state_process by way of
+ * sk_drops_skbadd, mostly without a reason. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
  */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)

@@ -150,20 +150,24 @@ impl BlockSignal {
     }
 
     fn drain_submitters(&mut self, window: u64, tell: bool, into: &mut Vec<CulpritSample>) {
-        let mut bytes_of: HashMap<u32, (u32, [u8; 16], u64)> = HashMap::new();
+        // Slot, name and bytes, and the bytes of the copy that the name is of.
+        let mut bytes_of: HashMap<u32, (u32, [u8; 16], u64, u64)> = HashMap::new();
         self.submitters.drain(0, window, &mut [], |record| {
             for s in record.submitters.iter().filter(|s| s.bytes > 0) {
-                bytes_of.entry(s.tgid).or_insert((s.slot, s.comm, 0)).2 +=
-                    s.bytes.saturating_sub(s.over_bytes);
+                let (_, comm, bytes, most) = bytes_of.entry(s.tgid).or_insert((s.slot, s.comm, 0, 0));
+                *bytes += s.bytes.saturating_sub(s.over_bytes);
+                if s.bytes > *most {
+                    (*comm, *most) = (s.comm, s.bytes);
+                }
             }
         });
         if !tell {
             return;
         }
-        let mut all: Vec<_> = bytes_of.into_iter().filter(|(_, (_, _, bytes))| *bytes > 0).collect();
+        let mut all: Vec<_> = bytes_of.into_iter().filter(|(_, (_, _, bytes, _))| *bytes > 0).collect();
         all.sort_by(|(a_pid, a), (b_pid, b)| b.2.cmp(&a.2).then(a_pid.cmp(b_pid)));
         all.truncate(TOLD);
-        into.extend(all.into_iter().map(|(pid, (slot, comm, amount))| CulpritSample {
+        into.extend(all.into_iter().map(|(pid, (slot, comm, amount, _))| CulpritSample {
             resource: CulpritResource::IoBytes,
             pid,
             comm: text(&comm),

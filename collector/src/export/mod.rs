@@ -13,6 +13,7 @@ use crate::driver::Clock;
 use crate::metrics::Counter;
 use crate::outlet::Shown;
 use crate::series::{Series, size_of};
+use crate::waiting::WindowQueue;
 use rows::{Labels, Room, Rows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -58,8 +59,7 @@ impl Default for Bounds {
 
 #[derive(Debug, Default)]
 struct Queue {
-    windows: VecDeque<(Arc<HostWindow>, usize)>,
-    bytes: usize,
+    windows: WindowQueue,
     coverage: BTreeMap<String, Coverage>,
     open: bool,
 }
@@ -215,17 +215,9 @@ impl Export {
                 lock(&self.queue).coverage.insert(info.host.clone(), info.coverage);
             }
             (_, Some(window)) => {
-                let size = size_of(window);
                 let mut queue = lock(&self.queue);
-                if !queue.open {
-                    return;
-                }
-                queue.bytes += size;
-                queue.windows.push_back((Arc::clone(window), size));
-                while queue.bytes > QUEUE_BYTES_MAX {
-                    let Some((_, size)) = queue.windows.pop_front() else { break };
-                    queue.bytes -= size;
-                    self.windows_dropped.inc();
+                if queue.open {
+                    queue.windows.push(Arc::clone(window), QUEUE_BYTES_MAX, &self.windows_dropped);
                 }
             }
             _ => {}
@@ -257,7 +249,7 @@ impl Export {
     /// Bytes that wait for the thread, and at most may.
     #[must_use]
     pub fn fill(&self) -> (usize, usize) {
-        (lock(&self.queue).bytes, QUEUE_BYTES_MAX)
+        (lock(&self.queue).windows.bytes(), QUEUE_BYTES_MAX)
     }
 
     fn turn(&self, shown: &Shown, sinks: &mut Sinks, now_unix_ns: u64) -> bool {
@@ -267,8 +259,7 @@ impl Export {
                 .wake
                 .wait_timeout_while(queue, TAKE_EVERY, |q| q.open)
                 .unwrap_or_else(PoisonError::into_inner);
-            queue.bytes = 0;
-            (std::mem::take(&mut queue.windows), std::mem::take(&mut queue.coverage), queue.open)
+            (queue.windows.take(), std::mem::take(&mut queue.coverage), queue.open)
         };
         let topology = Arc::clone(&lock(&shown.topology));
         // Never with the queue's lock: a scrape holds this one while it works.

@@ -3,7 +3,8 @@
 
 use super::Line;
 use crate::metrics::Metrics;
-use std::collections::{BTreeMap, VecDeque};
+use crate::waiting::WindowQueue;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tailwater_analysis::model::HostWindow;
@@ -15,8 +16,7 @@ const INCIDENTS_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
 struct Waiting {
-    windows: VecDeque<(Arc<HostWindow>, usize)>,
-    window_bytes: usize,
+    windows: WindowQueue,
     incidents: BTreeMap<String, Line>,
     closed: bool,
 }
@@ -50,24 +50,16 @@ impl Queue {
 
     /// A window for the open segment.
     pub fn window(&self, window: Arc<HostWindow>) {
-        let size = crate::series::size_of(&window);
         let mut waiting = self.lock();
-        if waiting.closed {
-            return;
-        }
-        waiting.window_bytes += size;
-        waiting.windows.push_back((window, size));
-        while waiting.window_bytes > WINDOW_BYTES_MAX {
-            let Some((_, size)) = waiting.windows.pop_front() else { break };
-            waiting.window_bytes -= size;
-            self.metrics.store_windows_dropped.inc();
+        if !waiting.closed {
+            waiting.windows.push(window, WINDOW_BYTES_MAX, &self.metrics.store_windows_dropped);
         }
     }
 
     /// Bytes of windows that wait, and at most may.
     #[must_use]
     pub fn fill(&self) -> (usize, usize) {
-        (self.lock().window_bytes, WINDOW_BYTES_MAX)
+        (self.lock().windows.bytes(), WINDOW_BYTES_MAX)
     }
 
     /// A version of an incident; an older one that still waits need not be written. Says whether it will be written at all.
@@ -96,9 +88,8 @@ impl Queue {
         let nothing = |w: &mut Waiting| w.incidents.is_empty() && !w.closed;
         let (mut waiting, _) =
             self.wake.wait_timeout_while(waiting, longest, nothing).unwrap_or_else(PoisonError::into_inner);
-        waiting.window_bytes = 0;
         Taken {
-            windows: std::mem::take(&mut waiting.windows).into(),
+            windows: waiting.windows.take(),
             incidents: std::mem::take(&mut waiting.incidents).into_values().collect(),
             closed: waiting.closed,
         }

@@ -1,5 +1,5 @@
 //! A remote-write 1.0 request: its protobuf message (`prometheus.WriteRequest`, the fields that are used), in snappy's block format.
-//! https://prometheus.io/docs/specs/remote_write_spec/
+//! <https://prometheus.io/docs/specs/remote_write_spec/>
 
 use prost::Message;
 

@@ -59,12 +59,14 @@ impl Running {
         self.sinks.turn(&self.state, true, self.now_unix_ns);
     }
 
-    async fn until(&self, what: &str, enough: impl Fn(&stats::Receiver) -> bool) {
+    /// Turns, as the thread does: what is gathered goes when the receiver has nothing else to do.
+    async fn until(&mut self, what: &str, enough: impl Fn(&stats::Receiver) -> bool) {
         let of = self.stats.of("test");
         for _ in 0..6000 {
             if enough(&of) {
                 return;
             }
+            self.turn();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("waited 60 s for {what}: {of:?}");
