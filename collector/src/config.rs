@@ -59,6 +59,9 @@ pub struct Config {
     pub metrics: export::Bounds,
     /// Where metrics are sent.
     pub remote_write: Vec<export::write::config::RemoteWrite>,
+    /// Where OpenTelemetry metrics and logs are sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<export::otlp::config::Otlp>,
     /// Names and limits of tiers; the first that matches holds.
     pub tier: Vec<TierRule>,
     /// Times and thresholds of the analysis.
@@ -101,6 +104,7 @@ impl Default for Config {
             outbox: alert::Outbox::default(),
             metrics: export::Bounds::default(),
             remote_write: Vec::new(),
+            otlp: None,
             tier: Vec::new(),
             analysis: tailwater_analysis::Config::default(),
         }
@@ -205,6 +209,9 @@ impl Config {
         }
         if !(1..=3600).contains(&self.segment_seconds) {
             return rule("segment_seconds: must be 1 to 3600\n  remedy: leave it out for the default".into());
+        }
+        if let Some(Err(broken)) = self.otlp.as_ref().map(export::otlp::config::Otlp::check) {
+            return rule(broken);
         }
         if !self.analysis.tiers.is_empty() {
             return rule("analysis.tiers: tiers are set by [[tier]]\n  remedy: write [[tier]] instead of [[analysis.tiers]]".into());
@@ -345,7 +352,8 @@ mod tests {
     #[test]
     fn the_effective_configuration_reads_back_as_itself() {
         let config = parse(
-            "[[tier]]\nname = \"web\"\nport = 80\nworkers_limit = 150\n[tls]\ncert='a'\nkey='b'\nca='c'\n",
+            "[[tier]]\nname = \"web\"\nport = 80\nworkers_limit = 150\n[tls]\ncert='a'\nkey='b'\nca='c'\n\
+             [otlp]\nendpoint = 'http://h:4317'\nprotocol = 'http/protobuf'\n[otlp.resource]\na = 'b'\n",
         )
         .unwrap();
         assert_eq!(parse(&config.to_toml().unwrap()).unwrap(), config);
@@ -359,6 +367,10 @@ mod tests {
                 .unwrap();
         assert!((config.analysis.thresholds.cpu_full_ratio - 0.9).abs() < 1e-9);
         assert_eq!(config.http.port(), 1);
+        let otlp = with(&[("otlp.endpoint", "http://h:4317".into()), ("otlp.interval_seconds", 5.into())]);
+        assert_eq!(otlp.unwrap().otlp.unwrap().interval_seconds, 5);
+        let text = with(&[("otlp.endpoint", "h:4317".into())]).unwrap_err().to_string();
+        assert!(text.starts_with("otlp.endpoint: \"h:4317\" "), "{text}");
         let text = with(&[("analysis.nonsense", 1.into())]).unwrap_err().to_string();
         assert!(text.starts_with("analysis.nonsense: unknown field `nonsense`"), "{text}");
     }

@@ -74,7 +74,9 @@ impl<A: Answer> tonic::server::StreamingService<Bytes> for Method<A> {
 }
 
 struct RawCodec;
-struct RawDecoder;
+/// Hands over a message as its bytes.
+#[derive(Debug)]
+pub(crate) struct RawDecoder;
 struct ReplyEncoder;
 
 impl Codec for RawCodec {

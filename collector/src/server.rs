@@ -76,7 +76,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let shutdown = CancellationToken::new();
     let tasks = TaskTracker::new();
     let (telling, stats) = (Arc::clone(&metrics.export), &metrics.export.writes);
-    let sinks = export::write::start(&config.remote_write, stats, shown.live.subscribe(), &tasks, &shutdown)?;
+    let write = export::write::start(&config.remote_write, stats, shown.live.subscribe(), &tasks, &shutdown)?;
+    let start_otlp =
+        |table| export::otlp::start(table, &telling, shown.live.subscribe(), &tasks, &shutdown, clock);
+    let otlp = config.otlp.as_ref().map(start_otlp).transpose()?.unwrap_or_default();
+    let sinks = export::Sinks { write, otlp: otlp.sink };
     let export_thread = telling.start(&config.metrics, shown.clone(), sinks, clock)?;
     let (driver, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
     let mut record_thread = None;
@@ -100,6 +104,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let alive = Arc::new(AtomicBool::new(true));
     let app =
         App::new(shown.clone(), registry, metrics, driver.clone(), Arc::clone(&alive), shutdown.clone());
+    if let Some(own) = otlp.own {
+        let of = app.clone();
+        tasks.spawn(own.run(move || of.own_metrics()));
+    }
     let routes = app.routes().merge(alert::api::routes(alerts_handle));
     let ended = shutdown.clone();
     tasks.spawn(async move {

@@ -23,6 +23,7 @@ fn own(name: &str) -> (&'static str, &'static str) {
         ("agent_", "the agent's stream"),
         ("alert_", "the hooks' workers"),
         ("remote_write_", "the receivers' senders"),
+        ("otlp_", "the OTLP senders"),
         ("export_", "the export's thread"),
         ("windows_present", "the export's thread"),
         ("store_", "the store's writer"),

@@ -21,6 +21,8 @@ const AGENT_KEEPS: u64 = (1 << 39) | (1 << 19) | (1 << 2);
 /// With CAP_PERFMON, for attaching.
 const AGENT_MAY: u64 = AGENT_KEEPS | (1 << 38);
 
+type Check = fn(&CleanSystem) -> Result<()>;
+
 #[test]
 fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
     let system = CleanSystem::boot()?;
@@ -30,7 +32,7 @@ fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
         ensure!(show(&system, unit, "ActiveState")? == "active", "{unit}\n{}", system.state());
         ensure!(show(&system, unit, "UnitFileState")? == "enabled", "{unit}");
     }
-    let checks: [(&str, fn(&CleanSystem) -> Result<()>); 6] = [
+    let checks: [(&str, Check); 6] = [
         ("incidents", |system| system.run(&["tailwater", "incidents", "--json"]).map(drop)),
         ("the agent's windows arrive", windows_arrive),
         ("nobody runs as root", privileges_are_few),

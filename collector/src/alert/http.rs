@@ -114,17 +114,7 @@ impl Http {
             })
             .transpose()?;
         let encrypted = !matches!(&target, Target::Fixed(uri) if uri.scheme_str() == Some("http"));
-        let roots = if encrypted { authorities(hook.ca.as_deref())? } else { rustls::RootCertStore::empty() };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|e| HookError::Address(e.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(CONNECT_WITHIN));
-        connector.set_nodelay(true);
+        let (tls, connector) = ways(hook.ca.as_deref(), encrypted)?;
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -240,8 +230,28 @@ fn judge(answer: &Answer) -> Result<(), DeliveryError> {
     }
 }
 
+/// How to reach a receiver over http and, if `encrypted`, over https: trusting the authorities in `ca`, else the system's. Which version of
+/// HTTP is spoken there is up to the caller.
+pub(crate) fn ways(
+    ca: Option<&Path>,
+    encrypted: bool,
+) -> Result<(rustls::ClientConfig, HttpConnector), HookError> {
+    let roots = if encrypted { authorities(ca)? } else { rustls::RootCertStore::empty() };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| HookError::Address(e.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(CONNECT_WITHIN));
+    connector.set_nodelay(true);
+    Ok((tls, connector))
+}
+
 /// An error with what is behind it.
-fn chain(e: &dyn std::error::Error) -> String {
+pub(crate) fn chain(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();
     let mut source = e.source();
     while let Some(inner) = source {

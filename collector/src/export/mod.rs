@@ -1,7 +1,9 @@
-//! What others' monitoring gets of the 50 ms windows: roll-ups on `/metrics` and remote write. A thread of its own takes windows from a
-//! bounded queue, so neither a scraper nor a receiver is ever on the ingest path. This file owns the queue, the thread and the last half
-//! minute of windows; `signals` says what there is, `rows` which labels, `rollup` how windows become a second, `write` how they are sent.
+//! What others' monitoring gets of the 50 ms windows: roll-ups on `/metrics`, remote write and OTLP. A thread of its own takes windows from
+//! a bounded queue, so neither a scraper nor a receiver is ever on the ingest path. This file owns the queue, the thread and the last half
+//! minute of windows; `signals` says what there is, `rows` which labels, `rollup` how windows become a second, `write` and `otlp` how they
+//! are sent.
 
+pub mod otlp;
 pub mod rollup;
 pub mod rows;
 pub mod signals;
@@ -173,6 +175,17 @@ pub struct Export {
     pub windows_late: Counter,
     /// What remote write counts.
     pub writes: write::stats::Stats,
+    /// What OTLP counts.
+    pub otlp: otlp::stats::Stats,
+}
+
+/// Where windows are sent.
+#[derive(Debug)]
+pub struct Sinks {
+    /// By remote write.
+    pub write: write::Sinks,
+    /// By OTLP.
+    pub otlp: Option<otlp::hosts::Sink>,
 }
 
 impl Default for Export {
@@ -184,6 +197,7 @@ impl Default for Export {
             windows_dropped: Counter::default(),
             windows_late: Counter::default(),
             writes: write::stats::Stats::default(),
+            otlp: otlp::stats::Stats::default(),
         }
     }
 }
@@ -215,7 +229,7 @@ impl Export {
         self: &Arc<Self>,
         bounds: &Bounds,
         shown: Shown,
-        mut sinks: write::Sinks,
+        mut sinks: Sinks,
         clock: Clock,
     ) -> std::io::Result<std::thread::JoinHandle<()>> {
         *lock(&self.state) = State::new(bounds);
@@ -238,7 +252,7 @@ impl Export {
         (lock(&self.queue).windows.bytes(), QUEUE_BYTES_MAX)
     }
 
-    fn turn(&self, shown: &Shown, sinks: &mut write::Sinks, now_unix_ns: u64) -> bool {
+    fn turn(&self, shown: &Shown, sinks: &mut Sinks, now_unix_ns: u64) -> bool {
         let (windows, coverage, open) = {
             let queue = lock(&self.queue);
             let (mut queue, _) = self
@@ -257,12 +271,15 @@ impl Export {
         for (window, _) in windows {
             let labels = || labels(&shown.series, &window);
             if state.window(&window, labels) {
-                sinks.window(&state, &window.host, now_unix_ns);
+                sinks.write.window(&state, &window.host, now_unix_ns);
             } else {
                 self.windows_late.inc();
             }
         }
-        sinks.turn(&state, open, now_unix_ns);
+        sinks.write.turn(&state, open, now_unix_ns);
+        if let Some(otlp) = &mut sinks.otlp {
+            otlp.turn(&state, now_unix_ns);
+        }
         open
     }
 

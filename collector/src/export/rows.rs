@@ -35,6 +35,8 @@ pub struct Row {
     pub key: Key,
     /// Per signal of [`SIGNALS`]: the counter, or the last limit.
     pub kept: Vec<f64>,
+    /// The window with which it began: its counters count from there.
+    pub first: u64,
     seen: u64,
 }
 
@@ -136,7 +138,7 @@ impl Rows {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.numbers.insert(key.clone(), number);
-        self.by_number.insert(number, Row { key, kept: vec![0.0; SIGNALS.len()], seen: index });
+        self.by_number.insert(number, Row { key, kept: vec![0.0; SIGNALS.len()], first: index, seen: index });
         number
     }
 

@@ -46,13 +46,28 @@ fn text(app: &App, seconds: u64) -> String {
     let now = app.clock.unix_ns();
     let mut out = String::new();
     app.metrics.export.render(&mut out, seconds, now);
-    agents(&mut out, &app.registry.view(), now);
-    incidents(&mut out, app, now);
-    collector(&mut out, app, now);
-    out.push_str(&app.metrics.render());
-    app.metrics.export.writes.render(&mut out);
+    own(&mut out, app, now);
     out.push_str("# EOF\n");
     out
+}
+
+impl App {
+    /// What the collector says of itself, its agents and incidents, without the roll-ups: OpenMetrics text.
+    #[must_use]
+    pub fn own_metrics(&self) -> String {
+        let mut out = String::new();
+        own(&mut out, self, self.clock.unix_ns());
+        out
+    }
+}
+
+fn own(out: &mut String, app: &App, now: u64) {
+    agents(out, &app.registry.view(), now);
+    incidents(out, app, now);
+    collector(out, app, now);
+    out.push_str(&app.metrics.render());
+    app.metrics.export.writes.render(out);
+    app.metrics.export.otlp.render(out);
 }
 
 fn agents(out: &mut String, agents: &[AgentView], now: u64) {

@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 /// A request as it is sent.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Snappy block.
+    /// Remote write: a snappy block. OTLP: a message.
     pub body: tonic::codegen::Bytes,
-    /// Samples in it.
+    /// Samples, data points or log records in it.
     pub samples: u64,
 }
 
@@ -57,15 +57,19 @@ impl Queue {
     /// The oldest, when there is one.
     pub async fn next(&self) -> Request {
         loop {
-            {
-                let mut waiting = self.lock();
-                if let Some(request) = waiting.pop_front() {
-                    self.told(&waiting);
-                    return request;
-                }
+            if let Some(request) = self.take() {
+                return request;
             }
             self.wake.notified().await;
         }
+    }
+
+    /// The oldest, if there is one.
+    pub fn take(&self) -> Option<Request> {
+        let mut waiting = self.lock();
+        let oldest = waiting.pop_front()?;
+        self.told(&waiting);
+        Some(oldest)
     }
 
     /// Whether nothing waits.
