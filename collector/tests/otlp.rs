@@ -48,7 +48,6 @@ impl Rotel {
             .arg("start")
             .args(["--otlp-grpc-endpoint", &grpc.to_string(), "--otlp-http-endpoint", &http.to_string()])
             .args(["--exporter", "otlp", "--otlp-exporter-endpoint", to, "--otlp-exporter-protocol", "grpc"])
-            .args(["--otlp-exporter-compression", "none"])
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::Service;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
@@ -171,12 +172,13 @@ impl OtlpReceiver {
         let own = receiver.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(own.accept(TcpListener::from_std(listener).unwrap(), tls));
+            runtime.block_on(own.accept(listener, tls));
         });
         receiver
     }
 
-    async fn accept(self, listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>) {
+    async fn accept(self, listener: std::net::TcpListener, tls: Option<Arc<rustls::ServerConfig>>) {
+        let listener = TcpListener::from_std(listener).unwrap();
         // A sender that goes away, or does not trust us, is not the server's problem.
         while let Ok((stream, _)) = listener.accept().await {
             let (own, tls) = (self.clone(), tls.clone());
@@ -194,8 +196,8 @@ impl OtlpReceiver {
     }
 
     async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let metrics = MetricsServiceServer::new(self.clone());
-        let logs = LogsServiceServer::new(self);
+        let metrics = MetricsServiceServer::new(self.clone()).accept_compressed(CompressionEncoding::Gzip);
+        let logs = LogsServiceServer::new(self).accept_compressed(CompressionEncoding::Gzip);
         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             let (mut metrics, mut logs) = (metrics.clone(), logs.clone());
             async move {

@@ -30,6 +30,8 @@ struct Progress {
     since_unix_ns: u64,
     /// The newest interval that was told.
     told: Option<u64>,
+    /// The window that what lasts was told as of: nothing is told twice with one time.
+    lasting: Option<WindowIndex>,
     /// Its series were ended because nothing more came.
     silent: bool,
 }
@@ -79,7 +81,8 @@ impl Sink {
 
     fn host(&mut self, state: &State, name: &str, host: &HostState, now_unix_ns: u64) {
         let Some(newest) = host.history.back().map(|w| w.index) else { return };
-        let fresh = || Progress { newest, since_unix_ns: now_unix_ns, told: None, silent: false };
+        let fresh =
+            || Progress { newest, since_unix_ns: now_unix_ns, told: None, lasting: None, silent: false };
         let mut of = self.hosts.remove(name).unwrap_or_else(fresh);
         if newest != of.newest {
             (of.newest, of.since_unix_ns) = (newest, now_unix_ns);
@@ -102,7 +105,8 @@ impl Sink {
             self.interval(state, name, host, step);
             (of.told, of.silent) = (Some(step), false);
         }
-        if of.told != before {
+        if of.told != before && of.lasting != Some(newest) {
+            of.lasting = Some(newest);
             self.lasting(state, name, host, newest.end_unix_ns());
         }
         let gone = now_unix_ns.saturating_sub(newest.end_unix_ns()) > STALE_NS;

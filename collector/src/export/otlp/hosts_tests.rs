@@ -158,6 +158,25 @@ fn late_windows_are_waited_for_while_they_come_and_each_host_by_itself() {
 }
 
 #[test]
+fn counters_are_told_once_as_of_a_window_though_two_intervals_end_with_it() {
+    let mut running = Running::new();
+    for n in 0..TEN + 50 {
+        running.window("web-1", n, 1);
+    }
+    let drops = |told: BTreeMap<String, Vec<Metric>>| {
+        let lasting = having(&told["web-1"], "tailwater_listen_drops", &[("reason", "syn")]);
+        (
+            told["web-1"].len(),
+            lasting.iter().filter(|p| p.flags == 0).map(|p| p.time_unix_nano).collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(drops(running.turn(TEN + 50)).1, [at(TEN + 50)]);
+    // The rest of the second interval, once no more of it comes.
+    let (metrics, again) = drops(running.turn(2 * TEN + 45));
+    assert!(metrics > 0 && again.is_empty(), "{again:?}");
+}
+
+#[test]
 fn a_host_that_falls_silent_ends_its_series_once_and_goes_on_when_it_is_back() {
     let mut running = Running::new();
     (0..TEN + 60).for_each(|n| running.window("web-1", n, 0));
