@@ -38,6 +38,10 @@ build: build-deps ## Builds agent and collector (release)
 packages: build ## Debian packages of agent and collector: target/packages
 	./deploy/debian/build.sh
 
+.PHONY: chart
+chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
+	./tests/chart/check.sh
+
 .PHONY: demo
 demo: build lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
 	$(CARGO) build --release --locked -p tailwater-tests --bins

@@ -21,23 +21,28 @@ const AGENT_KEEPS: u64 = (1 << 39) | (1 << 19) | (1 << 2);
 /// With CAP_PERFMON, for attaching.
 const AGENT_MAY: u64 = AGENT_KEEPS | (1 << 38);
 
+/// When packages are made; it is in their version.
+const FIRST: &str = "1700000000";
+const LATER: &str = "1700000600";
+
 type Check = fn(&CleanSystem) -> Result<()>;
 
 #[test]
 fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
     let system = CleanSystem::boot()?;
-    let packages = install(&system)?;
+    let packages = install(&system, FIRST)?;
     println!("installed: {}", packages.join(", "));
     for unit in UNITS {
         ensure!(show(&system, unit, "ActiveState")? == "active", "{unit}\n{}", system.state());
         ensure!(show(&system, unit, "UnitFileState")? == "enabled", "{unit}");
     }
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("incidents", |system| system.run(&["tailwater", "incidents", "--json"]).map(drop)),
         ("the agent's windows arrive", windows_arrive),
         ("nobody runs as root", privileges_are_few),
         ("both tell that they are alive", both_tell_that_they_are_alive),
         ("a secret and a hang", a_hang_ends_and_a_secret_is_read),
+        ("an upgrade", an_upgrade_keeps_what_is_there),
         ("purge", purge_leaves_nothing),
     ];
     for (name, check) in checks {
@@ -47,13 +52,18 @@ fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
     Ok(())
 }
 
-/// Builds both packages from the binaries of this build and installs them.
-fn install(system: &CleanSystem) -> Result<Vec<String>> {
+/// Builds both packages from the binaries of this build, as of a date, and installs them.
+fn install(system: &CleanSystem, unix_s: &str) -> Result<Vec<String>> {
     let folder = tempfile::tempdir()?;
     let binaries = binary("tailwater")?.parent().context("a folder of binaries")?.to_owned();
     binary("tailwater-agent")?;
     let mut build = Command::new(BUILD);
-    build.args(["--quick", "--binaries"]).arg(binaries).arg("--out").arg(folder.path());
+    build
+        .env("SOURCE_DATE_EPOCH", unix_s)
+        .args(["--quick", "--binaries"])
+        .arg(binaries)
+        .arg("--out")
+        .arg(folder.path());
     let mut paths = Vec::new();
     for line in run(&mut build)?.lines() {
         let built = PathBuf::from(line);
@@ -181,6 +191,32 @@ fn a_hang_ends_and_a_secret_is_read(system: &CleanSystem) -> Result<()> {
         let answer: Value = serde_json::from_str(&get(system, "/api/v1/agents")?)?;
         Ok((answer["agents"][0]["connected"] == true).then_some(()))
     })
+}
+
+fn an_upgrade_keeps_what_is_there(system: &CleanSystem) -> Result<()> {
+    // As the check before left it: with a hook in it.
+    let configuration = system.run(&["cat", "/etc/tailwater/tailwater.toml"])?;
+    let kept =
+        |system: &CleanSystem| system.run(&["sh", "-c", "cd /var/lib/private/tailwater && find . | sort"]);
+    let (before, version) =
+        (kept(system)?, |name: &str| system.run(&["dpkg-query", "-W", "-f", "${Version}", name]));
+    let old = (version("tailwater")?, show(system, UNITS[0], "MainPID")?, show(system, UNITS[1], "MainPID")?);
+    install(system, LATER)?;
+    let new = (version("tailwater")?, show(system, UNITS[0], "MainPID")?, show(system, UNITS[1], "MainPID")?);
+    ensure!(old.0 != new.0 && old.1 != new.1 && old.2 != new.2, "{old:?} {new:?}");
+    for unit in UNITS {
+        ensure!(show(system, unit, "ActiveState")? == "active", "{unit}");
+    }
+    ensure!(
+        system.run(&["cat", "/etc/tailwater/tailwater.toml"])? == configuration,
+        "the configuration changed"
+    );
+    let after = kept(system)?;
+    let lost: Vec<&str> = before.lines().filter(|file| !after.lines().any(|l| l == *file)).collect();
+    // Of SQLite's own files, those of an open database go when it closes.
+    ensure!(lost.iter().all(|file| file.ends_with("-wal") || file.ends_with("-shm")), "lost: {lost:?}");
+    ensure!(before.lines().count() > 2, "{before}");
+    windows_arrive(system)
 }
 
 fn purge_leaves_nothing(system: &CleanSystem) -> Result<()> {

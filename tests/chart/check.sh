@@ -1,0 +1,39 @@
+#!/bin/bash
+# Checks the Helm chart with Helm itself and with the schemas of Kubernetes: of the oldest version that the chart takes and of a recent
+# one, with its defaults and with everything switched on. And that it refuses to be installed without its secrets. Needs Go and Python.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+chart=deploy/helm/tailwater
+tools=$PWD/target/chart
+helm=3.19.4
+validate=1.33.0
+
+command -v go >/dev/null || { echo "chart: Helm is built from its source; install Go 1.24 or later" >&2; exit 1; }
+[ -x "$tools/helm" ] && [ "$("$tools/helm" version --template '{{.Version}}')" = "v$helm" ] ||
+    GOBIN=$tools go install -ldflags "-X helm.sh/helm/v3/internal/version.version=v$helm" "helm.sh/helm/v3/cmd/helm@v$helm"
+if ! "$tools/python/bin/pip" show kubernetes-validate 2>/dev/null | grep -qx "Version: $validate"; then
+    python3 -m venv "$tools/python"
+    "$tools/python/bin/pip" install --quiet --disable-pip-version-check "kubernetes-validate==$validate"
+fi
+
+secrets=(--set tls.collectorSecret=collector,tls.agentSecret=agent)
+everything=(--values tests/chart/everything.yaml)
+render() { # Kubernetes' version, then what helm gets
+    "$tools/helm" template tailwater "$chart" --namespace tailwater --kube-version "$1" "${@:2}"
+}
+
+"$tools/helm" lint --quiet --strict --kube-version 1.33.0 "$chart" "${secrets[@]}"
+"$tools/helm" lint --quiet --strict --kube-version 1.33.0 "$chart" "${everything[@]}"
+for version in 1.25 1.33; do
+    for set in secrets everything; do
+        declare -n arguments=$set
+        file=$tools/$set-$version.yaml
+        render "$version.0" "${arguments[@]}" >"$file"
+        "$tools/python/bin/kubernetes-validate" --strict --kubernetes-version "$version" "$file"
+    done
+done
+if said=$(render 1.33.0 2>&1); then
+    echo "chart: without secrets there is no TLS, and it is installed all the same" >&2
+    exit 1
+fi
+grep -qF tls.collectorSecret <<<"$said" || { echo "chart: does not name the missing value: $said" >&2; exit 1; }
