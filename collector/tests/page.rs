@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tailwater::alert::{self, config};
 use tailwater::driver::{self, Clock};
 use tailwater::metrics::Metrics;
@@ -31,6 +31,8 @@ const HOST: &str = "web-1";
 const HOUR_WINDOWS: u64 = 72_000;
 /// Ten seconds without windows, half an hour in.
 const GAP: std::ops::Range<u64> = 36_000..36_200;
+/// Workloads of the host beside the one that listens: a machine has some.
+const OTHERS: std::ops::Range<u32> = 10..30;
 /// One window in which 40 packets are dropped.
 const DROPS_AT: u64 = 50_003;
 
@@ -42,6 +44,10 @@ fn window(index: u64, n: u64) -> HostWindow {
     w.cpu =
         Some(HostCpu { capacity_ns: 2 * WINDOW_NS, busy_ns: (wave + 40) * 500_000, ..HostCpu::default() });
     w.workloads.insert(3, WorkloadWindow { busy_ns: wave * 400_000, ..WorkloadWindow::default() });
+    for id in OTHERS.filter(|id| !(n + u64::from(*id)).is_multiple_of(3)) {
+        let busy_ns = (n * u64::from(id)) % 7 * 300_000;
+        w.workloads.insert(id, WorkloadWindow { busy_ns, ..WorkloadWindow::default() });
+    }
     let listener = ListenerWindow {
         depth_max: if stalled { 129 } else { 2 },
         limit: 128,
@@ -59,9 +65,11 @@ fn window(index: u64, n: u64) -> HostWindow {
 
 fn hour(first: u64) -> Series {
     let mut series = Series::new(61, 1 << 30);
+    let others = OTHERS.map(|id| WorkloadInfo { id, name: format!("job-{id}"), ..WorkloadInfo::default() });
+    let apache = WorkloadInfo { id: 3, name: "apache2.service".into(), ..WorkloadInfo::default() };
     series.saw(&Input::Entities {
         host: HOST.into(),
-        workloads: vec![WorkloadInfo { id: 3, name: "apache2.service".into(), ..WorkloadInfo::default() }],
+        workloads: others.chain([apache]).collect(),
         listeners: vec![ListenerInfo {
             id: 1,
             workload: 3,
@@ -78,30 +86,47 @@ fn hour(first: u64) -> Series {
     series
 }
 
-fn app(folder: &std::path::Path, series: Series) -> App {
-    let metrics = Arc::new(Metrics::default());
+fn opened(folder: &std::path::Path, series: Series, metrics: &Arc<Metrics>) -> (store::Opened, Shown) {
     let settings = store::Settings {
         folder: folder.to_owned(),
         incidents_max: 100,
         segment_seconds: 60,
-        windows_hours: 1,
+        windows_hours: 2,
         windows_mib_max: 64,
         kept_mib_max: 64,
     };
     let (series, topology) = (Arc::new(Mutex::new(series)), Arc::default());
     let live = tokio::sync::broadcast::channel(LIVE_MAX).0;
+    let of = (Arc::clone(&series), Arc::clone(&topology), live.clone(), Arc::clone(metrics));
+    let opened = store::open(settings, of.0, of.1, of.2, of.3, Clock::default()).unwrap();
+    let (store, past) = (Arc::clone(&opened.store), opened.past.clone());
+    (opened, Shown { store, past, series, topology, congestion: Arc::default(), live })
+}
+
+/// The hour as a collector that ran through it left it on disk.
+fn write(folder: &std::path::Path, first: u64) {
+    let mut series = hour(first);
+    let windows: Vec<_> = (0..HOUR_WINDOWS)
+        .filter(|n| !GAP.contains(n))
+        .filter_map(|n| series.saw(&Input::Window(Box::new(window(first + n, n)))))
+        .collect();
+    let metrics = Arc::new(Metrics::default());
+    let (opened, shown) = opened(folder, series, &metrics);
+    for some in windows.chunks(1200) {
+        some.iter().for_each(|window| shown.past.queue.window(Arc::clone(window)));
+        while shown.past.queue.fill().0 > 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    opened.store.lock().unwrap().close();
+    opened.thread.join().unwrap();
+    assert_eq!(metrics.store_windows_dropped.get(), 0);
+}
+
+fn app(folder: &std::path::Path, series: Series) -> App {
+    let metrics = Arc::new(Metrics::default());
+    let (_, shown) = opened(folder, series, &metrics);
     let clock = Clock::default();
-    let opened = store::open(
-        settings,
-        Arc::clone(&series),
-        Arc::clone(&topology),
-        live.clone(),
-        Arc::clone(&metrics),
-        clock,
-    )
-    .unwrap();
-    let shown =
-        Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
     let (alerts, _handle, _task) =
         alert::start(&[], &[], config::Outbox::default(), folder, &metrics.alerts, clock).unwrap();
     let outlet = Outlet {
@@ -153,42 +178,64 @@ fn serve(
     (runtime, bound)
 }
 
-#[test]
-fn privileged_an_hour_of_one_host_is_drawn_with_its_extremes_and_every_state_is_told() {
+/// Runs a script of the browser against `address`; `told` hears every word that it says.
+fn browse(script: &str, address: SocketAddr, first: u64, mut told: impl FnMut(&str)) {
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let folder = tempfile::tempdir().unwrap();
     let installed = Command::new(format!("{repository}/tests/page/install.sh")).status().unwrap();
     assert!(installed.success(), "tests/page/install.sh: {installed}");
-    let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap();
-    let first = now / WINDOW_NS - HOUR_WINDOWS;
-    let (server, address) = serve(SocketAddr::from(([127, 0, 0, 1], 0)), folder.path(), hour(first));
     let mut child = Command::new("node")
-        .arg(format!("{repository}/tests/page/hour.mjs"))
+        .arg(format!("{repository}/tests/page/{script}"))
         .args([&format!("http://{address}"), &format!("{repository}/target/page-screenshots")])
         .arg((first * WINDOW_NS / 1_000_000).to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut server = Some(server);
-    let in_the_way = folder.path().join("in-the-way");
     let mut said = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         println!("  page: {line}");
-        match line.split(' ').next().unwrap() {
-            "stop" => server.take().unwrap().shutdown_background(),
-            "start" => {
-                // A file where the data folder should be: nobody can write there, not even root.
-                std::fs::write(&in_the_way, "").unwrap();
-                server = Some(serve(address, &in_the_way, Series::new(1, 1 << 20)).0);
-            }
-            "free" => std::fs::remove_file(&in_the_way).unwrap(),
-            _ => {}
-        }
+        told(line.split(' ').next().unwrap());
         said.push(line);
     }
     assert!(child.wait().unwrap().success(), "{said:#?}");
     assert!(said.iter().any(|line| line.starts_with("done")), "{said:#?}");
+}
+
+/// The first window of the hour that ends now.
+fn an_hour_ago() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    u64::try_from(now).unwrap() / WINDOW_NS - HOUR_WINDOWS
+}
+
+const ANY_PORT: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
+
+#[test]
+fn privileged_an_hour_of_one_host_is_drawn_with_its_extremes_and_every_state_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = an_hour_ago();
+    let (server, address) = serve(ANY_PORT.into(), folder.path(), hour(first));
+    let mut server = Some(server);
+    let in_the_way = folder.path().join("in-the-way");
+    browse("hour.mjs", address, first, |said| match said {
+        "stop" => server.take().unwrap().shutdown_background(),
+        "start" => {
+            // A file where the data folder should be: nobody can write there, not even root.
+            std::fs::write(&in_the_way, "").unwrap();
+            server = Some(serve(address, &in_the_way, Series::new(1, 1 << 20)).0);
+        }
+        "free" => std::fs::remove_file(&in_the_way).unwrap(),
+        _ => {}
+    });
     server.unwrap().shutdown_background();
+}
+
+#[test]
+fn privileged_the_same_hour_is_drawn_from_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = an_hour_ago();
+    write(folder.path(), first);
+    let (server, address) = serve(ANY_PORT.into(), folder.path(), Series::new(1, 1 << 20));
+    browse("hour_on_disk.mjs", address, first, |_| ());
+    server.shutdown_background();
 }

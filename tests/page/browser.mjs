@@ -65,6 +65,26 @@ export async function values(page, name) {
 }
 
 /** Charts that have something drawn in them, of how many. */
+/** Waits until every chart of a host's page is drawn, opened by a click on a link to `to` or ("load") as it loads; how long both took. */
+export const hostDrawn = (page, how, to) =>
+  page.evaluate(async ([how, to]) => {
+    const begun = how === "load" ? 0 : performance.now();
+    if (how === "link") {
+      const link = document.createElement("a");
+      link.href = to;
+      document.querySelector("main").append(link);
+      link.click();
+    }
+    for (;;) {
+      const panels = document.querySelector(".panels");
+      const charts = panels ? [...panels.querySelectorAll("canvas")] : [];
+      if (charts.length >= 6 && charts.every((c) => c.width > 0)) break;
+      await new Promise((next) => requestAnimationFrame(next));
+    }
+    await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
+    return { ms: Math.round(performance.now() - begun), data_ms: Number(document.querySelector(".panels").dataset.tookMs) };
+  }, [how, to]);
+
 export const drawn = (page) =>
   page.evaluate(() => {
     const all = [...document.querySelectorAll("figure.chart canvas")];

@@ -1,6 +1,6 @@
 // An hour of one host: drawn at once, with extremes that a mean would hide, gaps that are no zeros; and what the page says when there is
 // nothing to show. Usage: hour.mjs URL FOLDER START_MS
-import { check, drawn, open, same, say, tidy, values } from "./browser.mjs";
+import { check, drawn, hostDrawn, open, same, say, tidy, values } from "./browser.mjs";
 
 const [base, shots, begin] = process.argv.slice(2);
 const start = Number(begin);
@@ -16,26 +16,7 @@ await page.waitForSelector("text=no queue came near its limit on web-1");
 await shot(page, "empty-light");
 
 // The hour, from an empty browser to the last pixel, and again from within the page.
-const full = async (how) => {
-  const took = await page.evaluate(async ([how, to]) => {
-    const begun = how === "load" ? 0 : performance.now();
-    if (how === "link") {
-      const link = document.createElement("a");
-      link.href = to;
-      document.querySelector("main").append(link);
-      link.click();
-    }
-    for (;;) {
-      const panels = document.querySelector(".panels");
-      const charts = panels ? [...panels.querySelectorAll("canvas")] : [];
-      if (charts.length >= 6 && charts.every((c) => c.width > 0)) break;
-      await new Promise((next) => requestAnimationFrame(next));
-    }
-    await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
-    return { ms: Math.round(performance.now() - begun), data_ms: Number(document.querySelector(".panels").dataset.tookMs) };
-  }, [how, hour(start, start + 3_600_000).slice(base.length)]);
-  return took;
-};
+const full = (how) => hostDrawn(page, how, hour(start, start + 3_600_000).slice(base.length));
 await page.evaluate(() => document.fonts.ready);
 say("measured", { what: "an hour of 50 ms windows of one host, opened from the list", ...(await full("link")) });
 await page.reload({ waitUntil: "commit" });

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 /// open, which needs no words in a title.
 const CLOCKS_AGREE_NS: u64 = 5_000_000;
 
-/// `HH:MM:SS.mmm`, UTC.
+/// `HH:MM:SS.mmm`, UTC, rounded: windows start on whole ms, and a clock that is corrected by 0.2 ms does not make it one less.
 #[must_use]
 pub fn clock_time(unix_ns: u64) -> String {
-    let ms = unix_ns / 1_000_000;
+    let ms = unix_ns.saturating_add(500_000) / 1_000_000;
     let (s, m, h) = (ms / 1000 % 60, ms / 60_000 % 60, ms / 3_600_000 % 24);
     format!("{h:02}:{m:02}:{s:02}.{:03}", ms % 1000)
 }
@@ -169,6 +169,7 @@ mod tests {
     fn time_of_day_comes_from_unix_ns_alone() {
         assert_eq!(clock_time(0), "00:00:00.000");
         assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
+        assert_eq!(clock_time(1_700_000_000_799_800_000), "22:13:20.800");
         assert_eq!(clock_time(u64::MAX).len(), 12);
     }
 }
