@@ -4,7 +4,7 @@
 use crate::attach::Attached;
 use crate::cgroup::Mounts;
 use crate::clock::{Clock, monotonic_ns, process_cpu_ns};
-use crate::config::Config;
+use crate::config::{Config, SignalName};
 use crate::doctor::{Collector, Report};
 use crate::dump::{Dump, Form};
 use crate::encode::signal_kind;
@@ -238,11 +238,11 @@ struct Agent {
     shared: Arc<Shared>,
     disabled: BTreeSet<SignalKind>,
     windows_per_batch: u32,
-    cost: Mutex<(Cost, Vec<String>)>,
+    cost: Mutex<Cost>,
 }
 
 impl Agent {
-    fn cost(&self) -> std::sync::MutexGuard<'_, (Cost, Vec<String>)> {
+    fn cost(&self) -> std::sync::MutexGuard<'_, Cost> {
         self.cost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -266,7 +266,7 @@ impl Agent {
             let cpu_ns = process_cpu_ns();
             let ratio =
                 cpu_ratio(cpu_ns.saturating_sub(std::mem::replace(&mut last_cpu_ns, cpu_ns)), elapsed);
-            self.cost().0 = Cost { cpu_ratio: ratio, resident_bytes: resident_bytes() };
+            *self.cost() = Cost { cpu_ratio: ratio, resident_bytes: resident_bytes() };
             if let Some(source) = budget.measured(ratio, |s| attached.contains(&s)) {
                 tracing::error!(
                     cpu_ratio = ratio,
@@ -274,7 +274,6 @@ impl Agent {
                     "above the CPU budget for 15 s: {source} is shed until the agent is started again"
                 );
                 attached.retain(|s| *s != source);
-                self.cost().1 = budget.shed().iter().map(ToString::to_string).collect();
                 self.handle.shed(source);
             }
         }
@@ -284,7 +283,7 @@ impl Agent {
 impl Control for Agent {
     fn status(&self) -> v1::AgentStatus {
         let totals = self.outbox.totals();
-        let (cost, shed_signals) = self.cost().clone();
+        let cost = *self.cost();
         let process = self.shared.netns_process.load(Ordering::Relaxed);
         let (netns_listen_overflows, netns_listen_drops) = listen_counters(process).unwrap_or_default();
         v1::AgentStatus {
@@ -293,7 +292,7 @@ impl Control for Agent {
             drop_events_dropped: totals.drop_events_dropped,
             cpu_ratio: cost.cpu_ratio,
             resident_bytes: cost.resident_bytes,
-            shed_signals,
+            shed_signals: self.handle.shed_signals().into_iter().map(|s| SignalName(s).to_string()).collect(),
             netns_listen_overflows,
             netns_listen_drops,
             ..v1::AgentStatus::default()

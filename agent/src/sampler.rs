@@ -25,6 +25,9 @@ const RING_MARGIN: u64 = 2;
 /// Windows between two looks at the system clock: 1 s.
 const CLOCK_PERIOD_WINDOWS: u64 = 20;
 
+/// Why a signal whose source was detached is not covered.
+const SHED: &str = "shed: the agent was above its CPU budget (cpu_budget_ratio)";
+
 /// Where windows and drop events go.
 pub trait Sink: Send {
     /// A closed window. Windows come in order.
@@ -95,6 +98,11 @@ impl Handle {
     /// Detaches a source at the next tick, for good.
     pub fn shed(&self, source: &'static str) {
         locked(&self.shed).push(source);
+    }
+
+    /// Signals that were measured until their source was shed.
+    pub fn shed_signals(&self) -> Vec<SignalKind> {
+        locked(&self.coverage).iter().filter(|c| c.reason == SHED).map(|c| c.signal).collect()
     }
 
     /// Leaves these signals out of the windows from the next tick on.
@@ -288,7 +296,7 @@ impl<S: Sink> Sampler<S> {
             }
             self.unattached.extend(source.coverage().into_iter().map(|c| Coverage {
                 covered: false,
-                reason: "shed: the agent was above its CPU budget (cpu_budget_ratio)".to_owned(),
+                reason: SHED.to_owned(),
                 ..c
             }));
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailwater_analysis::model::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, HostInfo,
-    HostWindow, Input, ListenerInfo, WINDOW_NS, WindowIndex, WorkloadInfo,
+    HostWindow, Input, ListenerInfo, Uncovered, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
 use tailwater_proto::v1::{
@@ -276,6 +276,7 @@ impl Converter {
             self.info.coverage = self.coverage();
             inputs.push(Input::Host(self.info.clone()));
         }
+        let unmeasured = Uncovered::from(self.info.coverage);
         let phase_ns = self.settle_shift(offset_ns);
         let mut windows: Vec<HostWindow> = (0..u64::from(count))
             .zip(batch.flags.iter().copied().chain(std::iter::repeat(0)))
@@ -286,6 +287,7 @@ impl Converter {
                 clock_error_ns: error_ns,
                 clock_corrected: flags & WindowFlag::ClockCorrected as u32 != 0,
                 lost_before: if n == 0 { batch.windows_lost } else { 0 },
+                uncovered: unmeasured,
                 ..HostWindow::default()
             })
             .collect();

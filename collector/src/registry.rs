@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Host names remembered; beyond it new ones are refused.
 pub const HOSTS_MAX: usize = 4096;
+/// Why a signal that the Hello covered is not covered any more.
+const SHED: &str = "shed by the agent to stay within its CPU budget";
 
 /// Everything about one host.
 #[derive(Debug, Default)]
@@ -227,11 +229,11 @@ impl AgentView {
         let coverage = hello
             .coverage
             .iter()
-            .map(|c| CoverageView {
-                signal: signal(c.signal),
-                covered: c.covered,
-                hook: c.hook.clone(),
-                reason: c.reason.clone(),
+            .map(|c| {
+                let signal = signal(c.signal);
+                let shed = status.shed_signals.contains(&signal);
+                let reason = if shed { SHED.to_owned() } else { c.reason.clone() };
+                CoverageView { signal, covered: c.covered && !shed, hook: c.hook.clone(), reason }
             })
             .collect();
         Self {
@@ -297,6 +299,23 @@ mod tests {
         assert_eq!(second.slot().last_sequence, 0, "another instance counts from 1");
         first.end(3);
         assert!(registry.view()[0].connected);
+    }
+
+    #[test]
+    fn a_signal_that_the_agent_shed_is_not_covered_any_more() {
+        let registry = Registry::new(1);
+        let mut hello = hello("a", "boot-1");
+        let covers = |signal: v1::Signal| v1::SignalCoverage {
+            signal: signal as i32,
+            covered: true,
+            ..v1::SignalCoverage::default()
+        };
+        hello.coverage = vec![covers(v1::Signal::Cpu), covers(v1::Signal::BlockIo)];
+        let lease = registry.take(&hello, "p", 1).unwrap();
+        lease.slot().status.shed_signals = vec!["block_io".into()];
+        let coverage = &registry.view()[0].coverage;
+        assert!(coverage[0].covered && coverage[0].reason.is_empty());
+        assert!(!coverage[1].covered && coverage[1].reason.contains("budget"), "{coverage:?}");
     }
 
     #[test]

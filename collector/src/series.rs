@@ -1,16 +1,19 @@
-//! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes and what each metric name
-//! means; knows no incident and no HTTP.
+//! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes; what the name of
+//! a metric means is in `metric`. Knows no incident and no HTTP.
 
 pub mod inventory;
+pub mod metric;
 
-use crate::store::{Kind, Names};
+pub use metric::METRICS;
+
+use crate::store::Names;
+use metric::Metric;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailwater_analysis::model::{
-    EdgeInfo, EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex,
-    WorkloadWindow,
+    EdgeInfo, EntityId, HostWindow, Input, ListenerInfo, Uncovered, WINDOW_NS, WindowIndex,
 };
 
 /// One host's windows and names.
@@ -31,28 +34,6 @@ pub struct Series {
     bytes_max: usize,
     windows_max: u64,
 }
-
-/// Metrics that can be asked for, with what they are.
-pub const METRICS: &[(&str, &str)] = &[
-    ("cpu_busy_ratio", "CPU used, of what the workload (its quota) or the host may use"),
-    ("cpu_steal_ratio", "CPU taken by the hypervisor, of the host's capacity"),
-    ("cpu_throttled_ratio", "part of the window throttled by a quota"),
-    ("run_queue_wait_tasks", "mean tasks that waited for a CPU"),
-    ("blocked_io_tasks", "mean tasks blocked on block I/O"),
-    ("memory_stall_tasks", "mean tasks in reclaim or dirty throttling"),
-    ("io_bytes", "bytes submitted to block devices"),
-    ("queued_requests", "requests in flight, unread, and connections in the accept queue, at the most"),
-    ("accept_queue_depth", "connections in the accept queue, at the most"),
-    ("accept_queue_limit", "the accept queue's limit"),
-    ("workers_busy", "threads with a request, at the most"),
-    ("drops", "dropped packets, the kernel's count"),
-    ("requests_received", "requests received"),
-    ("requests_answered", "requests answered"),
-    ("response_time_ms", "mean response time of the requests answered"),
-    ("calls_in_flight", "outbound calls in flight, at the most"),
-    ("connections_open", "outbound connections, at the most"),
-    ("syn_retransmits", "SYNs sent again"),
-];
 
 /// What to read.
 #[derive(Debug, Clone, Copy)]
@@ -77,32 +58,6 @@ pub struct Point {
     pub mean: f64,
     /// Windows behind it; fewer than asked for: the others are missing, not zero.
     pub windows: u32,
-}
-
-/// The columns of a segment's files that `metric` is computed from.
-#[must_use]
-pub fn columns(metric: &str) -> &'static [(Kind, &'static [&'static str])] {
-    match metric {
-        "cpu_busy_ratio" => &[(Kind::Host, &["capacity_us", "busy_us"]), (Kind::Workload, &["busy_us"])],
-        "cpu_steal_ratio" => &[(Kind::Host, &["capacity_us", "steal_us"])],
-        "cpu_throttled_ratio" => &[(Kind::Host, &["throttled_us"]), (Kind::Workload, &["throttled_us"])],
-        "run_queue_wait_tasks" => &[(Kind::Workload, &["wait_us"])],
-        "blocked_io_tasks" => &[(Kind::Workload, &["blocked_io_us"])],
-        "memory_stall_tasks" => &[(Kind::Workload, &["reclaim_us", "dirty_throttle_us"])],
-        "io_bytes" => &[(Kind::Workload, &["io_bytes"])],
-        "queued_requests" => &[(Kind::Listener, &["in_flight_max", "unread_max", "depth_max"])],
-        "accept_queue_depth" => &[(Kind::Listener, &["depth_max"])],
-        "accept_queue_limit" => &[(Kind::Listener, &["limit"])],
-        "workers_busy" => &[(Kind::Listener, &["workers_busy_max"])],
-        "drops" => &[(Kind::Listener, &["drops"])],
-        "requests_received" => &[(Kind::Listener, &["received"])],
-        "requests_answered" => &[(Kind::Listener, &["answered"])],
-        "response_time_ms" => &[(Kind::Listener, &["answered", "response_us"])],
-        "calls_in_flight" => &[(Kind::Edge, &["in_flight_max"])],
-        "connections_open" => &[(Kind::Edge, &["open_max"])],
-        "syn_retransmits" => &[(Kind::Edge, &["syn_retransmits"])],
-        _ => &[],
-    }
 }
 
 /// Windows as at most so many points, each with the extremes and the mean of its windows.
@@ -238,7 +193,7 @@ impl Series {
             let selected = host.select(query);
             host.windows
                 .range(first.0..=last.0)
-                .filter_map(move |(index, w)| Some((WindowIndex(*index), selected.value(query.metric, w)?)))
+                .filter_map(move |(index, w)| Some((WindowIndex(*index), selected.read(w)?)))
         })
     }
 
@@ -257,7 +212,7 @@ impl Series {
         };
         let selected = host.select(query);
         (first.0..first.0.saturating_add(count))
-            .map(|index| host.windows.get(&index).and_then(|window| selected.value(query.metric, window)))
+            .map(|index| host.windows.get(&index).and_then(|window| selected.read(window)))
             .collect()
     }
 
@@ -359,7 +314,10 @@ impl HostSeries {
             None => owned(&l.workload),
             Some(text) => (workloads.is_empty() || owned(&l.workload)) && is_listener(l, text),
         };
+        let metric = metric::find(query.metric);
         Selected {
+            needs: metric.map(Metric::needs).unwrap_or_default(),
+            metric,
             whole_host: query.workload.is_none(),
             quota_ns: self
                 .names
@@ -389,7 +347,10 @@ fn is_listener(listener: &ListenerInfo, text: &str) -> bool {
             .is_ok_and(|a: IpAddr| a.to_canonical() == listener.address.to_canonical() || a.is_unspecified())
 }
 
+/// A metric, and what of a host it is asked of.
 struct Selected {
+    metric: Option<&'static Metric>,
+    needs: Uncovered,
     whole_host: bool,
     quota_ns: u64,
     workloads: Vec<EntityId>,
@@ -398,63 +359,12 @@ struct Selected {
 }
 
 impl Selected {
-    fn value(&self, metric: &str, w: &HostWindow) -> Option<f64> {
-        let window_ns = WINDOW_NS as f64;
-        let work = |f: fn(&WorkloadWindow) -> u64| -> f64 {
-            if self.whole_host {
-                return w.workloads.values().map(f).sum::<u64>() as f64;
-            }
-            self.workloads.iter().filter_map(|id| w.workloads.get(id)).map(f).sum::<u64>() as f64
-        };
-        let listen = |f: fn(&ListenerWindow) -> u64| -> f64 {
-            self.listeners.iter().filter_map(|id| w.listeners.get(id)).map(f).sum::<u64>() as f64
-        };
-        let edge = |f: fn(&tailwater_analysis::model::EdgeWindow) -> u64| -> f64 {
-            self.edges.iter().filter_map(|id| w.edges.get(id)).map(f).sum::<u64>() as f64
-        };
-        let value = match metric {
-            "cpu_busy_ratio" => {
-                let cpu = w.cpu?;
-                let host = cpu.capacity_ns.max(1);
-                if self.whole_host {
-                    cpu.busy_ns as f64 / host as f64
-                } else {
-                    let capacity = if self.quota_ns > 0 { self.quota_ns.min(host) } else { host };
-                    work(|w| w.busy_ns) / capacity as f64
-                }
-            }
-            "cpu_steal_ratio" => w.cpu.map(|cpu| cpu.steal_ns as f64 / cpu.capacity_ns.max(1) as f64)?,
-            "cpu_throttled_ratio" if self.whole_host => w.cpu?.throttled_ns? as f64 / window_ns,
-            "cpu_throttled_ratio" => {
-                let known = self.workloads.iter().filter_map(|id| w.workloads.get(id)?.throttled_ns).max()?;
-                known as f64 / window_ns
-            }
-            "run_queue_wait_tasks" => work(|w| w.wait_ns) / window_ns,
-            "blocked_io_tasks" => work(|w| w.blocked_io_ns) / window_ns,
-            "memory_stall_tasks" => work(|w| w.reclaim_ns + w.dirty_throttle_ns) / window_ns,
-            "io_bytes" => work(|w| w.io_bytes),
-            "queued_requests" => {
-                listen(|l| u64::from(l.in_flight_max) + u64::from(l.unread_max) + u64::from(l.depth_max))
-            }
-            "accept_queue_depth" => listen(|l| l.depth_max.into()),
-            "accept_queue_limit" => listen(|l| l.limit.into()),
-            "workers_busy" => listen(|l| l.workers_busy_max.into()),
-            "drops" => listen(|l| l.drops),
-            "requests_received" => listen(|l| l.received),
-            "requests_answered" => listen(|l| l.answered),
-            "response_time_ms" => {
-                let answered = listen(|l| l.answered);
-                if answered == 0.0 {
-                    return None;
-                }
-                listen(|l| l.response_ns) / answered / 1e6
-            }
-            "calls_in_flight" => edge(|e| e.in_flight_max.into()),
-            "connections_open" => edge(|e| e.open_max.into()),
-            "syn_retransmits" => edge(|e| e.syn_retransmits),
-            _ => return None,
-        };
-        Some(value)
+    /// `None`: nobody measured it in this window.
+    fn read(&self, w: &HostWindow) -> Option<f64> {
+        if w.uncovered.meets(self.needs) {
+            return None;
+        }
+        self.metric?.value(self, w)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the windows in memory.
 
 use super::*;
-use tailwater_analysis::model::WorkloadInfo;
+use tailwater_analysis::model::{ListenerWindow, WorkloadInfo};
 
 fn window(index: u64, drops: u64) -> Input {
     let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
@@ -79,4 +79,36 @@ fn memory_is_bounded_and_the_oldest_windows_go_first() {
     let mut s = Series::new(1, 1 << 30);
     (0..3000).for_each(|index| drop(s.saw(&window(index, 0))));
     assert_eq!(s.span("web-1").unwrap().0, WindowIndex(2999 - 1200));
+}
+
+#[test]
+fn what_was_not_measured_in_a_window_is_unknown_there_and_not_zero() {
+    let mut s = series();
+    for n in 0..4 {
+        let Input::Window(mut w) = window(1_000 + n, n) else { panic!() };
+        w.uncovered = Uncovered::of(
+            if n < 2 { ["accept_queue"].as_slice() } else { &["calls", "memory"] }.iter().copied(),
+        );
+        s.saw(&Input::Window(w));
+    }
+    let of = |metric| s.values(Query { metric, ..DROPS }, WindowIndex(1_000), WindowIndex(1_003));
+    assert_eq!(of("drops"), [None, None, Some(2.0), Some(3.0)]);
+    assert_eq!(of("calls_in_flight"), [Some(0.0), Some(0.0), None, None]);
+    assert_eq!(
+        of("queued_requests"),
+        [None, None, Some(129.0), Some(129.0)],
+        "a part of a sum is not the sum"
+    );
+    assert_eq!(of("workers_busy"), [Some(0.0); 4]);
+}
+
+#[test]
+fn every_metric_has_columns_signals_that_there_are_and_a_name_of_its_own() {
+    let mut names: Vec<_> = METRICS.iter().map(|m| m.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), METRICS.len());
+    for metric in METRICS {
+        assert!(metric.needs().names().count() > 0 && !metric.columns.is_empty(), "{}", metric.name);
+    }
 }

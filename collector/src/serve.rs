@@ -9,7 +9,7 @@ use crate::metrics::Metrics;
 use crate::outlet::Shown;
 use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
-use crate::series::{METRICS, Point, Query as SeriesQuery};
+use crate::series::{METRICS, Point, Query as SeriesQuery, metric};
 use crate::store::Past;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -272,13 +272,13 @@ async fn series(
     // As the table names them: those live as long as an answer takes.
     let mut metrics: Vec<&'static str> = Vec::new();
     for asked in q.metric.split(',') {
-        let Some((name, _)) = METRICS.iter().find(|(name, _)| *name == asked) else {
-            let known: Vec<_> = METRICS.iter().map(|(name, _)| *name).collect();
+        let Some(metric) = metric::find(asked) else {
+            let known: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
             let text = format!("metric \"{asked}\" is not one of {}", known.join(", "));
             return Err(Problem(StatusCode::BAD_REQUEST, text));
         };
-        if !metrics.contains(name) {
-            metrics.push(name);
+        if !metrics.contains(&metric.name) {
+            metrics.push(metric.name);
         }
     }
     let memory = lock(&app.shown.series).span(&q.host);

@@ -138,10 +138,12 @@ fn shed_and_disabled_signals_lose_their_coverage() {
     handle.disable(BTreeSet::from([SignalKind::RunQueue]));
     b.sampler.apply_commands(&mut vec![]);
     assert_eq!(covered(&handle), [false, false], "one section");
+    assert_eq!(handle.shed_signals(), [], "disabled is not shed");
     handle.disable(BTreeSet::new());
     handle.shed("fake");
     b.sampler.apply_commands(&mut vec![]);
     assert_eq!(covered(&handle), [false, false]);
     assert!(handle.coverage()[0].reason.contains("cpu_budget_ratio"));
+    assert_eq!(handle.shed_signals(), [handle.coverage()[0].signal, handle.coverage()[1].signal]);
     assert!(b.sampler.sources.is_empty());
 }

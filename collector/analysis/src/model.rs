@@ -81,6 +81,59 @@ pub struct Coverage {
     pub throttling: bool,
 }
 
+/// Signals by their names, in the order of [`Coverage`]'s fields.
+pub const SIGNALS: [&str; 9] = [
+    "cpu",
+    "run_queue",
+    "block_io",
+    "memory",
+    "accept_queue",
+    "requests",
+    "calls",
+    "retransmits",
+    "throttling",
+];
+
+/// Signals that an agent did not measure in a window: what they would have said is unknown there, not zero. Empty by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Uncovered(u16);
+
+impl From<Coverage> for Uncovered {
+    fn from(c: Coverage) -> Self {
+        let covered = [
+            c.cpu,
+            c.run_queue,
+            c.block_io,
+            c.memory,
+            c.accept_queue,
+            c.requests,
+            c.calls,
+            c.retransmits,
+            c.throttling,
+        ];
+        Self::of(SIGNALS.into_iter().zip(covered).filter(|(_, covered)| !covered).map(|(name, _)| name))
+    }
+}
+
+impl Uncovered {
+    /// These signals; a name that is none adds nothing.
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let place = |name: &str| SIGNALS.iter().position(|s| *s == name);
+        Self(names.into_iter().filter_map(place).fold(0, |set, n| set | 1 << n))
+    }
+
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        SIGNALS.into_iter().enumerate().filter(move |(n, _)| self.0 & 1 << n != 0).map(|(_, name)| name)
+    }
+
+    /// Whether both have one in common.
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WorkloadInfo {
     pub id: EntityId,
@@ -129,6 +182,7 @@ pub struct HostWindow {
     pub clock_corrected: bool,
     /// Windows lapped in the kernel just before this one.
     pub lost_before: u64,
+    pub uncovered: Uncovered,
     pub cpu: Option<HostCpu>,
     pub workloads: BTreeMap<EntityId, WorkloadWindow>,
     pub listeners: BTreeMap<EntityId, ListenerWindow>,

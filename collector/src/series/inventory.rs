@@ -161,7 +161,9 @@ impl Series {
             }
         }
         let waits = WAITS.map(|metric| read(metric, first));
-        let saturation = (0..waits[0].len()).map(|n| waits.iter().map(|values| values[n]).sum()).collect();
+        // Of those that are known.
+        let known = |n: usize| waits.iter().filter_map(|values| values[n]).reduce(|a, b| a + b);
+        let saturation = (0..waits[0].len()).map(known).collect();
         let glance = if workload.is_some() { "queued_requests" } else { "cpu_busy_ratio" };
         Now {
             host: host.to_owned(),

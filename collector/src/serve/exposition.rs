@@ -108,8 +108,7 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
         .iter()
         .flat_map(|a| {
             a.coverage.iter().map(|c| {
-                let shed = a.shed_signals.contains(&c.signal);
-                let there = f64::from(u8::from(c.covered && !shed));
+                let there = f64::from(u8::from(c.covered));
                 (labels(&[("host", &a.host), ("signal", &c.signal)]), there)
             })
         })

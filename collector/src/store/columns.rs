@@ -68,6 +68,9 @@ pub(super) fn key_about(name: &str) -> &'static str {
         "start" => "start of the window of 50 ms, on the collector's clock",
         "clock_error_us" => "bound of this host's clock error",
         "clock_corrected" => "1: its clock was stepped in this window",
+        "uncovered" => {
+            "signals that the agent did not measure in this window, separated by spaces; what they would have said is 0 in all files, and unknown"
+        }
         "lost_before" => "windows just before this one that the agent could not read in time",
         "id" => "tells rows of one host apart; holds within one segment only",
         "workload_id" => "`id` of its workload; 0: unknown",

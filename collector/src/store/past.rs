@@ -67,7 +67,8 @@ impl Past {
         let before = oldest.map_or(Some(last.0), |o| o.0.checked_sub(1)).map(|n| n.min(last.0));
         let Some(before) = before.filter(|before| *before >= first.0) else { return };
         let mut columns: BTreeMap<Kind, Vec<&str>> = BTreeMap::new();
-        for (kind, names) in queries.iter().flat_map(|query| series::columns(query.metric)) {
+        let metrics = queries.iter().filter_map(|query| series::metric::find(query.metric));
+        for (kind, names) in metrics.flat_map(|metric| metric.columns) {
             columns.entry(*kind).or_default().extend(*names);
         }
         let columns: Vec<(Kind, &[&str])> = columns.iter().map(|(kind, names)| (*kind, &names[..])).collect();

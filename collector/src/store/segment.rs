@@ -143,7 +143,9 @@ pub(super) fn keys(kind: Kind) -> Vec<Field> {
     let int = |name| field(name, Shape::Int);
     let mut fields = vec![text("host"), field("start", Shape::Moment)];
     fields.extend(match kind {
-        Kind::Host => vec![int("clock_error_us"), int("clock_corrected"), int("lost_before")],
+        Kind::Host => {
+            vec![int("clock_error_us"), int("clock_corrected"), int("lost_before"), text("uncovered")]
+        }
         Kind::Workload => {
             vec![int("id"), text("workload"), text("cgroup"), text("comm"), int("cpu_quota_us")]
         }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use tailwater_analysis::model::{
     CulpritSample, DeviceInfo, DeviceWindow, EdgeInfo, EdgeWindow, EntityId, HostCpu, HostWindow, Input,
-    ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
+    ListenerInfo, ListenerWindow, Uncovered, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
 };
 
 /// Hosts that the segment at `path` has windows of.
@@ -161,15 +161,17 @@ impl Reading<'_> {
     fn host(&mut self) -> Result<(), SegmentError> {
         let columns = columns::cpu();
         let values = self.wanted.of(Kind::Host, &columns).unwrap_or_default();
-        let mut names = vec!["start", "clock_error_us", "clock_corrected", "lost_before"];
+        let mut names = vec!["start", "clock_error_us", "clock_corrected", "lost_before", "uncovered"];
+        let keys = names.len();
         names.extend(&values);
         let Some((rows, cells)) = self.columns(Kind::Host, &names)? else { return Ok(()) };
         let chosen: Vec<_> = columns.iter().filter(|c| values.contains(&c.name)).collect();
         let key = |n: usize, row| unsigned(cells.get(n).and_then(Option::as_ref).and_then(|c| c.int(row)));
+        let uncovered = |row| cells.get(4).and_then(Option::as_ref).map_or("", |c| c.text(row));
         for row in 0..rows {
             let Some(index) = self.index(cells.first(), row) else { continue };
             let mut cpu: Option<HostCpu> = None;
-            for (column, cells) in chosen.iter().zip(cells.iter().skip(4)) {
+            for (column, cells) in chosen.iter().zip(cells.iter().skip(keys)) {
                 if let Some(v) = cells.as_ref().and_then(|c| c.int(row)) {
                     (column.set)(cpu.get_or_insert_default(), unsigned(Some(v)));
                 }
@@ -180,6 +182,7 @@ impl Reading<'_> {
                 clock_error_ns: key(1, row).saturating_mul(1_000),
                 clock_corrected: key(2, row) != 0,
                 lost_before: key(3, row),
+                uncovered: Uncovered::of(uncovered(row).split(' ')),
                 cpu,
                 ..HostWindow::default()
             };

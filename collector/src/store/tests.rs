@@ -199,6 +199,7 @@ fn some_window(host: &str, index: u64, seed: u64) -> HostWindow {
         clock_error_ns: n(1),
         clock_corrected: seed.is_multiple_of(2),
         lost_before: seed % 3,
+        uncovered: Uncovered::of(["memory", "calls"].into_iter().take((seed % 40 / 38) as usize)),
         cpu: (!seed.is_multiple_of(5)).then(|| HostCpu {
             capacity_ns: 100_000_000,
             busy_ns: n(2),
@@ -331,7 +332,7 @@ fn each_metric_is_the_same_from_memory_and_from_disk() {
         [(None, None), (Some("w1.service"), None), (Some("w2.service"), Some("10.0.0.1:8082"))]
     {
         let of = |metric| crate::series::Query { host: "web-1", workload, listener, metric };
-        let queries: Vec<_> = crate::series::METRICS.iter().map(|(metric, _)| of(*metric)).collect();
+        let queries: Vec<_> = crate::series::METRICS.iter().map(|metric| of(metric.name)).collect();
         let together = after.opened.past.points(&queries, first, last, 70);
         for (query, together) in queries.iter().zip(together) {
             let expected = memory.lock().unwrap().points(*query, first, last, 70);

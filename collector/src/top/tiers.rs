@@ -119,9 +119,6 @@ fn row(state: &State, node: &NodeView) -> Row {
 
 /// Why the agent does not measure a signal; `None`: it does, or never said.
 pub(crate) fn uncovered<'a>(agent: &'a Agent, signal: &str) -> Option<&'a str> {
-    if agent.shed_signals.iter().any(|s| s.eq_ignore_ascii_case(signal)) {
-        return Some("shed by the agent to stay within its CPU budget");
-    }
     let known = agent.coverage.iter().find(|c| c.signal == signal)?;
     let reason = if known.reason.is_empty() { "the agent gave no reason" } else { &known.reason };
     (!known.covered).then_some(reason)

@@ -378,6 +378,7 @@ pub struct AgentStatus {
     pub clock_offset_ns: i64,
     #[prost(uint64, tag = "7")]
     pub clock_error_ns: u64,
+    /// by the names of Signal, in small letters: block_io
     #[prost(string, repeated, tag = "8")]
     pub shed_signals: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "9")]

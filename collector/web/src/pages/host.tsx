@@ -50,7 +50,7 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
     running.current = { stop, what };
     const begun = performance.now();
     const grid = gridOf(range.from, range.to, POINTS_MAX);
-    const names = PANELS.flatMap((p) => p.lines.map((l) => l.metric));
+    const names = [...new Set(PANELS.flatMap((p) => p.lines.map((l) => l.metric)))];
     const parameters = { host, workload: workload ?? undefined, metric: names.join(","), start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
     // One question for all charts: the collector reads each part of the past once.
     ask<Series>(query("/api/v1/series", parameters), stop.signal).then(
@@ -94,14 +94,14 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
       const limited = line.metric === "accept_queue_limit"; // Told only when it changes or the queue moves: 0 is "not told".
       const merged = read.grid.step_ms > WINDOW_MS && !line.bars && !line.dash;
       all.push({
-        label: METRICS[line.metric] ?? line.metric, color: line.color, values: limited ? found.max.map((v) => (v === 0 ? null : v)) : scaled(found.max),
+        label: line.label ?? METRICS[line.metric] ?? line.metric, color: line.color, values: limited ? found.max.map((v) => (v === 0 ? null : v)) : scaled(found.max),
         ...(merged ? { least: scaled(found.min) } : {}),
         ...(line.fill && !merged ? { fill: true } : {}), ...(line.dash ? { dash: true } : {}), ...(line.bars ? { bars: true } : {}),
       });
     }
     return all;
   }, [panel, read]);
-  const sparse = panel.name === "Response time"; // Without an answer there is no response time: only a window that is missing is a gap.
+  const { sparse } = panel;
   const unknown = useMemo(() => (lines.length === 0 ? [] : sparse ? shared : gaps(read.grid, lines.map((l) => l.values))), [read, lines, shared]);
   const marks = useMemo((): Mark[] => [
     ...unknown.map((g): Mark => ({ kind: "gap", ...g })),
@@ -252,7 +252,7 @@ export function Host({ host }: { host: string }) {
       )}
       {read && (
         <div class="panels" data-points={read.grid.times.length - 1} data-step-ms={read.grid.step_ms} data-took-ms={Math.round(read.took_ms)}>
-          {PANELS.map((panel) => <PanelChart key={panel.name} {...{ panel, read, range, agent, overlay, workload, shared }} />)}
+          {PANELS.filter((panel) => !(panel.ofHost && workload)).map((panel) => <PanelChart key={panel.name} {...{ panel, read, range, agent, overlay, workload, shared }} />)}
         </div>
       )}
       {read && <p class="quiet">{read.grid.step_ms > WINDOW_MS ? `Each point is ${length(read.grid.step_ms)}: the line is the worst 50 ms of it, the band reaches down to the least.` : "Each step is one window of 50 ms."} Drag over a chart to zoom; click a shaded incident to open it.</p>}
