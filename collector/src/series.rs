@@ -1,6 +1,7 @@
 //! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes; what the name of
 //! a metric means is in `metric`. Knows no incident and no HTTP.
 
+pub(crate) mod fold;
 pub mod inventory;
 pub mod metric;
 
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailwater_analysis::model::{
-    EdgeInfo, EntityId, HostWindow, Input, ListenerInfo, Uncovered, WINDOW_NS, WindowIndex,
+    DeviceWindow, EdgeInfo, EdgeWindow, EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, Uncovered,
+    WINDOW_NS, WindowIndex, WorkloadWindow,
 };
 
 /// One host's windows and names.
@@ -60,8 +62,15 @@ pub struct Point {
     pub windows: u32,
 }
 
+impl Query<'_> {
+    /// Whether both ask of the same thing.
+    fn same_thing(&self, other: &Self) -> bool {
+        (self.host, self.workload, self.listener) == (other.host, other.workload, other.listener)
+    }
+}
+
 /// Windows as at most so many points, each with the extremes and the mean of its windows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Decimator {
     first: u64,
     step: u64,
@@ -91,6 +100,22 @@ impl Decimator {
         p.mean += value;
     }
 
+    /// Takes over another's of the same span: windows that this one does not have.
+    pub fn merge(&mut self, other: &Self) {
+        for (to, from) in self.points.iter_mut().zip(&other.points) {
+            match (to, from) {
+                (Some(to), Some(from)) => {
+                    to.windows = to.windows.saturating_add(from.windows);
+                    to.min = to.min.min(from.min);
+                    to.max = to.max.max(from.max);
+                    to.mean += from.mean;
+                }
+                (to @ None, from) => *to = *from,
+                (Some(_), None) => {}
+            }
+        }
+    }
+
     /// Those that have a window.
     #[must_use]
     pub fn points(self) -> Vec<Point> {
@@ -118,7 +143,7 @@ impl Series {
     /// Takes what the pipeline is about to get. Returns a window as it is kept, for others to keep too.
     pub fn saw(&mut self, input: &Input) -> Option<Arc<HostWindow>> {
         match input {
-            Input::Window(window) => return Some(self.window(window)),
+            Input::Window(window) => return Some(self.window(Arc::new((**window).clone()))),
             Input::Entities { host, workloads, listeners, edges, devices } => {
                 let series = self.hosts.entry(host.clone()).or_default();
                 let names = &mut series.names;
@@ -136,12 +161,19 @@ impl Series {
         None
     }
 
-    fn window(&mut self, window: &HostWindow) -> Arc<HostWindow> {
-        let (size, index) = (size_of(window), window.index.0);
-        let host = self.hosts.entry(window.host.clone()).or_default();
-        let kept = Arc::new(window.clone());
+    /// The same, of what nobody else needs.
+    pub(crate) fn add(&mut self, input: Input) {
+        match input {
+            Input::Window(window) => drop(self.window(Arc::from(window))),
+            other => drop(self.saw(&other)),
+        }
+    }
+
+    fn window(&mut self, kept: Arc<HostWindow>) -> Arc<HostWindow> {
+        let (size, index) = (size_of(&kept), kept.index.0);
+        let host = self.hosts.entry(kept.host.clone()).or_default();
         if host.windows.insert(index, Arc::clone(&kept)).is_none() {
-            self.order.push_back((window.host.clone(), index, size));
+            self.order.push_back((kept.host.clone(), index, size));
             self.bytes += size;
         }
         while let Some((host, oldest, size)) = self.order.front() {
@@ -181,20 +213,41 @@ impl Series {
         self.hosts.get(host).map(|series| read(&series.names))
     }
 
-    /// The values that are there in `[first, last]`, with their windows.
+    /// Hands `take` each value of each of `queries`, all of one host, that is there in `[first, last]`, with its query's place. Window
+    /// by window: what is in a window is looked at once for all queries of the same thing.
     pub fn present(
         &self,
-        query: Query<'_>,
+        queries: &[Query<'_>],
         first: WindowIndex,
         last: WindowIndex,
-    ) -> impl Iterator<Item = (WindowIndex, f64)> {
-        let host = self.hosts.get(query.host).filter(|_| first <= last);
-        host.into_iter().flat_map(move |host| {
-            let selected = host.select(query);
-            host.windows
-                .range(first.0..=last.0)
-                .filter_map(move |(index, w)| Some((WindowIndex(*index), selected.read(w)?)))
-        })
+        mut take: impl FnMut(usize, WindowIndex, f64),
+    ) {
+        let Some(host) =
+            queries.first().and_then(|query| self.hosts.get(query.host)).filter(|_| first <= last)
+        else {
+            return;
+        };
+        let mut things: Vec<Asked<'_>> = Vec::new();
+        for (n, query) in queries.iter().enumerate() {
+            let Some(metric) = metric::find(query.metric) else { continue };
+            let asked = (n, metric, metric.needs());
+            match things.iter_mut().find(|known| known.first.same_thing(query)) {
+                Some(thing) => thing.metrics.push(asked),
+                None => {
+                    things.push(Asked { first: query, selected: host.select(*query), metrics: vec![asked] })
+                }
+            }
+        }
+        for (index, w) in host.windows.range(first.0..=last.0) {
+            for thing in &things {
+                let view = thing.selected.view(w);
+                for (n, metric, needs) in &thing.metrics {
+                    if let Some(value) = metric.value(&view).filter(|_| !w.uncovered.meets(*needs)) {
+                        take(*n, WindowIndex(*index), value);
+                    }
+                }
+            }
+        }
     }
 
     /// Bytes that the windows take, about.
@@ -207,27 +260,33 @@ impl Series {
     #[must_use]
     pub fn values(&self, query: Query<'_>, first: WindowIndex, last: WindowIndex) -> Vec<Option<f64>> {
         let count = last.0.saturating_sub(first.0).saturating_add(1).min(self.windows_max.saturating_add(1));
-        let Some(host) = self.hosts.get(query.host) else {
-            return vec![None; usize::try_from(count).unwrap_or(0)];
-        };
-        let selected = host.select(query);
-        (first.0..first.0.saturating_add(count))
-            .map(|index| host.windows.get(&index).and_then(|window| selected.read(window)))
-            .collect()
+        let mut values = vec![None; usize::try_from(count).unwrap_or(0)];
+        self.present(
+            &[query],
+            first,
+            WindowIndex(first.0.saturating_add(count.saturating_sub(1))),
+            |_, index, value| {
+                let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
+                if let Some(cell) = place.and_then(|n| values.get_mut(n)) {
+                    *cell = Some(value);
+                }
+            },
+        );
+        values
     }
 
-    /// The same, at most `max_points` many.
+    /// The same, at most `max_points` many, for each of several queries of one host.
     #[must_use]
     pub fn points(
         &self,
-        query: Query<'_>,
+        queries: &[Query<'_>],
         first: WindowIndex,
         last: WindowIndex,
         max_points: usize,
-    ) -> Vec<Point> {
-        let mut decimator = Decimator::new(first, last, max_points);
-        self.present(query, first, last).for_each(|(index, value)| decimator.add(index, value));
-        decimator.points()
+    ) -> Vec<Vec<Point>> {
+        let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
+        self.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+        decimators.into_iter().map(Decimator::points).collect()
     }
 
     /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.
@@ -314,10 +373,10 @@ impl HostSeries {
             None => owned(&l.workload),
             Some(text) => (workloads.is_empty() || owned(&l.workload)) && is_listener(l, text),
         };
-        let metric = metric::find(query.metric);
+        if query.workload.is_none() && query.listener.is_none() {
+            return Selected { whole_host: true, quota_ns: 0, ids: None };
+        }
         Selected {
-            needs: metric.map(Metric::needs).unwrap_or_default(),
-            metric,
             whole_host: query.workload.is_none(),
             quota_ns: self
                 .names
@@ -327,9 +386,11 @@ impl HostSeries {
                 .map(|w| w.cpu_quota_ns)
                 .max()
                 .unwrap_or(0),
-            listeners: self.names.listeners.values().filter(listens).map(|l| l.id).collect(),
-            edges: self.names.edges.values().filter(|e| owned(&e.workload)).map(|e| e.id).collect(),
-            workloads,
+            ids: Some(Ids {
+                listeners: self.names.listeners.values().filter(listens).map(|l| l.id).collect(),
+                edges: self.names.edges.values().filter(|e| owned(&e.workload)).map(|e| e.id).collect(),
+                workloads,
+            }),
         }
     }
 }
@@ -347,24 +408,61 @@ fn is_listener(listener: &ListenerInfo, text: &str) -> bool {
             .is_ok_and(|a: IpAddr| a.to_canonical() == listener.address.to_canonical() || a.is_unspecified())
 }
 
-/// A metric, and what of a host it is asked of.
+/// Queries of the same thing: places, metrics and what those need.
+struct Asked<'a> {
+    first: &'a Query<'a>,
+    selected: Selected,
+    metrics: Vec<(usize, &'static Metric, Uncovered)>,
+}
+
+/// What of a host is asked for.
 struct Selected {
-    metric: Option<&'static Metric>,
-    needs: Uncovered,
     whole_host: bool,
     quota_ns: u64,
+    /// `None`: all.
+    ids: Option<Ids>,
+}
+
+struct Ids {
     workloads: Vec<EntityId>,
     listeners: Vec<EntityId>,
     edges: Vec<EntityId>,
 }
 
+/// A window, with what is asked for of it as one row of each kind. Devices serve the host: which part of them a workload had, they do
+/// not know.
+struct View<'a> {
+    of: &'a Selected,
+    window: &'a HostWindow,
+    work: WorkloadWindow,
+    listen: ListenerWindow,
+    edge: EdgeWindow,
+    device: DeviceWindow,
+}
+
+/// The rows of `ids`, or all, as one.
+fn folded<R: Default>(rows: &BTreeMap<EntityId, R>, ids: Option<&Vec<EntityId>>, fold: fn(&mut R, &R)) -> R {
+    let mut sum = R::default();
+    match ids {
+        None => rows.values().for_each(|row| fold(&mut sum, row)),
+        Some(ids) => ids.iter().filter_map(|id| rows.get(id)).for_each(|row| fold(&mut sum, row)),
+    }
+    sum
+}
+
 impl Selected {
-    /// `None`: nobody measured it in this window.
-    fn read(&self, w: &HostWindow) -> Option<f64> {
-        if w.uncovered.meets(self.needs) {
-            return None;
+    fn view<'a>(&'a self, window: &'a HostWindow) -> View<'a> {
+        let ids = self.ids.as_ref();
+        // Of the whole host, also when one of its listeners is asked for.
+        let workloads = ids.filter(|_| !self.whole_host).map(|ids| &ids.workloads);
+        View {
+            of: self,
+            window,
+            work: folded(&window.workloads, workloads, fold::workload),
+            listen: folded(&window.listeners, ids.map(|ids| &ids.listeners), fold::listener),
+            edge: folded(&window.edges, ids.map(|ids| &ids.edges), fold::edge),
+            device: folded(&window.devices, None, fold::device),
         }
-        self.metric?.value(self, w)
     }
 }
 

@@ -60,7 +60,7 @@ fn points_keep_the_extremes() {
     for index in 0..100 {
         s.saw(&window(index, if index == 57 { 40 } else { 0 }));
     }
-    let points = s.points(DROPS, WindowIndex(0), WindowIndex(99), 10);
+    let points = s.points(&[DROPS], WindowIndex(0), WindowIndex(99), 10).remove(0);
     assert_eq!(points.len(), 10);
     assert_eq!((points[5].max, points[5].min, points[5].mean, points[5].windows), (40.0, 0.0, 4.0, 10));
     assert_eq!(points[5].start_unix_ns, 50 * WINDOW_NS);

@@ -312,9 +312,9 @@ async fn series(
         .await?
     } else {
         let (workload, listener) = (q.workload.as_deref(), q.listener.as_deref());
-        let of = |metric| SeriesQuery { host: &q.host, workload, listener, metric };
+        let of = |metric: &&'static str| SeriesQuery { host: &q.host, workload, listener, metric };
         let part = lock(&app.shown.series).part(&q.host, first, last);
-        metrics.iter().map(|metric| part.points(of(metric), first, last, max_points)).collect()
+        part.points(&metrics.iter().map(of).collect::<Vec<_>>(), first, last, max_points)
     };
     if memory.is_none() && points.iter().all(Vec::is_empty) {
         let host = q.host.clone();

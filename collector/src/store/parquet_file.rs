@@ -10,6 +10,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type};
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -239,18 +240,21 @@ impl Reader {
     /// The columns `wanted` of the rows of `host`, in their order; `None` for one that this file does not have.
     pub(super) fn read(&self, host: &str, wanted: &[&str]) -> Result<Option<Rows>> {
         for (number, meta) in self.0.metadata().row_groups().iter().enumerate() {
-            if !may_hold(meta, host) {
-                continue;
-            }
-            let Some(Cells::Text(hosts)) = self.column(number, meta, "host")? else { continue };
-            let Some(first) = hosts.iter().position(|h| h.as_ref() == host) else { continue };
-            let rows = hosts.iter().skip(first).take_while(|h| h.as_ref() == host).count();
-            let range = first..first + rows;
+            let range = match holds(meta, host) {
+                Holds::None => continue,
+                // The texts of a column cost more than its numbers.
+                Holds::Only => 0..rows_of(meta),
+                Holds::Maybe => {
+                    let Some(Cells::Text(hosts)) = self.column(number, meta, "host")? else { continue };
+                    let Some(first) = hosts.iter().position(|h| h.as_ref() == host) else { continue };
+                    first..first + hosts.iter().skip(first).take_while(|h| h.as_ref() == host).count()
+                }
+            };
             let cells = wanted
                 .iter()
                 .map(|name| Ok(self.column(number, meta, name)?.map(|c| c.rows(range.clone()))))
                 .collect::<Result<_>>()?;
-            return Ok(Some((rows, cells)));
+            return Ok(Some((range.len(), cells)));
         }
         Ok(None)
     }
@@ -260,12 +264,24 @@ fn rows_of(group: &RowGroupMetaData) -> usize {
     usize::try_from(group.num_rows()).unwrap_or(0)
 }
 
-/// By the statistics of its column `host`.
-fn may_hold(group: &RowGroupMetaData, host: &str) -> bool {
+enum Holds {
+    None,
+    Maybe,
+    Only,
+}
+
+/// By the statistics of its column `host`, which are never cut short.
+fn holds(group: &RowGroupMetaData, host: &str) -> Holds {
     let column = group.columns().iter().find(|c| c.column_path().string() == "host");
-    let Some(statistics) = column.and_then(|c| c.statistics()) else { return true };
-    let (min, max) = (statistics.min_bytes_opt(), statistics.max_bytes_opt());
-    min.is_none_or(|min| min <= host.as_bytes()) && max.is_none_or(|max| host.as_bytes() <= max)
+    let statistics = column.and_then(|c| c.statistics());
+    let Some((min, max)) = statistics.and_then(|s| s.min_bytes_opt().zip(s.max_bytes_opt())) else {
+        return Holds::Maybe;
+    };
+    match (min.cmp(host.as_bytes()), max.cmp(host.as_bytes())) {
+        (Less | Equal, Greater) | (Less, Equal) => Holds::Maybe,
+        (Equal, Equal) => Holds::Only,
+        _ => Holds::None,
+    }
 }
 
 fn column(reader: ColumnReader, rows: usize) -> Result<Cells> {

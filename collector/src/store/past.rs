@@ -6,15 +6,57 @@ use super::db::{Db, Seen};
 use super::health::Health;
 use super::queue::Queue;
 use super::segment::Wanted;
-use super::shelf::Shelf;
+use super::shelf::{Entry, Shelf};
 use crate::series::{self, Decimator, Point, Query, Series};
 use crate::timeline::{self, Timeline};
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_analysis::Incident;
 use tailwater_analysis::incident::State;
 use tailwater_analysis::model::WindowIndex;
+
+/// Threads that read segments for one question, at most: the analysis needs a CPU too.
+const READERS_MAX: usize = 4;
+
+/// What of a segment some queries need.
+struct Wished<'a> {
+    columns: Vec<(Kind, Vec<&'a str>)>,
+    /// All of them ask of the host as a whole.
+    whole: bool,
+}
+
+impl<'a> Wished<'a> {
+    fn of(queries: &[Query<'a>]) -> Self {
+        let mut columns: BTreeMap<Kind, Vec<&str>> = BTreeMap::new();
+        let metrics = queries.iter().filter_map(|query| series::metric::find(query.metric));
+        for (kind, names) in metrics.flat_map(|metric| metric.columns) {
+            columns.entry(*kind).or_default().extend(*names);
+        }
+        let whole = queries.iter().all(|query| query.workload.is_none() && query.listener.is_none());
+        Self { columns: columns.into_iter().collect(), whole }
+    }
+
+    /// Hands `take` what `entry` holds of a host from one window to another. Ids are those of one segment, so each gets a memory of
+    /// its own.
+    fn read(
+        &self,
+        shelf: &Shelf,
+        entry: &Entry,
+        (host, first, last): (&str, WindowIndex, WindowIndex),
+        take: impl FnOnce(&Series),
+    ) {
+        let columns: Vec<(Kind, &[&str])> =
+            self.columns.iter().map(|(kind, names)| (*kind, &names[..])).collect();
+        let wanted = if self.whole { Wanted::Whole(&columns) } else { Wanted::Columns(&columns) };
+        let Some(inputs) = shelf.read(entry, host, first, last, wanted) else { return };
+        let mut segment = Series::new(u64::MAX, usize::MAX);
+        inputs.into_iter().for_each(|input| segment.add(input));
+        take(&segment);
+    }
+}
 
 /// The way to everything that is kept.
 #[derive(Debug, Clone)]
@@ -47,6 +89,14 @@ impl Past {
         self.shelf.totals()
     }
 
+    /// What is in memory of `host` from `first` to `last`, and where what is only on disk ends, if there is any.
+    fn memory(&self, host: &str, first: WindowIndex, last: WindowIndex) -> (Series, Option<WindowIndex>) {
+        let memory = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = memory.span(host).map(|(oldest, _)| oldest);
+        let before = oldest.map_or(Some(last.0), |o| o.0.checked_sub(1)).map(|n| n.min(last.0));
+        (memory.part(host, first, last), before.filter(|before| *before >= first.0).map(WindowIndex))
+    }
+
     /// Each value of each of `queries`, all of one host, from `first` to `last` that is there: from memory as far as it reaches, before
     /// that from segments, each of which is read once for all of them.
     fn each(
@@ -57,32 +107,18 @@ impl Past {
         mut take: impl FnMut(usize, WindowIndex, f64),
     ) {
         let Some(host) = queries.first().map(|query| query.host) else { return };
-        let (memory, oldest) = {
-            let memory = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-            (memory.part(host, first, last), memory.span(host).map(|(oldest, _)| oldest))
-        };
-        for (n, query) in queries.iter().enumerate() {
-            memory.present(*query, first, last).for_each(|(index, value)| take(n, index, value));
+        let (memory, before) = self.memory(host, first, last);
+        memory.present(queries, first, last, &mut take);
+        let Some(before) = before else { return };
+        let wished = Wished::of(queries);
+        for entry in self.shelf.over(first, before) {
+            wished.read(&self.shelf, &entry, (host, first, before), |segment| {
+                segment.present(queries, first, last, &mut take);
+            });
         }
-        let before = oldest.map_or(Some(last.0), |o| o.0.checked_sub(1)).map(|n| n.min(last.0));
-        let Some(before) = before.filter(|before| *before >= first.0) else { return };
-        let mut columns: BTreeMap<Kind, Vec<&str>> = BTreeMap::new();
-        let metrics = queries.iter().filter_map(|query| series::metric::find(query.metric));
-        for (kind, names) in metrics.flat_map(|metric| metric.columns) {
-            columns.entry(*kind).or_default().extend(*names);
-        }
-        let columns: Vec<(Kind, &[&str])> = columns.iter().map(|(kind, names)| (*kind, &names[..])).collect();
-        self.shelf.read(host, first, WindowIndex(before), Wanted::Columns(&columns), |inputs| {
-            // Ids are those of one segment, so each gets a memory of its own.
-            let mut segment = Series::new(u64::MAX, usize::MAX);
-            inputs.iter().for_each(|input| drop(segment.saw(input)));
-            for (n, query) in queries.iter().enumerate() {
-                segment.present(*query, first, last).for_each(|(index, value)| take(n, index, value));
-            }
-        });
     }
 
-    /// As [`Series::points`], over everything that is kept, for each of several queries of one host.
+    /// As [`Series::points`], over everything that is kept, for each of several queries of one host. Segments are read side by side.
     #[must_use]
     pub fn points(
         &self,
@@ -91,13 +127,35 @@ impl Past {
         last: WindowIndex,
         max_points: usize,
     ) -> Vec<Vec<Point>> {
-        let mut decimators: Vec<Decimator> =
-            queries.iter().map(|_| Decimator::new(first, last, max_points)).collect();
-        self.each(queries, first, last, |n, index, value| {
-            if let Some(decimator) = decimators.get_mut(n) {
-                decimator.add(index, value);
+        let fresh = || vec![Decimator::new(first, last, max_points); queries.len()];
+        let mut decimators = fresh();
+        let Some(host) = queries.first().map(|query| query.host) else { return Vec::new() };
+        let (memory, before) = self.memory(host, first, last);
+        memory.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+        if let Some(before) = before {
+            let entries = self.shelf.over(first, before);
+            let wished = Wished::of(queries);
+            let next = AtomicUsize::new(0);
+            let work = || {
+                let mut own = fresh();
+                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    wished.read(&self.shelf, entry, (host, first, before), |segment| {
+                        segment.present(queries, first, last, |n, index, value| own[n].add(index, value));
+                    });
+                }
+                own
+            };
+            let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(READERS_MAX);
+            let parts = std::thread::scope(|scope| {
+                let others: Vec<_> = (1..threads.min(entries.len())).map(|_| scope.spawn(work)).collect();
+                let mut parts = vec![work()];
+                parts.extend(others.into_iter().filter_map(|thread| thread.join().ok()));
+                parts
+            });
+            for part in &parts {
+                decimators.iter_mut().zip(part).for_each(|(to, from)| to.merge(from));
             }
-        });
+        }
         decimators.into_iter().map(Decimator::points).collect()
     }
 

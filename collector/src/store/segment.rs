@@ -78,13 +78,15 @@ pub enum Wanted<'a> {
     All,
     /// These columns of these files, and names. Values of other columns come as zero.
     Columns(&'a [(Kind, &'a [&'a str])]),
+    /// The same of the host as a whole: in each window one row, of id 0, for all of a kind together, as `series::fold` makes it.
+    Whole(&'a [(Kind, &'a [&'a str])]),
 }
 
 impl Wanted<'_> {
     pub(super) fn of<R>(&self, kind: Kind, all: &[Column<R>]) -> Option<Vec<&'static str>> {
         match self {
             Self::All => Some(all.iter().map(|c| c.name).collect()),
-            Self::Columns(some) => {
+            Self::Columns(some) | Self::Whole(some) => {
                 let (_, names) = some.iter().find(|(k, _)| *k == kind)?;
                 Some(all.iter().map(|c| c.name).filter(|name| names.contains(name)).collect())
             }

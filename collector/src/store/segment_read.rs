@@ -4,12 +4,13 @@
 use super::columns::{self, Column, Kind};
 use super::parquet_file::{Cells, Reader, Rows};
 use super::segment::{Names, SegmentError, Wanted, keys};
+use crate::series::fold;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use tailwater_analysis::model::{
-    CulpritSample, DeviceInfo, DeviceWindow, EdgeInfo, EdgeWindow, EntityId, HostCpu, HostWindow, Input,
-    ListenerInfo, ListenerWindow, Uncovered, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
+    CulpritSample, DeviceInfo, EdgeInfo, EntityId, HostCpu, HostWindow, Input, ListenerInfo, Uncovered,
+    WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 
 /// Hosts that the segment at `path` has windows of.
@@ -45,9 +46,8 @@ pub(super) fn read(
     reading.entities(
         Kind::Workload,
         &columns::workload(),
-        |w, id, row: WorkloadWindow| {
-            w.workloads.insert(id, row);
-        },
+        |w| &mut w.workloads,
+        fold::workload,
         |id, n| {
             let cpu_quota_ns = unsigned(n.int(3)).saturating_mul(1_000);
             let (name, cgroup, comm) = (n.text(0), n.text(1), n.text(2));
@@ -57,9 +57,8 @@ pub(super) fn read(
     reading.entities(
         Kind::Listener,
         &columns::listener(),
-        |w, id, row: ListenerWindow| {
-            w.listeners.insert(id, row);
-        },
+        |w| &mut w.listeners,
+        fold::listener,
         |id, n| {
             let (Some(address), port) = (n.address(2), n.port(3)) else { return };
             let (workload, comm) = (n.id(0), n.text(4));
@@ -70,9 +69,8 @@ pub(super) fn read(
     reading.entities(
         Kind::Edge,
         &columns::edge(),
-        |w, id, row: EdgeWindow| {
-            w.edges.insert(id, row);
-        },
+        |w| &mut w.edges,
+        fold::edge,
         |id, n| {
             let (Some(remote_address), remote_port) = (n.address(2), n.port(3)) else { return };
             owner(&mut names, n.id(0), n.text(1));
@@ -82,9 +80,8 @@ pub(super) fn read(
     reading.entities(
         Kind::Device,
         &columns::device(),
-        |w, id, row: DeviceWindow| {
-            w.devices.insert(id, row);
-        },
+        |w| &mut w.devices,
+        fold::device,
         |id, n| {
             names.devices.insert(id, DeviceInfo { id, name: n.text(0) });
         },
@@ -195,12 +192,15 @@ impl Reading<'_> {
         &mut self,
         kind: Kind,
         columns: &[Column<R>],
-        insert: impl Fn(&mut HostWindow, EntityId, R),
+        rows_of: impl Fn(&mut HostWindow) -> &mut BTreeMap<EntityId, R>,
+        fold: fn(&mut R, &R),
         mut name: impl FnMut(EntityId, NameRow<'_>),
     ) -> Result<(), SegmentError> {
         let Some(values) = self.wanted.of(kind, columns) else { return Ok(()) };
-        // host is known; start and id, then the names, then the values.
-        let key_names: Vec<&str> = keys(kind).iter().skip(1).map(|f| f.name).collect();
+        let whole = matches!(self.wanted, Wanted::Whole(_));
+        // host is known; start and id, then the names unless nobody is to be told apart, then the values.
+        let key_names: Vec<&str> =
+            keys(kind).iter().skip(1).map(|f| f.name).take(if whole { 2 } else { usize::MAX }).collect();
         let named = key_names.len();
         let wanted: Vec<&str> = key_names.into_iter().chain(values.iter().copied()).collect();
         let Some((rows, cells)) = self.columns(kind, &wanted)? else { return Ok(()) };
@@ -210,7 +210,7 @@ impl Reading<'_> {
             let Some(index) = self.index(cells.first(), row) else { continue };
             let Some(Some(ids)) = cells.get(1) else { continue };
             let id = EntityId::try_from(unsigned(ids.int(row))).unwrap_or(0);
-            if last_named != Some(id) {
+            if !whole && last_named != Some(id) {
                 last_named = Some(id);
                 name(id, NameRow { cells: cells.get(2..named).unwrap_or_default(), row });
             }
@@ -221,7 +221,12 @@ impl Reading<'_> {
                     (column.set)(&mut value, unsigned(Some(v)));
                 }
             }
-            insert(window, id, value);
+            let rows = rows_of(window);
+            if whole {
+                fold(rows.entry(0).or_default(), &value);
+            } else {
+                rows.insert(id, value);
+            }
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ pub(super) struct Limits {
 
 /// A segment on disk.
 #[derive(Debug, Clone)]
-struct Entry {
+pub(super) struct Entry {
     path: PathBuf,
     first: WindowIndex,
     last: WindowIndex,
@@ -249,26 +249,30 @@ impl Shelf {
         }
     }
 
-    /// Hands `take` what each segment holds of `host` from `first` to `last`, oldest first. Ids are those of one segment.
-    pub fn read(
+    /// The segments that may hold windows from `first` to `last`, oldest first.
+    pub(super) fn over(&self, first: WindowIndex, last: WindowIndex) -> Vec<Entry> {
+        let index = self.index();
+        let all = index.kept.values().chain(index.recent.values());
+        all.filter(|e| overlaps((e.first, e.last), (first, last))).cloned().collect()
+    }
+
+    /// What a segment holds of `host` from `first` to `last`; `None`: it is gone, or cannot be read and was set aside. Ids are those of
+    /// one segment.
+    pub(super) fn read(
         &self,
+        entry: &Entry,
         host: &str,
         first: WindowIndex,
         last: WindowIndex,
         wanted: Wanted<'_>,
-        mut take: impl FnMut(Vec<Input>),
-    ) {
-        let entries: Vec<Entry> = {
-            let index = self.index();
-            let all = index.kept.values().chain(index.recent.values());
-            all.filter(|e| overlaps((e.first, e.last), (first, last))).cloned().collect()
-        };
-        for entry in entries {
-            match segment_read::read(&entry.path, host, first, last, wanted) {
-                Ok(inputs) => take(inputs),
-                // Retention was faster, or moved it.
-                Err(_) if !entry.path.exists() => {}
-                Err(e) => self.aside(&entry.path, &e.to_string()),
+    ) -> Option<Vec<Input>> {
+        match segment_read::read(&entry.path, host, first, last, wanted) {
+            Ok(inputs) => Some(inputs),
+            // Retention was faster, or moved it.
+            Err(_) if !entry.path.exists() => None,
+            Err(e) => {
+                self.aside(&entry.path, &e.to_string());
+                None
             }
         }
     }

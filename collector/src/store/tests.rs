@@ -2,6 +2,7 @@
 
 use super::db::Db;
 use super::segment;
+use super::shelf::Entry;
 use super::shelf::{Limits, Shelf};
 use super::*;
 use crate::fixture::incident;
@@ -275,14 +276,14 @@ fn shelf(folder: &Path) -> (Shelf, Arc<Metrics>) {
 }
 
 fn read_all(shelf: &Shelf, host: &str) -> Vec<HostWindow> {
-    let mut windows = Vec::new();
-    shelf.read(host, WindowIndex(0), WindowIndex(u64::MAX), Wanted::All, |inputs| {
-        windows.extend(inputs.into_iter().filter_map(|input| match input {
-            Input::Window(w) => Some(*w),
-            _ => None,
-        }));
-    });
-    windows
+    let all = (WindowIndex(0), WindowIndex(u64::MAX));
+    let read = |entry: &Entry| shelf.read(entry, host, all.0, all.1, Wanted::All);
+    let inputs = shelf.over(all.0, all.1).iter().filter_map(read).flatten().collect::<Vec<_>>();
+    let window = |input| match input {
+        Input::Window(w) => Some(*w),
+        _ => None,
+    };
+    inputs.into_iter().filter_map(window).collect()
 }
 
 proptest! {
@@ -335,7 +336,7 @@ fn each_metric_is_the_same_from_memory_and_from_disk() {
         let queries: Vec<_> = crate::series::METRICS.iter().map(|metric| of(metric.name)).collect();
         let together = after.opened.past.points(&queries, first, last, 70);
         for (query, together) in queries.iter().zip(together) {
-            let expected = memory.lock().unwrap().points(*query, first, last, 70);
+            let expected = memory.lock().unwrap().points(&[*query], first, last, 70).remove(0);
             let alone = after.opened.past.points(&[*query], first, last, 70).remove(0);
             assert_eq!(alone, expected, "{} of {workload:?}", query.metric);
             assert_eq!(together, expected, "{} of {workload:?}, with the others", query.metric);
@@ -456,4 +457,44 @@ fn the_name_of_a_segment_says_what_it_is_over() {
     ] {
         assert_eq!(segment::span_of(other), None, "{other}");
     }
+}
+
+/// `cargo test -p tailwater --lib hour_from_disk -- --ignored --nocapture`: how much longer an hour of every metric of one host with 20
+/// workloads takes to read from disk than from memory.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::disallowed_methods, reason = "a measurement")]
+fn hour_from_disk_against_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = 35_880_000_000;
+    let running = start(folder.path());
+    let mut memory = Series::new(61, 1 << 30);
+    let busy = |n: u64| {
+        let mut w = some_window("web-1", base + n, n);
+        let one = w.workloads.values().next().cloned().unwrap_or_default();
+        w.workloads.extend((100..120).map(|id| (id, one)));
+        w
+    };
+    let names = names_of(["web-1"].into_iter());
+    for minute in 0..60 {
+        let windows: Vec<_> = (0..1200).map(|n| Arc::new(busy(minute * 1200 + n))).collect();
+        running.opened.past.shelf.add(&windows, &names).unwrap();
+        windows.iter().for_each(|w| drop(memory.saw(&Input::Window(Box::new((**w).clone())))));
+    }
+    let (first, last) = (WindowIndex(base), WindowIndex(base + 71_999));
+    let of = |metric| crate::series::Query { host: "web-1", workload: None, listener: None, metric };
+    let queries: Vec<_> = crate::series::METRICS.iter().map(|metric| of(metric.name)).collect();
+    for _ in 0..3 {
+        let begun = std::time::Instant::now();
+        let part = memory.part("web-1", first, last);
+        assert_eq!(part.points(&queries, first, last, 900)[0].len(), 900);
+        let from_memory = begun.elapsed();
+        let begun = std::time::Instant::now();
+        let points = running.opened.past.points(&queries, first, last, 900);
+        let from_disk = begun.elapsed();
+        assert_eq!(points[0].len(), 900);
+        let ratio = from_disk.as_secs_f64() / from_memory.as_secs_f64();
+        println!("memory {from_memory:?}, disk {from_disk:?}: {ratio:.1} times as long");
+    }
+    running.close();
 }
