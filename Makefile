@@ -24,6 +24,7 @@ package-deps: build-deps
 
 .PHONY: python-deps
 python-deps: build-deps
+	@$(SUDO) ./tests/python/install-deps.sh
 	@./tests/python/install.sh
 
 .PHONY: test-servers

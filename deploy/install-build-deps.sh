@@ -19,10 +19,6 @@ need bpftool bpftool
 # Packages, and the test of their units.
 need dpkg-shlibdeps dpkg-dev
 need systemd-analyze systemd
-# For the tests that open segments with DuckDB and pandas.
-python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
-# Rotel, which OTLP is tested with, is linked with it.
-ls /usr/lib/*/libpython3.11.so.1.0 >/dev/null 2>&1 || packages="$packages libpython3.11"
 
 [ -z "$packages" ] && exit 0
 if [ "$(id -u)" -ne 0 ]; then

@@ -1,8 +1,8 @@
 //! Gives up what the agent no longer needs once its programs are attached. Owns the list of what stays, and why.
 //!
 //! Capabilities belong to threads. Call [`drop_unneeded`] from the main thread after attaching and before any other thread is
-//! started: they inherit the rest. The one thread that exists earlier, which walks the sockets of network namespaces, keeps
-//! CAP_SYS_ADMIN for setns(2); it reads nothing from the network.
+//! started: they inherit the rest. The one thread that exists earlier, which walks the sockets of network namespaces, drops by itself
+//! what it does not need and keeps CAP_SYS_ADMIN for setns(2); it reads nothing from the network.
 
 use caps::{CapSet, Capability, CapsHashSet};
 
@@ -24,9 +24,19 @@ pub struct PrivilegeError {
 
 /// Drops everything but [`KEPT`], for good: nothing started from here can get more.
 pub fn drop_unneeded() -> Result<(), PrivilegeError> {
+    drop_but(&[])
+}
+
+/// The same in the calling thread, but for CAP_SYS_ADMIN, if it has that.
+pub fn drop_unneeded_of_walker() -> Result<(), PrivilegeError> {
+    drop_but(&[Capability::CAP_SYS_ADMIN])
+}
+
+fn drop_but(also: &[Capability]) -> Result<(), PrivilegeError> {
     let error = |step| move |source| PrivilegeError { step, source };
     let had = caps::read(None, CapSet::Permitted).map_err(error("read"))?;
-    let stay: CapsHashSet = KEPT.iter().map(|(c, _)| *c).filter(|c| had.contains(c)).collect();
+    let wanted = KEPT.iter().map(|(c, _)| c).chain(also);
+    let stay: CapsHashSet = wanted.copied().filter(|c| had.contains(c)).collect();
     if had.contains(&Capability::CAP_SETPCAP) {
         for capability in caps::all() {
             // The kernel may know fewer capabilities than this library: what it does not know cannot be gained either.

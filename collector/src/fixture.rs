@@ -2,7 +2,7 @@
 
 use tailwater_analysis::Incident;
 
-/// The incident of interfaces.md, filled in, with this id and version.
+/// The incident as the API shows it, filled in, with this id and version.
 pub(crate) fn incident(id: &str, version: u64) -> Incident {
     let start = 1_794_000_000_000_000_000_u64;
     let ms = |n: u64| start + n * 1_000_000;

@@ -11,6 +11,7 @@ use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
 use crate::series::{METRICS, Point, Query as SeriesQuery, metric};
 use crate::store::Past;
+use crate::watchdog;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -61,6 +62,7 @@ pub struct App {
     recordings: Arc<Semaphore>,
     subscribers: Arc<Semaphore>,
     past: Arc<Semaphore>,
+    pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,6 +94,7 @@ impl App {
             recordings,
             subscribers,
             past: Arc::new(Semaphore::new(PAST_MAX)),
+            pulse: Arc::default(),
         }
     }
 
@@ -130,6 +133,7 @@ impl App {
             .route("/metrics", get(exposition::metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
+            .route("/livez", get(live_still))
             .fallback(|| async { Problem(StatusCode::NOT_FOUND, "no such path; see / for the page".into()) })
             .with_state(self)
     }
@@ -153,6 +157,17 @@ async fn ready(State(app): State<App>) -> Result<String, Problem> {
         });
     }
     Err(Problem(StatusCode::SERVICE_UNAVAILABLE, "the analysis is not running".into()))
+}
+
+/// For those that start again what hangs: no disk and no lock of a reader is on this way.
+async fn live_still(State(app): State<App>) -> Result<&'static str, Problem> {
+    let now = app.clock.monotonic();
+    let stood_ms = lock(&app.pulse).stood(app.driver.ticks(), now).as_millis();
+    if stood_ms < watchdog::HANGS_MS {
+        return Ok("alive\n");
+    }
+    let text = format!("the analysis has not worked off a tick for {} s", stood_ms / 1000);
+    Err(Problem(StatusCode::SERVICE_UNAVAILABLE, text))
 }
 
 #[derive(Deserialize)]

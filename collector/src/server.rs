@@ -34,6 +34,8 @@ const ANALYSIS_WITHIN: Duration = Duration::from_millis(700);
 const ALERTS_WITHIN: Duration = Duration::from_millis(1000);
 /// The disk gets this long.
 const DISK_WITHIN: Duration = Duration::from_millis(1000);
+/// Metrics and records that wait to be sent get this long.
+const SENDERS_WITHIN: Duration = Duration::from_millis(800);
 
 async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
@@ -76,9 +78,12 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let shutdown = CancellationToken::new();
     let tasks = TaskTracker::new();
     let (telling, stats) = (Arc::clone(&metrics.export), &metrics.export.writes);
-    let write = export::write::start(&config.remote_write, stats, shown.live.subscribe(), &tasks, &shutdown)?;
+    // Senders end last: until the analysis and the export thread are done there is something to tell.
+    let (senders, senders_stop) = (TaskTracker::new(), CancellationToken::new());
+    let write =
+        export::write::start(&config.remote_write, stats, shown.live.subscribe(), &senders, &senders_stop)?;
     let start_otlp =
-        |table| export::otlp::start(table, &telling, shown.live.subscribe(), &tasks, &shutdown, clock);
+        |table| export::otlp::start(table, &telling, shown.live.subscribe(), &senders, &senders_stop, clock);
     let otlp = config.otlp.as_ref().map(start_otlp).transpose()?.unwrap_or_default();
     let sinks = export::Sinks { write, otlp: otlp.sink };
     let export_thread = telling.start(&config.metrics, shown.clone(), sinks, clock)?;
@@ -106,7 +111,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         App::new(shown.clone(), registry, metrics, driver.clone(), Arc::clone(&alive), shutdown.clone());
     if let Some(own) = otlp.own {
         let of = app.clone();
-        tasks.spawn(own.run(move || of.own_metrics()));
+        senders.spawn(own.run(move || of.own_metrics()));
     }
     let routes = app.routes().merge(alert::api::routes(alerts_handle));
     let ended = shutdown.clone();
@@ -152,6 +157,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         }
     });
     late("disk", tokio::time::timeout(DISK_WITHIN, written).await.is_err());
+    senders_stop.cancel();
+    senders.close();
+    late("metrics sent elsewhere", tokio::time::timeout(SENDERS_WITHIN, senders.wait()).await.is_err());
     match died {
         Some(_) => Err(anyhow!("the analysis ended by itself: this is a bug; the log above says where")),
         None => Ok(()),

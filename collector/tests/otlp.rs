@@ -118,6 +118,7 @@ fn check(serve: &Serve, receiver: &OtlpReceiver, service: &str) {
     let mut ends: Vec<_> = peak(&got).iter().map(|p| p.point.time_unix_nano).collect();
     assert!(ends.iter().all(|end| end % 1_000_000_000 == 0), "whole seconds");
     let all = ends.len();
+    ends.sort_unstable();
     ends.dedup();
     assert_eq!(ends.len(), all, "each second once: {ends:?}");
     assert_eq!(peak(&got)[0].metric.unit, "{connections}");

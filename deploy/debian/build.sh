@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes the Debian packages of agent and collector from binaries that are built already.
-#   build.sh [--binaries FOLDER] [--out FOLDER] [--quick]
+#   build.sh [--binaries FOLDER] [--out FOLDER] [--version VERSION] [--quick]
 # --quick compresses little: for tests. The version is Cargo.toml's, followed by date and commit unless the commit is tagged with it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,12 +8,14 @@ repository=$(cd "$here/../.." && pwd)
 binaries=$repository/target/release
 out=$repository/target/packages
 compression=(-Zxz)
+version=
 while [ $# -gt 0 ]; do
     case $1 in
     --binaries) binaries=$2 && shift 2 ;;
     --out) out=$2 && shift 2 ;;
+    --version) version=$2 && shift 2 ;;
     --quick) compression=(-Zgzip -z1) && shift ;;
-    *) echo "build.sh: $1 is no option: --binaries FOLDER, --out FOLDER, --quick" >&2 && exit 64 ;;
+    *) echo "build.sh: $1 is no option: --binaries FOLDER, --out FOLDER, --version VERSION, --quick" >&2 && exit 64 ;;
     esac
 done
 mkdir -p "$out"
@@ -28,8 +30,8 @@ git() { command git -C "$repository" "$@" 2>/dev/null; }
 # A source archive has no commits: then the version alone has to do, and the date of this file.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct || stat -c %Y "$here/build.sh")}
 export SOURCE_DATE_EPOCH
-version=$cargo_version
-if commit=$(git rev-parse --short=8 HEAD) && [ "$(git tag --points-at HEAD --list "v$cargo_version")" = "" ]; then
+version=${version:-$cargo_version}
+if commit=$(git rev-parse --short=8 HEAD) && [ "$version" = "$cargo_version" ] && [ "$(git tag --points-at HEAD --list "v$cargo_version")" = "" ]; then
     version="$cargo_version+git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M).$commit"
 fi
 architecture=$(dpkg --print-architecture)
@@ -92,8 +94,10 @@ build() { # package configuration-file
     completions fish "usr/share/fish/vendor_completions.d/$package.fish"
 
     for script in postinst prerm postrm; do maintainer_script $script; done
+    # By itself, so that its failure is this script's.
+    depends=$(libraries "$package")
     sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" -e "s/@MAINTAINER@/$maintainer/" \
-        -e "s/@LIBRARIES@/$(libraries "$package")/" \
+        -e "s/@LIBRARIES@/$depends/" \
         -e "s/@INSTALLED_SIZE@/$(du -k -s --apparent-size "$root" | cut -f1)/" \
         "$here/$package.control.in" >"$root/DEBIAN/control"
     (cd "$root" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum) \

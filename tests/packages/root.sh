@@ -12,16 +12,22 @@ echo "$file"
 mkdir -p "$1"
 # shellcheck disable=SC2016  # apt fills these in
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v suite="$suite" '$2 == suite && $3 == "main" { print $1; exit }')
+    awk -v suite="$suite" '($2 == suite || $2 == "stable") && $3 == "main" && $1 ~ /^(https?|file|copy):/ { print $1; exit }')
+mirror=${TAILWATER_TEST_MIRROR:-$mirror}
 if [ -z "$mirror" ]; then
-    echo "packages/root: apt of this machine knows no mirror of $suite main" >&2
-    echo "  remedy: name one in /etc/apt/sources.list" >&2
+    echo "packages/root: apt of this machine knows no mirror of $suite main that debootstrap can fetch from" >&2
+    echo "  remedy: TAILWATER_TEST_MIRROR=http://deb.debian.org/debian" >&2
     exit 1
 fi
 # debootstrap fetches by itself: through the proxy that apt uses, if it uses one.
 http_proxy=${http_proxy:-}
-eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
-[ -z "$http_proxy" ] || export http_proxy
+https_proxy=${https_proxy:-}
+eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
+for proxy in http_proxy https_proxy; do
+    eval "value=\$$proxy"
+    # shellcheck disable=SC2163,SC2154  # the variable that it names; eval sets it
+    case $value in '' | DIRECT) unset "$proxy" ;; *) export "$proxy" ;; esac
+done
 
 work=$(mktemp -d "$1/.root.XXXXXX")
 trap 'rm -rf "$work"' EXIT

@@ -1,5 +1,5 @@
 //! Starts Tailwater's own programs as an operator would, as separate processes with their command lines, and stops them by
-//! pid. Knows the command lines of interfaces.md and nothing of the programs' insides.
+//! pid. Knows their command lines and nothing of the programs' insides.
 
 pub use crate::lab::process::{sibling_binary as binary, wait_for};
 

@@ -9,6 +9,8 @@ const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/systemd");
 /// little more, because newer ones weigh more settings.
 const SERVICES: [(&str, u32); 2] = [("tailwater", 15), ("tailwater-agent", 26)];
 
+const VERIFY: &[&str] = &["verify", "--man=no", "--recursive-errors=no"];
+
 /// The units with a program that is there: where these are tested the packages are not installed.
 fn copies(folder: &Path) -> Result<()> {
     for (service, _) in SERVICES {
@@ -37,13 +39,15 @@ fn systemd_has_nothing_to_say_about_the_units() -> Result<()> {
     let folder = tempfile::tempdir()?;
     copies(folder.path())?;
     for (service, _) in SERVICES {
-        let (content, said) = analyze(folder.path(), service, &["verify", "--man=no"])?;
-        assert!(content && said.is_empty(), "{service}: {said}");
+        let (content, said) = analyze(folder.path(), service, VERIFY)?;
+        // A machine's own units may deserve a word as well.
+        let about: Vec<_> = said.lines().filter(|line| line.contains(service)).collect();
+        assert!(content && about.is_empty(), "{service}: {said}");
     }
     // It does say something about a unit that is wrong.
     let file = folder.path().join("tailwater.service");
     std::fs::write(&file, std::fs::read_to_string(&file)?.replace("ProtectSystem=", "ProtectSytem="))?;
-    let (_, said) = analyze(folder.path(), "tailwater", &["verify", "--man=no"])?;
+    let (_, said) = analyze(folder.path(), "tailwater", VERIFY)?;
     assert!(said.contains("ProtectSytem"), "{said}");
     Ok(())
 }

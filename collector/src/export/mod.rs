@@ -38,6 +38,8 @@ const SWEEP_WINDOWS: u64 = 60 * PER_SECOND;
 const STALE_NS: u64 = 5_000_000_000;
 /// Most seconds of one roll-up.
 pub const SECONDS_MAX: u64 = 30;
+/// Windows after which it is looked whether an interval is complete.
+const TELL_EVERY: usize = 10 * PER_SECOND as usize;
 /// How often the thread looks into its queue.
 const TAKE_EVERY: Duration = Duration::from_millis(100);
 
@@ -268,17 +270,23 @@ impl Export {
         for (host, coverage) in coverage {
             state.hosts.entry(host).or_default().coverage = coverage;
         }
-        for (window, _) in windows {
+        for (n, (window, _)) in windows.into_iter().enumerate() {
             let labels = || labels(&shown.series, &window);
             if state.window(&window, labels) {
                 sinks.write.window(&state, &window.host, now_unix_ns);
             } else {
                 self.windows_late.inc();
             }
+            // What an agent kept while it was away may be more than is remembered here.
+            if n % TELL_EVERY == TELL_EVERY - 1
+                && let Some(otlp) = &mut sinks.otlp
+            {
+                otlp.turn(&state, now_unix_ns, false);
+            }
         }
         sinks.write.turn(&state, open, now_unix_ns);
         if let Some(otlp) = &mut sinks.otlp {
-            otlp.turn(&state, now_unix_ns);
+            otlp.turn(&state, now_unix_ns, !open);
         }
         open
     }

@@ -6,6 +6,7 @@
 
 use crate::loader::LoadError;
 use crate::mapping::Mapping;
+use crate::privilege;
 use aya::programs::ProgramFd;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -69,6 +70,11 @@ impl Walker {
             for walks in 1.. {
                 let (namespaces, trouble) = walk_all(&iterator);
                 set(&reported, WalkReport { namespaces, walks, trouble });
+                if walks == 1
+                    && let Err(error) = privilege::drop_unneeded_of_walker()
+                {
+                    tracing::warn!("socket-walk: {error}");
+                }
                 let _ = walked.try_send(());
                 if walks % WALKS_PER_SWEEP == 0 {
                     forget_dead_threads(&workers);

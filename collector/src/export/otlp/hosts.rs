@@ -19,6 +19,8 @@ use tailwater_analysis::model::WindowIndex;
 /// An interval is told this long after its end: by then the tier of a workload that is new is known. A host of which no further window came
 /// for as long has no more of them to wait for.
 const DELAY_NS: u64 = 2_000_000_000;
+/// An end comes this much after the last value, so that no two points of a series have one time.
+const AFTER_NS: u64 = 1_000_000;
 /// Values of `agg`.
 const AGGREGATES: [&str; 3] = ["max", "mean", "p90"];
 
@@ -34,6 +36,14 @@ struct Progress {
     lasting: Option<WindowIndex>,
     /// Its series were ended because nothing more came.
     silent: bool,
+}
+
+/// When series end, Unix ns.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    levels: u64,
+    /// Counters and limits; `None`: they do not.
+    totals: Option<u64>,
 }
 
 /// What goes into the queue of metrics.
@@ -69,17 +79,19 @@ impl Sink {
     }
 
     /// Queues what is due at `now_unix_ns`.
-    pub fn turn(&mut self, state: &State, now_unix_ns: u64) {
+    ///
+    /// `last`: there will be no other turn, so all that is there is due.
+    pub fn turn(&mut self, state: &State, now_unix_ns: u64, last: bool) {
         self.hosts.retain(|name, _| state.hosts.contains_key(name));
         for (name, host) in &state.hosts {
-            self.host(state, name, host, now_unix_ns);
+            self.host(state, name, host, (now_unix_ns, last));
         }
         for request in self.batch.requests() {
             self.queue.push(request);
         }
     }
 
-    fn host(&mut self, state: &State, name: &str, host: &HostState, now_unix_ns: u64) {
+    fn host(&mut self, state: &State, name: &str, host: &HostState, (now_unix_ns, last): (u64, bool)) {
         let Some(newest) = host.history.back().map(|w| w.index) else { return };
         let fresh =
             || Progress { newest, since_unix_ns: now_unix_ns, told: None, lasting: None, silent: false };
@@ -95,12 +107,18 @@ impl Sink {
                 host.history.partition_point(|w| of.told.is_some_and(|told| w.index.0 / self.per <= told));
             let Some(step) = host.history.get(next).map(|w| w.index.0 / self.per) else { break };
             let end = self.end(step).0;
-            if end > due || (newest.0 + 1 < end && !quiet) {
+            if !last && (end > due || (newest.0 + 1 < end && !quiet)) {
                 break;
             }
             let missed = of.told.filter(|told| step > told + 1 && !of.silent);
             if let Some(told) = missed {
-                self.ended(state, name, host, self.end(told + 1).start_unix_ns());
+                // Totals go on.
+                self.ended(
+                    state,
+                    name,
+                    host,
+                    Ended { levels: self.end(told + 1).start_unix_ns(), totals: None },
+                );
             }
             self.interval(state, name, host, step);
             (of.told, of.silent) = (Some(step), false);
@@ -112,7 +130,10 @@ impl Sink {
         let gone = now_unix_ns.saturating_sub(newest.end_unix_ns()) > STALE_NS;
         if gone && !of.silent && of.told == Some(newest.0 / self.per) {
             of.silent = true;
-            self.ended(state, name, host, now_unix_ns);
+            // Just after what was told last: windows that come later all the same are told with their own, later times.
+            let levels = self.end(of.told.unwrap_or_default()).start_unix_ns().saturating_add(AFTER_NS);
+            let totals = Some(newest.end_unix_ns().saturating_add(AFTER_NS));
+            self.ended(state, name, host, Ended { levels, totals });
         }
         self.hosts.insert(name.to_owned(), of);
     }
@@ -168,9 +189,9 @@ impl Sink {
         }
     }
 
-    /// Says that all series of a host end at `at_unix_ns`, so that what is missing does not look like what was measured last.
-    fn ended(&mut self, state: &State, name: &str, host: &HostState, at_unix_ns: u64) {
-        let time = (0, at_unix_ns);
+    /// Says that series of a host end, so that what is missing does not look like what was measured last.
+    fn ended(&mut self, state: &State, name: &str, host: &HostState, ended: Ended) {
+        let time = (0, ended.levels);
         self.batch.add(name, &self.present, point(vec![text("host", name)], time, None));
         for row in host.rows.by_number.values() {
             let own = attributes(state, name, row);
@@ -182,8 +203,9 @@ impl Sink {
                     for agg in AGGREGATES {
                         self.batch.add(name, &self.heads[at], point(with(&own, ("agg", agg)), time, None));
                     }
-                } else {
-                    self.batch.add(name, &self.heads[at], point(labelled(&own, signal.label), time, None));
+                } else if let Some(totals) = ended.totals {
+                    let point = point(labelled(&own, signal.label), (0, totals), None);
+                    self.batch.add(name, &self.heads[at], point);
                 }
             }
         }

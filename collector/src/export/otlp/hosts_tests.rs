@@ -31,8 +31,12 @@ fn at(n: u64) -> u64 {
 
 impl Running {
     fn new() -> Self {
+        Self::every(10)
+    }
+
+    fn every(seconds: u64) -> Self {
         let queue = Arc::new(Queue::new(1 << 20, Arc::new(Receiver::default())));
-        let sink = Sink::new(10, common(&BTreeMap::new()), Arc::clone(&queue));
+        let sink = Sink::new(seconds, common(&BTreeMap::new()), Arc::clone(&queue));
         Self { state: State::new(&Bounds::default()), sink, queue }
     }
 
@@ -56,7 +60,7 @@ impl Running {
 
     /// What a turn at the beginning of the nth window queues, by host.
     fn turn(&mut self, n: u64) -> BTreeMap<String, Vec<Metric>> {
-        self.sink.turn(&self.state, at(n));
+        self.sink.turn(&self.state, at(n), false);
         let mut all: BTreeMap<String, Vec<Metric>> = BTreeMap::new();
         while let Some(request) = self.queue.take() {
             let request = ExportMetricsServiceRequest::decode(request.body).unwrap();
@@ -187,7 +191,7 @@ fn a_host_that_falls_silent_ends_its_series_once_and_goes_on_when_it_is_back() {
     let max = having(&told, "tailwater_accept_queue_depth", &[("agg", "max")]);
     assert_eq!(max.len(), 2);
     assert_eq!((max[0].time_unix_nano, max[0].flags), (at(2 * TEN), 0));
-    assert_eq!((max[1].time_unix_nano, max[1].flags, max[1].value), (at(2 * TEN + 41), 1, None));
+    assert_eq!((max[1].time_unix_nano, max[1].flags, max[1].value), (at(2 * TEN) + AFTER_NS, 1, None));
     assert_eq!(points(&told, "tailwater_windows_present_ratio")[0].value, Some(Value::AsDouble(0.3)));
     assert!(points(&told, "tailwater_listen_drops").iter().any(|p| p.flags == 1));
     assert!(running.turn(3 * TEN).is_empty(), "once");
@@ -220,4 +224,52 @@ fn an_interval_without_a_window_is_a_gap() {
         .map(|p| (p.time_unix_nano, p.value))
         .collect();
     assert_eq!(busy, [(at(4 * TEN), half), (at(5 * TEN), None), (at(6 * TEN), half)]);
+}
+
+#[test]
+fn what_comes_after_a_silence_is_told_with_later_times_than_the_end() {
+    let mut running = Running::every(1);
+    let mut told: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut take = |all: BTreeMap<String, Vec<Metric>>| {
+        for metric in all.values().flatten() {
+            for p in points(std::slice::from_ref(metric), &metric.name) {
+                let names: Vec<_> =
+                    p.attributes.iter().filter_map(|a| value(&p.attributes, &a.key)).collect();
+                told.entry(format!("{} {}", metric.name, names.join(" ")))
+                    .or_default()
+                    .push(p.time_unix_nano);
+            }
+        }
+    };
+    for n in 0..50 {
+        running.window("web-1", n, 1);
+    }
+    take(running.turn(50));
+    // The agent is away for 20 s, and sends what it kept; two seconds in the middle are lost.
+    (55..450).step_by(5).for_each(|n| take(running.turn(n)));
+    for n in (50..200).chain(240..460) {
+        running.window("web-1", n, 1);
+    }
+    (460..520).step_by(5).for_each(|n| take(running.turn(n)));
+    assert!(told.len() > 5 && told.values().any(|times| times.len() > 10), "{told:?}");
+    for (series, times) in &told {
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "{series}: {times:?}");
+    }
+}
+
+#[test]
+fn at_the_end_everything_is_due() {
+    let mut running = Running::new();
+    for n in 0..30 {
+        running.window("web-1", n, 1);
+    }
+    assert!(running.turn(31).is_empty());
+    running.sink.turn(&running.state, at(31), true);
+    let request = ExportMetricsServiceRequest::decode(running.queue.take().unwrap().body).unwrap();
+    let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+    assert_eq!(
+        having(metrics, "tailwater_listen_drops", &[("reason", "syn")])[0].value,
+        Some(Value::AsInt(30))
+    );
+    assert_eq!(points(metrics, "tailwater_windows_present_ratio")[0].value, Some(Value::AsDouble(0.15)));
 }

@@ -15,7 +15,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 
 /// The semantic conventions that the resources' attributes are from.
-pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.26.0";
+pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.27.0";
 /// A request is cut when it is about as long as this: servers of gRPC take 4 MiB unless told otherwise.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// What a message within a message takes besides itself, at most, in requests of this size.
@@ -36,6 +36,8 @@ pub(super) fn common(configured: &BTreeMap<String, String>) -> Vec<KeyValue> {
     let mut all = BTreeMap::from([
         ("service.name".to_owned(), "tailwater".to_owned()),
         ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        // Two collectors' streams must not be taken for one; a restarted one counts anew.
+        ("service.instance.id".to_owned(), format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..))),
     ]);
     all.extend(configured.iter().map(|(name, value)| (name.clone(), value.clone())));
     all.into_iter().map(|(name, value)| text(&name, value)).collect()
@@ -252,12 +254,15 @@ mod tests {
 
     #[test]
     fn the_configuration_adds_to_a_resource_and_may_name_the_service() {
-        let configured = [("service.name", "edge"), ("deployment.environment.name", "test")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert!(common(&BTreeMap::new()).iter().any(|a| a.key == "service.instance.id"));
+        let configured =
+            [("service.name", "edge"), ("service.instance.id", "1"), ("deployment.environment.name", "test")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let all = resource(&common(&configured.into()), "web-1").attributes;
         let version = text("service.version", env!("CARGO_PKG_VERSION"));
         let right = [
             text("deployment.environment.name", "test"),
+            text("service.instance.id", "1"),
             text("service.name", "edge"),
             version,
             text("host.name", "web-1"),

@@ -104,6 +104,7 @@ impl Records {
     ) {
         loop {
             let next = tokio::select! {
+                biased; // what was said before the stop is told
                 next = incidents.recv() => next,
                 () = stop.cancelled() => return,
             };

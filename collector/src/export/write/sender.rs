@@ -7,12 +7,16 @@ use super::stats::Receiver;
 use crate::alert::http::{Answer, DeliveryError, Http};
 use crate::alert::limit;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Sends until `stop`.
+/// What waits on shutdown has this long.
+const LAST_WITHIN: Duration = Duration::from_millis(700);
+
+/// Sends until `stop`, and then what waits.
 pub async fn run(name: String, http: Http, queue: Arc<Queue>, stats: Arc<Receiver>, stop: CancellationToken) {
+    let mut complained = false;
     let work = async {
-        let mut complained = false;
         loop {
             let request = queue.next().await;
             deliver(&name, &http, &request, &stats, &mut complained).await;
@@ -21,6 +25,15 @@ pub async fn run(name: String, http: Http, queue: Arc<Queue>, stats: Arc<Receive
     tokio::select! {
         () = work => {}
         () = stop.cancelled() => {}
+    }
+    // What came since, while the receiver takes it.
+    let rest = async {
+        while let Some(request) = queue.take() {
+            deliver(&name, &http, &request, &stats, &mut complained).await;
+        }
+    };
+    if tokio::time::timeout(LAST_WITHIN, rest).await.is_err() {
+        tracing::debug!(to = name, "remote write: not all was sent before the end");
     }
 }
 
