@@ -12,6 +12,7 @@ use monitoring::{Server, program, root};
 use serde_json::Value;
 use simulated::sim::{At, Do, Sim};
 use std::collections::BTreeMap;
+use std::path::Path;
 use tailwater_analysis::model::HostWindow;
 
 /// What was sent of the front tier's accept queue: Unix ms of each window to its highest depth.
@@ -278,4 +279,37 @@ fn the_dashboards_are_of_the_classic_model_and_their_fine_panels_show_every_wind
         }
     }
     assert!(fine >= 25, "{fine}");
+}
+
+#[test]
+fn what_grafana_is_provisioned_with_is_where_the_documentation_puts_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards");
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let value = |text: &str, key: &str| {
+        let mut lines = text.lines().filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix(key));
+        let found = lines.next().unwrap_or_else(|| panic!("{key} in {text}")).trim().to_owned();
+        assert!(lines.next().is_none(), "{key} twice");
+        found
+    };
+    let (provider, source, documentation) = (
+        read("grafana/provisioning/dashboards/tailwater.yml"),
+        read("grafana/provisioning/datasources/tailwater.yml"),
+        read("README.md"),
+    );
+    assert_eq!((value(&provider, "apiVersion:"), value(&source, "apiVersion:")), ("1".into(), "1".into()));
+    assert_eq!((value(&provider, "type:"), value(&source, "type:")), ("file".into(), "prometheus".into()));
+    let path = value(&provider, "path:");
+    assert!(documentation.contains(&format!("`grafana/dashboards` to `{path}`")), "{path}");
+    // The uid is what a dashboard names its data source by.
+    let uid = value(&source, "uid:");
+    for (name, dashboard) in dashboards() {
+        let text = dashboard.to_string();
+        assert!(text.contains(&uid) || text.contains("${datasource}"), "{name}: no data source {uid}");
+    }
+    // As often as the example scrapes.
+    let interval = value(&source, "timeInterval:");
+    assert!(
+        read("prometheus/prometheus.yml").contains(&format!("scrape_interval: {interval}")),
+        "{interval}"
+    );
 }
