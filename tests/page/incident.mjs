@@ -67,6 +67,7 @@ async function isTheStory(page) {
   const timeline = await (await fetch(`${base}/api/v1/incidents/${incident.id}/timeline`)).json();
   const ms = (ns) => Math.round(ns / 1e6);
   const began = new Set(timeline.tiers.flatMap((t) => (t.retried ?? []).flatMap((v, n) => (v > 0 ? [ms(timeline.start_unix_ns) + n * 50] : []))));
+  if (began.size > 0) await page.waitForSelector(".mark.vlrt"); // Once the kept windows are here.
   const marks = JSON.parse(await page.locator("section.timeline").getAttribute("data-marks"));
   const of = (kind) => marks.filter((m) => m.kind === kind).map((m) => [m.from, m.to]);
   same(of("root"), [[ms(incident.root.start_unix_ns), ms(incident.root.end_unix_ns)]], "the mark of the millibottleneck");
