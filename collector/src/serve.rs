@@ -173,7 +173,10 @@ async fn live_still(State(app): State<App>) -> Result<&'static str, Problem> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IncidentsQuery {
+    /// Unix ns: those that end then or later.
     since: Option<u64>,
+    /// Unix ns: those that begin then or earlier.
+    until: Option<u64>,
     state: Option<IncidentState>,
     limit: Option<usize>,
 }
@@ -184,16 +187,17 @@ struct Incidents<'a> {
 }
 
 async fn incidents(State(app): State<App>, Query(q): Query<IncidentsQuery>) -> Result<Response, Problem> {
-    let (since, limit) = (q.since.unwrap_or(0), q.limit.unwrap_or(100).min(10_000));
+    let (span, limit) =
+        ((q.since.unwrap_or(0), q.until.unwrap_or(u64::MAX)), q.limit.unwrap_or(100).min(10_000));
     let (list, oldest) = {
         let store = lock(&app.shown.store);
-        (store.list(since, q.state, limit), store.oldest())
+        (store.list(span, q.state, limit), store.oldest())
     };
     let (left, state) = (limit - list.len(), q.state);
     // Memory holds the newest; what is asked for beyond them is on disk.
     let older = match left {
         0 => Vec::new(),
-        _ => app.past(move |past| past.incidents(oldest.as_deref(), since, state, left)).await?,
+        _ => app.past(move |past| past.incidents(oldest.as_deref(), span, state, left)).await?,
     };
     let incidents = list.iter().map(AsRef::as_ref).chain(&older).collect();
     Ok(Json(Incidents { incidents }).into_response())
@@ -256,6 +260,8 @@ async fn status(State(app): State<App>) -> Json<serde_json::Value> {
 struct InventoryQuery {
     start: Option<u64>,
     end: Option<u64>,
+    /// "host", "workload", "listener" or "tier"; without: all of them.
+    kind: Option<String>,
 }
 
 async fn seen(
@@ -263,7 +269,7 @@ async fn seen(
     Query(q): Query<InventoryQuery>,
 ) -> Result<Json<serde_json::Value>, Problem> {
     let (start, end) = (q.start.unwrap_or(0), q.end.unwrap_or(u64::MAX));
-    let seen = app.past(move |past| past.inventory(start, end)).await?;
+    let seen = app.past(move |past| past.inventory((start, end), q.kind.as_deref(), None)).await?;
     Ok(Json(json!({ "inventory": seen })))
 }
 

@@ -19,6 +19,8 @@ use tailwater::registry::Registry;
 use tailwater::series::Series;
 use tailwater::serve::App;
 use tailwater::store;
+use tailwater::timeline::{TierRow, Timeline};
+use tailwater_analysis::Incident;
 use tailwater_analysis::Pipeline;
 use tailwater_analysis::model::{
     HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
@@ -35,6 +37,12 @@ const GAP: std::ops::Range<u64> = 36_000..36_200;
 const OTHERS: std::ops::Range<u32> = 10..30;
 /// One window in which 40 packets are dropped.
 const DROPS_AT: u64 = 50_003;
+/// A host that was there in the first minute only, on disk.
+const GONE: &str = "gone-1";
+const GONE_WINDOWS: u64 = 1200;
+/// Incidents of the last ten minutes: more than the page's list holds.
+const SMALL_ONES: u64 = 1001;
+const SMALL_FROM: u64 = 60_000;
 
 /// The n-th window of the hour: a slow wave, with one short stall that a mean of four seconds would hide.
 fn window(index: u64, n: u64) -> HostWindow {
@@ -86,6 +94,120 @@ fn hour(first: u64) -> Series {
     series
 }
 
+/// One incident of the hour: `n` is the window of its drops; the root is a database that no agent watches.
+fn incident(first: u64, n: u64, id: &str, changes: serde_json::Value) -> Incident {
+    let at = |window: u64| WindowIndex(first + window).start_unix_ns();
+    let root = serde_json::json!({
+        "host": "10.0.0.7", "workload": "", "tier": "db", "resource": "unexplained", "start_unix_ns": at(n - 8),
+        "end_unix_ns": at(n + 1), "peak": 37.0, "unit": "requests", "culprits": [], "evidence": "its caller waited",
+    });
+    let hop = |host: &str, workload: &str, listener: &str, role: &str| {
+        serde_json::json!({
+            "host": host, "workload": workload, "tier": role, "listener": listener, "role": role, "onset_unix_ns": at(n - 6),
+            "queued_max": 279, "workers_busy_max": 150, "workers_limit": 150, "accept_queue_max": 129, "accept_queue_limit": 128,
+            "pool_in_flight_max": 37, "pool_open": 50, "observed": true, "order_to_root": null, "congestion": null,
+        })
+    };
+    let mut web = hop(HOST, "apache2.service", "10.0.0.1:80", "drop");
+    web["order_to_root"] = "unknown".into();
+    web["congestion"] = serde_json::json!({
+        "state": "known", "congestion_point": 120.4, "throughput_usual": 50.0, "coverage": 1.0, "load_max": 279.0,
+        "throughput": 3.0, "windows_beyond": 6, "windows_frozen": 2,
+    });
+    let mut db = hop("10.0.0.7", "", "10.0.0.7:3306", "root");
+    for (name, value) in
+        [("observed", false.into()), ("queued_max", 37.into()), ("workers_busy_max", 0.into())]
+    {
+        db[name] = value;
+    }
+    for name in ["workers_limit", "accept_queue_limit", "pool_in_flight_max", "pool_open"] {
+        db[name] = serde_json::Value::Null;
+    }
+    db["accept_queue_max"] = 0.into();
+    let mut all = serde_json::json!({
+        "id": id, "version": 2, "state": "closed", "kind": "upstream_ctqo", "severity": "critical", "confidence": 0.6,
+        "title": "apache2.service@web-1 dropped 40 connections while 10.0.0.7 stood still.", "start_unix_ns": at(n - 8),
+        "end_unix_ns": at(n + 1), "clock_error_ns": 60_000_000, "root": root, "hops": [web, db],
+        "drops": [{
+            "host": HOST, "workload": "apache2.service", "tier": "web", "listener": "10.0.0.1:80", "count": 40,
+            "connections": 40, "reason": "accept_queue_full", "first_unix_ns": at(n), "last_unix_ns": at(n + 1),
+        }],
+        "vlrt": { "syn_retransmits": null, "expected": 40, "clients": [] }, "alternatives": [],
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    serde_json::from_value(all).unwrap()
+}
+
+/// What an observed client adds: the windows in which connections began that had to be tried again.
+fn tried_again(incident: &Incident) -> Timeline {
+    let start = WindowIndex::at(incident.start_unix_ns).0 - 4;
+    let rows = incident.hops.iter().map(|hop| {
+        let unknown = vec![None; 20];
+        let mut retried = vec![Some(0.0); 20];
+        // Two windows side by side, and one on its own.
+        for (n, count) in [(12, 7.0), (13, 30.0), (15, 3.0)] {
+            retried[n] = Some(count);
+        }
+        TierRow {
+            host: hop.host.clone(),
+            workload: hop.workload.clone(),
+            tier: hop.tier.clone(),
+            listener: hop.listener.clone(),
+            queued_requests: unknown.clone(),
+            accept_queue_depth: unknown.clone(),
+            workers_busy: unknown.clone(),
+            drops: unknown.clone(),
+            calls_in_flight: unknown,
+            resource: Vec::new(),
+            retried: if hop.host == HOST { retried } else { Vec::new() },
+        }
+    });
+    let start_unix_ns = WindowIndex(start).start_unix_ns();
+    Timeline { start_unix_ns, window_ns: WINDOW_NS, tiers: rows.collect(), resource: None }
+}
+
+/// Two incidents that dropped, and after them more small ones than the page's list holds.
+fn happened(store: &Mutex<store::Store>, first: u64) {
+    let mut store = store.lock().unwrap();
+    let seen = incident(first, DROPS_AT, "01MA000000000000000000000A", serde_json::json!({}));
+    let timeline = tried_again(&seen);
+    store.put(seen, Some(timeline));
+    store.put(incident(first, 50_500, "01MA000000000000000000000B", serde_json::json!({})), None);
+    for n in 0..SMALL_ONES {
+        let changes = serde_json::json!({
+            "severity": if n.is_multiple_of(10) { "warning" } else { "info" },
+            "kind": if n.is_multiple_of(7) { "millibottleneck" } else { "near_overflow" },
+            "state": if n == SMALL_ONES - 1 { "open" } else { "closed" }, "drops": [], "hops": [],
+            "vlrt": { "syn_retransmits": null, "expected": 0, "clients": [] },
+        });
+        store.put(incident(first, SMALL_FROM + n, &format!("01MB{n:022}"), changes), None);
+    }
+}
+
+/// A host with a database that was stopped after a minute.
+fn gone(series: &mut Series, first: u64) -> Vec<Arc<HostWindow>> {
+    series.saw(&Input::Entities {
+        host: GONE.into(),
+        workloads: vec![WorkloadInfo { id: 5, name: "mariadb.service".into(), ..WorkloadInfo::default() }],
+        listeners: vec![ListenerInfo {
+            id: 1,
+            workload: 5,
+            address: [10, 0, 0, 9].into(),
+            port: 3306,
+            comm: "mariadbd".into(),
+        }],
+        edges: vec![],
+        devices: vec![],
+    });
+    let windows = (0..GONE_WINDOWS).filter_map(|n| {
+        let window = HostWindow { host: GONE.into(), ..window(first + n, n) };
+        series.saw(&Input::Window(Box::new(window)))
+    });
+    windows.collect()
+}
+
 fn opened(folder: &std::path::Path, series: Series, metrics: &Arc<Metrics>) -> (store::Opened, Shown) {
     let settings = store::Settings {
         folder: folder.to_owned(),
@@ -106,10 +228,12 @@ fn opened(folder: &std::path::Path, series: Series, metrics: &Arc<Metrics>) -> (
 /// The hour as a collector that ran through it left it on disk.
 fn write(folder: &std::path::Path, first: u64) {
     let mut series = hour(first);
-    let windows: Vec<_> = (0..HOUR_WINDOWS)
-        .filter(|n| !GAP.contains(n))
-        .filter_map(|n| series.saw(&Input::Window(Box::new(window(first + n, n)))))
-        .collect();
+    let mut windows = gone(&mut series, first);
+    windows.extend(
+        (0..HOUR_WINDOWS)
+            .filter(|n| !GAP.contains(n))
+            .filter_map(|n| series.saw(&Input::Window(Box::new(window(first + n, n))))),
+    );
     let metrics = Arc::new(Metrics::default());
     let (opened, shown) = opened(folder, series, &metrics);
     for some in windows.chunks(1200) {
@@ -123,9 +247,10 @@ fn write(folder: &std::path::Path, first: u64) {
     assert_eq!(metrics.store_windows_dropped.get(), 0);
 }
 
-fn app(folder: &std::path::Path, series: Series) -> App {
+fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store>>) {
     let metrics = Arc::new(Metrics::default());
     let (_, shown) = opened(folder, series, &metrics);
+    let store = Arc::clone(&shown.store);
     let clock = Clock::default();
     let (alerts, _handle, _task) =
         alert::start(&[], &[], config::Outbox::default(), folder, &metrics.alerts, clock).unwrap();
@@ -158,24 +283,24 @@ fn app(folder: &std::path::Path, series: Series) -> App {
         ..v1::Hello::default()
     };
     registry.take(&hello, "10.0.0.1:1", 1).unwrap();
-    App::new(shown, registry, metrics, driver, Arc::new(AtomicBool::new(true)), CancellationToken::new())
+    let alive = Arc::new(AtomicBool::new(true));
+    (App::new(shown, registry, metrics, driver, alive, CancellationToken::new()), store)
 }
 
+/// What serves, where, and its incidents.
+type Served = (tokio::runtime::Runtime, SocketAddr, Arc<Mutex<store::Store>>);
+
 /// A server of its own runtime, so that all of it, open streams too, goes when that does.
-fn serve(
-    address: SocketAddr,
-    folder: &std::path::Path,
-    series: Series,
-) -> (tokio::runtime::Runtime, SocketAddr) {
+fn serve(address: SocketAddr, folder: &std::path::Path, series: Series) -> Served {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let bound = runtime.block_on(async {
+    let (bound, store) = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let bound = listener.local_addr().unwrap();
-        let routes = app(folder, series).routes();
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        bound
+        let (app, store) = app(folder, series);
+        tokio::spawn(async move { axum::serve(listener, app.routes()).await });
+        (bound, store)
     });
-    (runtime, bound)
+    (runtime, bound, store)
 }
 
 /// Runs a script of the browser against `address`; `told` hears every word that it says.
@@ -214,10 +339,11 @@ const ANY_PORT: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 fn privileged_an_hour_of_one_host_is_drawn_with_its_extremes_and_every_state_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let first = an_hour_ago();
-    let (server, address) = serve(ANY_PORT.into(), folder.path(), hour(first));
+    let (server, address, store) = serve(ANY_PORT.into(), folder.path(), hour(first));
     let mut server = Some(server);
     let in_the_way = folder.path().join("in-the-way");
     browse("hour.mjs", address, first, |said| match said {
+        "happen" => happened(&store, first),
         "stop" => server.take().unwrap().shutdown_background(),
         "start" => {
             // A file where the data folder should be: nobody can write there, not even root.
@@ -235,7 +361,7 @@ fn privileged_the_same_hour_is_drawn_from_disk() {
     let folder = tempfile::tempdir().unwrap();
     let first = an_hour_ago();
     write(folder.path(), first);
-    let (server, address) = serve(ANY_PORT.into(), folder.path(), Series::new(1, 1 << 20));
+    let (server, address, _store) = serve(ANY_PORT.into(), folder.path(), Series::new(1, 1 << 20));
     browse("hour_on_disk.mjs", address, first, |_| ());
     server.shutdown_background();
 }

@@ -66,6 +66,138 @@ await shot(page, "expired-light");
 await page.goto(`${base}/hosts/nobody`);
 await page.waitForSelector('text=no windows of host "nobody"');
 
+// Incidents: two that dropped, and since then more small ones than the page's list holds.
+const DROPPED = "01MA000000000000000000000A";
+const UNSEEN = "01MA000000000000000000000B";
+const SMALL = 1001;
+const ids = () => page.locator("li.row").evaluateAll((rows) => rows.map((r) => r.dataset.id));
+const label = () => page.locator("ol.rows").getAttribute("aria-label");
+const listed = (text) => page.waitForFunction((text) => document.querySelector("ol.rows")?.getAttribute("aria-label") === text, text);
+say("happen");
+for (let all = []; all.length < SMALL + 2; ) {
+  all = (await (await fetch(`${base}/api/v1/incidents?limit=10000`)).json()).incidents;
+  await new Promise((next) => setTimeout(next, 100));
+}
+await page.goto(`${base}/`);
+await listed("1,000 incidents");
+check(!(await page.locator("main").textContent()).includes("40 connections"), "the newest thousand are small ones");
+await page.waitForSelector("text=The newest 1,000. Choose a time to see older ones.");
+await page.locator("#search").fill(DROPPED);
+await page.waitForSelector("text=Only the newest 1,000 were looked through");
+await page.locator("#search").fill("");
+
+// What is older is found by its time, by the fields and by a span; and told apart from what is not there.
+const toField = (ms) => iso(ms).replace("T", " ").replace("Z", "");
+const dropped_at = start + 50_003 * 50;
+await page.locator("details.between summary").click();
+await page.locator("details.between input").first().fill(toField(dropped_at - 10_000));
+await page.keyboard.press("Enter");
+await page.locator("details.between input").last().fill(toField(dropped_at + 10_000));
+await page.keyboard.press("Enter");
+await listed("1 incident");
+same(await ids(), [DROPPED], "the incident of that time");
+await tidy(page);
+await shot(page, "between-light");
+await page.getByRole("button", { name: "24 hours" }).click();
+await listed(`${(SMALL + 2).toLocaleString("en-US")} incidents`);
+await page.locator("#search").fill("no such thing");
+await page.waitForSelector(`text=${(SMALL + 2).toLocaleString("en-US")} incidents in all.`);
+await page.locator("#search").fill("");
+
+// Severity, kind and state, alone and together; the address keeps them.
+const severity = (name) => page.getByRole("group", { name: "Severity" }).getByRole("button", { name });
+const tenths = Math.ceil(SMALL / 10);
+await severity("info").click();
+await listed(`${tenths + 2} incidents`);
+same(await page.locator("li.row.info").count(), 0, "rows of a severity that is off");
+await severity("warning").click();
+await listed("2 incidents");
+same(await ids(), [UNSEEN, DROPPED], "critical ones, newest first");
+same(new URL(page.url()).searchParams.get("severity"), "critical", "the severities in the address");
+await page.reload();
+await listed("2 incidents");
+await severity("info").click();
+await severity("warning").click();
+await page.locator("select[aria-label=Kind]").selectOption("millibottleneck");
+await listed(`${Math.ceil(SMALL / 7)} incidents`);
+await severity("info").click();
+await listed(`${Math.ceil(SMALL / 70)} incidents`);
+await severity("info").click();
+await page.locator("select[aria-label=Kind]").selectOption("");
+await page.locator("select[aria-label=State]").selectOption("open");
+await listed("1 incident");
+same(await ids(), [`01MB${String(SMALL - 1).padStart(22, "0")}`], "the open one");
+await page.locator("select[aria-label=State]").selectOption("closed");
+await listed(`${(SMALL + 1).toLocaleString("en-US")} incidents`);
+
+// The keyboard: rows, pages, a moment, the theme.
+await page.goto(`${base}/?severity=critical&last=24h`);
+await listed("2 incidents");
+const focused = () => page.evaluate(() => document.activeElement.closest("li.row")?.dataset.id ?? document.activeElement.textContent);
+for (const [key, id] of [["j", UNSEEN], ["j", DROPPED], ["j", DROPPED], ["k", UNSEEN]]) {
+  await page.keyboard.press(key);
+  same(await focused(), id, `the row after ${key}`);
+}
+await page.keyboard.press("t");
+same(await page.evaluate(() => document.activeElement.matches("details.between[open] input[data-moment]")), true, "t goes to a field for a moment");
+await page.keyboard.press("Escape");
+const themeIs = (name) => page.waitForFunction((name) => document.documentElement.dataset.theme === name, name);
+await themeIs("light");
+await page.keyboard.press("d");
+await themeIs("dark");
+await page.reload();
+await themeIs("dark");
+await page.keyboard.press("d");
+await themeIs("light");
+for (const [second, selector] of [["h", "main.hosts"], ["t", "main.topology"], ["i", "main.list"]]) {
+  await page.keyboard.press("g");
+  await page.keyboard.press(second);
+  await page.waitForSelector(selector);
+}
+await page.goto(`${base}/hosts`);
+await page.waitForSelector(".card-name");
+await page.keyboard.press("j");
+same(await focused(), "web-1", "the first host after j");
+await page.keyboard.press("Enter");
+await page.waitForSelector("main.host");
+
+// A tier without an agent is not one with an empty queue; where each is on its curve is said, and where the order is not known.
+await page.goto(`${base}/incidents/${DROPPED}`);
+await page.waitForSelector("section.timeline[data-marks]");
+const unseen = page.locator("li.hop.unobserved");
+same(await unseen.count(), 1, "tiers that nobody observes");
+const said = await unseen.textContent();
+check(said.includes("Not observed: no agent there.") && said.includes("37 calls to it in flight"), `what is known of it: ${said}`);
+same(await unseen.locator(".meter, .queued").count(), 0, "numbers of a tier that nobody observes");
+same(await unseen.locator("a").count(), 0, "links to a host that has no agent");
+const web = page.locator("li.hop.drop");
+same(await web.locator(".order").textContent(), "order to the root unknown", "the order");
+same(await web.locator(".congestion").textContent(), "Congestion point N*120load 279, 3 answers in 50 ms where 50 are usual, stood still in 2 windows", "the congestion point");
+
+// Very long requests where clients were seen to try again; where none is, only what is expected.
+const marks = async () => JSON.parse(await page.locator("section.timeline").getAttribute("data-marks"));
+const span = (kind, from, to) => ({ kind, from: start + from * 50, to: start + to * 50 });
+await page.waitForSelector(".mark.vlrt");
+same(await marks(), [span("root", 49_995, 50_004), span("drop", 50_003, 50_004), span("vlrt", 50_003, 50_005), span("vlrt", 50_006, 50_007)], "the marks");
+same(await page.locator(".marks .vlrt").textContent(), "VLRT requests, where they began: 40 SYNs seen again", "the legend");
+same((await values(page, "apache2.service@web-1 10.0.0.1:80 · VLRT requests by the window they began in"))["SYNs sent again"], { max: 30, sum: 40 }, "SYNs sent again");
+await page.waitForFunction(() => document.querySelectorAll("section.timeline canvas").length >= 4);
+await tidy(page);
+await shot(page, "unobserved-light");
+await dark.goto(page.url());
+await dark.waitForSelector(".mark.vlrt");
+await shot(dark, "unobserved-dark");
+const phone = await newPage("phone");
+await phone.goto(page.url());
+await phone.waitForSelector(".mark.vlrt");
+await tidy(phone);
+await shot(phone, "unobserved-phone");
+await phone.context().close();
+await page.goto(`${base}/incidents/${UNSEEN}`);
+await page.waitForSelector(".mark.expected");
+same(await marks(), [span("root", 50_492, 50_501), span("drop", 50_500, 50_501), span("expected", 50_520, 50_521)], "the marks without a client");
+check((await page.locator(".marks .expected").textContent()).startsWith("first retries expected"), "a guess is called one");
+
 // The collector goes, and comes back.
 await page.goto(`${base}/`);
 await page.waitForSelector(".connection.live");

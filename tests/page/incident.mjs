@@ -46,7 +46,35 @@ async function isTheStory(page) {
   const facts = await page.locator(".facts-row").textContent();
   const lost = incident.drops.reduce((sum, d) => sum + d.connections, 0);
   check(facts.includes(`${lost.toLocaleString("en-US")} connection`), `${lost} connections in: ${facts}`);
-  check(facts.includes(`${Math.round(incident.confidence * 100)} %`), `confidence in: ${facts}`);
+  const percent = (ratio) => `${Math.round(ratio * 100)} %`;
+  check(facts.includes(percent(incident.confidence)), `confidence in: ${facts}`);
+  // Who did it, and what else fits, each with its share.
+  const shares = (section) => page.locator(`section[aria-labelledby=${section}] ul.shares > li`).evaluateAll((all) => all.map((li) => [li.querySelector(".who").textContent, li.querySelector(".share").textContent]));
+  const culprits = await shares("culprits");
+  same(culprits.map(([, share]) => share), incident.root.culprits.map((c) => percent(c.share)), "the culprits' shares");
+  for (const [n, c] of incident.root.culprits.entries()) {
+    const who = culprits[n][0];
+    check(who.startsWith(c.comm || c.workload) && (c.pid === 0 || who.includes(`pid ${c.pid}`)) && who.includes(`in ${c.workload || "an unknown workload"}`), `${JSON.stringify(c)} is culprit ${n + 1}: ${who}`);
+  }
+  const roots = await shares("roots");
+  same(roots.map(([, share]) => share), [incident, ...incident.alternatives].map((i) => percent(i.confidence)), "confidence, and that of the alternatives");
+  for (const [n, { root }] of [incident, ...incident.alternatives].entries()) {
+    const where = root.workload ? `${root.workload}@${root.host}` : root.host;
+    check(roots[n][0].startsWith(`${where} `), `${where} is root ${n + 1}: ${roots[n][0]}`);
+  }
+  // What is marked in every chart: the millibottleneck, the drops, and the very long requests as far as clients were seen to try again.
+  await page.waitForSelector(`section.timeline[data-marks] .mark`);
+  const timeline = await (await fetch(`${base}/api/v1/incidents/${incident.id}/timeline`)).json();
+  const ms = (ns) => Math.round(ns / 1e6);
+  const began = new Set(timeline.tiers.flatMap((t) => (t.retried ?? []).flatMap((v, n) => (v > 0 ? [ms(timeline.start_unix_ns) + n * 50] : []))));
+  if (began.size > 0) await page.waitForSelector(".mark.vlrt"); // Once the kept windows are here.
+  const marks = JSON.parse(await page.locator("section.timeline").getAttribute("data-marks"));
+  const of = (kind) => marks.filter((m) => m.kind === kind).map((m) => [m.from, m.to]);
+  same(of("root"), [[ms(incident.root.start_unix_ns), ms(incident.root.end_unix_ns)]], "the mark of the millibottleneck");
+  same(of("drop"), incident.drops.map((d) => [ms(d.first_unix_ns), ms(d.last_unix_ns)]), "the marks of the drops");
+  same(of("vlrt").flatMap(([from, to]) => Array.from({ length: (to - from) / 50 }, (_, n) => from + n * 50)), [...began].sort(), "windows with VLRT requests");
+  const guessed = began.size === 0 && incident.vlrt.expected > 0 ? incident.drops.map((d) => [ms(d.first_unix_ns) + 1000, ms(d.last_unix_ns) + 1000]) : [];
+  same(of("expected"), guessed, "where retries are expected");
   // The chart of the listener that dropped adds up to the kernel's count, and its queue reached what the chain says.
   const d = incident.drops[0];
   const hop = incident.hops.find((h) => h.host === d.host && h.listener === d.listener);
@@ -122,6 +150,28 @@ for (const hop of incident.hops) {
 }
 await page.waitForSelector(".node .meter-value");
 await shot(page, "topology-light");
+
+// The topology at the end of the incident: the numbers that the API has of those seconds, the root and who felt it in their colours.
+await page.goto(`${base}/incidents/${incident.id}`);
+await page.locator("footer.raw a", { hasText: "topology at its end" }).click();
+await page.waitForSelector("main.topology .node .meter-value");
+const end_ms = Date.parse(new URL(page.url()).searchParams.get("at"));
+const then = await (await fetch(`${base}/api/v1/now?seconds=5&at=${end_ms}000000`)).json();
+const near = (await (await fetch(`${base}/api/v1/incidents?limit=1000&until=${end_ms}000000&since=${end_ms - 15_000}000000`)).json()).incidents;
+check(near.some((i) => i.id === incident.id), "the incident is among those of its end");
+const touched = near.filter((i) => i.severity !== "info" && i.version > 0);
+for (const hop of incident.hops) {
+  const node = page.locator(".node", { has: page.locator("a", { hasText: `${hop.workload}@${hop.host}` }) });
+  const { metrics } = then.workloads.find((w) => w.host === hop.host && w.workload === hop.workload);
+  check(metrics.queued_requests.max >= hop.queued_max, `the worst of ${hop.host} is in these seconds: ${metrics.queued_requests.max}`);
+  const limit = metrics.accept_queue_limit?.max;
+  same(await node.locator(".meter-value").textContent(), `${metrics.accept_queue_depth.max}${limit ? `/${limit}` : ""}`, `accept queue of ${hop.host}`);
+  same((await node.locator(".numbers b").allTextContents()).slice(0, 2), [metrics.queued_requests.max, metrics.workers_busy.max].map((n) => n.toLocaleString("en-US")), `queued and busy of ${hop.host}`);
+  const isRoot = touched.some((i) => i.root.host === hop.host && i.root.workload === hop.workload);
+  check(isRoot === (hop.role === "root") || touched.length > 1, `${hop.host} is the root of this incident only if it says so`);
+  same(await node.evaluate((e) => ["root", "drop"].filter((tone) => e.classList.contains(tone))), [isRoot ? "root" : "drop"], `the colour of ${hop.host}`);
+}
+await shot(page, "topology-end-light");
 
 // On a phone, and the rest in the dark.
 for (const [theme, paths] of [

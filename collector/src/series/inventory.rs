@@ -2,6 +2,7 @@
 //! last moments. Reads the series; owns no bound.
 
 use super::{Query, Series};
+use crate::store::Seen;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_analysis::incident::socket;
@@ -15,9 +16,9 @@ const LIMIT_WINDOWS: u64 = 1200;
 pub struct HostInventory {
     /// Its name.
     pub host: String,
-    /// Start of the oldest window in memory, Unix ns.
+    /// Start of the oldest window in memory, Unix ns; of a host without any, when it was first seen.
     pub oldest_unix_ns: u64,
-    /// End of the newest one, Unix ns.
+    /// End of the newest one, Unix ns; of a host without any, when it was last seen.
     pub newest_unix_ns: u64,
     /// By name.
     pub workloads: Vec<WorkloadInventory>,
@@ -32,12 +33,33 @@ pub struct WorkloadInventory {
     pub cgroup: String,
     /// Command of its main process.
     pub comm: String,
-    /// CPU ns per window that its quota allows; 0: none.
-    pub cpu_quota_ns: u64,
+    /// CPU ns per window that its quota allows; 0: none. `None`: not known, its windows are not in memory.
+    pub cpu_quota_ns: Option<u64>,
     /// `address:port` that it listens on.
     pub listeners: Vec<String>,
-    /// `address:port` that it calls.
-    pub remotes: Vec<String>,
+    /// `address:port` that it calls. `None`: not known, its windows are not in memory.
+    pub remotes: Option<Vec<String>>,
+}
+
+impl HostInventory {
+    /// From what was seen of `host`, which is less than its windows say: neither quotas nor whom it calls. `None`: nothing was.
+    #[must_use]
+    pub fn of(host: &str, seen: &[Seen]) -> Option<Self> {
+        let itself = seen.iter().find(|s| s.kind == "host" && s.host == host)?;
+        let own = |kind: &'static str| seen.iter().filter(move |s| s.kind == kind && s.host == host);
+        let workloads = own("workload").map(|w| WorkloadInventory {
+            name: w.name.clone(),
+            cgroup: w.detail.clone(),
+            listeners: own("listener").filter(|l| l.detail == w.name).map(|l| l.name.clone()).collect(),
+            ..WorkloadInventory::default()
+        });
+        Some(Self {
+            host: host.to_owned(),
+            oldest_unix_ns: itself.first_unix_ns,
+            newest_unix_ns: itself.last_unix_ns,
+            workloads: workloads.collect(),
+        })
+    }
 }
 
 /// One metric over the last windows. `None`: missing or not covered, which is not zero.
@@ -114,7 +136,7 @@ impl Series {
             entry.name.clone_from(&w.name);
             entry.cgroup.clone_from(&w.cgroup);
             entry.comm.clone_from(&w.comm);
-            entry.cpu_quota_ns = w.cpu_quota_ns;
+            entry.cpu_quota_ns = Some(w.cpu_quota_ns);
         }
         let name = |id| known.workloads.get(&id).map(|w| w.name.as_str());
         for l in known.listeners.values() {
@@ -131,7 +153,7 @@ impl Series {
             .into_values()
             .map(|(workload, listeners, remotes)| WorkloadInventory {
                 listeners: listeners.into_iter().collect(),
-                remotes: remotes.into_iter().collect(),
+                remotes: Some(remotes.into_iter().collect()),
                 ..workload
             })
             .collect();
@@ -147,9 +169,47 @@ impl Series {
     /// its values are `None`.
     #[must_use]
     pub fn now(&self, host: &str, workload: Option<&str>, now_unix_ns: u64, windows: u64) -> Now {
-        let last = WindowIndex(WindowIndex::at(now_unix_ns).0.saturating_sub(1));
+        let last = last_before(now_unix_ns);
+        Now::of(host, workload, now_unix_ns, windows, |metric, first| {
+            self.values(Query { host, workload, listener: None, metric }, first, last)
+        })
+    }
+
+    /// Hosts with windows or names, in order.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.hosts.keys().map(String::as_str)
+    }
+}
+
+fn last_before(unix_ns: u64) -> WindowIndex {
+    WindowIndex(WindowIndex::at(unix_ns).0.saturating_sub(1))
+}
+
+impl Now {
+    /// The windows that [`Now::of`] reads, first and last.
+    #[must_use]
+    pub fn reads(until_unix_ns: u64, windows: u64) -> (WindowIndex, WindowIndex) {
+        let last = last_before(until_unix_ns);
+        (WindowIndex(last.0.saturating_sub(windows.max(LIMIT_WINDOWS))), last)
+    }
+
+    /// The metrics that it reads, of a workload or of a host.
+    pub fn metrics(of_workload: bool) -> impl Iterator<Item = &'static str> {
+        let names = if of_workload { WORKLOAD_METRICS } else { HOST_METRICS };
+        let more = WAITS.into_iter().chain(of_workload.then_some("accept_queue_limit"));
+        names.iter().copied().chain(more.filter(|name| !names.contains(name)))
+    }
+
+    /// From what `read` says of a metric in each window from one on to the last before `until_unix_ns`.
+    pub fn of(
+        host: &str,
+        workload: Option<&str>,
+        until_unix_ns: u64,
+        windows: u64,
+        read: impl Fn(&'static str, WindowIndex) -> Vec<Option<f64>>,
+    ) -> Self {
+        let last = last_before(until_unix_ns);
         let first = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
-        let read = |metric, first| self.values(Query { host, workload, listener: None, metric }, first, last);
         let names = if workload.is_some() { WORKLOAD_METRICS } else { HOST_METRICS };
         let mut metrics: BTreeMap<_, _> =
             names.iter().map(|metric| (*metric, Recent::of(&read(metric, first)))).collect();
@@ -162,7 +222,9 @@ impl Series {
         }
         let waits = WAITS.map(|metric| read(metric, first));
         // Of those that are known.
-        let known = |n: usize| waits.iter().filter_map(|values| values[n]).reduce(|a, b| a + b);
+        let known = |n: usize| {
+            waits.iter().filter_map(|values| values.get(n).copied().flatten()).reduce(|a, b| a + b)
+        };
         let saturation = (0..waits[0].len()).map(known).collect();
         let glance = if workload.is_some() { "queued_requests" } else { "cpu_busy_ratio" };
         Now {
@@ -173,11 +235,6 @@ impl Series {
             trail: read(glance, first),
             saturation,
         }
-    }
-
-    /// Hosts with windows or names, in order.
-    pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.hosts.keys().map(String::as_str)
     }
 }
 
@@ -224,8 +281,8 @@ mod tests {
         let inventory = s.inventory("web-1").unwrap();
         assert_eq!(inventory.newest_unix_ns - inventory.oldest_unix_ns, WINDOW_NS);
         let [apache] = &inventory.workloads[..] else { panic!("{inventory:?}") };
-        assert_eq!((apache.cpu_quota_ns, apache.listeners.len()), (20, 1));
-        assert_eq!(apache.remotes, ["10.0.0.1:8080"]);
+        assert_eq!((apache.cpu_quota_ns, apache.listeners.len()), (Some(20), 1));
+        assert_eq!(apache.remotes.as_deref(), Some(&["10.0.0.1:8080".to_owned()][..]));
     }
 
     #[test]

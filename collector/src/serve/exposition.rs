@@ -124,8 +124,8 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
 fn incidents(out: &mut String, app: &App, now: u64) {
     let (open, recent) = {
         let store = lock(&app.shown.store);
-        let recent = store.list(now.saturating_sub(INCIDENT_NS), None, 10 * INCIDENT_ROWS_MAX);
-        (store.list(0, Some(IncidentState::Open), usize::MAX).len(), recent)
+        let recent = store.list((now.saturating_sub(INCIDENT_NS), u64::MAX), None, 10 * INCIDENT_ROWS_MAX);
+        (store.list((0, u64::MAX), Some(IncidentState::Open), usize::MAX).len(), recent)
     };
     gauge(out, "incidents_open", "Incidents open now.", &[(String::new(), open as f64)]);
     // Newest first: of the same labels the newest is told.

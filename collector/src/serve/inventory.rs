@@ -1,13 +1,16 @@
 //! What the page asks beside incidents and series: a host by name, and what every tier does right now.
 
 use super::{App, Problem, lock};
+use crate::series::Series;
+use crate::series::inventory::{HostInventory, Now};
+use crate::store::Past;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tailwater_analysis::model::WINDOW_NS;
+use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Longest look back, seconds.
 const SECONDS_MAX: u64 = 60;
@@ -19,8 +22,14 @@ const ARRIVES_WITHIN_NS: u64 = 250_000_000;
 pub(super) async fn host(
     State(app): State<App>,
     Path(host): Path<String>,
-) -> Result<Json<crate::series::inventory::HostInventory>, Problem> {
-    lock(&app.shown.series).inventory(&host).map(Json).ok_or_else(|| {
+) -> Result<Json<HostInventory>, Problem> {
+    let in_memory = lock(&app.shown.series).inventory(&host);
+    if let Some(inventory) = in_memory {
+        return Ok(Json(inventory));
+    }
+    // A host that is gone: what was seen of it is on disk.
+    let wanted = host.clone();
+    app.past(move |past| past.host(&wanted)).await?.map(Json).ok_or_else(|| {
         Problem(StatusCode::NOT_FOUND, format!("no windows of host \"{host}\"; see /api/v1/agents"))
     })
 }
@@ -38,29 +47,64 @@ struct NowAnswer {
     now_unix_ns: u64,
     window_ns: u64,
     windows: u64,
-    hosts: Vec<crate::series::inventory::Now>,
-    workloads: Vec<crate::series::inventory::Now>,
+    hosts: Vec<Now>,
+    workloads: Vec<Now>,
 }
 
-/// Hosts, and the workloads of the topology.
-pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Response {
+/// Hosts, and the workloads of the topology; of a past moment also those that listened then.
+pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Result<Response, Problem> {
     let windows = q.seconds.unwrap_or(SECONDS).clamp(1, SECONDS_MAX) * 1_000_000_000 / WINDOW_NS;
     let now_unix_ns = app.clock.unix_ns();
     let until = q.at.unwrap_or_else(|| now_unix_ns.saturating_sub(ARRIVES_WITHIN_NS));
     let topology = Arc::clone(&lock(&app.shown.topology));
     let tiers: BTreeSet<(&str, &str)> =
         topology.nodes.iter().map(|n| (n.host.as_str(), n.workload.as_str())).collect();
+    let mut answer =
+        NowAnswer { now_unix_ns, window_ns: WINDOW_NS, windows, hosts: vec![], workloads: vec![] };
+    if q.at.is_some() && !in_memory(&lock(&app.shown.series), until, windows) {
+        let tiers =
+            tiers.into_iter().map(|(host, workload)| (host.to_owned(), workload.to_owned())).collect();
+        let hosts = lock(&app.shown.series).hosts().map(str::to_owned).collect();
+        (answer.hosts, answer.workloads) =
+            app.past(move |past| then(past, hosts, tiers, until, windows)).await?;
+        return Ok(Json(answer).into_response());
+    }
     let series = lock(&app.shown.series);
-    let answer = NowAnswer {
-        now_unix_ns,
-        window_ns: WINDOW_NS,
-        windows,
-        hosts: series.hosts().map(|host| series.now(host, None, until, windows)).collect(),
-        workloads: tiers
-            .into_iter()
-            .map(|(host, workload)| series.now(host, Some(workload), until, windows))
-            .collect(),
-    };
+    answer.hosts = series.hosts().map(|host| series.now(host, None, until, windows)).collect();
+    answer.workloads =
+        tiers.iter().map(|(host, workload)| series.now(host, Some(workload), until, windows)).collect();
     drop(series);
-    Json(answer).into_response()
+    Ok(Json(answer).into_response())
+}
+
+/// Whether the windows before `until` are in memory of every host that was there at all.
+fn in_memory(series: &Series, until: u64, windows: u64) -> bool {
+    let first = WindowIndex(WindowIndex::at(until).0.saturating_sub(windows));
+    let mut spans = series.hosts().map(|host| series.span(host)).peekable();
+    spans.peek().is_some() && spans.all(|span| span.is_some_and(|(oldest, _)| oldest <= first))
+}
+
+/// A past moment, with the hosts and listening workloads that were seen then beside those of today.
+fn then(
+    past: &Past,
+    mut hosts: BTreeSet<String>,
+    mut tiers: BTreeSet<(String, String)>,
+    until: u64,
+    windows: u64,
+) -> (Vec<Now>, Vec<Now>) {
+    let span = (until.saturating_sub(windows * WINDOW_NS), until);
+    hosts.extend(past.inventory(span, Some("host"), None).into_iter().map(|seen| seen.host));
+    let listened = past.inventory(span, Some("listener"), None).into_iter();
+    tiers.extend(listened.filter(|l| !l.detail.is_empty()).map(|l| (l.host, l.detail)));
+    hosts.extend(tiers.iter().map(|(host, _)| host.clone()));
+    let (mut of_hosts, mut of_workloads) = (Vec::new(), Vec::new());
+    for host in &hosts {
+        let own = tiers.iter().filter(|(h, _)| h == host).map(|(_, workload)| Some(workload.as_str()));
+        let of: Vec<Option<&str>> = std::iter::once(None).chain(own).collect();
+        // One question for all of a host: each part of the past is read once.
+        let mut all = past.now(host, &of, until, windows).into_iter();
+        of_hosts.extend(all.next());
+        of_workloads.extend(all);
+    }
+    (of_hosts, of_workloads)
 }

@@ -295,18 +295,30 @@ impl Db {
         state: Option<State>,
         limit: usize,
     ) -> Result<Vec<Line>, DbError> {
+        self.within(before, (since_unix_ns, u64::MAX), state, limit)
+    }
+
+    /// The same of those that touch `span` (Unix ns, both ends in it).
+    pub(super) fn within(
+        &self,
+        before: Option<&str>,
+        span: (u64, u64),
+        state: Option<State>,
+        limit: usize,
+    ) -> Result<Vec<Line>, DbError> {
         let failed = self.failed();
         let mut statement = self
             .connection
             .prepare(
                 "SELECT incident, timeline FROM incident
-                 WHERE (?1 IS NULL OR id < ?1) AND end_unix_ns >= ?2 AND (?3 IS NULL OR state = ?3)
-                 ORDER BY id DESC LIMIT ?4",
+                 WHERE (?1 IS NULL OR id < ?1) AND end_unix_ns >= ?2 AND start_unix_ns <= ?3
+                     AND (?4 IS NULL OR state = ?4)
+                 ORDER BY id DESC LIMIT ?5",
             )
             .map_err(&failed)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = statement
-            .query_map(params![before, int(since_unix_ns), state.map(word), limit], line)
+            .query_map(params![before, int(span.0), int(span.1), state.map(word), limit], line)
             .map_err(&failed)?;
         // A row that this build cannot read is left where it is.
         rows.filter_map(|row| row.transpose()).collect::<Result<_, _>>().map_err(failed)
@@ -399,18 +411,24 @@ impl Db {
         self.connection.query_row(query, [host], |row| row.get(0)).map_err(self.failed())
     }
 
-    /// What was there at some moment from `since_unix_ns` to `until_unix_ns`.
-    pub fn inventory(&self, since_unix_ns: u64, until_unix_ns: u64) -> Result<Vec<Seen>, DbError> {
+    /// What was there at some moment of `span` (Unix ns, both ends in it): of this kind, of this host.
+    pub fn inventory(
+        &self,
+        span: (u64, u64),
+        kind: Option<&str>,
+        host: Option<&str>,
+    ) -> Result<Vec<Seen>, DbError> {
         let failed = self.failed();
         let mut statement = self
             .connection
             .prepare(
                 "SELECT kind, host, name, detail, first_unix_ns, last_unix_ns FROM seen
-                 WHERE last_unix_ns >= ?1 AND first_unix_ns <= ?2 ORDER BY kind, host, name LIMIT 10000",
+                 WHERE last_unix_ns >= ?1 AND first_unix_ns <= ?2 AND (?3 IS NULL OR kind = ?3) AND (?4 IS NULL OR host = ?4)
+                 ORDER BY kind, host, name LIMIT 10000",
             )
             .map_err(&failed)?;
         let rows = statement
-            .query_map(params![int(since_unix_ns), int(until_unix_ns)], |row| {
+            .query_map(params![int(span.0), int(span.1), kind, host], |row| {
                 Ok(Seen {
                     kind: row.get(0)?,
                     host: row.get(1)?,

@@ -282,14 +282,15 @@ impl Store {
         Some((Arc::clone(&version.incident), version.timeline.clone()))
     }
 
-    /// Incidents that end at `since_unix_ns` or later and have `state` (any: `None`), newest first, at most `limit`.
+    /// Incidents that touch `span` (Unix ns, both ends in it) and have `state` (any: `None`), newest first, at most `limit`.
     #[must_use]
-    pub fn list(&self, since_unix_ns: u64, state: Option<State>, limit: usize) -> Vec<Arc<Incident>> {
+    pub fn list(&self, span: (u64, u64), state: Option<State>, limit: usize) -> Vec<Arc<Incident>> {
         self.by_id
             .values()
             .rev()
             .filter_map(|kept| kept.shown.as_ref().map(|version| &version.incident))
-            .filter(|i| i.end_unix_ns >= since_unix_ns && state.is_none_or(|state| i.state == state))
+            .filter(|i| i.end_unix_ns >= span.0 && i.start_unix_ns <= span.1)
+            .filter(|i| state.is_none_or(|state| i.state == state))
             .take(limit)
             .cloned()
             .collect()

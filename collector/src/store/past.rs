@@ -7,6 +7,7 @@ use super::health::Health;
 use super::queue::Queue;
 use super::segment::Wanted;
 use super::shelf::{Entry, Shelf};
+use crate::series::inventory::{HostInventory, Now};
 use crate::series::{self, Decimator, Point, Query, Series};
 use crate::timeline::{self, Timeline};
 use std::collections::BTreeMap;
@@ -182,16 +183,16 @@ impl Past {
         Some((line.incident, line.timeline))
     }
 
-    /// Incidents older than `before`, newest first.
+    /// Incidents with an id below `before` that touch `span` (Unix ns, both ends in it), newest first.
     #[must_use]
     pub fn incidents(
         &self,
         before: Option<&str>,
-        since_unix_ns: u64,
+        span: (u64, u64),
         state: Option<State>,
         limit: usize,
     ) -> Vec<Incident> {
-        let found = Db::reader(&self.folder).map(|db| db.incidents(before, since_unix_ns, state, limit));
+        let found = Db::reader(&self.folder).map(|db| db.within(before, span, state, limit));
         let lines = found.and_then(Result::ok).unwrap_or_default();
         lines.into_iter().map(|line| line.incident).collect()
     }
@@ -202,10 +203,47 @@ impl Past {
         Db::reader(&self.folder).is_some_and(|db| db.knows(host).unwrap_or(false))
     }
 
-    /// Hosts, workloads, listeners and tiers seen at some moment from `since_unix_ns` to `until_unix_ns`.
+    /// Hosts, workloads, listeners and tiers seen at some moment of `span` (Unix ns, both ends in it): of this kind, of this host.
     #[must_use]
-    pub fn inventory(&self, since_unix_ns: u64, until_unix_ns: u64) -> Vec<Seen> {
-        let found = Db::reader(&self.folder).map(|db| db.inventory(since_unix_ns, until_unix_ns));
+    pub fn inventory(&self, span: (u64, u64), kind: Option<&str>, host: Option<&str>) -> Vec<Seen> {
+        let found = Db::reader(&self.folder).map(|db| db.inventory(span, kind, host));
         found.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// What was seen of `host` at whatever time, by name. `None`: nothing.
+    #[must_use]
+    pub fn host(&self, host: &str) -> Option<HostInventory> {
+        HostInventory::of(host, &self.inventory((0, u64::MAX), None, Some(host)))
+    }
+
+    /// As [`Series::now`], over everything that is kept, for `host` and each of `workloads` of it.
+    #[must_use]
+    pub fn now(&self, host: &str, workloads: &[Option<&str>], until_unix_ns: u64, windows: u64) -> Vec<Now> {
+        let (first, last) = Now::reads(until_unix_ns, windows);
+        let metrics = |workload: Option<&str>| Now::metrics(workload.is_some());
+        let queries: Vec<Query<'_>> = workloads
+            .iter()
+            .flat_map(|workload| {
+                let of = |metric| Query { host, workload: *workload, listener: None, metric };
+                metrics(*workload).map(of)
+            })
+            .collect();
+        let count = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(0).saturating_add(1);
+        let mut rows = vec![vec![None; count]; queries.len()];
+        self.each(&queries, first, last, |n, index, value| {
+            let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
+            if let Some(slot) = rows.get_mut(n).zip(place).and_then(|(row, place)| row.get_mut(place)) {
+                *slot = Some(value);
+            }
+        });
+        let read = |workload: Option<&str>, metric: &str, from: WindowIndex| {
+            let found = queries.iter().position(|q| q.workload == workload && q.metric == metric);
+            let skip = usize::try_from(from.0.saturating_sub(first.0)).unwrap_or(0);
+            found.and_then(|n| rows[n].get(skip..)).map(<[_]>::to_vec).unwrap_or_default()
+        };
+        let of = |workload: &Option<&str>| {
+            Now::of(host, *workload, until_unix_ns, windows, |metric, from| read(*workload, metric, from))
+        };
+        workloads.iter().map(of).collect()
     }
 }

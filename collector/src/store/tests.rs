@@ -9,6 +9,8 @@ use crate::fixture::incident;
 use proptest::prelude::*;
 use tailwater_analysis::model::*;
 
+const ALWAYS: (u64, u64) = (0, u64::MAX);
+
 fn settings(folder: &Path) -> Settings {
     Settings {
         folder: folder.to_owned(),
@@ -40,7 +42,7 @@ impl Running {
         self.opened.store.lock().unwrap().get(id).map(|(incident, _)| incident)
     }
     fn ids(&self) -> Vec<String> {
-        self.opened.store.lock().unwrap().list(0, None, 10).iter().map(|i| i.id.clone()).collect()
+        self.opened.store.lock().unwrap().list(ALWAYS, None, 10).iter().map(|i| i.id.clone()).collect()
     }
     /// Writes what waits and ends the writer; memory stays to be looked at.
     fn close(self) -> (Arc<Mutex<Store>>, Past, Arc<Metrics>) {
@@ -122,14 +124,42 @@ fn the_oldest_closed_incident_leaves_memory_first_and_stays_on_disk() {
         a.put(i);
     }
     let (store, past, _) = a.close();
-    let ids: Vec<_> = store.lock().unwrap().list(0, None, 10).iter().map(|i| i.id.clone()).collect();
+    let ids: Vec<_> = store.lock().unwrap().list(ALWAYS, None, 10).iter().map(|i| i.id.clone()).collect();
     assert_eq!(ids, ["01D", "01C", "01A"]);
-    assert_eq!(store.lock().unwrap().list(0, Some(State::Open), 10).len(), 1);
-    assert!(store.lock().unwrap().list(u64::MAX, None, 10).is_empty());
+    assert_eq!(store.lock().unwrap().list(ALWAYS, Some(State::Open), 10).len(), 1);
+    assert!(store.lock().unwrap().list((u64::MAX, u64::MAX), None, 10).is_empty());
     assert_eq!(past.incident("01B").unwrap().0.id, "01B");
     let older: Vec<_> =
-        past.incidents(Some("01C"), 0, Some(State::Closed), 10).into_iter().map(|i| i.id).collect();
+        past.incidents(Some("01C"), ALWAYS, Some(State::Closed), 10).into_iter().map(|i| i.id).collect();
     assert_eq!(older, ["01B"]);
+}
+
+#[test]
+fn a_span_of_time_finds_the_incidents_that_touch_it_in_memory_and_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    let hour = 3_600_000_000_000;
+    let first = incident("01A", 1).start_unix_ns;
+    for (n, id) in ["01A", "01B", "01C", "01D", "01E"].into_iter().enumerate() {
+        let (mut i, later) = (incident(id, 1), n as u64 * hour);
+        i.state = State::Closed;
+        (i.start_unix_ns, i.end_unix_ns) = (i.start_unix_ns + later, i.end_unix_ns + later);
+        a.put(i);
+    }
+    let (store, past, _) = a.close();
+    let found = |span: (u64, u64)| -> Vec<String> {
+        let store = store.lock().unwrap();
+        let oldest = store.oldest();
+        let newest = store.list(span, None, 10).into_iter().map(|i| i.id.clone());
+        let older = past.incidents(oldest.as_deref(), span, None, 10).into_iter().map(|i| i.id);
+        newest.chain(older).collect()
+    };
+    assert!(store.lock().unwrap().oldest().unwrap().as_str() > "01A", "the oldest are on disk only");
+    assert_eq!(found(ALWAYS), ["01E", "01D", "01C", "01B", "01A"]);
+    assert_eq!(found((first + hour, first + 3 * hour)), ["01D", "01C", "01B"], "both ends are in it");
+    assert_eq!(found((0, first)), ["01A"]);
+    assert!(found((0, first - 1)).is_empty());
+    assert_eq!(found((first + 4 * hour, u64::MAX)), ["01E"]);
 }
 
 #[test]
@@ -142,7 +172,7 @@ fn a_replaced_alert_is_listed_no_more_but_its_id_still_leads_somewhere() {
     assert!(a.get("01B").is_some(), "until what replaces it is shown");
     a.put(incident("01A", 1));
     let (store, ..) = a.close();
-    assert_eq!(store.lock().unwrap().list(0, None, 10).len(), 1);
+    assert_eq!(store.lock().unwrap().list(ALWAYS, None, 10).len(), 1);
     assert_eq!(store.lock().unwrap().get("01B").unwrap().0.id, "01A");
     assert_eq!(rows(folder.path()).len(), 1, "an early alert is not kept");
 }
@@ -342,7 +372,25 @@ fn each_metric_is_the_same_from_memory_and_from_disk() {
             assert_eq!(together, expected, "{} of {workload:?}, with the others", query.metric);
         }
     }
-    let seen = after.opened.past.inventory(0, u64::MAX);
+    // A moment long gone, as it was told when it was now: in the middle of the windows and at a quiet queue's limit.
+    for n in [60, 199, 400] {
+        let until = WindowIndex(base + n).start_unix_ns();
+        let workloads = [None, Some("w1.service"), Some("nobody.service")];
+        let expected = workloads.map(|of| memory.lock().unwrap().now("web-1", of, until, 100));
+        let found = after.opened.past.now("web-1", &workloads, until, 100);
+        assert_eq!(found, expected, "the {n}th window");
+        assert_eq!(found[1].metrics["cpu_busy_ratio"].last.is_some(), n < 300, "{found:?}");
+    }
+    let known = after.opened.past.host("web-1").unwrap();
+    let names: Vec<&str> = known.workloads.iter().map(|w| w.name.as_str()).collect();
+    assert!(names.contains(&"w1.service") && names.contains(&"w2.service"), "{names:?}");
+    let w2 = known.workloads.iter().find(|w| w.name == "w2.service").unwrap();
+    assert_eq!((&w2.listeners[..], &w2.remotes), (&["10.0.0.1:8082".to_owned()][..], &None));
+    assert_eq!(known.newest_unix_ns, WindowIndex(base + 199).end_unix_ns());
+    assert_eq!(after.opened.past.host("nobody"), None);
+    let seen = after.opened.past.inventory(ALWAYS, None, None);
+    let hosts = after.opened.past.inventory(ALWAYS, Some("host"), None);
+    assert_eq!(hosts, seen.iter().filter(|s| s.kind == "host").cloned().collect::<Vec<_>>());
     let listener = seen.iter().find(|s| s.name == "10.0.0.1:8082").unwrap();
     assert_eq!((listener.kind.as_str(), listener.detail.as_str()), ("listener", "w2.service"));
     assert_eq!(listener.last_unix_ns, WindowIndex(base + 199).end_unix_ns());

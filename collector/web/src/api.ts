@@ -12,8 +12,17 @@ export interface Root {
   culprits: Culprit[]; evidence: string;
 }
 
+/** Where a tier was on its curve of load against throughput. */
+export interface Congestion {
+  state: string; congestion_point: number | null; throughput_usual: number | null; load_max: number; throughput: number; windows_frozen: number | null;
+}
+
 export interface Hop {
   host: string; workload: string; tier: string; listener: string; role: Role; onset_unix_ns: number;
+  /** Whether an agent sees it. If not, `queued_max` are the calls to it that its observed caller had in flight, and the other numbers are not known. */
+  observed?: boolean;
+  order_to_root?: "before" | "after" | "unknown" | null;
+  congestion?: Congestion | null;
   queued_max: number; workers_busy_max: number; workers_limit: number | null;
   accept_queue_max: number; accept_queue_limit: number | null;
   pool_in_flight_max: number | null; pool_open: number | null;
@@ -37,6 +46,8 @@ export type Values = (number | null)[];
 export interface TierRow {
   host: string; workload: string; tier: string; listener: string;
   queued_requests: Values; accept_queue_depth: Values; workers_busy: Values; drops: Values; calls_in_flight: Values;
+  /** Connections begun in the window whose SYN had to be sent again. Empty or not there: no client is observed, or not known any more. */
+  retried?: Values;
 }
 
 export interface Timeline {
@@ -75,8 +86,12 @@ export interface NowAnswer { now_unix_ns: number; window_ns: number; windows: nu
 
 export interface HostInventory {
   host: string; oldest_unix_ns: number; newest_unix_ns: number;
-  workloads: { name: string; cgroup: string; comm: string; cpu_quota_ns: number; listeners: string[]; remotes: string[] }[];
+  /** `null`: not known, as of a host whose windows are on disk only. */
+  workloads: { name: string; cgroup: string; comm: string; cpu_quota_ns: number | null; listeners: string[]; remotes: string[] | null }[];
 }
+
+/** Something that was there at some time, whether it still is or not. */
+export interface Seen { kind: "host" | "workload" | "listener" | "tier"; host: string; name: string; detail: string; first_unix_ns: number; last_unix_ns: number }
 
 /** The collector's own words, or that it said none. */
 export class ApiError extends Error {

@@ -20,7 +20,7 @@ export interface Line {
   bars?: boolean;
 }
 
-export interface Mark { kind: "root" | "drop" | "vlrt" | "gap" | "incident"; from: number; to: number; title?: string }
+export interface Mark { kind: "root" | "drop" | "vlrt" | "expected" | "gap" | "incident"; from: number; to: number; title?: string }
 
 interface Props {
   label: string;
@@ -69,15 +69,19 @@ function drawMarks(u: uPlot, marks: Mark[]): void {
   ctx.beginPath();
   ctx.rect(left, top, width, height);
   ctx.clip();
-  const order: Mark["kind"][] = ["gap", "vlrt", "root", "incident", "drop"];
+  const order: Mark["kind"][] = ["gap", "expected", "root", "incident", "drop", "vlrt"];
   for (const mark of [...marks].sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind))) {
     const from = u.valToPos(mark.from, "x", true);
     const to = Math.max(u.valToPos(mark.to, "x", true), from + ratio);
-    if (mark.kind === "gap" || mark.kind === "vlrt") {
+    if (mark.kind === "vlrt") {
+      // Along the ground: it began where something was dropped, and that is marked along the top.
+      ctx.fillStyle = color("vlrt");
+      ctx.fillRect(from, top + height - 4 * ratio, to - from, 4 * ratio);
+    } else if (mark.kind === "gap" || mark.kind === "expected") {
       const pattern = hatch(ctx, color(mark.kind === "gap" ? "gap" : "vlrt-soft"), ratio, mark.kind === "gap" ? 7 : 5);
       if (pattern) ctx.fillStyle = pattern;
       ctx.fillRect(from, top, to - from, height);
-      if (mark.kind === "vlrt") {
+      if (mark.kind === "expected") {
         ctx.fillStyle = color("vlrt");
         ctx.fillRect(from, top, to - from, 3 * ratio);
       }

@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { gaps, gridOf, missing, onto, peak } from "./grid";
+import { gaps, gridOf, missing, onto, peak, stretches } from "./grid";
 
 const T = 1_795_271_939_100;
 const point = (n: number, max: number, windows = 1) => ({ start_unix_ns: (T + n * 50) * 1e6, min: max / 2, max, mean: max * 0.75, windows });
@@ -12,6 +12,12 @@ test("a missing window is a gap and a zero is a zero", () => {
   deepEqual(gaps(grid, [max]), [{ from: T + 100, to: T + 200 }]);
   equal(peak(max), 7);
   equal(peak([null, null]), null);
+});
+
+test("windows side by side are one stretch", () => {
+  const grid = gridOf(T, T + 250, 100);
+  const row = [0, 3, 1, 0, 2];
+  deepEqual(stretches(grid, (at) => row[at]! > 0), [{ from: T + 50, to: T + 150 }, { from: T + 200, to: T + 250 }]);
 });
 
 test("an hour fits into the points there are, and extremes stay", () => {

@@ -44,10 +44,14 @@ export function onto(grid: Grid, points: Point[]): Lines {
 }
 
 /** Stretches of `[from, to)` in which every one of `rows` has no value. */
-export function gaps(grid: Grid, rows: Values[]): { from: number; to: number }[] {
+export const gaps = (grid: Grid, rows: Values[]): { from: number; to: number }[] =>
+  stretches(grid, (i) => rows.every((row) => row[i] === null || row[i] === undefined));
+
+/** Stretches of `[from, to)` of steps that are `so`. */
+export function stretches(grid: Grid, so: (step: number) => boolean): { from: number; to: number }[] {
   const found: { from: number; to: number }[] = [];
   for (let i = 0; i + 1 < grid.times.length; i += 1) {
-    if (rows.some((row) => row[i] !== null && row[i] !== undefined)) continue;
+    if (!so(i)) continue;
     const [from, to] = [grid.times[i]!, grid.times[i + 1]!];
     const last = found.at(-1);
     if (last && last.to === from) last.to = to;

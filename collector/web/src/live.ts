@@ -1,11 +1,10 @@
 // Incidents as they come, and who reports. One event stream for the page; after a break everything is asked again.
 import { ApiError, ask, type Agent, type Incident } from "./api";
+import { LIST_MAX } from "./between";
 import { Cell } from "./cell";
 
 export type Link = { state: "connecting" } | { state: "live" } | { state: "lost"; since: number };
 
-/** As many as the collector keeps by default. */
-const LIST_MAX = 1000;
 const AGENTS_EVERY_MS = 5000;
 const AGAIN_MS = 2000;
 

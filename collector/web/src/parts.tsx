@@ -1,8 +1,10 @@
 // Small things that several pages show.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, ask, type Incident, type Severity } from "./api";
+import { beyond, LIST_MAX, merged } from "./between";
 import { useCell } from "./cell";
+import { incidents } from "./live";
 import { zone } from "./settings";
 import { clock, day, fromField, toField, zoneName } from "./time";
 import { kindName, KINDS } from "./words";
@@ -88,6 +90,19 @@ export function useAsk<T>(path: string | null, every = 0): Asked<T> {
     };
   }, [path, every]);
   return asked.path === path ? asked.got : { state: "waiting" };
+}
+
+/** All incidents that the page knows, with those that touch the stretch from `from` to `to` (`null`: without that end). */
+export function useBetween(from: number | null, to: number | null): { all: Incident[]; cut: boolean } {
+  const newest = useCell(incidents);
+  const path = beyond(newest, from, to);
+  const asked = useAsk<{ incidents: Incident[] }>(path);
+  // While a stretch that moved on is asked for again, the answer before stays.
+  const older = useRef<Incident[]>([]);
+  if (path === null) older.current = [];
+  else if (asked.state === "there") older.current = asked.value.incidents;
+  const rest = older.current;
+  return useMemo(() => ({ all: merged(newest ?? [], rest), cut: rest.length >= LIST_MAX }), [newest, rest]);
 }
 
 /** A part of a whole as a bar; beyond the limit it is full and red. */

@@ -1,5 +1,5 @@
 // The field's terms as sentences, and numbers as people read them.
-import type { Hop, Incident, Root } from "./api";
+import type { Congestion, Hop, Incident, Root } from "./api";
 
 export const KINDS: Record<string, { name: string; about: string }> = {
   upstream_ctqo: { name: "Upstream CTQO", about: "The tier that dropped is upstream of the millibottleneck: synchronous calls pushed the queue back to it." },
@@ -68,6 +68,19 @@ export function fromRoot(hops: Hop[]): Hop[] {
 
 export const dropped = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.connections, 0);
 export const packets = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.count, 0);
+
+export const observed = (hop: Hop): boolean => hop.observed !== false;
+
+/** What a tier did on its curve of load against throughput, as `tailwater explain` tells it. */
+export function congested(c: Congestion): { point: string; about: string } {
+  const now = `load ${number(Math.round(c.load_max))}, ${number(Math.round(c.throughput))} answers in 50 ms`;
+  if (c.state === "known" && c.congestion_point !== null && c.throughput_usual !== null) {
+    const frozen = c.windows_frozen ? `, stood still in ${plural(c.windows_frozen, "window")}` : "";
+    return { point: number(Math.round(c.congestion_point)), about: `${now} where ${number(Math.round(c.throughput_usual))} are usual${frozen}` };
+  }
+  const why = { too_few_answers: "too few answers in 50 ms", still_rising: "never congested before" }[c.state] ?? "too few windows yet";
+  return { point: "unknown", about: `${why}: ${now}` };
+}
 
 /** Metrics of /api/v1/series as they are called on the page. */
 export const METRICS: Record<string, string> = {

@@ -4,14 +4,14 @@ import { ApiError, ask, query, type Agent, type HostInventory, type Incident, ty
 import { useCell, useNow } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
 import { gaps, gridOf, missing, onto, type Lines } from "../grid";
-import { agents, incidents } from "../live";
+import { agents } from "../live";
 import { PANELS, type Panel } from "../panels";
-import { Moment, MomentField, Note, useAsk, Wait } from "../parts";
+import { Moment, MomentField, Note, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, nsOf, span, toAddress, WINDOW_MS } from "../time";
 import { METRICS, number, percent, placeOf, plural } from "../words";
-import { AgentState, clockError } from "./hosts";
+import { AgentState, clockError, LastSeen } from "./hosts";
 
 /** More than a chart has pixels shows nothing more. */
 const POINTS_MAX = 900;
@@ -169,8 +169,8 @@ function About({ agent, inventory, workload, oldest }: { agent: Agent | undefine
                   <tr key={w.name} aria-current={w.name === workload ? "true" : undefined}>
                     <td><a href={hostAddress(inventory.host, { workload: w.name, ...Object.fromEntries(["from", "to", "last"].map((p) => [p, new URLSearchParams(location.search).get(p) ?? undefined])) })}>{w.name}</a> {w.comm && w.comm !== w.name && <span class="quiet">{w.comm}</span>}</td>
                     <td>{w.listeners.join(", ") || <span class="quiet">nothing</span>}</td>
-                    <td>{w.remotes.length > 3 ? plural(w.remotes.length, "address", "addresses") : w.remotes.join(", ") || <span class="quiet">nobody</span>}</td>
-                    <td class="n">{w.cpu_quota_ns > 0 ? `${number(w.cpu_quota_ns / 5e7)} cores` : "none"}</td>
+                    <td>{w.remotes === null ? <span class="quiet">unknown</span> : w.remotes.length > 3 ? plural(w.remotes.length, "address", "addresses") : w.remotes.join(", ") || <span class="quiet">nobody</span>}</td>
+                    <td class="n">{w.cpu_quota_ns === null ? <span class="quiet">unknown</span> : w.cpu_quota_ns > 0 ? `${number(w.cpu_quota_ns / 5e7)} cores` : "none"}</td>
                   </tr>
                 ))}
               </tbody>
@@ -206,7 +206,6 @@ export function Host({ host }: { host: string }) {
   const { query: wish } = useCell(place);
   const workload = wish.get("workload") || null;
   const known = useCell(agents);
-  const all = useCell(incidents);
   const wide = span(wish.get("last") ?? OTHERWISE) ?? 0;
   const now = useNow(wide <= 60_000 ? 500 : wide <= 300_000 ? 1000 : 5000);
   const fixed = wish.has("from");
@@ -214,8 +213,9 @@ export function Host({ host }: { host: string }) {
   const got = useSeries(host, workload, range);
   const inventory = useAsk<HostInventory>(`/api/v1/hosts/${encodeURIComponent(host)}`, 10_000);
   const agent = known?.find((a) => a.host === host);
+  const { all } = useBetween(range.from, range.to);
   const overlay = useMemo(
-    () => (all ?? []).filter((i) => i.version > 0 && i.severity !== "info" && msOf(i.end_unix_ns) >= range.from && msOf(i.start_unix_ns) <= range.to && i.hops.some((h) => h.host === host)),
+    () => all.filter((i) => i.version > 0 && i.severity !== "info" && msOf(i.end_unix_ns) >= range.from && msOf(i.start_unix_ns) <= range.to && i.hops.some((h) => h.host === host)),
     [all, range.from, range.to, host],
   );
   useEffect(() => {
@@ -229,7 +229,8 @@ export function Host({ host }: { host: string }) {
       <nav class="crumbs" aria-label="Host"><span><a href="/hosts">Hosts</a> / {workload ? <a href={hostAddress(host)}>{host}</a> : host}</span></nav>
       <div class="title-line">
         <h1>{workload ? placeOf({ host, workload }) : host}</h1>
-        {agent ? <AgentState agent={agent} now={now} /> : known !== null && <span class="badge critical">no agent of this name has connected</span>}
+        {agent ? <AgentState agent={agent} now={now} /> : known !== null && inventory.state === "there" ? <LastSeen ms={msOf(inventory.value.newest_unix_ns)} now={now} />
+          : known !== null && inventory.state === "failed" && <span class="badge critical">no agent of this name has connected</span>}
       </div>
       <Controls range={range} />
       {overlay.length > 0 && (

@@ -1,12 +1,15 @@
 // Who reports: every agent with the state of its stream, its clock and what it costs.
 import { useEffect } from "preact/hooks";
-import { query, type Agent, type NowAnswer } from "../api";
+import { query, type Agent, type NowAnswer, type Seen } from "../api";
 import { useCell, useNow } from "../cell";
 import { agents, link } from "../live";
-import { Note, Trail, useAsk, Wait } from "../parts";
+import { Moment, Note, Trail, useAsk, Wait } from "../parts";
 import { hostAddress } from "../route";
-import { ago, msOf } from "../time";
+import { ago, msOf, toAddress } from "../time";
 import { bytes, count, number, percent, plural } from "../words";
+
+/** Of a host that is gone, the last of what is kept. */
+const LOOK_MS = 300_000;
 
 export function AgentState({ agent, now }: { agent: Agent; now: number }) {
   return agent.connected
@@ -14,12 +17,16 @@ export function AgentState({ agent, now }: { agent: Agent; now: number }) {
     : <span class="badge critical">no agent since {ago(msOf(agent.since_unix_ns), now)}</span>;
 }
 
+/** Known from before the collector started, not to its agents. */
+export const LastSeen = ({ ms, now }: { ms: number; now: number }) => <span class="badge critical">not connected, last seen {ago(ms, now)}</span>;
+
 export const clockError = (a: Agent): string => (a.clock.error_ns === undefined ? "unknown" : `± ${number(a.clock.error_ns / 1e6)} ms`);
 
 export function Hosts() {
   const known = useCell(agents);
   const connection = useCell(link);
   const now = useNow(1000);
+  const seen = useAsk<{ inventory: Seen[] }>(query("/api/v1/inventory", { kind: "host" }), 30_000);
   const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: 5 }), 1000);
   useEffect(() => {
     document.title = "Hosts · Tailwater";
@@ -27,10 +34,12 @@ export function Hosts() {
   if (known === null) {
     return <main>{connection.state === "lost" ? <Note tone="bad" title="The collector does not answer." /> : <Wait what="agents" />}</main>;
   }
+  const before = seen.state === "there" ? seen.value.inventory.filter((s) => !known.some((a) => a.host === s.host)) : [];
+  before.sort((a, b) => b.last_unix_ns - a.last_unix_ns);
   return (
     <main class="hosts">
       <h1>Hosts</h1>
-      {known.length === 0 && <Note title="No agent has ever connected."><p>On each machine: <code>tailwater-agent run --collector http://{location.hostname}:4781 --host NAME</code></p></Note>}
+      {known.length === 0 && seen.state !== "waiting" && <Note title={before.length > 0 ? "No agent has connected since the collector started." : "No agent has ever connected."}><p>On each machine: <code>tailwater-agent run --collector http://{location.hostname}:4781 --host NAME</code></p></Note>}
       <ul class="cards">
         {known.map((a) => {
           const at = state.state === "there" ? state.value.hosts.find((h) => h.host === a.host) : undefined;
@@ -54,6 +63,15 @@ export function Hosts() {
             </li>
           );
         })}
+        {before.map((s) => (
+          <li key={s.host} class="card gone">
+            <div class="card-head"><a class="card-name" href={hostAddress(s.host, { from: toAddress(msOf(s.last_unix_ns) - LOOK_MS), to: toAddress(msOf(s.last_unix_ns)) })}>{s.host}</a><LastSeen ms={msOf(s.last_unix_ns)} now={now} /></div>
+            <dl class="pairs">
+              <dt>First seen</dt><dd><Moment ms={msOf(s.first_unix_ns)} /></dd>
+              <dt>Last seen</dt><dd><Moment ms={msOf(s.last_unix_ns)} /></dd>
+            </dl>
+          </li>
+        ))}
       </ul>
     </main>
   );

@@ -2,12 +2,13 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Incident, Severity } from "../api";
 import { useCell, useNow } from "../cell";
+import { LIST_MAX } from "../between";
 import { agents, fresh, incidents, link } from "../live";
-import { KindBadge, MomentField, Note, SeverityMark, StateBadge, Wait } from "../parts";
+import { KindBadge, MomentField, Note, SeverityMark, StateBadge, useBetween, Wait } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
-import { culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, resourceDid, resourceName } from "../words";
+import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, resourceDid, resourceName } from "../words";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", "24 hours"], ["", "all"]];
@@ -186,14 +187,15 @@ export function List() {
   const connection = useCell(link);
   const now = useNow(5000);
   const wish = wishOf(query, now);
+  const { all: known, cut } = useBetween(wish.from, wish.to);
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     document.title = "Incidents · Tailwater";
   }, []);
   const [matching, shown] = useMemo(() => {
-    const matching = (all ?? []).filter((i) => fits(i, wish));
+    const matching = known.filter((i) => fits(i, wish));
     return [matching, matching.filter((i) => wish.severities.has(i.severity))];
-  }, [all, query, now]);
+  }, [known, query, now]);
   if (all === null) {
     return (
       <main>
@@ -209,7 +211,7 @@ export function List() {
       <Filters wish={wish} all={matching} />
       {all.length === 0 ? <Nothing /> : shown.length === 0 ? (
         <Note title="No incident fits.">
-          <p>{plural(all.length, "incident")} in all. <a href="/">Show all</a></p>
+          <p>{known.length >= LIST_MAX && wish.from === null && wish.to === null ? <>Only the newest {count(LIST_MAX)} were looked through: choose a time to look further back. </> : `${plural(known.length, "incident")} in all. `}<a href="/">Show all</a></p>
         </Note>
       ) : (
         <>
@@ -222,6 +224,8 @@ export function List() {
               {shown.length - many} older
             </button>
           )}
+          {known.length >= LIST_MAX && wish.from === null && wish.to === null && <p class="quiet">The newest {count(LIST_MAX)}. Choose a time to see older ones.</p>}
+          {cut && <p class="quiet">There may be older ones in this time: the collector tells at most {count(LIST_MAX)} at once. Choose a shorter time.</p>}
         </>
       )}
     </main>

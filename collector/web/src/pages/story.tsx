@@ -7,7 +7,7 @@ import { KindBadge, Meter, Moment, Note, SeverityMark, StateBadge, useAsk, Wait 
 import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { clock, length, msOf, toAddress } from "../time";
-import { count, culprit, dropped, fromRoot, KINDS, kindName, packets, percent, placeOf, plural, REASONS, resourceDid, resourceName, ROLES } from "../words";
+import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, resourceDid, resourceName, ROLES } from "../words";
 import { Story as StoryTimeline } from "./timeline";
 
 /** Charts of a host open with this much around the incident. */
@@ -59,18 +59,23 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
   const own = drops.filter((d) => d.host === hop.host && d.workload === hop.workload);
   const isRoot = hop.role === "root";
   const lost = own.reduce((sum, d) => sum + d.connections, 0);
+  const seen = observed(hop);
+  const name = <><b>{hop.workload || hop.host}</b>{hop.workload && <span>@{hop.host}</span>}</>;
+  const congestion = seen && hop.congestion ? congested(hop.congestion) : null;
   return (
-    <li class={`hop ${hop.role} ${lost > 0 ? "lossy" : ""}`} aria-label={`${index + 1} of ${of}: ${placeOf(hop)}, ${ROLES[hop.role] ?? hop.role}`}>
+    <li class={`hop ${hop.role} ${lost > 0 ? "lossy" : ""} ${seen ? "" : "unobserved"}`} aria-label={`${index + 1} of ${of}: ${placeOf(hop)}, ${ROLES[hop.role] ?? hop.role}`}>
       <div class="hop-head">
         <span class="role">{isRoot && lost > 0 ? "root cause, dropped" : (ROLES[hop.role] ?? hop.role)}</span>
         <span class="onset" title="its queue began to grow">{clock(msOf(hop.onset_unix_ns), in_)}</span>
       </div>
-      <a class="hop-name" href={hostAddress(hop.host, { workload: hop.workload, ...around(i) })}>
-        <b>{hop.workload || hop.host}</b>{hop.workload && <span>@{hop.host}</span>}
-      </a>
+      {seen ? <a class="hop-name" href={hostAddress(hop.host, { workload: hop.workload, ...around(i) })}>{name}</a> : <span class="hop-name">{name}</span>}
       <div class="listener">{hop.listener || "no listener seen"}</div>
       <p class="did">{isRoot ? [resourceDid(i.root.resource), culprit(i.root)].filter(Boolean).join(" · ") : DID[hop.role]}</p>
-      <div class="meters">
+      {hop.order_to_root === "unknown" && (
+        <p class="order" title="The two onsets are closer than the clocks agree; the flow of requests decided.">order to the root unknown</p>
+      )}
+      {!seen && <p class="unseen"><b>Not observed: no agent there.</b> Its caller had {plural(hop.queued_max, "call")} to it in flight.</p>}
+      {seen && <div class="meters">
         <Meter name="Accept queue" value={hop.accept_queue_max} limit={hop.accept_queue_limit} tone="accept"
           hint="deepest, of what the listener may hold; the kernel takes one more than the limit" />
         <Meter name="Workers busy" value={hop.workers_busy_max} limit={hop.workers_limit} tone="workers"
@@ -79,7 +84,12 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
           <Meter name="Calls in flight" value={hop.pool_in_flight_max} limit={hop.pool_open} tone="calls" hint="most at once, of the connections that were open" />
         )}
         <div class="queued"><span>Queued at most</span><b>{count(hop.queued_max)}</b></div>
-      </div>
+        {congestion && (
+          <div class="congestion" title="the load beyond which more load gave no more answers, learnt on this listener">
+            <span>Congestion point N*</span><b>{congestion.point}</b><span class="about">{congestion.about}</span>
+          </div>
+        )}
+      </div>}
       {lost > 0 && <div class="loss">✕ {plural(lost, "connection")} dropped</div>}
     </li>
   );

@@ -3,33 +3,39 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, ApiError, query, type Incident, type Series, type TierRow, type Timeline, type Values } from "../api";
 import { Chart, type Line, type Mark } from "../chart";
 import { useCell } from "../cell";
-import { gaps, gridOf, onto, type Grid } from "../grid";
+import { gaps, gridOf, onto, stretches, total, type Grid } from "../grid";
 import { Note, useAsk, Wait } from "../parts";
 import { go, hostAddress } from "../route";
 import { zone } from "../settings";
 import { msOf, nsOf, toAddress, zoneName } from "../time";
-import { count, fromRoot, METRICS, number, percent, placeOf, plural, resourceName } from "../words";
+import { count, fromRoot, METRICS, number, observed, percent, placeOf, plural, resourceName } from "../words";
 
 const BEFORE_MS = 500;
 const AFTER_MS = 500;
-/** A client sends a SYN again after one second (RFC 6298), whatever its kernel does later. */
+/** A client sends a SYN again after one second (RFC 6298), whatever its kernel does later: where retries are expected if no client is observed. */
 const RETRY_MS = 1000;
 /** An incident lasts a minute at most; one point per window. */
 const POINTS_MAX = 2000;
 const TIER_METRICS = ["queued_requests", "accept_queue_depth", "workers_busy", "drops", "calls_in_flight"] as const;
 type TierMetric = (typeof TIER_METRICS)[number];
 
-interface Rows { tiers: Record<TierMetric, Values>[]; resource: Values | null }
+interface Rows { tiers: Record<TierMetric, Values>[]; resource: Values | null; retried: Map<number, Values> }
 
-function marksOf(i: Incident): Mark[] {
+/** Requests that wait a second or longer: the windows in which those began that observed clients had to try again, else where the first retries are expected. */
+function veryLong(i: Incident, grid: Grid, rows: Rows): Mark[] {
+  const began = stretches(grid, (at) => [...rows.retried.values()].some((row) => (row[at] ?? 0) > 0));
+  if (began.length > 0) return began.map((b): Mark => ({ kind: "vlrt", ...b }));
+  if (i.vlrt.expected === 0) return [];
+  return i.drops.map((d): Mark => ({ kind: "expected", from: msOf(d.first_unix_ns) + RETRY_MS, to: msOf(d.last_unix_ns) + RETRY_MS }));
+}
+
+function marksOf(i: Incident, grid: Grid, rows: Rows): Mark[] {
   const marks: Mark[] = [];
   if (i.version > 0) marks.push({ kind: "root", from: msOf(i.root.start_unix_ns), to: msOf(i.root.end_unix_ns) });
   for (const d of i.drops) {
-    const [from, to] = [msOf(d.first_unix_ns), msOf(d.last_unix_ns)];
-    marks.push({ kind: "drop", from, to });
-    if (i.vlrt.expected > 0) marks.push({ kind: "vlrt", from: from + RETRY_MS, to: to + RETRY_MS });
+    marks.push({ kind: "drop", from: msOf(d.first_unix_ns), to: msOf(d.last_unix_ns) });
   }
-  return marks;
+  return marks.concat(veryLong(i, grid, rows));
 }
 
 /** What was kept with the incident, and what the collector still holds around it. */
@@ -48,7 +54,12 @@ function merge(grid: Grid, i: Incident, kept: Timeline | null, held: Map<string,
     const tier: TierRow | undefined = kept?.tiers.find((t) => t.host === hop.host && t.listener === hop.listener);
     return Object.fromEntries(TIER_METRICS.map((m) => [m, from(tier?.[m], `${n} ${m}`)])) as Record<TierMetric, Values>;
   });
-  return { tiers, resource: kept?.resource ? from(kept.resource.values, "resource") : null };
+  const retried = new Map<number, Values>();
+  i.hops.forEach((hop, n) => {
+    const row = kept?.tiers.find((t) => t.host === hop.host && t.listener === hop.listener)?.retried;
+    if (row?.some((v) => (v ?? 0) > 0)) retried.set(n, from(row, `${n} retried`));
+  });
+  return { tiers, resource: kept?.resource ? from(kept.resource.values, "resource") : null, retried };
 }
 
 function useHeld(i: Incident, grid: Grid, kept: Timeline | null): Map<string, Values> {
@@ -102,17 +113,21 @@ export function Story({ i }: { i: Incident }) {
   if (asked.state === "waiting" && !known) return <section><Wait what="the timeline" /></section>;
   const order = fromRoot(i.hops);
   const group = `story ${i.id}`;
-  const marks = (...lines: Values[]): Mark[] => [...gaps(grid, lines).map((g): Mark => ({ kind: "gap", ...g })), ...marksOf(i)];
+  const happened = marksOf(i, grid, rows);
+  const marks = (...lines: Values[]): Mark[] => [...gaps(grid, lines).map((g): Mark => ({ kind: "gap", ...g })), ...happened];
+  const seenAgain = [...rows.retried.values()].reduce((sum, row) => sum + (total(row) ?? 0), 0);
   const lossy = order.map((hop) => i.hops.indexOf(hop)).filter((n) => rows.tiers[n]!.drops.some((v) => (v ?? 0) > 0));
   const missing = gaps(grid, every).reduce((sum, g) => sum + g.to - g.from, 0);
   const resource = kept?.resource?.metric;
   return (
-    <section class="timeline" aria-labelledby="timeline" data-range={`${grid.times[0]} ${grid.times.at(-1)}`}>
+    <section class="timeline" aria-labelledby="timeline" data-range={`${grid.times[0]} ${grid.times.at(-1)}`}
+      data-marks={JSON.stringify(happened)}>
       <h2 id="timeline">Timeline, 50 ms windows <span class="quiet">{zoneName(from, in_)}</span></h2>
       <ul class="marks">
         {i.version > 0 && <li class="mark root">millibottleneck: {resourceName(i.root.resource)} at {placeOf(i.root)}</li>}
         {i.drops.length > 0 && <li class="mark drop">drops</li>}
-        {i.vlrt.expected > 0 && <li class="mark vlrt">first retries of what was dropped, 1 s later: {plural(i.vlrt.expected, "VLRT request")}</li>}
+        {seenAgain > 0 && <li class="mark vlrt">VLRT requests, where they began: {plural(seenAgain, "SYN")} seen again</li>}
+        {seenAgain === 0 && i.vlrt.expected > 0 && <li class="mark expected">first retries expected, 1 s after the drops: about {plural(i.vlrt.expected, "VLRT request")}</li>}
         {missing > 0 && <li class="mark gap">no data: not kept, lost, or the agent was away</li>}
       </ul>
       {!known ? (
@@ -129,7 +144,7 @@ export function Story({ i }: { i: Incident }) {
           {order.map((hop) => {
             const tier = rows.tiers[i.hops.indexOf(hop)]!;
             if (!hop.listener || tier.queued_requests.every((v) => v === null)) {
-              return <div key={hop.host + hop.listener} class="absent">{placeOf(hop)} {hop.listener}: nothing known. No agent watched it, or its windows are not kept.</div>;
+              return <div key={hop.host + hop.listener} class="absent">{placeOf(hop)} {hop.listener}: {observed(hop) ? "nothing known. Its windows are not kept." : "not observed. No agent is there."}</div>;
             }
             const holds = hop.workers_limit !== null && hop.accept_queue_limit !== null ? hop.workers_limit + hop.accept_queue_limit + 1 : null;
             const lines: Line[] = [
@@ -150,12 +165,16 @@ export function Story({ i }: { i: Incident }) {
             <Chart key={`drops ${n}`} label={`${placeOf(i.hops[n]!)} ${i.hops[n]!.listener} · dropped packets per window`} group={group} times={grid.times} height={84}
               lines={[{ label: "dropped packets", values: rows.tiers[n]!.drops, color: "drop", bars: true }]} marks={marks(rows.tiers[n]!.drops)} format={number} whole />
           ))}
+          {[...rows.retried].map(([n, row]) => (
+            <Chart key={`retried ${n}`} label={`${placeOf(i.hops[n]!)} ${i.hops[n]!.listener} · VLRT requests by the window they began in`} group={group} times={grid.times} height={84}
+              lines={[{ label: "SYNs sent again", values: row, color: "vlrt", bars: true }]} marks={marks(row)} format={number} whole />
+          ))}
           <Chart label="" group={group} times={grid.times} height={30} axis lines={[{ label: "", values: grid.times.map(() => null), color: "line" }]} format={() => ""} />
         </div>
       )}
       <p class="quiet">
         Look further:{" "}
-        {order.map((hop, n) => (
+        {order.filter(observed).map((hop, n) => (
           <span key={hop.host + hop.listener}>{n > 0 && " · "}
             <a href={hostAddress(hop.host, { workload: hop.workload, from: toAddress(from - 4500), to: toAddress(to + 4500) })}>every signal of {placeOf(hop)}</a>
           </span>

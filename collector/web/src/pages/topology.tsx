@@ -1,10 +1,10 @@
 // Who calls whom, with what each tier does now, or did at a past moment that the collector still holds.
 import { useEffect, useMemo } from "preact/hooks";
-import { query, type Now, type NowAnswer, type Topology as Graph } from "../api";
+import { query, type Now, type NowAnswer, type Seen, type Topology as Graph } from "../api";
 import { useCell } from "../cell";
 import { layout, type Box, type Wire } from "../layout";
-import { agents, incidents } from "../live";
-import { Meter, Moment, MomentField, Note, Trail, useAsk, Wait } from "../parts";
+import { agents } from "../live";
+import { Meter, Moment, MomentField, Note, Trail, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, withQuery } from "../route";
 import { fromAddress, msOf, nsOf, toAddress } from "../time";
 import { count, number, percent, plural } from "../words";
@@ -14,11 +14,11 @@ const SECONDS = 5;
 /** A bottleneck of a tier that ended this recently is still shown. */
 const RECENT_MS = 15_000;
 
-function State({ now }: { now: Now }) {
+function State({ now, live }: { now: Now; live: boolean }) {
   const m = now.metrics;
   const queued = m["queued_requests"];
   const limit = m["accept_queue_limit"]?.max ?? null;
-  if (queued?.last === null || queued === undefined) return <p class="quiet">No windows in these {SECONDS} s.</p>;
+  if (queued?.last === null || queued === undefined) return <p class="quiet">{live ? `No windows in these ${SECONDS} s.` : `No windows of these ${SECONDS} s are kept.`}</p>;
   const lost = m["drops"]?.sum ?? 0;
   const response = m["response_time_ms"]?.mean;
   const rate = m["requests_answered"]?.mean;
@@ -38,7 +38,7 @@ function State({ now }: { now: Now }) {
   );
 }
 
-function Node({ box, now, tone }: { box: Box; now: Now | undefined; tone: string }) {
+function Node({ box, now, tone, live }: { box: Box; now: Now | undefined; tone: string; live: boolean }) {
   const style = { left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, minHeight: `${box.height}px` };
   if (box.ghost) return <div class="node ghost" style={style}><b>{box.name}</b><span>no agent there</span></div>;
   return (
@@ -47,7 +47,7 @@ function Node({ box, now, tone }: { box: Box; now: Now | undefined; tone: string
         <b>{box.workload || box.host}</b>{box.workload && <span>@{box.host}</span>}
       </a>
       <div class="listener">{box.listeners.join(", ") || "calls only"}</div>
-      {now ? <State now={now} /> : <p class="quiet">Nothing known.</p>}
+      {now ? <State now={now} live={live} /> : <p class="quiet">Nothing known.</p>}
     </div>
   );
 }
@@ -61,24 +61,31 @@ function Wires({ wires, width, height }: { wires: Wire[]; width: number; height:
   );
 }
 
+/** Tiers that listened then and are not known any more stand alone: who called them is not kept. */
+function withThen(graph: Graph, seen: Seen[]): Graph {
+  const gone = seen.filter((s) => s.detail !== "" && !graph.nodes.some((n) => n.host === s.host && n.workload === s.detail));
+  return gone.length === 0 ? graph : { ...graph, nodes: [...graph.nodes, ...gone.map((s) => ({ host: s.host, workload: s.detail, tier: "", listeners: [s.name] }))] };
+}
+
 export function Topology() {
   const { query: wish } = useCell(place);
   const at = fromAddress(wish.get("at"));
   const graph = useAsk<Graph>("/api/v1/topology", 5000);
   const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: SECONDS, at: at === null ? undefined : nsOf(at) }), at === null ? EVERY_MS : 0);
-  const all = useCell(incidents);
+  const then = useAsk<{ inventory: Seen[] }>(at === null ? null : query("/api/v1/inventory", { kind: "listener", start: nsOf(at - SECONDS * 1000), end: nsOf(at) }));
   const known = useCell(agents);
   useEffect(() => {
     document.title = "Topology · Tailwater";
   }, []);
-  const value = graph.state === "there" ? graph.value : null;
+  const value = graph.state === "there" ? withThen(graph.value, then.state === "there" ? then.value.inventory : []) : null;
   const narrow = innerWidth < 760;
   const text = JSON.stringify(value);
   const drawn = useMemo(() => (value ? layout(value, narrow) : null), [text, narrow]);
   const now = state.state === "there" ? state.value : null;
   const of = (box: Box) => now?.workloads.find((w) => w.host === box.host && w.workload === box.workload);
   const moment = at ?? (now ? msOf(now.now_unix_ns) : Date.now());
-  const touched = (all ?? []).filter((i) => msOf(i.start_unix_ns) <= moment && msOf(i.end_unix_ns) >= moment - RECENT_MS && i.severity !== "info");
+  const { all } = useBetween(moment - RECENT_MS, moment);
+  const touched = all.filter((i) => msOf(i.start_unix_ns) <= moment && msOf(i.end_unix_ns) >= moment - RECENT_MS && i.severity !== "info");
   const tone = (box: Box): string => {
     if (touched.some((i) => i.version > 0 && i.root.host === box.host && i.root.workload === box.workload)) return "root";
     return touched.some((i) => i.hops.some((h) => h.host === box.host && h.workload === box.workload)) ? "drop" : "";
@@ -97,15 +104,15 @@ export function Topology() {
       {state.state === "failed" && <Note tone="bad" title="The state cannot be read."><p>{state.error.message}</p></Note>}
       {graph.state === "waiting" && <Wait what="the topology" />}
       {drawn && drawn.boxes.length === 0 && <Note title="Nobody listens or calls yet."><p>The topology appears as agents see listeners and connections.</p></Note>}
-      {drawn && (
+      {drawn && drawn.boxes.length > 0 && (
         <div class="canvas">
           <div class="graph" style={{ width: `${drawn.width}px`, height: `${drawn.height}px` }}>
             <Wires {...drawn} />
-            {drawn.boxes.map((box) => <Node key={box.key} box={box} now={of(box)} tone={tone(box)} />)}
+            {drawn.boxes.map((box) => <Node key={box.key} box={box} now={of(box)} tone={tone(box)} live={at === null} />)}
           </div>
         </div>
       )}
-      {drawn && <p class="quiet">An arrow points from caller to called. Amber: root of a recent incident. Red: its queue took part.</p>}
+      {drawn && drawn.boxes.length > 0 && <p class="quiet">An arrow points from caller to called. Amber: root of a recent incident. Red: its queue took part.</p>}
     </main>
   );
 }
