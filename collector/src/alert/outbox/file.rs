@@ -61,18 +61,11 @@ impl File {
                 work.recv_timeout(AGAIN_AFTER)
             };
             let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
-            let mut flushed = Vec::new();
+            let mut questions = Vec::new();
             let arrived = next.ok().into_iter().chain(std::iter::from_fn(|| work.try_recv().ok()));
             for op in arrived.take(BATCH_MAX) {
                 match op {
-                    Op::List { dead, reply } => {
-                        // Nobody waits any more: fine.
-                        let _ = reply.send(self.list(dead).map_err(|e| self.explain(&e)));
-                    }
-                    Op::Dead { id, reply } => {
-                        let _ = reply.send(self.dead(id.as_deref()).map_err(|e| self.explain(&e)));
-                    }
-                    Op::Flush { reply } => flushed.push(reply),
+                    Op::List { .. } | Op::Dead { .. } | Op::Flush { .. } => questions.push(op),
                     write => pending.push_back(write),
                 }
             }
@@ -96,12 +89,23 @@ impl File {
                     self.db = None;
                 }
             }
-            for reply in flushed {
-                let _ = reply.send(()); // nobody waits any more: fine
-            }
+            // After the write, so that an answer knows what was said before the question.
+            questions.into_iter().for_each(|question| self.answer(question));
             if ended {
                 return;
             }
+        }
+    }
+
+    fn answer(&mut self, question: Op) {
+        // Nobody waits for it any more: fine.
+        match question {
+            Op::List { dead, reply } => drop(reply.send(self.list(dead).map_err(|e| self.explain(&e)))),
+            Op::Dead { id, reply } => {
+                drop(reply.send(self.dead(id.as_deref()).map_err(|e| self.explain(&e))))
+            }
+            Op::Flush { reply } => drop(reply.send(())),
+            Op::Put { .. } | Op::Mark { .. } | Op::Outdated { .. } => {}
         }
     }
 
