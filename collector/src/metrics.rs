@@ -71,6 +71,7 @@ pub struct Metrics {
     pub store_kept_dropped: Counter,
     pub store_bytes_written: Counter,
     pub store_values_written: Counter,
+    pub store_nonzero_values_written: Counter,
     pub trace_records_dropped: Counter,
     pub alerts: Arc<crate::alert::stats::Stats>,
     pub export: Arc<crate::export::Export>,
@@ -111,6 +112,11 @@ impl Metrics {
             ),
             ("store_bytes_written", "Bytes of segments written.", &self.store_bytes_written),
             ("store_values_written", "Measured values in them.", &self.store_values_written),
+            (
+                "store_nonzero_values_written",
+                "Those of the measured values that are not zero.",
+                &self.store_nonzero_values_written,
+            ),
             (
                 "store_updates_dropped",
                 "Incident versions not written because the disk was behind.",

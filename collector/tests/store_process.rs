@@ -5,11 +5,13 @@
 #![allow(clippy::disallowed_methods, reason = "tests need the time of day and deadlines")]
 
 mod common;
+mod receiver;
 
 use common::{
     Agent, QUICK, Serve, WINDOW_NS, batch, free_address, get, hello, names, overflow, runtime, unix_ns,
     until_ended, wait_for,
 };
+use receiver::{Answer, Receiver};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,9 +46,55 @@ async fn trouble(address: std::net::SocketAddr, host: String) {
     }
 }
 
+/// Every one of `incidents` was told, the end of each too, and what came more than once is the same message.
+fn alerts_of<'a>(
+    receiver: &Receiver,
+    refused: impl Fn(usize) -> bool,
+    incidents: impl Iterator<Item = &'a String>,
+) {
+    let ended = |id: &str, got: &[receiver::Got]| {
+        got.iter().enumerate().any(|(n, g)| {
+            let body = g.json();
+            !refused(n) && body["data"]["id"] == id && body["type"] == "incident.closed"
+        })
+    };
+    // One that was open when the collector died ends 10 s after its start, if nothing comes of it.
+    for id in incidents {
+        let got = receiver.wait(&format!("the end of {id}"), |got| ended(id, got));
+        let first = got.iter().enumerate().find(|(n, g)| !refused(*n) && g.json()["data"]["id"] == **id);
+        assert_eq!(first.unwrap().1.json()["type"], "incident.opened", "{id}");
+    }
+    let got = receiver.got();
+    let mut bodies: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for g in &got {
+        let body = bodies.entry(g.id()).or_insert_with(|| g.body.clone());
+        assert_eq!(
+            String::from_utf8_lossy(body),
+            String::from_utf8_lossy(&g.body),
+            "the same id, another text"
+        );
+    }
+    println!("{} messages, {} of them once more", bodies.len(), got.len() - bodies.len());
+    assert!(got.len() > bodies.len(), "what was refused came again");
+}
+
+/// Nothing waits in the outbox.
+fn settled(serve: &Serve) -> bool {
+    let alerts = get(serve.http, "/api/v1/alerts").ok().filter(|(code, _)| *code == 200);
+    alerts.is_some_and(|(_, body)| {
+        let all: serde_json::Value = serde_json::from_str(&body).unwrap();
+        all["alerts"].as_array().unwrap().iter().all(|a| a["state"] != "waiting")
+    })
+}
+
 #[test]
-fn twenty_kills_under_load_lose_no_acknowledged_incident_and_no_segment() {
+fn twenty_kills_under_load_lose_no_acknowledged_incident_no_alert_and_no_segment() {
     let folder = tempfile::tempdir().unwrap();
+    // Refuses one in seven for now, so that some wait when the collector dies.
+    let refused = |n: usize| n % 7 == 3;
+    let receiver = Receiver::start(move |n| Answer::Status(if refused(n) { 503 } else { 204 }));
+    let url = receiver.url();
+    let arguments = [SHORT_SEGMENTS.as_slice(), &["--webhook", &url]].concat();
     let data = folder.path().join("data");
     let (grpc, http) = (free_address(), free_address());
     let mut random = unix_ns() | 1;
@@ -59,7 +107,7 @@ fn twenty_kills_under_load_lose_no_acknowledged_incident_and_no_segment() {
             break;
         }
         assert!(life <= 200, "there is nothing to lose: {acknowledged:?}, {whole:?}");
-        let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+        let serve = Serve::start_at(folder.path(), grpc, http, &arguments);
         for (id, version) in &acknowledged {
             let (code, body) = get(http, &format!("/api/v1/incidents/{id}")).unwrap();
             assert_eq!(code, 200, "incident {id} was acknowledged and is lost: {body}");
@@ -82,13 +130,15 @@ fn twenty_kills_under_load_lose_no_acknowledged_incident_and_no_segment() {
         serve.kill();
         agents.iter().for_each(tokio::task::JoinHandle::abort);
     }
-    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    let serve = Serve::start_at(folder.path(), grpc, http, &arguments);
+    wait_for("the outbox to be settled", || settled(&serve).then_some(()));
     let listed: BTreeSet<String> =
         incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
     assert!(acknowledged.keys().all(|id| listed.contains(id)), "{acknowledged:?} of {listed:?}");
     wait_for("the segments to be looked at", || {
         (serve.metric("tailwater_store_bytes{part=\"recent\"}") > 0).then_some(())
     });
+    alerts_of(&receiver, refused, acknowledged.keys());
     let path = format!("/api/v1/series?host=web-1&metric=requests_answered&start=0&end={}", u64::MAX / 2);
     let points = serve.json(&path)["points"].as_array().unwrap().clone();
     assert!(!points.is_empty());
@@ -242,7 +292,10 @@ fn recovered(serve: &Serve) {
 fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Small::mount(folder.path().join("data"));
-    let serve = Serve::start(folder.path(), &SHORT_SEGMENTS);
+    let receiver = Receiver::good();
+    let url = receiver.url();
+    let arguments = [SHORT_SEGMENTS.as_slice(), &["--webhook", &url]].concat();
+    let serve = Serve::start(folder.path(), &arguments);
     // Full to the last byte.
     let filler = disk.0.join("filler");
     let full = std::fs::write(&filler, vec![1_u8; 16 << 20]).unwrap_err();
@@ -256,8 +309,35 @@ fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
     };
     let first = closed(&serve, 1);
     degraded(&serve, "No space left");
+    let told = |n: usize| {
+        let ends =
+            |got: &[receiver::Got]| got.iter().filter(|g| g.json()["type"] == "incident.closed").count();
+        let got = receiver.wait("its alerts in spite of the disk", |got| ends(got) >= n);
+        let opened = got.iter().filter(|g| g.json()["type"] == "incident.opened").count();
+        assert_eq!((opened, ends(&got)), (n, n), "{:?}", receiver.ids());
+        let ids: BTreeSet<String> = receiver.ids().into_iter().collect();
+        assert_eq!(ids.len(), got.len(), "each once: {:?}", receiver.ids());
+        ids
+    };
+    told(1);
+    wait_for("the outbox to be refused", || {
+        (serve.metric("tailwater_alert_outbox_write_failures_total") > 0).then_some(())
+    });
     std::fs::remove_file(&filler).unwrap();
     recovered(&serve);
+    // What is in the outbox as sent is not sent again, whatever happens next.
+    let kept = |serve: &Serve| {
+        wait_for("the outbox to know of all of it", || {
+            let (code, body) = get(serve.http, "/api/v1/alerts").unwrap();
+            let all: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let sent = |id: &String| {
+                let mut rows = all["alerts"].as_array().unwrap().iter();
+                rows.any(|a| a["id"] == **id && a["state"] == "sent")
+            };
+            (code == 200 && receiver.ids().iter().all(sent) && settled(serve)).then_some(())
+        });
+    };
+    kept(&serve);
     wait_for("the windows that waited", || {
         (serve.metric("tailwater_store_segments_written_total") > 0).then_some(())
     });
@@ -265,25 +345,27 @@ fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
     let (grpc, http) = (serve.grpc, serve.http);
     serve.kill();
     disk.remount("ro");
-    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    let serve = Serve::start_at(folder.path(), grpc, http, &arguments);
     degraded(&serve, "read-only");
     assert_eq!(incidents(&serve), first, "what is on it is shown");
     disk.remount("rw");
     recovered(&serve);
     assert_eq!(serve.terminate().0.code(), Some(0));
     disk.remount("ro");
-    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    let serve = Serve::start_at(folder.path(), grpc, http, &arguments);
     degraded(&serve, "read-only");
     assert_eq!(incidents(&serve), first, "what is on it is shown");
     overflow(&serve, "b");
     assert_eq!(closed(&serve, 2).len(), 2);
+    told(2);
     disk.remount("rw");
     recovered(&serve);
+    kept(&serve);
     wait_for("the windows that waited", || {
         (serve.metric("tailwater_store_segments_written_total") > 0).then_some(())
     });
     serve.kill();
-    let serve = Serve::start_at(folder.path(), grpc, http, &SHORT_SEGMENTS);
+    let serve = Serve::start_at(folder.path(), grpc, http, &arguments);
     let ids: BTreeSet<_> = incidents(&serve).iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids.len(), 2, "both are on disk: {ids:?}");
     wait_for("the windows", || {
@@ -294,4 +376,7 @@ fn privileged_a_full_and_a_read_only_disk_stop_nothing_and_it_recovers() {
         let dropped: f64 = points.as_array()?.iter().map(|p| p["max"].as_f64().unwrap()).sum();
         (code == 200 && (dropped - 36.0).abs() < 1e-9).then_some(())
     });
+    // Longer than what was open before a restart is waited for.
+    std::thread::sleep(Duration::from_secs(11));
+    told(2);
 }

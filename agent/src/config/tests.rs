@@ -108,19 +108,30 @@ fn the_example_file_is_valid_and_shows_every_key() {
     let shown: String = text.lines().map(|l| l.strip_prefix("#: ").unwrap_or(l).to_owned() + "\n").collect();
     assert!(check(&text, Layer::default()).is_ok());
     check(&shown, Layer::default()).unwrap();
-    for key in [
-        "collector",
-        "host",
-        "scope_cgroup",
-        "windows_per_batch",
-        "buffered_batches",
-        "disabled_signals",
-        "cpu_budget_ratio",
-        "log",
-        "cert",
-        "key",
-        "ca",
-    ] {
-        assert!(shown.lines().any(|l| l.starts_with(&format!("{key} = "))), "{key}");
+    let mut documented = BTreeSet::new();
+    let mut table = String::new();
+    for line in shown.lines().filter(|line| !line.starts_with('#')) {
+        if line.starts_with('[') {
+            table = line.trim_matches(['[', ']']).to_owned() + ".";
+        } else if let Some((key, _)) = line.split_once(" = ") {
+            documented.insert(format!("{table}{key}"));
+        }
     }
+    // Those that are for tests only have no flag that `--help` shows.
+    let flags = <Layer as clap::Args>::augment_args(clap::Command::new("agent"));
+    let hidden: BTreeSet<String> =
+        flags.get_arguments().filter(|a| a.is_hide_set()).map(|a| a.get_id().to_string()).collect();
+    let (top, tls) = (keys_of(""), keys_of("[tls]"));
+    assert!(top.contains("tls") && tls.contains("cert") && !hidden.is_empty(), "{top:?} {tls:?} {hidden:?}");
+    let all = top.into_iter().filter(|key| key != "tls").chain(tls.iter().map(|key| format!("tls.{key}")));
+    let missing: Vec<String> = all.filter(|key| !hidden.contains(key) && !documented.contains(key)).collect();
+    assert_eq!(missing, Vec::<String>::new(), "not in deploy/tailwater-agent.toml");
+}
+
+/// The keys below this head of a table, from what the parser says it knows.
+fn keys_of(head: &str) -> BTreeSet<String> {
+    const UNKNOWN: &str = "a_key_that_nobody_has";
+    let error = toml::from_str::<Layer>(&format!("{head}\n{UNKNOWN} = 1\n")).unwrap_err().to_string();
+    let expected = error.split_once(&format!("unknown field `{UNKNOWN}`, expected ")).unwrap().1;
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -99,12 +99,10 @@ pub fn start(
             Receiver::new(hook).map_err(|source| AlertError::Hook { name: name.clone(), source })?;
         named.push((Arc::<str>::from(name), hook, receiver));
     }
-    let (outbox, restored, _thread) = Outbox::open(data, bounds, Arc::clone(stats))?;
+    let outbox::Opened { outbox, restored, mut late, thread: _ } =
+        Outbox::open(data, bounds, Arc::clone(stats))?;
     let mut handle = Handle { outbox: Some(outbox.clone()), workers: Vec::new() };
-    let mut by_hook: BTreeMap<String, Vec<Restored>> = BTreeMap::new();
-    for one in restored {
-        by_hook.entry(one.hook.clone()).or_default().push(one);
-    }
+    let mut by_hook = by_hook(restored);
     let mut tasks = tokio::task::JoinSet::new();
     for (name, hook, receiver) in named {
         let (inbox, inputs) = mpsc::channel(INBOX_MAX);
@@ -122,18 +120,52 @@ pub fn start(
         let worker = Worker::new(parts, by_hook.remove(name.as_ref()).unwrap_or_default());
         tasks.spawn(worker.run(inputs));
     }
-    for (hook, rows) in by_hook {
-        let name = Arc::<str>::from(hook);
-        for row in rows.into_iter().filter(|row| row.waiting) {
-            let why = "no hook of this name is configured any more";
-            outbox.mark(&name, &Arc::new(row.message), Fate::Dead, row.tries, why);
-        }
-    }
+    by_hook.into_iter().for_each(|(hook, rows)| give_up(&outbox, hook, rows));
+    let workers = handle.workers.clone();
     let task = tokio::spawn(async move {
-        while tasks.join_next().await.is_some() {}
+        loop {
+            tokio::select! {
+                rows = async { late.as_mut()?.await.ok() }, if late.is_some() => {
+                    late = None;
+                    hand_out(rows.unwrap_or_default(), &workers, &outbox).await;
+                }
+                ended = tasks.join_next() => if ended.is_none() { break },
+            }
+        }
         outbox.flush().await;
     });
     Ok((alerts, handle, task))
+}
+
+fn by_hook(rows: Vec<Restored>) -> BTreeMap<String, Vec<Restored>> {
+    let mut by_hook: BTreeMap<String, Vec<Restored>> = BTreeMap::new();
+    for one in rows {
+        by_hook.entry(one.hook.clone()).or_default().push(one);
+    }
+    by_hook
+}
+
+/// What waits for a hook that is gone.
+fn give_up(outbox: &Outbox, hook: String, rows: Vec<Restored>) {
+    let name = Arc::<str>::from(hook);
+    for row in rows.into_iter().filter(|row| row.waiting) {
+        let why = "no hook of this name is configured any more";
+        outbox.mark(&name, &Arc::new(row.message), Fate::Dead, row.tries, why);
+    }
+}
+
+/// What the outbox could not say at the start.
+async fn hand_out(rows: Vec<Restored>, workers: &[(Arc<str>, mpsc::WeakSender<Input>)], outbox: &Outbox) {
+    for (hook, rows) in by_hook(rows) {
+        let Some((_, worker)) = workers.iter().find(|(name, _)| **name == *hook) else {
+            give_up(outbox, hook, rows);
+            continue;
+        };
+        // A worker that ended leaves them for the next start.
+        if let Some(worker) = worker.upgrade() {
+            let _ = worker.send(Input::Restored(rows)).await;
+        }
+    }
 }
 
 impl Alerts {
@@ -174,12 +206,8 @@ impl Handle {
     /// Sends dead letters again: all, or those whose id begins with `id`. Returns how many.
     pub async fn resend(&self, id: Option<String>) -> Result<usize, String> {
         let Some(outbox) = &self.outbox else { return Ok(0) };
-        let mut by_hook: BTreeMap<String, Vec<Restored>> = BTreeMap::new();
-        for letter in outbox.dead(id).await? {
-            by_hook.entry(letter.hook.clone()).or_default().push(letter);
-        }
         let mut sent = 0;
-        for (hook, letters) in by_hook {
+        for (hook, letters) in by_hook(outbox.dead(id).await?) {
             let worker = self.workers.iter().find(|(name, _)| **name == *hook).and_then(|(_, w)| w.upgrade());
             let Some(worker) = worker else { continue };
             let n = letters.len();

@@ -7,7 +7,8 @@
 //! not lose; after a power cut the last seconds may be missing, never the file. An fsync per message would guard against that alone,
 //! and would stand in line behind the very disk whose stall is being told.
 //!
-//! A disk that is full or read-only stops nothing: writes are kept, up to a bound, and tried again every second.
+//! A disk that is full or read-only stops nothing: writes are kept, up to a bound, and tried again every second. What could not be read at
+//! the start is read before anything is written, so that it is all of before.
 
 mod file;
 #[cfg(test)]
@@ -95,11 +96,34 @@ pub struct Restored {
 }
 
 enum Op {
-    Put { hook: Arc<str>, message: Arc<Message>, state: State },
-    Mark { hook: Arc<str>, message: Arc<Message>, state: State, tries: u32, error: String },
-    List { dead: bool, reply: oneshot::Sender<Result<Vec<Listed>, String>> },
-    Dead { id: Option<String>, reply: oneshot::Sender<Result<Vec<Restored>, String>> },
-    Flush { reply: oneshot::Sender<()> },
+    Put {
+        hook: Arc<str>,
+        message: Arc<Message>,
+        state: State,
+    },
+    Mark {
+        hook: Arc<str>,
+        message: Arc<Message>,
+        state: State,
+        tries: u32,
+        error: String,
+    },
+    /// Superseded, if it still waits.
+    Outdated {
+        hook: Arc<str>,
+        message: Arc<Message>,
+    },
+    List {
+        dead: bool,
+        reply: oneshot::Sender<Result<Vec<Listed>, String>>,
+    },
+    Dead {
+        id: Option<String>,
+        reply: oneshot::Sender<Result<Vec<Restored>, String>>,
+    },
+    Flush {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// The way to the outbox.
@@ -109,36 +133,47 @@ pub struct Outbox {
     stats: Arc<Stats>,
 }
 
+/// An outbox, and what it remembers: messages that wait, and the last of each incident that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// The way to it.
+    pub outbox: Outbox,
+    /// What it remembers; nothing if its file could not be read.
+    pub restored: Vec<Restored>,
+    /// Then that comes here, once the file can be read.
+    pub late: Option<oneshot::Receiver<Vec<Restored>>>,
+    /// Ends when the last handle is dropped.
+    pub thread: std::thread::JoinHandle<()>,
+}
+
 impl Outbox {
-    /// Opens `folder`/outbox.db and starts the thread, which ends when the last handle is dropped. Returns what it remembers: messages that
-    /// wait, and the last of each incident that is open.
-    pub fn open(
-        folder: &Path,
-        bounds: config::Outbox,
-        stats: Arc<Stats>,
-    ) -> std::io::Result<(Self, Vec<Restored>, std::thread::JoinHandle<()>)> {
+    /// Opens `folder`/outbox.db and starts the thread.
+    pub fn open(folder: &Path, bounds: config::Outbox, stats: Arc<Stats>) -> std::io::Result<Opened> {
         let (ops, work) = sync_channel(WRITES_MAX);
         let mut file = File {
             path: folder.join("outbox.db"),
             db: None,
+            late: None,
             bounds,
             stats: Arc::clone(&stats),
             rows: 0,
             bytes: 0,
         };
-        let restored = match file.connect().and_then(|()| file.restore()) {
-            Ok(restored) => restored,
+        let (restored, late) = match file.connect().and_then(|()| file.restore()) {
+            Ok(restored) => (restored, None),
             Err(e) => {
                 stats.write_failures.inc();
                 tracing::warn!(
                     "{}: {e}; alerts are delivered and not kept until it can be written",
                     file.path.display()
                 );
-                Vec::new()
+                let (rows, late) = oneshot::channel();
+                file.late = Some(rows);
+                (Vec::new(), Some(late))
             }
         };
         let thread = std::thread::Builder::new().name("outbox".into()).spawn(move || file.run(&work))?;
-        Ok((Self { ops, stats }, restored, thread))
+        Ok(Opened { outbox: Self { ops, stats }, restored, late, thread })
     }
 
     /// A new message.
@@ -150,6 +185,11 @@ impl Outbox {
     pub fn mark(&self, hook: &Arc<str>, message: &Arc<Message>, state: State, tries: u32, error: &str) {
         let (hook, message) = (Arc::clone(hook), Arc::clone(message));
         self.send(Op::Mark { hook, message, state, tries, error: error.to_owned() });
+    }
+
+    /// What was told since says more: if it still waits in the file, it does no longer.
+    pub fn outdated(&self, hook: &Arc<str>, message: &Arc<Message>) {
+        self.send(Op::Outdated { hook: Arc::clone(hook), message: Arc::clone(message) });
     }
 
     fn send(&self, op: Op) {

@@ -61,10 +61,15 @@ impl Queue {
         self.waiting == 0
     }
 
+    /// Those that wait.
+    pub fn messages(&self) -> impl Iterator<Item = &Arc<Message>> {
+        self.lanes.values().flat_map(|lane| &lane.waiting).map(|item| &item.message)
+    }
+
     /// When the oldest of those that wait was made.
     #[must_use]
     pub fn oldest_unix_ns(&self) -> Option<u64> {
-        self.lanes.values().flat_map(|l| &l.waiting).map(|item| item.message.at_unix_ns).min()
+        self.messages().map(|message| message.at_unix_ns).min()
     }
 
     /// At the end of its thread. Returns what need not or cannot be sent any more.

@@ -271,6 +271,59 @@ async fn an_incident_that_was_open_when_the_collector_died_is_closed_later() {
     running.stop().await;
 }
 
+/// Alerts of incident 1 wait for "pager", 2 waits for it and is told again while the disk refuses; "alertmanager" has both open, in one thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_on_a_disk_that_refuses_delivers_once_it_works_what_waited_and_resolves_what_was_open() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, away) = (parent.path().join("data"), parent.path().join("away"));
+    std::fs::create_dir(&folder).unwrap();
+    let (down, pager, keeps) = (Server::start(|_| Answer::Status(503)), Server::good(), Server::good());
+    let hooks = |pager: &Server| {
+        let pager = Hook { name: Some("pager".into()), ..hook(pager) };
+        [pager, Hook { resend_s: 3600, ..kind(HookKind::Alertmanager, &keeps) }]
+    };
+    let second = |version: u64| Incident { id: id(2), ..incident(1, version) };
+    let mut running = Running::start(&folder, &hooks(&down));
+    running.say(&incident(1, 1), &[]);
+    keeps.wait("the first to be open", |g| g.len() == 1);
+    running.say(&second(1), &[]);
+    running.until("both to be told", |s| s.hook("alertmanager").sent.get() == 2).await;
+    running.stop().await;
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "in the way").unwrap();
+    let mut running = Running::start(&folder, &hooks(&pager));
+    running.say(&second(2), &[]);
+    running.say(&incident(3, 1), &[]);
+    pager.wait("what is told meanwhile", |g| g.len() == 2);
+    running.until("the disk to be tried", |s| s.write_failures.get() > 1).await;
+    assert_eq!(pager.got().len(), 2);
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    pager.wait("what waited", |_| pager.ids().contains(&format!("{}.1", id(1))));
+    running.say(&Incident { state: State::Closed, ..second(3) }, &[]);
+    running.say(&closed(3, 2), &[]);
+    let resolved = |g: &[receiver_server::Got]| -> std::collections::BTreeSet<String> {
+        let alerts = g.iter().flat_map(|g| g.json().as_array().unwrap().clone());
+        let ended = alerts.filter(|a| a.get("endsAt").is_some_and(|e| e.as_str() < Some("2027")));
+        ended.map(|a| a["labels"]["thread"].as_str().unwrap().to_owned()).collect()
+    };
+    // The thread of before was that of the first; the second, told again, has one of its own.
+    keeps.wait("all threads to be resolved", |g| resolved(g).len() == 3);
+    let end = format!("{}.2.restart", id(1));
+    pager.wait("the end of the first", |_| pager.ids().contains(&end));
+    running.stop().await;
+    let said = |n: u32| -> Vec<_> { pager.ids().into_iter().filter(|i| i.starts_with(&id(n))).collect() };
+    assert_eq!(said(1), [format!("{}.1", id(1)), end]);
+    assert_eq!(said(2), [format!("{}.2", id(2)), format!("{}.3", id(2))], "version 1 is old news");
+    assert_eq!(said(3), [format!("{}.1", id(3)), format!("{}.2", id(3))]);
+    let count = (pager.got().len(), keeps.got().len());
+    let running = Running::start(&folder, &hooks(&pager));
+    let waiting = running.handle.list(false).await.unwrap();
+    assert!(waiting.iter().all(|l| l.state != "waiting"), "{waiting:?}");
+    running.stop().await;
+    assert_eq!((pager.got().len(), keeps.got().len()), count, "nothing is told again");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_a_dead_letter_that_can_be_read_and_sent_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! One hook's worker: decides what of each incident this hook is told, keeps what it has yet to be told, and sends it (`sending`). Owns
 //! silences, threads, the rate limit, retries and dead letters of its hook; shares nothing with other hooks but the disk, which it does not wait for.
 
+mod restart;
 mod sending;
 
 use super::config::Hook;
@@ -16,7 +17,7 @@ use super::stats::HookStats;
 use crate::driver::Clock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tailwater_analysis::Incident;
 use tailwater_analysis::incident::State;
 use tokio::sync::mpsc;
@@ -30,10 +31,6 @@ const TOLD_MAX: usize = 4096;
 const SUMMARY_LINES_MAX: usize = 20;
 /// Held messages remembered one by one, for the outbox.
 const HELD_MAX: usize = 4096;
-/// After a restart, an incident that was open before and of which nothing came within this is over: agents send what they kept, and early
-/// alerts are settled, sooner.
-const ORPHANS_AFTER: Duration = Duration::from_secs(10);
-
 /// A version of an incident, for every hook.
 #[derive(Debug)]
 pub struct Event {
@@ -50,6 +47,8 @@ pub enum Input {
     Event(Arc<Event>),
     /// Somebody wants these dead letters sent again.
     Resend(Vec<Restored>),
+    /// What the outbox remembers of before the start, which it could not read then.
+    Restored(Vec<Restored>),
 }
 
 #[derive(Debug)]
@@ -124,7 +123,7 @@ impl Worker {
             in_flight: HashMap::new(),
             resending: JoinSet::new(),
             resend_at,
-            orphans_at: (!restored.is_empty()).then(|| now + ORPHANS_AFTER),
+            orphans_at: None,
             name: parts.name,
             hook: parts.hook,
             receiver: Arc::new(parts.receiver),
@@ -133,31 +132,8 @@ impl Worker {
             stats: parts.stats,
             clock: parts.clock,
         };
-        for one in restored {
-            worker.remember(one);
-        }
+        worker.restore(restored);
         worker
-    }
-
-    fn remember(&mut self, one: Restored) {
-        let message = Arc::new(one.message);
-        if let Some(incident) = message.about() {
-            let open = message.what != What::Closed;
-            self.threads.restore(&message.thread, incident, open, message.at_unix_ns);
-            let told = Told {
-                verdict: Verdict::of(incident),
-                open,
-                thread: message.thread.id.clone(),
-                muted: false,
-                orphan: open,
-                last: open.then(|| Arc::clone(&message)),
-            };
-            self.told.insert(incident.id.clone(), told);
-        }
-        if one.waiting {
-            let since_unix_ns = message.at_unix_ns;
-            self.enqueue(Item { message, tries: one.tries, since_unix_ns });
-        }
     }
 
     /// Until the inbox is closed and what could be sent at once is. What is left is in the outbox.
@@ -176,6 +152,7 @@ impl Worker {
                 input = inbox.recv(), if open => match input {
                     Some(Input::Event(event)) => self.event(&event),
                     Some(Input::Resend(letters)) => self.resend_letters(letters),
+                    Some(Input::Restored(rows)) => self.restore_late(rows),
                     None => open = false,
                 },
                 Some(ended) = self.sending.join_next_with_id(), if !self.sending.is_empty() => self.ended(ended, open),
@@ -360,22 +337,6 @@ impl Worker {
         self.outbox.put(&self.name, &message, Fate::Waiting);
         let since_unix_ns = message.at_unix_ns;
         self.enqueue(Item { message, tries: 0, since_unix_ns });
-    }
-
-    fn close_orphans(&mut self) {
-        let orphans: Vec<_> = self
-            .told
-            .values()
-            .filter(|t| t.open && t.orphan)
-            .filter_map(|t| Some((t.thread.clone(), t.last.as_ref()?.about()?.clone())))
-            .collect();
-        for (thread, mut incident) in orphans {
-            incident.state = State::Closed;
-            incident.version += 1;
-            let thread = self.threads.told(&thread, &incident, false, self.clock.unix_ns());
-            // Its id is not that of a version that may still come.
-            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart");
-        }
     }
 }
 

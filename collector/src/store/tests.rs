@@ -53,18 +53,16 @@ impl Running {
 }
 
 fn start(folder: &Path) -> Running {
+    start_with(settings(folder))
+}
+
+fn start_with(settings: Settings) -> Running {
     let series = Arc::new(Mutex::new(Series::new(10, 1 << 24)));
     let metrics = Arc::new(Metrics::default());
     let (live, receiver) = broadcast::channel(16);
-    let opened = open(
-        settings(folder),
-        Arc::clone(&series),
-        Arc::default(),
-        live,
-        Arc::clone(&metrics),
-        Clock::default(),
-    )
-    .unwrap();
+    let opened =
+        open(settings, Arc::clone(&series), Arc::default(), live, Arc::clone(&metrics), Clock::default())
+            .unwrap();
     Running { opened, series, metrics, _live: receiver }
 }
 
@@ -430,6 +428,55 @@ fn windows_go_by_age_and_those_around_an_incident_stay() {
     let none = Limits { kept_bytes: 0, ..limits };
     again.retain(&none, now, |_| vec![]).unwrap();
     assert_eq!(read_all(&again, "web-1").len(), 1200, "what is kept has a limit too");
+}
+
+/// Three minutes of windows, an hour ago, with an incident from 80.01 s to 80.99 s. What is left of them, in windows from their begin.
+fn left_around_an_incident(folder: &Path, limits: impl Fn(Settings) -> Settings, segments: u64) -> Vec<u64> {
+    let base = WindowIndex::at(Clock::default().unix_ns()).0 - 72_000;
+    let begin = WindowIndex(base).start_unix_ns();
+    let mut i = incident("01A", 1);
+    i.state = State::Closed;
+    (i.start_unix_ns, i.end_unix_ns) = (begin + 80_010_000_000, begin + 80_990_000_000);
+    let put = |running: &Running, from: u64, to: u64| {
+        (from..to).for_each(|n| running.window(some_window("web-1", base + n, n)));
+    };
+    // Each life ends with a segment; the last one is over what may be kept.
+    for n in 0..segments {
+        let last = n + 1 == segments;
+        let running = start_with(if last { limits(settings(folder)) } else { settings(folder) });
+        if n == 0 {
+            running.put(i.clone());
+        }
+        put(&running, 3600 / segments * n, 3600 / segments * (n + 1));
+        running.close();
+    }
+    let shelf = shelf(folder).0;
+    assert_eq!(shelf.totals().1, 0, "what is not around an incident is gone");
+    read_all(&shelf, "web-1").iter().map(|w| w.index.0 - base).collect()
+}
+
+/// From the window in which 30 s before its start lies to that of 30 s after its end.
+const AROUND: std::ops::RangeInclusive<u64> = 50 * 20..=110 * 20 + 19;
+
+#[test]
+fn the_writer_keeps_the_windows_from_30_s_before_to_30_s_after_an_incident_and_no_other() {
+    for segments in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let old = left_around_an_incident(folder.path(), |s| Settings { windows_hours: 0, ..s }, segments);
+        assert_eq!(old, AROUND.collect::<Vec<_>>(), "by age, of {segments} segments");
+        let folder = tempfile::tempdir().unwrap();
+        let many = left_around_an_incident(folder.path(), |s| Settings { windows_mib_max: 0, ..s }, segments);
+        assert_eq!(many, AROUND.collect::<Vec<_>>(), "by bytes, of {segments} segments");
+    }
+}
+
+#[test]
+fn the_writer_keeps_them_too_while_the_database_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody can open that, not even root; the windows beside it can be written.
+    std::fs::create_dir(folder.path().join(FILE)).unwrap();
+    let left = left_around_an_incident(folder.path(), |s| Settings { windows_hours: 0, ..s }, 1);
+    assert_eq!(left, AROUND.collect::<Vec<_>>());
 }
 
 #[test]

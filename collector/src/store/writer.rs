@@ -192,6 +192,7 @@ impl Writer {
         self.metrics.store_segments_written.inc();
         self.metrics.store_bytes_written.add(written.bytes);
         self.metrics.store_values_written.add(written.values);
+        self.metrics.store_nonzero_values_written.add(written.nonzero);
         let (open, _) = (std::mem::take(&mut self.open), std::mem::take(&mut self.open_bytes));
         self.opened = None;
         self.inventory(&open, &names);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS message (
@@ -32,11 +33,15 @@ CREATE INDEX IF NOT EXISTS message_state ON message (state, seq);
 const INSERT: &str = "INSERT OR IGNORE INTO message
   (hook, incident, id, type, state, tries, created_unix_ns, error, bytes, body) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)";
 const UPDATE: &str = "UPDATE message SET state = ?, tries = ?, error = ? WHERE hook = ? AND incident = ? AND id = ? AND type = ?";
+const OUTDATED: &str = "UPDATE message SET state = 'superseded', error = 'told again after a restart'
+  WHERE state = 'waiting' AND hook = ? AND incident = ? AND id = ? AND type = ?";
 
 /// The thread's side.
 pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) db: Option<Connection>,
+    /// Who has yet to hear what the file remembers of before the start.
+    pub(super) late: Option<oneshot::Sender<Vec<Restored>>>,
     pub(super) bounds: config::Outbox,
     pub(super) stats: Arc<Stats>,
     pub(super) rows: u64,
@@ -48,26 +53,19 @@ type Sql<T> = Result<T, rusqlite::Error>;
 impl File {
     pub(super) fn run(mut self, work: &Receiver<Op>) {
         let mut pending: VecDeque<Op> = VecDeque::new();
-        let mut failing = false;
+        let mut failing = self.late.is_some();
         loop {
-            let next = if pending.is_empty() {
+            let next = if pending.is_empty() && self.late.is_none() {
                 work.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 work.recv_timeout(AGAIN_AFTER)
             };
             let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
-            let mut flushed = Vec::new();
+            let mut questions = Vec::new();
             let arrived = next.ok().into_iter().chain(std::iter::from_fn(|| work.try_recv().ok()));
             for op in arrived.take(BATCH_MAX) {
                 match op {
-                    Op::List { dead, reply } => {
-                        // Nobody waits any more: fine.
-                        let _ = reply.send(self.list(dead).map_err(|e| self.explain(&e)));
-                    }
-                    Op::Dead { id, reply } => {
-                        let _ = reply.send(self.dead(id.as_deref()).map_err(|e| self.explain(&e)));
-                    }
-                    Op::Flush { reply } => flushed.push(reply),
+                    Op::List { .. } | Op::Dead { .. } | Op::Flush { .. } => questions.push(op),
                     write => pending.push_back(write),
                 }
             }
@@ -75,7 +73,7 @@ impl File {
                 pending.pop_front();
                 self.stats.writes_dropped.inc();
             }
-            match self.write(&pending) {
+            match self.restore_late().and_then(|()| self.write(&pending)) {
                 Ok(()) => {
                     pending.clear();
                     if std::mem::take(&mut failing) {
@@ -91,12 +89,23 @@ impl File {
                     self.db = None;
                 }
             }
-            for reply in flushed {
-                let _ = reply.send(()); // nobody waits any more: fine
-            }
+            // After the write, so that an answer knows what was said before the question.
+            questions.into_iter().for_each(|question| self.answer(question));
             if ended {
                 return;
             }
+        }
+    }
+
+    fn answer(&mut self, question: Op) {
+        // Nobody waits for it any more: fine.
+        match question {
+            Op::List { dead, reply } => drop(reply.send(self.list(dead).map_err(|e| self.explain(&e)))),
+            Op::Dead { id, reply } => {
+                drop(reply.send(self.dead(id.as_deref()).map_err(|e| self.explain(&e))))
+            }
+            Op::Flush { reply } => drop(reply.send(())),
+            Op::Put { .. } | Op::Mark { .. } | Op::Outdated { .. } => {}
         }
     }
 
@@ -160,6 +169,7 @@ impl File {
         let transaction = self.db()?.transaction()?;
         let mut insert = transaction.prepare(INSERT)?;
         let mut update = transaction.prepare(UPDATE)?;
+        let mut outdated = transaction.prepare(OUTDATED)?;
         for op in ops {
             match op {
                 Op::Put { hook, message, state } => {
@@ -184,10 +194,14 @@ impl File {
                     let (incident, id, what) = (&message.incident, &message.id, message.what.name());
                     update.execute(params![state.name(), tries, error, hook.as_ref(), incident, id, what])?;
                 }
+                Op::Outdated { hook, message } => {
+                    let (incident, id, what) = (&message.incident, &message.id, message.what.name());
+                    outdated.execute(params![hook.as_ref(), incident, id, what])?;
+                }
                 Op::List { .. } | Op::Dead { .. } | Op::Flush { .. } => {}
             }
         }
-        drop((insert, update));
+        drop((insert, update, outdated));
         transaction.commit()?;
         self.rows += rows;
         self.bytes += bytes;
@@ -231,6 +245,17 @@ impl File {
                 self.rows = self.rows.saturating_sub(gone);
                 self.bytes = self.bytes.saturating_sub(freed);
                 self.stats.outbox_lost.add(lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the first write after a start at which the file could not be read: what is in it then is all of before.
+    fn restore_late(&mut self) -> Sql<()> {
+        if self.late.is_some() {
+            let rows = self.restore()?;
+            if let Some(late) = self.late.take() {
+                let _ = late.send(rows); // nobody waits any more: they stay where they are
             }
         }
         Ok(())

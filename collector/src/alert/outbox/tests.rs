@@ -10,7 +10,8 @@ fn hook() -> Arc<str> {
 
 fn open(folder: &Path, rows_max: u64) -> (Outbox, Vec<Restored>, std::thread::JoinHandle<()>) {
     let bounds = config::Outbox { rows_max, mib_max: 64 };
-    Outbox::open(folder, bounds, Arc::default()).unwrap()
+    let opened = Outbox::open(folder, bounds, Arc::default()).unwrap();
+    (opened.outbox, opened.restored, opened.thread)
 }
 
 fn put(outbox: &Outbox, incident: &str, version: u64, what: What, state: State) -> Arc<Message> {
@@ -102,4 +103,35 @@ fn a_folder_that_appears_later_gets_what_was_kept_for_it() {
     }
     close(outbox, thread);
     assert_eq!(open(&folder, 20).1.len(), 1);
+}
+
+#[test]
+fn what_could_not_be_read_at_the_start_is_told_once_it_can_be_and_before_anything_is_written() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, away) = (parent.path().join("data"), parent.path().join("away"));
+    std::fs::create_dir(&folder).unwrap();
+    let (outbox, _, thread) = open(&folder, 100);
+    put(&outbox, "A", 0, What::Opened, State::Waiting);
+    put(&outbox, "B", 1, What::Updated, State::Sent);
+    close(outbox, thread);
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "in the way").unwrap();
+    let opened = Outbox::open(&folder, config::Outbox::default(), Arc::default()).unwrap();
+    assert!(opened.restored.is_empty());
+    put(&opened.outbox, "C", 0, What::Opened, State::Waiting);
+    while opened.outbox.stats.write_failures.get() < 2 {
+        std::thread::yield_now();
+    }
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    let rows = opened.late.unwrap().blocking_recv().unwrap();
+    let known: Vec<_> = rows.iter().map(|r| (r.message.id.as_str(), r.waiting)).collect();
+    assert_eq!(known, [("A.0", true), ("B.1", false)]);
+    opened.outbox.outdated(&hook(), &Arc::new(message("A", 0, What::Opened)));
+    opened.outbox.outdated(&hook(), &Arc::new(message("B", 1, What::Updated)));
+    close(opened.outbox, opened.thread);
+    let (outbox, restored, thread) = open(&folder, 100);
+    let known: Vec<_> = restored.iter().map(|r| (r.message.id.as_str(), r.waiting)).collect();
+    assert_eq!(known, [("B.1", false), ("C.0", true)], "what was sent stays sent");
+    close(outbox, thread);
 }

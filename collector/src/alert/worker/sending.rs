@@ -96,9 +96,10 @@ impl Worker {
     }
 
     fn dead(&mut self, item: &Item, why: &str) {
-        self.stats.dead.inc();
         tracing::warn!(hook = %self.name, id = %item.message.id, "dead letter: {why}\n  remedy: `tailwater alerts --dead` lists it, `tailwater alerts --resend {}` sends it again", item.message.id);
         self.outbox.mark(&self.name, &item.message, Fate::Dead, item.tries, why);
+        // Once the outbox was told: who sees the count finds the letter.
+        self.stats.dead.inc();
         self.queue.done(&item.message.thread.id);
     }
 

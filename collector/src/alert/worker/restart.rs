@@ -1,0 +1,109 @@
+//! What a worker knows from before a restart: what has yet to be delivered, and incidents that were open, which end if nothing comes of
+//! them. Usually that is read before the worker starts; from a disk that refused then, later.
+
+use super::{Told, Worker};
+use crate::alert::message::{Content, Message, Verdict, What};
+use crate::alert::outbox::{Restored, State as Fate};
+use crate::alert::queue::Item;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tailwater_analysis::incident::State;
+
+/// After a restart, an incident that was open before and of which nothing came within this is over: agents send what they kept, and early
+/// alerts are settled, sooner.
+const ORPHANS_AFTER: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// What the outbox remembers of this hook, oldest first.
+    pub(super) fn restore(&mut self, restored: Vec<Restored>) {
+        if !restored.is_empty() {
+            self.orphans_at = Some(self.clock.monotonic() + ORPHANS_AFTER);
+        }
+        for one in restored {
+            self.remember(one);
+        }
+    }
+
+    /// The same, when this hook has been told things since the start.
+    pub(super) fn restore_late(&mut self, restored: Vec<Restored>) {
+        let (again, before): (Vec<_>, Vec<_>) =
+            restored.into_iter().partition(|one| self.told.contains_key(&one.message.incident));
+        self.restore(before);
+        self.told_since(again);
+    }
+
+    /// Of these incidents this hook was told again: what waited of them is old news.
+    fn told_since(&mut self, rows: Vec<Restored>) {
+        let mut last: BTreeMap<String, Arc<Message>> = BTreeMap::new();
+        for one in rows {
+            let message = Arc::new(one.message);
+            // A row has one message of a version, which may be under way again: then what becomes of that is what becomes of the row.
+            let same = |m: &Arc<Message>| m.id == message.id && m.what == message.what;
+            let in_flight = self.in_flight.values().map(|item| &item.message);
+            if one.waiting && !self.queue.messages().chain(in_flight).chain(&self.held).any(same) {
+                self.stats.superseded.inc();
+                self.outbox.outdated(&self.name, &message);
+            }
+            last.insert(message.incident.clone(), message);
+        }
+        for message in last.into_values() {
+            self.resolve_before(&message);
+        }
+    }
+
+    /// A receiver that keeps alerts has one in the thread of before, which nothing of this incident goes to any more.
+    fn resolve_before(&mut self, last: &Message) {
+        let Some(told) = self.told.get(&last.incident) else { return };
+        let Content::Incident { incident, .. } = &last.content else { return };
+        if told.thread == last.thread.id || !self.receiver.needs_opening() {
+            return;
+        }
+        let mut closed = incident.as_ref().clone();
+        closed.state = State::Closed;
+        closed.version += 1;
+        let now = self.clock.unix_ns();
+        self.threads.restore(&last.thread, &closed, false, last.at_unix_ns);
+        let thread = self.threads.told(&last.thread.id, &closed, false, now);
+        let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, ".restart"));
+        self.outbox.put(&self.name, &message, Fate::Waiting);
+        self.enqueue(Item { message, tries: 0, since_unix_ns: now });
+    }
+
+    fn remember(&mut self, one: Restored) {
+        let message = Arc::new(one.message);
+        if let Some(incident) = message.about() {
+            let open = message.what != What::Closed;
+            self.threads.restore(&message.thread, incident, open, message.at_unix_ns);
+            let told = Told {
+                verdict: Verdict::of(incident),
+                open,
+                thread: message.thread.id.clone(),
+                muted: false,
+                orphan: open,
+                last: open.then(|| Arc::clone(&message)),
+            };
+            self.told.insert(incident.id.clone(), told);
+        }
+        if one.waiting {
+            let since_unix_ns = message.at_unix_ns;
+            self.enqueue(Item { message, tries: one.tries, since_unix_ns });
+        }
+    }
+
+    pub(super) fn close_orphans(&mut self) {
+        let orphans: Vec<_> = self
+            .told
+            .values()
+            .filter(|t| t.open && t.orphan)
+            .filter_map(|t| Some((t.thread.clone(), t.last.as_ref()?.about()?.clone())))
+            .collect();
+        for (thread, mut incident) in orphans {
+            incident.state = State::Closed;
+            incident.version += 1;
+            let thread = self.threads.told(&thread, &incident, false, self.clock.unix_ns());
+            // Its id is not that of a version that may still come.
+            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart");
+        }
+    }
+}
