@@ -150,7 +150,13 @@ impl Past {
             let parts = std::thread::scope(|scope| {
                 let others: Vec<_> = (1..threads.min(entries.len())).map(|_| scope.spawn(work)).collect();
                 let mut parts = vec![work()];
-                parts.extend(others.into_iter().filter_map(|thread| thread.join().ok()));
+                for thread in others {
+                    match thread.join() {
+                        Ok(part) => parts.push(part),
+                        // Half an answer would look like a whole one.
+                        Err(panic) => std::panic::resume_unwind(panic),
+                    }
+                }
                 parts
             });
             for part in &parts {
