@@ -74,7 +74,10 @@ fn privileged_busy_time_equals_the_kernels_accounts() {
     // The cgroup's whole life lies inside the windows.
     let busy: u64 = tasks_of(&windows, group.id()).iter().map(|t| t.busy_ns).sum();
     assert!(usage > 200_000_000, "the burner ran: {usage}");
-    within("busy of the workload", busy, usage, 0.01, 0);
+    // What the hypervisor stole meanwhile the kernel takes off its accounts at moments of its own.
+    let stolen: u64 = windows.iter().map(|w| w.machine_cpu.unwrap().steal_ns).sum();
+    println!("busy {busy}, the kernel's account {usage}, stolen {stolen}");
+    within("busy of the workload", busy, usage, 0.01, stolen);
     // The kernel's user and system times of a CPU are sampled at its tick, and its accounts were read inside a window: they lie
     // between the windows that are wholly inside the interval and those that touch it.
     let host = |first: u64, end: u64| -> u64 {
