@@ -52,6 +52,10 @@ fn all_runnable(windows: &[Window], id: CgroupId, tasks: u64) {
 
 #[test]
 fn privileged_busy_time_equals_the_kernels_accounts() {
+    kernel::experiment(busy_time);
+}
+
+fn busy_time() {
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("busy");
     let mut signal = attach(&btf, 64);
