@@ -142,6 +142,10 @@ fn accept_all(listener: &OwnedFd, connections: usize) {
 
 #[test]
 fn privileged_the_first_drop_reaches_the_webhook_within_250_ms_at_p99() -> Result<()> {
+    tailwater_tests::disturbed::experiment("first drop to webhook", first_drop_to_webhook)
+}
+
+fn first_drop_to_webhook() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let receiver = WebhookReceiver::start()?;
     let collector = Collector::start(folder.path(), &["--webhook".into(), receiver.url()])?;
