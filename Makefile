@@ -31,9 +31,15 @@ python-deps: build-deps
 test-servers:
 	@./tests/servers/install.sh target/servers prometheus-alertmanager prometheus victoria-metrics
 
+# Cargo decides the features of a dependency by the packages that are built together. All calls here build all packages, so that
+# nothing is compiled twice: `programs` for what demonstrates and tests, `build` (optimised) for what measures or is used.
+.PHONY: programs
+programs: build-deps
+	$(CARGO) build --workspace --locked --bins
+
 .PHONY: build
-build: build-deps ## Builds agent and collector (release)
-	$(CARGO) build --release --locked -p tailwater-agent -p tailwater
+build: build-deps ## Builds everything, optimised: target/release
+	$(CARGO) build --workspace --locked --bins --release
 
 .PHONY: packages
 packages: build ## Debian packages of agent and collector: target/packages
@@ -44,13 +50,12 @@ chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 	./tests/chart/check.sh
 
 .PHONY: demo
-demo: build lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
-	$(CARGO) build --release --locked -p tailwater-tests --bins
-	$(SUDO) ./target/release/demo $(DEMO_FLAGS)
+demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
+	$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
 
 .PHONY: up
-up: build ## Collector and agent for this machine, page on http://127.0.0.1:4780
-	$(SUDO) ./target/release/tailwater up
+up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4780
+	$(SUDO) ./target/debug/tailwater up
 
 .PHONY: test
 test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
@@ -95,30 +100,26 @@ unit: build-deps python-deps test-servers ## Tests that need no privileges
 
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.
 .PHONY: privileged
-privileged: build-deps lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
-	$(CARGO) build --workspace --locked --bins
+privileged: programs lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
 	$(CARGO) test --workspace --locked --no-run --quiet
 	@sync # what the build left to be written would stall the lab's disks
 	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --no-fail-fast privileged_ -- --test-threads=1 --nocapture
 
 .PHONY: bench
 bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
-	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/bench
 
 .PHONY: lab-score
 lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/results (LAB_SCORE_FLAGS, about 45 minutes)
-	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/lab-score --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
 .PHONY: lab-score-quick
 lab-score-quick: build lab-deps ## Each cell of the matrix once
-	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/lab-score --repeat 1 --out .lab/score-quick --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
 .PHONY: lab-down
-lab-down: ## Removes whatever an interrupted lab left behind
-	$(SUDO) ./target/release/lab down
+lab-down: programs ## Removes whatever an interrupted lab left behind
+	$(SUDO) ./target/debug/lab down
 
 .PHONY: clean
 clean:
