@@ -46,8 +46,9 @@ build: build-deps ## Builds everything, optimised: target/release
 	$(CARGO) build --workspace --locked --bins --release
 
 .PHONY: packages
-packages: build ## Debian packages of agent and collector: target/packages
-	./deploy/debian/build.sh
+packages: package-deps lint-deps ## .deb, .rpm and .tar.gz of agent and collector for glibc 2.28 and later: target/packages
+	./deploy/packages/build.sh
+	@$(SUDO) ./tests/packages/check-portable.sh target/packages
 
 .PHONY: chart
 chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
