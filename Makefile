@@ -3,7 +3,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 CARGO ?= cargo
-CARGO_DENY_VERSION := 0.20.2
 SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
 .PHONY: help
@@ -27,47 +26,56 @@ python-deps: build-deps
 	@$(SUDO) ./tests/python/install-deps.sh
 	@./tests/python/install.sh
 
+.PHONY: lint-deps
+lint-deps: build-deps
+	@$(SUDO) ./tests/python/install-deps.sh
+	@./tests/lint/install.sh
+
 .PHONY: test-servers
 test-servers:
 	@./tests/servers/install.sh target/servers prometheus-alertmanager prometheus victoria-metrics
 
+# Cargo decides the features of a dependency by the packages that are built together. All calls here build all packages, so that
+# nothing is compiled twice: `programs` for what demonstrates and tests, `build` (optimised) for what measures or is used.
+.PHONY: programs
+programs: build-deps
+	$(CARGO) build --workspace --locked --bins
+
 .PHONY: build
-build: build-deps ## Builds agent and collector (release)
-	$(CARGO) build --release --locked -p tailwater-agent -p tailwater
+build: build-deps ## Builds everything, optimised: target/release
+	$(CARGO) build --workspace --locked --bins --release
 
 .PHONY: packages
-packages: build ## Debian packages of agent and collector: target/packages
-	./deploy/debian/build.sh
+packages: package-deps lint-deps ## .deb, .rpm and .tar.gz of agent and collector for glibc 2.28 and later: target/packages
+	./deploy/packages/build.sh
+	@$(SUDO) ./tests/packages/check-portable.sh target/packages
 
 .PHONY: chart
 chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 	./tests/chart/check.sh
 
 .PHONY: demo
-demo: build lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
-	$(CARGO) build --release --locked -p tailwater-tests --bins
-	$(SUDO) ./target/release/demo $(DEMO_FLAGS)
+demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
+	$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
 
 .PHONY: up
-up: build ## Collector and agent for this machine, page on http://127.0.0.1:4780
-	$(SUDO) ./target/release/tailwater up
+up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4780
+	$(SUDO) ./target/debug/tailwater up
 
 .PHONY: test
 test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
 
 .PHONY: lint
-lint: build-deps page-check
+lint: build-deps lint-deps page-check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	@$(CARGO) deny --version 2>/dev/null | grep -qF $(CARGO_DENY_VERSION) || \
-	  $(CARGO) install --locked --debug --quiet cargo-deny@$(CARGO_DENY_VERSION)
 	@$(CARGO) fetch --locked --quiet # crates of other platforms too: deny reads the licences of all of them
-	$(CARGO) deny --locked --offline check bans licenses sources
+	target/lint/bin/cargo-deny --locked --offline check bans licenses sources
 
 .PHONY: advisories
-advisories: ## RustSec advisories against the lockfile (needs the network)
-	$(CARGO) deny check advisories
+advisories: lint-deps ## RustSec advisories against the lockfile (needs the network)
+	target/lint/bin/cargo-deny check advisories
 
 # The built page is committed, so that cargo needs no Node; page-check proves that it is what its sources build to.
 .PHONY: page-deps
@@ -95,30 +103,26 @@ unit: build-deps python-deps test-servers ## Tests that need no privileges
 
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.
 .PHONY: privileged
-privileged: build-deps lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
-	$(CARGO) build --workspace --locked --bins
+privileged: programs lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
 	$(CARGO) test --workspace --locked --no-run --quiet
 	@sync # what the build left to be written would stall the lab's disks
 	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --no-fail-fast privileged_ -- --test-threads=1 --nocapture
 
 .PHONY: bench
 bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
-	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/bench
 
 .PHONY: lab-score
 lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/results (LAB_SCORE_FLAGS, about 45 minutes)
-	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/lab-score --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
 .PHONY: lab-score-quick
 lab-score-quick: build lab-deps ## Each cell of the matrix once
-	$(CARGO) build --release --locked -p tailwater-tests --bins
 	$(SUDO) ./target/release/lab-score --repeat 1 --out .lab/score-quick --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
 .PHONY: lab-down
-lab-down: ## Removes whatever an interrupted lab left behind
-	$(SUDO) ./target/release/lab down
+lab-down: programs ## Removes whatever an interrupted lab left behind
+	$(SUDO) ./target/debug/lab down
 
 .PHONY: clean
 clean:

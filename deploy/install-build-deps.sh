@@ -16,8 +16,7 @@ need make make
 need jq jq
 need curl curl
 need bpftool bpftool
-# Packages, and the test of their units.
-need dpkg-shlibdeps dpkg-dev
+# The test of the packages' units.
 need systemd-analyze systemd
 
 [ -z "$packages" ] && exit 0

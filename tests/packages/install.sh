@@ -1,11 +1,14 @@
 #!/bin/sh
-# Installs what the test of the packages needs beyond what building them does. Does nothing when all of it is there.
+# Installs what making packages and testing them needs beyond what building the programs does. Does nothing when all of it is there.
 set -eu
 
 packages=""
 need() { # command package
     if ! command -v "$1" >/dev/null 2>&1; then packages="$packages $2"; fi
 }
+need rpmbuild rpm
+need objcopy binutils
+need xz xz-utils
 need debootstrap debootstrap
 need unshare util-linux
 need nsenter util-linux

@@ -1,18 +1,21 @@
 #!/bin/sh
-# Makes a minimal Debian with systemd, of this machine's release and from the mirror that its apt is configured with, as a tar file.
-# Does nothing when the file is there. Prints its name.
-#   root.sh FOLDER
+# Makes a minimal Debian with systemd, of this machine's release or of another, from the mirror that its apt is configured with, as a
+# tar file. Of this machine's it has rpm as well, for the packages of other families. Does nothing when the file is there. Prints its name.
+#   root.sh FOLDER [SUITE]
 set -eu
 
 # shellcheck disable=SC1091  # a file of the machine
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-file=$1/$suite-$(dpkg --print-architecture).tar
+own=$(. /etc/os-release && echo "$VERSION_CODENAME")
+suite=${2:-$own}
+include=systemd,systemd-sysv
+[ "$suite" != "$own" ] || include=$include,rpm
+file=$1/$suite-$(dpkg --print-architecture)-$include.tar
 echo "$file"
 [ -e "$file" ] && exit 0
 mkdir -p "$1"
 # shellcheck disable=SC2016  # apt fills these in
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v suite="$suite" '($2 == suite || $2 == "stable") && $3 == "main" && $1 ~ /^(https?|file|copy):/ { print $1; exit }')
+    awk -v suite="$own" '($2 == suite || $2 == "stable") && $3 == "main" && $1 ~ /^(https?|file|copy):/ { print $1; exit }')
 mirror=${TAILWATER_TEST_MIRROR:-$mirror}
 if [ -z "$mirror" ]; then
     echo "packages/root: apt of this machine knows no mirror of $suite main that debootstrap can fetch from" >&2
@@ -33,7 +36,7 @@ work=$(mktemp -d "$1/.root.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 # What it mounts is mounted in here only, so that nothing is left over whatever happens.
-if ! unshare --mount --pid --fork --kill-child debootstrap --variant=minbase --include=systemd,systemd-sysv \
+if ! unshare --mount --pid --fork --kill-child debootstrap --variant=minbase --include="$include" \
     "$suite" "$work/root" "$mirror" >"$work/log" 2>&1; then
     tail -n 30 "$work/log" "$work/root/debootstrap/debootstrap.log" >&2 || true
     exit 1

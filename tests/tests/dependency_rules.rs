@@ -1,7 +1,9 @@
-//! Holds the line that ARCHITECTURE.md draws between the crates: who may depend on whom, and what the pure crate must not see.
+//! Holds the line that ARCHITECTURE.md draws between the crates: who may depend on whom, and what the pure crate must not see. And
+//! that programs and tests are built of the same crates with the same features, which are compiled once then.
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use std::collections::BTreeSet;
+use std::process::Command;
 
 fn packages() -> Vec<Package> {
     let metadata = MetadataCommand::new()
@@ -71,4 +73,28 @@ fn the_kernel_side_knows_no_loader() {
     for banned in ["aya", "tokio", "prost", "tonic"] {
         assert!(!normal.contains(banned), "tailwater-ebpf must not depend on {banned}");
     }
+}
+
+/// Each crate of a build of the whole workspace with its features, one line each.
+fn crates_with_features(edges: &str) -> BTreeSet<String> {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--workspace", "--offline", "--locked", "--prefix", "none", "--no-dedupe"])
+        .args(["--format", "{p} {f}", "--edges", edges])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo tree runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    String::from_utf8_lossy(&tree.stdout).lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn tests_ask_for_no_feature_that_programs_are_built_without() {
+    let programs = crates_with_features("normal,build");
+    let tests = crates_with_features("normal,build,dev");
+    let built_twice: Vec<&String> = programs.difference(&tests).collect();
+    assert!(programs.len() > 100, "{programs:?}");
+    assert!(
+        built_twice.is_empty(),
+        "a dev-dependency changes their features: name it in tests/Cargo.toml\n{built_twice:#?}"
+    );
 }

@@ -1,18 +1,19 @@
 //! The packages as an administrator meets them: `apt-get install ./….deb` on a clean Debian whose own systemd is process 1. Both
 //! services start without root, agent and collector find each other, `tailwater incidents` answers, one that hangs is started
-//! again, and a purge stops both cleanly and leaves nothing behind.
+//! again, and a purge stops both cleanly and leaves nothing behind. Then the same programs as RPM packages, as far as a Debian goes:
+//! their scripts run under systemd, an upgrade keeps data and configuration, and removal keeps what was changed.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::clean_system::CleanSystem;
 use tailwater_tests::daemons::{binary, wait_for};
 use tailwater_tests::lab::process::run;
 
-const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/debian/build.sh");
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 const UNITS: [&str; 2] = ["tailwater.service", "tailwater-agent.service"];
 
 /// What the agent keeps of its capabilities once it is attached, as in /proc/PID/status: CAP_BPF, CAP_SYS_PTRACE,
@@ -29,20 +30,22 @@ type Check = fn(&CleanSystem) -> Result<()>;
 #[test]
 fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
     let system = CleanSystem::boot()?;
-    let packages = install(&system, FIRST)?;
-    println!("installed: {}", packages.join(", "));
+    let said = install(&system, Family::Debian, FIRST)?;
+    the_end_says_what_and_where(&said)?;
     for unit in UNITS {
         ensure!(show(&system, unit, "ActiveState")? == "active", "{unit}\n{}", system.state());
         ensure!(show(&system, unit, "UnitFileState")? == "enabled", "{unit}");
     }
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 9] = [
+        ("recordings", recordings_come_along),
         ("incidents", |system| system.run(&["tailwater", "incidents", "--json"]).map(drop)),
         ("the agent's windows arrive", windows_arrive),
         ("nobody runs as root", privileges_are_few),
         ("both tell that they are alive", both_tell_that_they_are_alive),
         ("a secret and a hang", a_hang_ends_and_a_secret_is_read),
-        ("an upgrade", an_upgrade_keeps_what_is_there),
+        ("an upgrade", |system| an_upgrade_keeps_what_is_there(system, Family::Debian)),
         ("purge", purge_leaves_nothing),
+        ("RPM packages", rpm_packages_install_upgrade_and_go),
     ];
     for (name, check) in checks {
         check(&system).with_context(|| system.state()).context(name)?;
@@ -51,27 +54,77 @@ fn privileged_packages_install_start_and_leave_nothing_behind() -> Result<()> {
     Ok(())
 }
 
-/// Builds both packages from the binaries of this build, as a version, and installs them.
-fn install(system: &CleanSystem, version: &str) -> Result<Vec<String>> {
-    let folder = tempfile::tempdir()?;
+/// Whose packages.
+#[derive(Debug, Clone, Copy)]
+enum Family {
+    Debian,
+    Rpm,
+}
+
+/// Builds both packages of a family from the binaries of this build, as a version; where they are.
+fn build(family: Family, version: &str, out: &Path) -> Result<Vec<PathBuf>> {
+    let folder = match family {
+        Family::Debian => "debian",
+        Family::Rpm => "rpm",
+    };
     let binaries = binary("tailwater")?.parent().context("a folder of binaries")?.to_owned();
     binary("tailwater-agent")?;
-    let mut build = Command::new(BUILD);
-    build.args(["--quick", "--version", version, "--binaries"]).arg(binaries).arg("--out").arg(folder.path());
+    let mut build = Command::new(format!("{DEPLOY}/{folder}/build.sh"));
+    build.args(["--quick", "--version", version, "--binaries"]).arg(binaries).arg("--out").arg(out);
+    let built: Vec<PathBuf> = run(&mut build)?.lines().map(PathBuf::from).collect();
+    ensure!(built.len() == 2, "{built:?}");
+    Ok(built)
+}
+
+/// Builds both packages as a version and installs them, or upgrades to them; what the package manager said.
+fn install(system: &CleanSystem, family: Family, version: &str) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let mut arguments = match family {
+        Family::Debian => vec!["apt-get", "install", "--yes", "--no-install-recommends"],
+        // What a Debian has of glibc and systemd, rpm knows nothing of.
+        Family::Rpm => vec!["rpm", "--upgrade", "--nodeps"],
+    };
     let mut paths = Vec::new();
-    for line in run(&mut build)?.lines() {
-        let built = PathBuf::from(line);
+    for built in build(family, version, folder.path())? {
         let name = built.file_name().context("a name")?.to_string_lossy().into_owned();
         // apt reads packages as a user of its own, who may look here.
         let path = format!("/var/tmp/{name}");
         std::fs::copy(&built, system.file(&path))?;
         paths.push(path);
     }
-    ensure!(paths.len() == 2, "{paths:?}");
-    let mut arguments = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
     arguments.extend(paths.iter().map(String::as_str));
-    print!("{}", system.run(&arguments)?);
-    Ok(paths)
+    let said = system.run(&arguments)?;
+    println!("{said}\ninstalled: {}", paths.join(", "));
+    Ok(said)
+}
+
+/// An installation ends with what this machine allows and where the page is.
+fn the_end_says_what_and_where(said: &str) -> Result<()> {
+    let (_, summary) =
+        said.split_once("tailwater-agent doctor says of this machine:\n").context("no summary")?;
+    for line in ["  kernel ", "  cgroups ", "  capabilities ", "  signals "] {
+        ensure!(summary.contains(line), "{line}: {said}");
+    }
+    ensure!(said.contains("tailwater: the page is http://127.0.0.1:4780\n"), "{said}");
+    Ok(())
+}
+
+/// What there is to replay is in the package.
+fn recordings_come_along(system: &CleanSystem) -> Result<()> {
+    let names = |folder: &Path| -> Result<Vec<_>> {
+        let mut names = Vec::new();
+        if folder.exists() {
+            for entry in std::fs::read_dir(folder)? {
+                names.push(entry?.file_name());
+            }
+        }
+        names.sort();
+        Ok(names)
+    };
+    let (ours, theirs) =
+        (names(&Path::new(DEPLOY).join("recordings"))?, names(&system.file("/usr/share/tailwater"))?);
+    ensure!(ours == theirs, "{ours:?} {theirs:?}");
+    Ok(())
 }
 
 fn show(system: &CleanSystem, unit: &str, property: &str) -> Result<String> {
@@ -193,15 +246,18 @@ fn a_hang_ends_and_a_secret_is_read(system: &CleanSystem) -> Result<()> {
     })
 }
 
-fn an_upgrade_keeps_what_is_there(system: &CleanSystem) -> Result<()> {
+fn an_upgrade_keeps_what_is_there(system: &CleanSystem, family: Family) -> Result<()> {
     // As the check before left it: with a hook in it.
     let configuration = system.run(&["cat", "/etc/tailwater/tailwater.toml"])?;
     let kept =
         |system: &CleanSystem| system.run(&["sh", "-c", "cd /var/lib/private/tailwater && find . | sort"]);
-    let (before, version) =
-        (kept(system)?, |name: &str| system.run(&["dpkg-query", "-W", "-f", "${Version}", name]));
+    let version = |name: &str| match family {
+        Family::Debian => system.run(&["dpkg-query", "-W", "-f", "${Version}", name]),
+        Family::Rpm => system.run(&["rpm", "-q", "--queryformat", "%{VERSION}", name]),
+    };
+    let before = kept(system)?;
     let old = (version("tailwater")?, show(system, UNITS[0], "MainPID")?, show(system, UNITS[1], "MainPID")?);
-    install(system, LATER)?;
+    install(system, family, LATER)?;
     let new = (version("tailwater")?, show(system, UNITS[0], "MainPID")?, show(system, UNITS[1], "MainPID")?);
     ensure!(old.0 != new.0 && old.1 != new.1 && old.2 != new.2, "{old:?} {new:?}");
     for unit in UNITS {
@@ -250,5 +306,42 @@ fn purge_leaves_nothing(system: &CleanSystem) -> Result<()> {
     ] {
         ensure!(system.file(path).symlink_metadata().is_err(), "{path} is left behind");
     }
+    Ok(())
+}
+
+/// On a system that knows no RPM packages they are files, scripts and a database of their own; the scripts find systemd all the same.
+fn rpm_packages_install_upgrade_and_go(system: &CleanSystem) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for package in build(Family::Rpm, FIRST, folder.path())? {
+        let needs = run(Command::new("rpm").args(["-qp", "--requires"]).arg(&package))?;
+        ensure!(needs.lines().any(|line| line.starts_with("glibc >= 2.")), "{needs}");
+    }
+    the_end_says_what_and_where(&install(system, Family::Rpm, FIRST)?)?;
+    // Whether a service is enabled is the system's to say (its presets); that it starts is not left to that.
+    system.run(&["systemctl", "start", UNITS[0], UNITS[1]])?;
+    windows_arrive(system)?;
+    let configuration = system.file("/etc/tailwater/tailwater.toml");
+    let text = std::fs::read_to_string(&configuration)?;
+    let changed = text.replace("incidents_max = 1000", "incidents_max = 500");
+    ensure!(changed != text, "{text}");
+    std::fs::write(&configuration, &changed)?;
+    an_upgrade_keeps_what_is_there(system, Family::Rpm)?;
+
+    print!("{}", system.run(&["rpm", "--erase", "tailwater", "tailwater-agent"])?);
+    for unit in UNITS {
+        ensure!(show(system, unit, "ActiveState")? == "inactive", "{unit} still runs");
+        ensure!(show(system, unit, "LoadState")? == "not-found", "{unit} is still known");
+    }
+    for gone in [
+        "/usr/bin/tailwater",
+        "/usr/bin/tailwater-agent",
+        "/usr/share/doc/tailwater",
+        "/etc/tailwater/agent.toml",
+    ] {
+        ensure!(system.file(gone).symlink_metadata().is_err(), "{gone} is left behind");
+    }
+    let saved = std::fs::read_to_string(system.file("/etc/tailwater/tailwater.toml.rpmsave"))?;
+    ensure!(saved == changed, "what was configured is kept:\n{saved}");
+    ensure!(system.file("/var/lib/private/tailwater").exists(), "what was measured is kept");
     Ok(())
 }

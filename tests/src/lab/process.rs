@@ -172,7 +172,7 @@ pub fn sibling_binary(name: &str) -> Result<PathBuf> {
     }
     let path = folder.join(name);
     if !path.exists() {
-        bail!("{} is not built: run `cargo build -p tailwater-tests --bins`", path.display());
+        bail!("{} is not built: run `cargo build --workspace --bins`", path.display());
     }
     Ok(path)
 }
