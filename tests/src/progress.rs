@@ -169,7 +169,7 @@ impl Running {
     fn is_due(&self) -> bool {
         match self.told {
             Some(told) => told.elapsed() >= LINE_EVERY,
-            None => self.usually >= WORTH_A_LINE || self.begun.elapsed() >= WORTH_A_LINE,
+            None => self.usually > WORTH_A_LINE || self.begun.elapsed() >= WORTH_A_LINE,
         }
     }
 

@@ -109,7 +109,7 @@ impl System {
         }
         let alarming: Vec<&Value> = found.iter().filter(|incident| is_alarming(incident)).collect();
         assert_eq!(alarming.len(), 1, "one cause, one incident, not: {}", briefly(&found));
-        Ok(Provoked { injected, truth, incident: alarming[0].clone() })
+        Ok(Provoked { injected, truth, incident: Incident(alarming[0].clone()) })
     }
 
     /// Incidents that overlap `[from, to]` (Unix ns).
@@ -144,7 +144,25 @@ pub struct Provoked {
     /// What the kernel counted since before the load.
     pub truth: Truth,
     /// What was reported.
-    pub incident: Value,
+    pub incident: Incident,
+}
+
+/// An incident that says what it is in a line where a test prints it, not in a page of JSON.
+#[derive(Debug, Clone)]
+pub struct Incident(Value);
+
+impl std::ops::Deref for Incident {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Incident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&briefly(std::slice::from_ref(&self.0)))
+    }
 }
 
 /// Incidents for a message: one line each, as an operator would tell of them.
