@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
+# Tells of a long step while it lasts: STEP name what usually command. Sudo has to ask for a password before.
+STEP := ./deploy/step.sh
+ASK := $(if $(SUDO),sudo -v,true)
 
 .PHONY: help
 help: ## This list
@@ -11,20 +14,20 @@ help: ## This list
 
 .PHONY: build-deps
 build-deps:
-	@$(SUDO) ./deploy/install-build-deps.sh
+	@$(ASK) && $(STEP) build-deps "What building needs is installed" "1 min" $(SUDO) ./deploy/install-build-deps.sh
 
 .PHONY: lab-deps
 lab-deps:
-	@$(SUDO) ./tests/lab/install.sh
+	@$(ASK) && $(STEP) lab-deps "The servers of the laboratory are installed" "1 min" $(SUDO) ./tests/lab/install.sh
 
 .PHONY: package-deps
 package-deps: build-deps
-	@$(SUDO) ./tests/packages/install.sh
+	@$(ASK) && $(STEP) package-deps "What packages are tested with is installed" "10 s" $(SUDO) ./tests/packages/install.sh
 
 .PHONY: python-deps
 python-deps: build-deps
-	@$(SUDO) ./tests/python/install-deps.sh
-	@./tests/python/install.sh
+	@$(ASK) && $(STEP) python-deps "Python is installed" "10 s" $(SUDO) ./tests/python/install-deps.sh
+	@$(STEP) python "The Python client of the tests is installed" "10 s" ./tests/python/install.sh
 
 .PHONY: lint-deps
 lint-deps: build-deps
@@ -33,17 +36,18 @@ lint-deps: build-deps
 
 .PHONY: test-servers
 test-servers:
-	@./tests/servers/install.sh target/servers prometheus-alertmanager prometheus victoria-metrics
+	@$(STEP) test-servers "Servers that tests talk to are fetched" "20 s" \
+	  ./tests/servers/install.sh target/servers prometheus-alertmanager prometheus victoria-metrics
 
 # Cargo decides the features of a dependency by the packages that are built together. All calls here build all packages, so that
 # nothing is compiled twice: `programs` for what demonstrates and tests, `build` (optimised) for what measures or is used.
 .PHONY: programs
 programs: build-deps
-	$(CARGO) build --workspace --locked --bins
+	@$(STEP) programs "Agent, collector and laboratory are compiled" "4 min" $(CARGO) build --workspace --locked --bins
 
 .PHONY: build
 build: build-deps ## Builds everything, optimised: target/release
-	$(CARGO) build --workspace --locked --bins --release
+	@$(STEP) build "Agent, collector and laboratory are compiled" "5 min" $(CARGO) build --workspace --locked --bins --release
 
 .PHONY: packages
 packages: package-deps lint-deps ## .deb, .rpm and .tar.gz of agent and collector for glibc 2.28 and later: target/packages
@@ -56,7 +60,7 @@ chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 
 .PHONY: demo
 demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
-	$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
+	@$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
 
 .PHONY: up
 up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4780
@@ -104,7 +108,7 @@ unit: build-deps python-deps test-servers ## Tests that need no privileges
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.
 .PHONY: privileged
 privileged: programs lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
-	$(CARGO) test --workspace --locked --no-run --quiet
+	@$(STEP) tests "The tests are compiled" "5 min" $(CARGO) test --workspace --locked --no-run
 	@sync # what the build left to be written would stall the lab's disks
 	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --no-fail-fast privileged_ -- --test-threads=1 --nocapture
 

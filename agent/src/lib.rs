@@ -13,6 +13,7 @@ pub mod config;
 pub mod doctor;
 pub mod dump;
 pub mod encode;
+pub mod failure;
 pub mod loader;
 pub mod mapping;
 pub mod naming;

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use tailwater_agent::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::config::{Config, ConfigError, check_environment, load};
 use tailwater_agent::dump::Form;
-use tailwater_agent::run;
+use tailwater_agent::{failure, run};
 
 fn main() -> ExitCode {
+    failure::one_sentence_for_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     match execute(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tailwater-agent: {error:#}");
+            eprintln!("tailwater-agent: {}", failure::sentence(&*error));
             let code = if error.is::<ConfigError>() { exit::CONFIGURATION } else { exit::FAILURE };
             ExitCode::from(code)
         }

@@ -52,7 +52,7 @@ fn all_runnable(windows: &[Window], id: CgroupId, tasks: u64) {
 
 #[test]
 fn privileged_busy_time_equals_the_kernels_accounts() {
-    kernel::experiment(busy_time);
+    kernel::experiment("busy time", busy_time);
 }
 
 fn busy_time() {

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod driver;
 pub mod explain;
 pub mod export;
+pub mod failure;
 mod fields;
 #[cfg(test)]
 mod fixture;

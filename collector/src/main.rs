@@ -16,7 +16,7 @@ use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
 use tailwater::driver::Clock;
 use tailwater::timeline::Timeline;
-use tailwater::{doctor, explain, outlet, plot, replay, server, text, top, up};
+use tailwater::{doctor, explain, failure, outlet, plot, replay, server, text, top, up};
 use tailwater_analysis::Incident;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ const EXIT_CONFIG: u8 = 64;
 const EXIT_UNAVAILABLE: u8 = 69;
 
 fn main() -> ExitCode {
+    failure::one_sentence_for_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
             {
                 return ExitCode::SUCCESS; // `tailwater incidents | head`
             }
-            eprintln!("tailwater: {e:#}");
+            eprintln!("tailwater: {}", failure::told(&*e));
             if e.downcast_ref::<ConfigError>().is_some() {
                 ExitCode::from(EXIT_CONFIG)
             } else if let Some(ClientError::Unreachable { .. }) = e.downcast_ref() {

@@ -133,6 +133,24 @@ fn a_bad_configuration_is_64_and_names_file_line_and_remedy() {
 }
 
 #[test]
+fn a_port_that_is_taken_is_told_in_a_sentence_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (taken, free) = (holder.local_addr().unwrap().to_string(), common::free_address().to_string());
+    for (what, grpc, http) in [("http", &free, &taken), ("grpc", &taken, &free)] {
+        let mut command = tailwater();
+        command.args(["serve", "--grpc", grpc, "--http", http, "--data"]).arg(folder.path());
+        let out = command.env("RUST_BACKTRACE", "1").output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        let text = String::from_utf8(out.stderr).unwrap();
+        let told = format!(
+            "tailwater: listen on {taken} for {what}: Address already in use (os error 98)\n  remedy: stop what listens there, or choose another address with --{what}\n"
+        );
+        assert_eq!(text, told);
+    }
+}
+
+#[test]
 fn an_unreachable_collector_is_69_and_named() {
     let nobody = common::free_address();
     let url = format!("http://{nobody}");

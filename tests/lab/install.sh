@@ -4,8 +4,9 @@
 set -eu
 
 packages=""
+add() { case " $packages " in *" $1 "*) ;; *) packages="$packages $1" ;; esac; }
 need() { # command-or-file package
-    if ! command -v "$1" >/dev/null 2>&1 && [ ! -e "$1" ]; then packages="$packages $2"; fi
+    if ! command -v "$1" >/dev/null 2>&1 && [ ! -e "$1" ]; then add "$2"; fi
 }
 need /usr/sbin/apache2 apache2-bin
 need /usr/sbin/nginx nginx
@@ -30,6 +31,11 @@ need losetup mount
 need mkfs.ext4 e2fsprogs
 
 [ -z "$packages" ] && exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "lab/install: this machine has no apt-get, and what these Debian packages hold is missing:$packages" >&2
+    echo "  remedy: install it with the machine's own package manager, where names may differ, and start again" >&2
+    exit 1
+fi
 if [ "$(id -u)" -ne 0 ]; then
     echo "lab/install: needs root to install:$packages" >&2
     echo "  run: sudo $0" >&2
@@ -52,6 +58,9 @@ fi
 trap '[ -z "$mine" ] || rm -f "$policy"' EXIT INT TERM
 
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
 # shellcheck disable=SC2086  # a list of packages on purpose
-apt-get install -y -qq --no-install-recommends $packages >/dev/null
+if ! apt-get update -qq || ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
+    echo "lab/install: apt-get could not install:$packages" >&2
+    echo "  remedy: see what it said above (no network, no room, another apt-get at work), and start again" >&2
+    exit 1
+fi

@@ -1,6 +1,7 @@
 //! Starts Tailwater's own programs as an operator would, as separate processes with their command lines, and stops them by
 //! pid. Knows their command lines and nothing of the programs' insides.
 
+use crate::failure;
 pub use crate::lab::process::{sibling_binary as binary, wait_for};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,17 @@ use std::time::{Duration, Instant};
 /// A loopback port nobody listens on right now.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Lets the kernel end what `command` starts when the thread that starts it is gone.
+pub fn dies_with_parent(command: &mut Command) {
+    // SAFETY: prctl is async-signal-safe and touches nothing of the parent.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
 }
 
 /// A child process whose output goes to a file; killed when dropped.
@@ -34,13 +46,7 @@ impl Daemon {
             .open(&log)
             .with_context(|| format!("log file {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
-        // SAFETY: prctl is async-signal-safe and touches nothing of the parent.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
+        dies_with_parent(&mut command);
         let child = command.spawn().with_context(|| format!("start {name}"))?;
         Ok(Self { child, name: name.to_owned(), log })
     }
@@ -55,6 +61,14 @@ impl Daemon {
     #[must_use]
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// That it ended though it should not have, with the last thing it said and where its log is.
+    #[must_use]
+    pub fn told_end(&self, status: ExitStatus) -> String {
+        let output = self.output();
+        let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        format!("{} ended: {status}: {} (log: {})", self.name, last.trim(), self.log.display())
     }
 
     /// Sends a signal to it, and to nobody else.
@@ -153,7 +167,7 @@ impl Collector {
     fn wait_ready(&mut self, longest: Duration) -> Result<()> {
         wait_for("the collector to be ready", longest, || {
             if let Some(status) = self.daemon.exited()? {
-                bail!("tailwater serve exited: {status}\n{}", self.daemon.output());
+                bail!(self.daemon.told_end(status));
             }
             Ok(http_get(self.http, "/readyz").is_ok_and(|(code, _)| code == 200).then_some(()))
         })
@@ -163,7 +177,7 @@ impl Collector {
     pub fn incidents(&self) -> Result<Vec<serde_json::Value>> {
         let (code, body) = http_get(self.http, "/api/v1/incidents?limit=1000")?;
         if code != 200 {
-            bail!("GET /api/v1/incidents: {code} {body}");
+            bail!("GET /api/v1/incidents: {code}: {}", failure::one_line(&body));
         }
         let value: serde_json::Value = serde_json::from_str(&body)?;
         let list = value.get("incidents").unwrap_or(&value);

@@ -3,7 +3,10 @@
 
 use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use crate::lab::{Injected, Lab, LabConfig, Tier, Truth, unix_ns};
+use crate::progress::step;
 use crate::scenario;
+use crate::score::model::Reported;
+use crate::verdict;
 use crate::webhook_receiver::WebhookReceiver;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -35,7 +38,7 @@ pub struct System {
 impl System {
     /// Starts everything; logs and the collector's data go under `folder`.
     pub fn start(config: LabConfig, folder: &Path, collector_arguments: &[String]) -> Result<Self> {
-        let lab = Lab::start(config)?;
+        let lab = Lab::start_logging(config, Some(folder.join("servers")))?;
         Self::around(lab, folder, collector_arguments)
     }
 
@@ -54,7 +57,8 @@ impl System {
         let receiver = WebhookReceiver::start()?;
         let mut arguments = vec!["--webhook".to_owned(), receiver.url()];
         arguments.extend_from_slice(collector_arguments);
-        let collector = Collector::start(folder, &arguments)?;
+        let collector =
+            step("the collector starts", Duration::from_secs(1), || Collector::start(folder, &arguments))?;
         let (agents, watched) = (Vec::new(), Vec::new());
         let mut system = Self { agents, watched, collector, receiver, lab, folder: folder.to_owned() };
         for tier in system.lab.stack().homes() {
@@ -62,7 +66,7 @@ impl System {
             system.agents.push(system.start_agent(tier, &arguments)?);
             system.watched.push(tier);
         }
-        system.wait_for_agents()?;
+        step("the agents load their kernel programs", Duration::from_secs(3), || system.wait_for_agents())?;
         Ok(system)
     }
 
@@ -77,7 +81,7 @@ impl System {
         wait_for("every agent to stream", Duration::from_secs(30), || {
             for agent in &mut self.agents {
                 if let Some(status) = agent.exited()? {
-                    bail!("an agent exited: {status}\n{}", agent.output());
+                    bail!(agent.told_end(status));
                 }
             }
             let (_, body) = http_get(self.collector.http, "/api/v1/agents")?;
@@ -104,8 +108,8 @@ impl System {
             println!("  {} {} {title}\n    {evidence}", incident["severity"], incident["kind"]);
         }
         let alarming: Vec<&Value> = found.iter().filter(|incident| is_alarming(incident)).collect();
-        assert_eq!(alarming.len(), 1, "one cause, one incident: {found:#?}");
-        Ok(Provoked { injected, truth, incident: alarming[0].clone() })
+        assert_eq!(alarming.len(), 1, "one cause, one incident, not: {}", briefly(&found));
+        Ok(Provoked { injected, truth, incident: Incident(alarming[0].clone()) })
     }
 
     /// Incidents that overlap `[from, to]` (Unix ns).
@@ -126,7 +130,8 @@ impl System {
             Ok(closed.then_some(found))
         })
         .with_context(|| {
-            format!("incidents now: {:#?}", self.incidents_between(from, to).unwrap_or_default())
+            let now = self.incidents_between(from, to).unwrap_or_default();
+            if now.is_empty() { "no incident was reported".to_owned() } else { briefly(&now) }
         })
     }
 }
@@ -139,7 +144,38 @@ pub struct Provoked {
     /// What the kernel counted since before the load.
     pub truth: Truth,
     /// What was reported.
-    pub incident: Value,
+    pub incident: Incident,
+}
+
+/// An incident that says what it is in a line where a test prints it, not in a page of JSON.
+#[derive(Debug, Clone)]
+pub struct Incident(Value);
+
+impl std::ops::Deref for Incident {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Incident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&briefly(std::slice::from_ref(&self.0)))
+    }
+}
+
+/// Incidents for a message: one line each, as an operator would tell of them.
+#[must_use]
+pub fn briefly(incidents: &[Value]) -> String {
+    let told: Vec<String> = incidents
+        .iter()
+        .map(|incident| {
+            let state = incident["state"].as_str().unwrap_or("of no state");
+            format!("{} ({state})", verdict::brief(&Reported::of(incident)))
+        })
+        .collect();
+    told.join("; ")
 }
 
 /// Whether it would wake somebody.

@@ -21,7 +21,7 @@ fn privileged_everyday_events_are_no_incidents_and_a_flood_is_called_one() -> Re
                 assert!(outcome.dropped > 0, "the flood must really drop: {outcome}");
             }
             // What the kernel really dropped on a machine that stalls may be told; what it did not drop may not.
-            assert!(outcome.is_right(), "{outcome:#?}");
+            assert!(outcome.is_right(), "{outcome}");
             Ok(())
         })?;
     }

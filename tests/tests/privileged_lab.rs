@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test's clock is the real one")]
 #![allow(clippy::unwrap_used, reason = "what breaks here breaks the test, at this line")]
 
+mod traces;
+
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,61 +12,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::process::{signal, wait_for};
 use tailwater_tests::lab::{Injection, Lab, LabConfig, Tier};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::scenario::{self, SCENARIOS};
-
-/// Everything on this machine that carries the lab's mark, found without the lab's own code.
-fn traces() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut note = |kind: &str, what: &str| {
-        found.insert(format!("{kind} {what}"));
-    };
-    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("tw-") {
-            note("netns", &name);
-        }
-    }
-    for mount in fs::read_to_string("/proc/self/mountinfo").unwrap().lines() {
-        let point = mount.split(' ').nth(4).unwrap();
-        if point.contains("tailwater-lab") {
-            note("mount", point);
-        }
-        if mount.contains(" - cgroup") && fs::exists(format!("{point}/tailwater-lab")).unwrap() {
-            note("cgroup in", point);
-        }
-    }
-    for entry in fs::read_dir("/sys/block").unwrap().flatten() {
-        if let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) {
-            note("loop on", backing.trim());
-        }
-    }
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        if let Ok(command) = fs::read_to_string(entry.path().join("cmdline")) {
-            let servers = command.contains("/run/tailwater-lab");
-            let own = command.contains("/lab\0guard") || command.contains("/lab\0up");
-            if servers || own {
-                note("process", &command.replace('\0', " "));
-            }
-        }
-    }
-    let limits =
-        fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").unwrap_or_default();
-    for limit in limits.lines() {
-        note("write limit", limit);
-    }
-    if fs::exists("/run/tailwater-lab").unwrap() {
-        note("folder", "/run/tailwater-lab");
-    }
-    found
-}
-
-fn nothing_left(before: &BTreeSet<String>) {
-    let left: Vec<_> = traces().difference(before).cloned().collect();
-    assert!(left.is_empty(), "left behind: {left:#?}");
-}
+use traces::{nothing_left, traces};
 
 fn open(rate_per_second: f64, duration_ms: u64) -> LoadPlan {
     LoadPlan::new(Mode::Open { rate_per_second }, duration_ms)
@@ -148,21 +101,15 @@ fn queries(lab: &Lab, beginning: &str) -> Result<usize> {
 fn privileged_lab_drops_when_told_to_and_only_then() -> Result<()> {
     let lab = Lab::start(LabConfig::default())?;
 
-    // The machine may stall by itself, and then drops: what must be shown is that the lab does not.
-    let quiet_run = || -> Result<_> {
+    // A machine that stalls drops by itself: what must be shown is that the lab does not.
+    experiment("load without an injection", || {
         let before = lab.truth()?;
         let quiet = lab.load(&lab.default_load(10_000))?.wait()?;
-        Ok((quiet, lab.truth()?.since(&before)))
-    };
-    let (mut quiet, mut truth) = quiet_run()?;
-    for _ in 0..2 {
-        if truth.web.listen_overflows > 0 {
-            println!("dropped without an injection, trying again: {:?}", truth.web);
-            (quiet, truth) = quiet_run()?;
-        }
-    }
-    assert_eq!(truth.web.listen_overflows, 0, "without an injection: {truth:?}");
-    assert_eq!((quiet.summary.failed, quiet.summary.vlrt), (0, 0), "{:?}", quiet.summary);
+        let truth = lab.truth()?.since(&before);
+        assert_eq!(truth.web.listen_overflows, 0, "without an injection: {truth:?}");
+        assert_eq!((quiet.summary.failed, quiet.summary.vlrt), (0, 0), "{:?}", quiet.summary);
+        Ok(())
+    })?;
 
     for name in SCENARIOS {
         let cell = scenario::find(name).context("a cell of the table")?;

@@ -34,7 +34,7 @@ fn privileged_cells_of_the_matrix_are_diagnosed_as_the_truth_says() -> Result<()
     let totals = &results.totals;
     let planned = totals.plans.get(&Plan::AsPlanned).copied().unwrap_or(0);
     // A machine that does other things may stall by itself, so none of these asks for all.
-    ensure!(planned * 4 >= totals.injections * 3, "most injections must do what they are to do: {totals:#?}");
+    ensure!(planned * 4 >= totals.injections * 3, "most injections must do what they are to do: {totals:?}");
     ensure!(totals.recall.ratio() >= 0.8, "recall {:?}", totals.recall);
     ensure!(totals.kind_and_root.ratio() >= 0.7, "kind and root {:?}", totals.kind_and_root);
     ensure!(totals.resource.ratio() >= 0.6, "resource {:?}", totals.resource);

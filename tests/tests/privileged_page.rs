@@ -14,7 +14,7 @@ use tailwater_tests::daemons::{binary, http_get, wait_for};
 use tailwater_tests::lab::{LabConfig, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::scenario::{self, RATE_PER_SECOND};
-use tailwater_tests::system::System;
+use tailwater_tests::system::{System, briefly};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -105,7 +105,7 @@ fn privileged_a_browser_sees_an_incident_arrive_and_shows_it_right() -> Result<(
         .filter(|i| i["severity"] == "critical")
         .max_by_key(|i| i["drops"][0]["count"].as_u64())
         .and_then(|i| i["id"].as_str())
-        .with_context(|| format!("a critical incident after {arrived}: {found:#?}"))?;
+        .with_context(|| format!("a critical incident after {arrived}, not: {}", briefly(&found)))?;
     browser.tell(&closed(&system, id)?)?;
     browser.hear("done")?;
     assert!(Path::new(REPOSITORY).join("target/page-screenshots/story-dark.png").exists());

@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig, Tier};
-use tailwater_tests::system::System;
+use tailwater_tests::system::{Incident, System};
 
 /// The usual rates have to be known before they are compared.
-fn the_incident(system: &System, cell: &str) -> Result<Value> {
+fn the_incident(system: &System, cell: &str) -> Result<Incident> {
     Ok(system.provoke(cell, 10_000, Duration::from_secs(4))?.incident)
 }
 
@@ -42,7 +42,7 @@ fn privileged_an_unobserved_tier_is_crossed_and_never_guessed_about() -> Result<
             is_address(&dark["host"]) && dark["role"] == "pushback" && dark["observed"] == false,
             "{behind:#}"
         );
-        assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark:#}");
+        assert!(dark["listener"].as_str().is_some_and(|l| l.ends_with(":8080")), "{dark}");
         assert!(behind["title"].as_str().is_some_and(|t| t.contains("unobserved")), "{behind:#}");
         let confidence = behind["confidence"].as_f64().context("confidence")?;
         assert!((0.3..0.75).contains(&confidence), "sure of {confidence} with a tier unseen: {behind:#}");

@@ -9,7 +9,7 @@ use tailwater_tests::daemons::wait_for;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{LabConfig, Tier, unix_ns};
 use tailwater_tests::scenario;
-use tailwater_tests::system::{System, is_alarming};
+use tailwater_tests::system::{System, briefly, is_alarming};
 use tailwater_tests::trace_sums::TraceSums;
 
 const WINDOW_NS: u64 = 50_000_000;
@@ -69,8 +69,8 @@ fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
         let found =
             system.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
         let alarming: Vec<_> = found.iter().filter(|incident| is_alarming(incident)).collect();
-        assert_eq!(alarming.len(), 1, "{found:#?}");
-        assert_eq!(alarming[0]["root"]["host"], "app-1", "{found:#?}");
+        assert_eq!(alarming.len(), 1, "{}", briefly(&found));
+        assert_eq!(alarming[0]["root"]["host"], "app-1", "{}", briefly(&found));
         Ok(())
     })?;
     load.stop()?;

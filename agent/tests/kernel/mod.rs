@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(unreachable_pub, reason = "a module of test binaries")]
 
+#[path = "../../../tests/src/disturbed.rs"]
+mod disturbed;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -245,14 +248,11 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Makes an experiment, and again, three times in all, if it panics: a machine that others use too may stall by itself in the very seconds
-/// of one. A measurement that is wrong is wrong each time.
-pub fn experiment(make: impl Fn()) {
-    for _ in 0..2 {
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&make)).is_ok() {
-            return;
-        }
-        println!("once more");
-    }
-    make();
+/// Makes an experiment; once more if it panics and the machine was measured to be taken away meanwhile.
+pub fn experiment(name: &str, make: impl Fn()) {
+    let made = disturbed::experiment(name, || {
+        make();
+        Ok(())
+    });
+    made.unwrap();
 }

@@ -13,8 +13,10 @@ use mysql_async::{Conn, OptsBuilder, Pool, PoolConstraints, PoolOpts};
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::net::SocketAddrV4;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
+use tailwater_tests::failure;
 use tailwater_tests::lab::{process, unix_ns};
 use tokio::net::TcpSocket;
 use tokio::sync::RwLock;
@@ -28,7 +30,11 @@ struct App {
     index: RwLock<()>,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ExitCode::from(failure::run("asyncapp", None, work))
+}
+
+fn work() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, listen, database, backlog, kept] = &arguments[..] else {
         anyhow::bail!("usage: asyncapp ADDRESS:PORT DATABASE:PORT BACKLOG KEPT-CONNECTIONS");

@@ -4,10 +4,13 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 use tailwater_tests::bench::throughput::{self, Shape};
 use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
 use tailwater_tests::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+use tailwater_tests::failure;
+use tailwater_tests::supervise::supervise;
 
 /// Measures the agent's price on this machine. Run it with nothing else running.
 #[derive(Debug, Parser)]
@@ -37,8 +40,12 @@ fn agent_ready(folder: &Path, collector: &Collector) -> Result<Daemon> {
     Ok(agent)
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    supervise("bench", || failure::run("bench", None, || bench(&arguments)))
+}
+
+fn bench(arguments: &Arguments) -> Result<()> {
     let wanted = |part: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == part);
     let length = Duration::from_secs(arguments.seconds);
     let folder = tempfile::tempdir().context("a folder for logs")?;

@@ -2,12 +2,18 @@
 //! scheduler put on one would leave the other to the server. A binary of its own so that its command name tells what it is.
 
 use anyhow::{Context, Result};
+use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+use tailwater_tests::failure;
 use tailwater_tests::lab::unix_ns;
 
+fn main() -> ExitCode {
+    ExitCode::from(failure::run("burner", None, work))
+}
+
 #[allow(clippy::disallowed_methods, reason = "an injector times itself")]
-fn main() -> Result<()> {
+fn work() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, threads, duration_ms] = &arguments[..] else {
         anyhow::bail!("usage: burner THREADS MILLISECONDS");

@@ -1,5 +1,6 @@
 //! `make demo`: three real tiers under load, one agent each, a collector; a CPU millibottleneck in the middle, then a disk
-//! flush in the last; the incidents as they come, in the words of `tailwater incidents`.
+//! flush in the last; the incidents as they come, in the words of `tailwater incidents`, and in the end what was named held against
+//! what was injected: where they differ it says so and fails.
 
 #![allow(clippy::disallowed_methods, reason = "a demo tells how long it took by its own clock")]
 
@@ -7,12 +8,33 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use tailwater_tests::daemons::{binary, wait_for};
+use tailwater_tests::daemons::{Collector, binary, dies_with_parent};
+use tailwater_tests::disturbed::{Taken, Watch};
+use tailwater_tests::failure::{self, REMEDY};
 use tailwater_tests::lab::cells::{self, Cell};
+use tailwater_tests::lab::process::wait_for;
 use tailwater_tests::lab::{LabConfig, unix_ns};
-use tailwater_tests::system::{System, is_alarming};
+use tailwater_tests::progress::{self, say, step, title};
+use tailwater_tests::score::judge::judge;
+use tailwater_tests::score::model::{Injection, Reported, Row};
+use tailwater_tests::score::session::places;
+use tailwater_tests::score::{plan::expectation, session};
+use tailwater_tests::system::System;
+use tailwater_tests::truth::{Recorder, TruthRecord};
+use tailwater_tests::{preflight, supervise::supervise, verdict};
+
+/// Before the first injection: the usual level has to be known.
+const QUIET: Duration = Duration::from_secs(10);
+/// Two windows: what belongs to an injection begins this long before it at the earliest.
+const BEFORE_NS: u64 = 100_000_000;
+/// Retries of dropped connections come after 1 and 3 s; an incident of their own would come in this time.
+const AFTER_NS: u64 = 4_000_000_000;
+/// An incident closes 2.5 s after the last drop; a machine at its limits takes longer to get there.
+const CLOSES_WITHIN: Duration = Duration::from_secs(45);
+/// For retries of the one before to end, when one is shown again.
+const CALM: Duration = Duration::from_secs(5);
 
 /// Shows Tailwater at work on this machine.
 #[derive(Debug, Parser)]
@@ -39,97 +61,231 @@ fn choose(names: &[String]) -> Result<Vec<&'static Cell>> {
     Ok(cells)
 }
 
-fn say(text: &str) {
-    println!("\n\x1b[1m{text}\x1b[0m");
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    supervise("demo", || {
+        progress::show();
+        failure::run("demo", Some(&arguments.folder), || demo(&arguments))
+    })
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    // SAFETY: geteuid takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        bail!(
-            "the demo needs root: it makes network namespaces and cgroups and loads kernel programs; run `sudo make demo`"
-        );
-    }
-    if arguments.folder.exists() {
-        std::fs::remove_dir_all(&arguments.folder)
-            .with_context(|| format!("remove {}", arguments.folder.display()))?;
-    }
-    std::fs::create_dir_all(&arguments.folder)?;
+fn demo(arguments: &Arguments) -> Result<()> {
     let cells = choose(&arguments.scenario)?;
     let stack = cells.first().context("a cell to show")?.stack;
+    let folder = &arguments.folder;
+    preflight::check(folder)?;
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let begun = Instant::now();
-    say(&format!(
+    title(&format!(
         "Starting {}, each in its own network namespace and cgroup, with one agent each …",
         stack.tiers().iter().map(|tier| stack.workload(*tier)).collect::<Vec<_>>().join(" → ")
     ));
-    let trace = arguments.folder.join("demo.trace").display().to_string();
-    let system = System::start(LabConfig::of(stack), &arguments.folder, &["--record".into(), trace])?;
-    println!("up after {:.0} s; page: {}", begun.elapsed().as_secs_f64(), system.collector.http_url());
-
-    let mut follow = Command::new(binary("tailwater")?)
-        .args(["incidents", "--follow", "--collector", &system.collector.http_url()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("tailwater incidents --follow")?;
-    let lines = follow.stdout.take().context("the follower's output")?;
-    std::thread::spawn(move || {
-        for line in BufReader::new(lines).lines().map_while(Result::ok) {
-            println!("  {line}");
-        }
-    });
+    let trace = folder.join("demo.trace").display().to_string();
+    let system = System::start(LabConfig::of(stack), folder, &["--record".into(), trace])?;
+    let page = system.collector.http_url();
+    say(&format!("up after {:.0} s; page: {page}", begun.elapsed().as_secs_f64()));
+    let follow = Follow::start(&system.collector)?;
 
     let rate = system.lab.rate_per_second();
-    say(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
-    let load = system.lab.load(&system.lab.default_load(15_000 + 15_000 * cells.len() as u64))?;
-    std::thread::sleep(Duration::from_secs(10));
+    title(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
+    // Twice as long as it takes: each may be shown again.
+    let load = system.lab.load(&system.lab.default_load(30_000 + 120_000 * cells.len() as u64))?;
+    step("the usual level is learnt", QUIET, || -> Result<()> {
+        std::thread::sleep(QUIET);
+        Ok(())
+    })?;
 
-    let mut named = Vec::new();
+    let mut shown = Vec::new();
     for cell in cells {
-        let (tier, cause) = (cell.tier, cell.cause);
-        say(&format!("Injecting into {}: {} …", stack.workload(tier), cause.about()));
-        let from = unix_ns();
-        let injected = system.lab.inject(&cell.injection)?;
-        println!(
-            "  injected for {} ms in the {} tier",
-            (injected.end_unix_ns - injected.start_unix_ns) / 1_000_000,
-            injected.tier.name()
-        );
-        let found = system.closed_incidents(from, from + 5_000_000_000, Duration::from_secs(30))?;
-        named.extend(found.into_iter().filter(is_alarming));
+        shown.push(show(&system, cell)?);
     }
     load.stop()?;
-    let summary = load.wait()?.summary;
-    // The follower prints within its polling period.
-    wait_for("the follower to end", Duration::from_secs(2), || Ok(Some(())))?;
-    std::thread::sleep(Duration::from_millis(500));
-    // Ending the follower: it is our own child.
-    let _ = follow.kill();
-    let _ = follow.wait();
+    let summary = step("the last requests are answered", Duration::from_secs(1), || load.wait())?.summary;
+    // The follower prints what the collector tells it within some milliseconds.
+    std::thread::sleep(Duration::from_millis(300));
+    drop(follow);
 
-    say(&format!(
+    title(&format!(
         "The clients saw {} of {} requests take more than a second. The reasons, by root cause:",
         summary.vlrt, summary.sent
     ));
-    for incident in &named {
-        println!("  {}", incident["title"].as_str().unwrap_or("(no title)"));
+    for incident in shown.iter().filter_map(|shown| shown.row.reported.as_ref()) {
+        say(&format!("  {}", incident.title));
     }
-    let Some(first) = named.first().and_then(|incident| incident["id"].as_str()) else {
-        bail!("no incident was named; logs are in {}", arguments.folder.display());
-    };
-    say(&format!("tailwater explain {first}"));
-    let status = Command::new(binary("tailwater")?)
-        .args(["explain", first, "--collector", &system.collector.http_url()])
-        .status()?;
-    if !status.success() {
-        bail!("tailwater explain: {status}");
+    if let Some(incident) = shown.iter().find_map(|shown| shown.row.reported.as_ref()) {
+        explain(&page, &incident.id)?;
+    }
+    let wrong = hold(&shown);
+    title(&format!(
+        "Page: {page}   (kept up with `make demo DEMO_FLAGS=--stay-seconds=600`)\nData of this run: {}",
+        folder.display()
+    ));
+    if wrong > 0 {
+        bail!(
+            "{wrong} of {} injections were not named as they were injected{REMEDY}{}",
+            shown.len(),
+            remedy(&shown)
+        );
     }
     say(&format!(
-        "Page: {}   (kept up with `make demo DEMO_FLAGS=--stay-seconds=600`)\nData of this run: {}",
-        system.collector.http_url(),
-        arguments.folder.display()
+        "Named as injected: {} of {}, after {}.",
+        shown.len(),
+        shown.len(),
+        progress::seconds(begun.elapsed())
     ));
-    std::thread::sleep(Duration::from_secs(arguments.stay_seconds));
+    if arguments.stay_seconds > 0 {
+        let stay = Duration::from_secs(arguments.stay_seconds);
+        step("everything stays up; Ctrl-C removes it", stay, || -> Result<()> {
+            std::thread::sleep(stay);
+            Ok(())
+        })?;
+    }
     Ok(())
+}
+
+/// An injection, and what was said of it.
+struct Shown {
+    row: Row,
+    taken: Taken,
+}
+
+impl Shown {
+    fn is_right(&self) -> bool {
+        verdict::differences(&self.row).is_empty()
+    }
+}
+
+/// Injects a cell; once more if it was not named as injected and the machine was taken away meanwhile.
+fn show(system: &System, cell: &Cell) -> Result<Shown> {
+    let first = inject(system, cell, 1)?;
+    if first.is_right() || !first.taken.is_taken() {
+        return Ok(first);
+    }
+    say(&format!(
+        "  The machine was taken away meanwhile ({}), so that this proves nothing: once more.",
+        first.taken
+    ));
+    std::thread::sleep(CALM);
+    inject(system, cell, 2)
+}
+
+fn inject(system: &System, cell: &Cell, number: u32) -> Result<Shown> {
+    title(&format!("Injecting into {}: {} …", cell.stack.workload(cell.tier), cell.cause.about()));
+    let watch = Watch::start();
+    let recorder = Recorder::start(&places(system))?;
+    let injected = system.lab.inject(&cell.injection)?;
+    let (start, end) = (injected.start_unix_ns, injected.end_unix_ns);
+    say(&format!("  injected for {} ms in the {} tier", (end - start) / 1_000_000, injected.tier.name()));
+    let mut truth = TruthRecord {
+        id: format!("{}#{number}", cell.name),
+        kind: injected.kind,
+        tier: injected.tier.name().to_owned(),
+        start_unix_ns: start,
+        end_unix_ns: end,
+        from_unix_ns: start.saturating_sub(BEFORE_NS),
+        to_unix_ns: end + AFTER_NS,
+        ..TruthRecord::default()
+    };
+    let (from, to) = (truth.from_unix_ns, truth.to_unix_ns);
+    let closed = || -> Result<Option<Vec<Reported>>> {
+        let found = system.incidents_between(from, to)?;
+        let over = !found.is_empty() && found.iter().all(|incident| incident["state"] == "closed");
+        Ok((over && unix_ns() >= to).then(|| found.iter().map(Reported::of).collect()))
+    };
+    let told = step("the incident closes", Duration::from_secs(6), || {
+        wait_for("an incident to close", CLOSES_WITHIN, closed)
+    });
+    // Nothing, or nothing that ended, is judged like everything else.
+    let told = match told {
+        Ok(told) => told,
+        Err(_) => system.incidents_between(from, to)?.iter().map(Reported::of).collect(),
+    };
+    truth.observe(&recorder.stop()?, &[]);
+    let taken = watch.stop();
+    let injection = Injection {
+        cell: cell.name.to_owned(),
+        stack: cell.stack.name().to_owned(),
+        cause: cell.cause.name().to_owned(),
+        expected: expectation(cell),
+        truth,
+    };
+    let mut rows = judge(&[injection], &told, &session::told(system)).rows;
+    let row = rows.pop().context("a verdict for each injection")?;
+    Ok(Shown { row, taken })
+}
+
+/// Prints what was injected and what was named, side by side; how many differ.
+fn hold(shown: &[Shown]) -> usize {
+    title("What was named, held against what was injected:");
+    let mut wrong = 0;
+    for Shown { row, taken } in shown {
+        say(&format!("  injected  {}", verdict::injected(&row.expected)));
+        let alert =
+            row.alert_ms.map(|ms| format!(", alert {ms:.0} ms after the first drop")).unwrap_or_default();
+        say(&format!("  named     {}{alert}", verdict::named(row)));
+        let differences = verdict::differences(row);
+        if differences.is_empty() {
+            say("  the same");
+        } else {
+            wrong += 1;
+            say(&format!("  DIFFERENT: {} ({taken})", differences.join("; ")));
+        }
+    }
+    wrong
+}
+
+fn remedy(shown: &[Shown]) -> &'static str {
+    if shown.iter().any(|shown| !shown.is_right() && shown.taken.is_taken()) {
+        "the machine was taken away meanwhile, as said above: use one with less steal, or try again at a quieter time"
+    } else {
+        "run it again; if it says the same, report it with demo.trace from the folder of logs"
+    }
+}
+
+fn explain(page: &str, id: &str) -> Result<()> {
+    title(&format!("tailwater explain {id}"));
+    let out = Command::new(binary("tailwater")?)
+        .args(["explain", id, "--collector", page])
+        .stdin(Stdio::null())
+        .output()
+        .context("start tailwater explain")?;
+    if !out.status.success() {
+        bail!("tailwater explain: {}: {}", out.status, String::from_utf8_lossy(&out.stderr));
+    }
+    say(String::from_utf8_lossy(&out.stdout).trim_end());
+    Ok(())
+}
+
+/// `tailwater incidents --follow`, whose lines are printed as they come.
+struct Follow(Child);
+
+impl Follow {
+    fn start(collector: &Collector) -> Result<Self> {
+        let mut command = Command::new(binary("tailwater")?);
+        command
+            .args(["incidents", "--follow", "--collector", &collector.http_url()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        dies_with_parent(&mut command);
+        let mut child = command.spawn().context("start tailwater incidents --follow")?;
+        let lines = child.stdout.take().context("the follower's output")?;
+        std::thread::spawn(move || {
+            for line in BufReader::new(lines).lines().map_while(Result::ok) {
+                say(&format!("  {line}"));
+            }
+        });
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        // Ended from here on is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

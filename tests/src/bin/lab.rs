@@ -2,11 +2,13 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::{Lab, LabConfig, Stack, Tier, process, reaper};
 use tailwater_tests::load::{LoadPlan, Mode};
+use tailwater_tests::{failure, progress};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -46,8 +48,14 @@ enum Action {
     },
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    progress::show();
+    ExitCode::from(failure::run("lab", None, || execute(arguments.command)))
+}
+
+fn execute(command: Action) -> Result<()> {
+    match command {
         Action::Up { stack, load } => up(stack, load),
         Action::Run(arguments) => run(&arguments),
         Action::Down { all } => down(all),
@@ -74,9 +82,9 @@ fn main() -> Result<()> {
 fn interrupts() -> Result<Receiver<()>> {
     let (sender, receiver) = sync_channel(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
+    let (mut interrupt, mut terminate, mut hangup) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
     };
     std::thread::Builder::new().name("interrupts".into()).spawn(move || {
         runtime.block_on(async {
@@ -84,6 +92,7 @@ fn interrupts() -> Result<Receiver<()>> {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
                 }
                 // Full means that one is noted already.
                 let _ = sender.try_send(());
@@ -271,7 +280,7 @@ fn down(all: bool) -> Result<()> {
             })?;
         }
         if reaper::runs()?.contains(&run) {
-            reaper::reap(&run)?;
+            reaper::reap_dead(&run)?;
         }
         println!("lab {run} removed");
     }

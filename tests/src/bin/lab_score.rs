@@ -5,15 +5,19 @@
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::controls::{self, Control};
+use tailwater_tests::failure::{self, REMEDY};
 use tailwater_tests::lab::cells::{Cell, cells};
 use tailwater_tests::lab::{LabConfig, Stack};
+use tailwater_tests::progress;
 use tailwater_tests::score::compare::compare;
 use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
 use tailwater_tests::score::results::Results;
 use tailwater_tests::score::session::{self, MATRIX, Session};
+use tailwater_tests::supervise::supervise;
 use tailwater_tests::system::System;
 
 /// Scores the diagnosis on the laboratory.
@@ -57,8 +61,15 @@ struct Arguments {
     compare: Vec<PathBuf>,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    supervise("lab-score", || {
+        progress::show();
+        failure::run("lab-score", Some(&arguments.folder), || execute(&arguments))
+    })
+}
+
+fn execute(arguments: &Arguments) -> Result<()> {
     if let [old, new] = arguments.compare.as_slice() {
         print!("{}", compare(&Results::read(old)?, &Results::read(new)?)?);
         return Ok(());
@@ -67,11 +78,11 @@ fn main() -> Result<()> {
     let needs_root = arguments.replay.is_empty() && arguments.golden.is_none();
     // SAFETY: geteuid takes nothing and cannot fail.
     if needs_root && unsafe { libc::geteuid() } != 0 {
-        bail!("the laboratory needs root: run `sudo make lab-score`");
+        bail!("the laboratory needs root{REMEDY}run `make lab-score`, which asks for it");
     }
     match arguments.controls {
-        Some(seconds) => silence(&arguments, seconds),
-        None => matrix(&arguments),
+        Some(seconds) => silence(arguments, seconds),
+        None => matrix(arguments),
     }
 }
 
@@ -160,7 +171,7 @@ fn matrix(arguments: &Arguments) -> Result<()> {
                     rows.extend(session.rows);
                     strays.extend(session.strays);
                 }
-                Err(error) => broken.push(format!("{stack}: {error:#}")),
+                Err(error) => broken.push(format!("{stack}: {}", failure::sentence(&error))),
             }
         }
     }
@@ -173,7 +184,7 @@ fn matrix(arguments: &Arguments) -> Result<()> {
     results.write(&arguments.out)?;
     println!("{}", results.markdown()?);
     if !broken.is_empty() {
-        bail!("not all of the matrix was run:\n  {}", broken.join("\n  "));
+        bail!("not all of the matrix was run: {}", broken.join("; "));
     }
     Ok(())
 }

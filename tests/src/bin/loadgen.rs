@@ -2,9 +2,15 @@
 
 use anyhow::{Context, Result};
 use std::path::PathBuf;
+use std::process::ExitCode;
+use tailwater_tests::failure;
 use tailwater_tests::load::engine;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ExitCode::from(failure::run("loadgen", None, work))
+}
+
+fn work() -> Result<()> {
     let folder = PathBuf::from(std::env::args_os().nth(1).context("usage: loadgen FOLDER")?);
     let plan = std::fs::read(folder.join("plan.json")).context("plan.json")?;
     let plan = serde_json::from_slice(&plan).context("plan.json")?;

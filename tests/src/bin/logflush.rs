@@ -5,11 +5,17 @@ use anyhow::{Context, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::ExitCode;
+use tailwater_tests::failure;
 use tailwater_tests::lab::unix_ns;
 
 const CHUNK: usize = 1 << 20;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ExitCode::from(failure::run("logflush", None, work))
+}
+
+fn work() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, path, bytes] = &arguments[..] else {
         anyhow::bail!("usage: logflush FILE BYTES");

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use tailwater_proto::columnar::TableValues;
 use tailwater_proto::trace::TraceReader;
 use tailwater_proto::v1::{EntityKind, Metric, agent_message, trace_record};
+use tailwater_tests::failure;
 
 /// Prints what a trace holds.
 #[derive(Debug, Parser)]
@@ -29,7 +31,11 @@ struct Arguments {
     to_ms: u64,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ExitCode::from(failure::run("trace-print", None, work))
+}
+
+fn work() -> Result<()> {
     let arguments = Arguments::parse();
     let file = File::open(&arguments.file).with_context(|| format!("open {}", arguments.file.display()))?;
     let mut names: BTreeMap<(String, i32, u32), String> = BTreeMap::new();

@@ -21,11 +21,13 @@ pub use inject::{Injected, Injection, Running};
 pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
 
+use crate::failure::{one_line, sentence};
 use crate::lab::cgroup::Cgroup;
 use crate::lab::netns::NetNs;
 use crate::lab::process::{Spawner, run, sibling_binary};
 use crate::lab::reaper::{Guard, RunLock};
 use crate::load::{LoadPlan, LoadReport, Mode};
+use crate::progress::{complain, step};
 use crate::scenario;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -36,6 +38,11 @@ use std::time::Duration;
 
 /// Users of the warm-up, where the servers set no limit.
 const WARM_UP_USERS_MAX: u32 = 150;
+
+/// For whoever waits: what a server takes to answer. The first time its files are made, which takes several times as long.
+const STARTS_USUALLY: Duration = Duration::from_secs(2);
+/// Longer logs are not kept: the general log of a database can be endless.
+const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// One running tier.
 #[derive(Debug)]
@@ -97,6 +104,7 @@ pub struct Lab {
     disk: disk::Disk,
     loads: AtomicU32,
     rate_per_second: f64,
+    logs: Option<PathBuf>,
     // Dropped in this order, after `Drop::drop` has reaped: the guard finds nothing left to do.
     guard: Guard,
     spawner: Spawner,
@@ -111,7 +119,7 @@ impl Drop for Scaffold<'_> {
         if !self.1
             && let Err(error) = reaper::reap(self.0)
         {
-            eprintln!("lab: {error:#}");
+            complain(&format!("lab: {}", sentence(&error)));
         }
     }
 }
@@ -119,12 +127,19 @@ impl Drop for Scaffold<'_> {
 impl Lab {
     /// Builds and warms up a lab: about ten seconds, some more the first time. Needs root. Removes the remains of labs that died first.
     pub fn start(config: LabConfig) -> Result<Self> {
+        Self::start_logging(config, None)
+    }
+
+    /// As [`Lab::start`]; what the servers logged is kept in this folder when the lab goes, also if it does not come up.
+    pub fn start_logging(config: LabConfig, logs: Option<PathBuf>) -> Result<Self> {
         // SAFETY: takes nothing, cannot fail.
         if unsafe { libc::geteuid() } != 0 {
-            bail!("the lab needs root: it makes network namespaces, cgroups and loop devices");
+            bail!(
+                "the lab needs root: it makes network namespaces, cgroups and loop devices\n  remedy: run it with sudo"
+            );
         }
         for run in reaper::reap_stale()? {
-            eprintln!("lab: removed the remains of run {run}");
+            complain(&format!("lab: removed the remains of run {run}"));
         }
         // Inherited by the servers: an event-driven one needs two files for each request.
         process::raise_file_limit()?;
@@ -160,6 +175,7 @@ impl Lab {
         let client = (top.child("client")?, NetNs::of("client", &run_id));
         let mut lab = Self {
             rate_per_second: scenario::rate_per_second(stack),
+            logs,
             folder,
             config,
             tiers,
@@ -175,9 +191,9 @@ impl Lab {
         scaffold.1 = true;
         lab.set_network_limits()?;
         lab.start_servers()?;
-        lab.warm_up()?;
+        step("the servers are warmed up", Duration::from_secs(4), || lab.warm_up())?;
         lab.set_quotas()?;
-        lab.choose_rate()?;
+        step("what this machine can do is measured", Duration::from_secs(3), || lab.choose_rate())?;
         Ok(lab)
     }
 
@@ -209,21 +225,46 @@ impl Lab {
             let Some(index) = self.tiers.iter().position(|handle| handle.tier == tier) else {
                 continue;
             };
-            let tier = &self.tiers[index];
-            let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
-            let command = servers::prepare(tier.tier, &self.config, &folders)?;
-            let software = self.config.stack.software(tier.tier);
-            let mut child = self.spawner.spawn(
-                command,
-                &tier.server_cgroup,
-                Some(&tier.netns),
-                servers::death_signal(software),
-            )?;
-            let address = self.config.stack.listener(tier.tier).into();
-            self.client.1.inside(|| {
-                servers::wait_ready(software, address, &tier.dir, || Ok(child.try_wait()?.is_some()))
-            })?;
+            let software = self.config.stack.software(tier);
+            let child =
+                step(&format!("{} starts", software.name()), STARTS_USUALLY, || self.start_server(index))?;
             self.tiers[index].child = Some(Mutex::new(child));
+        }
+        Ok(())
+    }
+
+    fn start_server(&self, index: usize) -> Result<Child> {
+        let tier = &self.tiers[index];
+        let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
+        let command = servers::prepare(tier.tier, &self.config, &folders)?;
+        let software = self.config.stack.software(tier.tier);
+        let mut child = self.spawner.spawn(
+            command,
+            &tier.server_cgroup,
+            Some(&tier.netns),
+            servers::death_signal(software),
+        )?;
+        let address = self.config.stack.listener(tier.tier).into();
+        self.client.1.inside(|| {
+            servers::wait_ready(software, address, &tier.dir, || Ok(child.try_wait()?.is_some()))
+        })?;
+        Ok(child)
+    }
+
+    /// Copies what the servers logged to where it outlives the lab.
+    fn keep_logs(&self) -> Result<()> {
+        let Some(logs) = &self.logs else { return Ok(()) };
+        for handle in &self.tiers {
+            for entry in std::fs::read_dir(&handle.dir).into_iter().flatten().flatten() {
+                let (path, name) = (entry.path(), entry.file_name());
+                let is_log = path.extension().is_some_and(|extension| extension == "log");
+                // One line for each request is a log of the load, not of the server.
+                if is_log && name != "access.log" && entry.metadata()?.len() <= LOG_BYTES_MAX {
+                    std::fs::create_dir_all(logs)?;
+                    let kept = logs.join(format!("{}-{}", handle.tier.name(), name.to_string_lossy()));
+                    std::fs::copy(&path, &kept).with_context(|| format!("keep {}", path.display()))?;
+                }
+            }
         }
         Ok(())
     }
@@ -375,8 +416,10 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if let Err(error) = reaper::reap(&self.run) {
-            eprintln!("lab: {error:#}");
+        for outcome in [self.keep_logs(), reaper::reap(&self.run)] {
+            if let Err(error) = outcome {
+                complain(&format!("lab: {}", sentence(&error)));
+            }
         }
         for tier in &mut self.tiers {
             // Killed above; this only takes the exit status, so that no zombie stays.
@@ -411,7 +454,7 @@ impl Load {
         let status = self.child.wait()?;
         if !status.success() {
             let output = std::fs::read_to_string(self.folder.join("output.log")).unwrap_or_default();
-            bail!("loadgen: {status}\n{output}");
+            bail!("loadgen: {status}: {}", one_line(&output));
         }
         LoadReport::read(&self.folder).context("the load generator's report")
     }

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Parent of the run folders. A run's folder is a file system in memory of its own.
 pub const RUN_ROOT: &str = "/run/tailwater-lab";
 
+/// First argument of the guard's command line.
+pub const GUARD: &str = "guard";
+
 /// Folder of a run.
 #[must_use]
 pub fn run_folder(run: &str) -> PathBuf {
@@ -60,6 +63,16 @@ pub fn owner(run: &str) -> Option<i32> {
 
 /// Every run that left a trace: lock, folder, cgroup or namespace.
 pub fn runs() -> Result<BTreeSet<String>> {
+    let mut found = runs_with_more_than_a_lock()?;
+    for entry in std::fs::read_dir(RUN_ROOT).into_iter().flatten().flatten() {
+        if let Some(run) = entry.file_name().to_string_lossy().strip_suffix(".lock") {
+            found.insert(run.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn runs_with_more_than_a_lock() -> Result<BTreeSet<String>> {
     let mut found: BTreeSet<String> = netns::existing().into_iter().map(|(_, run)| run).collect();
     let mut folders = vec![PathBuf::from(RUN_ROOT)];
     for hierarchy in cgroup::hierarchies()?.iter() {
@@ -67,11 +80,8 @@ pub fn runs() -> Result<BTreeSet<String>> {
     }
     for folder in folders {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                found.insert(name);
-            } else if let Some(run) = name.strip_suffix(".lock") {
-                found.insert(run.to_owned());
+                found.insert(entry.file_name().to_string_lossy().into_owned());
             }
         }
     }
@@ -82,15 +92,27 @@ pub fn runs() -> Result<BTreeSet<String>> {
 pub fn reap_stale() -> Result<Vec<String>> {
     let mut reaped = Vec::new();
     for run in runs()? {
-        if owner(&run).is_none() {
-            reap(&run)?;
+        if owner(&run).is_none() && reap_dead(&run)? {
             reaped.push(run);
         }
     }
     Ok(reaped)
 }
 
-/// Removes everything that belongs to a run. Goes on after a failure and reports the first one at the end.
+/// Removes what a run without an owner left; whether there was anything. Its guard or another cleaner may be at it: then it waits and
+/// looks again.
+pub fn reap_dead(run: &str) -> Result<bool> {
+    let path = lock_path(run);
+    std::fs::create_dir_all(RUN_ROOT).with_context(|| format!("create {RUN_ROOT}"))?;
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    file.lock().with_context(|| format!("lock {}", path.display()))?;
+    // The one that had the lock may have removed everything, the lock's file included; this one's is then the only trace.
+    let others = runs_with_more_than_a_lock()?.contains(run);
+    reap(run)?;
+    Ok(others)
+}
+
+/// Removes everything that belongs to a run. Goes on after a failure and reports the first one at the end. The caller holds its lock.
 pub fn reap(run: &str) -> Result<()> {
     let hierarchies = cgroup::hierarchies()?;
     let folder = run_folder(run);
@@ -176,7 +198,7 @@ impl Guard {
     /// Starts the guard of a run.
     pub fn start(run: &str) -> Result<Self> {
         let mut command = Command::new(process::sibling_binary("lab")?);
-        command.args(["guard", run]).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.args([GUARD, run]).stdin(Stdio::piped()).stdout(Stdio::null());
         // Not in the terminal's process group: Ctrl-C must not end it before the lab.
         // SAFETY: setsid takes nothing and is async-signal-safe.
         unsafe {
@@ -209,11 +231,8 @@ impl Drop for Guard {
 pub fn guard(run: &str) -> Result<()> {
     let mut rest = Vec::new();
     std::io::stdin().read_to_end(&mut rest).context("wait for the lab to end")?;
-    if !runs()?.contains(run) {
-        return Ok(());
+    if runs()?.contains(run) {
+        reap_dead(run)?;
     }
-    let file = File::create(lock_path(run))?;
-    // Another cleaner may be at it: wait for it, then see whether anything is left.
-    file.lock().context("lock of the run")?;
-    reap(run)
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! everything; judges nothing itself.
 
 use crate::daemons::{binary, wait_for};
+use crate::failure::sentence;
 use crate::lab::cells::{self, Cell};
 use crate::lab::{Stack, Tier, unix_ns};
 use crate::scenario;
@@ -114,7 +115,7 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
                 injections.push(injection(cell, truth));
             }
             Err(error) => {
-                broken = Some(format!("injection {} of {}: {error:#}", number + 1, cell.name));
+                broken = Some(format!("injection {} of {}: {}", number + 1, cell.name, sentence(&error)));
                 break;
             }
         }

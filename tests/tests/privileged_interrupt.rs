@@ -1,0 +1,59 @@
+//! Ctrl-C, an operator's kill and a closed terminal, at any second of a demonstration: it ends soon, says so, and nothing is left.
+#![allow(clippy::unwrap_used, reason = "what breaks here breaks the test, at this line")]
+#![allow(clippy::disallowed_methods, reason = "a test's clock is the real one")]
+
+mod said;
+mod traces;
+
+use said::said_all;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tailwater_tests::lab::process::signal;
+use traces::{nothing_left, traces};
+
+/// Starting takes some ten seconds, then come ten quiet ones and the injections.
+const SECONDS: [f64; 10] = [0.3, 1.0, 2.0, 3.0, 5.0, 7.0, 9.0, 12.0, 17.0, 24.0];
+/// Whoever presses Ctrl-C waits no longer than this.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+#[test]
+fn privileged_a_demo_that_is_interrupted_leaves_nothing_whenever_it_is() {
+    let before = traces();
+    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    for (second, number) in SECONDS.into_iter().zip(signals.into_iter().cycle()) {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("output");
+        let file = File::create(&output).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
+        command.arg("--folder").arg(folder.path().join("demo")).env("RUST_BACKTRACE", "1");
+        // Whoever runs the tests in the background may have them ignored.
+        // SAFETY: signal is async-signal-safe and touches nothing of the parent.
+        unsafe {
+            command.pre_exec(move || {
+                for number in signals {
+                    libc::signal(number, libc::SIG_DFL);
+                }
+                Ok(())
+            });
+        }
+        let demo = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
+        // Not a wait for an event: the moment is what is varied.
+        std::thread::sleep(Duration::from_secs_f64(second));
+        signal(demo.id().cast_signed(), number).unwrap();
+        let told = Instant::now();
+        let ended = demo.wait_with_output().unwrap();
+        let took = told.elapsed();
+        let so_far = std::fs::read_to_string(&output).unwrap_or_default();
+        println!(
+            "signal {number} after {second} s: over in {:.1} s; it had said last: {}",
+            took.as_secs_f64(),
+            so_far.lines().rev().find(|line| !line.is_empty()).unwrap_or_default()
+        );
+        said_all(&ended, &["demo: interrupted after", "demo: interrupted; everything removed"]);
+        assert_eq!(ended.status.code(), Some(128 + number));
+        assert!(took < ENDS_WITHIN, "it took {took:?}");
+        nothing_left(&before);
+    }
+}
