@@ -154,6 +154,15 @@ pub struct Settings {
     /// Let --http be an address that is not loopback
     #[arg(long, env = "TAILWATER_HTTP_REMOTE", num_args = 0..=1, default_missing_value = "true")]
     pub http_remote: Option<bool>,
+    /// A name by which browsers and scrapers call it, beside localhost and addresses; may be given several times
+    #[arg(
+        long = "http-host",
+        alias = "http-hosts",
+        env = "TAILWATER_HTTP_HOSTS",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub http_hosts: Vec<String>,
     /// Folder for incidents and windows [default: /var/lib/tailwater]
     #[arg(long, env = "TAILWATER_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -257,6 +266,9 @@ impl Settings {
             ("agents_max", self.agents_max.map(Into::into)),
             ("agent_queue", self.agent_queue.map(Into::into)),
         ];
+        if !self.http_hosts.is_empty() {
+            all.push(("http_hosts", Some(self.http_hosts.clone().into())));
+        }
         match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
             (None, None, None) => {}
             (Some(cert), Some(key), Some(ca)) => {

@@ -1,6 +1,7 @@
 //! The HTTP side: API, live events, metrics and the page. Reads what others keep; changes nothing. Knows no agent protocol.
 
 mod exposition;
+pub mod hosts;
 mod inventory;
 mod page;
 
