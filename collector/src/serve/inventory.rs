@@ -1,6 +1,6 @@
 //! What the page asks beside incidents and series: a host by name, and what every tier does right now.
 
-use super::{App, Problem, lock};
+use super::{App, Problem, Source, lock};
 use crate::series::Series;
 use crate::series::inventory::{HostInventory, Now};
 use crate::store::Past;
@@ -55,7 +55,12 @@ struct NowAnswer {
 pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Result<Response, Problem> {
     let windows = q.seconds.unwrap_or(SECONDS).clamp(1, SECONDS_MAX) * 1_000_000_000 / WINDOW_NS;
     let now_unix_ns = app.clock.unix_ns();
-    let until = q.at.unwrap_or_else(|| now_unix_ns.saturating_sub(ARRIVES_WITHIN_NS));
+    let arrives_within_ns = match app.source {
+        Source::Agents(_) => ARRIVES_WITHIN_NS,
+        // All of it is here.
+        Source::Recording(_) => 0,
+    };
+    let until = q.at.unwrap_or_else(|| now_unix_ns.saturating_sub(arrives_within_ns));
     let topology = Arc::clone(&lock(&app.shown.topology));
     let tiers: BTreeSet<(&str, &str)> =
         topology.nodes.iter().map(|n| (n.host.as_str(), n.workload.as_str())).collect();
