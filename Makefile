@@ -60,7 +60,8 @@ demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each
 
 .PHONY: replay
 replay: ## The page on a recorded incident: no root, no kernel feature, http://127.0.0.1:4780
-	$(CARGO) build --locked -p tailwater
+	@# Alone it takes neither clang nor most of the crates; where everything is built, that is not compiled again with other features.
+	$(CARGO) build --locked $(if $(wildcard target/debug/tailwater-agent),--workspace --bins,-p tailwater)
 	./target/debug/tailwater replay $(or $(RECORDING),deploy/recordings/first-incident.trace.zst) --serve $(REPLAY_FLAGS)
 
 .PHONY: up
