@@ -120,7 +120,7 @@ fn a_recording_is_shown_whole_at_its_own_time() {
         assert!(agent["coverage"].as_array().is_some_and(|c| !c.is_empty()), "{agent}");
     }
     let now = page.json("/api/v1/now?seconds=5");
-    assert_eq!(now["now_unix_ns"], end);
+    assert_eq!((&now["now_unix_ns"], &now["recorded"]), (&end.into(), &true.into()));
     for workload in now["workloads"].as_array().unwrap() {
         let trail = workload["trail"].as_array().unwrap();
         assert!(trail.iter().filter(|v| !v.is_null()).count() > 90, "of 100 windows: {workload}");

@@ -45,6 +45,8 @@ pub(super) struct NowQuery {
 #[derive(Serialize)]
 struct NowAnswer {
     now_unix_ns: u64,
+    /// It is the end of a recording, where time stands still.
+    recorded: bool,
     window_ns: u64,
     windows: u64,
     hosts: Vec<Now>,
@@ -64,8 +66,14 @@ pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Re
     let topology = Arc::clone(&lock(&app.shown.topology));
     let tiers: BTreeSet<(&str, &str)> =
         topology.nodes.iter().map(|n| (n.host.as_str(), n.workload.as_str())).collect();
-    let mut answer =
-        NowAnswer { now_unix_ns, window_ns: WINDOW_NS, windows, hosts: vec![], workloads: vec![] };
+    let mut answer = NowAnswer {
+        now_unix_ns,
+        recorded: app.recording().is_some(),
+        window_ns: WINDOW_NS,
+        windows,
+        hosts: vec![],
+        workloads: vec![],
+    };
     if q.at.is_some() && !in_memory(&lock(&app.shown.series), until, windows) {
         let tiers =
             tiers.into_iter().map(|(host, workload)| (host.to_owned(), workload.to_owned())).collect();
