@@ -62,6 +62,12 @@ chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
 	@$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
 
+.PHONY: replay
+replay: ## The page on a recorded incident: no root, no kernel feature, http://127.0.0.1:4780
+	@# Alone it takes neither clang nor most of the crates; where everything is built, that is not compiled again with other features.
+	$(CARGO) build --locked $(if $(wildcard target/debug/tailwater-agent),--workspace --bins,-p tailwater)
+	./target/debug/tailwater replay $(or $(RECORDING),deploy/recordings/first-incident.trace.zst) --serve $(REPLAY_FLAGS)
+
 .PHONY: up
 up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4780
 	$(SUDO) ./target/debug/tailwater up

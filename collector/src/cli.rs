@@ -3,7 +3,7 @@
 use crate::config::{Config, ConfigError};
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The collector's API on this machine.
@@ -102,10 +102,10 @@ pub enum Command {
     },
     /// Print the incidents of a recording, one JSON object per line, the same bytes each time
     #[command(
-        after_help = "Examples:\n  tailwater replay run.trace | jq .title\n  tailwater replay run.trace --explain 01KAJX3S --plot incident.png"
+        after_help = "Examples:\n  tailwater replay run.trace | jq .title\n  tailwater replay run.trace --explain 01KAJX3S --plot incident.png\n  tailwater replay run.trace.zst --serve"
     )]
     Replay {
-        /// The recording
+        /// The recording, plain or compressed by zstd
         file: PathBuf,
         /// Analyse with this configuration instead of the recorded one
         #[arg(long)]
@@ -119,6 +119,12 @@ pub enum Command {
         /// Draw it into this file, as SVG or PNG by its extension
         #[arg(long, value_name = "FILE", value_parser = plot_file, requires = "explain")]
         plot: Option<PathBuf>,
+        /// Show it on the page, with the whole API, until Ctrl-C
+        #[arg(long, conflicts_with_all = ["shuffle", "explain"])]
+        serve: bool,
+        /// Where the page is
+        #[command(flatten)]
+        at: PageAt,
     },
     /// Print the effective configuration
     CheckConfig(Box<Settings>),
@@ -129,6 +135,36 @@ pub enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Where the page of a recording is.
+#[derive(Debug, Default, Args)]
+pub struct PageAt {
+    /// Where API and page are [default: 127.0.0.1:4780]
+    #[arg(long, value_name = "ADDR", requires = "serve")]
+    pub http: Option<SocketAddr>,
+    /// Let --http be an address that is not loopback
+    #[arg(long, requires = "serve")]
+    pub http_remote: bool,
+    /// A name by which browsers call it, beside localhost and addresses; may be given several times
+    #[arg(long = "http-host", value_name = "NAME", requires = "serve")]
+    pub http_hosts: Vec<String>,
+}
+
+impl PageAt {
+    /// Over the settings of `file`, or over the defaults: what is configured for the collector of this machine is not asked.
+    pub fn load(&self, file: Option<&Path>) -> Result<Config, ConfigError> {
+        let mut overrides: Vec<(String, toml::Value)> = Vec::new();
+        overrides.extend(self.http.map(|a| ("http".into(), a.to_string().into())));
+        overrides.extend(self.http_remote.then(|| ("http_remote".into(), true.into())));
+        if !self.http_hosts.is_empty() {
+            overrides.push(("http_hosts".into(), self.http_hosts.clone().into()));
+        }
+        match file {
+            Some(file) => Config::load(Some(file), &overrides),
+            None => Config::of(&overrides),
+        }
+    }
 }
 
 /// Which collector to ask.
@@ -154,6 +190,15 @@ pub struct Settings {
     /// Let --http be an address that is not loopback
     #[arg(long, env = "TAILWATER_HTTP_REMOTE", num_args = 0..=1, default_missing_value = "true")]
     pub http_remote: Option<bool>,
+    /// A name by which browsers and scrapers call it, beside localhost and addresses; may be given several times
+    #[arg(
+        long = "http-host",
+        alias = "http-hosts",
+        env = "TAILWATER_HTTP_HOSTS",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub http_hosts: Vec<String>,
     /// Folder for incidents and windows [default: /var/lib/tailwater]
     #[arg(long, env = "TAILWATER_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -257,6 +302,9 @@ impl Settings {
             ("agents_max", self.agents_max.map(Into::into)),
             ("agent_queue", self.agent_queue.map(Into::into)),
         ];
+        if !self.http_hosts.is_empty() {
+            all.push(("http_hosts", Some(self.http_hosts.clone().into())));
+        }
         match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
             (None, None, None) => {}
             (Some(cert), Some(key), Some(ca)) => {

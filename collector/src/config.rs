@@ -3,6 +3,7 @@
 
 use crate::alert::{config as alert, rules};
 use crate::export;
+use crate::serve::hosts;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct Config {
     pub http: SocketAddr,
     /// Lets `http` be an address that is not loopback. It has no access control of its own.
     pub http_remote: bool,
+    /// Names by which browsers and scrapers call it, beside `localhost` and addresses.
+    pub http_hosts: Vec<String>,
     /// Folder for incidents.
     pub data: PathBuf,
     /// Filter for the log, as of tracing's EnvFilter.
@@ -86,6 +89,7 @@ impl Default for Config {
             grpc: SocketAddr::from(([127, 0, 0, 1], 4781)),
             http: SocketAddr::from(([127, 0, 0, 1], 4780)),
             http_remote: false,
+            http_hosts: Vec::new(),
             data: PathBuf::from("/var/lib/tailwater"),
             log: "info".to_owned(),
             record: None,
@@ -154,7 +158,16 @@ impl Config {
             Err(e) if file.is_none() && e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(ConfigError::Read { file: path, source }),
         };
-        let mut config = Self::parse(&text, &path)?;
+        Self::with(&text, &path, overrides)
+    }
+
+    /// Defaults, then `overrides`: where no file is to be looked at.
+    pub fn of(overrides: &[(String, toml::Value)]) -> Result<Self, ConfigError> {
+        Self::with("", Path::new(""), overrides)
+    }
+
+    fn with(text: &str, path: &Path, overrides: &[(String, toml::Value)]) -> Result<Self, ConfigError> {
+        let mut config = Self::parse(text, path)?;
         if !overrides.is_empty() {
             let mut table = toml::Table::try_from(&config).map_err(|e| ConfigError::Override {
                 name: "configuration".into(),
@@ -176,7 +189,7 @@ impl Config {
             let given = overrides
                 .iter()
                 .any(|(name, _)| name == fault.table || name.starts_with(&format!("{}.", fault.table)));
-            located(&fault, (!given).then_some((text.as_str(), path.as_path())))
+            located(&fault, (!given).then_some((text, path)))
         })?;
         Ok(config)
     }
@@ -202,6 +215,11 @@ impl Config {
             return rule(format!(
                 "http = \"{}\": the API has no access control and serves loopback by default\n  remedy: set http_remote = true if a proxy or firewall guards it, or listen on 127.0.0.1",
                 self.http
+            ));
+        }
+        if let Some(wrong) = self.http_hosts.iter().find(|name| !hosts::is_name(name)) {
+            return rule(format!(
+                "http_hosts: \"{wrong}\" is not the name of a host\n  remedy: give names as \"tailwater.example.org\", without scheme and port; addresses and localhost need none"
             ));
         }
         if self.agent_queue == 0 || self.agents_max == 0 || self.incidents_max == 0 {

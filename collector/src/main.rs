@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use tailwater::alert::list;
 use tailwater::cli::{Api, Cli, Command, Settings};
 use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
-use tailwater::driver::Clock;
 use tailwater::timeline::Timeline;
 use tailwater::{doctor, explain, failure, outlet, plot, replay, server, text, top, up};
 use tailwater_analysis::Incident;
@@ -62,7 +61,12 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Explain { id, plot, api } => one(explained(&api, &id, plot.as_deref()))?,
         Command::Alerts { api, dead, json, resend, all } => one(alerts(&api, dead, json, resend, all))?,
         Command::Record { out, duration, api } => one(record(&api, &out, duration))?,
-        Command::Replay { file, config, shuffle, explain, plot } => {
+        Command::Replay { file, config, serve: true, at, .. } => {
+            let options =
+                replay::Options { file, reanalyse: config.is_some(), config: at.load(config.as_deref())? };
+            until_stopped(|stop| replay::serve(options, stop))?;
+        }
+        Command::Replay { file, config, shuffle, explain, plot, .. } => {
             replayed(&file, config.as_deref(), shuffle, explain.as_deref(), plot.as_deref())?
         }
         Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
@@ -85,6 +89,13 @@ fn daemon(settings: &Settings, with_agent: bool) -> Result<()> {
         message: format!("{e}: such as info, or info,tailwater::ingest=debug"),
     })?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    until_stopped(|stop| async move {
+        if with_agent { up::run(config, stop).await } else { server::run(config, stop).await }
+    })
+}
+
+/// Runs until SIGTERM or Ctrl-C, which `work` hears of.
+fn until_stopped<W: Future<Output = Result<()>>>(work: impl FnOnce(CancellationToken) -> W) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -98,11 +109,16 @@ fn daemon(settings: &Settings, with_agent: bool) -> Result<()> {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
             stopper.cancel();
         });
-        if with_agent { up::run(config, stop).await } else { server::run(config, stop).await }
+        work(stop).await
     });
     // Whatever did not end within its grace period is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
+}
+
+#[derive(Deserialize)]
+struct Now {
+    now_unix_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -112,9 +128,14 @@ struct Incidents {
 
 async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Duration>) -> Result<()> {
     let collector = Collector::new(&api.url)?;
-    let from = since.map_or(0, |since| {
-        Clock::default().unix_ns().saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-    });
+    let from = match since {
+        None => 0,
+        // Before the collector's now: that of a recording is its end.
+        Some(since) => {
+            let now: Now = collector.get("/api/v1/now?seconds=1").await?;
+            now.now_unix_ns.saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        }
+    };
     // Subscribe first: what happens between the two requests comes twice rather than never.
     let live = if follow { Some(collector.open("/api/v1/live").await?) } else { None };
     let list: Incidents = collector.get(&format!("/api/v1/incidents?limit=10000&since={from}")).await?;
@@ -246,7 +267,7 @@ fn replayed(
     explain: Option<&str>,
     plot: Option<&Path>,
 ) -> Result<()> {
-    let input = BufReader::new(File::open(file).with_context(|| format!("read {}", file.display()))?);
+    let input = replay::open(file)?;
     let config = config.map(|path| tailwater::config::Config::load(Some(path), &[])).transpose()?;
     let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle, explain.is_some())
         .with_context(|| format!("replay {}", file.display()))?;

@@ -1,17 +1,25 @@
 //! `tailwater replay`: a recorded trace through the same conversion and the same pipeline, to the same bytes. Owns the shuffling
-//! of arrivals for tests; knows no clock.
+//! of arrivals for tests; `memory` keeps what a replay says for those who ask, `page` serves it. Knows no clock.
+
+mod memory;
+mod page;
+mod records;
+
+pub use memory::Recording;
+pub use page::{Options, serve};
+pub use records::{OpenError, open};
 
 use crate::convert::Converter;
 use crate::series::Series;
 use crate::timeline::{self, Timeline};
 use anyhow::{Context, Result, bail};
+use records::Records;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use tailwater_analysis::incident::State;
 use tailwater_analysis::model::{Input, WINDOW_NS};
 use tailwater_analysis::{Config, Incident, Output, Pipeline};
-use tailwater_proto::trace::{TraceError, TraceReader};
-use tailwater_proto::v1::{TraceHeader, TraceRecord, agent_message::Body as Said, trace_record::Body};
+use tailwater_proto::v1::{Arrival, TraceHeader, agent_message::Body as Said, trace_record::Body};
 
 /// Windows kept for timelines: more than the longest incident with all that belongs to it.
 const SERIES_MINUTES: u64 = 10;
@@ -45,6 +53,86 @@ impl Replayed {
     }
 }
 
+/// Hears what a replay does, in its order.
+trait Hears {
+    /// A message came, and converted.
+    fn arrived(&mut self, _arrival: &Arrival, _said: &Said) {}
+    /// The pipeline is about to get this.
+    fn saw(&mut self, _input: &Input) {}
+    /// The pipeline said this.
+    fn said(&mut self, output: Output);
+}
+
+/// A pipeline that is fed from a recording.
+struct Player<H> {
+    pipeline: Pipeline,
+    converters: BTreeMap<String, Converter>,
+    hears: H,
+    refused: u64,
+}
+
+impl<H: Hears> Player<H> {
+    fn new(config: Config, hears: H) -> Self {
+        Self { pipeline: Pipeline::new(config), converters: BTreeMap::new(), hears, refused: 0 }
+    }
+
+    fn feed(&mut self, input: Input) {
+        self.hears.saw(&input);
+        self.pipeline.feed(input).into_iter().for_each(|output| self.hears.said(output));
+    }
+
+    fn play(&mut self, body: Body) {
+        match body {
+            Body::TickUnixNs(unix_ns) => self.feed(Input::Tick { unix_ns }),
+            Body::Arrival(mut arrival) => {
+                let Some(said) = arrival.message.take().and_then(|m| m.body) else { return };
+                let host = &arrival.host;
+                let converter = self.converters.entry(host.clone()).or_insert_with(|| Converter::new(host));
+                if let Some(shift) = arrival.window_shift {
+                    converter.adopt_window_shift(shift);
+                }
+                match converter.message(&said, arrival.clock_offset_ns, arrival.clock_error_ns) {
+                    Ok(inputs) => {
+                        self.hears.arrived(&arrival, &said);
+                        inputs.into_iter().for_each(|input| self.feed(input));
+                    }
+                    Err(_) => self.refused += 1,
+                }
+            }
+            Body::Header(_) => {}
+        }
+    }
+
+    fn finish(&mut self) {
+        self.pipeline.finish().into_iter().for_each(|output| self.hears.said(output));
+    }
+}
+
+/// What a replay prints: the last version of each incident, and timelines if asked for.
+#[derive(Default)]
+struct Found {
+    last: BTreeMap<String, Incident>,
+    series: Option<Series>,
+    timelines: BTreeMap<String, Timeline>,
+}
+
+impl Hears for Found {
+    fn saw(&mut self, input: &Input) {
+        if let Some(series) = &mut self.series {
+            series.saw(input);
+        }
+    }
+
+    fn said(&mut self, output: Output) {
+        if let Output::Alert(incident) | Output::Incident(incident) = output {
+            if let Some(series) = self.series.as_ref().filter(|_| incident.state == State::Closed) {
+                self.timelines.insert(incident.id.clone(), timeline::of(&incident, series));
+            }
+            self.last.insert(incident.id.clone(), *incident);
+        }
+    }
+}
+
 /// Replays a trace. `config` replaces the one it was recorded with; `shuffle` delays batches at random within the lateness bound;
 /// `timelines`: also keeps the windows that they are made of.
 pub fn replay(
@@ -53,81 +141,27 @@ pub fn replay(
     shuffle: Option<u64>,
     timelines: bool,
 ) -> Result<Replayed> {
-    let mut result = Replayed::default();
-    let mut header = None;
-    let mut bodies = Vec::new();
-    for record in TraceReader::new(input)? {
-        let record = match record {
-            Ok(record) => record,
-            Err(torn @ TraceError::TornTail { .. }) => {
-                result.torn = Some(torn.to_string());
-                break;
-            }
-            Err(e) => return Err(e.into()),
-        };
-        result.records += 1;
-        match record {
-            TraceRecord { body: Some(Body::Header(h)) } => header = Some(h),
-            TraceRecord { body: Some(body) } => bodies.push(body),
-            TraceRecord { body: None } => {}
+    let mut records = Records::new(input)?;
+    let config = config.map_or_else(|| recorded_config(records.header.as_ref()), Ok)?;
+    let lateness_ns = config.lateness_ns;
+    let series = timelines.then(|| Series::new(SERIES_MINUTES, SERIES_BYTES_MAX));
+    let mut player = Player::new(config, Found { series, ..Found::default() });
+    match shuffle {
+        None => records.by_ref().try_for_each(|body| body.map(|body| player.play(body)))?,
+        Some(seed) => {
+            let bodies = records.by_ref().collect::<Result<Vec<_>, _>>()?;
+            shuffled(bodies, lateness_ns, seed).into_iter().for_each(|body| player.play(body));
         }
     }
-    let config = match config {
-        Some(config) => config,
-        None => recorded_config(header)?,
-    };
-    if let Some(seed) = shuffle {
-        bodies = shuffled(bodies, config.lateness_ns, seed);
-    }
-    let mut pipeline = Pipeline::new(config);
-    let mut converters: BTreeMap<String, Converter> = BTreeMap::new();
-    let mut last: BTreeMap<String, Incident> = BTreeMap::new();
-    let mut series = timelines.then(|| Series::new(SERIES_MINUTES, SERIES_BYTES_MAX));
-    let mut timelines = BTreeMap::new();
-    let mut take = |outputs: Vec<Output>, series: Option<&Series>| {
-        for output in outputs {
-            if let Output::Alert(incident) | Output::Incident(incident) = output {
-                if let Some(series) = series.filter(|_| incident.state == State::Closed) {
-                    timelines.insert(incident.id.clone(), timeline::of(&incident, series));
-                }
-                last.insert(incident.id.clone(), *incident);
-            }
-        }
-    };
-    for body in bodies {
-        match body {
-            Body::TickUnixNs(unix_ns) => take(pipeline.feed(Input::Tick { unix_ns }), series.as_ref()),
-            Body::Arrival(arrival) => {
-                let Some(said) = arrival.message.and_then(|m| m.body) else { continue };
-                let converter =
-                    converters.entry(arrival.host.clone()).or_insert_with(|| Converter::new(&arrival.host));
-                if let Some(shift) = arrival.window_shift {
-                    converter.adopt_window_shift(shift);
-                }
-                match converter.message(&said, arrival.clock_offset_ns, arrival.clock_error_ns) {
-                    Ok(inputs) => {
-                        for input in inputs {
-                            if let Some(series) = &mut series {
-                                series.saw(&input);
-                            }
-                            take(pipeline.feed(input), series.as_ref());
-                        }
-                    }
-                    Err(_) => result.refused += 1,
-                }
-            }
-            Body::Header(_) => {}
-        }
-    }
-    take(pipeline.finish(), series.as_ref());
-    result.timelines = timelines;
+    player.finish();
+    let Found { last, timelines, .. } = player.hears;
     // An alert that no window confirmed is no incident of the trace.
-    result.incidents = last.into_values().filter(|incident| incident.version > 0).collect();
-    result.incidents.sort_by(|a, b| (a.start_unix_ns, &a.id).cmp(&(b.start_unix_ns, &b.id)));
-    Ok(result)
+    let mut incidents: Vec<Incident> = last.into_values().filter(|incident| incident.version > 0).collect();
+    incidents.sort_by(|a, b| (a.start_unix_ns, &a.id).cmp(&(b.start_unix_ns, &b.id)));
+    Ok(Replayed { incidents, records: records.count, torn: records.torn, timelines, refused: player.refused })
 }
 
-fn recorded_config(header: Option<TraceHeader>) -> Result<Config> {
+fn recorded_config(header: Option<&TraceHeader>) -> Result<Config> {
     let Some(header) = header else { return Ok(Config::default()) };
     if header.version != 1 {
         bail!(

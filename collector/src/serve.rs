@@ -1,6 +1,7 @@
 //! The HTTP side: API, live events, metrics and the page. Reads what others keep; changes nothing. Knows no agent protocol.
 
 mod exposition;
+pub mod hosts;
 mod inventory;
 mod page;
 
@@ -9,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::outlet::Shown;
 use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
+use crate::replay::Recording;
 use crate::series::{METRICS, Point, Query as SeriesQuery, metric};
 use crate::store::Past;
 use crate::watchdog;
@@ -42,6 +44,21 @@ const PAST_WINDOWS_MAX: u64 = 24 * 3600 * 20;
 /// Live subscribers at once.
 const SUBSCRIBERS_MAX: usize = 64;
 
+/// Where windows come from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// From agents, through this.
+    Agents(Driver),
+    /// From a file that has been read to its end.
+    Recording(Arc<Recording>),
+}
+
+impl From<Driver> for Source {
+    fn from(driver: Driver) -> Self {
+        Self::Agents(driver)
+    }
+}
+
 /// What the handlers read.
 #[derive(Debug, Clone)]
 pub struct App {
@@ -51,8 +68,8 @@ pub struct App {
     pub registry: Arc<Registry>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// For recordings.
-    pub driver: Driver,
+    /// Where windows come from.
+    pub source: Source,
     /// Time.
     pub clock: Clock,
     /// The analysis runs.
@@ -77,7 +94,7 @@ impl App {
         shown: Shown,
         registry: Arc<Registry>,
         metrics: Arc<Metrics>,
-        driver: Driver,
+        source: impl Into<Source>,
         alive: Arc<AtomicBool>,
         shutdown: CancellationToken,
     ) -> Self {
@@ -87,7 +104,7 @@ impl App {
             shown,
             registry,
             metrics,
-            driver,
+            source: source.into(),
             clock: Clock::default(),
             alive,
             shutdown,
@@ -95,6 +112,20 @@ impl App {
             subscribers,
             past: Arc::new(Semaphore::new(PAST_MAX)),
             pulse: Arc::default(),
+        }
+    }
+
+    /// By another clock: what is shown happened then.
+    #[must_use]
+    pub fn at(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The recording that is shown, if it is one.
+    fn recording(&self) -> Option<&Recording> {
+        match &self.source {
+            Source::Agents(_) => None,
+            Source::Recording(recording) => Some(recording),
         }
     }
 
@@ -161,8 +192,10 @@ async fn ready(State(app): State<App>) -> Result<String, Problem> {
 
 /// For those that start again what hangs: no disk and no lock of a reader is on this way.
 async fn live_still(State(app): State<App>) -> Result<&'static str, Problem> {
+    // A recording has been analysed: nothing can hang.
+    let Source::Agents(driver) = &app.source else { return Ok("alive\n") };
     let now = app.clock.monotonic();
-    let stood_ms = lock(&app.pulse).stood(app.driver.ticks(), now).as_millis();
+    let stood_ms = lock(&app.pulse).stood(driver.ticks(), now).as_millis();
     if stood_ms < watchdog::HANGS_MS {
         return Ok("alive\n");
     }
@@ -250,9 +283,9 @@ async fn agents(State(app): State<App>) -> Json<serde_json::Value> {
     Json(json!({ "agents": app.registry.view() }))
 }
 
-/// What the collector itself suffers from; `null`: nothing.
+/// What the collector itself suffers from, and the recording that is shown in place of agents; `null`: nothing, none.
 async fn status(State(app): State<App>) -> Json<serde_json::Value> {
-    Json(json!({ "store_degraded": app.shown.past.health.problem() }))
+    Json(json!({ "store_degraded": app.shown.past.health.problem(), "recording": app.recording() }))
 }
 
 #[derive(Deserialize)]
@@ -407,12 +440,16 @@ async fn record(State(app): State<App>, Query(q): Query<RecordQuery>) -> Result<
             format!("seconds must be 1 to {RECORDING_SECONDS_MAX}"),
         ));
     }
+    let Source::Agents(driver) = &app.source else {
+        let text = "this shows a recording already: copy its file".into();
+        return Err(Problem(StatusCode::CONFLICT, text));
+    };
     let busy = |text: &str| Problem(StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
     let permit = Arc::clone(&app.recordings)
         .try_acquire_owned()
         .map_err(|_| busy("two recordings are running, the limit"))?;
     let (tap, records) = std::sync::mpsc::sync_channel::<Vec<u8>>(TAP_RECORDS_MAX);
-    if !app.driver.tap(tap) {
+    if !driver.tap(tap) {
         return Err(busy("the analysis is behind; try again later"));
     }
     let (out, body) = tokio::sync::mpsc::channel::<Result<Vec<u8>, Infallible>>(64);

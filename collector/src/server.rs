@@ -11,7 +11,7 @@ use crate::outlet::{self, LIVE_MAX, Outlet, Shown};
 use crate::provisional::Provisionals;
 use crate::registry::Registry;
 use crate::series::Series;
-use crate::serve::App;
+use crate::serve::{App, hosts};
 use crate::store;
 use crate::tls::TlsFiles;
 use crate::{listen, recording, watchdog};
@@ -37,10 +37,26 @@ const DISK_WITHIN: Duration = Duration::from_millis(1000);
 /// Metrics and records that wait to be sent get this long.
 const SENDERS_WITHIN: Duration = Duration::from_millis(800);
 
-async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
+pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("listen on {address} for {what}\n  remedy: stop what listens there, or choose another address with --{what}")
     })
+}
+
+/// Answers those who call this server by its address or one of these names, until `ended`.
+pub(crate) fn http_side(
+    listener: TcpListener,
+    routes: axum::Router,
+    names: &[String],
+    ended: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let routes = hosts::guarded(routes, names);
+    async move {
+        let served = axum::serve(listener, routes).with_graceful_shutdown(ended.cancelled_owned()).await;
+        if let Err(e) = served {
+            tracing::error!("HTTP: {e}");
+        }
+    }
 }
 
 /// Runs until `stop` is cancelled.
@@ -114,13 +130,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         senders.spawn(own.run(move || of.own_metrics()));
     }
     let routes = app.routes().merge(alert::api::routes(alerts_handle));
-    let ended = shutdown.clone();
-    tasks.spawn(async move {
-        let served = axum::serve(http, routes).with_graceful_shutdown(ended.cancelled_owned()).await;
-        if let Err(e) = served {
-            tracing::error!("HTTP: {e}");
-        }
-    });
+    tasks.spawn(http_side(http, routes, &config.http_hosts, shutdown.clone()));
     tracing::info!(grpc = %config.grpc, http = %config.http, data = %config.data.display(), "ready");
     // Not started by systemd: nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -7,6 +7,7 @@ mod common;
 use common::{
     Agent, QUICK, Serve, WINDOW_NS, batch, hello, names, overflow, runtime, tailwater, unix_ns, wait_for,
 };
+use std::io::{Read, Write};
 use std::time::Duration;
 use tailwater_proto::v1::agent_message::Body;
 
@@ -172,4 +173,61 @@ fn completions_and_the_example_configuration_are_usable() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let defaults = tailwater().args(["check-config"]).output().unwrap();
     assert_eq!(out.stdout, defaults.stdout, "the example states the defaults");
+}
+
+#[test]
+fn a_foreign_host_is_refused_on_every_path_and_configured_names_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &["--http-host", "tailwater.example,box"]);
+    let ask = |version: &str, path: &str, head: &str| {
+        let request = format!("GET {path} HTTP/{version}\r\n{head}Connection: close\r\n\r\n");
+        common::exchange(serve.http, &request)
+    };
+    let port = serve.http.port();
+    for path in [
+        "/",
+        "/page.js",
+        "/api/v1/incidents",
+        "/api/v1/alerts",
+        "/metrics",
+        "/readyz",
+        "/livez",
+        "/healthz",
+        "/nowhere",
+    ] {
+        let here = if path == "/nowhere" { 404 } else { 200 };
+        for host in [
+            format!("127.0.0.1:{port}"),
+            format!("localhost:{port}"),
+            "localhost".to_owned(),
+            format!("[::1]:{port}"),
+            "192.0.2.7".to_owned(),
+            "tailwater.example".to_owned(),
+            format!("BOX:{port}"),
+        ] {
+            assert_eq!(ask("1.1", path, &format!("Host: {host}\r\n")), here, "{path} of {host}");
+        }
+        for host in ["evil.example", "evil.example:4780", "127.0.0.1.evil.example", "localhost.evil.example"]
+        {
+            assert_eq!(ask("1.1", path, &format!("Host: {host}\r\n")), 421, "{path} of {host}");
+        }
+        assert_eq!(ask("1.1", path, ""), 400, "{path} without Host");
+        assert_eq!(ask("1.1", path, "Host: localhost\r\nHost: evil.example\r\n"), 400, "{path} with two");
+        assert_eq!(ask("1.0", path, ""), here, "{path} of an old probe");
+    }
+    let foreign = format!("http://evil.example:{port}/api/v1/incidents");
+    assert_eq!(ask("1.1", &foreign, &format!("Host: 127.0.0.1:{port}\r\n")), 421, "named in the first line");
+    // One sentence, with what to do.
+    let mut stream = std::net::TcpStream::connect(serve.http).unwrap();
+    write!(stream, "GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.0 421 "), "{head}");
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let text = body["error"].as_str().unwrap();
+    assert!(text.contains("--http-host evil.example") && !text.contains('\n'), "{text}");
+    let out = tailwater().args(["check-config", "--http-host", "http://x"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("without scheme and port"));
 }

@@ -17,6 +17,9 @@ pub enum TraceError {
     /// The first line is something else.
     #[error("not a Tailwater trace: the file does not begin with \"tailwater-trace v1\"")]
     NotATrace,
+    /// Nothing at all.
+    #[error("the file is empty: `tailwater record --out FILE` makes a recording")]
+    Empty,
     /// A record is longer than any that is ever written.
     #[error(
         "record {record} claims {bytes} bytes, more than the limit of {RECORD_BYTES_MAX}: the file is damaged there"
@@ -113,6 +116,9 @@ impl<R: BufRead> TraceReader<R> {
     /// Checks the magic line.
     pub fn new(mut input: R) -> Result<Self, TraceError> {
         let mut magic = [0; MAGIC.len()];
+        if input.fill_buf().is_ok_and(<[u8]>::is_empty) {
+            return Err(TraceError::Empty);
+        }
         match input.read_exact(&mut magic) {
             Ok(()) if magic == MAGIC => Ok(Self { input, records: 0, ended: false }),
             Ok(()) => Err(TraceError::NotATrace),
@@ -125,7 +131,15 @@ impl<R: BufRead> TraceReader<R> {
         let mut length = 0_u64;
         for shift in (0..64).step_by(7) {
             let mut byte = [0; 1];
-            if self.input.read(&mut byte)? == 0 {
+            let read = match self.input.read(&mut byte) {
+                Ok(read) => read,
+                // A decoder above a file that was cut: there was more, wherever it ended.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(TraceError::TornTail { record: self.records });
+                }
+                Err(e) => return Err(e.into()),
+            };
+            if read == 0 {
                 return if shift == 0 {
                     Ok(None)
                 } else {
@@ -233,7 +247,8 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        for other in [&b""[..], b"PAR1", b"tailwater-trace v9\n and more"] {
+        assert!(matches!(TraceReader::new(&b""[..]), Err(TraceError::Empty)));
+        for other in [&b"PAR1"[..], b"tailwater-trace v9\n and more"] {
             assert!(matches!(TraceReader::new(other), Err(TraceError::NotATrace)));
         }
     }

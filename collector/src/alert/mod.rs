@@ -87,7 +87,7 @@ pub fn start(
     clock: Clock,
 ) -> Result<(Alerts, Handle, tokio::task::JoinHandle<()>), AlertError> {
     let least = hooks.iter().map(|hook| hook.min_severity).min().unwrap_or(Severity::Critical);
-    let mut alerts = Alerts { told: BTreeMap::new(), workers: Vec::new(), least, stats: Arc::clone(stats) };
+    let mut alerts = Alerts { least, ..Alerts::nobody(stats) };
     if hooks.is_empty() {
         return Ok((alerts, Handle::default(), tokio::spawn(async {})));
     }
@@ -169,6 +169,17 @@ async fn hand_out(rows: Vec<Restored>, workers: &[(Arc<str>, mpsc::WeakSender<In
 }
 
 impl Alerts {
+    /// Tells nobody.
+    #[must_use]
+    pub fn nobody(stats: &Arc<Stats>) -> Self {
+        Self {
+            told: BTreeMap::new(),
+            workers: Vec::new(),
+            least: Severity::Critical,
+            stats: Arc::clone(stats),
+        }
+    }
+
     /// A new version of an incident, which replaces these early alerts. Told where its meaning changed; never waits.
     pub fn incident(&mut self, incident: &Arc<Incident>, replaces: &[String]) {
         if self.workers.is_empty() {

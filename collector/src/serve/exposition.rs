@@ -2,7 +2,7 @@
 //! up as much as lies between two scrapes, so that no peak falls between them. Every label's values are bounded by the configuration,
 //! by the code, or by a limit here.
 
-use super::{App, Problem, lock};
+use super::{App, Problem, Source, lock};
 use crate::driver::QUEUE_MAX;
 use crate::export::SECONDS_MAX;
 use crate::metrics::{counter, gauge, labels};
@@ -28,6 +28,11 @@ pub(super) struct Wanted {
 }
 
 pub(super) async fn metrics(State(app): State<App>, Query(q): Query<Wanted>) -> Result<Response, Problem> {
+    if app.recording().is_some() {
+        let text =
+            "this shows a recording, whose values are not of now: scrape the collector of running agents";
+        return Err(Problem(StatusCode::CONFLICT, text.into()));
+    }
     let seconds = q.seconds.unwrap_or(1);
     if !(1..=SECONDS_MAX).contains(&seconds) {
         let text =
@@ -179,14 +184,14 @@ fn json_name(value: &impl serde::Serialize) -> String {
 fn collector(out: &mut String, app: &App, now: u64) {
     let one = |value: f64| vec![(String::new(), value)];
     let past = &app.shown.past;
+    let waiting = match &app.source {
+        Source::Agents(driver) => driver.waiting(),
+        Source::Recording(_) => 0,
+    };
     let (export, store) = (app.metrics.export.fill(), past.queue.fill());
     let part = |(used, limit): (usize, usize)| used as f64 / limit.max(1) as f64;
     let queue = |name: &str, fill: (usize, usize)| (labels(&[("queue", name)]), part(fill));
-    let fills = [
-        queue("analysis", (app.driver.waiting(), QUEUE_MAX)),
-        queue("store", store),
-        queue("export", export),
-    ];
+    let fills = [queue("analysis", (waiting, QUEUE_MAX)), queue("store", store), queue("export", export)];
     gauge(
         out,
         "queue_fill_ratio",

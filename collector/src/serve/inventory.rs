@@ -1,6 +1,6 @@
 //! What the page asks beside incidents and series: a host by name, and what every tier does right now.
 
-use super::{App, Problem, lock};
+use super::{App, Problem, Source, lock};
 use crate::series::Series;
 use crate::series::inventory::{HostInventory, Now};
 use crate::store::Past;
@@ -45,6 +45,8 @@ pub(super) struct NowQuery {
 #[derive(Serialize)]
 struct NowAnswer {
     now_unix_ns: u64,
+    /// It is the end of a recording, where time stands still.
+    recorded: bool,
     window_ns: u64,
     windows: u64,
     hosts: Vec<Now>,
@@ -55,12 +57,23 @@ struct NowAnswer {
 pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Result<Response, Problem> {
     let windows = q.seconds.unwrap_or(SECONDS).clamp(1, SECONDS_MAX) * 1_000_000_000 / WINDOW_NS;
     let now_unix_ns = app.clock.unix_ns();
-    let until = q.at.unwrap_or_else(|| now_unix_ns.saturating_sub(ARRIVES_WITHIN_NS));
+    let arrives_within_ns = match app.source {
+        Source::Agents(_) => ARRIVES_WITHIN_NS,
+        // All of it is here.
+        Source::Recording(_) => 0,
+    };
+    let until = q.at.unwrap_or_else(|| now_unix_ns.saturating_sub(arrives_within_ns));
     let topology = Arc::clone(&lock(&app.shown.topology));
     let tiers: BTreeSet<(&str, &str)> =
         topology.nodes.iter().map(|n| (n.host.as_str(), n.workload.as_str())).collect();
-    let mut answer =
-        NowAnswer { now_unix_ns, window_ns: WINDOW_NS, windows, hosts: vec![], workloads: vec![] };
+    let mut answer = NowAnswer {
+        now_unix_ns,
+        recorded: app.recording().is_some(),
+        window_ns: WINDOW_NS,
+        windows,
+        hosts: vec![],
+        workloads: vec![],
+    };
     if q.at.is_some() && !in_memory(&lock(&app.shown.series), until, windows) {
         let tiers =
             tiers.into_iter().map(|(host, workload)| (host.to_owned(), workload.to_owned())).collect();

@@ -5,6 +5,8 @@
 mod columns;
 mod db;
 mod health;
+mod inventory;
+mod memory;
 mod parquet_file;
 mod past;
 mod queue;
@@ -17,6 +19,7 @@ mod writer;
 pub use columns::{Column, Kind};
 pub use db::{Db, DbError, FILE, MARGIN_NS, Seen};
 pub use health::Health;
+pub use memory::in_memory;
 pub use past::Past;
 pub use queue::Queue;
 pub use segment::{Names, SegmentError, Wanted, Written, documentation};
@@ -161,6 +164,7 @@ pub fn open(
         series: Arc::clone(&series),
         health: Arc::clone(&health),
         queue: Arc::clone(&queue),
+        remembered: Arc::default(),
     };
     let store = Arc::new(Mutex::new(store));
     let writer = writer::Writer {

@@ -4,6 +4,7 @@
 use super::columns::Kind;
 use super::db::{Db, Seen};
 use super::health::Health;
+use super::memory::Remembered;
 use super::queue::Queue;
 use super::segment::Wanted;
 use super::shelf::{Entry, Shelf};
@@ -69,6 +70,8 @@ pub struct Past {
     pub health: Arc<Health>,
     /// Where windows go in.
     pub queue: Arc<Queue>,
+    /// Without a disk: what was there by name.
+    pub(super) remembered: Arc<Remembered>,
 }
 
 impl Past {
@@ -206,14 +209,19 @@ impl Past {
     /// Whether there is evidence of this host, of whatever time.
     #[must_use]
     pub fn knows(&self, host: &str) -> bool {
-        Db::reader(&self.folder).is_some_and(|db| db.knows(host).unwrap_or(false))
+        match Db::reader(&self.folder) {
+            Some(db) => db.knows(host).unwrap_or(false),
+            None => !self.remembered.inventory((0, u64::MAX), None, Some(host)).is_empty(),
+        }
     }
 
     /// Hosts, workloads, listeners and tiers seen at some moment of `span` (Unix ns, both ends in it): of this kind, of this host.
     #[must_use]
     pub fn inventory(&self, span: (u64, u64), kind: Option<&str>, host: Option<&str>) -> Vec<Seen> {
-        let found = Db::reader(&self.folder).map(|db| db.inventory(span, kind, host));
-        found.and_then(Result::ok).unwrap_or_default()
+        match Db::reader(&self.folder) {
+            Some(db) => db.inventory(span, kind, host).unwrap_or_default(),
+            None => self.remembered.inventory(span, kind, host),
+        }
     }
 
     /// What was seen of `host` at whatever time, by name. `None`: nothing.

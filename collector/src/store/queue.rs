@@ -27,6 +27,8 @@ pub struct Queue {
     waiting: Mutex<Waiting>,
     wake: Condvar,
     metrics: Arc<Metrics>,
+    /// Nothing is kept on disk.
+    nowhere: bool,
 }
 
 /// What the writer takes at once.
@@ -40,7 +42,12 @@ pub(super) struct Taken {
 
 impl Queue {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { waiting: Mutex::default(), wake: Condvar::new(), metrics }
+        Self { waiting: Mutex::default(), wake: Condvar::new(), metrics, nowhere: false }
+    }
+
+    /// One that takes nothing, without a complaint: what it is given is kept in memory only.
+    pub(super) fn nowhere(metrics: Arc<Metrics>) -> Self {
+        Self { nowhere: true, ..Self::new(metrics) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -50,6 +57,9 @@ impl Queue {
 
     /// A window for the open segment.
     pub fn window(&self, window: Arc<HostWindow>) {
+        if self.nowhere {
+            return;
+        }
         let mut waiting = self.lock();
         if !waiting.closed {
             waiting.windows.push(window, WINDOW_BYTES_MAX, &self.metrics.store_windows_dropped);
@@ -64,6 +74,9 @@ impl Queue {
 
     /// A version of an incident; an older one that still waits need not be written. Says whether it will be written at all.
     pub(super) fn incident(&self, line: Line) -> bool {
+        if self.nowhere {
+            return false;
+        }
         let mut waiting = self.lock();
         let full =
             waiting.incidents.len() >= INCIDENTS_MAX && !waiting.incidents.contains_key(&line.incident.id);

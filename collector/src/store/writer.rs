@@ -1,8 +1,9 @@
 //! The thread that writes: incidents at once and in batches, windows as a segment per minute, then what retention says. Owns when,
 //! and what happens when the disk says no: it goes on trying, and nobody waits for it.
 
-use super::db::{Db, DbError, Seen};
+use super::db::{Db, DbError};
 use super::health::{Health, Part};
+use super::inventory;
 use super::queue::Queue;
 use super::segment::{Names, SegmentError};
 use super::shelf::{Limits, Shelf, Span};
@@ -201,49 +202,13 @@ impl Writer {
 
     /// Hosts, their workloads and listeners, and tiers.
     fn inventory(&mut self, windows: &[(Arc<HostWindow>, usize)], names: &BTreeMap<String, Names>) {
-        let mut spans: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut spans: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for (w, _) in windows {
-            let span = spans.entry(&w.host).or_insert((u64::MAX, 0));
+            let span = spans.entry(w.host.clone()).or_insert((u64::MAX, 0));
             *span = (span.0.min(w.index.start_unix_ns()), span.1.max(w.index.end_unix_ns()));
         }
-        let mut seen = Vec::new();
-        for (host, (first_unix_ns, last_unix_ns)) in &spans {
-            let mut saw = |kind: &str, name: String, detail: String| {
-                seen.push(Seen {
-                    kind: kind.to_owned(),
-                    host: (*host).to_owned(),
-                    name,
-                    detail,
-                    first_unix_ns: *first_unix_ns,
-                    last_unix_ns: *last_unix_ns,
-                });
-            };
-            saw("host", (*host).to_owned(), String::new());
-            let Some(names) = names.get(*host) else { continue };
-            for w in names.workloads.values().filter(|w| !w.name.is_empty()) {
-                saw("workload", w.name.clone(), w.cgroup.clone());
-            }
-            for l in names.listeners.values() {
-                let workload = names.workloads.get(&l.workload).map_or("", |w| w.name.as_str());
-                saw(
-                    "listener",
-                    std::net::SocketAddr::new(l.address, l.port).to_string(),
-                    workload.to_owned(),
-                );
-            }
-        }
         let view = Arc::clone(&lock(&self.topology));
-        for node in view.nodes.iter().filter(|n| !n.tier.is_empty()) {
-            let Some((first_unix_ns, last_unix_ns)) = spans.get(node.host.as_str()) else { continue };
-            seen.push(Seen {
-                kind: "tier".to_owned(),
-                host: node.host.clone(),
-                name: node.tier.clone(),
-                detail: node.workload.clone(),
-                first_unix_ns: *first_unix_ns,
-                last_unix_ns: *last_unix_ns,
-            });
-        }
+        let seen = inventory::seen(&spans, names, &view);
         let Some(db) = &mut self.db else { return };
         if let Err(e) = db.saw(&seen) {
             // They are seen again with the next segment.

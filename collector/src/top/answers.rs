@@ -35,6 +35,9 @@ impl Now {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct NowAnswer {
     pub(crate) now_unix_ns: u64,
+    /// It is the end of a recording.
+    #[serde(default)]
+    pub(crate) recorded: bool,
     pub(crate) workloads: Vec<Now>,
 }
 

@@ -133,6 +133,14 @@ fn three_tiers() -> State {
 }
 
 #[test]
+fn a_recording_is_not_called_live() {
+    let mut state = three_tiers();
+    assert!(text(&buffer(&state, LOOK, 80, 24)).starts_with(" tailwater  live "));
+    state.now.as_mut().unwrap().recorded = true;
+    assert!(text(&buffer(&state, LOOK, 80, 24)).starts_with(" tailwater  replay "));
+}
+
+#[test]
 fn three_tiers_and_their_incidents_fit_80_by_24() {
     let mut state = three_tiers();
     let screen = screen("overview", &state);

@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, reason = "a module of several tests")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
+pub mod browser;
+
 use prost::Message;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -58,7 +60,7 @@ pub fn free_address() -> SocketAddr {
 pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
@@ -169,7 +171,7 @@ impl Live {
     pub fn open(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        write!(stream, "GET /api/v1/live HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+        write!(stream, "GET /api/v1/live HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
         let mut from = BufReader::new(stream);
         let mut line = String::new();
         // The head is sent once the subscription is made.

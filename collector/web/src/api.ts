@@ -90,6 +90,14 @@ export interface HostInventory {
   workloads: { name: string; cgroup: string; comm: string; cpu_quota_ns: number | null; listeners: string[]; remotes: string[] | null }[];
 }
 
+/** What the collector shows in place of agents: a file that it has read to its end. */
+export interface Recording {
+  file: string; start_unix_ns: number; end_unix_ns: number; windows_from_unix_ns: number;
+  incidents: number; incidents_dropped: number; records: number; torn: string | null; refused: number;
+}
+
+export interface Status { store_degraded: string | null; recording?: Recording | null }
+
 /** Something that was there at some time, whether it still is or not. */
 export interface Seen { kind: "host" | "workload" | "listener" | "tier"; host: string; name: string; detail: string; first_unix_ns: number; last_unix_ns: number }
 

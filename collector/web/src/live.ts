@@ -1,7 +1,8 @@
 // Incidents as they come, and who reports. One event stream for the page; after a break everything is asked again.
-import { ApiError, ask, type Agent, type Incident } from "./api";
+import { ApiError, ask, type Agent, type Incident, type Status } from "./api";
 import { LIST_MAX } from "./between";
 import { Cell } from "./cell";
+import { recording } from "./moment";
 
 export type Link = { state: "connecting" } | { state: "live" } | { state: "lost"; since: number };
 
@@ -38,11 +39,19 @@ export async function load(): Promise<void> {
   }
 }
 
+async function loadStatus(): Promise<void> {
+  const status = await ask<Status>("/api/v1/status");
+  degraded.set(status.store_degraded);
+  // It stays the same as long as its server does; a new object would only draw everything anew.
+  const shown = status.recording ?? null;
+  if (JSON.stringify(shown) !== JSON.stringify(recording.value)) recording.set(shown);
+}
+
 async function loadAgents(): Promise<void> {
   if (document.hidden) return;
   try {
     agents.set((await ask<{ agents: Agent[] }>("/api/v1/agents")).agents);
-    degraded.set((await ask<{ store_degraded: string | null }>("/api/v1/status")).store_degraded);
+    await loadStatus();
   } catch (e) {
     if (!(e instanceof ApiError)) throw e;
     if (e.unreachable) lost();
@@ -85,10 +94,16 @@ function listen(): void {
   });
 }
 
-export function start(): void {
+/** Resolves when it is known what time the page is about. */
+export async function start(): Promise<void> {
+  const status = loadStatus().catch((e: unknown) => {
+    // Whoever asks next says that nobody answers.
+    if (!(e instanceof ApiError)) throw e;
+  });
   void load();
   void loadAgents();
   listen();
   setInterval(() => void loadAgents(), AGENTS_EVERY_MS);
   document.addEventListener("visibilitychange", () => void loadAgents());
+  await status;
 }

@@ -5,30 +5,33 @@ import "uplot/dist/uPlot.min.css";
 import { useCell, useNow } from "./cell";
 import { help, KEYS } from "./keys";
 import { agents, degraded, incidents, link, start } from "./live";
+import { endOf, recording, startOf } from "./moment";
 import { Host } from "./pages/host";
 import { Hosts } from "./pages/hosts";
 import { List } from "./pages/list";
 import { Story } from "./pages/story";
 import { Topology } from "./pages/topology";
-import { Note } from "./parts";
+import { Moment, Note } from "./parts";
 import { place } from "./route";
 import { dark, nextTheme, nextZone, zone } from "./settings";
 import "./style.css";
-import { length, zoneName } from "./time";
+import { length, msOf, zoneName } from "./time";
 import { plural } from "./words";
 
 function Connection() {
   const state = useCell(link);
   const known = useCell(agents);
+  const shown = useCell(recording);
   const now = useNow(1000);
   const on = (known ?? []).filter((a) => a.connected).length;
   const away = (known ?? []).length - on;
   const text =
     state.state === "connecting" ? "connecting"
     : state.state === "lost" ? `collector unreachable for ${length(Math.max(now - state.since, 0)).replace(/\.\d+ s/, " s")}`
+    : shown ? `recording · ${plural(on + away, "host")}`
     : known === null ? "live"
     : `live · ${plural(on, "agent")}${away > 0 ? `, ${away} away` : ""}`;
-  return <span class={`connection ${state.state} ${away > 0 || (known !== null && on === 0) ? "part" : ""}`} role="status"><span class="dot" aria-hidden="true" /><span class="words">{text}</span></span>;
+  return <span class={`connection ${state.state} ${shown ? "recorded" : away > 0 || (known !== null && on === 0) ? "part" : ""}`} role="status"><span class="dot" aria-hidden="true" /><span class="words">{text}</span></span>;
 }
 
 function Bar() {
@@ -103,6 +106,24 @@ function Lost() {
   return <div class="lost-banner" role="alert">The collector does not answer. What is shown is from before; the page goes on by itself when it is back.</div>;
 }
 
+function Recorded() {
+  const shown = useCell(recording);
+  if (shown === null) return null;
+  const [from, to] = [startOf(shown), endOf(shown)];
+  const windows_from = msOf(shown.windows_from_unix_ns);
+  return (
+    <div class="recording-banner" role="status">
+      <b>A recording</b>, not live: {shown.file}, {length(to - from)} from <Moment ms={from} /> to <Moment ms={to} withDay={false} />. Its end is “now” on this page.
+      <span class="words">
+        {shown.torn && <span>The file ends inside a record: what is whole is shown.</span>}
+        {shown.refused > 0 && <span>{plural(shown.refused, "message")} could not be read.</span>}
+        {windows_from > from && <span>Charts begin at <Moment ms={windows_from} />: older windows did not fit into memory. Incidents have their timelines all the same.</span>}
+        {shown.incidents_dropped > 0 && <span>The oldest {plural(shown.incidents_dropped, "incident")} did not fit into memory.</span>}
+      </span>
+    </div>
+  );
+}
+
 function Disk() {
   const why = useCell(degraded);
   if (why === null) return null;
@@ -120,6 +141,7 @@ function Page() {
   return (
     <>
       <Bar />
+      <Recorded />
       <Lost />
       <Disk />
       <Body />
@@ -128,6 +150,5 @@ function Page() {
   );
 }
 
-start();
 const root = document.getElementById("page");
-if (root) render(<Page />, root);
+void start().then(() => root && render(<Page />, root));

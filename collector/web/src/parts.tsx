@@ -5,6 +5,7 @@ import { ApiError, ask, type Incident, type Severity } from "./api";
 import { beyond, LIST_MAX, merged } from "./between";
 import { useCell } from "./cell";
 import { incidents } from "./live";
+import { moment } from "./moment";
 import { zone } from "./settings";
 import { clock, day, fromField, toField, zoneName } from "./time";
 import { kindName, KINDS } from "./words";
@@ -158,7 +159,7 @@ export function MomentField({ label, ms, set, id }: { label: string; ms: number 
         autocomplete="off" aria-invalid={wrong} title={`${name}; also 14:03 for today, or -10m`} aria-label={`${label}, ${name}`}
         onChange={(e) => {
           const text = e.currentTarget.value.trim();
-          const parsed = text === "" ? null : fromField(text, in_, Date.now());
+          const parsed = text === "" ? null : fromField(text, in_, moment());
           setWrong(text !== "" && parsed === null);
           if (text === "" || parsed !== null) set(parsed);
         }} />

@@ -69,6 +69,7 @@ fn header(pen: &mut Pen<'_>, state: &State) {
         (Some(_), _) => ("away", BAD),
         (None, None) => ("asking", FAINT),
         (None, Some(_)) if state.frozen => ("frozen", WARN),
+        (None, Some(now)) if now.recorded => ("replay", WARN),
         (None, Some(_)) => ("live", GOOD),
     };
     pen.at(12, 0, 6, word, tone);

@@ -1,10 +1,11 @@
 // Every signal of a host, or of one of its workloads, now or at any past time that the collector still holds.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Series } from "../api";
-import { useCell, useNow } from "../cell";
+import { useCell } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
 import { gaps, gridOf, missing, onto, type Lines } from "../grid";
 import { agents } from "../live";
+import { endOf, moment, recording, startOf, useMoment } from "../moment";
 import { PANELS, type Panel } from "../panels";
 import { Moment, MomentField, Note, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
@@ -28,6 +29,12 @@ function rangeOf(wish: URLSearchParams, now: number): Range {
   if (from !== null && to !== null && to > from) return { from, to, live: false };
   // One moment is looked at from half a minute before it to half a minute after.
   if (from !== null) return { from: from - 30_000, to: from + 30_000, live: false };
+  const shown = recording.value;
+  if (shown) {
+    // Whole unless less is asked for; its end is as far as it goes.
+    const last = span(wish.get("last")) ?? endOf(shown) - startOf(shown);
+    return { from: endOf(shown) - last, to: endOf(shown), live: true };
+  }
   const last = span(wish.get("last")) ?? span(OTHERWISE)!;
   const end = Math.floor((now - BEHIND_MS) / WINDOW_MS) * WINDOW_MS;
   return { from: end - last, to: end, live: true };
@@ -74,9 +81,9 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
 /** Why a stretch has no values. */
 function whyMissing(from: number, to: number, read: Read, agent: Agent | undefined): string {
   const gone = agent && !agent.connected ? msOf(agent.since_unix_ns) : null;
-  if (read.oldest !== null && to <= read.oldest) return "before what the collector holds";
+  if (read.oldest !== null && to <= read.oldest) return recording.value ? "before the recording" : "before what the collector holds";
   if (gone !== null && from >= gone - 2000) return "no agent is connected";
-  if (read.newest !== null && from >= read.newest - WINDOW_MS) return "no windows have come yet";
+  if (read.newest !== null && from >= read.newest - WINDOW_MS) return recording.value ? "the recording ends" : "no windows have come yet";
   return "windows are missing: lost, or the agent was away";
 }
 
@@ -131,25 +138,27 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
 
 function Controls({ range }: { range: Range }) {
   const { query: wish } = useCell(place);
+  const shown = useCell(recording);
   const width = range.to - range.from;
   const show = (from: number, to: number) => go(withQuery({ from: toAddress(from), to: toAddress(to), last: null }));
   return (
     <div class="controls">
-      <div class="group" role="group" aria-label="Live">
+      <div class="group" role="group" aria-label={shown ? "The recording's end" : "Live"}>
+        {shown && <button type="button" class="chip" aria-pressed={range.live && !wish.has("last")} onClick={() => go(withQuery({ last: null, from: null, to: null }))}>whole</button>}
         {SPANS.map(([value, text]) => (
-          <button key={value} type="button" class="chip" aria-pressed={range.live && (wish.get("last") ?? OTHERWISE) === value}
+          <button key={value} type="button" class="chip" aria-pressed={range.live && (wish.get("last") ?? (shown ? "" : OTHERWISE)) === value}
             onClick={() => go(withQuery({ last: value, from: null, to: null }))}>{text}</button>
         ))}
       </div>
       <div class="group" role="group" aria-label="Move in time">
         <button type="button" class="chip" aria-label="earlier" onClick={() => show(range.from - width / 2, range.to - width / 2)}>←</button>
-        <button type="button" class="chip" aria-label="zoom out" onClick={() => show(range.from - width / 2, Math.min(range.to + width / 2, Date.now()))}>−</button>
+        <button type="button" class="chip" aria-label="zoom out" onClick={() => show(range.from - width / 2, Math.min(range.to + width / 2, moment()))}>−</button>
         <button type="button" class="chip" aria-label="zoom in" disabled={width < 2 * MINIMUM_MS} onClick={() => show(range.from + width / 4, range.to - width / 4)}>+</button>
         <button type="button" class="chip" aria-label="later" onClick={() => show(range.from + width / 2, range.to + width / 2)}>→</button>
       </div>
       <MomentField id="from" label="from" ms={range.live ? null : range.from} set={(ms) => ms !== null && show(ms, range.live || range.to <= ms ? ms + 60_000 : range.to)} />
       <MomentField id="to" label="to" ms={range.live ? null : range.to} set={(ms) => ms !== null && show(range.live || range.from >= ms ? ms - 60_000 : range.from, ms)} />
-      <span class="range">{range.live ? <span class="badge open"><span class="pulse" aria-hidden="true" />live</span> : null} <span class="quiet">{length(width)}</span></span>
+      <span class="range">{range.live ? <span class="badge open"><span class="pulse" aria-hidden="true" />{shown ? "recording" : "live"}</span> : null} <span class="quiet">{length(width)}</span></span>
     </div>
   );
 }
@@ -192,7 +201,7 @@ function About({ agent, inventory, workload, oldest }: { agent: Agent | undefine
             </table>
           </div>
           <p class="quiet">
-            Agent {agent.agent_version}{agent.kernel_release && ` on ${agent.kernel_release}`}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost; {percent(agent.cpu_ratio)} of a core.
+            Agent {agent.agent_version}{agent.kernel_release && ` on ${agent.kernel_release}`}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost{agent.resident_bytes > 0 && `; ${percent(agent.cpu_ratio)} of a core`}.
             {oldest !== null && <> Windows are held since {day(oldest, in_)} {clock(oldest, in_)}.</>}
             {agent.shed_signals.length > 0 && <> Shed to stay within its budget: {agent.shed_signals.join(", ")}.</>}
           </p>
@@ -207,7 +216,7 @@ export function Host({ host }: { host: string }) {
   const workload = wish.get("workload") || null;
   const known = useCell(agents);
   const wide = span(wish.get("last") ?? OTHERWISE) ?? 0;
-  const now = useNow(wide <= 60_000 ? 500 : wide <= 300_000 ? 1000 : 5000);
+  const now = useMoment(wide <= 60_000 ? 500 : wide <= 300_000 ? 1000 : 5000);
   const fixed = wish.has("from");
   const range = rangeOf(wish, fixed ? 0 : now);
   const got = useSeries(host, workload, range);
@@ -241,7 +250,7 @@ export function Host({ host }: { host: string }) {
       {got.error && (
         <Note tone="bad" title={got.error.unreachable ? "The collector does not answer." : "No windows can be shown."}>
           <p>{got.error.message}</p>
-          {agent && !agent.connected && <p>Its agent is gone for {ago(msOf(agent.since_unix_ns), Date.now()).replace(" ago", "")}.</p>}
+          {agent && !agent.connected && <p>Its agent is gone for {ago(msOf(agent.since_unix_ns), moment()).replace(" ago", "")}.</p>}
         </Note>
       )}
       {read && read.oldest !== null && range.to <= read.oldest && (

@@ -1,8 +1,9 @@
 // Who reports: every agent with the state of its stream, its clock and what it costs.
 import { useEffect } from "preact/hooks";
 import { query, type Agent, type NowAnswer, type Seen } from "../api";
-import { useCell, useNow } from "../cell";
+import { useCell } from "../cell";
 import { agents, link } from "../live";
+import { recording, useMoment } from "../moment";
 import { Moment, Note, Trail, useAsk, Wait } from "../parts";
 import { hostAddress } from "../route";
 import { ago, msOf, toAddress } from "../time";
@@ -12,6 +13,7 @@ import { bytes, count, number, percent, plural } from "../words";
 const LOOK_MS = 300_000;
 
 export function AgentState({ agent, now }: { agent: Agent; now: number }) {
+  if (useCell(recording) && agent.connected) return <span class="badge">recorded</span>;
   return agent.connected
     ? <span class="badge good"><span class="dot" aria-hidden="true" />connected</span>
     : <span class="badge critical">no agent since {ago(msOf(agent.since_unix_ns), now)}</span>;
@@ -25,9 +27,9 @@ export const clockError = (a: Agent): string => (a.clock.error_ns === undefined 
 export function Hosts() {
   const known = useCell(agents);
   const connection = useCell(link);
-  const now = useNow(1000);
+  const now = useMoment(1000);
   const seen = useAsk<{ inventory: Seen[] }>(query("/api/v1/inventory", { kind: "host" }), 30_000);
-  const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: 5 }), 1000);
+  const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: 5 }), useCell(recording) ? 0 : 1000);
   useEffect(() => {
     document.title = "Hosts · Tailwater";
   }, []);
@@ -57,7 +59,7 @@ export function Hosts() {
                 <dt>Kernel</dt><dd>{a.kernel_release || "unknown"}, {plural(a.cpus, "CPU")}</dd>
                 <dt>Clock</dt><dd>{clockError(a)}</dd>
                 <dt>Windows lost</dt><dd>{count(a.windows_lost)}</dd>
-                <dt>Agent</dt><dd>{a.agent_version}, {percent(a.cpu_ratio)} of a core, {bytes(a.resident_bytes)}</dd>
+                <dt>Agent</dt><dd>{a.agent_version}{a.resident_bytes > 0 && `, ${percent(a.cpu_ratio)} of a core, ${bytes(a.resident_bytes)}`}</dd>
                 {uncovered.length > 0 && <><dt>Not covered</dt><dd>{uncovered.map((c) => c.signal.replaceAll("_", " ")).join(", ")}</dd></>}
               </dl>
             </li>

@@ -1,9 +1,10 @@
 // The incidents: newest first, live, filtered by what the address says.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Incident, Severity } from "../api";
-import { useCell, useNow } from "../cell";
+import { useCell } from "../cell";
 import { LIST_MAX } from "../between";
 import { agents, fresh, incidents, link } from "../live";
+import { recording, useMoment } from "../moment";
 import { KindBadge, MomentField, Note, SeverityMark, StateBadge, useBetween, Wait } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
@@ -163,9 +164,11 @@ function Filters({ wish, all }: { wish: Wish; all: Incident[] }) {
 }
 
 function Nothing() {
-  const now = useNow(1000);
+  const now = useMoment(1000);
   const known = useCell(agents);
+  const shown = useCell(recording);
   const on = (known ?? []).filter((a) => a.connected);
+  if (shown) return <Note title="No incident in this recording."><p>Nothing dropped and no queue came near its limit.</p></Note>;
   if (known !== null && on.length === 0) {
     return (
       <Note title="No incident, and no agent is connected.">
@@ -185,7 +188,7 @@ export function List() {
   const { query } = useCell(place);
   const all = useCell(incidents);
   const connection = useCell(link);
-  const now = useNow(5000);
+  const now = useMoment(5000);
   const wish = wishOf(query, now);
   const { all: known, cut } = useBetween(wish.from, wish.to);
   const list = useRef<HTMLOListElement>(null);

@@ -4,6 +4,7 @@ import { query, type Now, type NowAnswer, type Seen, type Topology as Graph } fr
 import { useCell } from "../cell";
 import { layout, type Box, type Wire } from "../layout";
 import { agents } from "../live";
+import { moment as today, recording } from "../moment";
 import { Meter, Moment, MomentField, Note, Trail, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, withQuery } from "../route";
 import { fromAddress, msOf, nsOf, toAddress } from "../time";
@@ -70,8 +71,9 @@ function withThen(graph: Graph, seen: Seen[]): Graph {
 export function Topology() {
   const { query: wish } = useCell(place);
   const at = fromAddress(wish.get("at"));
+  const shown = useCell(recording);
   const graph = useAsk<Graph>("/api/v1/topology", 5000);
-  const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: SECONDS, at: at === null ? undefined : nsOf(at) }), at === null ? EVERY_MS : 0);
+  const state = useAsk<NowAnswer>(query("/api/v1/now", { seconds: SECONDS, at: at === null ? undefined : nsOf(at) }), at === null && !shown ? EVERY_MS : 0);
   const then = useAsk<{ inventory: Seen[] }>(at === null ? null : query("/api/v1/inventory", { kind: "listener", start: nsOf(at - SECONDS * 1000), end: nsOf(at) }));
   const known = useCell(agents);
   useEffect(() => {
@@ -83,7 +85,7 @@ export function Topology() {
   const drawn = useMemo(() => (value ? layout(value, narrow) : null), [text, narrow]);
   const now = state.state === "there" ? state.value : null;
   const of = (box: Box) => now?.workloads.find((w) => w.host === box.host && w.workload === box.workload);
-  const moment = at ?? (now ? msOf(now.now_unix_ns) : Date.now());
+  const moment = at ?? (now ? msOf(now.now_unix_ns) : today());
   const { all } = useBetween(moment - RECENT_MS, moment);
   const touched = all.filter((i) => msOf(i.start_unix_ns) <= moment && msOf(i.end_unix_ns) >= moment - RECENT_MS && i.severity !== "info");
   const tone = (box: Box): string => {
@@ -95,9 +97,9 @@ export function Topology() {
     <main class="topology">
       <h1>Topology</h1>
       <div class="controls">
-        <span class={`badge ${at === null ? "open" : ""}`}>{at === null ? <><span class="pulse" aria-hidden="true" />live, the last {SECONDS} s</> : <>the {SECONDS} s before <Moment ms={at} /></>}</span>
+        <span class={`badge ${at === null ? "open" : ""}`}>{at === null ? <><span class="pulse" aria-hidden="true" />{shown ? "the recording's" : "live, the"} last {SECONDS} s</> : <>the {SECONDS} s before <Moment ms={at} /></>}</span>
         <MomentField label="at" ms={at} set={(ms) => go(withQuery({ at: ms === null ? null : toAddress(ms) }))} />
-        {at !== null && <a class="chip" href="/topology">back to live</a>}
+        {at !== null && <a class="chip" href="/topology">{shown ? "to the recording's end" : "back to live"}</a>}
       </div>
       {away.length > 0 && <Note tone="bad" title={`${away.map((a) => a.host).join(", ")}: no agent connected.`}><p>What is shown there is not zero, it is unknown.</p></Note>}
       {graph.state === "failed" && <Note tone="bad" title="The topology cannot be read."><p>{graph.error.message}</p></Note>}

@@ -23,6 +23,15 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* The names of the Service, as far as resolvers complete them, and those of the values. */}}
+{{- define "tailwater.httpHosts" -}}
+{{- $short := include "tailwater.fullname" . -}}
+{{- $space := printf "%s.%s" $short .Release.Namespace -}}
+{{- $svc := printf "%s.svc" $space -}}
+{{- $names := list $short $space $svc (printf "%s.cluster.local" $svc) -}}
+{{- concat $names .Values.collector.httpHosts | uniq | join "," -}}
+{{- end -}}
+
 {{/* Where agents connect: the name that the collector's certificate has to bear. */}}
 {{- define "tailwater.collectorUrl" -}}
 {{- printf "https://%s.%s.svc:4781" (include "tailwater.fullname" .) .Release.Namespace -}}
