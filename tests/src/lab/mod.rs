@@ -223,6 +223,7 @@ impl Lab {
             self.client.1.inside(|| {
                 servers::wait_ready(software, address, &tier.dir, || Ok(child.try_wait()?.is_some()))
             })?;
+            servers::check_database(software, &tier.dir)?;
             self.tiers[index].child = Some(Mutex::new(child));
         }
         Ok(())
