@@ -1,11 +1,12 @@
 //! What the lab does by default: the limits of each stack and its load. Every number that was found by trying is here or in the
 //! table of cells, with the reason; nothing here does anything.
 
-use crate::lab::{LabConfig, Limits, Stack, cells};
+use crate::lab::{LabConfig, Limits, Scale, Stack, cells};
 use crate::load::{LoadPlan, Mode};
 
 /// The default lab. With the default load, on two cores that also ran compilers, the tiers use about 48 / 57 / 55 % of these
 /// quotas and nothing is dropped in 60 s (p99 about 20 ms): together less than one core; agents and a collector have the other one.
+/// On a machine that bears less, all of it is made smaller together: [`LabConfig::scaled`].
 /// The front tier holds 150 + 129 requests, 280 ms of arrivals: stalls of 600 to 850 ms overflow it with room to spare, the
 /// catch-up after a quiet period's hiccups does not. The app tier has more workers and connections (160) than the front can
 /// use, so it is always the front that overflows.
@@ -24,6 +25,7 @@ pub const LAB: LabConfig = LabConfig {
     web_access_log: true,
     db_general_log: false,
     warm_up_requests: 6_000,
+    scale: Scale::TUNED,
 };
 
 /// Room for all requests of a long stall: the queue of an event-driven server.

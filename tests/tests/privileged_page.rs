@@ -13,7 +13,7 @@ use std::time::Duration;
 use tailwater_tests::daemons::{binary, http_get, wait_for};
 use tailwater_tests::lab::{LabConfig, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, RATE_PER_SECOND};
+use tailwater_tests::scenario;
 use tailwater_tests::system::{System, briefly};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -89,7 +89,7 @@ fn privileged_a_browser_sees_an_incident_arrive_and_shows_it_right() -> Result<(
     let system = System::start(LabConfig::default(), folder.path(), &[])?;
     let mut browser = Browser::start("incident.mjs", &system.collector.http_url())?;
     browser.hear("ready")?;
-    let mode = Mode::Open { rate_per_second: RATE_PER_SECOND };
+    let mode = Mode::Open { rate_per_second: system.lab.rate_per_second() };
     // As long as a segment of windows, so that what a value takes on disk is measured under load: zeros take next to nothing.
     let load = system.lab.load(&LoadPlan::new(mode, 62_000))?;
     std::thread::sleep(Duration::from_secs(2));

@@ -21,9 +21,10 @@ use tailwater_tests::lab::{process, unix_ns};
 use tokio::net::TcpSocket;
 use tokio::sync::RwLock;
 
-/// Connections to the database at most. An ordinary second needs a twentieth. More would have hundreds of the database's threads
-/// run at once, and among them the one that accepts: what it then refuses comes again, and keeps it so for many seconds.
-const CONNECTIONS_MAX: usize = 400;
+/// Connections to the database at most, for each that is kept. An ordinary second needs a twentieth. More would have hundreds of the
+/// database's threads run at once, and among them the one that accepts: what it then refuses comes again, and keeps it so for many
+/// seconds.
+const CONNECTIONS_MAX_PER_KEPT: usize = 4;
 
 struct App {
     database: Pool,
@@ -51,7 +52,8 @@ fn work() -> Result<()> {
 
 /// Keeps so many connections open, opens another whenever none is idle, and closes those beyond it after use.
 fn pool(database: SocketAddrV4, kept: usize) -> Result<Pool> {
-    let constraints = PoolConstraints::new(kept, CONNECTIONS_MAX).context("KEPT-CONNECTIONS is too many")?;
+    let constraints = PoolConstraints::new(kept, CONNECTIONS_MAX_PER_KEPT * kept)
+        .context("KEPT-CONNECTIONS is too many")?;
     let options = OptsBuilder::default()
         .ip_or_hostname(database.ip().to_string())
         .tcp_port(database.port())

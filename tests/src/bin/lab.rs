@@ -125,11 +125,9 @@ fn up(stack: Stack, rate: Option<f64>) -> Result<()> {
             handle.cgroup_path()
         );
     }
-    println!(
-        "  the busiest tier can serve {:.0} requests a second; default load {:.0}",
-        lab.capacity()?,
-        lab.rate_per_second()
-    );
+    if let Some(fit) = lab.fit() {
+        println!("  {fit}");
+    }
     println!("  files in {}; Ctrl-C removes everything", lab.folder().display());
     let forever_ms = 365 * 24 * 3_600_000;
     loop {
@@ -185,6 +183,9 @@ struct RunArguments {
     /// Requests a second, open loop; otherwise the stack's own.
     #[arg(long)]
     rate: Option<f64>,
+    /// Servers get this much less CPU than tuned, as on a machine so much slower.
+    #[arg(long, default_value_t = 1.0)]
+    slower: f64,
     /// Seconds of load without injection, for `none`.
     #[arg(long, default_value_t = 60)]
     quiet_seconds: u64,
@@ -194,7 +195,10 @@ fn run(arguments: &RunArguments) -> Result<()> {
     let interrupts = interrupts()?;
     let mut unexpected = 0;
     for (stack, cells) in choose(&arguments.cell, &arguments.stack)? {
-        let lab = Lab::start(LabConfig::of(stack))?;
+        let lab = Lab::start(LabConfig::of(stack).slower(arguments.slower))?;
+        if let Some(fit) = lab.fit() {
+            println!("{fit}");
+        }
         let names: Vec<&str> = stack.tiers().iter().map(|tier| tier.name()).collect();
         println!(
             "{:16} stall ms  sent failed   VLRT   p99 ms  dropped by {names}  SYN retries by client/{names}  CPU of {names}, % of quota",

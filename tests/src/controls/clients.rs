@@ -6,8 +6,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Clients at once: a quarter of the front's workers.
-const CLIENTS: usize = 36;
 const REQUEST: &[u8] = b"GET /story?id=7 HTTP/1.1\r\nHost: lab\r\nConnection: keep-alive\r\n\r\n";
 
 fn connect(server: SocketAddr) -> Result<TcpStream> {
@@ -26,9 +24,9 @@ fn went(result: std::io::Result<usize>) -> bool {
 }
 
 /// Asks again and again on connections whose answers are never read, until neither side has room.
-pub(super) fn never_read(server: SocketAddr, duration: Duration) -> Result<()> {
+pub(super) fn never_read(server: SocketAddr, count: usize, duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
-    let mut clients: Vec<Option<TcpStream>> = (0..CLIENTS).map(|_| None).collect();
+    let mut clients: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
     while Instant::now() < end {
         for client in &mut clients {
             match client {
@@ -46,9 +44,9 @@ pub(super) fn never_read(server: SocketAddr, duration: Duration) -> Result<()> {
 }
 
 /// Sends a request seven bytes at a time and reads its answer 200 bytes at a time, every 50 ms.
-pub(super) fn slow(server: SocketAddr, duration: Duration) -> Result<()> {
+pub(super) fn slow(server: SocketAddr, count: usize, duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
-    let mut clients: Vec<Option<(TcpStream, usize)>> = (0..CLIENTS).map(|_| None).collect();
+    let mut clients: Vec<Option<(TcpStream, usize)>> = (0..count).map(|_| None).collect();
     let mut buffer = [0; 200];
     while Instant::now() < end {
         for client in &mut clients {

@@ -187,6 +187,8 @@ pub fn run(system: &System, control: Control, duration: Duration) -> Result<Outc
 fn act(system: &System, control: Control, duration: Duration) -> Result<()> {
     let lab = &system.lab;
     let web = std::net::SocketAddr::from(lab.stack().listener(Tier::Web));
+    // A quarter of what the front has room for.
+    let clients = lab.config().web.workers as usize / 4;
     match control {
         Control::Steady => {}
         Control::Restart => {
@@ -211,7 +213,7 @@ fn act(system: &System, control: Control, duration: Duration) -> Result<()> {
             let hosts: Vec<_> = lab.stack().homes().map(Tier::address).collect();
             lab.client_netns().inside(|| scan::scan(&hosts, duration))?;
         }
-        Control::NeverRead => lab.client_netns().inside(|| clients::never_read(web, duration))?,
+        Control::NeverRead => lab.client_netns().inside(|| clients::never_read(web, clients, duration))?,
         Control::SynFlood => {
             let netns = lab.tier(Tier::Web).netns();
             flood::open(netns)?;
@@ -224,7 +226,7 @@ fn act(system: &System, control: Control, duration: Duration) -> Result<()> {
             let duration_ms = duration.as_millis() as u64;
             lab.inject(&Injection::CpuBurn { tier: Tier::App, threads: 2, weight: 0.002, duration_ms })?;
         }
-        Control::SlowClients => lab.client_netns().inside(|| clients::slow(web, duration))?,
+        Control::SlowClients => lab.client_netns().inside(|| clients::slow(web, clients, duration))?,
     }
     Ok(())
 }

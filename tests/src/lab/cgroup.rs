@@ -292,7 +292,23 @@ fn enable_controllers(folder: &Path) {
 }
 
 fn put(file: &Path, value: &str) -> Result<()> {
-    fs::write(file, value).with_context(|| format!("write {value:?} to {}", file.display()))
+    fs::write(file, value).with_context(|| {
+        let missing = if file.exists() { "" } else { needs(file) };
+        format!("write {value:?} to {}{missing}", file.display())
+    })
+}
+
+/// What a kernel lacks in whose cgroups there is no such file.
+fn needs(file: &Path) -> &'static str {
+    match file.file_name().and_then(|name| name.to_str()) {
+        Some("cpu.max" | "cpu.cfs_period_us" | "cpu.cfs_quota_us") => {
+            ", which this kernel does not have (CONFIG_CFS_BANDWIDTH, and the cpu controller enabled): try another kernel"
+        }
+        Some("io.max" | "blkio.throttle.write_bps_device") => {
+            ", which this kernel does not have (CONFIG_BLK_DEV_THROTTLING, and the io controller enabled): try another kernel"
+        }
+        _ => ", which this kernel does not have: try another kernel",
+    }
 }
 
 fn stat_value(file: &Path, key: &str) -> Result<u64> {

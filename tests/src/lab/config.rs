@@ -54,6 +54,30 @@ pub struct LabConfig {
     pub db_general_log: bool,
     /// Requests sent before the quotas are set, to load classes, compile them and open connections.
     pub warm_up_requests: u32,
+    /// What it is of the tuned lab: 1, or less on a machine that bears less.
+    pub scale: Scale,
+}
+
+/// What a lab on a smaller machine is of the tuned one. It has as much less of everything that is counted (requests a second, workers,
+/// connections, places in queues, requests of a burst) as of requests that it can serve, so that the same injection fills the same
+/// queue in the same time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    /// Of requests, and of all that holds them.
+    pub requests: f64,
+    /// Of the quotas. Where the CPUs are as fast as ever but not to be had, quotas as large would leave a tier idle that is to be busy.
+    pub cores: f64,
+}
+
+impl Scale {
+    /// The tuned lab.
+    pub const TUNED: Self = Self { requests: 1.0, cores: 1.0 };
+
+    /// A count of the tuned lab in this one: at least one of what there is at all.
+    #[must_use]
+    pub fn count(self, tuned: u32) -> u32 {
+        ((f64::from(tuned) * self.requests).round() as u32).max(u32::from(tuned > 0))
+    }
 }
 
 impl Default for LabConfig {
@@ -69,6 +93,38 @@ impl LabConfig {
         scenario::lab(stack)
     }
 
+    /// As on a machine whose CPUs are so many times slower: less CPU for everybody, and nothing that knows of it.
+    #[must_use]
+    pub fn slower(mut self, times: f64) -> Self {
+        for limits in [&mut self.web, &mut self.app, &mut self.db, &mut self.cache, &mut self.guest] {
+            limits.cores /= times;
+        }
+        self
+    }
+
+    /// This tuned lab, made smaller. What does not hold waiting requests stays: how many clients a database lets in, how many
+    /// processes of a guest run side by side, the cache.
+    #[must_use]
+    pub fn scaled(&self, scale: Scale) -> Self {
+        let cores = |limits: Limits| Limits { cores: limits.cores * scale.cores, ..limits };
+        let holding = |limits: Limits| Limits {
+            workers: scale.count(limits.workers),
+            backlog: scale.count(limits.backlog),
+            pool: scale.count(limits.pool),
+            ..cores(limits)
+        };
+        Self {
+            web: holding(self.web),
+            app: holding(self.app),
+            db: Limits { backlog: scale.count(self.db.backlog), ..cores(self.db) },
+            cache: cores(self.cache),
+            guest: cores(self.guest),
+            warm_up_requests: scale.count(self.warm_up_requests),
+            scale,
+            ..self.clone()
+        }
+    }
+
     /// Limits of a tier.
     #[must_use]
     pub fn limits(&self, tier: Tier) -> &Limits {
@@ -78,6 +134,32 @@ impl LabConfig {
             Tier::Db => &self.db,
             Tier::Cache => &self.cache,
             Tier::Guest => &self.guest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smaller_lab_holds_arrivals_of_the_same_time() {
+        for stack in Stack::ALL {
+            let tuned = LabConfig::of(stack);
+            assert_eq!(tuned.scaled(Scale::TUNED).web, tuned.web);
+            let third = tuned.scaled(Scale { requests: 1.0 / 3.0, cores: 0.5 });
+            for (small, large) in [(third.web, tuned.web), (third.app, tuned.app)] {
+                // In units of the tuned rate; rounding makes a difference of one at most.
+                let held = |limits: Limits| f64::from(limits.workers + limits.backlog);
+                assert!((held(small) * 3.0 - held(large)).abs() <= 6.0, "{stack}: {small:?} of {large:?}");
+                assert_eq!(small.cores, large.cores / 2.0);
+                assert_eq!(small.pool == 0, large.pool == 0, "0 stands for something else than few");
+            }
+            // It is the same tier that overflows: the application still has more room than the front can use.
+            assert_eq!(third.web.workers > third.app.workers, tuned.web.workers > tuned.app.workers);
+            assert_eq!(third.db.workers, tuned.db.workers);
+            assert_eq!(third.scale.count(600), 200);
+            assert_eq!(third.scale.count(1), 1);
         }
     }
 }

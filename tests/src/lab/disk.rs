@@ -53,6 +53,11 @@ impl Disk {
         run(Command::new("sync").arg("-f").arg(&self.mount))?;
         tier.set_write_limit(&self.lower_device, Some(bytes_per_second))
     }
+
+    /// Lifts the limit.
+    pub(crate) fn unlimit(&self, tier: &Cgroup) -> Result<()> {
+        tier.set_write_limit(&self.lower_device, None)
+    }
 }
 
 fn attach(backing: &Path) -> Result<PathBuf> {

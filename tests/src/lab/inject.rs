@@ -41,7 +41,7 @@ pub enum Injection {
     QuotaSqueeze {
         /// Whose quota.
         tier: Tier,
-        /// What is left of it, in cores.
+        /// What is left of it, in cores of the tuned lab.
         cores: f64,
         /// For how long.
         duration_ms: u64,
@@ -60,12 +60,12 @@ pub enum Injection {
     },
     /// Many requests at once, each on a connection of its own.
     Burst {
-        /// How many.
+        /// How many, in the tuned lab.
         requests: u32,
     },
     /// Many requests at once to the other application on the application server's "VM". It lasts until the last one is answered.
     GuestBurst {
-        /// How many.
+        /// How many, in the tuned lab.
         requests: u32,
     },
 }
@@ -194,6 +194,7 @@ impl Lab {
             Injection::QuotaSqueeze { tier, cores, duration_ms } => {
                 let cgroup = self.tier(tier).cgroup().clone();
                 let (period_us, usual) = (self.config().quota_period_us, self.config().limits(tier).cores);
+                let cores = cores * self.config().scale.cores;
                 Box::new(move || {
                     let start_unix_ns = unix_ns();
                     cgroup.set_cpu_quota(period_us, Some(cores))?;
@@ -231,7 +232,7 @@ impl Lab {
                 })
             }
             Injection::Burst { requests } => {
-                let load = self.burst(Tier::Web, requests)?;
+                let load = self.burst(Tier::Web, self.config().scale.count(requests))?;
                 Box::new(move || {
                     let pid = load.pid();
                     let requests = load.wait()?.requests;
@@ -240,7 +241,7 @@ impl Lab {
                 })
             }
             Injection::GuestBurst { requests } => {
-                let load = self.burst(Tier::Guest, requests)?;
+                let load = self.burst(Tier::Guest, self.config().scale.count(requests))?;
                 // What takes the CPU is the guest.
                 let pid = self.tier(Tier::Guest).pid().context("the guest is running")?;
                 Box::new(move || {

@@ -8,6 +8,7 @@ pub mod cgroup;
 mod config;
 mod disk;
 mod inject;
+mod machine;
 pub mod netns;
 pub mod process;
 mod rate;
@@ -16,8 +17,10 @@ mod servers;
 mod stack;
 mod truth;
 
-pub use config::{CLIENT_ADDRESS, LabConfig, Limits};
+pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
 pub use inject::{Injected, Injection, Running};
+pub use machine::Spell;
+pub use rate::Fit;
 pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
 
@@ -26,7 +29,7 @@ use crate::lab::cgroup::Cgroup;
 use crate::lab::netns::NetNs;
 use crate::lab::process::{Spawner, run, sibling_binary};
 use crate::lab::reaper::{Guard, RunLock};
-use crate::load::{LoadPlan, LoadReport, Mode};
+use crate::load::{LoadPlan, LoadReport};
 use crate::progress::{complain, step};
 use crate::scenario;
 use anyhow::{Context, Result, bail};
@@ -36,8 +39,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Users of the warm-up, where the servers set no limit.
-const WARM_UP_USERS_MAX: u32 = 150;
+/// Share of CPU against the machine's other cgroups, as a multiple of an ordinary one's: the lab's own neighbours are inside it, and
+/// the machine's are no part of its experiments. At full contention two CPUs leave a fifth of each to everybody else.
+const CPU_WEIGHT: f64 = 4.0;
+/// Memory of three tiers, their disk, and what watches them, MiB.
+const MEMORY_MIB: u64 = 1_000;
+/// Memory of each tier more.
+const MEMORY_TIER_MIB: u64 = 250;
 
 /// For whoever waits: what a server takes to answer. The first time its files are made, which takes several times as long.
 const STARTS_USUALLY: Duration = Duration::from_secs(2);
@@ -97,7 +105,11 @@ impl TierHandle {
 #[derive(Debug)]
 pub struct Lab {
     run: String,
+    /// What it is, and what it was made smaller from.
     config: LabConfig,
+    tuned: LabConfig,
+    /// The cgroup around all of it.
+    top: Cgroup,
     folder: PathBuf,
     tiers: Vec<TierHandle>,
     client: (Cgroup, NetNs),
@@ -105,6 +117,9 @@ pub struct Lab {
     loads: AtomicU32,
     rate_per_second: f64,
     logs: Option<PathBuf>,
+    fit: Option<Fit>,
+    /// Loads that were too much, while the lab is being fitted.
+    tried: Vec<String>,
     // Dropped in this order, after `Drop::drop` has reaped: the guard finds nothing left to do.
     guard: Guard,
     spawner: Spawner,
@@ -141,6 +156,8 @@ impl Lab {
         for run in reaper::reap_stale()? {
             complain(&format!("lab: removed the remains of run {run}"));
         }
+        let more_tiers = config.stack.tiers().len().saturating_sub(Tier::ALL.len()) as u64;
+        machine::check_memory(MEMORY_MIB + MEMORY_TIER_MIB * more_tiers)?;
         // Inherited by the servers: an event-driven one needs two files for each request.
         process::raise_file_limit()?;
         let run_id = format!("{:x}{:02x}", std::process::id(), unix_ns() / 1_000_000 % 256);
@@ -158,6 +175,7 @@ impl Lab {
         parts.extend(stack.homes().map(|tier| (tier.name(), tier.address())));
         netns::create(&run_id, &parts)?;
         let hierarchies = cgroup::hierarchies()?;
+        Cgroup::create(&hierarchies, cgroup::ROOT)?.set_cpu_weight(CPU_WEIGHT)?;
         let top = Cgroup::create(&hierarchies, &format!("{}/{run_id}", cgroup::ROOT))?;
         let disk = disk::Disk::create(&folder)?;
         let mut tiers = Vec::new();
@@ -177,11 +195,15 @@ impl Lab {
             rate_per_second: scenario::rate_per_second(stack),
             logs,
             folder,
+            tuned: config.clone(),
             config,
+            top,
             tiers,
             client,
             disk,
             loads: AtomicU32::new(0),
+            fit: None,
+            tried: Vec::new(),
             guard,
             spawner: Spawner::start()?,
             _lock: lock,
@@ -191,9 +213,7 @@ impl Lab {
         scaffold.1 = true;
         lab.set_network_limits()?;
         lab.start_servers()?;
-        step("the servers are warmed up", Duration::from_secs(4), || lab.warm_up())?;
-        lab.set_quotas()?;
-        step("what this machine can do is measured", Duration::from_secs(3), || lab.choose_rate())?;
+        lab.fit_to_machine()?;
         Ok(lab)
     }
 
@@ -248,6 +268,7 @@ impl Lab {
         self.client.1.inside(|| {
             servers::wait_ready(software, address, &tier.dir, || Ok(child.try_wait()?.is_some()))
         })?;
+        servers::check_database(software, &tier.dir)?;
         Ok(child)
     }
 
@@ -269,23 +290,29 @@ impl Lab {
         Ok(())
     }
 
-    fn warm_up(&self) -> Result<()> {
-        if self.config.warm_up_requests == 0 {
-            return Ok(());
+    /// Ends the servers and lifts what limits them, for another start. Nothing of what they wrote is needed.
+    fn stop_servers(&mut self) -> Result<()> {
+        for handle in &mut self.tiers {
+            let (name, cgroup) = (handle.tier.name(), &handle.server_cgroup);
+            process::wait_for(&format!("the {name} tier to end"), Duration::from_secs(20), || {
+                let pids = cgroup.pids();
+                for pid in &pids {
+                    process::signal(*pid, libc::SIGKILL)?;
+                }
+                Ok(pids.is_empty().then_some(()))
+            })?;
+            if let Some(Ok(mut child)) = handle.child.take().map(Mutex::into_inner) {
+                child.wait().with_context(|| format!("end the {name} tier"))?;
+            }
+            std::fs::remove_dir_all(&handle.dir)
+                .with_context(|| format!("remove {}", handle.dir.display()))?;
         }
-        // As many at once as there are workers, so that every connection between the tiers is open before it matters.
-        let users = self.config.web.workers.min(self.config.app.workers).min(WARM_UP_USERS_MAX);
-        let plan = LoadPlan {
-            mode: Mode::Closed { users, think_ms: 0 },
-            requests_max: Some(u64::from(self.config.warm_up_requests)),
-            duration_ms: 30_000,
-            ..LoadPlan::default()
-        };
-        let report = self.load(&plan)?.wait()?;
-        if report.summary.failed > report.summary.sent / 100 {
-            bail!("warm-up: {} of {} requests failed", report.summary.failed, report.summary.sent);
+        for handle in self.homes() {
+            handle.cgroup.set_cpu_quota(self.config.quota_period_us, None)?;
         }
-        Ok(())
+        self.disk.unlimit(&self.tier(Tier::Db).cgroup)?;
+        let data = self.disk.mount().join("data");
+        std::fs::remove_dir_all(&data).with_context(|| format!("remove {}", data.display()))
     }
 
     fn set_quotas(&self) -> Result<()> {

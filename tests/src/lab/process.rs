@@ -5,10 +5,11 @@ use crate::lab::cgroup::Cgroup;
 use crate::lab::netns::NetNs;
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -118,6 +119,24 @@ fn enter(
     Ok(())
 }
 
+/// Has a process that this thread will start receive `death_signal` when this thread ends, however it ends.
+pub(crate) fn die_with_parent(command: &mut Command, death_signal: libc::c_int) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only system calls on plain integers.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, death_signal) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // The parent may have died before prctl.
+            if libc::getppid() != parent as libc::pid_t {
+                libc::_exit(1);
+            }
+            Ok(())
+        });
+    }
+}
+
 /// Sends a signal to one process. A process that is gone already is no error.
 pub fn signal(pid: i32, signal: libc::c_int) -> Result<()> {
     if pid <= 1 {
@@ -179,8 +198,14 @@ pub fn sibling_binary(name: &str) -> Result<PathBuf> {
 
 /// Runs a command to its end and fails with what it said.
 pub fn run(command: &mut Command) -> Result<String> {
+    run_with(command, None)
+}
+
+/// As [`run`], with something to read.
+pub(crate) fn run_with(command: &mut Command, input: Option<File>) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
+        .stdin(input.map_or_else(Stdio::null, Stdio::from))
         .output()
         .with_context(|| format!("run {name} (tests/lab/install.sh installs the lab's software)"))?;
     if !output.status.success() {

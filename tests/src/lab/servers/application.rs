@@ -1,6 +1,7 @@
 //! The application servers.
 
-use super::{Folders, cached, fill};
+use super::template::cached;
+use super::{Folders, fill};
 use crate::lab::config::LabConfig;
 use crate::lab::process::{run, sibling_binary};
 use crate::lab::stack::Tier;

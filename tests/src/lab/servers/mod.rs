@@ -4,16 +4,18 @@
 mod application;
 mod database;
 mod front;
+mod plan;
 mod postgres;
+mod proof;
 mod python;
+mod template;
 
 use crate::lab::config::LabConfig;
-use crate::lab::process::wait_for;
+use crate::lab::process::{run, wait_for};
 use crate::lab::stack::{Software, Tier};
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,8 +24,8 @@ use std::time::Duration;
 pub(crate) use database::general_log;
 pub(crate) use postgres::program as postgres_program;
 
-/// What takes seconds to make and does not change: the databases' initial files and the compiled servlet.
-const CACHE: &str = "/var/cache/tailwater-lab";
+/// A link in a database's folder: the template that its files were copied from.
+const TEMPLATE: &str = "template";
 
 /// Folders of one server.
 #[derive(Debug)]
@@ -94,23 +96,37 @@ fn fill(
     text
 }
 
-/// A folder of the cache. It appears complete or not at all, also when two labs make it at the same time.
-fn cached(name: &str, sources: &[&str], make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-    let mut hasher = DefaultHasher::new();
-    sources.hash(&mut hasher);
-    let folder = Path::new(CACHE).join(format!("{name}-{:016x}", hasher.finish()));
-    if folder.exists() {
-        return Ok(folder);
+/// Looks at a database that has just started: its statistics, and the plan of each statement that the applications will send it. A join
+/// without an index would make a slow lab of which nobody could say why.
+pub(crate) fn check_database(software: Software, dir: &Path) -> Result<()> {
+    let looked = match software {
+        Software::MariaDb | Software::MariaDbPool => database::check(dir),
+        Software::Postgres => postgres::check(dir),
+        _ => return Ok(()),
+    };
+    let Some(fault) = looked.with_context(|| format!("look at {}'s plans", software.name()))? else {
+        return Ok(());
+    };
+    let template = fs::read_link(dir.join(TEMPLATE)).context("the template's place")?;
+    let aside = template::refuse(&template)?;
+    bail!(
+        "{} would be slow, because its template has gone bad: {fault}; it was moved to {}: start again, and it is made anew",
+        software.name(),
+        aside.display()
+    )
+}
+
+/// Copies a database's template to where its server will work on it, and notes which it was.
+fn copy_template(template: &Path, folders: &Folders) -> Result<()> {
+    run(Command::new("cp").arg("-a").arg(template.join("data")).arg(&folders.data))?;
+    let note = folders.dir.join(TEMPLATE);
+    match fs::remove_file(&note) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).context("the old template's note");
+        }
+        _ => {}
     }
-    fs::create_dir_all(CACHE).with_context(|| format!("create {CACHE}"))?;
-    let building = tempfile::Builder::new().prefix("building-").tempdir_in(CACHE)?;
-    make(building.path()).with_context(|| format!("prepare the lab's {name}"))?;
-    let building = building.keep();
-    if fs::rename(&building, &folder).is_err() {
-        // Somebody else was faster; theirs is as good.
-        fs::remove_dir_all(&building)?;
-    }
-    Ok(folder)
+    std::os::unix::fs::symlink(template, &note).context("note of the template")
 }
 
 /// Waits until a server answers. Call it inside a namespace of the lab.
