@@ -117,6 +117,7 @@ mod tests {
             capabilities: [Cap::Bpf, Cap::Perfmon].into(),
             btf: Attempt::Works,
             tracepoints: wanted_tracepoints().into_iter().map(ToOwned::to_owned).collect(),
+            functions: std::collections::BTreeSet::new(),
             tcp_iterator: true,
             tp_btf: Attempt::Works,
             fentry: Attempt::Refused("Operation not permitted".to_owned()),

@@ -4,7 +4,7 @@
 use crate::mapping::{ClockControl, Mapping, MappingError};
 use crate::ring::{Ring, RingError, Shape};
 use aya::maps::{Map, MapData};
-use aya::programs::{BtfTracePoint, Iter, ProgramError, ProgramFd};
+use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader};
 use tailwater_ebpf::record::Record;
 
@@ -26,6 +26,9 @@ pub enum LoadError {
     /// The kernel refused a program.
     #[error("object {object}, program {program} on {hook}: {reason}")]
     Program { object: &'static str, program: String, hook: String, reason: String },
+    /// The kernel refused every program that could see a moment.
+    #[error("{refused}")]
+    NoWay { refused: String },
     /// A map could not be mapped.
     #[error("object {object}: {source}")]
     Mapping { object: &'static str, source: MappingError },
@@ -35,6 +38,27 @@ pub enum LoadError {
     /// A map operation failed.
     #[error("object {object}, map {map}: {source}")]
     MapAccess { object: &'static str, map: String, source: Box<aya::maps::MapError> },
+}
+
+/// A moment in the kernel that a program can be attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A typed tracepoint.
+    Tracepoint(&'static str),
+    /// The entry of a function. Some kernels refuse these before they look at the program.
+    Entry(&'static str),
+    /// The return of a function. Refused where entries are.
+    Exit(&'static str),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tracepoint(name) => write!(f, "tp_btf/{name}"),
+            Self::Entry(function) => write!(f, "fentry/{function}"),
+            Self::Exit(function) => write!(f, "fexit/{function}"),
+        }
+    }
 }
 
 /// The running kernel's type information; parsed once and shared by all signals.
@@ -107,23 +131,38 @@ impl LoadedObject {
     pub fn attach_tp_btf(
         &mut self,
         program: &str,
-        tracepoint: &str,
+        tracepoint: &'static str,
         btf: &KernelBtf,
     ) -> Result<(), LoadError> {
+        self.attach(program, Place::Tracepoint(tracepoint), btf)
+    }
+
+    /// Loads `program` and attaches it at `place`.
+    pub fn attach(&mut self, program: &str, place: Place, btf: &KernelBtf) -> Result<(), LoadError> {
         let object = self.object;
         let found = self.ebpf.program_mut(program).ok_or_else(|| LoadError::Missing {
             object,
             kind: "program",
             name: program.to_owned(),
         })?;
-        let attached = <&mut BtfTracePoint>::try_from(found).and_then(|p| {
-            p.load(tracepoint, &btf.0)?;
-            p.attach()
-        });
-        attached.map(|_| ()).map_err(|error| LoadError::Program {
+        let attached = match place {
+            Place::Tracepoint(name) => <&mut BtfTracePoint>::try_from(found).and_then(|p| {
+                p.load(name, &btf.0)?;
+                p.attach().map(drop)
+            }),
+            Place::Entry(function) => <&mut FEntry>::try_from(found).and_then(|p| {
+                p.load(function, &btf.0)?;
+                p.attach().map(drop)
+            }),
+            Place::Exit(function) => <&mut FExit>::try_from(found).and_then(|p| {
+                p.load(function, &btf.0)?;
+                p.attach().map(drop)
+            }),
+        };
+        attached.map_err(|error| LoadError::Program {
             object,
             program: program.to_owned(),
-            hook: format!("tp_btf/{tracepoint}"),
+            hook: place.to_string(),
             reason: reason(&error),
         })
     }

@@ -3,7 +3,7 @@
 
 use crate::btf_names::BtfNames;
 use crate::cgroup::{Layout, Mounts};
-use crate::support::{Attempt, Cap, HostFacts, wanted_tracepoints};
+use crate::support::{Attempt, Cap, HostFacts, wanted_functions, wanted_tracepoints};
 use caps::{CapSet, Capability};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -49,7 +49,9 @@ struct ProgramAttributes {
 /// Reads and tries everything once.
 pub fn facts(mounts: &Mounts) -> HostFacts {
     let wanted = wanted_tracepoints();
-    let of_interest = |n: &str| wanted.contains(n) || n == ITERATOR || n == PROBED_FUNCTION;
+    let stand_ins = wanted_functions();
+    let of_interest =
+        |n: &str| wanted.contains(n) || stand_ins.contains(n) || n == ITERATOR || n == PROBED_FUNCTION;
     let (btf, names) = match std::fs::read(BTF_FILE) {
         Err(error) => (Attempt::Refused(error.to_string()), BtfNames::default()),
         Ok(bytes) => match BtfNames::parse(&bytes, of_interest) {
@@ -71,6 +73,7 @@ pub fn facts(mounts: &Mounts) -> HostFacts {
         fentry: try_load(BPF_TRACE_FENTRY, names.functions.get(PROBED_FUNCTION), PROBED_FUNCTION),
         kprobe: kprobe(),
         tcp_iterator: names.functions.contains_key(ITERATOR),
+        functions: names.functions.into_keys().collect(),
         tracepoints: names.tracepoints.into_keys().collect(),
         btf,
         cgroups: mounts.layout(),

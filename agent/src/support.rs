@@ -49,6 +49,8 @@ pub struct HostFacts {
     pub btf: Attempt,
     /// Typed tracepoints that the kernel has, of those that signals use.
     pub tracepoints: BTreeSet<String>,
+    /// Functions that the kernel has, of those that stand for a tracepoint it may lack.
+    pub functions: BTreeSet<String>,
     /// Whether the kernel's TCP socket iterator is there.
     pub tcp_iterator: bool,
     /// Loading a typed tracepoint program.
@@ -161,6 +163,37 @@ const NEEDS: [Need; 8] = [
     },
 ];
 
+/// Where a kernel without a tracepoint tells the same: a function's entry or return, by the prefix of such a hook. `signal/net.rs`
+/// attaches by the same order.
+const STAND_INS: [(&str, &str, &str); 3] = [
+    ("sk_data_ready", "fentry", "sock_def_readable"),
+    ("sock_recv_length", "fexit", "tcp_recvmsg"),
+    ("sock_send_length", "fexit", "tcp_sendmsg"),
+];
+
+/// Functions that stand for a tracepoint.
+pub fn wanted_functions() -> BTreeSet<&'static str> {
+    STAND_INS.iter().map(|(_, _, function)| *function).collect()
+}
+
+impl HostFacts {
+    /// The hook that serves where a tracepoint would, or why there is none.
+    fn hook(&self, tracepoint: &str) -> Result<String, String> {
+        if self.tracepoints.contains(tracepoint) {
+            return Ok(format!("tp_btf/{tracepoint}"));
+        }
+        let lacks = format!("kernel {} has no tracepoint {tracepoint}", self.kernel_release);
+        let Some((_, kind, function)) = STAND_INS.iter().find(|(name, _, _)| *name == tracepoint) else {
+            return Err(lacks);
+        };
+        match &self.fentry {
+            Attempt::Works if self.functions.contains(*function) => Ok(format!("{kind}/{function}")),
+            Attempt::Works => Err(format!("{lacks}, nor a function {function} to attach to")),
+            Attempt::Refused(reason) => Err(format!("{lacks}, and {kind}/{function} is refused: {reason}")),
+        }
+    }
+}
+
 /// Tracepoints that any signal uses.
 pub fn wanted_tracepoints() -> BTreeSet<&'static str> {
     NEEDS.iter().flat_map(|n| n.needs.iter().copied().chain(n.helpful.iter().map(|(t, _)| *t))).collect()
@@ -175,7 +208,7 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
     let mut plan = SignalPlan {
         signal: SignalName(need.signal),
         covered: true,
-        hook: hooks(need.needs),
+        hook: need.needs.iter().filter_map(|t| facts.hook(t).ok()).collect::<Vec<_>>().join(", "),
         limits: Vec::new(),
         alternatives: Vec::new(),
         remedy: None,
@@ -199,8 +232,8 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
         return plan;
     }
     for (tracepoint, loss) in need.helpful {
-        if !facts.tracepoints.contains(*tracepoint) {
-            plan.limits.push(format!("{loss}: this kernel has no tracepoint {tracepoint}"));
+        if let Err(reason) = facts.hook(tracepoint) {
+            plan.limits.push(format!("{loss}: {reason}"));
         }
     }
     let sockets = matches!(
@@ -221,10 +254,6 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
         plan.remedy = Some("mount cgroup2 on /sys/fs/cgroup".to_owned());
     }
     plan
-}
-
-fn hooks(tracepoints: &[&str]) -> String {
-    tracepoints.iter().map(|t| format!("tp_btf/{t}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The first thing that keeps a signal from being served, and what to do about it.
@@ -249,8 +278,7 @@ fn obstacle(need: &Need, facts: &HostFacts) -> Option<(String, String)> {
         let remedy = "allow BPF to this process: kernel lockdown, seccomp and LSM policies can forbid it";
         return Some((format!("typed tracepoints: {reason}"), remedy.to_owned()));
     }
-    let absent = need.needs.iter().find(|t| !facts.tracepoints.contains(**t))?;
-    let limit = format!("kernel {} has no tracepoint {absent}", facts.kernel_release);
+    let limit = need.needs.iter().find_map(|t| facts.hook(t).err())?;
     Some((limit, "run a newer kernel; the other signals are not affected".to_owned()))
 }
 
@@ -282,6 +310,7 @@ mod tests {
             capabilities: [Cap::Bpf, Cap::Perfmon, Cap::SysPtrace, Cap::DacReadSearch, Cap::SysAdmin].into(),
             btf: Attempt::Works,
             tracepoints: wanted_tracepoints().into_iter().map(ToOwned::to_owned).collect(),
+            functions: wanted_functions().into_iter().map(ToOwned::to_owned).collect(),
             tcp_iterator: true,
             tp_btf: Attempt::Works,
             fentry: Attempt::Refused("Operation not permitted (os error 1)".to_owned()),
@@ -375,6 +404,35 @@ mod tests {
             let remedies: Vec<String> = plan(&facts).into_iter().filter_map(|p| p.remedy).collect();
             assert!(remedies.iter().any(|r| r.contains(remedy)), "without {what}: {remedies:?}");
         }
+    }
+
+    #[test]
+    fn a_function_stands_for_a_tracepoint_where_the_kernel_lets_programs_on_functions() {
+        let mut facts = everything();
+        for name in ["sock_send_length", "sock_recv_length", "sk_data_ready"] {
+            assert!(facts.tracepoints.remove(name), "{name}");
+        }
+        let limits = |facts: &HostFacts| {
+            plan(facts)
+                .iter()
+                .map(|p| p.limits.join("; "))
+                .filter(|l| !l.is_empty())
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert!(
+            limits(&facts).contains("fexit/tcp_recvmsg is refused: Operation not permitted"),
+            "{}",
+            limits(&facts)
+        );
+        facts.fentry = Attempt::Works;
+        assert_eq!(covered(&facts), ALL);
+        assert_eq!(limits(&facts), "");
+        let plans = plan(&facts);
+        let requests = plans.iter().find(|p| p.signal.0 == SignalKind::Requests).unwrap();
+        assert_eq!(requests.hook, "tp_btf/inet_sock_set_state, fexit/tcp_recvmsg, fexit/tcp_sendmsg");
+        facts.functions.clear();
+        assert!(limits(&facts).contains("nor a function tcp_recvmsg"), "{}", limits(&facts));
     }
 
     #[test]

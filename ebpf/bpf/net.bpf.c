@@ -24,6 +24,9 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+struct msghdr;
+struct page;
+
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
 {
@@ -79,8 +82,7 @@ int BPF_PROG(net_destroy, struct sock *sk)
 	return 0;
 }
 
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(net_ready, const struct sock *sk)
+static __always_inline int data_ready(const struct sock *sk)
 {
 	struct connection *c;
 	struct tcp_sock *tp;
@@ -112,8 +114,20 @@ int BPF_PROG(net_ready, const struct sock *sk)
 	return 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(net_ready, const struct sock *sk)
+{
+	return data_ready(sk);
+}
+
+/* Before 6.3 (40e0b0908142): the function that the tracepoint was put into. */
+SEC("fentry/sock_def_readable")
+int BPF_PROG(net_ready_entry, struct sock *sk)
+{
+	return data_ready(sk);
+}
+
+static __always_inline int received(struct sock *sk, int length, int flags)
 {
 	struct connection *c;
 	struct tcp_sock *tp;
@@ -131,8 +145,31 @@ int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
 	return 0;
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(net_send, struct sock *sk, int length, int flags)
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
+{
+	return received(sk, length, flags);
+}
+
+/*
+ * Before 6.3 (6e6eda44b939): what TCP returns is what the tracepoint tells. These run with preemption on where the kernel has
+ * CONFIG_PREEMPT, so there a task that is preempted inside one can share its ring copy with another for that moment.
+ */
+SEC("fexit/tcp_recvmsg")
+int BPF_PROG(net_recv_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int flags, int *addr_len, int length)
+{
+	return received(sk, length, flags);
+}
+
+/* Before 5.19 (ec095263a965) with one parameter more. A kernel without that refuses it, because it reads behind the last. */
+SEC("fexit/tcp_recvmsg")
+int BPF_PROG(net_recv_exit_before_5_19, struct sock *sk, struct msghdr *msg, unsigned long size, int nonblock, int flags,
+	     int *addr_len, int length)
+{
+	return received(sk, length, flags);
+}
+
+static __always_inline int sent(struct sock *sk, int length)
 {
 	struct connection *c;
 	struct tcp_sock *tp;
@@ -148,6 +185,25 @@ int BPF_PROG(net_send, struct sock *sk, int length, int flags)
 	data_written(&h, c, sk, tp);
 	nest_exit();
 	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(net_send, struct sock *sk, int length, int flags)
+{
+	return sent(sk, length);
+}
+
+SEC("fexit/tcp_sendmsg")
+int BPF_PROG(net_send_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int length)
+{
+	return sent(sk, length);
+}
+
+/* sendfile(2) before 6.5 (dc97391e6610). */
+SEC("fexit/tcp_sendpage")
+int BPF_PROG(net_sendpage_exit, struct sock *sk, struct page *page, int offset, unsigned long size, int flags, int length)
+{
+	return sent(sk, length);
 }
 
 SEC("tp_btf/tcp_retransmit_skb")

@@ -25,17 +25,19 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 static __always_inline void long_interval_ends(struct cpu_state *cs, struct task_struct *prev, __u32 cpu, __u64 now,
 					       __s64 uncharged_ns)
 {
-	struct span span = {
-		.since_ns = cs->since_ns,
-		.now_ns = now,
-		.uncharged_ns = uncharged_ns,
-		.cpu = cpu,
-		.who.slot = cs->slot,
-	};
+	__u32 zero = 0;
+	struct span *span = bpf_map_lookup_elem(&spans, &zero);
 
-	span.who.tgid = prev->tgid;
-	bpf_probe_read_kernel(span.who.comm, sizeof(span.who.comm), prev->group_leader->comm);
-	charge_windows(&span);
+	if (!span)
+		return;
+	span->since_ns = cs->since_ns;
+	span->now_ns = now;
+	span->uncharged_ns = uncharged_ns;
+	span->cpu = cpu;
+	span->who.slot = cs->slot;
+	span->who.tgid = prev->tgid;
+	bpf_probe_read_kernel(span->who.comm, sizeof(span->who.comm), prev->group_leader->comm);
+	charge_cpu_windows(span);
 }
 
 /* The task runs: whatever it was counted as before ends here. */

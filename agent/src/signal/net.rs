@@ -3,7 +3,7 @@
 //! `walk` the sockets that were there before. Knows no names of workloads.
 
 use super::{Coverage, SignalKind, SignalSource};
-use crate::loader::{AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, possible_cpus};
+use crate::loader::{AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, Place, possible_cpus};
 use crate::mapping::{ClockControl, Mapping};
 use crate::ring::Shape;
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
@@ -51,25 +51,56 @@ impl NetConfig<'_> {
     }
 }
 
-/// A program, where it attaches, and whether it did.
+/// The programs that see one moment, by the name of the first, and where one of them attached, or why none did.
 #[derive(Debug)]
 struct Hook {
-    program: &'static str,
-    tracepoint: &'static str,
-    refused: Option<String>,
+    name: &'static str,
+    at: Result<Place, String>,
+}
+
+/// Ways to see one moment, best first: the first that this kernel takes is used.
+struct Family(&'static [(&'static str, Place)]);
+
+impl Family {
+    fn name(&self) -> &'static str {
+        self.0.first().map_or("", |(program, _)| program)
+    }
+
+    /// The error has the kernel's words about every way.
+    fn attach(&self, object: &mut LoadedObject, btf: &KernelBtf) -> Result<Place, LoadError> {
+        let mut refused = Vec::new();
+        for (program, place) in self.0 {
+            match object.attach(program, *place, btf) {
+                Ok(()) => return Ok(*place),
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        Err(LoadError::NoWay { refused: refused.join("; else ") })
+    }
 }
 
 /// In the order of attaching. What tells a listener's healthy discards comes before anything that makes a listener known, else
-/// the discards in between would read as drops; then what makes connections known.
-const HOOKS: [(&str, &str); 8] = [
-    ("net_dropped", "kfree_skb"),
-    ("net_state", "inet_sock_set_state"),
-    ("net_ready", "sk_data_ready"),
-    ("net_recv", "sock_recv_length"),
-    ("net_send", "sock_send_length"),
-    ("net_destroy", "tcp_destroy_sock"),
-    ("net_resent", "tcp_retransmit_skb"),
-    ("net_resent_synack", "tcp_retransmit_synack"),
+/// the discards in between would read as drops; then what makes connections known. The tracepoints of data came with Linux 6.3;
+/// before, the functions that they were put into tell the same.
+const HOOKS: [Family; 8] = [
+    Family(&[("net_dropped", Place::Tracepoint("kfree_skb"))]),
+    Family(&[("net_state", Place::Tracepoint("inet_sock_set_state"))]),
+    Family(&[
+        ("net_ready", Place::Tracepoint("sk_data_ready")),
+        ("net_ready_entry", Place::Entry("sock_def_readable")),
+    ]),
+    Family(&[
+        ("net_recv", Place::Tracepoint("sock_recv_length")),
+        ("net_recv_exit_before_5_19", Place::Exit("tcp_recvmsg")),
+        ("net_recv_exit", Place::Exit("tcp_recvmsg")),
+    ]),
+    Family(&[
+        ("net_send", Place::Tracepoint("sock_send_length")),
+        ("net_send_exit", Place::Exit("tcp_sendmsg")),
+    ]),
+    Family(&[("net_destroy", Place::Tracepoint("tcp_destroy_sock"))]),
+    Family(&[("net_resent", Place::Tracepoint("tcp_retransmit_skb"))]),
+    Family(&[("net_resent_synack", Place::Tracepoint("tcp_retransmit_synack"))]),
 ];
 
 /// The socket hooks and their rings.
@@ -113,17 +144,22 @@ impl NetSignals {
         let drops = RingBuf::try_from(object.take_map("drop_events")?)
             .map_err(|e| object.map_error("drop_events", e))?;
         let mut hooks = Vec::new();
-        for (program, tracepoint) in HOOKS {
-            let refused = match object.attach_tp_btf(program, tracepoint, config.btf) {
-                Ok(()) => None,
+        for family in &HOOKS {
+            let name = family.name();
+            let at = match family.attach(&mut object, config.btf) {
+                Ok(place) => Ok(place),
                 // Without it no socket is known to be anything.
-                Err(error) if program == "net_state" => return Err(error),
-                Err(error) => Some(error.to_string()),
+                Err(error) if name == "net_state" => return Err(error),
+                Err(error) => Err(error.to_string()),
             };
-            if program == "net_dropped" && refused.is_none() {
+            if name == "net_dropped" && at.is_ok() {
                 object.mapping_for_writing("net_control", 8)?.store(0, 1);
             }
-            hooks.push(Hook { program, tracepoint, refused });
+            // sendfile(2) goes by a function of its own wherever sends are seen at their function; since 6.5 there is none.
+            if name == "net_send" && matches!(at, Ok(Place::Exit(_))) {
+                let _ = object.attach("net_sendpage_exit", Place::Exit("tcp_sendpage"), config.btf);
+            }
+            hooks.push(Hook { name, at });
         }
         let workers = object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?;
         let walker = Walker::start(object.iterator("net_existing", "tcp", config.btf), workers);
@@ -151,10 +187,15 @@ impl NetSignals {
         self.listeners.known()
     }
 
-    fn refusal(&self, program: &str) -> Option<String> {
-        let hook = self.hooks.iter().find(|h| h.program == program)?;
-        let refused = hook.refused.as_ref()?;
-        Some(format!("tp_btf/{}: {refused}", hook.tracepoint))
+    fn refusal(&self, name: &str) -> Option<String> {
+        let hook = self.hooks.iter().find(|h| h.name == name)?;
+        hook.at.as_ref().err().cloned()
+    }
+
+    /// Where the hooks of those names attached, as people read it.
+    fn places(&self, names: &[&str]) -> String {
+        let at = |name: &&str| self.hooks.iter().find(|h| h.name == *name)?.at.as_ref().ok();
+        names.iter().filter_map(at).map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Covered unless one of `needed` was refused; the refusals of `helpful` are told, with what is lost by them.
@@ -195,7 +236,7 @@ impl SignalSource for NetSignals {
         vec![
             self.coverage_of(
                 SignalKind::AcceptQueue,
-                "tp_btf/sk_data_ready, tp_btf/inet_sock_set_state, bpf_timer on sk_drops",
+                &format!("{}, bpf_timer on sk_drops", self.places(&["net_ready", "net_state"])),
                 &[],
                 &[
                     ("net_ready", "depth is sampled every 5 ms and peaks between are missed"),
@@ -205,7 +246,7 @@ impl SignalSource for NetSignals {
             ),
             self.coverage_of(
                 SignalKind::Requests,
-                "tp_btf/sock_recv_length, tp_btf/sock_send_length",
+                &self.places(&TURNS),
                 &TURNS,
                 &[
                     ("net_ready", "bytes that nobody reads are not seen"),
@@ -214,13 +255,13 @@ impl SignalSource for NetSignals {
             ),
             self.coverage_of(
                 SignalKind::Calls,
-                "tp_btf/sock_send_length, tp_btf/sock_recv_length",
+                &self.places(&["net_send", "net_recv"]),
                 &TURNS,
                 &[("net_destroy", "a connection may stay counted as open")],
             ),
             self.coverage_of(
                 SignalKind::Retransmits,
-                "tp_btf/tcp_retransmit_skb",
+                &self.places(&["net_resent"]),
                 &["net_resent"],
                 &[],
             ),

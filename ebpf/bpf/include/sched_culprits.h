@@ -43,12 +43,29 @@ struct span {
 	__u64 now_ns;
 	__s64 uncharged_ns;
 	__u32 cpu;
-	__u32 io;
 	struct culprit who;
 };
 
-/* Gives the window at `since_ns` its part; returns how long that was. */
-__noinline int charge_window(const struct span *span)
+/*
+ * One for each CPU, because two frames that hold one would take the deepest chain of calls over the 512 bytes of stack that a
+ * program has. The hooks run with interrupts off, and each is through with it before it returns.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct span);
+} spans SEC(".maps");
+
+static __always_inline __u64 part_in_window(const struct span *span, const struct moment *m)
+{
+	__u64 ns = span->now_ns - span->since_ns;
+
+	return ns > m->left_ns ? m->left_ns : ns;
+}
+
+/* Gives the window at `since_ns` its part of an interval on CPU; returns how long that was. */
+__noinline int charge_cpu_window(const struct span *span)
 {
 	struct machine_ring_copy *machine;
 	struct machine_record *record;
@@ -65,16 +82,7 @@ __noinline int charge_window(const struct span *span)
 	if (!machine)
 		return 0;
 	m = moment_at(span->since_ns);
-	ns = span->now_ns - span->since_ns;
-	if (ns > m.left_ns)
-		ns = m.left_ns;
-	if (span->io) {
-		/* This CPU may have had no switch in the window: then it has no record, and none is opened in the past. */
-		record = &machine->ring[m.window % WINDOWS];
-		if (record->window == m.window)
-			charge_named(record->io, IO_CULPRITS, &span->who, ns);
-		return ns;
-	}
+	ns = part_in_window(span, &m);
 	/* Its part of the correction; there is no signed division. */
 	part = span->uncharged_ns < 0 ? -span->uncharged_ns : span->uncharged_ns;
 	part = part * (ns / 1000) / (span->who.ns / 1000 + 1);
@@ -88,21 +96,60 @@ __noinline int charge_window(const struct span *span)
 	return ns;
 }
 
-/* Someone was on CPU, or asleep for I/O, since an earlier window: every window that was crossed gets its part. */
-__noinline int charge_windows(struct span *span)
+/* The same for an interval asleep. */
+__noinline int charge_io_window(const struct span *span)
+{
+	struct machine_ring_copy *machine;
+	struct machine_record *record;
+	struct moment m;
+	__u64 ns;
+	__u32 cpu;
+
+	if (!span || span->since_ns >= span->now_ns)
+		return 0;
+	cpu = span->cpu;
+	machine = bpf_map_lookup_elem(&machine_ring, &cpu);
+	if (!machine)
+		return 0;
+	m = moment_at(span->since_ns);
+	ns = part_in_window(span, &m);
+	/* This CPU may have had no switch in the window: then it has no record, and none is opened in the past. */
+	record = &machine->ring[m.window % WINDOWS];
+	if (record->window == m.window)
+		charge_named(record->io, IO_CULPRITS, &span->who, ns);
+	return ns;
+}
+
+/* Every window that an interval crossed gets its part. */
+#define CHARGE_WINDOWS(charge_window, span)                                                                              \
+	do {                                                                                                             \
+		(span)->who.ns = (span)->now_ns - (span)->since_ns;                                                      \
+		if ((span)->who.ns > (WINDOWS - 1) * WINDOW_NS)                                                          \
+			(span)->since_ns = (span)->now_ns - (WINDOWS - 1) * WINDOW_NS;                                   \
+		for (int i = 0; i < WINDOWS; i++) {                                                                      \
+			int ns = charge_window(span);                                                                    \
+                                                                                                                         \
+			if (ns <= 0)                                                                                     \
+				break;                                                                                   \
+			(span)->since_ns += ns;                                                                          \
+		}                                                                                                        \
+	} while (0)
+
+/* Someone was on CPU since an earlier window. */
+__noinline int charge_cpu_windows(struct span *span)
 {
 	if (!span)
 		return 0;
-	span->who.ns = span->now_ns - span->since_ns;
-	if (span->who.ns > (WINDOWS - 1) * WINDOW_NS)
-		span->since_ns = span->now_ns - (WINDOWS - 1) * WINDOW_NS;
-	for (int i = 0; i < WINDOWS; i++) {
-		int ns = charge_window(span);
+	CHARGE_WINDOWS(charge_cpu_window, span);
+	return 0;
+}
 
-		if (ns <= 0)
-			break;
-		span->since_ns += ns;
-	}
+/* Someone was asleep for I/O since some time. */
+__noinline int charge_io_windows(struct span *span)
+{
+	if (!span)
+		return 0;
+	CHARGE_WINDOWS(charge_io_window, span);
 	return 0;
 }
 #endif

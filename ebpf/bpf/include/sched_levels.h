@@ -101,13 +101,13 @@ __noinline int blocked_begins(struct task_state *state, __u32 slot, struct momen
 
 __noinline int blocked_ends(struct task_state *state, struct moment *m, __u64 now)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), slot;
+	__u32 cpu = bpf_get_smp_processor_id(), slot, zero = 0;
 	struct machine_ring_copy *machine = bpf_map_lookup_elem(&machine_ring, &cpu);
-	struct span span = { .now_ns = now, .cpu = cpu, .io = 1 };
+	struct span *span = bpf_map_lookup_elem(&spans, &zero);
 	struct slot_state *all;
 	struct task_record *record;
 
-	if (!state || !m)
+	if (!state || !m || !span)
 		return 0;
 	slot = state->who.slot;
 	all = bpf_map_lookup_elem(&slot_states, &slot);
@@ -118,9 +118,11 @@ __noinline int blocked_ends(struct task_state *state, struct moment *m, __u64 no
 	edge(&record->edges[TASK_BLOCKED], m, -1);
 	state->blocked = 0;
 	machine_ring_open(machine, m);
-	span.since_ns = state->blocked_since_ns;
-	span.who = state->who;
-	charge_windows(&span);
+	span->since_ns = state->blocked_since_ns;
+	span->now_ns = now;
+	span->cpu = cpu;
+	span->who = state->who;
+	charge_io_windows(span);
 	if (state->blocked_entry) {
 		__u32 entry = state->blocked_entry - 1, home = entry / BLOCKED_NOW;
 		struct blocked_table *table = bpf_map_lookup_elem(&blocked_tables, &home);

@@ -98,7 +98,7 @@ struct sched_entity {
 struct task_struct {
 	unsigned int __state; /* `state` before 5.14, below the floor of 5.15 */
 	unsigned int flags;
-	int on_cpu;
+	unsigned int on_cpu; /* an int, since 7.2 a u8: a loader narrows a load only where both are unsigned */
 	int pid;
 	int tgid;
 	unsigned in_iowait : 1;
