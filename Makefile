@@ -54,6 +54,11 @@ packages: package-deps lint-deps ## .deb, .rpm and .tar.gz of agent and collecto
 chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 	./tests/chart/check.sh
 
+.PHONY: container-check
+container-check: ## Both images of deploy/container, built and started (CONTAINER_PROGRAMS=target/release: with programs built before)
+	@$(SUDO) ./tests/container/install.sh
+	$(SUDO) env "PATH=$$PATH" ./tests/container/check.sh $(CONTAINER_PROGRAMS)
+
 .PHONY: demo
 demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
 	$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
