@@ -280,6 +280,8 @@ impl<S: Sink> Sampler<S> {
             source.take_drop_events(&mut drops);
         }
         if !drops.is_empty() {
+            let read_unix_ns = self.clock.unix_ns();
+            drops.iter_mut().for_each(|drop| drop.read_unix_ns = read_unix_ns);
             self.sink.drops(&drops);
         }
     }

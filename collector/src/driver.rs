@@ -2,6 +2,7 @@
 //! streams and the pipeline. Feeds inputs in arrival order and ticks, and hands what comes out to store, alerts and subscribers.
 //! Knows no network and no file.
 
+use crate::alert::latency::Moments;
 use crate::outlet::Outlet;
 use crate::recording::{Names, Taps};
 use crate::session::Delivery;
@@ -198,10 +199,11 @@ impl Loop {
         if let Some(said) = delivery.names {
             self.names.said(&delivery.arrival, said);
         }
+        let taken = self.clock.unix_ns();
         for input in delivery.inputs {
             outlet.saw(&input);
             for output in self.pipeline.feed(input) {
-                outlet.output(output);
+                outlet.output(output, delivery.moments.map(|m| Moments { taken, ..m }));
             }
         }
     }
@@ -212,7 +214,7 @@ impl Loop {
         self.last_tick_unix_ns = unix_ns;
         self.taps.record(&TraceRecord { body: Some(trace_record::Body::TickUnixNs(unix_ns)) });
         for output in self.pipeline.feed(Input::Tick { unix_ns }) {
-            outlet.output(output);
+            outlet.output(output, None);
         }
         outlet.tick(unix_ns);
         self.ticks += 1;
@@ -229,7 +231,13 @@ mod tests {
     use super::*;
 
     fn delivery() -> Delivery {
-        Delivery { arrival: Default::default(), raw: Default::default(), names: None, inputs: Vec::new() }
+        Delivery {
+            arrival: Default::default(),
+            raw: Default::default(),
+            names: None,
+            inputs: Vec::new(),
+            moments: None,
+        }
     }
 
     #[test]
