@@ -14,6 +14,7 @@ mod fields;
 #[cfg(test)]
 mod fixture;
 pub mod ingest;
+mod lanes;
 pub mod listen;
 pub mod metrics;
 pub mod offset;
