@@ -16,6 +16,7 @@ mod fixture;
 pub mod ingest;
 mod lanes;
 pub mod listen;
+pub mod log;
 pub mod metrics;
 pub mod offset;
 pub mod outlet;

@@ -15,6 +15,7 @@ use tailwater::cli::{Api, Cli, Command, Settings};
 use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
 use tailwater::driver::Clock;
+use tailwater::log::Log;
 use tailwater::timeline::Timeline;
 use tailwater::{doctor, explain, outlet, plot, replay, server, text, top, up};
 use tailwater_analysis::Incident;
@@ -83,7 +84,13 @@ fn daemon(settings: &Settings, with_agent: bool) -> Result<()> {
         name: "log".into(),
         message: format!("{e}: such as info, or info,tailwater::ingest=debug"),
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let log = Log::start().context("the log's thread")?;
+    let lines = log.clone();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || lines.clone())
+        .with_ansi(false)
+        .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -101,6 +108,7 @@ fn daemon(settings: &Settings, with_agent: bool) -> Result<()> {
     });
     // Whatever did not end within its grace period is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(200));
+    log.flush();
     result
 }
 
