@@ -117,6 +117,10 @@ privileged: programs lab-deps package-deps ## Tests on real kernel programs, ser
 bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
 	$(SUDO) ./target/release/bench
 
+.PHONY: latency
+latency: build lab-deps ## 240 first drops to the webhook, on a quiet machine and beside two spinners, with the time of each stage
+	$(SUDO) ./target/release/bench --only latency
+
 .PHONY: lab-score
 lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/results (LAB_SCORE_FLAGS, about 45 minutes)
 	$(SUDO) ./target/release/lab-score --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
