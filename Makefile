@@ -58,6 +58,11 @@ packages: package-deps lint-deps ## .deb, .rpm and .tar.gz of agent and collecto
 chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 	./tests/chart/check.sh
 
+.PHONY: container-check
+container-check: ## Both images of deploy/container, built and started (CONTAINER_PROGRAMS=target/release: with programs built before)
+	@$(SUDO) ./tests/container/install.sh
+	$(SUDO) env "PATH=$$PATH" ./tests/container/check.sh $(CONTAINER_PROGRAMS)
+
 .PHONY: demo
 demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
 	@$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
@@ -121,6 +126,10 @@ privileged: programs lab-deps package-deps ## Tests on real kernel programs, ser
 .PHONY: bench
 bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
 	$(SUDO) ./target/release/bench
+
+.PHONY: latency
+latency: build lab-deps ## 240 first drops to the webhook, on a quiet machine and beside two spinners, with the time of each stage
+	$(SUDO) ./target/release/bench --only latency
 
 .PHONY: lab-score
 lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/results (LAB_SCORE_FLAGS, about 45 minutes)

@@ -333,6 +333,8 @@ pub fn drop_event(drop: &ListenDrop, entities: &mut Entities) -> v1::DropEvent {
         depth: drop.depth,
         limit: drop.limit,
         sequence: 0,
+        read_unix_ns: drop.read_unix_ns,
+        sent_unix_ns: 0,
     }
 }
 

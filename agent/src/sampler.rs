@@ -199,6 +199,8 @@ impl<S: Sink> Sampler<S> {
                 continue;
             }
             self.drain(WindowIndex(next), open);
+            // Draining a backlog, and reading names from a slow disk on the way, takes long: no drop waits for all of it.
+            self.drop_events();
             next += 1;
         }
         self.next = Some(WindowIndex(next));
@@ -280,6 +282,8 @@ impl<S: Sink> Sampler<S> {
             source.take_drop_events(&mut drops);
         }
         if !drops.is_empty() {
+            let read_unix_ns = self.clock.unix_ns();
+            drops.iter_mut().for_each(|drop| drop.read_unix_ns = read_unix_ns);
             self.sink.drops(&drops);
         }
     }

@@ -279,7 +279,10 @@ impl Session<'_> {
                     } else {
                         outbox.next()
                     };
-                    if let Some(body) = body {
+                    if let Some(mut body) = body {
+                        if let Body::Drop(drop) = &mut body {
+                            drop.sent_unix_ns = self.stream.clock.unix_ns();
+                        }
                         permit.send(AgentMessage { body: Some(body) });
                     }
                 }

@@ -238,4 +238,6 @@ pub struct ListenDrop {
     pub count: u64,
     pub depth: u32,
     pub limit: u32,
+    /// When the sampler had it.
+    pub read_unix_ns: u64,
 }

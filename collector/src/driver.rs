@@ -2,12 +2,14 @@
 //! streams and the pipeline. Feeds inputs in arrival order and ticks, and hands what comes out to store, alerts and subscribers.
 //! Knows no network and no file.
 
+use crate::alert::latency::Moments;
+use crate::lanes::{Lanes, Refused, Taken};
 use crate::outlet::Outlet;
 use crate::recording::{Names, Taps};
 use crate::session::Delivery;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_analysis::Pipeline;
 use tailwater_analysis::model::Input;
@@ -53,13 +55,14 @@ impl Clock {
 enum Work {
     Delivery(Box<Delivery>, Permit),
     Tap(SyncSender<Vec<u8>>),
-    Stop,
 }
 
 /// How many messages of one agent may wait.
 #[derive(Debug, Clone)]
 pub struct Quota {
     waiting: Arc<AtomicUsize>,
+    /// Those of them that say names.
+    names: Arc<AtomicUsize>,
     limit: usize,
 }
 
@@ -67,23 +70,23 @@ impl Quota {
     /// At most `limit`.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { waiting: Arc::default(), limit }
+        Self { waiting: Arc::default(), names: Arc::default(), limit }
     }
 }
 
-/// One message that waits: of its agent, and of all.
-struct Permit([Arc<AtomicUsize>; 2]);
+/// One message that waits: of its agent, of all, and if it says names of those.
+struct Permit([Option<Arc<AtomicUsize>>; 3]);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.iter().for_each(|waiting| _ = waiting.fetch_sub(1, Ordering::Relaxed));
+        self.0.iter().flatten().for_each(|waiting| _ = waiting.fetch_sub(1, Ordering::Relaxed));
     }
 }
 
 /// The way to the pipeline's thread.
 #[derive(Debug, Clone)]
 pub struct Driver {
-    queue: SyncSender<Work>,
+    queue: Arc<Lanes<Work>>,
     waiting: Arc<AtomicUsize>,
     ticks: Arc<AtomicU64>,
 }
@@ -93,16 +96,21 @@ impl std::fmt::Debug for Work {
         f.write_str(match self {
             Self::Delivery(..) => "Delivery",
             Self::Tap(_) => "Tap",
-            Self::Stop => "Stop",
         })
     }
 }
 
 impl Driver {
-    /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else.
+    /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else. A drop event goes before
+    /// everything that waits, unless that names what it is about.
     pub fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)]);
+        let names = delivery.names.is_some().then(|| Arc::clone(&quota.names));
+        let urgent = delivery.moments.is_some() && quota.names.load(Ordering::Acquire) == 0;
+        if let Some(names) = &names {
+            names.fetch_add(1, Ordering::Release);
+        }
+        let permit = Permit([Some(Arc::clone(&quota.waiting)), Some(Arc::clone(&self.waiting)), names]);
         let busy = |reason: String| Refusal { reason, retry: true };
         if quota.waiting.fetch_add(1, Ordering::Relaxed) >= quota.limit {
             let limit = quota.limit;
@@ -110,11 +118,10 @@ impl Driver {
                 "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
             )));
         }
-        match self.queue.try_send(Work::Delivery(Box::new(delivery), permit)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => Err(busy("the analysis is behind; try again later".into())),
-            Err(TrySendError::Disconnected(_)) => Err(busy("the collector is stopping".into())),
-        }
+        self.queue.put(Work::Delivery(Box::new(delivery), permit), urgent).map_err(|why| match why {
+            Refused::Full => busy("the analysis is behind; try again later".into()),
+            Refused::Ended => busy("the collector is stopping".into()),
+        })
     }
 
     /// Messages that wait for the analysis, of [`QUEUE_MAX`].
@@ -132,13 +139,12 @@ impl Driver {
     /// Sends every input from now on, framed as trace records, to `tap`; first what is known by name. Records that it is too slow
     /// for are counted and left out.
     pub fn tap(&self, tap: SyncSender<Vec<u8>>) -> bool {
-        self.queue.try_send(Work::Tap(tap)).is_ok()
+        self.queue.put(Work::Tap(tap), false).is_ok()
     }
 
     /// Asks the thread to finish what is queued and end.
     pub fn stop(&self) {
-        // A full queue: the thread is alive and takes work, so room comes.
-        let _ = self.queue.send(Work::Stop);
+        self.queue.close();
     }
 }
 
@@ -149,7 +155,8 @@ pub fn start(
     mut outlet: Outlet,
     clock: Clock,
 ) -> std::io::Result<(Driver, std::thread::JoinHandle<()>)> {
-    let (queue, work) = sync_channel(QUEUE_MAX);
+    let queue = Arc::new(Lanes::new(QUEUE_MAX));
+    let work = Ends(Arc::clone(&queue));
     let ticks = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&ticks);
     let thread = std::thread::Builder::new().name("analysis".into()).spawn(move || {
@@ -162,10 +169,19 @@ pub fn start(
             ticks: 0,
             told,
         }
-        .run(&work, &mut outlet);
+        .run(&work.0, &mut outlet);
         outlet.close();
     })?;
     Ok((Driver { queue, waiting: Arc::default(), ticks }, thread))
+}
+
+/// The thread's side of the queue: when it is gone, also by a panic, nobody waits for room.
+struct Ends(Arc<Lanes<Work>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 struct Loop {
@@ -180,7 +196,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(&mut self, work: &Receiver<Work>, outlet: &mut Outlet) {
+    fn run(&mut self, work: &Lanes<Work>, outlet: &mut Outlet) {
         let mut due = self.clock.monotonic() + TICK;
         loop {
             let now = self.clock.monotonic();
@@ -191,14 +207,14 @@ impl Loop {
                 self.tick(outlet);
                 continue;
             }
-            match work.recv_timeout(due - now) {
-                Ok(Work::Delivery(delivery, permit)) => {
+            match work.take(due - now) {
+                Taken::Work(Work::Delivery(delivery, permit)) => {
                     self.delivery(*delivery, outlet);
                     drop(permit);
                 }
-                Ok(Work::Tap(tap)) => self.taps.add(tap, &self.names),
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Taken::Work(Work::Tap(tap)) => self.taps.add(tap, &self.names),
+                Taken::Nothing => {}
+                Taken::Closed => return,
             }
         }
     }
@@ -208,10 +224,11 @@ impl Loop {
         if let Some(said) = delivery.names {
             self.names.said(&delivery.arrival, said);
         }
+        let taken = self.clock.unix_ns();
         for input in delivery.inputs {
             outlet.saw(&input);
             for output in self.pipeline.feed(input) {
-                outlet.output(output);
+                outlet.output(output, delivery.moments.map(|m| Moments { taken, ..m }));
             }
         }
     }
@@ -222,7 +239,7 @@ impl Loop {
         self.last_tick_unix_ns = unix_ns;
         self.taps.record(&TraceRecord { body: Some(trace_record::Body::TickUnixNs(unix_ns)) });
         for output in self.pipeline.feed(Input::Tick { unix_ns }) {
-            outlet.output(output);
+            outlet.output(output, None);
         }
         outlet.tick(unix_ns);
         self.ticks += 1;
@@ -237,15 +254,53 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailwater_proto::v1::agent_message::Body as Said;
 
     fn delivery() -> Delivery {
-        Delivery { arrival: Default::default(), raw: Default::default(), names: None, inputs: Vec::new() }
+        Delivery {
+            arrival: Default::default(),
+            raw: Default::default(),
+            names: None,
+            inputs: Vec::new(),
+            moments: None,
+        }
+    }
+
+    fn driver() -> (Driver, Arc<Lanes<Work>>) {
+        let queue = Arc::new(Lanes::new(10));
+        let work = Arc::clone(&queue);
+        (Driver { queue, waiting: Arc::default(), ticks: Arc::default() }, work)
+    }
+
+    #[test]
+    fn a_drop_event_goes_first_but_not_before_the_names_of_its_host() {
+        let (driver, work) = driver();
+        let (a, b) = (Quota::new(9), Quota::new(9));
+        let of = |host: &str, what: &str| {
+            let mut delivery = delivery();
+            delivery.arrival.host = format!("{host} {what}");
+            delivery.moments = (what == "drop").then(Default::default);
+            delivery.names = (what == "names").then(|| Said::Entities(Default::default()));
+            delivery
+        };
+        let say = |host: &str, what: &str| {
+            driver.deliver(of(host, what), if host == "a" { &a } else { &b }).unwrap();
+        };
+        let next = || match work.take(Duration::ZERO) {
+            Taken::Work(Work::Delivery(delivery, _permit)) => delivery.arrival.host,
+            other => panic!("{other:?}"),
+        };
+        [("a", "batch"), ("a", "names"), ("b", "batch"), ("a", "drop"), ("b", "drop")]
+            .into_iter()
+            .for_each(|(host, what)| say(host, what));
+        assert_eq!([next(), next(), next()], ["b drop", "a batch", "a names"]);
+        say("a", "drop");
+        assert_eq!([next(), next(), next()], ["a drop", "b batch", "a drop"]);
     }
 
     #[test]
     fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
-        let (queue, work) = sync_channel(10);
-        let driver = Driver { queue, waiting: Arc::default(), ticks: Arc::default() };
+        let (driver, work) = driver();
         let (fast, calm) = (Quota::new(2), Quota::new(2));
         assert!(driver.deliver(delivery(), &fast).is_ok());
         assert!(driver.deliver(delivery(), &fast).is_ok());
@@ -253,7 +308,7 @@ mod tests {
         assert!(refusal.retry && refusal.reason.contains("2 messages"), "{refusal:?}");
         assert!(driver.deliver(delivery(), &calm).is_ok());
         assert_eq!(driver.waiting(), 3);
-        drop(work.recv().unwrap());
+        assert!(matches!(work.take(Duration::ZERO), Taken::Work(_)));
         assert_eq!(driver.waiting(), 2);
         assert!(driver.deliver(delivery(), &fast).is_ok(), "room again once one is taken");
     }

@@ -15,7 +15,9 @@ mod fields;
 #[cfg(test)]
 mod fixture;
 pub mod ingest;
+mod lanes;
 pub mod listen;
+pub mod log;
 pub mod metrics;
 pub mod offset;
 pub mod outlet;

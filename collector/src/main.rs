@@ -14,6 +14,7 @@ use tailwater::alert::list;
 use tailwater::cli::{Api, Cli, Command, Settings};
 use tailwater::client::{ClientError, Collector, Events};
 use tailwater::config::ConfigError;
+use tailwater::log::Log;
 use tailwater::timeline::Timeline;
 use tailwater::{doctor, explain, failure, outlet, plot, replay, server, text, top, up};
 use tailwater_analysis::Incident;
@@ -88,10 +89,18 @@ fn daemon(settings: &Settings, with_agent: bool) -> Result<()> {
         name: "log".into(),
         message: format!("{e}: such as info, or info,tailwater::ingest=debug"),
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    until_stopped(|stop| async move {
+    let log = Log::start().context("the log's thread")?;
+    let lines = log.clone();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || lines.clone())
+        .with_ansi(false)
+        .init();
+    let result = until_stopped(|stop| async move {
         if with_agent { up::run(config, stop).await } else { server::run(config, stop).await }
-    })
+    });
+    log.flush();
+    result
 }
 
 /// Runs until SIGTERM or Ctrl-C, which `work` hears of.

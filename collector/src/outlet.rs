@@ -2,6 +2,8 @@
 //! Called on the pipeline's thread, so nothing here waits.
 
 use crate::alert::Alerts;
+use crate::alert::latency::Moments;
+use crate::driver::Clock;
 use crate::metrics::Metrics;
 use crate::provisional::Provisionals;
 use crate::series::Series;
@@ -52,6 +54,10 @@ impl Outlet {
         if let Input::Window(_) = input {
             self.metrics.windows.inc();
         }
+        // An early alert must not wait for those who read the windows; of a drop event and of a tick the series keep nothing.
+        if matches!(input, Input::Drop(_) | Input::Tick { .. }) {
+            return;
+        }
         let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
         self.metrics.export.saw(input, kept.as_ref());
         if let Some(window) = kept {
@@ -59,16 +65,16 @@ impl Outlet {
         }
     }
 
-    /// The pipeline said this.
-    pub fn output(&mut self, output: Output) {
+    /// The pipeline said this; of what a drop event brought about, how that came here.
+    pub fn output(&mut self, output: Output, moments: Option<Moments>) {
         match output {
             Output::Alert(alert) => {
                 self.provisionals.alert(&alert);
-                self.incident(*alert, &[]);
+                self.incident(*alert, &[], moments);
             }
             Output::Incident(incident) => {
                 let replaced = self.provisionals.replaced_by(&incident);
-                self.incident(*incident, &replaced);
+                self.incident(*incident, &replaced, None);
             }
             Output::Note(finding) => {
                 self.metrics.findings.inc(finding_name(finding.kind));
@@ -80,11 +86,11 @@ impl Outlet {
     /// Time went on.
     pub fn tick(&mut self, unix_ns: u64) {
         for closed in self.provisionals.unconfirmed(unix_ns) {
-            self.incident(closed, &[]);
+            self.incident(closed, &[], None);
         }
     }
 
-    fn incident(&mut self, incident: Incident, replaces: &[String]) {
+    fn incident(&mut self, incident: Incident, replaces: &[String], early: Option<Moments>) {
         let closed = incident.state == State::Closed;
         let kept = closed.then(|| {
             let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +108,8 @@ impl Outlet {
         } else if incident.version <= 1 {
             tracing::info!(id = %incident.id, version = incident.version, "{}", incident.title);
         }
-        self.alerts.incident(&incident, replaces);
+        let early = early.map(|m| Moments { decided: Clock::default().unix_ns(), ..m });
+        self.alerts.incident(&incident, replaces, early);
     }
 
     /// Shows the topology as it is now.

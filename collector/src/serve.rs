@@ -11,7 +11,7 @@ use crate::outlet::Shown;
 use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
 use crate::replay::Recording;
-use crate::series::{METRICS, Point, Query as SeriesQuery, metric};
+use crate::series::{METRICS, Point, Query as SeriesQuery, Series, metric};
 use crate::store::Past;
 use crate::watchdog;
 use axum::body::Body;
@@ -41,6 +41,8 @@ const RECORDING_SECONDS_MAX: u64 = 3600;
 const PAST_MAX: usize = 2;
 /// Windows of one question about the past: a day.
 const PAST_WINDOWS_MAX: u64 = 24 * 3600 * 20;
+/// Questions about windows in memory at once.
+const MEMORY_MAX: usize = 2;
 /// Live subscribers at once.
 const SUBSCRIBERS_MAX: usize = 64;
 
@@ -79,6 +81,7 @@ pub struct App {
     recordings: Arc<Semaphore>,
     subscribers: Arc<Semaphore>,
     past: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -111,6 +114,7 @@ impl App {
             recordings,
             subscribers,
             past: Arc::new(Semaphore::new(PAST_MAX)),
+            memory: Arc::new(Semaphore::new(MEMORY_MAX)),
             pulse: Arc::default(),
         }
     }
@@ -140,6 +144,22 @@ impl App {
         let work = tokio::task::spawn_blocking(move || {
             let _held = permit;
             read(&past)
+        });
+        work.await.map_err(|_| ended(()))
+    }
+
+    /// Reads windows in memory, on a thread that the agents' streams and the hooks do not need. A few questions at a time: those who ask
+    /// wait for each other, and nobody else for them.
+    async fn memory<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&std::sync::Mutex<Series>) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let ended = |_| Problem(StatusCode::SERVICE_UNAVAILABLE, "the collector is stopping".into());
+        let permit = Arc::clone(&self.memory).acquire_owned().await.map_err(|_| ended(()))?;
+        let series = Arc::clone(&self.shown.series);
+        let work = tokio::task::spawn_blocking(move || {
+            let _held = permit;
+            read(&series)
         });
         work.await.map_err(|_| ended(()))
     }
@@ -365,10 +385,15 @@ async fn series(
         })
         .await?
     } else {
-        let (workload, listener) = (q.workload.as_deref(), q.listener.as_deref());
-        let of = |metric: &&'static str| SeriesQuery { host: &q.host, workload, listener, metric };
-        let part = lock(&app.shown.series).part(&q.host, first, last);
-        part.points(&metrics.iter().map(of).collect::<Vec<_>>(), first, last, max_points)
+        let (host, workload, listener, metrics) =
+            (q.host.clone(), q.workload.clone(), q.listener.clone(), metrics.clone());
+        app.memory(move |series| {
+            let (workload, listener) = (workload.as_deref(), listener.as_deref());
+            let of = |metric| SeriesQuery { host: &host, workload, listener, metric };
+            let part = lock(series).part(&host, first, last);
+            part.points(&metrics.into_iter().map(of).collect::<Vec<_>>(), first, last, max_points)
+        })
+        .await?
     };
     if memory.is_none() && points.iter().all(Vec::is_empty) {
         let host = q.host.clone();

@@ -1,6 +1,7 @@
 //! One agent's stream as a state machine: a message in, replies and perhaps a delivery to the pipeline out. Owns negotiation,
 //! idempotence by sequence, and the reasons for refusals. Knows no socket and no clock.
 
+use crate::alert::latency::Moments;
 use crate::convert::ConvertError;
 use crate::metrics::Metrics;
 use crate::offset::{Offset, Probe};
@@ -27,6 +28,8 @@ pub struct Delivery {
     pub names: Option<Said>,
     /// For the pipeline.
     pub inputs: Vec<Input>,
+    /// Of a drop event: when it was where so far.
+    pub moments: Option<Moments>,
 }
 
 /// What follows from a message.
@@ -199,7 +202,22 @@ impl Session {
                     return self.refuse(0, absurd.kind(), &format!("drop event: {absurd}"));
                 }
                 self.metrics.drop_events.inc();
-                self.deliver(Said::Drop(drop), raw, offset, now_unix_ns)
+                let here = |agent_unix_ns: u64| match agent_unix_ns {
+                    0 => 0,
+                    at => at.saturating_add_signed(offset.offset_ns),
+                };
+                let moments = Moments {
+                    dropped: here(drop.unix_ns),
+                    read: here(drop.read_unix_ns),
+                    sent: here(drop.sent_unix_ns),
+                    received: now_unix_ns,
+                    ..Moments::default()
+                };
+                let mut reaction = self.deliver(Said::Drop(drop), raw, offset, now_unix_ns);
+                if let Some(delivery) = &mut reaction.delivery {
+                    delivery.moments = Some(moments);
+                }
+                reaction
             }
             Said::Hello(hello) if hello.host != self.host || hello.agent_instance != self.instance => self
                 .refuse(
@@ -250,7 +268,7 @@ impl Session {
             window_shift: Some(window_shift),
         };
         let names = matches!(said, Said::Hello(_) | Said::Entities(_)).then_some(said);
-        Ok(Delivery { arrival, raw, names, inputs })
+        Ok(Delivery { arrival, raw, names, inputs, moments: None })
     }
 
     /// Refuses one batch (or, with sequence 0, another message) and logs the first of each kind.

@@ -1,10 +1,12 @@
 //! Metrics, remote write, rules and dashboards against a real Prometheus, VictoriaMetrics and Alertmanager, over an incident of the
-//! simulated tiers that comes in as agents send it. Grafana itself is not in Debian: its dashboards' queries are asked as it would ask.
+//! simulated tiers, and over a recorded run of the laboratory, that come in as agents send them. Grafana itself is not in Debian: its
+//! dashboards' queries are asked as it would ask.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
 mod common;
 mod monitoring;
+mod recorded;
 mod simulated;
 
 use common::{QUICK, Serve, unix_ns, wait_for};
@@ -122,16 +124,22 @@ fn dashboards() -> Vec<(String, Value)> {
     files.iter().map(read).collect()
 }
 
-#[test]
-fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel() {
-    let folder = tempfile::tempdir().unwrap();
+/// A collector, who scrapes it, whom it writes to, and whom it alerts.
+struct Monitored {
+    serve: Serve,
+    prometheus: Server,
+    victoria: Server,
+    alertmanager: Server,
+}
+
+fn monitored(folder: &Path) -> Monitored {
     let rules = root().join("dashboards/prometheus/tailwater.rules.yml");
-    let alertmanager = Server::alertmanager(folder.path());
+    let alertmanager = Server::alertmanager(folder);
     let (grpc, http) = (common::free_address(), common::free_address());
-    let prometheus = Server::prometheus(folder.path(), http, alertmanager.address, &rules);
-    let victoria = Server::victoria_metrics(folder.path(), http);
+    let prometheus = Server::prometheus(folder, http, alertmanager.address, &rules);
+    let victoria = Server::victoria_metrics(folder, http);
     let (to_prometheus, to_victoria) = (prometheus.address, victoria.address);
-    let file = folder.path().join("tailwater.toml");
+    let file = folder.join("tailwater.toml");
     let text = format!(
         "[[hook]]\nkind = \"alertmanager\"\nurl = \"http://{}\"\n\
          [[remote_write]]\nurl = \"http://{to_prometheus}/api/v1/write\"\nresolution = \"50ms\"\n\
@@ -142,8 +150,49 @@ fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel()
     );
     std::fs::write(&file, text).unwrap();
     let config = ["--config", file.to_str().unwrap(), QUICK[0], QUICK[1]];
-    let serve = Serve::start_at(folder.path(), grpc, http, &config);
+    let serve = Serve::start_at(folder, grpc, http, &config);
+    Monitored { serve, prometheus, victoria, alertmanager }
+}
 
+/// Asks every panel of every dashboard on both servers.
+fn every_panel(prometheus: &Server, victoria: &Server, start_s: f64) {
+    let end_s = unix_ns() as f64 / 1e9;
+    let mut failed = Vec::new();
+    for (file, dashboard) in dashboards() {
+        for server in [prometheus, victoria] {
+            failed.extend(ask(server, &file, &dashboard, start_s, end_s));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn a_recorded_run_of_the_laboratory_fills_every_panel() {
+    let folder = tempfile::tempdir().unwrap();
+    let Monitored { serve, prometheus, victoria, alertmanager: _alertmanager } = monitored(folder.path());
+    let start_s = unix_ns() as f64 / 1e9;
+    let playing = recorded::play(&serve, &root().join("tests/golden/haproxy-db-io.trace.zst"));
+    assert_eq!(playing.hosts.len(), 4, "{:?}", playing.hosts);
+    let closed = || serve.json("/api/v1/incidents?state=closed")["incidents"].as_array().unwrap().clone();
+    let incident = wait_for("its incident with its cause", || {
+        closed().into_iter().find(|i| i["root"]["resource"] == "io")
+    });
+    println!("{}", incident["title"]);
+    assert_eq!(incident["root"]["host"], "db-1");
+    // Both servers have the counter of it: they have had a roll-up after its end.
+    for server in [&prometheus, &victoria] {
+        wait_for(&format!("the closed incident in {}", server.name), || {
+            let found = server.query("max(tailwater_incidents_total) > 0").unwrap();
+            (!found.is_empty()).then_some(())
+        });
+    }
+    every_panel(&prometheus, &victoria, start_s);
+}
+
+#[test]
+fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel() {
+    let folder = tempfile::tempdir().unwrap();
+    let Monitored { serve, prometheus, victoria, alertmanager } = monitored(folder.path());
     let start_s = unix_ns() as f64 / 1e9;
     // A flush of the database's disk: its tier waits, the tiers before it fill, the front one drops. It goes on quietly until the end.
     let sim = Sim { seconds: 120, ..Sim::default() }.act(At::Db, 6000..6700, Do::Disk);
@@ -201,15 +250,7 @@ fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel()
     );
     println!("Alertmanager has {}: {}", alert["labels"], alert["annotations"]["summary"]);
 
-    // Dashboards.
-    let end_s = unix_ns() as f64 / 1e9;
-    let mut failed = Vec::new();
-    for (file, dashboard) in dashboards() {
-        for server in [&prometheus, &victoria] {
-            failed.extend(ask(server, &file, &dashboard, start_s, end_s));
-        }
-    }
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    every_panel(&prometheus, &victoria, start_s);
 }
 
 #[test]

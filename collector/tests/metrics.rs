@@ -22,6 +22,7 @@ fn own(name: &str) -> (&'static str, &'static str) {
         ("agent_resident", "the agent's status"),
         ("agent_", "the agent's stream"),
         ("alert_", "the hooks' workers"),
+        ("early_alert_", "the agent, the analysis and the hooks' workers"),
         ("remote_write_", "the receivers' senders"),
         ("otlp_", "the OTLP senders"),
         ("export_", "the export's thread"),

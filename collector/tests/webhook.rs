@@ -8,6 +8,10 @@ mod receiver;
 
 use common::{QUICK, Serve, overflow, tailwater, wait_for};
 use receiver::{Answer, Got, Receiver};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 
 fn closed(receiver: &Receiver) -> Vec<Got> {
     receiver.wait("the closing message", |got| got.iter().any(|g| g.json()["type"] == "incident.closed"))
@@ -48,6 +52,22 @@ fn the_first_drop_the_cause_and_the_end_are_told_once_each_and_signed() {
         assert!(g.verified_by("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
         assert!(!g.verified_by("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"));
     }
+}
+
+#[test]
+fn an_alert_does_not_wait_for_whoever_takes_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    // A pipe that is full, and that nobody reads.
+    let mut full = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&log).unwrap();
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    let receiver = Receiver::good();
+    let serve = Serve::start(folder.path(), &["--webhook", &receiver.url(), QUICK[0], QUICK[1]]);
+    overflow(&serve, "a");
+    closed(&receiver);
+    assert_eq!(serve.metric("tailwater_early_alert_seconds_count "), 1);
+    assert_eq!(serve.metric("tailwater_early_alert_stage_seconds_count{stage=\"write\"} "), 1);
 }
 
 #[test]

@@ -5,6 +5,7 @@
     reason = "a test's clock is the real one: it judges those of the programs"
 )]
 
+pub mod alert_latency;
 pub mod bench;
 pub mod clean_system;
 pub mod controls;

@@ -101,6 +101,8 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<Delivery>>) -> Result<()> {
             (Ok(_), _) => "507 Insufficient Storage",
             (Err(_), _) => "400 Bad Request",
         };
-        write!(writer, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")?;
+        // One write: in pieces, the second would wait for the acknowledgement of the first.
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        writer.write_all(answer.as_bytes())?;
     }
 }

@@ -300,6 +300,7 @@ impl SignalSource for NetSignals {
                 count: u64::from(event.count),
                 depth: event.depth,
                 limit: event.limit,
+                read_unix_ns: 0,
             });
         }
     }

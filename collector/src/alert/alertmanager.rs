@@ -3,6 +3,7 @@
 
 use super::config::Hook;
 use super::http::{DeliveryError, HookError, Http};
+use super::latency::Written;
 use super::message::{Content, Message, What, rfc3339};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -33,11 +34,16 @@ impl Alertmanager {
     }
 
     /// Sends alerts.
-    pub async fn deliver(&self, messages: &[&Message], unix_ns: u64) -> Result<(), DeliveryError> {
+    pub async fn deliver(
+        &self,
+        messages: &[&Message],
+        unix_ns: u64,
+        written: &Written,
+    ) -> Result<(), DeliveryError> {
         let alerts: Vec<Value> =
             messages.iter().map(|m| alert(m, self.resend_s, self.link.as_deref(), unix_ns)).collect();
         let body = serde_json::to_vec(&alerts).map_err(|e| DeliveryError::Never(e.to_string()))?;
-        self.http.post(&[], body.into(), Some("/api/v2/alerts")).await
+        self.http.post(&[], body.into(), Some("/api/v2/alerts"), written).await
     }
 }
 

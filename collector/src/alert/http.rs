@@ -2,10 +2,13 @@
 //! knows no format.
 
 use super::config::Hook;
+use super::latency::Written;
 use super::limit;
 use super::secret::{SecretError, Watched, line};
-use http_body_util::{BodyExt, Full, Limited};
+use crate::driver::Clock;
+use http_body_util::{BodyExt, Limited};
 use hyper::Uri;
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER, USER_AGENT};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -13,8 +16,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tonic::codegen::Bytes;
 
@@ -85,13 +91,44 @@ enum Target {
     File(Watched<Uri>),
 }
 
+/// The body of a request, which notes when the connection takes it to write it to its socket.
+#[derive(Debug)]
+struct Outgoing {
+    body: Option<Bytes>,
+    written: Written,
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = self.body.take();
+        if body.is_some() {
+            self.written.at(Clock::default().unix_ns());
+        }
+        Poll::Ready(body.map(|body| Ok(Frame::data(body))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.as_ref().map_or(0, |body| body.len() as u64))
+    }
+}
+
 /// A way to one receiver.
 #[derive(Debug)]
 pub struct Http {
     target: Target,
     authorization: Option<Watched<String>>,
     timeout: Duration,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Outgoing>,
 }
 
 impl Http {
@@ -127,14 +164,16 @@ impl Http {
         Ok(Self { target, authorization, timeout: hook.timeout(), client })
     }
 
-    /// Sends `body` once, with these headers besides the usual ones. `path`: instead of the address's own.
+    /// Sends `body` once, with these headers besides the usual ones. `path`: instead of the address's own. `written` hears when it is on
+    /// the socket.
     pub async fn post(
         &self,
         headers: &[(&str, String)],
         body: Bytes,
         path: Option<&str>,
+        written: &Written,
     ) -> Result<(), DeliveryError> {
-        judge(&self.send(headers, body, path).await?)
+        judge(&self.exchange(headers, body, path, written).await?)
     }
 
     /// The same, for a caller with rules of its own about answers. Fails if there is none.
@@ -143,6 +182,16 @@ impl Http {
         headers: &[(&str, String)],
         body: Bytes,
         path: Option<&str>,
+    ) -> Result<Answer, DeliveryError> {
+        self.exchange(headers, body, path, &Written::default()).await
+    }
+
+    async fn exchange(
+        &self,
+        headers: &[(&str, String)],
+        body: Bytes,
+        path: Option<&str>,
+        written: &Written,
     ) -> Result<Answer, DeliveryError> {
         let mut uri = match &self.target {
             Target::Fixed(uri) => uri.clone(),
@@ -167,8 +216,8 @@ impl Http {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        let request =
-            request.body(Full::new(body)).map_err(|e| DeliveryError::Never(format!("request: {e}")))?;
+        let body = Outgoing { body: Some(body), written: written.clone() };
+        let request = request.body(body).map_err(|e| DeliveryError::Never(format!("request: {e}")))?;
         let exchange = async {
             let answer = self.client.request(request).await.map_err(|e| DeliveryError::later(chain(&e)))?;
             let (head, body) = answer.into_parts();

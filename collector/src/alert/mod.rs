@@ -8,6 +8,7 @@ pub mod command;
 pub mod config;
 pub mod group;
 pub mod http;
+pub mod latency;
 pub mod limit;
 pub mod list;
 pub mod message;
@@ -24,6 +25,7 @@ pub mod webhook;
 pub mod worker;
 
 use crate::driver::Clock;
+use latency::Moments;
 use message::Verdict;
 use outbox::{Outbox, Restored, State as Fate};
 use receiver::Receiver;
@@ -116,6 +118,7 @@ pub fn start(
             outbox: outbox.clone(),
             clock,
             name: Arc::clone(&name),
+            all: Arc::clone(stats),
         };
         let worker = Worker::new(parts, by_hook.remove(name.as_ref()).unwrap_or_default());
         tasks.spawn(worker.run(inputs));
@@ -180,8 +183,9 @@ impl Alerts {
         }
     }
 
-    /// A new version of an incident, which replaces these early alerts. Told where its meaning changed; never waits.
-    pub fn incident(&mut self, incident: &Arc<Incident>, replaces: &[String]) {
+    /// A new version of an incident, which replaces these early alerts. Told where its meaning changed; never waits. `early`: it is an
+    /// early alert, which came this way.
+    pub fn incident(&mut self, incident: &Arc<Incident>, replaces: &[String], early: Option<Moments>) {
         if self.workers.is_empty() {
             return;
         }
@@ -196,7 +200,7 @@ impl Alerts {
         while self.told.len() > TOLD_MAX {
             self.told.pop_first(); // ids sort by time
         }
-        let event = Arc::new(Event { incident: Arc::clone(incident), replaces: replaces.to_vec() });
+        let event = Arc::new(Event { incident: Arc::clone(incident), replaces: replaces.to_vec(), early });
         for worker in &self.workers {
             if worker.try_send(Input::Event(Arc::clone(&event))).is_err() {
                 self.stats.events_dropped.inc();

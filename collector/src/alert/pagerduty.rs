@@ -3,6 +3,7 @@
 
 use super::config::Hook;
 use super::http::{DeliveryError, HookError, Http};
+use super::latency::Written;
 use super::message::{Content, Message, What, rfc3339, severity_name};
 use super::secret::{Watched, line};
 use serde_json::{Value, json};
@@ -39,13 +40,13 @@ impl Pagerduty {
     }
 
     /// Sends it once, if it changes anything there.
-    pub async fn deliver(&self, message: &Message) -> Result<(), DeliveryError> {
+    pub async fn deliver(&self, message: &Message, written: &Written) -> Result<(), DeliveryError> {
         let Some(event) = event(message, &self.routing_key.current(), self.acknowledge, self.link.as_deref())
         else {
             return Ok(());
         };
         let body = serde_json::to_vec(&event).map_err(|e| DeliveryError::Never(e.to_string()))?;
-        self.http.post(&[], body.into(), None).await
+        self.http.post(&[], body.into(), None, written).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! What one hook has yet to be told. Messages of a thread go one at a time and in order; threads go side by side. Owns the bound, and
 //! what is worth sending of an incident that waits: that it opened, the newest of what became known, and that it closed. Pure.
 
+use super::latency::Moments;
 use super::message::{Message, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct Item {
     pub tries: u32,
     /// Since when it is tried: made, or sent again by hand.
     pub since_unix_ns: u64,
+    /// How it came here, if it is an early alert.
+    pub early: Option<Moments>,
 }
 
 /// Why a message will not be sent.
@@ -179,7 +182,7 @@ mod tests {
     use std::time::Duration;
 
     fn item(incident: &str, version: u64, what: What) -> Item {
-        Item { message: Arc::new(message(incident, version, what)), tries: 0, since_unix_ns: 0 }
+        Item { message: Arc::new(message(incident, version, what)), tries: 0, since_unix_ns: 0, early: None }
     }
 
     fn ids(queue: &mut Queue, now: Instant) -> Vec<String> {

@@ -4,6 +4,7 @@ use super::alertmanager::Alertmanager;
 use super::command::Command;
 use super::config::{Hook, HookKind};
 use super::http::{DeliveryError, HookError};
+use super::latency::Written;
 use super::message::Message;
 use super::pagerduty::Pagerduty;
 use super::slack::Slack;
@@ -34,13 +35,18 @@ impl Receiver {
         })
     }
 
-    /// One try.
-    pub async fn deliver(&self, message: &Message, unix_ns: u64) -> Result<(), DeliveryError> {
+    /// One try. `written` hears when it is on the receiver's socket, if there is one.
+    pub async fn deliver(
+        &self,
+        message: &Message,
+        unix_ns: u64,
+        written: &Written,
+    ) -> Result<(), DeliveryError> {
         match self {
-            Self::Webhook(to) => to.deliver(message, unix_ns).await,
-            Self::Alertmanager(to) => to.deliver(&[message], unix_ns).await,
-            Self::Slack(to) => to.deliver(message).await,
-            Self::Pagerduty(to) => to.deliver(message).await,
+            Self::Webhook(to) => to.deliver(message, unix_ns, written).await,
+            Self::Alertmanager(to) => to.deliver(&[message], unix_ns, written).await,
+            Self::Slack(to) => to.deliver(message, written).await,
+            Self::Pagerduty(to) => to.deliver(message, written).await,
             Self::Command(to) => to.deliver(message).await,
         }
     }
@@ -49,7 +55,7 @@ impl Receiver {
     pub async fn deliver_again(&self, messages: &[Arc<Message>], unix_ns: u64) -> Result<(), DeliveryError> {
         let messages: Vec<&Message> = messages.iter().map(AsRef::as_ref).collect();
         match self {
-            Self::Alertmanager(to) => to.deliver(&messages, unix_ns).await,
+            Self::Alertmanager(to) => to.deliver(&messages, unix_ns, &Written::default()).await,
             _ => Ok(()),
         }
     }

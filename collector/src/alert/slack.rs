@@ -3,6 +3,7 @@
 
 use super::config::Hook;
 use super::http::{DeliveryError, HookError, Http};
+use super::latency::Written;
 use super::message::{Content, Message, What};
 use serde_json::{Value, json};
 use tailwater_analysis::incident::Severity;
@@ -24,10 +25,10 @@ impl Slack {
     }
 
     /// Sends it once.
-    pub async fn deliver(&self, message: &Message) -> Result<(), DeliveryError> {
+    pub async fn deliver(&self, message: &Message, written: &Written) -> Result<(), DeliveryError> {
         let body = serde_json::to_vec(&body(message, self.link.as_deref()))
             .map_err(|e| DeliveryError::Never(e.to_string()))?;
-        self.http.post(&[], body.into(), None).await
+        self.http.post(&[], body.into(), None, written).await
     }
 }
 

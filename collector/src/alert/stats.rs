@@ -1,6 +1,7 @@
 //! What alerting counts about itself, and its OpenMetrics text. The only labels are the names of hooks, from the configuration, and
 //! results, from the code.
 
+use super::latency::Latency;
 use crate::metrics::{Counter, gauge};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -48,6 +49,7 @@ pub struct Stats {
     pub outbox_lost: Counter,
     pub outbox_rows: Gauge,
     pub outbox_bytes: Gauge,
+    pub latency: Latency,
 }
 
 impl Stats {
@@ -60,6 +62,7 @@ impl Stats {
 
     /// Appends OpenMetrics text.
     pub fn render(&self, out: &mut String) {
+        self.latency.render(out);
         let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         let name = "tailwater_alert_messages";
         let help = "Messages to hooks: sent; tries that failed; dead letters; superseded by a newer one; silenced; held back by the rate limit and summarised; evicted because too many waited.";

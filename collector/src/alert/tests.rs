@@ -36,7 +36,7 @@ impl Running {
 
     fn say(&mut self, incident: &Incident, replaces: &[&str]) {
         let replaces: Vec<String> = replaces.iter().map(|r| (*r).to_owned()).collect();
-        self.alerts.as_mut().unwrap().incident(&Arc::new(incident.clone()), &replaces);
+        self.alerts.as_mut().unwrap().incident(&Arc::new(incident.clone()), &replaces, None);
     }
 
     /// As on SIGTERM.

@@ -2,6 +2,7 @@
 
 use super::config::Hook;
 use super::http::{DeliveryError, HookError, Http};
+use super::latency::Written;
 use super::message::{Content, Message, What, rfc3339};
 use super::secret::{SIGNING_REMEDY, Watched, signing_secrets};
 use base64::Engine;
@@ -29,7 +30,12 @@ impl Webhook {
     }
 
     /// Sends it once. The id stays the same over retries, so that the receiver can tell them.
-    pub async fn deliver(&self, message: &Message, unix_ns: u64) -> Result<(), DeliveryError> {
+    pub async fn deliver(
+        &self,
+        message: &Message,
+        unix_ns: u64,
+        written: &Written,
+    ) -> Result<(), DeliveryError> {
         let body = serde_json::to_vec(&body(message)).map_err(|e| DeliveryError::Never(e.to_string()))?;
         let unix_s = unix_ns / 1_000_000_000;
         let mut headers = vec![("webhook-id", message.id.clone()), ("webhook-timestamp", unix_s.to_string())];
@@ -42,7 +48,7 @@ impl Webhook {
         if !signatures.is_empty() {
             headers.push(("webhook-signature", signatures.join(" ")));
         }
-        self.http.post(&headers, body.into(), None).await
+        self.http.post(&headers, body.into(), None, written).await
     }
 }
 

@@ -7,13 +7,14 @@ mod sending;
 use super::config::Hook;
 use super::group::Threads;
 use super::http::DeliveryError;
+use super::latency::Moments;
 use super::limit::Bucket;
 use super::message::{Content, Message, Thread, Verdict, What};
 use super::outbox::{Outbox, Restored, State as Fate};
 use super::queue::{Item, Queue};
 use super::receiver::Receiver;
 use super::silence::Silence;
-use super::stats::HookStats;
+use super::stats::{HookStats, Stats};
 use crate::driver::Clock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Event {
     pub incident: Arc<Incident>,
     /// Ids of early alerts that turned out to be this incident.
     pub replaces: Vec<String>,
+    /// How it came here, if it is an early alert.
+    pub early: Option<Moments>,
 }
 
 /// What a worker is told.
@@ -84,6 +87,7 @@ pub struct Worker {
     orphans_at: Option<Instant>,
     outbox: Outbox,
     stats: Arc<HookStats>,
+    all: Arc<Stats>,
     clock: Clock,
 }
 
@@ -101,6 +105,8 @@ pub struct Parts {
     pub outbox: Outbox,
     /// Its counters.
     pub stats: Arc<HookStats>,
+    /// Those of alerting.
+    pub all: Arc<Stats>,
     /// Time.
     pub clock: Clock,
 }
@@ -130,6 +136,7 @@ impl Worker {
             silences: parts.silences,
             outbox: parts.outbox,
             stats: parts.stats,
+            all: parts.all,
             clock: parts.clock,
         };
         worker.restore(restored);
@@ -234,13 +241,13 @@ impl Worker {
         };
         let into = thread.id.clone();
         if first.is_none() && what == What::Closed && self.receiver.needs_opening() {
-            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), "");
+            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), "", None);
         }
         let own = event.replaces.clone();
         for alert in &replaced {
             self.replace(alert, &into);
         }
-        self.tell(what, &event.incident, own, thread, "");
+        self.tell(what, &event.incident, own, thread, "", event.early);
     }
 
     /// Whether this hook is to hear of an incident that it knows nothing of.
@@ -279,7 +286,7 @@ impl Worker {
         if thread != into && self.receiver.needs_opening() {
             // A thread of its own, in a receiver that keeps threads: it is resolved there.
             let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
-            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".replaced");
+            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".replaced", None);
         } else {
             // Nothing to send: the other's message names it. The outbox must know, so that it is not open after a restart.
             let thread = Thread { others_open: 0, ..last.thread.clone() };
@@ -319,6 +326,7 @@ impl Worker {
         replaces: Vec<String>,
         thread: Thread,
         suffix: &str,
+        early: Option<Moments>,
     ) {
         let message = Arc::new(self.message(what, incident.as_ref().clone(), replaces, thread, suffix));
         let open = incident.state == State::Open;
@@ -336,7 +344,7 @@ impl Worker {
         }
         self.outbox.put(&self.name, &message, Fate::Waiting);
         let since_unix_ns = message.at_unix_ns;
-        self.enqueue(Item { message, tries: 0, since_unix_ns });
+        self.enqueue(Item { message, tries: 0, since_unix_ns, early });
     }
 }
 

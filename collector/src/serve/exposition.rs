@@ -225,6 +225,13 @@ fn collector(out: &mut String, app: &App, now: u64) {
         "Windows that came after later ones of their host: in counters, in no roll-up.",
         &one(late),
     );
+    let lost = crate::log::lost() as f64;
+    counter(
+        out,
+        "log_lines_dropped",
+        "Lines of the log dropped because standard error was behind.",
+        &one(lost),
+    );
     let bytes = lock(&app.shown.series).bytes();
     gauge(out, "series_bytes", "Memory of kept windows, about.", &one(bytes as f64));
     let degraded = f64::from(u8::from(past.health.problem().is_some()));

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Longest look back, seconds.
@@ -64,8 +64,8 @@ pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Re
     };
     let until = q.at.unwrap_or_else(|| now_unix_ns.saturating_sub(arrives_within_ns));
     let topology = Arc::clone(&lock(&app.shown.topology));
-    let tiers: BTreeSet<(&str, &str)> =
-        topology.nodes.iter().map(|n| (n.host.as_str(), n.workload.as_str())).collect();
+    let tiers: BTreeSet<(String, String)> =
+        topology.nodes.iter().map(|n| (n.host.clone(), n.workload.clone())).collect();
     let mut answer = NowAnswer {
         now_unix_ns,
         recorded: app.recording().is_some(),
@@ -75,19 +75,35 @@ pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Re
         workloads: vec![],
     };
     if q.at.is_some() && !in_memory(&lock(&app.shown.series), until, windows) {
-        let tiers =
-            tiers.into_iter().map(|(host, workload)| (host.to_owned(), workload.to_owned())).collect();
         let hosts = lock(&app.shown.series).hosts().map(str::to_owned).collect();
         (answer.hosts, answer.workloads) =
             app.past(move |past| then(past, hosts, tiers, until, windows)).await?;
         return Ok(Json(answer).into_response());
     }
-    let series = lock(&app.shown.series);
-    answer.hosts = series.hosts().map(|host| series.now(host, None, until, windows)).collect();
-    answer.workloads =
-        tiers.iter().map(|(host, workload)| series.now(host, Some(workload), until, windows)).collect();
-    drop(series);
+    (answer.hosts, answer.workloads) =
+        app.memory(move |series| right_now(series, &tiers, until, windows)).await?;
     Ok(Json(answer).into_response())
+}
+
+/// From memory. The analysis waits for this lock with every window, so it is held for no longer than taking a host's windows out takes.
+fn right_now(
+    series: &Mutex<Series>,
+    tiers: &BTreeSet<(String, String)>,
+    until: u64,
+    windows: u64,
+) -> (Vec<Now>, Vec<Now>) {
+    let known: BTreeSet<String> = lock(series).hosts().map(str::to_owned).collect();
+    let (first, last) = Now::reads(until, windows);
+    let (mut of_hosts, mut of_workloads) = (Vec::new(), Vec::new());
+    for host in known.iter().chain(tiers.iter().map(|(host, _)| host)).collect::<BTreeSet<_>>() {
+        let part = lock(series).part(host, first, last);
+        if known.contains(host) {
+            of_hosts.push(part.now(host, None, until, windows));
+        }
+        let own = tiers.iter().filter(|(of, _)| of == host);
+        of_workloads.extend(own.map(|(_, workload)| part.now(host, Some(workload), until, windows)));
+    }
+    (of_hosts, of_workloads)
 }
 
 /// Whether the windows before `until` are in memory of every host that was there at all.

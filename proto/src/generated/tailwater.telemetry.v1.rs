@@ -329,6 +329,12 @@ pub struct DropEvent {
     pub limit: u32,
     #[prost(uint64, tag = "6")]
     pub sequence: u64,
+    /// when the agent had read it; 0: not said
+    #[prost(uint64, tag = "7")]
+    pub read_unix_ns: u64,
+    /// when it handed it to its connection; 0: not said
+    #[prost(uint64, tag = "8")]
+    pub sent_unix_ns: u64,
 }
 /// Sent every second, and at once when the agent's epoch moved. With the receive time of an earlier reply the collector has all four
 /// times of that round trip.

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use tailwater_tests::alert_latency::{self, Plan};
 use tailwater_tests::bench::throughput::{self, Shape};
 use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
 use tailwater_tests::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
@@ -21,7 +22,7 @@ struct Arguments {
     /// Pairs of runs without and with the agent.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Only these parts: kernel, user, throughput, wire.
+    /// Only these parts: kernel, user, throughput, wire, latency.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -40,6 +41,22 @@ fn agent_ready(folder: &Path, collector: &Collector) -> Result<Daemon> {
     Ok(agent)
 }
 
+/// First drops until their webhook, on the machine as it is and beside two spinners.
+fn latency() -> Result<()> {
+    for spinners in [0, 2] {
+        let measured = alert_latency::measure(Plan { listeners: 40, rounds: 6, spinners })?;
+        println!(
+            "first drop to webhook, {spinners} spinners in a cgroup of equal weight: {}",
+            measured.said()
+        );
+        for slow in measured.episodes.iter().filter(|e| e.latency_ms().is_some_and(|ms| ms > 50.0)) {
+            let (version, ms) = (slow.heard.map(|(_, version)| version), slow.latency_ms());
+            println!("  slow: {:.1} ms, version {}", ms.unwrap_or(f64::NAN), version.unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     supervise("bench", || failure::run("bench", None, || bench(&arguments)))
@@ -47,6 +64,12 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> Result<()> {
     let wanted = |part: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == part);
+    if wanted("latency") {
+        latency()?;
+        if arguments.only.len() == 1 {
+            return Ok(());
+        }
+    }
     let length = Duration::from_secs(arguments.seconds);
     let folder = tempfile::tempdir().context("a folder for logs")?;
     let trace = folder.path().join("bench.trace");

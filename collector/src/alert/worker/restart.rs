@@ -67,7 +67,7 @@ impl Worker {
         let thread = self.threads.told(&last.thread.id, &closed, false, now);
         let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, ".restart"));
         self.outbox.put(&self.name, &message, Fate::Waiting);
-        self.enqueue(Item { message, tries: 0, since_unix_ns: now });
+        self.enqueue(Item { message, tries: 0, since_unix_ns: now, early: None });
     }
 
     fn remember(&mut self, one: Restored) {
@@ -87,7 +87,7 @@ impl Worker {
         }
         if one.waiting {
             let since_unix_ns = message.at_unix_ns;
-            self.enqueue(Item { message, tries: one.tries, since_unix_ns });
+            self.enqueue(Item { message, tries: one.tries, since_unix_ns, early: None });
         }
     }
 
@@ -103,7 +103,7 @@ impl Worker {
             incident.version += 1;
             let thread = self.threads.told(&thread, &incident, false, self.clock.unix_ns());
             // Its id is not that of a version that may still come.
-            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart");
+            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart", None);
         }
     }
 }

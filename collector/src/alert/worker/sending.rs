@@ -3,6 +3,7 @@
 
 use super::{HELD_MAX, SUMMARY_LINES_MAX, WAITING_MAX, Worker};
 use crate::alert::http::DeliveryError;
+use crate::alert::latency::Written;
 use crate::alert::limit::pause;
 use crate::alert::message::{Content, Line, Message, Thread, What, severity_name};
 use crate::alert::outbox::{Restored, State as Fate};
@@ -52,8 +53,17 @@ impl Worker {
 
     fn send(&mut self, item: Item) {
         let (receiver, message) = (Arc::clone(&self.receiver), Arc::clone(&item.message));
-        let clock = self.clock;
-        let task = self.sending.spawn(async move { receiver.deliver(&message, clock.unix_ns()).await });
+        let (clock, all) = (self.clock, Arc::clone(&self.all));
+        // A try after a failure says how the receiver was, not how quick the alert.
+        let early = item.early.filter(|_| item.tries == 0);
+        let task = self.sending.spawn(async move {
+            let (begun, written) = (clock.unix_ns(), Written::default());
+            let outcome = receiver.deliver(&message, begun, &written).await;
+            if let (Ok(()), Some(moments)) = (&outcome, early) {
+                all.latency.told(&moments, begun, &written, clock.unix_ns());
+            }
+            outcome
+        });
         self.in_flight.insert(task.id(), item);
     }
 
@@ -147,7 +157,7 @@ impl Worker {
         for one in &held {
             self.outbox.mark(&self.name, one, Fate::Superseded, 0, "in a summary");
         }
-        self.enqueue(Item { message, tries: 0, since_unix_ns: at_unix_ns });
+        self.enqueue(Item { message, tries: 0, since_unix_ns: at_unix_ns, early: None });
         if let Some(item) = self.queue.take(self.clock.monotonic()) {
             self.send(item);
         }
@@ -158,7 +168,7 @@ impl Worker {
         for letter in letters {
             let message = Arc::new(letter.message);
             self.outbox.mark(&self.name, &message, Fate::Waiting, 0, "");
-            self.enqueue(Item { message, tries: 0, since_unix_ns });
+            self.enqueue(Item { message, tries: 0, since_unix_ns, early: None });
         }
     }
 

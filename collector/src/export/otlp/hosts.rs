@@ -4,7 +4,7 @@
 //! An interval is told once its windows are there and the tiers of new workloads are known, or once no more of them come. Gauges are of the
 //! interval; counters and limits are as the newest window left them, and say so by their time.
 
-use super::message::{Batch, Head, point, text, ucum};
+use super::message::{Batch, Head, Kind, point, text, ucum};
 use crate::export::rollup::{self, labels};
 use crate::export::rows::Row;
 use crate::export::signals::{Form, SIGNALS};
@@ -61,11 +61,11 @@ pub struct Sink {
 
 impl Sink {
     pub(super) fn new(interval_seconds: u64, common: Vec<KeyValue>, queue: Arc<Queue>) -> Self {
-        let head = |name: &str, about: &str, unit: &str, counter| Head {
+        let head = |name: &str, about: &str, unit: &str, counter: bool| Head {
             name: format!("tailwater_{name}"),
             about: about.to_owned(),
             unit: ucum(unit),
-            counter,
+            kind: if counter { Kind::Counter } else { Kind::Gauge },
         };
         let about = "Windows behind the host's roll-up, of those that there should be.";
         Self {

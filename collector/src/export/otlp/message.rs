@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, DataPointFlags, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics,
-    Sum, number_data_point,
+    AggregationTemporality, DataPointFlags, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+    ResourceMetrics, ScopeMetrics, Sum, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -70,20 +70,27 @@ pub(super) struct Head {
     pub(super) about: String,
     /// UCUM.
     pub(super) unit: String,
-    /// Cumulative and monotonic; else a gauge.
-    pub(super) counter: bool,
+    /// Which of them it is.
+    pub(super) kind: Kind,
+}
+
+/// What a metric's points are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    /// Cumulative and monotonic.
+    Counter,
+    /// Cumulative.
+    Histogram,
 }
 
 impl Head {
     fn metric(&self) -> Metric {
-        let data = if self.counter {
-            Data::Sum(Sum {
-                aggregation_temporality: AggregationTemporality::Cumulative as i32,
-                is_monotonic: true,
-                ..Sum::default()
-            })
-        } else {
-            Data::Gauge(Gauge::default())
+        let aggregation_temporality = AggregationTemporality::Cumulative as i32;
+        let data = match self.kind {
+            Kind::Gauge => Data::Gauge(Gauge::default()),
+            Kind::Counter => Data::Sum(Sum { aggregation_temporality, is_monotonic: true, ..Sum::default() }),
+            Kind::Histogram => Data::Histogram(Histogram { aggregation_temporality, ..Histogram::default() }),
         };
         Metric {
             name: self.name.clone(),
@@ -151,6 +158,25 @@ impl Batch {
 
     /// Adds a point of a host, or with an empty name of the collector. Those of one host come together.
     pub(super) fn add(&mut self, host: &str, head: &Head, point: NumberDataPoint) {
+        let bytes = point.encoded_len();
+        match self.data(host, head) {
+            Some(Data::Sum(sum)) => sum.data_points.push(point),
+            Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
+            // A histogram has points of its own, and `Head::metric` makes no others.
+            _ => return,
+        }
+        self.added(bytes);
+    }
+
+    /// The same, of a histogram.
+    pub(super) fn add_histogram(&mut self, host: &str, head: &Head, point: HistogramDataPoint) {
+        let bytes = point.encoded_len();
+        let Some(Data::Histogram(histogram)) = self.data(host, head) else { return };
+        histogram.data_points.push(point);
+        self.added(bytes);
+    }
+
+    fn data(&mut self, host: &str, head: &Head) -> &mut Option<Data> {
         if self.host != host {
             self.close_host();
             host.clone_into(&mut self.host);
@@ -161,14 +187,12 @@ impl Batch {
             self.metrics.push(metric);
             self.metrics.len() - 1
         });
-        self.bytes += point.encoded_len() + FRAME_BYTES;
+        &mut self.metrics[at].data
+    }
+
+    fn added(&mut self, bytes: usize) {
+        self.bytes += bytes + FRAME_BYTES;
         self.points += 1;
-        match &mut self.metrics[at].data {
-            Some(Data::Sum(sum)) => sum.data_points.push(point),
-            Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
-            // `Head::metric` makes no others.
-            _ => {}
-        }
         if self.bytes >= REQUEST_BYTES_MAX {
             self.cut();
         }
@@ -214,7 +238,7 @@ mod tests {
     use super::*;
 
     fn head(name: &str) -> Head {
-        Head { name: name.into(), about: "What.".into(), unit: "1".into(), counter: false }
+        Head { name: name.into(), about: "What.".into(), unit: "1".into(), kind: Kind::Gauge }
     }
 
     #[test]
