@@ -112,6 +112,12 @@ page-check: page-deps
 	@diff -rq target/page collector/web/dist || \
 	  { echo "collector/web/dist is not what its sources build to: run make page and commit it" >&2; exit 1; }
 
+.PHONY: picture
+picture: programs ## The page's picture in the README, from the recording that ships: collector/docs/page.png (root, for Chromium)
+	$(CARGO) test --workspace --locked --no-run --quiet --test replay_page
+	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --quiet --test replay_page privileged_a_recording
+	cp target/page-screenshots/page.png collector/docs/page.png
+
 .PHONY: unit
 unit: build-deps python-deps test-servers ## Tests that need no privileges
 	$(CARGO) test --workspace --locked --quiet -- --skip privileged_

@@ -36,11 +36,10 @@ check(filled >= worst.hops.length + 1 && filled === all, `${filled} of ${all} ch
 await tidy(page);
 await page.evaluate(() => document.fonts.ready);
 await shot(page, "recording-story-light");
-// What the README shows: one screen of it.
-await page.setViewportSize({ width: 1280, height: 960 });
+// What the README shows: from the sentence to the timeline.
 await page.mouse.move(0, 0);
-await page.waitForFunction(() => [...document.querySelectorAll("figure.chart canvas")].every((c) => c.width > 0));
-await page.screenshot({ path: `${shots}/page.png`, animations: "disabled" });
+const height = await page.evaluate(() => Math.ceil(document.querySelector("section.timeline").getBoundingClientRect().bottom + scrollY) + 16);
+await page.screenshot({ path: `${shots}/page.png`, fullPage: true, clip: { x: 0, y: 0, width: 1280, height }, animations: "disabled" });
 
 // The topology at its end: values, not gaps, and nobody away.
 await page.goto(`${base}/topology`);
