@@ -118,8 +118,8 @@ impl Watch {
         self.stop.store(true, Ordering::Relaxed);
         let stolen_ratio = Account::read().stolen_ratio_since(&self.begun);
         // Without the priority the experiment's own load makes a timer late, which says nothing.
-        let real_time =
-            self.timers.drain(..).map(|timer| timer.join().unwrap_or(false)).fold(true, |a, b| a && b);
+        let timers: Vec<bool> = self.timers.drain(..).map(|timer| timer.join().unwrap_or(false)).collect();
+        let real_time = timers.into_iter().all(|real_time| real_time);
         Taken {
             stolen_ratio,
             stolen_ratio_of_a_second: self.stolen_ppm_of_a_second.load(Ordering::Relaxed) as f64 / 1e6,
