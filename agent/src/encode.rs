@@ -6,7 +6,9 @@ mod table;
 
 use crate::config::SignalName;
 use crate::signal::{Coverage, SignalKind};
-use crate::window::{CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, WINDOW_NS, Window};
+use crate::window::{
+    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, ProcessKey, WINDOW_NS, Window,
+};
 use crate::workload::{Edge, Entities, Listener, Named, Workload};
 use metrics::Held;
 use std::net::Ipv6Addr;
@@ -18,6 +20,7 @@ pub fn sections(window: &Window) -> u16 {
     [
         window.machine_cpu.is_some(),
         window.tasks.is_some(),
+        window.stopped.is_some(),
         window.throttled.is_some(),
         window.io.is_some(),
         window.memory.is_some(),
@@ -78,10 +81,12 @@ impl Encoder {
     fn workload_table(&self, windows: &[Window], entities: &mut Entities, host: HostView<'_>) -> v1::Table {
         let mut b = TableBuilder::new(EntityKind::Workload, windows.len());
         let tasks = b.section(windows, |w| w.tasks.as_deref(), |c| entities.workload(*c));
+        let stopped = b.section(windows, |w| w.stopped.as_deref(), |p| entities.process(*p));
         let io = b.section(windows, |w| w.io.as_deref(), |c| entities.workload(*c));
         let memory = b.section(windows, |w| w.memory.as_deref(), |c| entities.workload(*c));
         b.columns(tasks.as_deref(), metrics::TASK);
         b.histogram(tasks.as_deref(), Metric::RunQueueWaitHist, |s| &s.wait_hist);
+        b.columns(stopped.as_deref(), metrics::STOPPED);
         b.columns(io.as_deref(), metrics::IO);
         b.columns(memory.as_deref(), metrics::MEMORY);
         let per_cgroup: Vec<(u32, u64)> =
@@ -209,7 +214,7 @@ fn culprits(windows: &[Window], entities: &mut Entities) -> Vec<v1::Culprit> {
                 window_offset: offset,
                 pid: c.pid,
                 comm: c.comm.clone(),
-                workload: entities.workload(c.workload),
+                workload: entities.process(ProcessKey { cgroup: c.workload, pid: c.pid }),
                 amount: c.amount,
                 unit: unit as i32,
             });
@@ -297,6 +302,7 @@ fn workload(w: &Workload) -> v1::Workload {
         container: w.names.container.clone(),
         comm: w.comm.clone(),
         cpu_quota_ns: w.cpu_quota_ns,
+        shares: w.shares,
     }
 }
 

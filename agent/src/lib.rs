@@ -26,6 +26,7 @@ pub mod run;
 pub mod sampler;
 pub mod scope;
 pub mod self_stats;
+pub mod servers;
 pub mod signal;
 pub mod slots;
 pub mod stream;

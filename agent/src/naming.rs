@@ -1,4 +1,4 @@
-//! What a person calls a cgroup: systemd unit, container or command. Owns the naming rules, pure, and the few look-ups in the
+//! What a person calls a cgroup: systemd unit, container or command; and what a program. Owns the naming rules, pure, and the few look-ups in the
 //! container engines' own files; knows no ids and no windows.
 
 use std::path::Path;
@@ -55,6 +55,74 @@ fn container_id(element: &str) -> Option<&str> {
     let bare = element.strip_suffix(".scope").unwrap_or(element);
     let id = SCOPE_PREFIXES.iter().find_map(|p| bare.strip_prefix(p)?.strip_prefix('-')).unwrap_or(bare);
     (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
+}
+
+/// Whether a cgroup holds whatever somebody started there: the root, a session's scope, a slice. Its name says nothing of a server.
+pub fn collects(path: &str) -> bool {
+    path.split('/').rfind(|e| !e.is_empty()).is_none_or(|last| {
+        container_id(last).is_none() && (last.ends_with(".scope") || last.ends_with(".slice"))
+    })
+}
+
+/// Characters that the kernel keeps of a command's name.
+const COMM_MAX: usize = 15;
+
+/// What a person calls a program: its command, or the script, module or archive that an interpreter runs.
+pub fn program(comm: &str, arguments: &[String]) -> String {
+    // "gunicorn: worke": what follows the colon is a role that the process gave itself.
+    let comm = comm.split(':').next().unwrap_or(comm).trim();
+    let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let command = arguments.first().map(|a| file(a)).unwrap_or_default();
+    let rest = arguments.get(1..).unwrap_or_default();
+    let runs = |name: &str| {
+        let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        INTERPRETERS.iter().find(|(interpreter, ..)| *interpreter == bare)
+    };
+    // Some interpreters name their main thread.
+    let interpreter = runs(comm).or_else(|| if comm == "MainThread" { runs(&command) } else { None });
+    if let Some(name) = interpreter.and_then(|interpreter| script(rest, interpreter)) {
+        return file(&name);
+    }
+    let cut = comm.len() == COMM_MAX && command.starts_with(comm);
+    if cut || comm.is_empty() { command } else { comm.to_owned() }
+}
+
+/// An interpreter: options whose value is what it runs, options with another value, and options whose value is the program's text.
+type Interpreter = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
+const INTERPRETERS: [Interpreter; 9] = [
+    ("python", &["-m"], &["-W", "-X"], &["-c"]),
+    (
+        "java",
+        &["-jar", "-m", "--module"],
+        &["-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules"],
+        &[],
+    ),
+    ("node", &[], &["-r", "--require", "--import"], &["-e", "-p", "--eval", "--print"]),
+    ("ruby", &[], &["-r", "-I"], &["-e"]),
+    ("perl", &[], &[], &["-e", "-E"]),
+    ("php", &["-f"], &["-c", "-d", "-S", "-t"], &["-r"]),
+    ("dotnet", &["exec"], &[], &[]),
+    ("bash", &[], &["-o"], &["-c"]),
+    ("sh", &[], &["-o"], &["-c"]),
+];
+
+/// What an interpreter was told to run; `None`: text from its command line, or nothing.
+fn script(arguments: &[String], (_, named, valued, text): &Interpreter) -> Option<String> {
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let is = |options: &[&str]| options.contains(&argument.as_str());
+        if is(named) {
+            return rest.next().cloned();
+        } else if is(text) {
+            return None;
+        } else if is(valued) {
+            rest.next();
+        } else if !argument.starts_with('-') {
+            return Some(argument.clone());
+        }
+    }
+    None
 }
 
 /// systemd writes a `-` inside a name as `\x2d`.
@@ -136,6 +204,40 @@ mod tests {
         assert_eq!(names("/", "").name, "/");
         assert_eq!(unescaped("a\\x2"), "a\\x2");
         assert_eq!(unescaped("a\\xff"), "a\\xff");
+    }
+
+    #[test]
+    fn programs_by_what_they_run() {
+        let check = |comm: &str, command: &str, expect: &str| {
+            let arguments: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(program(comm, &arguments), expect, "{command}");
+        };
+        check("python3", "python3 -m http.server 8099 --bind 127.0.0.1", "http.server");
+        check("python3.11", "/usr/bin/python3.11 -u -W ignore /srv/shop/app.py --port 1", "app.py");
+        check("python3", "python3 -c print()", "python3");
+        check("python3", "python3", "python3");
+        check("gunicorn", "/usr/bin/python3 /usr/bin/gunicorn app", "gunicorn");
+        check("gunicorn: worke", "gunicorn: worker [app]", "gunicorn");
+        check("java", "java -Xmx1g -cp a.jar:b.jar -Dx=y org.example.Shop serve", "org.example.Shop");
+        check("java", "/opt/jdk/bin/java -jar /srv/shop-1.2.jar", "shop-1.2.jar");
+        check("node", "node --require ./trace.js /srv/server.js", "server.js");
+        check("MainThread", "node /srv/server.js", "server.js");
+        check("bash", "bash -c something", "bash");
+        check("mariadbd", "/usr/sbin/mariadbd --user=mysql", "mariadbd");
+        check("a-rather-long-c", "/usr/bin/a-rather-long-command x", "a-rather-long-command");
+        check("nginx", "nginx: master process nginx", "nginx");
+    }
+
+    #[test]
+    fn cgroups_that_hold_whatever_was_started() {
+        let check = |path: &str, expect: bool| assert_eq!(collects(path), expect, "{path}");
+        check("/", true);
+        check("/user.slice/user-0.slice/session-3.scope", true);
+        check("/user.slice", true);
+        check("/init.scope", true);
+        check("/system.slice/apache2.service", false);
+        check(&format!("/system.slice/docker-{ID}.scope"), false);
+        check("/lab/web", false);
     }
 
     #[test]

@@ -333,6 +333,7 @@ fn strip(window: &mut Window, signal: SignalKind) {
         SignalKind::Cpu | SignalKind::RunQueue => {
             window.machine_cpu = None;
             window.tasks = None;
+            window.stopped = None;
         }
         SignalKind::BlockIo => {
             window.io = None;

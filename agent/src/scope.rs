@@ -70,6 +70,9 @@ impl Scope {
             };
         }
         by_cgroup!(tasks, io, memory);
+        if let Some(rows) = &mut window.stopped {
+            rows.retain(|(process, _)| narrow(self, entities, process.cgroup));
+        }
         window.culprits.retain(|c| narrow(self, entities, c.workload));
         macro_rules! by_socket {
             ($($section:ident: $owner:ident),*) => {

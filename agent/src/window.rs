@@ -29,6 +29,8 @@ pub struct Window {
     pub machine_cpu: Option<MachineCpu>,
     /// Per-cgroup CPU, run queue and blocked time.
     pub tasks: Option<Vec<(CgroupId, TaskSample)>>,
+    /// Per process, its threads that a signal or a tracer stopped.
+    pub stopped: Option<Vec<(ProcessKey, StoppedSample)>>,
     /// Per-cgroup throttling, from `cpu.stat`.
     pub throttled: Option<Vec<(CgroupId, u64)>>,
     /// Per-cgroup submitted block I/O.
@@ -73,6 +75,23 @@ pub struct TaskSample {
     pub switches: u64,
     pub blocked_io_ns: u64,
     pub blocked_io_max: u32,
+}
+
+/// A process: the workload that it belongs to is its cgroup's, or its own where servers share a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ProcessKey {
+    /// Its cgroup.
+    pub cgroup: CgroupId,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// Threads of a process that a signal or a tracer stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct StoppedSample {
+    pub stopped_ns: u64,
+    pub stopped_max: u32,
 }
 
 /// Block I/O that a cgroup submitted.

@@ -2,8 +2,9 @@
 //! are never reused in one run of the agent, and when the cgroup tree is walked again; knows no wire format and no kernel map.
 
 use crate::cgroup::{CgroupTree, Mounts};
-use crate::naming::{Names, container_name, names};
-use crate::window::{CgroupId, EdgeKey, ListenerKey, Window};
+use crate::naming::{self, Names, container_name, names};
+use crate::servers::{Place, Process, Servers};
+use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, Window};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const QUOTA_PERIOD_WINDOWS: u64 = 20;
 /// Processes of a cgroup that are asked for their command.
 const PROCESSES_ASKED: usize = 8;
 
-/// A cgroup with its names.
+/// A cgroup, or one of several servers in it, with its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "see telemetry.proto: Workload")]
 pub struct Workload {
@@ -30,6 +31,7 @@ pub struct Workload {
     pub names: Names,
     pub comm: String,
     pub cpu_quota_ns: u64,
+    pub shares: u32,
 }
 
 /// A listening socket's address with its owner.
@@ -78,8 +80,13 @@ pub struct Entities {
     tree: CgroupTree,
     root: std::path::PathBuf,
     workloads: HashMap<CgroupId, Workload>,
+    /// Servers that share a cgroup.
+    sharing: Vec<Workload>,
+    servers: Servers,
     /// Whose workload id `i + 1` is.
     by_id: Vec<CgroupId>,
+    /// Whose a process was when it was last asked; forgotten at every walk, and when a listener is named.
+    processes: HashMap<ProcessKey, u32>,
     listeners: HashMap<Socket, Listener>,
     edges: HashMap<EdgeKey, Edge>,
     devices: HashMap<String, Device>,
@@ -102,7 +109,10 @@ impl Entities {
             tree,
             root: root.to_owned(),
             workloads: HashMap::new(),
+            sharing: Vec::new(),
+            servers: Servers::new(root),
             by_id: Vec::new(),
+            processes: HashMap::new(),
             listeners: HashMap::new(),
             edges: HashMap::new(),
             devices: HashMap::new(),
@@ -134,6 +144,7 @@ impl Entities {
         if period_over || !self.unknown.is_empty() {
             self.tree.walk();
             self.walked = Some(window);
+            self.processes.clear();
             if period_over {
                 self.gone.clear();
             }
@@ -150,7 +161,7 @@ impl Entities {
     }
 
     fn renew_quotas(&mut self) {
-        for workload in self.workloads.values_mut() {
+        for workload in self.workloads.values_mut().chain(&mut self.sharing) {
             let quota = self.tree.nearest_quota(&workload.cgroup).map_or(0, |q| q.per_window_ns);
             if quota != workload.cpu_quota_ns {
                 workload.cpu_quota_ns = quota;
@@ -185,13 +196,14 @@ impl Entities {
         let Some(path) = self.path(cgroup) else {
             return 0;
         };
-        let Some(id) = next_id(self.workloads.len(), &mut self.refused) else {
+        let Some(id) = next_id(self.by_id.len(), &mut self.refused) else {
             return 0;
         };
         let comms: Vec<String> = self.tree.processes(&path, PROCESSES_ASKED).into_iter().map(comm).collect();
-        let comm = comms.first().cloned().unwrap_or_default();
+        let first = comms.first().cloned().unwrap_or_default();
         // A cgroup without a name of its own is called after its command only where it runs no other.
-        let common = if comms.iter().all(|c| *c == comm) { comm.as_str() } else { "" };
+        let common = if comms.iter().all(|c| *c == first) { first.as_str() } else { "" };
+        let comm = if naming::collects(&path) { common.to_owned() } else { first.clone() };
         let mut names = names(&path, common);
         if !names.container.is_empty()
             && let Some(name) = container_name(&names.container, &self.root)
@@ -204,6 +216,7 @@ impl Entities {
             comm,
             cpu_quota_ns: self.tree.nearest_quota(&path).map_or(0, |q| q.per_window_ns),
             cgroup: path,
+            shares: 0,
         };
         self.changed.push(Named::Workload(workload.clone()));
         self.workloads.insert(cgroup, workload);
@@ -211,11 +224,95 @@ impl Entities {
         id
     }
 
+    /// Id of the workload that a process belongs to: its server's where several share its cgroup, else its cgroup's.
+    pub fn process(&mut self, process: ProcessKey) -> u32 {
+        if !self.servers.told_apart(process.cgroup) {
+            return self.workload(process.cgroup);
+        }
+        if let Some(known) = self.processes.get(&process) {
+            return *known;
+        }
+        let id = match self.servers.workload_of(process.cgroup, process.pid) {
+            0 => self.workload(process.cgroup),
+            server => server,
+        };
+        self.processes.insert(process, id);
+        id
+    }
+
+    /// Id of the workload that owns a listener, and what its process runs if that is what names it. `before`: the workload that the
+    /// socket was known to be of.
+    fn owner(&mut self, key: &ListenerKey, before: u32) -> (u32, Option<Process>) {
+        let own = if key.owner.0 == 0 { 0 } else { self.workload(key.owner) };
+        let Some(path) = self.workloads.get(&key.owner).map(|w| w.cgroup.clone()).filter(|_| own != 0) else {
+            return (0, None);
+        };
+        let Some(process) = self.servers.look(key.pid) else {
+            // Who listens may be gone by now: a daemon forks after it listened. What was known of the socket holds.
+            let same = self.sharing.iter().any(|w| w.id == before && w.shares == own);
+            return (if same { before } else { own }, None);
+        };
+        let place = self.servers.listens(key.owner, &process, key.port, naming::collects(&path), before);
+        let (Place::Server(number) | Place::SharedNow(number)) = place else { return (own, None) };
+        let id = self.sharing(key.owner, own, number);
+        if matches!(place, Place::SharedNow(_)) {
+            self.part(key.owner, own);
+        }
+        if id == 0 { (own, None) } else { (id, Some(process)) }
+    }
+
+    /// Id of a server that shares its cgroup; 0 if there are too many.
+    fn sharing(&mut self, cgroup: CgroupId, own: u32, number: usize) -> u32 {
+        let (Some(server), Some(all)) = (self.servers.server(cgroup, number), self.workloads.get(&cgroup))
+        else {
+            return 0;
+        };
+        if server.workload != 0 {
+            return server.workload;
+        }
+        let Some(id) = next_id(self.by_id.len(), &mut self.refused) else { return 0 };
+        server.workload = id;
+        let name = if naming::collects(&all.cgroup) {
+            server.name.clone()
+        } else {
+            format!("{}/{}", all.names.name, server.name)
+        };
+        let comm = server.name.clone();
+        let workload =
+            Workload { id, names: Names { name, ..all.names.clone() }, comm, shares: own, ..all.clone() };
+        self.changed.push(Named::Workload(workload.clone()));
+        self.sharing.push(workload);
+        self.by_id.push(cgroup);
+        id
+    }
+
+    /// A cgroup turned out to hold several servers: those that were taken for the whole of it get workloads of their own.
+    fn part(&mut self, cgroup: CgroupId, own: u32) {
+        let known: Vec<Listener> =
+            self.listeners.values().filter(|l| l.key.owner == cgroup && l.workload == own).cloned().collect();
+        for listener in known {
+            self.place(listener.id, listener.key, own);
+        }
+    }
+
+    fn place(&mut self, id: u32, key: ListenerKey, before: u32) {
+        let (workload, process) = self.owner(&key, before);
+        let comm = process.map_or_else(|| comm(key.pid), |p| p.program);
+        let listener = Listener { id, workload, key, comm };
+        let socket = (key.netns, key.address, key.port);
+        if self.listeners.get(&socket) != Some(&listener) {
+            self.changed.push(Named::Listener(listener.clone()));
+            self.listeners.insert(socket, listener);
+            self.processes.clear();
+        }
+    }
+
     /// The workload behind an id of [`workload`](Self::workload).
     pub fn workload_of(&self, cgroup: CgroupId) -> Option<&Workload> {
         self.workloads.get(&cgroup)
     }
 
+    /// A cgroup's workload, also for a server in it.
     fn by_id(&self, id: u32) -> Option<&Workload> {
         let at = usize::try_from(id).ok()?.checked_sub(1)?;
         self.workloads.get(self.by_id.get(at)?)
@@ -250,12 +347,8 @@ impl Entities {
         let Some(id) = id.or_else(|| next_id(self.listeners.len(), &mut self.refused)) else {
             return 0;
         };
-        let workload = if key.owner.0 == 0 { 0 } else { self.workload(key.owner) };
-        let listener = Listener { id, workload, key, comm: comm(key.pid) };
-        if self.listeners.get(&socket) != Some(&listener) {
-            self.changed.push(Named::Listener(listener.clone()));
-            self.listeners.insert(socket, listener);
-        }
+        let before = known.map_or(0, |k| k.workload);
+        self.place(id, key, before);
         id
     }
 

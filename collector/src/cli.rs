@@ -57,8 +57,8 @@ pub enum Command {
         after_help = "Examples:\n  tailwater explain 01KAJX3S9R7V5S9C8H1Z4T0000\n  tailwater explain 01KAJX3S --plot incident.svg"
     )]
     Explain {
-        /// Its id, or the beginning of it
-        id: String,
+        /// Its id, or the beginning of it; without: the newest
+        id: Option<String>,
         /// Draw it into this file instead: resource, queues and drops on one axis of time, as SVG or PNG by its extension
         #[arg(long, value_name = "FILE", value_parser = plot_file)]
         plot: Option<PathBuf>,

@@ -209,6 +209,7 @@ impl Converter {
                 name: w.name.clone(),
                 comm: w.comm.clone(),
                 cpu_quota_ns: w.cpu_quota_ns,
+                shares: self.workloads.get(w.shares).unwrap_or(0),
             });
         }
         let mut listeners = Vec::new();

@@ -37,6 +37,8 @@ pub(crate) fn workload(to: &mut WorkloadWindow, metric: i32, value: u64) {
         Ok(M::ReclaimNs) => to.reclaim_ns = value,
         Ok(M::SwapIns) => to.swap_ins = value,
         Ok(M::DirtyThrottleNs) => to.dirty_throttle_ns = value,
+        Ok(M::StoppedNs) => to.stopped_ns = Some(value),
+        Ok(M::StoppedMax) => to.stopped_max = small(value),
         _ => {}
     }
 }

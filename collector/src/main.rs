@@ -59,7 +59,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Up(settings) => daemon(&settings, true)?,
         Command::Top(options) => top::run(&options)?,
         Command::Incidents { api, json, follow, since } => one(incidents(&api, json, follow, since))?,
-        Command::Explain { id, plot, api } => one(explained(&api, &id, plot.as_deref()))?,
+        Command::Explain { id, plot, api } => one(explained(&api, id.as_deref(), plot.as_deref()))?,
         Command::Alerts { api, dead, json, resend, all } => one(alerts(&api, dead, json, resend, all))?,
         Command::Record { out, duration, api } => one(record(&api, &out, duration))?,
         Command::Replay { file, config, serve: true, at, .. } => {
@@ -203,10 +203,17 @@ impl Shown {
     }
 }
 
-async fn explained(api: &Api, id: &str, plot: Option<&Path>) -> Result<()> {
+async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>) -> Result<()> {
     let collector = Collector::new(&api.url)?;
     let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
-    let id = &one_of(&list.incidents, id, "`tailwater incidents` lists those that are kept")?.id;
+    let incident = match id {
+        Some(id) => one_of(&list.incidents, id, "`tailwater incidents` lists those that are kept")?,
+        None => list
+            .incidents
+            .first()
+            .context("no incident yet\n  remedy: `tailwater incidents --follow` waits for one")?,
+    };
+    let id = &incident.id;
     let incident: Incident = collector.get(&format!("/api/v1/incidents/{id}")).await?;
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
     show(&incident, &timeline, plot)

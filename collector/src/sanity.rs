@@ -130,10 +130,12 @@ pub fn bound(metric: Metric) -> u64 {
         | Metric::CpuCapacityNs => CPUS_MAX * WINDOW_NS,
         // Reported when a period ends: a long throttle lands in one window.
         Metric::CpuThrottledNs => CPUS_MAX * WAIT_MAX_NS / 86_400,
-        Metric::RunQueueWaitNs | Metric::BlockedIoNs | Metric::ReclaimNs | Metric::DirtyThrottleNs => {
-            tasks_ns
-        }
-        Metric::RunQueueWaitingMax | Metric::BlockedIoMax => TASKS_MAX,
+        Metric::RunQueueWaitNs
+        | Metric::BlockedIoNs
+        | Metric::ReclaimNs
+        | Metric::DirtyThrottleNs
+        | Metric::StoppedNs => tasks_ns,
+        Metric::RunQueueWaitingMax | Metric::BlockedIoMax | Metric::StoppedMax => TASKS_MAX,
         Metric::RunQueueWaitMaxNs
         | Metric::AcceptQueueWaitMaxNs
         | Metric::ResponseTimeMaxNs

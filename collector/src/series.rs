@@ -10,7 +10,7 @@ pub use metric::METRICS;
 use crate::store::Names;
 use metric::Metric;
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailwater_analysis::model::{
@@ -389,6 +389,13 @@ impl HostSeries {
             ids: Some(Ids {
                 listeners: self.names.listeners.values().filter(listens).map(|l| l.id).collect(),
                 edges: self.names.edges.values().filter(|e| owned(&e.workload)).map(|e| e.id).collect(),
+                measured: self
+                    .names
+                    .workloads
+                    .values()
+                    .filter(|w| workloads.contains(&w.id))
+                    .map(|w| if w.shares == 0 { w.id } else { w.shares })
+                    .collect(),
                 workloads,
             }),
         }
@@ -425,6 +432,8 @@ struct Selected {
 
 struct Ids {
     workloads: Vec<EntityId>,
+    /// Under which their CPU, I/O and memory are told: of a server that shares its cgroup, the cgroup's.
+    measured: BTreeSet<EntityId>,
     listeners: Vec<EntityId>,
     edges: Vec<EntityId>,
 }
@@ -441,11 +450,15 @@ struct View<'a> {
 }
 
 /// The rows of `ids`, or all, as one.
-fn folded<R: Default>(rows: &BTreeMap<EntityId, R>, ids: Option<&Vec<EntityId>>, fold: fn(&mut R, &R)) -> R {
+fn folded<'a, R: Default>(
+    rows: &BTreeMap<EntityId, R>,
+    ids: Option<impl IntoIterator<Item = &'a EntityId>>,
+    fold: fn(&mut R, &R),
+) -> R {
     let mut sum = R::default();
     match ids {
         None => rows.values().for_each(|row| fold(&mut sum, row)),
-        Some(ids) => ids.iter().filter_map(|id| rows.get(id)).for_each(|row| fold(&mut sum, row)),
+        Some(ids) => ids.into_iter().filter_map(|id| rows.get(id)).for_each(|row| fold(&mut sum, row)),
     }
     sum
 }
@@ -454,14 +467,17 @@ impl Selected {
     fn view<'a>(&'a self, window: &'a HostWindow) -> View<'a> {
         let ids = self.ids.as_ref();
         // Of the whole host, also when one of its listeners is asked for.
-        let workloads = ids.filter(|_| !self.whole_host).map(|ids| &ids.workloads);
+        let some = ids.filter(|_| !self.whole_host);
+        let mut work = folded(&window.workloads, some.map(|ids| &ids.measured), fold::workload);
+        let own = folded(&window.workloads, some.map(|ids| &ids.workloads), fold::workload);
+        (work.stopped_ns, work.stopped_max) = (own.stopped_ns, own.stopped_max);
         View {
             of: self,
             window,
-            work: folded(&window.workloads, workloads, fold::workload),
+            work,
             listen: folded(&window.listeners, ids.map(|ids| &ids.listeners), fold::listener),
             edge: folded(&window.edges, ids.map(|ids| &ids.edges), fold::edge),
-            device: folded(&window.devices, None, fold::device),
+            device: folded(&window.devices, None::<&Vec<EntityId>>, fold::device),
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * CPU, run queue and tasks blocked on I/O, per cgroup and CPU. Owns the scheduler's hooks; knows no device and no socket.
+ * CPU, run queue and tasks blocked on I/O, per cgroup and CPU; stopped threads, per process. Owns the scheduler's hooks; knows no
+ * device and no socket.
  *
  * All hooks that write run with interrupts off, so a CPU is the only writer of its copies (NEST is 1). Every +1 remembers in
  * task storage or in cpu_state where it was added, and its -1 goes to the same slot: a task that changes its cgroup, or an
@@ -45,8 +46,8 @@ static __always_inline void comes_on_cpu(struct task_state *state, struct moment
 {
 	if (state->waiting)
 		waiting_ends(state, m, now);
-	if (state->blocked)
-		blocked_ends(state, m, now);
+	if (state->asleep)
+		sleep_ends(state, m, now);
 }
 
 /*
@@ -57,10 +58,8 @@ static __always_inline void comes_on_cpu(struct task_state *state, struct moment
  * in_iowait is a bit field: read by its own relocations (offset, shifts). A plain access relocates the offset alone and takes the
  * bit at the place it has in kernel.h, which on 6.18 is sched_remote_wakeup's.
  */
-static __always_inline bool waits_for_io(struct task_struct *task)
+static __always_inline bool waits_for_io(struct task_struct *task, unsigned int state)
 {
-	unsigned int state = task->__state;
-
 	if ((state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD))
 		return true;
 	return BPF_CORE_READ_BITFIELD(task, in_iowait);
@@ -69,10 +68,12 @@ static __always_inline bool waits_for_io(struct task_struct *task)
 static __always_inline void leaves_cpu(struct task_struct *task, bool preempt, bool expected, __u32 slot,
 				       struct moment *m, __u64 now)
 {
-	bool runnable = preempt || !task->__state;
+	unsigned int why = task->__state;
+	bool runnable = preempt || !why;
+	bool stopped = why & (__TASK_STOPPED | __TASK_TRACED);
 	struct task_state *state;
 
-	if (expected && !runnable && !waits_for_io(task))
+	if (expected && !runnable && !stopped && !waits_for_io(task, why))
 		return;
 	state = bpf_task_storage_get(&task_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state)
@@ -83,7 +84,11 @@ static __always_inline void leaves_cpu(struct task_struct *task, bool preempt, b
 	}
 	if (runnable) {
 		waiting_begins(state, slot, m, now);
-	} else if (waits_for_io(task)) {
+	} else if (stopped) {
+		state->who.tgid = task->tgid;
+		state->who.slot = slot;
+		stopped_begins(state, m);
+	} else if (waits_for_io(task, why)) {
 		state->who.tgid = task->tgid;
 		bpf_probe_read_kernel(state->who.comm, sizeof(state->who.comm), task->group_leader->comm);
 		blocked_begins(state, slot, m, now);
@@ -159,8 +164,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			else
 				waiting_ends(state, &m, now);
 		}
-		if (state && state->blocked)
-			blocked_ends(state, &m, now);
+		if (state && state->asleep)
+			sleep_ends(state, &m, now);
 		if (comes)
 			comes->switches++;
 	}
@@ -206,8 +211,8 @@ static __always_inline int woken(struct task_struct *task)
 		return 0;
 	now = now_on(cs, rq_of(task));
 	m = moment_on(cs, now);
-	if (state->blocked)
-		blocked_ends(state, &m, now);
+	if (state->asleep)
+		sleep_ends(state, &m, now);
 	waiting_begins(state, slot_of(task, state), &m, now);
 	return 0;
 }

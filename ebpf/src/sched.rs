@@ -11,6 +11,9 @@ pub const IO_CULPRITS: usize = 4;
 /// `BLOCKED_NOW`.
 pub const BLOCKED_NOW: usize = 32;
 
+/// `STOPPED_PROCESSES`.
+pub const STOPPED_PROCESSES: usize = 33;
+
 /// Index of a step function in [`TaskRecord::edges`]: tasks on CPU.
 pub const TASK_BUSY: usize = 0;
 /// Tasks runnable and not running.
@@ -99,6 +102,28 @@ pub struct BlockedNow {
     pub comm: [u8; 16],
 }
 
+/// `struct stopped_record`: the stopped threads of one process, on one CPU.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "sched_records.h explains the fields")]
+pub struct StoppedRecord {
+    pub window: u64,
+    pub edges: [EdgeSum; 1],
+    pub stopped_max: u32,
+    pub reserved: u32,
+}
+crate::record!(StoppedRecord, edges: 1);
+
+/// `struct stopped_process`: one slot of the processes with stopped threads.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "sched_records.h explains the fields")]
+pub struct StoppedProcess {
+    pub process: u64,
+    pub stopped: i32,
+    pub reserved: u32,
+}
+
 /// `struct slot_state`: one slot of a cgroup-indexed ring.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -116,4 +141,6 @@ const _: () = assert!(size_of::<Culprit>() == 40);
 const _: () = assert!(size_of::<MachineRecord>() == 64 + 12 * 40);
 const _: () = assert!(size_of::<CpuState>() == 88);
 const _: () = assert!(size_of::<BlockedNow>() == 32);
+const _: () = assert!(size_of::<StoppedRecord>() == 32);
+const _: () = assert!(size_of::<StoppedProcess>() == 16);
 const _: () = assert!(size_of::<SlotState>() == 24);

@@ -3,7 +3,7 @@
 use super::table::Reader;
 use crate::window::{
     AcceptQueueSample, CallSample, DeviceSample, IoSample, MemorySample, RequestSample, RetransmitSample,
-    TaskSample,
+    StoppedSample, TaskSample,
 };
 use std::collections::HashMap;
 use tailwater_proto::v1::Metric as M;
@@ -31,6 +31,9 @@ pub(super) const TASK: &[Reader<TaskSample>] = &[
     (M::BlockedIoNs, |s| s.blocked_io_ns),
     (M::BlockedIoMax, |s| s.blocked_io_max.into()),
 ];
+
+pub(super) const STOPPED: &[Reader<StoppedSample>] =
+    &[(M::StoppedNs, |s| s.stopped_ns), (M::StoppedMax, |s| s.stopped_max.into())];
 
 pub(super) const IO: &[Reader<IoSample>] =
     &[(M::IoBytes, |s| s.bytes), (M::IoRequests, |s| s.requests), (M::IoFlushes, |s| s.flushes)];

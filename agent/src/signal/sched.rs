@@ -1,5 +1,5 @@
 //! CPU, run queue and tasks blocked on I/O, from `ebpf/bpf/sched.bpf.c`. Owns turning the scheduler's records into samples;
-//! `culprits` owns the processes behind them. Knows no cgroup names and no device.
+//! `culprits` owns the processes behind them, `stopped` those whose threads are stopped. Knows no cgroup names and no device.
 
 use super::{Coverage, SignalKind, SignalSource};
 use crate::loader::{AttachConfig, LoadError, LoadedObject, ObjectPlan, possible_cpus};
@@ -14,7 +14,9 @@ use tailwater_ebpf::sched::{
 };
 
 mod culprits;
+mod stopped;
 use culprits::{Culprits, SATURATED_NS};
+use stopped::Stopped;
 
 /// What the scheduler signal needs to attach.
 pub type SchedConfig<'a> = AttachConfig<'a>;
@@ -28,6 +30,7 @@ pub struct SchedSignal {
     machine: Ring<MachineRecord>,
     slots: Slots,
     culprits: Culprits,
+    stopped: Stopped,
     clock: ClockControl,
     cpus: u32,
     degraded: String,
@@ -46,6 +49,7 @@ impl SchedSignal {
         let plan = ObjectPlan::new("sched", objects::SCHED)
             .max_entries("task_ring", task_shape.copies())
             .max_entries("machine_ring", machine_shape.copies())
+            .max_entries("stopped_ring", Stopped::shape(cpus).copies())
             .max_entries("cpu_states", cpus)
             .max_entries("blocked_tables", cpus);
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
@@ -55,6 +59,7 @@ impl SchedSignal {
         let machine = object.ring("machine_ring", machine_shape)?;
         let slots = Slots::open(&mut object, entities)?;
         let culprits = Culprits::open(&object, cpus, config.epoch_offset_ns)?;
+        let stopped = Stopped::open(&object, cpus)?;
         // What ends a wait comes before what begins one: a task that woke in between and was gone by the end would wait for ever.
         object.attach_tp_btf("on_switch", "sched_switch", config.btf)?;
         object.attach_tp_btf("on_wakeup", "sched_wakeup", config.btf)?;
@@ -66,7 +71,7 @@ impl SchedSignal {
         };
         visit_every_cpu();
         let online = online_cpus();
-        Ok(Self { tasks, machine, slots, culprits, clock, cpus: online, degraded, _object: object })
+        Ok(Self { tasks, machine, slots, culprits, stopped, clock, cpus: online, degraded, _object: object })
     }
 
     /// Events of cgroups that found no slot and were counted under [`slots::OTHER`].
@@ -81,7 +86,7 @@ impl SchedSignal {
 
     /// Records that were overwritten before they were read.
     pub fn lapped(&self) -> u64 {
-        self.tasks.lapped() + self.machine.lapped()
+        self.tasks.lapped() + self.machine.lapped() + self.stopped.lapped()
     }
 
     fn drain_tasks(&mut self, window: u64) -> Vec<(CgroupId, TaskSample)> {
@@ -168,6 +173,7 @@ impl SignalSource for SchedSignal {
         self.culprits.report(cpu_saturated, io_saturated, &self.slots, &mut into.culprits);
         into.machine_cpu = Some(machine);
         into.tasks = Some(tasks);
+        into.stopped = Some(self.stopped.drain(into.index, &self.slots));
         if window.is_multiple_of(WINDOWS) {
             let tasks = &self.tasks;
             self.slots.release_removed(window, |slot| tasks.newest(slot));
@@ -177,6 +183,7 @@ impl SignalSource for SchedSignal {
     fn skip_to(&mut self, first: WindowIndex) {
         self.tasks.skip_to(first.0);
         self.machine.skip_to(first.0);
+        self.stopped.skip_to(first);
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {

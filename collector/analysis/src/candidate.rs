@@ -5,7 +5,8 @@
 
 use crate::bridge::Batch;
 use crate::chain::{Node, Place, Step, Surge, View, surge};
-use crate::episode::{Episode, cpu, io, memory, stall};
+use crate::episode::culprits;
+use crate::episode::{Episode, cpu, io, memory, stall, stopped};
 use crate::incident::{Culprit, Order, Resource};
 use crate::order::order;
 use crate::topology::TierKey;
@@ -20,6 +21,10 @@ const OVER_SINCE: u64 = 2;
 const CARRIED_BY_SURGE: f64 = 0.8;
 /// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
 const BATCH_AFTER: u64 = 10;
+/// Of CPU that others in the same cgroup took, the rule sees the cgroup only.
+const SHARED_CPU: f64 = 0.95;
+/// More requests than usual at a tier that stood still: it would have met the usual ones as still.
+const CAME_TO_A_STOP: f64 = 0.6;
 /// A tier whose growth is explained below can still be the root.
 const EXPLAINED_BELOW: f64 = 0.6;
 
@@ -67,8 +72,17 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     if !last {
         found.iter_mut().for_each(|c| c.times(EXPLAINED_BELOW, "as calls below explain this tier's queue"));
     }
+    // Threads that are stopped wait for nothing below.
+    let stops =
+        fitting(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds), node.onset, at);
+    let stood = !stops.is_empty();
+    found.extend(stops.into_iter().map(|e| Candidate::new(place.clone(), e)));
     if let Some(surge) = surge(view, key, node, at) {
-        found.extend(from_surge(view, &surge, node, at));
+        let mut surged = from_surge(view, &surge, node, at);
+        for burst in surged.iter_mut().filter(|c| stood && c.episode.resource == Resource::Burst) {
+            burst.times(CAME_TO_A_STOP, "as they came to a tier that stood still");
+        }
+        found.extend(surged);
     }
     if last {
         found.push(Candidate::new(place, unexplained(node, at)));
@@ -88,12 +102,30 @@ fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
     if key.workload == 0 {
         return Vec::new();
     }
-    let (history, host, workload, used, t) =
-        (view.history, key.host.as_str(), key.workload, &node.used, view.thresholds);
+    let (history, host, used, t) = (view.history, key.host.as_str(), &node.used, view.thresholds);
+    let workload = history.measured_under(host, key.workload);
     let mut episodes = cpu::episodes(history, host, workload, used, node.onset, t);
     episodes.extend(io::episodes(history, host, workload, used, node.onset, t));
     episodes.extend(memory::episodes(history, host, workload, used, node.onset, t));
+    if workload != key.workload {
+        let name = culprits::workload_name(history.hosts.get(host), key.workload);
+        episodes.iter_mut().for_each(|e| of_all_that_share(e, &name));
+    }
     episodes
+}
+
+/// CPU, I/O and memory of a cgroup with several servers are those of all of them: whose it was, the processes tell.
+fn of_all_that_share(episode: &mut Episode, server: &str) {
+    episode.why.push_str("; told of its cgroup as a whole, which other servers share");
+    let Some(most) = episode.culprits.first() else { return };
+    if most.workload == server {
+        return;
+    }
+    episode.by_load = false;
+    if episode.resource == Resource::Cpu {
+        episode.resource = Resource::CpuNeighbour;
+        episode.quality *= SHARED_CPU;
+    }
 }
 
 /// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
@@ -102,7 +134,8 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
         e.first <= onset.saturating_add(ONSET_TOLERANCE) && e.first <= at && e.last.saturating_add(2) >= onset
     });
     for episode in &mut episodes {
-        if episode.first.saturating_add(ONSET_BEFORE) < onset {
+        // What stands has stood for as long as it does.
+        if episode.first.saturating_add(ONSET_BEFORE) < onset && episode.unit != stopped::THREADS {
             episode.quality *= 0.7;
         }
         let since = at.saturating_sub(episode.last);
@@ -122,6 +155,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
         let mut episodes = resources(view, &surge.at, &up);
         episodes.extend(stalls(view, &surge.at, &up));
+        episodes.extend(stopped::episodes(&up.tier, &up.used, up.onset, view.thresholds));
         for mut episode in fitting(episodes, up.onset, at) {
             let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {

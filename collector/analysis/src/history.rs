@@ -97,6 +97,12 @@ impl History {
         host.windows.get(host.windows.len().checked_sub(back)?)?.as_deref()
     }
 
+    /// The workload under which a workload's CPU, I/O and memory are told: its own, or that of the cgroup that it shares.
+    pub(crate) fn measured_under(&self, host: &str, workload: EntityId) -> EntityId {
+        let info = self.hosts.get(host).and_then(|h| h.workloads.get(&workload));
+        info.map_or(workload, |w| if w.shares == 0 { workload } else { w.shares })
+    }
+
     /// When a host's window began by the collector's clock; of one that is missing or forgotten, by the
     /// phase of the newest window before it, else of the newest.
     pub(crate) fn start_unix_ns(&self, host: &str, index: u64) -> u64 {

@@ -147,7 +147,8 @@ pub struct Root {
     pub end_unix_ns: u64,
     /// Worst window, in `unit`.
     pub peak: f64,
-    /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited.
+    /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited; `threads`:
+    /// that were stopped.
     pub unit: String,
     /// Who used the resource, most first.
     pub culprits: Vec<Culprit>,

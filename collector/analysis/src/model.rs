@@ -142,6 +142,8 @@ pub struct WorkloadInfo {
     pub comm: String,
     /// CPU ns per window that its quota allows; 0: none.
     pub cpu_quota_ns: u64,
+    /// A server in a cgroup of several: the workload under which CPU, I/O and memory of all of them are told; 0: it is its cgroup.
+    pub shares: EntityId,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -227,6 +229,9 @@ pub struct WorkloadWindow {
     pub reclaim_ns: u64,
     pub swap_ins: u64,
     pub dirty_throttle_ns: u64,
+    /// Integral of threads that a signal or a tracer stopped; `None`: not covered.
+    pub stopped_ns: Option<u64>,
+    pub stopped_max: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -187,6 +187,9 @@ pub(crate) struct UseSample {
     pub(crate) swap_ins: u64,
     /// Requests in flight at the busiest device, mean.
     pub(crate) device_in_flight: f64,
+    /// Threads that a signal or a tracer stopped, mean; of the server alone, also where it shares its cgroup.
+    pub(crate) stopped: f64,
+    pub(crate) stopped_max: u32,
 }
 
 pub(crate) fn use_series(
@@ -201,8 +204,10 @@ pub(crate) fn use_series(
         .get(host)
         .and_then(|h| h.workloads.get(&workload))
         .map_or(0.0, |w| mean(w.cpu_quota_ns));
+    let measured = history.measured_under(host, workload);
     Series::draw(history, host, first, last, |window| {
-        let own = window.workloads.get(&workload).copied().unwrap_or_default();
+        let own = window.workloads.get(&measured).copied().unwrap_or_default();
+        let server = window.workloads.get(&workload).copied().unwrap_or_default();
         let cpu = window.cpu.unwrap_or_default();
         UseSample {
             capacity: mean(cpu.capacity_ns),
@@ -217,6 +222,8 @@ pub(crate) fn use_series(
             stalled_memory: mean(own.reclaim_ns.saturating_add(own.dirty_throttle_ns)),
             swap_ins: own.swap_ins,
             device_in_flight: window.devices.values().map(|d| mean(d.in_flight_ns)).fold(0.0, f64::max),
+            stopped: mean(server.stopped_ns.unwrap_or(0)),
+            stopped_max: server.stopped_max,
         }
     })
 }

@@ -1,5 +1,6 @@
 //! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
 
+use crate::episode::stopped::THREADS;
 use crate::incident::{Hop, Incident, Kind, Resource, Role, Root};
 use crate::model::Host;
 use std::collections::BTreeMap;
@@ -138,6 +139,12 @@ fn cause(root: &Root, at: &str) -> String {
         Resource::Lock => {
             format!("{at} took requests on and answered none {when}, its threads waiting on one another")
         }
+        Resource::Pause if root.unit == THREADS => match root.peak {
+            1.0 => format!("{at} stood still {when}: its thread was stopped by a signal (SIGSTOP)"),
+            threads => format!(
+                "{at} stood still {when}: its {threads:.0} threads were stopped by a signal (SIGSTOP)"
+            ),
+        },
         Resource::Pause => format!("{at} stood still {when}"),
         Resource::Burst => {
             format!("{:.1} times the usual requests came to {at} {when}{}", root.peak, by("from "))

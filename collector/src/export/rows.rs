@@ -5,7 +5,7 @@ use super::signals::{Form, Level, SIGNALS, Seen, each};
 use crate::store::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_analysis::incident::socket;
-use tailwater_analysis::model::HostWindow;
+use tailwater_analysis::model::{HostWindow, WorkloadInfo};
 
 /// The row of what has none of its own.
 pub const OTHER: &str = "~other";
@@ -158,8 +158,12 @@ impl Rows {
     }
 }
 
+/// In the place of a quota: a server that shares its cgroup.
+const SHARES: u64 = u64::MAX;
+
 fn with_quota(seen: Seen<'_>, quota_ns: u64) -> Seen<'_> {
     match seen {
+        Seen::Workload(w, _) if quota_ns == SHARES => Seen::Server(w),
         Seen::Workload(w, host_ns) if quota_ns > 0 => {
             let quota_ns = quota_ns as f64;
             Seen::Workload(w, if host_ns > 0.0 { quota_ns.min(host_ns) } else { quota_ns })
@@ -183,7 +187,8 @@ impl Labels {
             let labels = match level {
                 Level::Host => Some((String::new(), String::new(), 0)),
                 Level::Workload => {
-                    names.workloads.get(&id).map(|w| (w.name.clone(), String::new(), w.cpu_quota_ns))
+                    let quota_ns = |w: &WorkloadInfo| if w.shares == 0 { w.cpu_quota_ns } else { SHARES };
+                    names.workloads.get(&id).map(|w| (w.name.clone(), String::new(), quota_ns(w)))
                 }
                 Level::Listener => {
                     names.listeners.get(&id).map(|l| (workload(l.workload), socket(l.address, l.port), 0))

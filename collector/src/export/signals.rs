@@ -71,6 +71,8 @@ pub enum Read {
     Host(fn(&HostCpu) -> Parts),
     /// With the CPU ns that the workload may use in a window.
     Workload(fn(&WorkloadWindow, f64) -> Parts),
+    /// What is also told of a server that shares its cgroup with others.
+    Server(fn(&WorkloadWindow) -> Parts),
     Listener(fn(&ListenerWindow) -> Parts),
     Call(fn(&EdgeWindow) -> Parts),
     Device(fn(&DeviceWindow) -> Parts),
@@ -82,6 +84,8 @@ pub enum Read {
 pub enum Seen<'a> {
     Host(&'a HostCpu),
     Workload(&'a WorkloadWindow, f64),
+    /// A server that shares its cgroup: CPU, I/O and memory are told of that.
+    Server(&'a WorkloadWindow),
     Listener(&'a ListenerWindow),
     Call(&'a EdgeWindow),
     Device(&'a DeviceWindow),
@@ -93,7 +97,7 @@ impl Read {
     pub fn level(&self) -> Level {
         match self {
             Self::Host(_) => Level::Host,
-            Self::Workload(_) => Level::Workload,
+            Self::Workload(_) | Self::Server(_) => Level::Workload,
             Self::Listener(_) => Level::Listener,
             Self::Call(_) => Level::Call,
             Self::Device(_) => Level::Device,
@@ -105,6 +109,7 @@ impl Read {
         match (self, seen) {
             (Self::Host(f), Seen::Host(w)) => f(w),
             (Self::Workload(f), Seen::Workload(w, capacity_ns)) => f(w, capacity_ns),
+            (Self::Server(f), Seen::Workload(w, _) | Seen::Server(w)) => f(w),
             (Self::Listener(f), Seen::Listener(w)) => f(w),
             (Self::Call(f), Seen::Call(w)) => f(w),
             (Self::Device(f), Seen::Device(w)) => f(w),

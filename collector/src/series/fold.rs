@@ -13,7 +13,11 @@ macro_rules! fold {
 pub(crate) fn workload(to: &mut WorkloadWindow, from: &WorkloadWindow) {
     fold!(to, from:
         sum busy_ns wait_ns blocked_io_ns reclaim_ns dirty_throttle_ns swap_ins io_bytes io_flushes;
-        longest wait_max_ns throttled_ns);
+        longest wait_max_ns throttled_ns stopped_max);
+    to.stopped_ns = match (to.stopped_ns, from.stopped_ns) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    };
 }
 
 /// Adds a listener's row. Depths of several queues add up to what is queued.

@@ -98,6 +98,17 @@ pub static METRICS: &[Metric] = &[
         |v| Some(v.work.blocked_io_ns as f64 / WINDOW),
     ),
     metric(
+        "stopped_threads",
+        "mean threads that a signal or a tracer stopped",
+        &["cpu"],
+        &[(Kind::Workload, &["stopped_us"])],
+        |v| {
+            // Who has a row in a window is told of whether its threads stood; agents of before tell nobody.
+            let told = v.window.workloads.values().any(|w| w.stopped_ns.is_some());
+            told.then(|| v.work.stopped_ns.unwrap_or(0) as f64 / WINDOW)
+        },
+    ),
+    metric(
         "memory_stall_tasks",
         "mean tasks in reclaim or dirty throttling",
         &["memory"],

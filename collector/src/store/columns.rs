@@ -77,6 +77,9 @@ pub(super) fn key_about(name: &str) -> &'static str {
         "workload" => "the workload's name",
         "cgroup" => "its control group",
         "comm" => "the command's name",
+        "shares_id" => {
+            "a server in a cgroup of several: `id` of that cgroup, whose row has the CPU, I/O and memory of all of them; 0: none"
+        }
         "cpu_quota_us" => "CPU time per window that its quota allows; 0: no quota",
         "address" => "listens here; unspecified: on every address",
         "port" => "and on this port",
@@ -186,6 +189,8 @@ columns! { pub(super) workload: WorkloadWindow {
     reclaim_ns => "reclaim_us" / 1_000, "time in direct reclaim, summed over tasks",
     swap_ins => "swap_ins" / 1, "pages read back from swap",
     dirty_throttle_ns => "dirty_throttle_us" / 1_000, "time its writers were held back for dirty pages, summed",
+    stopped_ns => "stopped_us" / 1_000, "time its threads were stopped by a signal or a tracer, summed; null: none, or not covered",
+    stopped_max => "stopped_max" / 1, "threads stopped by a signal or a tracer, at the most",
 } }
 
 columns! { pub(super) listener: ListenerWindow {

@@ -149,7 +149,14 @@ pub(super) fn keys(kind: Kind) -> Vec<Field> {
             vec![int("clock_error_us"), int("clock_corrected"), int("lost_before"), text("uncovered")]
         }
         Kind::Workload => {
-            vec![int("id"), text("workload"), text("cgroup"), text("comm"), int("cpu_quota_us")]
+            vec![
+                int("id"),
+                text("workload"),
+                text("cgroup"),
+                text("comm"),
+                int("cpu_quota_us"),
+                int("shares_id"),
+            ]
         }
         Kind::Listener => {
             vec![int("id"), int("workload_id"), text("workload"), text("address"), int("port"), text("comm")]

@@ -50,8 +50,8 @@ pub(super) fn read(
         fold::workload,
         |id, n| {
             let cpu_quota_ns = unsigned(n.int(3)).saturating_mul(1_000);
-            let (name, cgroup, comm) = (n.text(0), n.text(1), n.text(2));
-            names.workloads.insert(id, WorkloadInfo { id, cgroup, name, comm, cpu_quota_ns });
+            let (name, cgroup, comm, shares) = (n.text(0), n.text(1), n.text(2), n.id(4));
+            names.workloads.insert(id, WorkloadInfo { id, cgroup, name, comm, cpu_quota_ns, shares });
         },
     )?;
     reading.entities(

@@ -179,6 +179,7 @@ fn fill(
                         text(&w.cgroup),
                         text(&w.comm),
                         Name::Int(int(micros(w.cpu_quota_ns))),
+                        Name::Int(w.shares.into()),
                     ]
                 },
                 &mut count,

@@ -240,7 +240,11 @@ fn some_window(host: &str, index: u64, seed: u64) -> HostWindow {
     for id in 1..=seed % 4 {
         let id = u32::try_from(id).unwrap();
         let throttled_ns = seed.is_multiple_of(7).then(|| n(4));
-        w.workloads.insert(id, WorkloadWindow { busy_ns: n(5), throttled_ns, ..WorkloadWindow::default() });
+        let stopped_ns = seed.is_multiple_of(5).then(|| n(5));
+        w.workloads.insert(
+            id,
+            WorkloadWindow { busy_ns: n(5), throttled_ns, stopped_ns, ..WorkloadWindow::default() },
+        );
         w.listeners.insert(
             id,
             ListenerWindow {
@@ -276,6 +280,7 @@ fn names() -> Names {
                 name: format!("w{id}.service"),
                 comm: "java".into(),
                 cpu_quota_ns: 25_000_000,
+                shares: if id % 2 == 0 { id - 1 } else { 0 },
             },
         );
         let port = 8080 + u16::try_from(id).unwrap();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The levels of a cgroup's tasks: waiting for a CPU, blocked. Every begin remembers in the task where it was added, and its end
+ * The levels of a cgroup's tasks: waiting for a CPU, blocked; and of a process's threads: stopped. Every begin remembers in the task where it was added, and its end
  * goes there. Knows no hook.
  *
  * Functions that take pointers to memory alone are global: the verifier walks them once and not at every call.
@@ -71,7 +71,7 @@ __noinline int blocked_begins(struct task_state *state, __u32 slot, struct momen
 	struct task_record *record;
 	__s32 blocked;
 
-	if (!state || !m || !all || !table || state->blocked)
+	if (!state || !m || !all || !table || state->asleep)
 		return 0;
 	record = record_of(cpu, slot, m);
 	if (!record)
@@ -80,7 +80,7 @@ __noinline int blocked_begins(struct task_state *state, __u32 slot, struct momen
 	edge(&record->edges[TASK_BLOCKED], m, 1);
 	if (blocked > 0)
 		max_into(record->blocked_max, (__u32)blocked);
-	state->blocked = 1;
+	state->asleep = ASLEEP_BLOCKED;
 	state->who.slot = slot;
 	state->blocked_since_ns = now;
 	state->blocked_entry = 0;
@@ -116,7 +116,7 @@ __noinline int blocked_ends(struct task_state *state, struct moment *m, __u64 no
 		return 0;
 	__sync_fetch_and_add(&all->blocked, -1);
 	edge(&record->edges[TASK_BLOCKED], m, -1);
-	state->blocked = 0;
+	state->asleep = NOT_ASLEEP;
 	machine_ring_open(machine, m);
 	span->since_ns = state->blocked_since_ns;
 	span->now_ns = now;
@@ -131,5 +131,88 @@ __noinline int blocked_ends(struct task_state *state, struct moment *m, __u64 no
 			*(volatile __u32 *)&table->tasks[entry % BLOCKED_NOW].tgid = 0;
 	}
 	return 0;
+}
+
+/* Looks through the whole table: stops are rare, and a hash would have to be emptied by somebody. */
+__noinline __u32 stopped_slot_of(__u64 process)
+{
+	__u32 zero = 0;
+	struct stopped_table *table = bpf_map_lookup_elem(&stopped_processes, &zero);
+	__u64 found;
+
+	if (!table)
+		return 0;
+	for (__u32 i = 1; i < STOPPED_PROCESSES; i++)
+		if (*(volatile __u64 *)&table->processes[i].process == process)
+			return i;
+	for (__u32 i = 1; i < STOPPED_PROCESSES; i++) {
+		if (*(volatile __u64 *)&table->processes[i].process)
+			continue;
+		found = __sync_val_compare_and_swap(&table->processes[i].process, 0, process);
+		if (!found || found == process)
+			return i;
+	}
+	return 0;
+}
+
+static __always_inline struct stopped_record *stopped_record_of(__u32 slot, struct moment *m)
+{
+	__u32 index = bpf_get_smp_processor_id() * STOPPED_PROCESSES + slot;
+	struct stopped_ring_copy *copy = bpf_map_lookup_elem(&stopped_ring, &index);
+
+	return copy ? stopped_ring_open(copy, m) : 0;
+}
+
+/* Expects `state->who` to name the process and its cgroup's slot. */
+__noinline int stopped_begins(struct task_state *state, struct moment *m)
+{
+	__u32 zero = 0, slot;
+	struct stopped_table *table = bpf_map_lookup_elem(&stopped_processes, &zero);
+	struct stopped_record *record;
+	__s32 stopped;
+
+	if (!state || !m || !table || state->asleep)
+		return 0;
+	slot = stopped_slot_of((__u64)state->who.slot << 32 | state->who.tgid);
+	if (slot >= STOPPED_PROCESSES)
+		return 0;
+	record = stopped_record_of(slot, m);
+	if (!record)
+		return 0;
+	stopped = __sync_fetch_and_add(&table->processes[slot].stopped, 1) + 1;
+	edge(&record->edges[0], m, 1);
+	if (stopped > 0)
+		max_into(record->stopped_max, (__u32)stopped);
+	state->asleep = ASLEEP_STOPPED;
+	state->stopped_slot = slot;
+	return 0;
+}
+
+__noinline int stopped_ends(struct task_state *state, struct moment *m)
+{
+	__u32 zero = 0, slot;
+	struct stopped_table *table = bpf_map_lookup_elem(&stopped_processes, &zero);
+	struct stopped_record *record;
+
+	if (!state || !m || !table)
+		return 0;
+	slot = state->stopped_slot;
+	if (slot >= STOPPED_PROCESSES)
+		return 0;
+	record = stopped_record_of(slot, m);
+	if (!record)
+		return 0;
+	__sync_fetch_and_add(&table->processes[slot].stopped, -1);
+	edge(&record->edges[0], m, -1);
+	state->asleep = NOT_ASLEEP;
+	return 0;
+}
+
+static __always_inline void sleep_ends(struct task_state *state, struct moment *m, __u64 now)
+{
+	if (state->asleep == ASLEEP_STOPPED)
+		stopped_ends(state, m);
+	else
+		blocked_ends(state, m, now);
 }
 #endif

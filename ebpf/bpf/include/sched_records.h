@@ -11,6 +11,7 @@
 #define CPU_CULPRITS 8
 #define IO_CULPRITS 4
 #define BLOCKED_NOW 32
+#define STOPPED_PROCESSES 33 /* slots; 0 is for those that found none */
 
 enum task_edge {
 	TASK_BUSY, /* on CPU */
@@ -83,5 +84,20 @@ struct blocked_now {
 	__u32 slot;
 	__u32 tgid;
 	char comm[16];
+};
+
+/* The stopped threads of one process: by a signal (SIGSTOP, SIGTSTP and their kin) or by a tracer. */
+struct stopped_record {
+	__u64 window;
+	struct edge_sum edges[1];
+	__u32 stopped_max; /* over all CPUs */
+	__u32 reserved;
+};
+
+/* A process that has, or lately had, stopped threads. */
+struct stopped_process {
+	__u64 process; /* slot of its cgroup << 32 | tgid; 0: free; all ones: user space is about to free it */
+	__s32 stopped; /* threads, now */
+	__u32 reserved;
 };
 #endif

@@ -12,6 +12,7 @@
 
 RING(task_ring, task_record)
 RING(machine_ring, machine_record)
+RING(stopped_ring, stopped_record)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -33,6 +34,25 @@ struct {
 	__type(value, struct blocked_table);
 } blocked_tables SEC(".maps");
 
+struct stopped_table {
+	struct stopped_process processes[STOPPED_PROCESSES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stopped_table);
+} stopped_processes SEC(".maps");
+
+/* What a task that is neither on a CPU nor waiting for one is counted as. One word, so that a switch asks once. */
+enum {
+	NOT_ASLEEP,
+	ASLEEP_BLOCKED,
+	ASLEEP_STOPPED,
+};
+
 struct task_state {
 	__u64 cgroup_id;
 	__u64 waiting_since_ns;
@@ -41,8 +61,9 @@ struct task_state {
 	__u32 waiting_slot;
 	__u32 blocked_entry; /* of a blocked_table: cpu * BLOCKED_NOW + index + 1; 0: none */
 	__u32 waiting;
-	__u32 blocked;
-	struct culprit who; /* while blocked */
+	__u32 asleep; /* ASLEEP_*: a sleep that nobody counts is none */
+	__u32 stopped_slot; /* of stopped_processes */
+	struct culprit who; /* while blocked or stopped */
 };
 
 struct {

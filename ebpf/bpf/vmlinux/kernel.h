@@ -155,6 +155,8 @@ enum cgroup_subsys_id {
 #define PF_KTHREAD 0x00200000
 #define TASK_RUNNING 0
 #define TASK_UNINTERRUPTIBLE 2
+#define __TASK_STOPPED 4 /* SIGSTOP and its kin, do_signal_stop() */
+#define __TASK_TRACED 8 /* ptrace_stop() */
 #define TASK_NOLOAD 0x0400
 
 #endif

@@ -125,6 +125,10 @@ pub struct Workload {
     /// CPU ns per 50 ms window that the nearest quota allows; 0: none
     #[prost(uint64, tag = "7")]
     pub cpu_quota_ns: u64,
+    /// A server in a cgroup of several: the Workload.id of that cgroup, under which CPU, I/O and memory of all of them are told; 0: this
+    /// workload is its cgroup. Only METRIC_STOPPED_* are told of such a server itself.
+    #[prost(uint32, tag = "8")]
+    pub shares: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Listener {
@@ -591,6 +595,10 @@ pub enum Metric {
     /// bucketed: log2 of the wait in us
     RunQueueWaitHist = 13,
     RunQueueSwitches = 14,
+    /// WORKLOAD: integral of threads that a signal (SIGSTOP) or a tracer stopped
+    StoppedNs = 15,
+    /// WORKLOAD
+    StoppedMax = 16,
     /// integral of tasks in D state waiting for I/O
     BlockedIoNs = 20,
     BlockedIoMax = 21,
@@ -696,6 +704,8 @@ impl Metric {
             Self::RunQueueWaitMaxNs => "METRIC_RUN_QUEUE_WAIT_MAX_NS",
             Self::RunQueueWaitHist => "METRIC_RUN_QUEUE_WAIT_HIST",
             Self::RunQueueSwitches => "METRIC_RUN_QUEUE_SWITCHES",
+            Self::StoppedNs => "METRIC_STOPPED_NS",
+            Self::StoppedMax => "METRIC_STOPPED_MAX",
             Self::BlockedIoNs => "METRIC_BLOCKED_IO_NS",
             Self::BlockedIoMax => "METRIC_BLOCKED_IO_MAX",
             Self::IoBytes => "METRIC_IO_BYTES",
@@ -772,6 +782,8 @@ impl Metric {
             "METRIC_RUN_QUEUE_WAIT_MAX_NS" => Some(Self::RunQueueWaitMaxNs),
             "METRIC_RUN_QUEUE_WAIT_HIST" => Some(Self::RunQueueWaitHist),
             "METRIC_RUN_QUEUE_SWITCHES" => Some(Self::RunQueueSwitches),
+            "METRIC_STOPPED_NS" => Some(Self::StoppedNs),
+            "METRIC_STOPPED_MAX" => Some(Self::StoppedMax),
             "METRIC_BLOCKED_IO_NS" => Some(Self::BlockedIoNs),
             "METRIC_BLOCKED_IO_MAX" => Some(Self::BlockedIoMax),
             "METRIC_IO_BYTES" => Some(Self::IoBytes),

@@ -9,6 +9,7 @@ pub(crate) mod io;
 pub(crate) mod memory;
 pub(crate) mod queue;
 pub(crate) mod stall;
+pub(crate) mod stopped;
 
 use crate::incident::{Culprit, Resource};
 

@@ -136,6 +136,14 @@ pub static SIGNALS: &[Signal] = &[
         |c| c.block_io,
     ),
     signal(
+        "workload_stopped_threads",
+        "threads",
+        "Mean threads of the workload that a signal (SIGSTOP) or a tracer stopped.",
+        "sched_switch out of a stopped state",
+        Read::Server(|w| time_mean(w.stopped_ns?)),
+        |c| c.cpu,
+    ),
+    signal(
         "workload_memory_stall_tasks",
         "tasks",
         "Mean tasks of the workload in direct reclaim or dirty throttling.",

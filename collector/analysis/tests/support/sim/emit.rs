@@ -41,7 +41,7 @@ impl Sim {
                 cgroup: format!("/system.slice/{name}"),
                 name: name.into(),
                 comm: comm.into(),
-                cpu_quota_ns: 0,
+                ..WorkloadInfo::default()
             };
             names.push(Input::Entities {
                 host: HOSTS[h].into(),

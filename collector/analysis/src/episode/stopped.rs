@@ -1,0 +1,89 @@
+//! Stop episode: a signal or a tracer stopped the tier's threads, and it answered nothing while they stood. Measured and not
+//! concluded, so it needs no usual rate and outranks what a stall only suggests. A pool of which one worker is traced answers on, and
+//! is none.
+
+use super::Episode;
+use super::queue::usual;
+use crate::config::Thresholds;
+use crate::incident::Resource;
+use crate::series::{Series, TierSample, UseSample, average, runs};
+
+/// Unit of such an episode's peak.
+pub(crate) const THREADS: &str = "threads";
+
+/// Mean stopped threads from which a window belongs to a stop: a tracer that only looks stops for microseconds.
+const STOPPED_LEAST: f64 = 0.1;
+/// One thread that stood for half of a window, at least.
+const STOPPED_MOST: f64 = 0.5;
+const QUALITY: f64 = 0.97;
+
+/// Stops of a tier's threads; `around` ends the windows that show its usual rate.
+pub(crate) fn episodes(
+    tier: &Series<TierSample>,
+    used: &Series<UseSample>,
+    around: u64,
+    thresholds: &Thresholds,
+) -> Vec<Episode> {
+    let rate = usual(&tier.map(|s| s.answered), around);
+    runs(used, |s| s.stopped >= STOPPED_LEAST)
+        .into_iter()
+        .filter_map(|(first, last)| {
+            let within = |from, to| used.range(from, to).map(|(_, s)| s);
+            let most = within(first, last).map(|s| s.stopped).fold(0.0, f64::max);
+            let threads = within(first, last).map(|s| s.stopped_max).max().unwrap_or(0);
+            // The first and the last window hold a part of the time before and after.
+            let inside = if last - first >= 2 { (first + 1, last - 1) } else { (first, last) };
+            let answered = average(tier.range(inside.0, inside.1).map(|(_, s)| s.answered));
+            if most < STOPPED_MOST || answered > thresholds.stall_rate_ratio * rate {
+                return None;
+            }
+            let stood_ms = 50.0 * within(first, last).map(|s| s.stopped).sum::<f64>() / most;
+            let who = if threads == 1 { "its thread was".to_owned() } else { format!("{threads} threads of it were") };
+            Some(Episode {
+                resource: Resource::Pause,
+                first,
+                last,
+                peak: f64::from(threads),
+                unit: THREADS,
+                quality: QUALITY,
+                by_load: false,
+                culprits: Vec::new(),
+                why: format!(
+                    "{who} stopped by a signal (SIGSTOP and its kin, or a debugger) for {stood_ms:.0} ms, and it answered {answered:.1} requests per window meanwhile ({rate:.1} is usual)"
+                ),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 60 windows; in 40 to 49 the threads of `stopped` stand and the tier answers `answered`.
+    fn check(rate: f64, answered: f64, stopped: f64, expect: Option<(u64, u64, f64)>) {
+        let case = |i: u64| (40..50).contains(&i);
+        let sample =
+            |i: u64| TierSample { answered: if case(i) { answered } else { rate }, ..TierSample::default() };
+        let use_of = |i: u64| UseSample {
+            stopped: if case(i) { stopped } else { 0.0 },
+            stopped_max: if case(i) { stopped.ceil() as u32 } else { 0 },
+            ..UseSample::default()
+        };
+        let tier = Series { first: 0, values: (0..60).map(|i| Some(sample(i))).collect() };
+        let used = Series { first: 0, values: (0..60).map(|i| Some(use_of(i))).collect() };
+        let found = episodes(&tier, &used, 40, &Thresholds::default());
+        let kinds: Vec<(u64, u64, f64)> = found.iter().map(|e| (e.first, e.last, e.peak)).collect();
+        assert_eq!(kinds, expect.into_iter().collect::<Vec<_>>(), "{found:#?}");
+    }
+
+    #[test]
+    fn a_tier_whose_threads_stand_answers_nothing() {
+        check(50.0, 0.0, 9.0, Some((40, 49, 9.0)));
+        // No usual rate is needed: a server of a request now and then stands as still as another.
+        check(0.0, 0.0, 1.0, Some((40, 49, 1.0)));
+        check(50.0, 48.0, 1.0, None);
+        check(50.0, 0.0, 0.0, None);
+        check(50.0, 0.0, 0.01, None);
+    }
+}

@@ -1,0 +1,146 @@
+//! The first incident that the documentation lets a stranger make: its own lines, run as they stand there, beside `tailwater up` on
+//! this machine, where everything shares a cgroup. What it promises is held against what was reported and what the kernel counted.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tailwater_tests::daemons::{Daemon, binary, http_get, wait_for};
+use tailwater_tests::truth::netstat::Netstat;
+
+/// Where `tailwater up` has its page when nothing is configured, as the recipe's commands expect.
+const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 4780);
+const LISTENER: &str = "127.0.0.1:8099";
+/// What the documentation says of it.
+const SERVER: &str = "http.server";
+/// "for half a second"
+const STOPPED_MS: u64 = 500;
+
+/// The block of the page that holds `line`.
+fn block(page: &str, line: &str) -> Result<String> {
+    let mut blocks = page.split("```").skip(1).step_by(2);
+    let found = blocks.find(|b| b.contains(line)).with_context(|| format!("no block with {line}"))?;
+    // What follows the opening fence on its line is the language.
+    Ok(found.split_once('\n').map_or("", |(_, lines)| lines).to_owned())
+}
+
+fn page() -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../collector/docs/start.md");
+    std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+}
+
+fn get(path: &str) -> Result<Value> {
+    let (code, body) = http_get(SocketAddr::from(HTTP), path)?;
+    ensure!(code == 200, "GET {path}: {code} {body}");
+    Ok(serde_json::from_str(&body)?)
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} in {value:#}"))
+}
+
+fn all<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// `tailwater up` as the page starts it.
+fn up(folder: &Path) -> Result<Daemon> {
+    let mut command = Command::new(binary("tailwater")?);
+    command.args(["up", "--data", "./data"]).current_dir(folder);
+    let mut daemon = Daemon::spawn("tailwater up", command, folder.join("up.log"))?;
+    wait_for("the agent of `tailwater up` to send windows", Duration::from_secs(60), || {
+        if let Some(status) = daemon.exited()? {
+            anyhow::bail!("tailwater up exited: {status}\n{}", daemon.output());
+        }
+        let agents = get("/api/v1/agents").unwrap_or_default();
+        let seen = get("/api/v1/topology").is_ok_and(|t| !all(&t, "nodes").is_empty());
+        Ok((agents.to_string().contains("host") && seen).then_some(()))
+    })?;
+    Ok(daemon)
+}
+
+/// Incidents with a drop at the recipe's listener, once all of them are closed.
+fn incidents() -> Result<Vec<Value>> {
+    wait_for("the incident to close", Duration::from_secs(60), || {
+        let answer = get("/api/v1/incidents")?;
+        let list = answer.as_array().map_or_else(|| all(&answer, "incidents"), Vec::as_slice);
+        let here = |i: &&Value| all(i, "drops").iter().any(|d| d["listener"] == LISTENER);
+        let found: Vec<Value> = list.iter().filter(here).cloned().collect();
+        let over = !found.is_empty() && found.iter().all(|i| i["state"] == "closed");
+        Ok(over.then_some(found))
+    })
+}
+
+#[test]
+fn privileged_the_documented_first_incident_is_what_the_page_says() -> Result<()> {
+    let page = page()?;
+    let recipe = block(&page, "python3 -m http.server 8099")?;
+    let start = block(&page, "tailwater up")?;
+    ensure!(start.contains("tailwater up --data ./data"), "the page starts it otherwise: {start}");
+    let folder = tempfile::tempdir()?;
+    let mut up = up(folder.path())?;
+    let mut netstat = Netstat::open()?;
+    let before = netstat.read()?;
+    let programs = binary("tailwater")?.parent().context("a program is in a folder")?.to_owned();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let shell =
+        Command::new("bash").args(["-c", &recipe]).env("PATH", path).current_dir(folder.path()).output()?;
+    let (out, err) = (String::from_utf8_lossy(&shell.stdout), String::from_utf8_lossy(&shell.stderr));
+    println!("--- the page's commands printed\n{out}{err}---");
+    let dropped = netstat.read()?.listen_drops - before.listen_drops;
+    let found = incidents()?;
+    for incident in &found {
+        println!("{}\n  {}", incident["title"], incident["root"]["evidence"]);
+    }
+    ensure!(shell.status.success(), "the page's commands ended with {}: {err}", shell.status);
+    let [incident] = &found[..] else { panic!("one stop, one incident: {found:#?}") };
+
+    let root = &incident["root"];
+    assert_eq!((&root["resource"], &root["workload"]), (&"pause".into(), &SERVER.into()), "{root:#}");
+    assert_eq!((&root["unit"], root["peak"].as_f64()), (&"threads".into(), Some(1.0)), "{root:#}");
+    let stood_ms = (number(root, "end_unix_ns") - number(root, "start_unix_ns")) / 1_000_000;
+    // Forty programs are started meanwhile, and windows are 50 ms.
+    assert!((STOPPED_MS..5 * STOPPED_MS).contains(&stood_ms), "it stood for {stood_ms} ms: {root:#}");
+
+    let [drops] = all(incident, "drops") else { panic!("one listener dropped: {incident:#}") };
+    assert_eq!((&drops["listener"], &drops["workload"]), (&LISTENER.into(), &SERVER.into()));
+    assert!(dropped > 0, "forty clients overflow a queue of five");
+    assert_eq!(number(drops, "count"), dropped, "what the kernel counted: {drops:#}");
+    let [hop] = all(incident, "hops") else { panic!("one server: {incident:#}") };
+    assert_eq!(
+        (&hop["workload"], &hop["listener"], &hop["role"]),
+        (&SERVER.into(), &LISTENER.into(), &"root".into())
+    );
+    // The kernel holds one more than the limit.
+    assert_eq!((number(hop, "accept_queue_max"), number(hop, "accept_queue_limit")), (6, 5), "{hop:#}");
+
+    let title = incident["title"].as_str().context("a title")?;
+    for part in [
+        &format!(" {SERVER}@") as &str,
+        ":8099 dropped ",
+        "accept queue 6/5",
+        "stood still from ",
+        "its thread was stopped by a signal (SIGSTOP)",
+    ] {
+        assert!(title.contains(part), "{part:?} in {title}");
+    }
+    for part in ["tailwater", "burst", "times the usual", "python3@", "curl"] {
+        assert!(!title.contains(part), "{part:?} in {title}");
+    }
+    // `tailwater incidents` and `tailwater explain` of the page say it, too.
+    assert!(out.matches("stood still from ").count() >= 2, "what the page's commands printed:\n{out}");
+
+    // Tailwater's own listeners are in the same cgroup: another server, another tier.
+    let topology = get("/api/v1/topology")?;
+    let owner = |listener: &str| {
+        let has = |n: &&Value| all(n, "listeners").iter().any(|l| l == listener);
+        all(&topology, "nodes").iter().find(has).map(|n| n["workload"].clone())
+    };
+    assert_eq!(owner(LISTENER), Some(SERVER.into()), "{topology:#}");
+    assert_eq!(owner("127.0.0.1:4780"), Some("tailwater".into()), "{topology:#}");
+
+    up.terminate(Duration::from_secs(5))?;
+    Ok(())
+}
