@@ -333,6 +333,7 @@ pub fn drop_event(drop: &ListenDrop, entities: &mut Entities) -> v1::DropEvent {
         depth: drop.depth,
         limit: drop.limit,
         sequence: 0,
+        packets: Some(drop.packets),
     }
 }
 

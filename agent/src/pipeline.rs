@@ -276,7 +276,14 @@ mod tests {
         world.pipeline.finish();
         let key =
             ListenerKey { netns: 1, address: std::net::Ipv6Addr::UNSPECIFIED, port: 80, owner: web, pid: 0 };
-        world.pipeline.drops(&[ListenDrop { listener: key, unix_ns: 1, count: 3, depth: 2, limit: 1 }]);
+        world.pipeline.drops(&[ListenDrop {
+            listener: key,
+            unix_ns: 1,
+            count: 3,
+            packets: 2,
+            depth: 2,
+            limit: 1,
+        }]);
         let sent: Vec<&str> = std::iter::from_fn(|| world.outbox.next())
             .map(|body| match body {
                 Body::Hello(h) => {
@@ -309,8 +316,14 @@ mod tests {
         };
         let tree = world.pipeline.view.entities.tree();
         let (inside, outside) = (tree.id("/lab/web").unwrap(), tree.id("/lab").unwrap());
-        let drop_of =
-            |owner, count| ListenDrop { listener: key(owner), unix_ns: 1, count, depth: 0, limit: 0 };
+        let drop_of = |owner, count| ListenDrop {
+            listener: key(owner),
+            unix_ns: 1,
+            count,
+            packets: count,
+            depth: 0,
+            limit: 0,
+        };
         world.pipeline.drops(&[drop_of(outside, 1), drop_of(inside, 2)]);
         let counts: Vec<u64> = std::iter::from_fn(|| world.outbox.next())
             .filter_map(|body| match body {

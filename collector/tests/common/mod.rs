@@ -389,8 +389,15 @@ pub fn overflow(serve: &Serve, instance: &str) {
             if n == 20 {
                 let unix_ns = (begin + n) * WINDOW_NS + 10_000_000;
                 tokio::time::sleep(Duration::from_nanos(unix_ns.saturating_sub(self::unix_ns()))).await;
-                let drop =
-                    v1::DropEvent { listener: 5, unix_ns, count: 3, depth: 129, limit: 128, sequence: 1 };
+                let drop = v1::DropEvent {
+                    listener: 5,
+                    unix_ns,
+                    count: 3,
+                    depth: 129,
+                    limit: 128,
+                    sequence: 1,
+                    packets: Some(3),
+                };
                 agent.say(Body::Drop(drop)).await;
             }
             until_ended(begin + n).await;

@@ -320,7 +320,7 @@ pub struct DropEvent {
     /// when the rise was seen; at most one sampling period after the first drop
     #[prost(uint64, tag = "2")]
     pub unix_ns: u64,
-    /// new drops since the event before
+    /// rise of sk_drops since the event before, as METRIC_LISTEN_DROPS counts it
     #[prost(uint64, tag = "3")]
     pub count: u64,
     #[prost(uint32, tag = "4")]
@@ -329,6 +329,9 @@ pub struct DropEvent {
     pub limit: u32,
     #[prost(uint64, tag = "6")]
     pub sequence: u64,
+    /// Packets among them: each once, as ListenDrops of the network namespace counts them. Absent: an agent of before, which did not tell.
+    #[prost(uint64, optional, tag = "7")]
+    pub packets: ::core::option::Option<u64>,
 }
 /// Sent every second, and at once when the agent's epoch moved. With the receive time of an earlier reply the collector has all four
 /// times of that round trip.
@@ -616,7 +619,7 @@ pub enum Metric {
     AcceptQueueArrivals = 63,
     AcceptQueueAccepts = 64,
     AcceptQueueWaitMaxNs = 65,
-    /// the listener's sk_drops
+    /// the listener's sk_drops without what it discards in good health; less FINAL_ACK, plus COOKIE: packets
     ListenDrops = 66,
     /// of those, at the handshake's last ACK
     ListenDropsFinalAck = 67,
