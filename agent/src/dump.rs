@@ -189,13 +189,15 @@ impl<W: Write + Send> Sink for Dump<W> {
                     let time = time_of_day(event.unix_ns);
                     self.line(&format!(
                         "{time}! drop     {name:<28} {} dropped, queue {}/{}",
-                        event.count, event.depth, event.limit
+                        event.packets.unwrap_or(event.count),
+                        event.depth,
+                        event.limit
                     ));
                 }
                 Form::Json => {
                     let line = serde_json::json!({
                         "unix_ns": event.unix_ns, "kind": "drop", "id": event.listener, "name": name,
-                        "count": event.count, "depth": event.depth, "limit": event.limit,
+                        "count": event.packets, "sk_drops": event.count, "depth": event.depth, "limit": event.limit,
                     });
                     self.line(&line.to_string());
                 }

@@ -341,6 +341,7 @@ pub fn drop_event(drop: &ListenDrop, entities: &mut Entities) -> v1::DropEvent {
         sequence: 0,
         read_unix_ns: drop.read_unix_ns,
         sent_unix_ns: 0,
+        packets: Some(drop.packets),
     }
 }
 

@@ -255,6 +255,7 @@ pub struct ListenDrop {
     pub listener: ListenerKey,
     pub unix_ns: u64,
     pub count: u64,
+    pub packets: u64,
     pub depth: u32,
     pub limit: u32,
     /// When the sampler had it.

@@ -123,6 +123,7 @@ fn overflow_and_compare(probe: &mut Probe, netns: u32, port: u16, sockets: u32) 
     assert_eq!(queue.arrivals, u64::from(queue.depth_last), "{queue:?}");
     seen.extend(probe.drops(port));
     assert_eq!(seen.iter().map(|e| e.count).sum::<u64>(), counter, "drop events");
+    assert_eq!(seen.iter().map(|e| e.packets).sum::<u64>(), counter, "a dropped SYN is one packet");
     let first = seen.first().unwrap();
     assert_eq!(first.listener.netns, netns);
     assert_eq!(first.listener.pid, std::process::id());
@@ -234,10 +235,14 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
             others.iter().for_each(request);
             probe.drain_until("the queue is full", |p| p.queue(at).depth_last == BACKLOG as u32 + 1);
             deferred.iter().for_each(request);
-            let mut last = Default::default();
+            let (mut last, mut told) = (Default::default(), (0, 0));
             probe.drain_until("windows and counters agree", |p| {
                 let before = (netstat("ListenDrops"), sk_drops(port), netstat("TCPDeferAcceptDrop"));
                 p.drain_past_now();
+                for event in p.drops(port) {
+                    let (count, packets) = told;
+                    told = (count + event.count, packets + event.packets);
+                }
                 last = (p.queue(at), before);
                 before == (netstat("ListenDrops"), sk_drops(port), netstat("TCPDeferAcceptDrop"))
                     && p.queue(at).drops_final_ack >= 6
@@ -251,6 +256,7 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
             // The kernel counts such a drop twice in the socket, once in the namespace.
             assert_eq!(queue.drops - queue.drops_final_ack, listen_drops, "{queue:?}");
             assert_eq!(queue.drops, counter - no_loss, "{queue:?}");
+            assert_eq!(told, (queue.drops, listen_drops), "drop events tell both: {queue:?}");
             // Their data comes again and again: that is no other connection, and each of them has waited for long once.
             let waiting = deferred.len() as u64;
             probe.drain_until("all that are left wait for long", |p| {

@@ -241,7 +241,8 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
 /*
  * Segments that a listener discards: with LISTEN_OVERFLOW (since 6.15) the last ACK of a handshake that met a full queue, with NO_SOCKET
  * (cookie_v4_check) one that answered a SYN cookie. What is no loss comes out of tcp_check_req or tcp_rcv_state_process by way of
- * sk_drops_skbadd, mostly without a reason. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
+ * sk_drops_skbadd, mostly without a reason; so does what a filter, a policy or a missing signature keeps from the listener, which
+ * ListenDrops does not count either. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
  */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
@@ -256,7 +257,9 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 	else if (REASON_IS(NO_SOCKET))
 		discarded = OVERFLOW_AT_COOKIE;
 	else if (REASON_IS(NOT_SPECIFIED) || REASON_IS(TCP_RESET) || REASON_IS(TCP_RFC7323_PAWS) ||
-		 REASON_IS(TCP_RFC7323_TSECR) || REASON_IS(TCP_OVERWINDOW))
+		 REASON_IS(TCP_RFC7323_TSECR) || REASON_IS(TCP_OVERWINDOW) || REASON_IS(SOCKET_FILTER) ||
+		 REASON_IS(XFRM_POLICY) || REASON_IS(TCP_MINTTL) || REASON_IS(TCP_MD5NOTFOUND) ||
+		 REASON_IS(TCP_MD5UNEXPECTED) || REASON_IS(TCP_MD5FAILURE))
 		discarded = NO_LOSS;
 	else
 		return 0;

@@ -275,6 +275,8 @@ pub struct DropEvent {
     pub count: u32,
     pub depth: u32,
     pub limit: u32,
+    pub packets: u32,
+    pub reserved: u32,
 }
 
 impl DropEvent {
@@ -288,6 +290,8 @@ impl DropEvent {
             count: fields.next()?,
             depth: fields.next()?,
             limit: fields.next()?,
+            packets: fields.next()?,
+            reserved: fields.next()?,
         })
     }
 }
@@ -372,12 +376,12 @@ mod tests {
     #[test]
     fn short_drop_events_are_refused() {
         let mut bytes = 9_u64.to_ne_bytes().to_vec();
-        for field in [1_u32, 2, 3, 4] {
+        for field in [1_u32, 2, 3, 4, 5, 0] {
             bytes.extend(field.to_ne_bytes());
         }
         assert_eq!(
             DropEvent::decode(&bytes),
-            Some(DropEvent { unix_ns: 9, slot: 1, count: 2, depth: 3, limit: 4 })
+            Some(DropEvent { unix_ns: 9, slot: 1, count: 2, depth: 3, limit: 4, packets: 5, reserved: 0 })
         );
         for end in 0..bytes.len() {
             assert_eq!(DropEvent::decode(&bytes[..end]), None);

@@ -298,6 +298,7 @@ impl SignalSource for NetSignals {
                 listener: self.listeners.key(event.slot),
                 unix_ns: event.unix_ns,
                 count: u64::from(event.count),
+                packets: u64::from(event.packets),
                 depth: event.depth,
                 limit: event.limit,
                 read_unix_ns: 0,

@@ -398,6 +398,7 @@ pub fn overflow(serve: &Serve, instance: &str) {
                     depth: 129,
                     limit: 128,
                     sequence: 1,
+                    packets: Some(3),
                     ..v1::DropEvent::default()
                 };
                 agent.say(Body::Drop(drop)).await;

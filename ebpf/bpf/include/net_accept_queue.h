@@ -5,8 +5,11 @@
  *
  * A SYN that meets a full accept queue is dropped without any tracepoint; the truth is the socket's own sk_drops, read from
  * the timer. But sk_drops also counts segments that a listener discards in good health: the bare ACK of each handshake under
- * TCP_DEFER_ACCEPT (Apache's default), a SYN that came twice. Those pass kfree_skb with no reason given, and are subtracted. The
- * last ACK of a handshake that meets a full queue stays counted twice, as the kernel does it: see drops_final_ack.
+ * TCP_DEFER_ACCEPT (Apache's default), a SYN that came twice. Those pass kfree_skb with no reason given, and are subtracted.
+ *
+ * The last ACK of a handshake that meets a full queue is counted twice there (tcp_listendrop, then sk_drops_skbadd), and once if it
+ * answers a SYN cookie. A window's `drops` keeps that, beside drops_final_ack and drops_cookie; a drop event also has the packets:
+ * each once, as the network namespace's ListenDrops counts them (tcp_listendrop alone raises that).
  *
  * The table holds pointers: before each use the socket must still be in TCP_LISTEN with the cookie it had.
  */
@@ -20,11 +23,13 @@ struct listen_socket {
 	__u32 slot;
 	__u32 first_drops; /* sk_drops when the socket was taken in */
 	__u32 discarded; /* counted in sk_drops since, and no drop */
+	__u32 twice; /* packets dropped since that sk_drops counts twice */
 	__u32 dropped_before; /* at the look before */
+	__u32 packets_before;
 	__u32 told; /* drops reported so far */
+	__u32 packets_told;
 	__u32 depth;
 	__u32 limit;
-	__u32 reserved;
 };
 
 struct {
@@ -65,7 +70,13 @@ struct net_control {
 };
 ARRAY_OF(net_control, struct net_control);
 
-static __always_inline void report_drop(struct hook *h, __u32 slot, __u32 count, const struct sighting *seen)
+/* A rise of the drop counter, as sk_drops counts it and in packets. */
+struct rise {
+	__u32 count;
+	__u32 packets;
+};
+
+static __always_inline void report_drop(struct hook *h, __u32 slot, struct rise rise, const struct sighting *seen)
 {
 	struct drop_event *event = bpf_ringbuf_reserve(&drop_events, sizeof(*event), 0);
 
@@ -75,9 +86,11 @@ static __always_inline void report_drop(struct hook *h, __u32 slot, __u32 count,
 	}
 	event->unix_ns = h->at.unix_ns;
 	event->slot = slot;
-	event->count = count;
+	event->count = rise.count;
 	event->depth = seen->depth;
 	event->limit = seen->limit;
+	event->packets = rise.packets;
+	event->reserved = 0;
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -124,28 +137,40 @@ static __noinline void listener_sighted(struct hook *h, struct listen_socket *ls
 }
 
 /*
- * `sk_drops` was read before this call. A discarded segment is counted by the socket a moment before kfree_skb tells of it, so
- * a rise counts only once two looks in a row agree; the last look needs no second.
+ * What is new and sure of a count that was `now` at this look. A discarded segment is counted by the socket a moment before kfree_skb
+ * tells of it, so a rise counts only once two looks in a row agree; the last look needs no second.
  */
+static __always_inline __u32 sure_rise(__u32 *before, __u32 *told, __u32 now, bool last)
+{
+	__u32 sure = !last && (__s32)(*before - now) < 0 ? *before : now;
+	__s32 fresh = sure - *told;
+
+	*before = now;
+	if (fresh <= 0)
+		return 0;
+	*told = sure;
+	return fresh;
+}
+
+/* `sk_drops` was read before this call. */
 static __noinline void drops_sighted(struct hook *h, struct listen_socket *ls, struct sighting *seen, __u32 sk_drops,
 				     bool last)
 {
-	__u32 dropped = sk_drops - ls->first_drops - *(volatile __u32 *)&ls->discarded, sure = dropped;
+	__u32 dropped = sk_drops - ls->first_drops - *(volatile __u32 *)&ls->discarded;
+	__u32 packets = dropped - *(volatile __u32 *)&ls->twice;
+	struct rise rise = {
+		.count = sure_rise(&ls->dropped_before, &ls->told, dropped, last),
+		.packets = sure_rise(&ls->packets_before, &ls->packets_told, packets, last),
+	};
 	struct listener_record *rec;
-	__s32 fresh;
 
-	if (!last && (__s32)(ls->dropped_before - dropped) < 0)
-		sure = ls->dropped_before;
-	ls->dropped_before = dropped;
-	fresh = sure - ls->told;
-	if (fresh <= 0)
+	if (!rise.count && !rise.packets)
 		return;
-	ls->told = sure;
 	rec = listener_now(h, ls->slot);
 	if (!rec)
 		return;
-	rec->drops += fresh;
-	report_drop(h, ls->slot, fresh, seen);
+	rec->drops += rise.count;
+	report_drop(h, ls->slot, rise, seen);
 }
 
 static __always_inline void sight(const struct sock *sk, struct sighting *seen, bool pushed)
@@ -352,9 +377,18 @@ static __always_inline void attempt_dropped(const struct hook *h, const struct s
 	}
 }
 
+/* As sk_drops_skbadd counts a packet: several segments that came as one are several. */
+static __always_inline __u32 segments_of(const struct sk_buff *skb)
+{
+	unsigned char *end = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end);
+	__u16 segments = BPF_CORE_READ((struct skb_shared_info *)end, gso_segs);
+
+	return segments ? segments : 1;
+}
+
 /* Why the kernel discarded a segment that came to a listener. */
 enum discarded {
-	NO_LOSS,	      /* in good health; counted in sk_drops just before */
+	NO_LOSS,	      /* in good health, or by a filter; counted in sk_drops just before */
 	OVERFLOW_AT_LAST_ACK, /* counted twice: tcp_listendrop, sk_drops_skbadd */
 	OVERFLOW_AT_COOKIE,   /* the last ACK answers a SYN cookie; counted once: tcp_listendrop */
 };
@@ -365,6 +399,7 @@ static __always_inline void segment_discarded(struct hook *h, const struct sock 
 	struct connection *c = known_connection(sk);
 	struct listener_record *rec;
 	struct listen_socket *ls;
+	__u32 segments;
 	__u64 cookie;
 
 	if (!c || c->role != ROLE_LISTENER)
@@ -376,12 +411,17 @@ static __always_inline void segment_discarded(struct hook *h, const struct sock 
 			rec->drops_cookie += why == OVERFLOW_AT_COOKIE;
 			attempt_dropped(h, skb, c->slot, rec);
 		}
-		return;
 	}
 	cookie = c->cookie;
 	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
-	if (ls)
-		__sync_fetch_and_add(&ls->discarded, 1);
+	if (!ls || why == OVERFLOW_AT_COOKIE)
+		return;
+	/* A dropped last ACK stays counted twice, also where it came with data of several segments. */
+	segments = segments_of(skb);
+	if (why == NO_LOSS || segments > 1)
+		__sync_fetch_and_add(&ls->discarded, why == NO_LOSS ? segments : segments - 1);
+	if (why == OVERFLOW_AT_LAST_ACK)
+		__sync_fetch_and_add(&ls->twice, 1);
 }
 
 /* Programs alone can start a timer: the first socket that changes state does, and user space sees to it that one does. */

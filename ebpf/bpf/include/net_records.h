@@ -131,9 +131,11 @@ struct worker {
 struct drop_event {
 	__u64 unix_ns;
 	__u32 slot;
-	__u32 count;
+	__u32 count; /* by sk_drops */
 	__u32 depth;
 	__u32 limit;
+	__u32 packets; /* by ListenDrops: a dropped last ACK is one, not two */
+	__u32 reserved;
 };
 
 /* What could not be kept. */

@@ -32,11 +32,17 @@ enum {
 enum skb_drop_reason {
 	SKB_DROP_REASON_NOT_SPECIFIED = 2,
 	SKB_DROP_REASON_NO_SOCKET = 3,
+	SKB_DROP_REASON_SOCKET_FILTER = 5,
+	SKB_DROP_REASON_XFRM_POLICY = 18,
+	SKB_DROP_REASON_TCP_MD5NOTFOUND = 22,
+	SKB_DROP_REASON_TCP_MD5UNEXPECTED = 23,
+	SKB_DROP_REASON_TCP_MD5FAILURE = 24,
 	SKB_DROP_REASON_TCP_OVERWINDOW = 34,
 	SKB_DROP_REASON_TCP_RFC7323_PAWS = 36,
 	SKB_DROP_REASON_TCP_RFC7323_TSECR = 39,
 	SKB_DROP_REASON_TCP_LISTEN_OVERFLOW = 40,
 	SKB_DROP_REASON_TCP_RESET = 45,
+	SKB_DROP_REASON_TCP_MINTTL = 97,
 };
 
 /* include/uapi/linux/bpf.h */
@@ -74,7 +80,12 @@ struct sk_buff {
 	__be16 protocol;
 	__u16 transport_header;
 	__u16 network_header;
+	__u32 end; /* an offset on all 64-bit machines */
 	unsigned char *head;
+};
+/* At `head` plus `end`. */
+struct skb_shared_info {
+	unsigned short gso_segs;
 };
 
 /* include/net/sock.h; the anonymous unions of the kernel's are looked through by the relocation */

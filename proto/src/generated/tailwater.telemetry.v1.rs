@@ -324,7 +324,7 @@ pub struct DropEvent {
     /// when the rise was seen; at most one sampling period after the first drop
     #[prost(uint64, tag = "2")]
     pub unix_ns: u64,
-    /// new drops since the event before
+    /// rise of sk_drops since the event before, as METRIC_LISTEN_DROPS counts it
     #[prost(uint64, tag = "3")]
     pub count: u64,
     #[prost(uint32, tag = "4")]
@@ -339,6 +339,9 @@ pub struct DropEvent {
     /// when it handed it to its connection; 0: not said
     #[prost(uint64, tag = "8")]
     pub sent_unix_ns: u64,
+    /// Packets among them: each once, as ListenDrops of the network namespace counts them. Absent: an agent of before, which did not tell.
+    #[prost(uint64, optional, tag = "9")]
+    pub packets: ::core::option::Option<u64>,
 }
 /// Sent every second, and at once when the agent's epoch moved. With the receive time of an earlier reply the collector has all four
 /// times of that round trip.
@@ -630,7 +633,7 @@ pub enum Metric {
     AcceptQueueArrivals = 63,
     AcceptQueueAccepts = 64,
     AcceptQueueWaitMaxNs = 65,
-    /// the listener's sk_drops
+    /// the listener's sk_drops without what it discards in good health; less FINAL_ACK, plus COOKIE: packets
     ListenDrops = 66,
     /// of those, at the handshake's last ACK
     ListenDropsFinalAck = 67,
