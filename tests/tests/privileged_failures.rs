@@ -6,26 +6,29 @@ mod said;
 mod traces;
 
 use said::said_all;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tailwater_tests::daemons::{binary, free_port};
 use traces::{nothing_left, traces};
 
-/// Runs a program in a mount namespace of its own, after `prepare` (a shell's commands).
-fn in_namespace(prepare: &str, program: &Path, arguments: &[&str]) -> Output {
-    Command::new("unshare")
+/// A program in a mount namespace of its own, after `prepare` (a shell's commands).
+fn in_namespace(prepare: &str, program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command
         .args(["--mount", "--propagation", "private", "sh", "-euc"])
         .arg(format!("{prepare}\nexec \"$@\""))
         .arg("sh")
         .arg(program)
         .args(arguments)
-        .env("RUST_BACKTRACE", "1")
-        .output()
-        .unwrap()
+        .env("RUST_BACKTRACE", "1");
+    command
 }
 
 fn demo(prepare: &str, folder: &Path) -> Output {
     in_namespace(prepare, Path::new(env!("CARGO_BIN_EXE_demo")), &["--folder", folder.to_str().unwrap()])
+        .output()
+        .unwrap()
 }
 
 #[test]
@@ -45,7 +48,7 @@ fn privileged_a_kernel_without_type_information_is_named_at_once() {
     );
     assert!(!data.exists(), "nothing was begun");
     // The agent goes on without what it cannot see, and its own report says why.
-    let report = in_namespace(hidden, &binary("tailwater-agent").unwrap(), &["doctor"]);
+    let report = in_namespace(hidden, &binary("tailwater-agent").unwrap(), &["doctor"]).output().unwrap();
     let text = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.status.success(), "{text}");
     assert!(text.contains("/sys/kernel/btf/vmlinux") && text.contains("what to do"), "{text}");
@@ -60,16 +63,27 @@ fn privileged_a_full_disk_is_named_with_its_folder() {
     let small = format!("mount -t tmpfs -o size=3m none {path}");
     said_all(&demo(&small, &folder.path().join("demo")), &["MB are free in", path, "remedy: make room"]);
 
-    // The collector itself: not a byte is left.
+    // The collector itself, where not a byte is left: it goes on without the disk, and says so in a line.
     let full = format!(
         "mount -t tmpfs -o size=64k none {path}; dd if=/dev/zero of={path}/all bs=4k 2>/dev/null || true"
     );
     let (grpc, http) = (free_port().unwrap(), free_port().unwrap());
     let arguments = ["serve", "--grpc", &format!("127.0.0.1:{grpc}"), "--http", &format!("127.0.0.1:{http}")];
     let data = format!("{path}/data");
-    let output =
+    let mut command =
         in_namespace(&full, &binary("tailwater").unwrap(), &[&arguments[..], &["--data", &data]].concat());
-    said_all(&output, &["tailwater: ", path, "remedy: "]);
+    // Every program of the chain becomes the next one: the child is the collector in the end.
+    let mut collector = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(collector.stderr.take().unwrap());
+    let told = log.lines().map_while(Result::ok).find(|line| line.contains("store degraded"));
+    // SAFETY: a child that is not waited for keeps its number.
+    assert_eq!(unsafe { libc::kill(collector.id().cast_signed(), libc::SIGTERM) }, 0);
+    collector.wait().unwrap();
+    let told = told.unwrap_or_default();
+    assert!(
+        told.contains(&data) && told.contains("disk is full") && told.contains("kept in memory"),
+        "{told:?}"
+    );
     nothing_left(&before);
 }
 
