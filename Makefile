@@ -50,7 +50,8 @@ build: build-deps ## Builds everything, optimised: target/release
 	@$(STEP) build "Agent, collector and laboratory are compiled" "5 min" $(CARGO) build --workspace --locked --bins --release
 
 .PHONY: packages
-packages: package-deps lint-deps ## .deb, .rpm and .tar.gz of agent and collector for glibc 2.28 and later: target/packages
+packages: package-deps ## .deb, .rpm and .tar.gz of agent and collector for glibc 2.28 and later: target/packages
+	@$(SUDO) ./tests/python/install-deps.sh
 	./deploy/packages/build.sh
 	@$(SUDO) ./tests/packages/check-portable.sh target/packages
 

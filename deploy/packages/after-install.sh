@@ -3,7 +3,7 @@
 after_install() {
     if [ ! -d /run/systemd/system ]; then
         # A system that is being put together: its kernel is another one, and nothing runs yet.
-        echo "@PACKAGE@: the service starts at the next boot"
+        echo "@PACKAGE@: systemd does not run here, so nothing is started yet"
         return
     fi
     case @PACKAGE@ in

@@ -39,7 +39,7 @@ if ! cmp -s "$here/requirements.txt" "$zig/installed.txt"; then
     cp "$here/requirements.txt" "$zig/installed.txt"
 fi
 # What Zig compiled for this version of glibc is kept beside it, and not in somebody's home.
-export ZIG_GLOBAL_CACHE_DIR=$zig/cache ZIG_LOCAL_CACHE_DIR=$zig/cache
+export ZIG_GLOBAL_CACHE_DIR=$zig/cache ZIG_LOCAL_CACHE_DIR=$zig/cache CARGO_ZIGBUILD_CACHE_DIR=$zig/cache
 PATH=$zig/bin:$PATH
 CARGO_ZIGBUILD_ZIG_PATH=$("$zig/bin/python3" -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))')
 export CARGO_ZIGBUILD_ZIG_PATH
