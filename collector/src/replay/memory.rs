@@ -170,6 +170,6 @@ impl Hears for Memory {
         {
             self.incidents.insert(incident.id.clone());
         }
-        self.outlet.output(output);
+        self.outlet.output(output, None);
     }
 }

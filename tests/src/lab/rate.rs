@@ -170,11 +170,17 @@ impl Lab {
         let mut rate = tuned.min(UTILISATION_MAX * hint);
         for _ in 0..MEASURED_MAX {
             let measured = step("what this machine can do is measured", Duration::from_secs(3), || {
-                self.measure(rate.max(SHARE_MIN * tuned / 2.0))
+                self.measure(rate.max(SHARE_MIN * tuned))
             })?;
             self.note_overload(&measured);
             match search.next(&measured) {
-                Next::Measure(next) if next < SHARE_MIN * tuned => return too_slow(next, tuned, &measured),
+                Next::Measure(next) if next < SHARE_MIN * tuned => {
+                    // What a load that was too much took of the CPUs says little of a smaller one: the smallest is tried.
+                    if measured.overload().is_none() || measured.rate_per_second <= SHARE_MIN * tuned {
+                        return too_slow(next, tuned, &measured);
+                    }
+                    rate = SHARE_MIN * tuned;
+                }
                 Next::Measure(next) => rate = next,
                 Next::Keep => {
                     rate = measured.rate_per_second;
