@@ -2,6 +2,7 @@
 //! that are never used twice for a host, and the shift of window indices when a clock is off by more than half a window.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
+use crate::drop_packets::DropPackets;
 use crate::fields;
 use crate::sanity::{self, Absurd};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -118,6 +119,7 @@ pub struct Converter {
     listeners: Ids,
     edges: Ids,
     devices: Ids,
+    packets: DropPackets,
     /// Windows to add to the agent's index to get the collector's.
     shift: i64,
 }
@@ -169,6 +171,7 @@ impl Converter {
             for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
                 ids.now.clear();
             }
+            self.packets = DropPackets::default();
         }
         self.covered = hello.coverage.iter().filter(|c| c.covered).map(|c| c.signal).collect();
         self.uncovered.clear();
@@ -293,6 +296,7 @@ impl Converter {
             })
             .collect();
         self.fill(&mut windows, &tables);
+        windows.iter_mut().for_each(|window| self.packets.count(window));
         for c in &batch.culprits {
             let resource = match (c.resource(), c.unit()) {
                 (culprit::Resource::Cpu, _) => CulpritResource::Cpu,
@@ -350,12 +354,16 @@ impl Converter {
     fn drop_event(&mut self, drop: &v1::DropEvent, offset_ns: i64) -> Option<Input> {
         let phase_ns = self.settle_shift(offset_ns);
         let listener = self.listeners.get(drop.listener)?;
+        if drop.packets == Some(0) {
+            return None; // the socket's second count of packets that were told
+        }
         Some(Input::Drop(DropNotice {
             host: self.info.host.clone(),
             listener,
             unix_ns: drop.unix_ns.saturating_add_signed(self.shift.saturating_mul(WINDOW_NS as i64)),
             phase_ns,
-            count: drop.count,
+            count: drop.packets.unwrap_or(drop.count),
+            sk_drops: drop.count,
             depth: drop.depth,
             limit: drop.limit,
         }))

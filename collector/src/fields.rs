@@ -52,7 +52,7 @@ pub(crate) fn listener(to: &mut ListenerWindow, metric: i32, value: u64) {
         Ok(M::AcceptQueueArrivals) => to.arrivals = value,
         Ok(M::AcceptQueueAccepts) => to.accepts = value,
         Ok(M::AcceptQueueWaitMaxNs) => to.queue_wait_max_ns = value,
-        Ok(M::ListenDrops) => to.drops = value,
+        Ok(M::ListenDrops) => to.sk_drops = value,
         Ok(M::ListenDropsFinalAck) => to.drops_final_ack = value,
         Ok(M::ListenDropsCookie) => to.drops_cookie = value,
         Ok(M::ListenDropsRepeated) => to.drops_repeated = value,

@@ -8,6 +8,7 @@ pub mod config;
 pub mod convert;
 pub mod doctor;
 pub mod driver;
+mod drop_packets;
 pub mod explain;
 pub mod export;
 pub mod failure;

@@ -53,3 +53,71 @@ fn golden_traces_say_what_they_said() -> Result<()> {
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
+
+/// Traces that end before their injection's last drops: what is told of them is less than the truth.
+const CUT: &[&str] = &["nx2-app-lock"];
+/// Of all injections that dropped, those of which the number of connections is told as it was: measured 31 of 55.
+const CONNECTIONS_RIGHT: f64 = 0.5;
+/// Nine in ten estimates are within this of the truth: measured 0.36, the worst is 1.24.
+const CONNECTIONS_NINE_IN_TEN: f64 = 0.4;
+
+/// The packets of what was injected are the kernel's `ListenDrops` of its time, and connections are estimated as well as the documents
+/// say. The recordings are of agents that told what the socket counted.
+#[test]
+fn golden_traces_tell_the_packets_that_the_kernel_dropped() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let all = Golden::all(&folder)?;
+    let (mut wrong, mut errors) = (Vec::new(), Vec::new());
+    for golden in &all {
+        let truth = golden.injection()?.truth;
+        let (mut packets, mut by_socket, mut connections) = (0, 0, 0);
+        for incident in replay(golden)? {
+            for drop in incident["drops"].as_array().into_iter().flatten() {
+                let number = |key: &str| drop[key].as_u64().with_context(|| format!("{key} in {drop}"));
+                if (truth.from_unix_ns..truth.to_unix_ns).contains(&number("first_unix_ns")?) {
+                    packets += number("count")?;
+                    by_socket += number("sk_drops")?;
+                    connections += number("connections")?;
+                }
+            }
+        }
+        let socket: u64 = truth.places.iter().map(|place| place.dropped).sum();
+        let cut = CUT.contains(&golden.cell.as_str());
+        ensure!(cut == (by_socket < socket), "{}: cut, or not", golden.cell);
+        if !cut && packets != truth.dropped() {
+            wrong.push(format!(
+                "{}: {packets} packets told, {} dropped; by the sockets {by_socket}, {socket}",
+                golden.cell,
+                truth.dropped()
+            ));
+        }
+        if truth.dropped() > 0 {
+            let nearest = connections.clamp(*truth.connections().start(), *truth.connections().end());
+            errors.push((
+                connections as f64 / nearest.max(1) as f64 - 1.0,
+                connections,
+                truth.connections(),
+                &golden.cell,
+            ));
+        }
+    }
+    errors.sort_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
+    for (error, connections, truth, cell) in &errors {
+        println!("{cell}: {connections} connections told, {truth:?} by the taps: {:+.1} %", 100.0 * error);
+    }
+    let exact = errors.iter().filter(|(error, ..)| *error == 0.0).count();
+    let at = |share: f64| {
+        errors.get((share * errors.len() as f64) as usize).map_or(0.0, |(error, ..)| error.abs())
+    };
+    println!(
+        "{exact} of {} exact, median {:.3}, 90 % within {:.3}, 95 % within {:.3}",
+        errors.len(),
+        at(0.5),
+        at(0.9),
+        at(0.95)
+    );
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    ensure!(exact as f64 >= CONNECTIONS_RIGHT * errors.len() as f64, "{exact} of {} exact", errors.len());
+    ensure!(at(0.9) <= CONNECTIONS_NINE_IN_TEN, "nine in ten within {}", at(0.9));
+    Ok(())
+}

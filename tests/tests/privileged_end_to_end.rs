@@ -40,8 +40,8 @@ fn check_drops(outcome: &Provoked) {
         .sum();
     let truth = outcome.truth.web.dropped();
     println!(
-        "  drops: reported {counted}, sk_drops less deferred ACKs {truth}, ListenOverflows {}, ListenDrops {}",
-        outcome.truth.web.listen_overflows, outcome.truth.web.listen_drops
+        "  packets dropped: reported {counted}, ListenDrops {truth}, ListenOverflows {}, sk_drops {}",
+        outcome.truth.web.listen_overflows, outcome.truth.web.sk_drops
     );
     assert!(truth > 0, "the injection must really overflow the web tier");
     assert!(counted.abs_diff(truth) * 50 <= truth, "drops {counted}, the kernel counted {truth}");

@@ -159,6 +159,7 @@ fn provisional(
             tier,
             listener,
             count: notice.count,
+            sk_drops: Some(notice.sk_drops),
             connections: notice.count,
             reason: if full { DropReason::AcceptQueueFull } else { DropReason::Other },
             first_unix_ns: start,

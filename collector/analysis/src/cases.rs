@@ -110,9 +110,8 @@ pub(crate) struct Dropped {
     pub(crate) tier: TierKey,
     pub(crate) listener: u32,
     pub(crate) drops: u64,
+    pub(crate) sk_drops: u64,
     pub(crate) final_ack: u64,
-    /// Of those, the ones that answered a SYN cookie.
-    pub(crate) cookie: u64,
     pub(crate) repeated: u64,
     pub(crate) slow: u64,
     pub(crate) arrivals: u64,

@@ -282,9 +282,13 @@ pub struct Drops {
     pub tier: String,
     /// `address:port`.
     pub listener: String,
-    /// The kernel's count of dropped packets (`sk_drops`).
+    /// Packets that the kernel dropped, each once: of this listener what `ListenDrops` counts of its network namespace.
     pub count: u64,
-    /// Estimate of the distinct connection attempts behind them.
+    /// The same as the socket's own counter has it (`sk_drops`, without what a listener discards in good health): a dropped last ACK of a
+    /// handshake is twice in it, unless it answered a SYN cookie. `null`: an incident of before.
+    #[serde(default)]
+    pub sk_drops: Option<u64>,
+    /// Estimate of the distinct connection attempts behind them. Its measured error is in the documentation of incidents.
     pub connections: u64,
     /// Why.
     pub reason: DropReason,

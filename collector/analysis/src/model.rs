@@ -243,7 +243,13 @@ pub struct ListenerWindow {
     pub arrivals: u64,
     pub accepts: u64,
     pub queue_wait_max_ns: u64,
+    /// Packets that the kernel dropped here, each once: what the network namespace's `ListenDrops` counts of this listener.
     pub drops: u64,
+    /// Of those, SYNs; the rest are last ACKs of handshakes.
+    pub drops_syn: u64,
+    /// `sk_drops` less what the listener discards in good health: a dropped last ACK is twice in it unless it answered a SYN cookie.
+    pub sk_drops: u64,
+    /// Last ACKs dropped, in the window in which they came; the socket's counter may show them a window later.
     pub drops_final_ack: u64,
     pub drops_cookie: u64,
     pub drops_repeated: u64,
@@ -327,7 +333,10 @@ pub struct DropNotice {
     pub unix_ns: u64,
     /// To add for the collector's clock, as [`HostWindow::phase_ns`].
     pub phase_ns: i64,
+    /// Packets; of an agent that does not tell them, `sk_drops`.
     pub count: u64,
+    /// As [`ListenerWindow::sk_drops`].
+    pub sk_drops: u64,
     pub depth: u32,
     pub limit: u32,
 }

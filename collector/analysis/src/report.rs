@@ -273,6 +273,7 @@ impl Report<'_> {
                     tier: tier.map(|t| t.name.clone()).unwrap_or_default(),
                     listener: self.listener(key, *listener),
                     count: count.count,
+                    sk_drops: Some(count.sk_drops),
                     connections: count.connections(),
                     reason: count.reason(),
                     first_unix_ns: self.start_ns(&key.host, count.first),

@@ -135,6 +135,7 @@ fn absurd() -> impl Strategy<Value = HostWindow> {
                 arrivals: n[1],
                 accepts: n[2],
                 drops: n[3],
+                sk_drops: n[13],
                 drops_final_ack: n[4],
                 drops_cookie: n[12],
                 drops_repeated: n[10],
@@ -221,6 +222,7 @@ fn web_drops() -> Vec<DropNotice> {
         listener: 1,
         unix_ns: w.index.start_unix_ns() + 30_000_000,
         count: 3,
+        sk_drops: 4,
         depth: 129,
         limit: 128,
     };
@@ -251,6 +253,7 @@ fn a_notice_that_no_window_confirms_is_taken_back() {
         listener: 1,
         unix_ns: (FIRST_WINDOW + 40) * WINDOW_NS + 1,
         count: 1,
+        sk_drops: 1,
         depth: 1,
         limit: 128,
     };

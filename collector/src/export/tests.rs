@@ -73,7 +73,8 @@ fn a_second_has_its_highest_window_its_time_mean_and_its_ninth_decile() {
                 depth_ns,
                 limit: 128,
                 drops: 3,
-                drops_final_ack: 1,
+                drops_syn: 2,
+                sk_drops: 4,
                 answered,
                 response_ns: 30_000_000,
                 ..ListenerWindow::default()
@@ -147,14 +148,14 @@ fn missing_windows_are_missing_and_a_silent_host_says_nothing_about_now() {
     let (mut state, names) = (state(&Bounds::default()), names(1));
     for n in (0..20).filter(|n| n % 2 == 0).chain([19]) {
         let mut w = window(n);
-        w.listeners.insert(1, ListenerWindow { drops: 1, ..ListenerWindow::default() });
+        w.listeners.insert(1, ListenerWindow { drops: 1, drops_syn: 1, ..ListenerWindow::default() });
         take(&mut state, w, &names);
     }
     let now = text(&state, 1, 20);
     assert_eq!(value(&now, r#"tailwater_windows_present_ratio{host="web-1"}"#), 11.0 / 20.0);
     assert_eq!(value(&now, r#"tailwater_cpu_busy_ratio{host="web-1",agg="mean"}"#), 0.5, "no zeros for them");
     let mut late = window(3);
-    late.listeners.insert(1, ListenerWindow { drops: 5, ..ListenerWindow::default() });
+    late.listeners.insert(1, ListenerWindow { drops: 5, drops_syn: 5, ..ListenerWindow::default() });
     assert!(!take(&mut state, late, &names), "too late for a roll-up");
     let later = text(&state, 1, 20 + 6 * PER_SECOND);
     assert!(!later.contains("tailwater_cpu_busy_ratio{"), "{later}");
@@ -169,7 +170,10 @@ fn labels_are_bounded_and_what_is_beyond_is_summed_and_counted() {
     for n in 0..2 {
         let mut w = window(n);
         for id in 1..=500 {
-            w.listeners.insert(id, ListenerWindow { drops: 1, depth_max: 2, ..ListenerWindow::default() });
+            w.listeners.insert(
+                id,
+                ListenerWindow { drops: 1, drops_syn: 1, depth_max: 2, ..ListenerWindow::default() },
+            );
         }
         take(&mut state, w, &names);
     }
@@ -199,7 +203,7 @@ fn rows_that_nobody_speaks_of_make_room() {
     let (mut state, names) = (state(&bounds), names(2));
     let with = |n, id| {
         let mut w = window(n);
-        w.listeners.insert(id, ListenerWindow { drops: 1, ..ListenerWindow::default() });
+        w.listeners.insert(id, ListenerWindow { drops: 1, drops_syn: 1, ..ListenerWindow::default() });
         w
     };
     take(&mut state, with(0, 1), &names);

@@ -23,7 +23,7 @@ pub(crate) fn workload(to: &mut WorkloadWindow, from: &WorkloadWindow) {
 /// Adds a listener's row. Depths of several queues add up to what is queued.
 pub(crate) fn listener(to: &mut ListenerWindow, from: &ListenerWindow) {
     fold!(to, from:
-        sum depth_max limit arrivals accepts drops syn_ack_retransmits received answered aborted in_flight_max unread_max
+        sum depth_max limit arrivals accepts drops drops_syn sk_drops syn_ack_retransmits received answered aborted in_flight_max unread_max
             workers_busy_max response_ns;
         longest queue_wait_max_ns response_max_ns);
 }

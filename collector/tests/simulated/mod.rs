@@ -120,7 +120,7 @@ fn batch(sequence: u64, index: u64, w: &HostWindow) -> v1::WindowBatch {
             (M::AcceptQueueLimit, l.limit.into()),
             (M::AcceptQueueArrivals, l.arrivals),
             (M::AcceptQueueAccepts, l.accepts),
-            (M::ListenDrops, l.drops),
+            (M::ListenDrops, l.sk_drops),
             (M::RequestsReceived, l.received),
             (M::RequestsAnswered, l.answered),
             (M::RequestsInFlightLast, l.in_flight_last.into()),

@@ -30,7 +30,7 @@ export interface Hop {
 
 export interface Drops {
   host: string; workload: string; tier: string; listener: string;
-  count: number; connections: number; reason: string; first_unix_ns: number; last_unix_ns: number;
+  count: number; sk_drops?: number | null; connections: number; reason: string; first_unix_ns: number; last_unix_ns: number;
 }
 
 export interface Incident {

@@ -37,13 +37,12 @@ pub struct TierTruth {
 }
 
 impl TierTruth {
-    /// What `sk_drops` says of full queues: without the bare ACKs that a deferring listener discards on purpose. A refused
-    /// SYN counts once here, a refused last segment of a handshake twice (as overflow, and as the discarded packet), where
-    /// `listen_overflows` counts each packet once. Measured on 6.18 in 69 of 70 runs: with S resent SYNs and F refused
-    /// segments, `listen_overflows` = S + F and this = S + 2 F.
+    /// Packets dropped, each once: `ListenDrops`. `sk_drops` less `deferred_acks` counts a refused last segment of a handshake twice (as
+    /// overflow, and as the discarded packet): measured on 6.18 in 69 of 70 runs, with S resent SYNs and F refused segments this is
+    /// S + F and that S + 2 F.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.sk_drops.saturating_sub(self.deferred_acks)
+        self.listen_drops
     }
 }
 

@@ -56,9 +56,11 @@ pub fn compare(old: &Results, new: &Results) -> Result<String> {
         let (a, b) = (a.ratio(), b.ratio());
         writeln!(out, "| {name} | {a:.3} | {b:.3} | {} |", word(b - a, SHARE_SAME))?;
     }
-    for (name, a, b) in
-        [("drops, relative error", a.dropped, b.dropped), ("VLRT, relative error", a.vlrt, b.vlrt)]
-    {
+    for (name, a, b) in [
+        ("drops, relative error", a.dropped, b.dropped),
+        ("connections, relative error", a.connections, b.connections),
+        ("VLRT, relative error", a.vlrt, b.vlrt),
+    ] {
         let error = |[counted, real]: [u64; 2]| (counted as f64 / real.max(1) as f64 - 1.0).abs();
         let (a, b) = (error(a), error(b));
         writeln!(out, "| {name} | {a:.3} | {b:.3} | {} |", word(a - b, SHARE_SAME))?;

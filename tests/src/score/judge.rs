@@ -154,6 +154,7 @@ mod tests {
             tier: tier.into(),
             host: format!("{tier}-1"),
             dropped,
+            listen_drops: dropped,
             connections: dropped,
             first_drop_unix_ns: if dropped > 0 { at + 300 * MS } else { 0 },
             ..PlaceTruth::default()

@@ -1,7 +1,7 @@
 //! The results of a run: the file `lab-score.json` and the Markdown table made from it. Knows no laboratory.
 
 use crate::score::model::{FORMAT, Plan, Row, Stray};
-use crate::score::totals::{Share, Spread, Totals, found};
+use crate::score::totals::{Share, Spread, Totals, connections, found};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -97,9 +97,9 @@ impl Results {
         }
         writeln!(
             out,
-            "| cell | expected | as planned | found | kind | root | resource | culprit | drops counted/true | VLRT counted/true | onset ms, median | alert ms, median | verdict ms, median |"
+            "| cell | expected | as planned | found | kind | root | resource | culprit | packets dropped, counted/true | connections, counted/true | VLRT counted/true | onset ms, median | alert ms, median | verdict ms, median |"
         )?;
-        writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
+        writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
         for (cell, all) in cells {
             let rows: Vec<&Row> = all.iter().copied().filter(|row| row.plan == Plan::AsPlanned).collect();
             let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| is(row)).count();
@@ -118,7 +118,7 @@ impl Results {
             };
             writeln!(
                 out,
-                "| {cell} | {}, {} at {} | {}/{} | {} | {} | {} | {} | {culprit} | {} | {} | {} | {} | {} |",
+                "| {cell} | {}, {} at {} | {}/{} | {} | {} | {} | {} | {culprit} | {} | {} | {} | {} | {} | {} |",
                 expected.kind,
                 expected.resource,
                 expected.host,
@@ -129,6 +129,7 @@ impl Results {
                 count(&|row| row.root_right),
                 count(&|row| row.resource_right),
                 sum(&|row| row.dropped),
+                sum(&connections),
                 sum(&|row| row.vlrt),
                 median(&|row| row.onset_error_ms),
                 median(&|row| row.alert_ms),
@@ -144,6 +145,16 @@ impl Results {
         let spread = |s: Spread| {
             format!("median {:.0}, p95 {:.0}, worst {:.0} (n={})", s.median, s.p95, s.max, s.count)
         };
+        let percent = |s: Spread| {
+            format!(
+                "median {:.0}, p95 {:.0}, worst {:.0}; exact in {} of {}",
+                100.0 * s.median,
+                100.0 * s.p95,
+                100.0 * s.max,
+                totals.connections_exact.right,
+                totals.connections_exact.of
+            )
+        };
         let pair = |[counted, real]: [u64; 2]| {
             format!("{counted}/{real} ({:+.1} %)", 100.0 * (counted as f64 / real.max(1) as f64 - 1.0))
         };
@@ -157,7 +168,9 @@ impl Results {
             ("resource", share(totals.resource), "0.95"),
             ("culprit", share(totals.culprit), "0.95"),
             ("dropping tier", share(totals.drops_at), ""),
-            ("drops, counted/true", pair(totals.dropped), "2 %"),
+            ("packets dropped, counted/true", pair(totals.dropped), "2 %"),
+            ("connections dropped, counted/true", pair(totals.connections), ""),
+            ("connections dropped, error, %", percent(totals.connections_error), ""),
             ("VLRT, counted/true", pair(totals.vlrt), "5 %"),
             ("onset error, ms", spread(totals.onset_error_ms), "median 50, p95 100"),
             ("first drop to first alert, ms", spread(totals.alert_ms), ""),
@@ -236,7 +249,7 @@ fn drops(row: &Row) -> String {
         .places
         .iter()
         .filter(|place| place.dropped > 0)
-        .map(|place| format!("{} dropped {}", place.host, place.dropped))
+        .map(|place| format!("{} dropped {}", place.host, place.listen_drops))
         .collect();
     if places.is_empty() { "no drops".to_owned() } else { places.join(", ") }
 }
@@ -270,8 +283,13 @@ mod tests {
     use crate::truth::{PlaceTruth, TruthRecord};
 
     fn results(label: &str, kind: &str) -> Results {
-        let place =
-            PlaceTruth { tier: "web".into(), host: "web-1".into(), dropped: 40, ..PlaceTruth::default() };
+        let place = PlaceTruth {
+            tier: "web".into(),
+            host: "web-1".into(),
+            dropped: 40,
+            listen_drops: 40,
+            ..PlaceTruth::default()
+        };
         let mut injection = Injection {
             cell: "nx0-app-cpu".into(),
             stack: "nx0".into(),

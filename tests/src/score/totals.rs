@@ -81,10 +81,19 @@ pub struct Totals {
     pub culprit: Share,
     /// Dropping tier right.
     pub drops_at: Share,
-    /// Packets dropped: reported and counted by the kernel, over all matched injections.
+    /// Packets dropped: reported and counted by the kernel (`ListenDrops`), over all matched injections.
     pub dropped: [u64; 2],
     /// Ratio of reported to counted drops less one, for each injection that dropped.
     pub dropped_error: Spread,
+    /// Connections behind them: reported, and by the taps (see [`connections`]).
+    #[serde(default)]
+    pub connections: [u64; 2],
+    /// As for drops.
+    #[serde(default)]
+    pub connections_error: Spread,
+    /// Injections whose connections were counted right.
+    #[serde(default)]
+    pub connections_exact: Share,
     /// Very long requests: reported and seen by the load generator.
     pub vlrt: [u64; 2],
     /// As for drops.
@@ -107,6 +116,15 @@ pub struct Totals {
 #[must_use]
 pub fn found(row: &Row) -> bool {
     row.reported.as_ref().is_some_and(|reported| row.dropped[1] == 0 || reported.severity == "critical")
+}
+
+/// Connections reported, and what of the truth's bounds is nearest to it: where bare ACKs were dropped the taps cannot tell whose.
+#[must_use]
+pub fn connections(row: &Row) -> [u64; 2] {
+    let (counted, real) = (row.connections[0], row.truth.connections());
+    let real =
+        if real.contains(&row.connections[1]) { real } else { row.connections[1]..=row.connections[1] };
+    [counted, counted.clamp(*real.start(), *real.end())]
 }
 
 fn relative(pair: [u64; 2]) -> f64 {
@@ -151,6 +169,12 @@ impl Totals {
             dropping().map(pair).fold([0, 0], |sum, pair| [sum[0] + pair[0], sum[1] + pair[1]])
         };
         totals.dropped = sum(&|row| row.dropped);
+        totals.connections = sum(&connections);
+        totals.connections_error = Spread::of(dropping().map(|row| relative(connections(row))));
+        totals.connections_exact = Share::count(dropping(), |row| {
+            let [counted, real] = connections(row);
+            counted == real
+        });
         totals.vlrt = sum(&|row| row.vlrt);
         totals.dropped_error = Spread::of(dropping().map(|row| relative(row.dropped)));
         totals.vlrt_error = Spread::of(dropping().map(|row| relative(row.vlrt)));

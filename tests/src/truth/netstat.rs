@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 pub struct Counters {
     /// `ListenOverflows`: packets refused because an accept queue was full, each once.
     pub listen_overflows: u64,
-    /// `ListenDrops`: those and other packets refused by listeners.
+    /// `ListenDrops`: those and other packets refused by listeners, each once; of all listeners of the namespace together.
     pub listen_drops: u64,
     /// `TCPDeferAcceptDrop`: bare ACKs that a deferring listener discards on purpose. Not drops, but in `sk_drops`.
     pub deferred_acks: u64,

@@ -1,6 +1,8 @@
 //! One record of the truth for each injection, as it is kept: a JSON object on a line. Pure arithmetic over the logs.
 
 use crate::truth::{Sample, TruthLog};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// What really happened at one listening port in an injection's time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -11,7 +13,7 @@ pub struct PlaceTruth {
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Packets that the listener dropped (`sk_drops` without deferred ACKs).
+    /// What the socket counted of dropped packets (`sk_drops` without deferred ACKs): last segments of handshakes twice.
     pub dropped: u64,
     /// `ListenOverflows` of the namespace.
     pub listen_overflows: u64,
@@ -100,10 +102,25 @@ impl TruthRecord {
         self.tap_lost = log.places.iter().map(|place| place.tap_lost).sum();
     }
 
-    /// Packets dropped at all ports.
+    /// Packets dropped, each once: `ListenDrops`, which counts by network namespace, that is by host, all its ports together.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.places.iter().map(|place| place.dropped).sum()
+        let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
+        for place in &self.places {
+            let host = hosts.entry(&place.host).or_default();
+            *host = (*host).max(place.listen_drops);
+        }
+        hosts.values().sum()
+    }
+
+    /// Connection attempts behind the dropped packets: at least and at most. The taps see each dropped SYN and request segment, because
+    /// it comes again. A dropped bare ACK leaves no trace on the wire: it may be of an attempt that the tap knows, or of another.
+    #[must_use]
+    pub fn connections(&self) -> RangeInclusive<u64> {
+        let sum = |of: fn(&PlaceTruth) -> u64| self.places.iter().map(of).sum::<u64>();
+        let known = sum(|place| place.connections);
+        let bare = self.dropped().saturating_sub(sum(|place| place.syns + place.segments));
+        known..=known + bare
     }
 
     /// The tiers that dropped, most packets first.
@@ -138,7 +155,12 @@ mod tests {
     fn a_record_counts_what_fell_into_its_time() {
         let place =
             Place { tier: "web".into(), host: "web-1".into(), netns: NetNs::of("web", "x"), port: 80 };
-        let sample = |at_unix_ns, dropped| Sample { at_unix_ns, dropped, ..Sample::default() };
+        let sample = |at_unix_ns, dropped: u64| Sample {
+            at_unix_ns,
+            dropped,
+            listen_drops: dropped.saturating_sub(1),
+            ..Sample::default()
+        };
         let attempt = |first_unix_ns, dropped_unix_ns: &[u64], syns| Dropped {
             first_unix_ns,
             dropped_unix_ns: dropped_unix_ns.to_vec(),
@@ -160,8 +182,14 @@ mod tests {
         let mut record = TruthRecord { from_unix_ns: 100, to_unix_ns: 200, ..TruthRecord::default() };
         record.observe(&log, &[50, 100, 199, 200]);
         let web = &record.places[0];
-        assert_eq!((record.dropped(), web.connections, web.syns, web.segments), (5, 2, 3, 1));
+        assert_eq!((web.dropped, web.connections, web.syns, web.segments), (5, 2, 3, 1));
+        assert_eq!((record.dropped(), record.connections()), (4, 2..=2));
         assert_eq!((web.first_drop_unix_ns, web.last_drop_unix_ns), (105, 190));
         assert_eq!((record.vlrt, record.dropping_tiers()), (2, vec!["web"]));
+        // Another listener of the same namespace counts the same, and a bare ACK was dropped of nobody knows whom.
+        record.places[0].listen_drops = 5;
+        record.places.push(PlaceTruth { tier: "guest".into(), syns: 0, ..record.places[0].clone() });
+        record.places[1] = PlaceTruth { connections: 0, segments: 0, ..record.places[1].clone() };
+        assert_eq!((record.dropped(), record.connections()), (5, 2..=3));
     }
 }

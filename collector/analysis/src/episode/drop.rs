@@ -12,8 +12,10 @@ const RETRY_WINDOWS: u64 = 20;
 /// What one listener dropped, window by window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct DropCount {
-    /// Σ `sk_drops`.
+    /// Packets.
     pub(crate) count: u64,
+    /// The same as the socket's counter has them.
+    pub(crate) sk_drops: u64,
     pub(crate) first: u64,
     pub(crate) last: u64,
     /// Completed handshakes in the windows with drops.
@@ -24,8 +26,8 @@ pub(crate) struct DropCount {
     with_room: u64,
     /// Dropped SYNs.
     syn_packets: u64,
-    /// Counts of dropped last ACKs.
-    segments: u64,
+    /// Dropped last ACKs.
+    last_acks: u64,
     /// Attempts whose SYN was dropped.
     syns: f64,
     /// Attempts whose last ACK was.
@@ -37,15 +39,16 @@ pub(crate) struct DropCount {
 }
 
 impl DropCount {
-    /// Adds a window's drops. A last ACK that is dropped is counted twice by the kernel (`tcp_listendrop`, then `sk_drops_skbadd` of the
-    /// segment), but once if it answers a SYN cookie; the kernel side tells which of them are of a connection that was dropped before. The rest are SYNs, which nobody sees:
-    /// of those dropped one second before, as many come again and are dropped again as are dropped of all that arrive now.
+    /// Adds a window's drops. The kernel side tells which of the last ACKs are of a connection that was dropped before. The rest are SYNs,
+    /// which nobody sees: of those dropped one second before, as many come again and are dropped again as are dropped of all that
+    /// arrive now.
     pub(crate) fn add(&mut self, window: u64, d: &Dropped) {
         if self.count == 0 {
             self.first = window;
         }
         self.last = window;
         self.count = self.count.saturating_add(d.drops);
+        self.sk_drops = self.sk_drops.saturating_add(d.sk_drops);
         self.arrivals = self.arrivals.saturating_add(d.arrivals);
         self.depth_max = self.depth_max.max(d.depth);
         self.limit = self.limit.max(d.limit);
@@ -56,9 +59,8 @@ impl DropCount {
         self.acks = self.acks.saturating_add(acks);
         self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
         // Over all windows: the socket's counter is looked at some ms after a segment was dropped, maybe in the next one.
-        let counted = d.final_ack.saturating_mul(2).saturating_sub(d.cookie.min(d.final_ack));
-        self.segments = self.segments.saturating_add(counted);
-        let syns = self.count.saturating_sub(self.segments).saturating_sub(self.syn_packets);
+        self.last_acks = self.last_acks.saturating_add(d.final_ack);
+        let syns = self.count.saturating_sub(self.last_acks).saturating_sub(self.syn_packets);
         self.syn_packets = self.syn_packets.saturating_add(syns);
         let accepted = d.arrivals.saturating_add(acks);
         let before = |windows: u64| {
@@ -105,8 +107,8 @@ mod tests {
             tier,
             listener: 1,
             drops,
+            sk_drops: drops.saturating_add(final_ack),
             final_ack,
-            cookie: 0,
             repeated,
             slow,
             arrivals,
@@ -135,13 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn last_acks_are_counted_twice_by_the_kernel_and_wait_only_if_it_goes_on() {
-        check(&[(100, of(10, 3, 0, 0, 0))], (10, 7, 4));
-        check(&[(100, of(8, 4, 0, 0, 0)), (104, of(8, 4, 4, 0, 0)), (112, of(2, 1, 1, 1, 9))], (18, 4, 1));
-        // Three of the four answered cookies: five counts, and five SYNs.
-        check(&[(100, Dropped { cookie: 3, ..of(10, 4, 0, 0, 0) })], (10, 9, 5));
+    fn last_acks_wait_only_if_it_goes_on() {
+        check(&[(100, of(7, 3, 0, 0, 0))], (7, 7, 4));
+        check(&[(100, of(4, 4, 0, 0, 0)), (104, of(4, 4, 4, 0, 0)), (112, of(1, 1, 1, 1, 9))], (9, 4, 1));
         // Counted a window later than they were dropped.
-        check(&[(100, of(4, 4, 0, 0, 0)), (101, of(10, 2, 0, 0, 0))], (14, 8, 2));
+        check(&[(100, of(2, 4, 0, 0, 0)), (101, of(6, 2, 0, 0, 0))], (8, 8, 2));
         check(&[(100, of(10, 99, 99, 99, 0))], (10, 0, 99));
         let most = u64::MAX;
         let absurd = of(most, most, most, most, most);

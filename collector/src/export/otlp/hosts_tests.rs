@@ -51,7 +51,10 @@ impl Running {
         let mut w = HostWindow { host: host.into(), index: WindowIndex(NOW + n), ..HostWindow::default() };
         w.cpu = Some(HostCpu { capacity_ns: 100_000_000, busy_ns: 50_000_000, ..HostCpu::default() });
         let depth_max = if drops > 0 { 129 } else { 1 };
-        w.listeners.insert(1, ListenerWindow { drops, depth_max, limit: 128, ..ListenerWindow::default() });
+        w.listeners.insert(
+            1,
+            ListenerWindow { drops, drops_syn: drops, depth_max, limit: 128, ..ListenerWindow::default() },
+        );
         let w = Arc::new(w);
         let coverage = Coverage { cpu: true, accept_queue: true, ..Coverage::default() };
         self.state.hosts.entry(host.into()).or_default().coverage = coverage;

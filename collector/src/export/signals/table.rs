@@ -182,8 +182,8 @@ pub static SIGNALS: &[Signal] = &[
         "listen_drops",
         "packets",
         "Packets that the listener dropped: connections that must try again.",
-        "the listener's sk_drops",
-        Read::Listener(|w| sum(w.drops.saturating_sub(w.drops_final_ack))),
+        "the listener's sk_drops, each packet once",
+        Read::Listener(|w| sum(w.drops_syn)),
         |c| c.accept_queue,
     )
     .counter()
@@ -192,8 +192,8 @@ pub static SIGNALS: &[Signal] = &[
         "listen_drops",
         "packets",
         "Packets that the listener dropped: connections that must try again.",
-        "the listener's sk_drops",
-        Read::Listener(|w| sum(w.drops_final_ack)),
+        "the listener's sk_drops, each packet once",
+        Read::Listener(|w| sum(w.drops.saturating_sub(w.drops_syn))),
         |c| c.accept_queue,
     )
     .counter()

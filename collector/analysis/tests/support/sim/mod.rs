@@ -259,6 +259,8 @@ impl Sim {
             if let Some((_, syns)) = self.flood.as_ref().filter(|(during, _)| during.contains(&t)) {
                 let l = acc[0].listeners.entry(1).or_default();
                 l.drops += syns;
+                l.drops_syn += syns;
+                l.sk_drops += syns;
                 dropped[0] += syns;
             }
             // SYNs, new and again.
@@ -280,7 +282,8 @@ impl Sim {
                 }
                 let limit = self.backlogs[if host == 3 { 1 } else { host }];
                 if queues[host].len() > limit as usize {
-                    acc[host].listeners.entry(1).or_default().drops += 1;
+                    let l = acc[host].listeners.entry(1).or_default();
+                    (l.drops, l.drops_syn, l.sk_drops) = (l.drops + 1, l.drops_syn + 1, l.sk_drops + 1);
                     dropped[host] += 1;
                     let again = t + 1000 * u64::from(tries.min(4) + 1).min(1);
                     jobs[slot].stage = match host {
