@@ -8,6 +8,8 @@ export type Link = { state: "connecting" } | { state: "live" } | { state: "lost"
 
 const AGENTS_EVERY_MS = 5000;
 const AGAIN_MS = 2000;
+/** Nobody looks at an empty page for longer. */
+const DRAWN_WITHIN_MS = 500;
 
 export const link = new Cell<Link>({ state: "connecting" });
 /** Newest first; `null`: not known yet. */
@@ -94,7 +96,7 @@ function listen(): void {
   });
 }
 
-/** Resolves when it is known what time the page is about. */
+/** Resolves when it is known what time the page is about, or that this takes long. */
 export async function start(): Promise<void> {
   const status = loadStatus().catch((e: unknown) => {
     // Whoever asks next says that nobody answers.
@@ -105,5 +107,6 @@ export async function start(): Promise<void> {
   listen();
   setInterval(() => void loadAgents(), AGENTS_EVERY_MS);
   document.addEventListener("visibilitychange", () => void loadAgents());
-  await status;
+  // One that is slow with this is drawn all the same: what depends on it is drawn again.
+  await Promise.race([status, new Promise((late) => setTimeout(late, DRAWN_WITHIN_MS))]);
 }
