@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(found(500.0, 1750.0, 5000.0), (1000.0, 2));
         // A little slower: not worth the smaller limits, but the load is less.
         let (rate, _) = found(1000.0, 1300.0, 5000.0);
-        assert_eq!(rate, 910.0);
+        assert!((rate - 910.0).abs() < 0.1, "{rate}");
     }
 
     #[test]

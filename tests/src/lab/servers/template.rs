@@ -128,7 +128,7 @@ mod tests {
     fn a_template_is_made_once_and_a_failed_one_leaves_nothing() {
         let cache = tempfile::tempdir().unwrap();
         let made = Cell::new(0);
-        let make = |folder: &Path| {
+        let make = |folder: &Path| -> Result<()> {
             made.set(made.get() + 1);
             Ok(fs::write(folder.join("it"), "made")?)
         };
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn one_without_a_proof_is_moved_away_and_made_anew() {
         let cache = tempfile::tempdir().unwrap();
-        let make = |folder: &Path| Ok(fs::create_dir(folder.join("data"))?);
+        let make = |folder: &Path| -> Result<()> { Ok(fs::create_dir(folder.join("data"))?) };
         let sources = ["schema", proof::VERSION];
         let unproved = folder(cache.path(), "db", &sources);
         fs::create_dir_all(unproved.join("old")).unwrap();
