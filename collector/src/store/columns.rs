@@ -189,7 +189,7 @@ columns! { pub(super) workload: WorkloadWindow {
     reclaim_ns => "reclaim_us" / 1_000, "time in direct reclaim, summed over tasks",
     swap_ins => "swap_ins" / 1, "pages read back from swap",
     dirty_throttle_ns => "dirty_throttle_us" / 1_000, "time its writers were held back for dirty pages, summed",
-    stopped_ns => "stopped_us" / 1_000, "time its threads were stopped by a signal or a tracer, summed; null: none, or not covered",
+    stopped_ns => "stopped_us" / 1_000, "time its threads were stopped by a signal or a tracer, summed; null: not covered",
     stopped_max => "stopped_max" / 1, "threads stopped by a signal or a tracer, at the most",
 } }
 
