@@ -231,6 +231,8 @@ fn accept_all(listener: &OwnedFd, connections: usize) {
 struct Spinners {
     hierarchies: std::sync::Arc<Vec<cgroup::Hierarchy>>,
     path: String,
+    /// Agent and collector.
+    watchers: Vec<u32>,
     _running: Option<Daemon>,
 }
 
@@ -242,7 +244,12 @@ impl Spinners {
         }
         let hierarchies = cgroup::hierarchies()?;
         let path = format!("/tailwater-latency-{}", std::process::id());
-        let mut spinners = Self { hierarchies: hierarchies.clone(), path: path.clone(), _running: None };
+        let mut spinners = Self {
+            hierarchies: hierarchies.clone(),
+            path: path.clone(),
+            watchers: daemons.to_vec(),
+            _running: None,
+        };
         let watchers = Cgroup::create(&hierarchies, &format!("{path}/watchers"))?;
         for pid in daemons {
             enter(&watchers, *pid)?;
@@ -270,6 +277,12 @@ fn enter(group: &Cgroup, pid: u32) -> Result<()> {
 impl Drop for Spinners {
     fn drop(&mut self) {
         self._running = None;
+        // They go on where they were started; a cgroup that is not empty stays.
+        let out = Cgroup::create(&self.hierarchies, "/")
+            .and_then(|root| self.watchers.iter().try_for_each(|pid| enter(&root, *pid)));
+        if let Err(error) = out {
+            eprintln!("move agent and collector out of {}: {error:#}", self.path);
+        }
         if let Err(error) = cgroup::remove(&self.hierarchies, &self.path) {
             eprintln!("remove {}: {error:#}", self.path);
         }
@@ -301,7 +314,7 @@ pub fn measure(plan: Plan) -> Result<Measured> {
     let listeners: Vec<_> = (0..plan.listeners).map(|_| homes.visit(deaf_listener)).collect::<Result<_>>()?;
     let spinners = Spinners::start(plan.spinners, folder.path(), &[agent.pid(), collector.daemon.pid()])?;
     // A listener is named with the windows of its first second; one that overflows before is told of with them.
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     let cpus = std::thread::available_parallelism()?.get() as f64;
     let (begun, stolen_before) = (Instant::now(), stolen()?);
     let mut episodes = Vec::new();
