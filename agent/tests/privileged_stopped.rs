@@ -7,7 +7,6 @@ mod kernel;
 use kernel::{Cgroup, Drained, Spinner, attach_config, unix_ns};
 use std::time::Duration;
 use tailwater_agent::loader::KernelBtf;
-use tailwater_agent::signal::SignalSource;
 use tailwater_agent::signal::sched::SchedSignal;
 use tailwater_agent::window::{ProcessKey, StoppedSample, WINDOW_NS, Window};
 
