@@ -87,7 +87,10 @@ pub fn replay(
     let mut take = |outputs: Vec<Output>, series: Option<&Series>| {
         for output in outputs {
             if let Output::Alert(incident) | Output::Incident(incident) = output {
-                if let Some(series) = series.filter(|_| incident.state == State::Closed) {
+                let long = incident.end_unix_ns.saturating_sub(incident.start_unix_ns) > timeline::SPAN_NS;
+                let due = incident.state == State::Closed || long;
+                let known = long && timelines.contains_key(&incident.id);
+                if let Some(series) = series.filter(|_| due && !known) {
                     timelines.insert(incident.id.clone(), timeline::of(&incident, series));
                 }
                 last.insert(incident.id.clone(), *incident);
