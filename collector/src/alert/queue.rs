@@ -76,7 +76,7 @@ impl Queue {
     pub fn push(&mut self, item: Item) -> Vec<(Item, Gone)> {
         let mut gone = Vec::new();
         let lane = self.lanes.entry(item.message.thread.id.clone()).or_default();
-        if (item.message.what.is_news() || item.message.what == What::Closed) {
+        if item.message.what.is_news() || item.message.what == What::Closed {
             let older = |o: &Item| o.message.incident == item.message.incident && o.message.what.is_news();
             while let Some(at) = lane.waiting.iter().position(older) {
                 gone.extend(lane.waiting.remove(at).map(|o| (o, Gone::Superseded)));
