@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(judge(75, 30.0, kept), None, "the trigger is hardly over");
         let quiet = |w: u64| if w < 200 { kept(w) } else { Attempts { syns: 0.0, ..kept(w) } };
         assert_eq!(judge(300, 30.0, quiet), None);
-        let few = |w: u64| Attempts { syns: if w % 20 == 0 { 1.0 } else { 0.0 }, ..kept(w) };
+        let few = |w: u64| Attempts { syns: if w.is_multiple_of(20) { 1.0 } else { 0.0 }, ..kept(w) };
         assert_eq!(judge(300, 30.0, few), None, "hardly anybody comes again");
     }
 

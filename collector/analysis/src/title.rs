@@ -116,8 +116,8 @@ fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> Str
 fn length(ms: u64) -> String {
     match ms {
         ..LONG_MS => format!("{ms} ms"),
-        ..600_000 => format!("{:.1} s", ms as f64 / 1e3),
-        ..7_200_000 => format!("{} min", ms / 60_000),
+        LONG_MS..600_000 => format!("{:.1} s", ms as f64 / 1e3),
+        600_000..7_200_000 => format!("{} min", ms / 60_000),
         _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
     }
 }
