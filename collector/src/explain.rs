@@ -4,7 +4,7 @@
 use crate::text::Civil;
 use crate::timeline::{TierRow, Timeline};
 use std::fmt::Write;
-use tailwater_analysis::incident::{Hop, HopCongestion, Order, Role};
+use tailwater_analysis::incident::{Hop, HopCongestion, HopLife, Order, Role};
 use tailwater_analysis::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
@@ -28,6 +28,7 @@ pub fn text(incident: &Incident, timeline: &Timeline) -> String {
     wrap(&mut out, &incident.title, "");
     out.push('\n');
     cause(&mut out, incident);
+    sustained(&mut out, incident);
     chain(&mut out, incident);
     axis(&mut out, incident, timeline);
     rest(&mut out, incident);
@@ -54,6 +55,24 @@ fn cause(out: &mut String, i: &Incident) {
         let who = if c.pid == 0 { c.comm.clone() } else { format!("{} [{}]", c.comm, c.pid) };
         let _ = writeln!(out, "Culprit   {:>3.0} %  {who}  in {}", c.share * 100.0, c.workload);
     }
+    out.push('\n');
+}
+
+/// What keeps it alive now that the root is over.
+fn sustained(out: &mut String, i: &Incident) {
+    let Some(s) = &i.sustained else { return };
+    let line = format!(
+        "kept alive by {} since {}, when the root was over: {:.0} % of what comes at {} of {}@{} came before",
+        s.by.name(),
+        Civil::of(s.since_unix_ns).time_ms(),
+        s.retry_share * 100.0,
+        s.listener,
+        s.workload,
+        s.host
+    );
+    labelled(out, "Sustained", &line);
+    wrap(out, &s.evidence, "          ");
+    labelled(out, "Way out", &s.way_out);
     out.push('\n');
 }
 
@@ -101,11 +120,40 @@ fn chain(out: &mut String, i: &Incident) {
             facts.push("order to the root unknown".to_owned());
         }
         wrap(out, &facts.join(", "), "                   ");
+        if let Some(life) = hop.life.filter(|_| lasted_long(i)) {
+            wrap(out, &lived(&life, hop), "                   ");
+        }
         if let Some(congestion) = &hop.congestion {
             wrap(out, &congested(congestion), "                   ");
         }
     }
     out.push('\n');
+}
+
+/// Its later numbers are others than those of its onset.
+fn lasted_long(i: &Incident) -> bool {
+    const LONG_NS: u64 = 10_000_000_000;
+    i.end_unix_ns.saturating_sub(i.start_unix_ns) >= LONG_NS
+}
+
+/// What a tier went through since its onset.
+fn lived(life: &HopLife, hop: &Hop) -> String {
+    let now = life.now.map_or_else(String::new, |now| {
+        let of = |value: u32, limit: Option<u32>| {
+            limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"))
+        };
+        format!(
+            "; at {} queued {}, workers {}, accept queue {}",
+            Civil::of(now.start_unix_ns).time_ms(),
+            now.queued,
+            of(now.workers_busy, hop.workers_limit),
+            of(now.accept_queue, hop.accept_queue_limit)
+        )
+    });
+    format!(
+        "over its whole life queued {}, {} requests received, {} answered, {} packets dropped{now}",
+        life.queued_max, life.received, life.answered, life.dropped
+    )
 }
 
 /// Where a hop was on its curve of load against throughput.

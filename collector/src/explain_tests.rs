@@ -140,3 +140,28 @@ fn an_order_that_clocks_leave_open_and_a_tier_that_nobody_observes_are_said() {
         assert!(got.contains(part), "missing: {part}\n{got}");
     }
 }
+
+#[test]
+fn what_keeps_it_alive_is_told_apart_from_the_root_with_the_way_out() {
+    let mut i = incident("01A", 1);
+    assert!(!text(&i, &timeline(24)).contains("Sustained"));
+    i.sustained = Some(crate::fixture::sustained());
+    i.end_unix_ns += 30_000_000_000;
+    i.hops[0].life = serde_json::from_value(serde_json::json!({
+        "start_unix_ns": i.start_unix_ns, "end_unix_ns": i.end_unix_ns, "windows_missing": 0, "queued_max": 280,
+        "workers_busy_max": 150, "accept_queue_max": 129, "received": 31_000, "answered": 30_900, "dropped": 17_321,
+        "now": { "start_unix_ns": i.end_unix_ns, "queued": 278, "workers_busy": 149, "accept_queue": 129 },
+    }))
+    .unwrap();
+    let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Root cpu_neighbour at tomcat10.service@app-1",
+        "Sustained kept alive by retries since 21:20:00.700, when the root was over: 38 % of what comes at 10.0.0.1:80 of apache2.service@web-1 came before",
+        "Way out below 880 requests/s for 5 s, or an accept queue of 728 (it is 128)",
+        "workers 150/150, accept queue 129/128",
+        "over its whole life queued 280, 31000 requests received, 30900 answered, 17321 packets dropped",
+        "queued 278, workers 149/150, accept queue 129/128",
+    ] {
+        assert!(got.contains(part), "missing: {part}\n{got}");
+    }
+}

@@ -1,6 +1,7 @@
 //! An incident for the tests of those who keep, tell and show them.
 
 use tailwater_analysis::Incident;
+use tailwater_analysis::incident::Sustained;
 
 /// The incident as the API shows it, filled in, with this id and version.
 pub(crate) fn incident(id: &str, version: u64) -> Incident {
@@ -35,4 +36,17 @@ pub(crate) fn incident(id: &str, version: u64) -> Incident {
         "alternatives": [{ "root": root, "confidence": 0.2 }],
     });
     serde_json::from_value(json).expect("the fixture is an incident")
+}
+
+/// Retries that keep the incident's drops alive.
+pub(crate) fn sustained() -> Sustained {
+    let json = serde_json::json!({
+        "by": "retries", "since_unix_ns": 1_794_000_000_700_000_000_u64, "until_unix_ns": 1_794_000_030_000_000_000_u64,
+        "retry_share": 0.38, "attempts_per_second": 1600.0, "first_attempts_per_second": 1000.0, "capacity_per_second": 1000.0,
+        "usual_per_second": 1000.0, "host": "web-1", "workload": "apache2.service", "listener": "10.0.0.1:80",
+        "queue_needed": 728, "load_below_per_second": 880.0, "load_below_for_s": 5,
+        "way_out": "below 880 requests/s for 5 s, or an accept queue of 728 (it is 128)",
+        "evidence": "the root is over, and of 1600 connection attempts a second 38 % had been dropped before",
+    });
+    serde_json::from_value(json).expect("the fixture is what keeps an incident alive")
 }

@@ -92,7 +92,11 @@ impl Outlet {
 
     fn incident(&mut self, incident: Incident, replaces: &[String], early: Option<Moments>) {
         let closed = incident.state == State::Closed;
-        let kept = closed.then(|| {
+        // Of one that lives longer than a timeline shows, it is made while the windows of its onset are in memory.
+        let long = incident.end_unix_ns.saturating_sub(incident.start_unix_ns) > timeline::SPAN_NS;
+        let known =
+            || self.shown.store.lock().unwrap_or_else(PoisonError::into_inner).has_timeline(&incident.id);
+        let kept = ((closed || long) && !(long && known())).then(|| {
             let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
             timeline::of(&incident, &series)
         });

@@ -125,7 +125,11 @@ impl Hears for Found {
 
     fn said(&mut self, output: Output) {
         if let Output::Alert(incident) | Output::Incident(incident) = output {
-            if let Some(series) = self.series.as_ref().filter(|_| incident.state == State::Closed) {
+            // A long one gets its timeline while its onset is still in memory.
+            let long = incident.end_unix_ns.saturating_sub(incident.start_unix_ns) > timeline::SPAN_NS;
+            let due = incident.state == State::Closed || long;
+            let known = long && self.timelines.contains_key(&incident.id);
+            if let Some(series) = self.series.as_ref().filter(|_| due && !known) {
                 self.timelines.insert(incident.id.clone(), timeline::of(&incident, series));
             }
             self.last.insert(incident.id.clone(), *incident);

@@ -12,7 +12,7 @@ use crate::recording::TAP_RECORDS_MAX;
 use crate::registry::Registry;
 use crate::replay::Recording;
 use crate::series::{METRICS, Point, Query as SeriesQuery, Series, metric};
-use crate::store::Past;
+use crate::store::{Past, Which};
 use crate::watchdog;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -231,6 +231,8 @@ struct IncidentsQuery {
     /// Unix ns: those that begin then or earlier.
     until: Option<u64>,
     state: Option<IncidentState>,
+    /// Kept alive after their root was over, or not.
+    sustained: Option<bool>,
     limit: Option<usize>,
 }
 
@@ -242,15 +244,16 @@ struct Incidents<'a> {
 async fn incidents(State(app): State<App>, Query(q): Query<IncidentsQuery>) -> Result<Response, Problem> {
     let (span, limit) =
         ((q.since.unwrap_or(0), q.until.unwrap_or(u64::MAX)), q.limit.unwrap_or(100).min(10_000));
+    let wanted = Which { state: q.state, sustained: q.sustained };
     let (list, oldest) = {
         let store = lock(&app.shown.store);
-        (store.list(span, q.state, limit), store.oldest())
+        (store.list(span, wanted, limit), store.oldest())
     };
-    let (left, state) = (limit - list.len(), q.state);
+    let left = limit - list.len();
     // Memory holds the newest; what is asked for beyond them is on disk.
     let older = match left {
         0 => Vec::new(),
-        _ => app.past(move |past| past.incidents(oldest.as_deref(), span, state, left)).await?,
+        _ => app.past(move |past| past.incidents(oldest.as_deref(), span, wanted, left)).await?,
     };
     let incidents = list.iter().map(AsRef::as_ref).chain(&older).collect();
     Ok(Json(Incidents { incidents }).into_response())

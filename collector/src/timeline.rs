@@ -9,8 +9,10 @@ use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Windows before the first sign and after the end.
 const MARGIN_WINDOWS: u64 = 4;
-/// At most: a minute, the longest incident.
+/// At most: a minute and its margins. Of a longer incident it shows how it began; /api/v1/series has the rest.
 const WINDOWS_MAX: u64 = 1240;
+/// An incident that is longer than this is shown by its begin.
+pub const SPAN_NS: u64 = (WINDOWS_MAX - 2 * MARGIN_WINDOWS) * WINDOW_NS;
 
 /// All rows share one axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

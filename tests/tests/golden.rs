@@ -6,10 +6,7 @@ use std::path::Path;
 use tailwater_tests::score::golden::{Golden, misfits, render};
 
 /// Cells whose trace is diagnosed wrongly today, and why. An entry that is right after all fails the test: it is to be removed.
-const KNOWN_WRONG: &[(&str, &str)] = &[(
-    "shared-app-cpu",
-    "the other application's clients try again a second later, and that wave is told as an alarm of its own",
-)];
+const KNOWN_WRONG: &[(&str, &str)] = &[];
 
 /// As `tailwater replay --config /dev/null` prints them: with the thresholds of today, not of the recording.
 fn replay(golden: &Golden) -> Result<Vec<serde_json::Value>> {

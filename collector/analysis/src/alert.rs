@@ -152,6 +152,7 @@ fn provisional(
             pool_in_flight_max: None,
             pool_open: None,
             congestion: None,
+            life: None,
         }],
         drops: vec![Drops {
             host: notice.host.clone(),
@@ -166,6 +167,7 @@ fn provisional(
             last_unix_ns: end,
         }],
         vlrt: Vlrt { syn_retransmits: None, expected: notice.count, clients: Vec::new() },
+        sustained: None,
         alternatives: Vec::new(),
     }
 }

@@ -7,21 +7,30 @@ use crate::chain::{AFTER_WINDOWS, Diagnosis, Place, View, diagnose};
 use crate::config::Config;
 use crate::episode::drop::DropCount;
 use crate::incident::{Incident, Kind, Resource, State, identity};
+use crate::ledger::Ledger;
 use crate::model::{Host, WINDOW_NS, WindowIndex};
-use crate::report::{DropCounts, Report};
+use crate::report::{DropCounts, Report, Settled};
+use crate::series::tier_sample;
+use crate::sustain::{self, Attempts, Served};
 use crate::topology::TierKey;
+use crate::trigger::Trigger as Root;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Open cases at a time; more are not opened.
 const CASES_MAX: usize = 64;
-/// Windows between two versions that differ in counts only.
+/// Windows between two versions that differ in counts only: at least, and at most (10 s). In between it is a twentieth of the incident's
+/// age, so that hours of drops are some thousand versions.
 const COUNTS_EVERY: u64 = 10;
+const COUNTS_EVERY_MAX: u64 = 200;
+const COUNTS_EVERY_AGE: u64 = 20;
 /// A case without drops is told after this long even if it goes on (5 s).
 const TELL_WITHOUT_DROPS: u64 = 100;
 /// Drops after this long without any are a new wave, windows (500 ms).
 const WAVE_WINDOWS: u64 = 10;
 /// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
 const FRESH_WINDOWS: u64 = 24;
+/// A workload that takes a resource from another may have felt its own queue this long before, windows (1 s).
+const TAKER_BEFORE: u64 = 20;
 /// A new wave with a cause of its own, this sure, is another incident.
 const OWN_CAUSE: f64 = 0.7;
 /// Confidence from which a felt millibottleneck is worth telling.
@@ -55,6 +64,24 @@ pub(crate) struct Case {
     diagnosis: Option<Diagnosis>,
     told: Option<Incident>,
     told_at: u64,
+    /// What is said of it for good, because the windows that show it leave the history.
+    pub(crate) settled: Settled,
+    /// Its tiers over its whole life.
+    pub(crate) ledger: Ledger,
+    /// Attempts at the tiers that drop.
+    attempts: BTreeMap<TierKey, sustain::Account>,
+    /// Its root, watched from when the diagnosis was final.
+    root_watch: Option<Root>,
+    /// What keeps its drops alive: which tier, since which window, and the numbers of when it was found last.
+    pub(crate) sustained: Option<(TierKey, u64, sustain::Kept)>,
+}
+
+/// Dropped packets of a tier in one frame, by what they were.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lost {
+    syns: u64,
+    acks: u64,
+    repeated: u64,
 }
 
 impl Case {
@@ -73,6 +100,96 @@ impl Case {
             diagnosis: None,
             told: None,
             told_at: 0,
+            settled: Settled::default(),
+            ledger: Ledger::default(),
+            attempts: BTreeMap::new(),
+            root_watch: None,
+            sustained: None,
+        }
+    }
+
+    /// Whether the diagnosis is as it stays.
+    pub(crate) fn is_settled(&self, now: u64) -> bool {
+        now > self.at.saturating_add(AFTER_WINDOWS)
+    }
+
+    /// Until which window the root held: its episode, or as long as it was seen to go on after that.
+    pub(crate) fn root_last(&self) -> Option<u64> {
+        let last = self.root()?.episode.last;
+        Some(self.root_watch.as_ref().map_or(last, |watch| watch.last.max(last)))
+    }
+
+    /// Where the worst values of a tier end that began to drop in window `first`: with its first wave.
+    pub(crate) fn measured_from(&self, first: u64) -> u64 {
+        self.measured_to().max(first.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2)))
+    }
+
+    /// Takes what a frame shows of its tiers into what is remembered for as long as it lives.
+    fn remember(&mut self, view: View<'_>, now: u64) {
+        if self.drops.is_empty() {
+            return;
+        }
+        let droppers = self.drops.iter().map(|((key, _), d)| (key.clone(), d.first.saturating_sub(2)));
+        let path = self.diagnosis.iter().flat_map(|d| &d.path).filter_map(|step| match &step.place {
+            Place::Tier(key) => Some((key.clone(), step.onset.saturating_sub(2))),
+            _ => None,
+        });
+        for (key, from) in path.chain(droppers).collect::<Vec<_>>() {
+            self.ledger.take(view, &key, from, now);
+        }
+    }
+
+    /// Counts the attempts at the tiers that drop; `lost` is what they dropped in this frame.
+    fn count_attempts(&mut self, view: View<'_>, now: u64, lost: &BTreeMap<TierKey, Lost>) {
+        let droppers: BTreeSet<&TierKey> = self.drops.keys().map(|(key, _)| key).collect();
+        for key in droppers {
+            let Some(tier) = view.topology.tiers.get(key) else { continue };
+            let lost = lost.get(key).copied().unwrap_or_default();
+            let attempts = view.history.window(&key.host, now).map(|window| {
+                let s = tier_sample(window, tier);
+                Attempts {
+                    arrivals: s.arrivals,
+                    syns: lost.syns as f64,
+                    acks: lost.acks as f64,
+                    repeated: lost.repeated as f64,
+                    answered: s.answered,
+                }
+            });
+            self.attempts.entry(key.clone()).or_default().take(now, attempts);
+        }
+    }
+
+    /// Whether retries keep it alive, now that its root is over.
+    fn judge_sustained(&mut self, view: View<'_>, now: u64) {
+        // Twice a second is often enough for what goes on for seconds.
+        let due = now.saturating_sub(self.at).is_multiple_of(COUNTS_EVERY);
+        if !self.is_settled(now) || self.drops.is_empty() || !due {
+            return;
+        }
+        if self.root_watch.is_none() && !self.settled.root_watched {
+            self.settled.root_watched = true;
+            // A root that ended inside of the windows that were looked at is over.
+            let cut_off = |c: &&Candidate| c.episode.last.saturating_add(2) >= self.at + AFTER_WINDOWS;
+            self.root_watch = self.root().filter(cut_off).and_then(|root| Root::of(view, root));
+        }
+        if let Some(watch) = &mut self.root_watch {
+            watch.watch(view, now);
+        }
+        let Some(over) = self.root_last().map(|last| last.min(now)) else { return };
+        let unexplained = self.root().is_none_or(|c| c.episode.resource == Resource::Unexplained);
+        let over = if unexplained { self.at } else { over };
+        let most = self.drops.iter().max_by_key(|(_, d)| d.count).map(|((key, _), _)| key.clone());
+        let Some(key) = most else { return };
+        let usual = self.settled.usual.get(&key).copied().unwrap_or(0.0);
+        let served = match self.root().map(|c| &c.episode) {
+            // A burst is over when no more come than before.
+            Some(e) if e.resource == Resource::Burst => Served::Before(usual),
+            // Where the tier's own load is the root, what it served before says nothing of what it can serve now.
+            Some(e) if e.by_load => Served::Meanwhile,
+            _ => Served::Either(usual),
+        };
+        if let Some(kept) = self.attempts.get(&key).and_then(|a| a.judge(over, served)) {
+            self.sustained = Some((key, over.saturating_add(1), kept));
         }
     }
 
@@ -133,12 +250,16 @@ impl Cases {
         for trigger in triggers.iter().filter(|t| t.level != Level::Drop) {
             self.feel(view, config, now, trigger);
         }
+        let mut lost: BTreeMap<TierKey, Lost> = BTreeMap::new();
         for trigger in triggers.iter().filter(|t| t.level == Level::Drop) {
             let dropped: Vec<&Dropped> = drops.iter().filter(|d| d.tier == trigger.tier).collect();
-            self.overflow(view, config, now, trigger, &dropped);
+            lost.insert(trigger.tier.clone(), self.overflow(view, config, now, trigger, &dropped));
         }
         self.count_retransmits(view, now);
-        self.absorb();
+        for case in &mut self.open {
+            case.count_attempts(view, now, &lost);
+        }
+        self.absorb(view);
         let mut told = Vec::new();
         for case in &mut self.open {
             let age = now.saturating_sub(case.opened);
@@ -156,7 +277,7 @@ impl Cases {
 
     /// A queue that grew without drops is part of an incident with drops whose chain leads to it, also over a tier that no agent
     /// sees: then it is not told for itself.
-    fn absorb(&mut self) {
+    fn absorb(&mut self, view: View<'_>) {
         let with_drops = self.open.iter().filter(|c| !c.drops.is_empty() && c.told.is_some());
         let mut explained: BTreeMap<TierKey, u64> = BTreeMap::new();
         for case in with_drops {
@@ -165,7 +286,29 @@ impl Cases {
                 *until = (*until).max(case.last_active.saturating_add(FRESH_WINDOWS));
             }
         }
-        let is_part = |c: &Case| explained.get(&c.start).is_some_and(|until| c.opened < *until);
+        // The queue of the very workload that takes what another lacks is the same cause, seen from its other side.
+        let takers: Vec<(String, String, u64, u64)> = self
+            .open
+            .iter()
+            .filter(|c| !c.drops.is_empty() && c.told.is_some())
+            .filter_map(|c| {
+                let root = c.root()?;
+                let Place::Tier(at) = &root.place else { return None };
+                let taker = root.episode.culprits.first()?;
+                let from = root.episode.first.saturating_sub(TAKER_BEFORE);
+                let until = c.last_active.saturating_add(FRESH_WINDOWS);
+                Some((at.host.clone(), taker.workload.clone(), from, until))
+            })
+            .collect();
+        let takes = |c: &Case| {
+            let name = view.topology.tiers.get(&c.start).map(|t| t.workload.as_str());
+            takers.iter().any(|(host, workload, from, until)| {
+                *host == c.start.host
+                    && Some(workload.as_str()) == name
+                    && (*from..*until).contains(&c.opened)
+            })
+        };
+        let is_part = |c: &Case| explained.get(&c.start).is_some_and(|until| c.opened < *until) || takes(c);
         self.open.retain(|c| !c.drops.is_empty() || c.told.is_some() || !is_part(c));
     }
 
@@ -203,7 +346,7 @@ impl Cases {
                 case.near |= trigger.level == Level::Near;
                 if trigger.ratio > case.ratio && case.told.is_none() {
                     (case.ratio, case.start, case.at) = (trigger.ratio, trigger.tier.clone(), now);
-                    case.diagnosis = None;
+                    (case.diagnosis, case.settled) = (None, Settled::default());
                 }
             } else if trigger.level == Level::Near {
                 case.last_active = now;
@@ -222,7 +365,7 @@ impl Cases {
         now: u64,
         trigger: &Trigger,
         dropped: &[&Dropped],
-    ) {
+    ) -> Lost {
         let room = self.open.len() < CASES_MAX;
         let id = identify(view, &trigger.tier, dropped.iter().map(|d| d.listener).min(), now);
         let case = self.belongs(view, config, &trigger.tier, now);
@@ -231,13 +374,14 @@ impl Cases {
             Some(case) if !another => case,
             _ if room => {
                 self.open.push(Case::open(trigger, now, id.clone()));
-                let Some(case) = self.open.last_mut() else { return };
+                let Some(case) = self.open.last_mut() else { return Lost::default() };
                 case
             }
-            _ => return,
+            _ => return Lost::default(),
         };
         if case.drops.is_empty() {
             (case.start, case.at, case.diagnosis) = (trigger.tier.clone(), now, None);
+            case.settled = Settled::default();
             if case.told.is_none() {
                 case.id = id;
                 case.opened = now;
@@ -245,10 +389,16 @@ impl Cases {
         }
         case.last_active = now;
         case.tiers.insert(trigger.tier.clone());
+        let mut lost = Lost::default();
         for d in dropped {
             let count: &mut DropCount = case.drops.entry((d.tier.clone(), d.listener)).or_default();
+            let before = count.syn_packets();
             count.add(now, d);
+            lost.syns = lost.syns.saturating_add(count.syn_packets().saturating_sub(before));
+            lost.acks = lost.acks.saturating_add(d.final_ack);
+            lost.repeated = lost.repeated.saturating_add(d.repeated.min(d.final_ack));
         }
+        lost
     }
 
     fn count_retransmits(&mut self, view: View<'_>, now: u64) {
@@ -293,6 +443,10 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     if found.episode.by_load || found.episode.first <= last_drop.saturating_add(3) {
         return false;
     }
+    // Nor is a wave without a cause a new one: dropped clients come again after 1, 2, 3, 5 and 7 s.
+    if found.episode.resource == Resource::Unexplained {
+        return false;
+    }
     if since >= FRESH_WINDOWS {
         return true;
     }
@@ -328,17 +482,28 @@ fn tell(
             case.tiers.insert(root.clone());
         }
         case.diagnosis = Some(diagnosis);
-    } else if !over && case.told.is_some() && now.saturating_sub(case.told_at) < COUNTS_EVERY {
-        return None;
+        case.remember(view, now);
+    } else {
+        case.remember(view, now);
+        case.judge_sustained(view, now);
+        if !over && case.told.is_some() && now.saturating_sub(case.told_at) < counts_every(case, now) {
+            return None;
+        }
     }
     let diagnosis = case.diagnosis.as_ref()?;
-    let mut incident = Report { view, baselines, case, diagnosis }.incident(&case.id, over)?;
+    let (mut incident, settled) =
+        Report { view, baselines, case, diagnosis, now }.incident(&case.id, over)?;
+    case.settled = settled;
     if !drops && case.told.is_none() && !worth_telling(&incident) {
         return None;
     }
     let version = match &case.told {
         None => 1,
-        Some(told) if !changed(told, &incident, now.saturating_sub(case.told_at)) => return None,
+        Some(told)
+            if !changed(told, &incident, now.saturating_sub(case.told_at) >= counts_every(case, now)) =>
+        {
+            return None;
+        }
         Some(told) => told.version + 1,
     };
     incident.version = version;
@@ -347,13 +512,18 @@ fn tell(
     Some(incident)
 }
 
+/// Windows until the counts of a case are told again.
+fn counts_every(case: &Case, now: u64) -> u64 {
+    (now.saturating_sub(case.opened) / COUNTS_EVERY_AGE).clamp(COUNTS_EVERY, COUNTS_EVERY_MAX)
+}
+
 /// A queue near its limit always; a felt millibottleneck only where its resource is known.
 fn worth_telling(incident: &Incident) -> bool {
     incident.kind == Kind::NearOverflow
         || (incident.root.resource != Resource::Unexplained && incident.confidence >= TELL_INFO)
 }
 
-fn changed(told: &Incident, new: &Incident, windows: u64) -> bool {
+fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     let hops = |i: &Incident| {
         i.hops.iter().map(|h| (h.host.clone(), h.workload.clone(), h.role)).collect::<Vec<_>>()
     };
@@ -365,8 +535,9 @@ fn changed(told: &Incident, new: &Incident, windows: u64) -> bool {
         || root(told) != root(new)
         || hops(told) != hops(new)
         || drops(told) != drops(new)
+        || told.sustained.is_some() != new.sustained.is_some()
     {
         return true;
     }
-    windows >= COUNTS_EVERY && (told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
+    counts && (told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
 }

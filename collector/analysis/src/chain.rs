@@ -6,8 +6,10 @@ use crate::candidate::{self, Candidate};
 use crate::config::Thresholds;
 use crate::congestion::Congestion;
 use crate::episode::queue::{Growth, growth, quiet, usual};
-use crate::history::History;
-use crate::series::{CallSample, Series, TierSample, UseSample, call_series, tier_series, use_series};
+use crate::history::{HISTORY_WINDOWS, History};
+use crate::series::{
+    CallSample, Series, TierSample, UseSample, call_series, quantile, tier_series, use_series,
+};
 use crate::topology::{Link, Tier, TierKey, Topology};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -31,6 +33,10 @@ const SURGE_TAKEN: f64 = 1.8;
 const STORED_RATIO: f64 = 0.5;
 /// A surge is looked at until so long after the drop (100 ms): the window of the first drop may hold little of it.
 const SURGE_AFTER: u64 = 2;
+/// A dropped SYN comes again after this, windows (1 s).
+const RETRY_WINDOWS: u64 = 20;
+/// Windows with less than this part of the usual requests are a trough, in which requests are held back.
+const TROUGH_RATIO: f64 = 0.5;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
@@ -325,7 +331,49 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
         arrivals = up.tier.map(TierSample::came);
         key = caller;
     }
-    found
+    found.filter(|surge| surge.stored || view.offered_more(surge, at))
+}
+
+impl View<'_> {
+    /// Whether clients offered more than usual at the tier of a surge: what came, less what had been dropped and came again, and less what
+    /// had been held back. The trough before a surge is no measure of it: after a stall everything comes at once that was asked meanwhile.
+    fn offered_more(&self, surge: &Surge, at: u64) -> bool {
+        let Some(tier) = self.topology.tiers.get(&surge.at) else { return true };
+        let last = at.saturating_add(SURGE_AFTER);
+        let first = surge.onset.saturating_sub(HISTORY_WINDOWS as u64);
+        let tier = tier_series(self.history, &surge.at.host, tier, first, last);
+        let waiting = |index: u64| tier.get(index).map_or(0.0, |s| s.waiting);
+        let dropped = |index: u64| tier.get(index).map_or(0.0, |s| s.drops as f64);
+        let offered = Series {
+            first,
+            values: (first..=last.min(self.history.next.saturating_sub(1)))
+                .map(|i| {
+                    let s = tier.get(i)?;
+                    let again = f64::midpoint(
+                        dropped(i.saturating_sub(RETRY_WINDOWS)),
+                        dropped(i.saturating_sub(RETRY_WINDOWS + 1)),
+                    );
+                    Some((s.came() - again).max(0.0))
+                })
+                .collect(),
+        };
+        // What is usual is asked of all that is remembered, not of a stall that may fill the last seconds.
+        let before = quantile(offered.range(first, surge.onset.saturating_sub(1)).map(|(_, v)| *v), 0.5);
+        let rate = before.max(usual(&offered, surge.onset)).max(1.0);
+        // Held back: what did not come in the trough right before, and what waited to be read when it ended.
+        let trough = (first..surge.onset)
+            .rev()
+            .take_while(|i| offered.get(*i).is_none_or(|v| *v < TROUGH_RATIO * rate));
+        let held: f64 = trough.filter_map(|i| offered.get(i)).map(|v| rate - v).sum();
+        let held = held + waiting(surge.onset.saturating_sub(1));
+        let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
+        for (_, value) in offered.range(surge.onset, last.min(surge.onset.saturating_add(10))) {
+            sum += value;
+            count += 1.0;
+            most = most.max((sum - held) / count);
+        }
+        most >= self.thresholds.burst_ratio * rate
+    }
 }
 
 /// A caller that sent many times as much as usual.

@@ -15,7 +15,8 @@ pub struct Config {
     pub quiet_ns: u64,
     /// An incident without drops closes after this long below its trigger, ns. 1 s: the first SYN retry would have come.
     pub quiet_without_drops_ns: u64,
-    /// An incident closes at this age whatever goes on, ns; what follows is a new one.
+    /// An incident closes at this age whatever goes on, ns; what follows is a new one. 24 h: it keeps its numbers in a few kB however
+    /// long it lives, and who is on duty changes by then.
     pub max_incident_ns: u64,
     /// Names and limits of tiers; the first rule that matches holds.
     pub tiers: Vec<TierRule>,
@@ -29,7 +30,7 @@ impl Default for Config {
             lateness_ns: 400_000_000,
             quiet_ns: 2_500_000_000,
             quiet_without_drops_ns: 1_000_000_000,
-            max_incident_ns: 60_000_000_000,
+            max_incident_ns: 86_400_000_000_000,
             tiers: Vec::new(),
             thresholds: Thresholds::default(),
         }

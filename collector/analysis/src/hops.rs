@@ -6,7 +6,7 @@ use crate::congestion::{Knee, Serving, tenth};
 use crate::incident::{Hop, HopCongestion, Role};
 use crate::model::EntityId;
 use crate::order::order;
-use crate::report::Report;
+use crate::report::{Report, Settled};
 use crate::series::{average, call_series, tier_series};
 use crate::topology::{Link, Tier, TierKey};
 
@@ -15,10 +15,15 @@ const HOPS_MAX: usize = 16;
 
 impl<'a> Report<'a> {
     /// The path from drop to root; other droppers with their own way to the root; the root itself.
-    pub(crate) fn hops(&self, best: &Candidate) -> Vec<Hop> {
+    pub(crate) fn hops(&self, best: &Candidate, settled: &mut Settled) -> Vec<Hop> {
         let mut places: Vec<Step> = Vec::new();
         let upto = self.diagnosis.path.iter().position(|s| s.place == best.place);
         let path = &self.diagnosis.path;
+        // What was settled is not asked for again: its windows are gone.
+        let onset_of = |key: &TierKey| match settled.hops.get(&Place::Tier(key.clone())) {
+            Some(_) => 0,
+            None => self.onset(key),
+        };
         let mut add = |place: Place, onset: u64| {
             if places.len() < HOPS_MAX && !places.iter().any(|p| p.place == place) {
                 places.push(Step { place, onset, explains: 1.0, why: String::new() });
@@ -30,7 +35,8 @@ impl<'a> Report<'a> {
         if let Place::Tier(root) = &best.place {
             for dropper in &others {
                 for key in self.view.topology.path(dropper, root).unwrap_or_default() {
-                    add(Place::Tier(key.clone()), self.onset(&key));
+                    let onset = onset_of(&key);
+                    add(Place::Tier(key), onset);
                 }
             }
         }
@@ -40,7 +46,7 @@ impl<'a> Report<'a> {
                 // The root lies upstream, or behind a tier that nobody observes.
                 let way = self.view.topology.path(root, &self.case.start);
                 if let Some(way) = way {
-                    way.iter().rev().for_each(|key| add(Place::Tier(key.clone()), self.onset(key)));
+                    way.iter().rev().for_each(|key| add(Place::Tier(key.clone()), onset_of(key)));
                 } else {
                     path.iter().for_each(|s| add(s.place.clone(), s.onset));
                 }
@@ -49,10 +55,43 @@ impl<'a> Report<'a> {
         }
         add(best.place.clone(), best.episode.first);
         for dropper in others {
-            add(Place::Tier(dropper.clone()), self.onset(dropper));
+            add(Place::Tier(dropper.clone()), onset_of(dropper));
         }
         let order: Vec<Place> = places.iter().map(|p| p.place.clone()).collect();
-        places.iter().enumerate().map(|(i, step)| self.hop(step, order.get(i + 1), best)).collect()
+        let mut hops = Vec::with_capacity(places.len());
+        for (i, step) in places.iter().enumerate() {
+            let mut hop = match settled.hops.get(&step.place) {
+                Some(hop) => {
+                    let mut hop = hop.clone();
+                    // One that only waited may drop later.
+                    let dropped = self.case.drops.keys().any(|(k, _)| Place::Tier(k.clone()) == step.place);
+                    if dropped && hop.role == Role::Pushback {
+                        hop.role = Role::Drop;
+                    }
+                    hop
+                }
+                None => self.hop(step, order.get(i + 1), best),
+            };
+            if self.now > self.measured_to(&step.place).saturating_add(1) && self.case.is_settled(self.now) {
+                settled.hops.entry(step.place.clone()).or_insert_with(|| hop.clone());
+            }
+            if let Place::Tier(key) = &step.place {
+                hop.life = self.case.ledger.life(self.view, key);
+            }
+            hops.push(hop);
+        }
+        hops
+    }
+
+    /// Until which window a tier's worst values are taken: the first wave, also of one that began to drop later.
+    fn measured_to(&self, place: &Place) -> u64 {
+        let first = match place {
+            Place::Tier(key) if *key != self.case.start => {
+                self.case.drops.iter().filter(|((k, _), _)| k == key).map(|(_, d)| d.first).min()
+            }
+            _ => None,
+        };
+        first.map_or_else(|| self.case.measured_to(), |first| self.case.measured_from(first))
     }
 
     fn onset(&self, key: &TierKey) -> u64 {
@@ -88,6 +127,7 @@ impl<'a> Report<'a> {
             pool_in_flight_max: None,
             pool_open: None,
             congestion: None,
+            life: None,
         };
         if step.place != best.place
             && matches!(step.place, Place::Tier(_))
@@ -103,7 +143,7 @@ impl<'a> Report<'a> {
         }
         let (Place::Tier(key) | Place::Missing(key)) = &step.place else { return hop };
         let Some(tier) = self.tier(key) else { return hop };
-        let (from, to) = (step.onset.saturating_sub(2), self.case.measured_to());
+        let (from, to) = (step.onset.saturating_sub(2), self.measured_to(&step.place));
         let series = tier_series(self.view.history, &key.host, tier, from, to);
         for (_, s) in series.range(from, to) {
             hop.queued_max = hop.queued_max.max(s.queued_max.round() as u64);

@@ -40,6 +40,9 @@ pub struct Incident {
     pub drops: Vec<Drops>,
     /// Requests that became very long by retransmission.
     pub vlrt: Vlrt,
+    /// What keeps the drops alive now that the root is over; `null`: the root itself, or nothing.
+    #[serde(default)]
+    pub sustained: Option<Sustained>,
     /// Other roots that fit, best first.
     pub alternatives: Vec<Alternative>,
 }
@@ -232,6 +235,48 @@ pub struct Hop {
     pub pool_open: Option<u32>,
     /// Its load against its congestion point; `null`: no curve is kept of it.
     pub congestion: Option<HopCongestion>,
+    /// The same over the whole life of the incident, where the values above are those of its onset; `null`: nobody observes the tier,
+    /// or the incident is of an older collector.
+    #[serde(default)]
+    pub life: Option<HopLife>,
+}
+
+/// A tier from its onset to the newest window of its incident, hours if need be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopLife {
+    /// Start of the first window that is counted.
+    pub start_unix_ns: u64,
+    /// End of the last one.
+    pub end_unix_ns: u64,
+    /// Windows in between that did not come: what happened in them is in none of the numbers.
+    pub windows_missing: u64,
+    /// Most requests in the tier.
+    pub queued_max: u64,
+    /// Most threads with a request at once.
+    pub workers_busy_max: u32,
+    /// Deepest accept queue.
+    pub accept_queue_max: u32,
+    /// Requests read.
+    pub received: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Packets dropped by all its listeners.
+    pub dropped: u64,
+    /// Its newest window; `null`: none came yet.
+    pub now: Option<HopNow>,
+}
+
+/// A tier in one window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopNow {
+    /// When the window began.
+    pub start_unix_ns: u64,
+    /// Most requests in the tier.
+    pub queued: u64,
+    /// Most threads with a request at once.
+    pub workers_busy: u32,
+    /// Deepest accept queue.
+    pub accept_queue: u32,
 }
 
 /// Where a hop was on its curve of load (mean queued requests in 50 ms) against throughput (answers in 50 ms).
@@ -307,6 +352,62 @@ pub struct Vlrt {
     pub expected: u64,
     /// Observed clients that did.
     pub clients: Vec<Client>,
+}
+
+/// What keeps drops alive after their root is over: a metastable failure (Bronson et al., HotOS '21; Huang et al., OSDI '22). The root is
+/// the trigger, this is the sustaining effect; removing the trigger does not end it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sustained {
+    /// By what.
+    pub by: SustainedBy,
+    /// Since when the root is over and drops go on.
+    pub since_unix_ns: u64,
+    /// When the last drop of that was.
+    pub until_unix_ns: u64,
+    /// Part of the connection attempts that had been dropped before and came again, 0 to 1.
+    pub retry_share: f64,
+    /// Connection attempts a second, with those that came again.
+    pub attempts_per_second: f64,
+    /// Of those, first attempts: what clients really ask for.
+    pub first_attempts_per_second: f64,
+    /// Answers a second meanwhile.
+    pub capacity_per_second: f64,
+    /// First attempts a second before it began, which were all served; `null`: not known.
+    pub usual_per_second: Option<f64>,
+    /// `host`, `workload` and `address:port` of the listener that is kept full.
+    pub host: Host,
+    /// Name of its workload.
+    pub workload: String,
+    /// `address:port`.
+    pub listener: String,
+    /// Its accept queue would have to hold so many for all that come again to fit.
+    pub queue_needed: u64,
+    /// Below so many requests a second …
+    pub load_below_per_second: f64,
+    /// … for so long, it ends.
+    pub load_below_for_s: u64,
+    /// The way out in a sentence.
+    pub way_out: String,
+    /// The numbers above in a sentence.
+    pub evidence: String,
+}
+
+/// What keeps drops alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SustainedBy {
+    /// Clients that come again keep the queue full.
+    Retries,
+}
+
+impl SustainedBy {
+    /// The JSON name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retries => "retries",
+        }
+    }
 }
 
 /// An observed client of a dropping listener.

@@ -15,6 +15,7 @@ mod episode;
 mod history;
 mod hops;
 pub mod incident;
+mod ledger;
 #[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
 pub mod model;
 mod order;
@@ -22,8 +23,10 @@ pub mod pipeline;
 mod report;
 mod series;
 mod skew;
+mod sustain;
 pub mod title;
 pub mod topology;
+mod trigger;
 
 pub use config::{Config, Thresholds, TierRule};
 pub use congestion::{CongestionCurve, CongestionInterval, CongestionState, CongestionView};

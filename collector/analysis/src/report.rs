@@ -4,11 +4,12 @@
 use crate::baseline::Baseline;
 use crate::candidate::Candidate;
 use crate::cases::Case;
-use crate::chain::{Diagnosis, Place, View};
+use crate::chain::{AFTER_WINDOWS, Diagnosis, Place, View};
 use crate::episode::drop::DropCount;
+use crate::episode::queue::usual;
 use crate::incident::{
-    Alternative, Client, DropReason, Drops, Incident, Kind, Order, Resource, Root, Severity, State, Vlrt,
-    socket,
+    Alternative, Client, DropReason, Drops, Hop, Incident, Kind, Order, Resource, Root, Severity, State,
+    Sustained, SustainedBy, Vlrt, socket,
 };
 use crate::model::{EntityId, Host, WINDOW_NS};
 use crate::order::{Between, order};
@@ -29,16 +30,49 @@ pub(crate) struct Report<'a> {
     pub(crate) baselines: &'a BTreeMap<TierKey, Baseline>,
     pub(crate) case: &'a Case,
     pub(crate) diagnosis: &'a Diagnosis,
+    pub(crate) now: u64,
+}
+
+/// What was said of a case while its windows were there, and is said for as long as it lives. Bounded by the hops that are listed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settled {
+    /// Root, alternatives, and whether their order is open.
+    findings: Option<Findings>,
+    /// Tiers as they were in the first wave.
+    pub(crate) hops: BTreeMap<Place, Hop>,
+    /// Growth of the queues of tiers that dropped.
+    grew: BTreeMap<TierKey, f64>,
+    /// When listeners dropped first, ns.
+    first_ns: BTreeMap<(TierKey, EntityId), u64>,
+    /// First attempts a window before it began, of tiers that dropped.
+    pub(crate) usual: BTreeMap<TierKey, f64>,
+    clock_error_ns: u64,
+    start_ns: Option<u64>,
+    /// Whether the root was asked if it goes on.
+    pub(crate) root_watched: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Findings {
+    root: Root,
+    alternatives: Vec<Alternative>,
+    order_unknown: bool,
 }
 
 impl Report<'_> {
-    /// The incident, without `version`.
-    pub(crate) fn incident(&self, id: &str, closed: bool) -> Option<Incident> {
+    /// The incident, without `version`, and what of it is said for good.
+    pub(crate) fn incident(&self, id: &str, closed: bool) -> Option<(Incident, Settled)> {
         let best = self.diagnosis.candidates.first()?;
-        let drops = self.drops();
-        let hops = self.hops(best);
-        let flood = self.is_flood();
-        let mut root = self.root(best);
+        let mut settled = self.case.settled.clone();
+        self.settle(&mut settled);
+        let drops = self.drops(&settled);
+        let hops = self.hops(best, &mut settled);
+        let flood = self.is_flood(&settled);
+        let findings = settled.findings.clone().unwrap_or_else(|| self.findings(best));
+        let mut root = findings.root.clone();
+        if let Some(last) = self.case.root_last().filter(|last| *last > best.episode.last) {
+            root.end_unix_ns = root.end_unix_ns.max(self.end_ns(self.clock_host(&best.place), last));
+        }
         let mut confidence = best.score;
         if flood {
             root.resource = Resource::Burst;
@@ -54,6 +88,17 @@ impl Report<'_> {
             hops.iter().map(|h| h.host.as_str()).chain(drops.iter().map(|d| d.host.as_str())).collect();
         let opened = self.start_ns(&self.case.start.host, self.case.at);
         let start = hops.iter().map(|h| h.onset_unix_ns).chain([root.start_unix_ns, opened]).min()?;
+        let start = settled.start_ns.unwrap_or(start);
+        let clock_error_ns = hosts.iter().map(|h| self.view.clock_error(h, self.case.at)).max().unwrap_or(0);
+        // Of windows that are gone it would be none.
+        settled.clock_error_ns = match settled.findings {
+            Some(_) => settled.clock_error_ns.max(clock_error_ns),
+            None => clock_error_ns,
+        };
+        if self.case.is_settled(self.now) {
+            settled.findings = Some(findings.clone());
+            settled.start_ns = Some(start);
+        }
         let mut incident = Incident {
             id: id.to_owned(),
             version: 0,
@@ -68,24 +113,96 @@ impl Report<'_> {
             title: String::new(),
             start_unix_ns: start,
             end_unix_ns: self.end_ns(&self.case.start.host, last).max(root.end_unix_ns),
-            clock_error_ns: hosts.iter().map(|h| self.view.clock_error(h, self.case.at)).max().unwrap_or(0),
-            order_unknown: !flood && self.order_unknown(&best.place, root.start_unix_ns),
+            clock_error_ns: settled.clock_error_ns,
+            order_unknown: !flood && findings.order_unknown,
             root,
             vlrt: self.vlrt(flood),
+            sustained: self.sustained(&drops),
             hops,
             drops,
-            alternatives: self
-                .diagnosis
-                .candidates
-                .iter()
-                .skip(1)
-                .filter(|c| !flood && c.score < confidence)
+            alternatives: if flood { Vec::new() } else { findings.alternatives },
+        };
+        incident.title = title(&incident, &self.names());
+        Some((incident, settled))
+    }
+
+    fn findings(&self, best: &Candidate) -> Findings {
+        let root = self.root(best);
+        let others = self.diagnosis.candidates.iter().skip(1).filter(|c| c.score < best.score);
+        Findings {
+            order_unknown: self.order_unknown(&best.place, root.start_unix_ns),
+            alternatives: others
                 .take(ALTERNATIVES_MAX)
                 .map(|c| Alternative { root: self.root(c), confidence: c.score })
                 .collect(),
-        };
-        incident.title = title(&incident, &self.names());
-        Some(incident)
+            root,
+        }
+    }
+
+    /// What is read from windows before each listener's first drop, while they are there.
+    fn settle(&self, settled: &mut Settled) {
+        for ((key, listener), count) in &self.case.drops {
+            let at = if *key == self.case.start { self.case.at } else { count.first };
+            settled
+                .first_ns
+                .entry((key.clone(), *listener))
+                .or_insert_with(|| self.start_ns(&key.host, count.first));
+            let Some(tier) = self.tier(key) else { continue };
+            let node = || self.view.node(key, tier, at, at.saturating_sub(12), at.saturating_add(2));
+            if !settled.usual.contains_key(key) {
+                let node = node();
+                settled.usual.insert(key.clone(), usual(&node.tier.map(|s| s.arrivals), node.onset));
+            }
+            // Its peak may come up to two windows later.
+            if self.now <= at.saturating_add(AFTER_WINDOWS) || !settled.grew.contains_key(key) {
+                settled.grew.insert(key.clone(), node().growth.map_or(0.0, |g| g.rise()));
+            }
+        }
+    }
+
+    fn sustained(&self, drops: &[Drops]) -> Option<Sustained> {
+        let (key, since, kept) = self.case.sustained.as_ref()?;
+        let most = self.case.drops.iter().filter(|((k, _), _)| k == key).max_by_key(|(_, d)| d.count);
+        let ((_, listener), count) = most?;
+        let listener = self.listener(key, *listener);
+        let workload = self.tier(key).map(|t| t.workload.clone()).unwrap_or_default();
+        let out = kept.way_out(count.limit);
+        let rate = |value: f64| (value * 10.0).round() / 10.0;
+        let usual = self.case.settled.usual.get(key).map(|u| rate(u * 1e9 / WINDOW_NS as f64));
+        let share = (kept.share * 100.0).round() / 100.0;
+        let packets = drops.iter().fold(0u64, |sum, d| sum.saturating_add(d.count));
+        let way_out = format!(
+            "below {:.0} requests/s for {} s, or with an accept queue of {} (it is {})",
+            out.below, out.for_s, out.queue, count.limit
+        );
+        let before = usual.map_or_else(String::new, |u| format!(" ({u:.0} before it began)"));
+        let evidence = format!(
+            "the root is over, and {packets} packets are dropped by now: of {:.0} connection attempts a second {:.0} % had been dropped before \
+             and came again; first attempts alone are {:.0} a second{before}, {:.0} a second are answered, and up to {:.0} wait to come again",
+            kept.attempts,
+            100.0 * share,
+            kept.first,
+            kept.capacity,
+            kept.waiting
+        );
+        Some(Sustained {
+            by: SustainedBy::Retries,
+            since_unix_ns: self.start_ns(&key.host, *since),
+            until_unix_ns: self.end_ns(&key.host, kept.last),
+            retry_share: share,
+            attempts_per_second: rate(kept.attempts),
+            first_attempts_per_second: rate(kept.first),
+            capacity_per_second: rate(kept.capacity),
+            usual_per_second: usual,
+            host: key.host.clone(),
+            workload,
+            listener,
+            queue_needed: out.queue,
+            load_below_per_second: out.below,
+            load_below_for_s: out.for_s,
+            way_out,
+            evidence,
+        })
     }
 
     /// Command and host of each `host`, `workload` for people.
@@ -239,28 +356,16 @@ impl Report<'_> {
     }
 
     /// More drops than completed handshakes, an accept queue with room and no growth of what was taken on.
-    fn is_flood(&self) -> bool {
+    fn is_flood(&self, settled: &Settled) -> bool {
         let count: u64 = self.case.drops.values().fold(0, |sum, d| sum.saturating_add(d.count));
         let arrivals: u64 = self.case.drops.values().fold(0, |sum, d| sum.saturating_add(d.arrivals));
         count >= FLOOD_DROPS
             && arrivals < count
             && self.case.drops.values().all(|d| d.reason() == DropReason::SynQueueFull)
-            && self.case.drops.keys().all(|(key, _)| self.grew_by(key) < 20.0)
+            && self.case.drops.keys().all(|(key, _)| settled.grew.get(key).is_none_or(|grew| *grew < 20.0))
     }
 
-    fn grew_by(&self, key: &TierKey) -> f64 {
-        let Some(tier) = self.tier(key) else { return 0.0 };
-        let node = self.view.node(
-            key,
-            tier,
-            self.case.at,
-            self.case.at.saturating_sub(12),
-            self.case.at.saturating_add(2),
-        );
-        node.growth.map_or(0.0, |g| g.rise())
-    }
-
-    fn drops(&self) -> Vec<Drops> {
+    fn drops(&self, settled: &Settled) -> Vec<Drops> {
         let mut drops: Vec<Drops> = self
             .case
             .drops
@@ -276,7 +381,7 @@ impl Report<'_> {
                     sk_drops: Some(count.sk_drops),
                     connections: count.connections(),
                     reason: count.reason(),
-                    first_unix_ns: self.start_ns(&key.host, count.first),
+                    first_unix_ns: settled.first_ns.get(&(key.clone(), *listener)).copied().unwrap_or(0),
                     last_unix_ns: self.end_ns(&key.host, count.last),
                 }
             })

@@ -1,13 +1,15 @@
 //! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
 
 use crate::episode::stopped::THREADS;
-use crate::incident::{Hop, Incident, Kind, Resource, Role, Root};
+use crate::incident::{Hop, Incident, Kind, Resource, Role, Root, State};
 use crate::model::Host;
 use std::collections::BTreeMap;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
 /// open, which needs no words in a title.
 const CLOCKS_AGREE_NS: u64 = 5_000_000;
+/// Drops that go on for longer are told as they were at first and as they are now (10 s).
+const LONG_MS: u64 = 10_000;
 
 /// `HH:MM:SS.mmm`, UTC, rounded: windows start on whole ms, and a clock that is corrected by 0.2 ms does not make it one less.
 #[must_use]
@@ -30,6 +32,17 @@ pub(crate) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
     let effect = effect(incident, &name);
     let cause =
         cause(&incident.root, &name(&incident.root.host, &incident.root.workload, &incident.root.tier));
+    let cause = match &incident.sustained {
+        Some(s) => {
+            let verb = if incident.state == State::Open { "kept alive" } else { "were kept alive" };
+            format!(
+                "drops {verb} by {} since {}; root was: {cause}",
+                s.by.name(),
+                clock_time(s.since_unix_ns)
+            )
+        }
+        None => cause,
+    };
     let through: Vec<String> = incident
         .hops
         .iter()
@@ -57,7 +70,11 @@ pub(crate) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
     } else {
         String::new()
     };
-    format!("{effect}: {cause}{through}. {}.{waiting}{order}", kind(incident.kind))
+    let out = match &incident.sustained {
+        Some(s) if incident.state == State::Open => format!(" It ends {}.", s.way_out),
+        _ => String::new(),
+    };
+    format!("{effect}: {cause}{through}. {}.{waiting}{out}{order}", kind(incident.kind))
 }
 
 fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> String {
@@ -80,13 +97,42 @@ fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> Str
         2 => " (and one other listener dropped too)".to_owned(),
         n => format!(" (and {} other listeners dropped too)", n - 1),
     };
-    let state = hop.map_or_else(String::new, |h| format!("{}, ", state(h)));
+    let long = ms >= LONG_MS;
+    let now = hop.filter(|_| long && incident.state == State::Open).and_then(now);
+    let state = match (hop.map(state), now) {
+        (None, _) => String::new(),
+        (Some(onset), None) if !long => format!("{onset}, "),
+        (Some(onset), None) => format!("{onset} at the onset, "),
+        (Some(onset), Some(now)) => format!("{onset} at the onset; {now} now; "),
+    };
     format!(
-        "{} {at} dropped {} connections in {} packets ({state}{ms} ms){others}",
+        "{} {at} dropped {} connections in {} packets ({state}{}){others}",
         clock_time(most.first_unix_ns),
         most.connections,
-        most.count
+        most.count,
+        length(ms)
     )
+}
+
+fn length(ms: u64) -> String {
+    match ms {
+        ..LONG_MS => format!("{ms} ms"),
+        LONG_MS..600_000 => format!("{:.1} s", ms as f64 / 1e3),
+        600_000..7_200_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+/// How a tier stands in the newest window.
+fn now(hop: &Hop) -> Option<String> {
+    let now = hop.life?.now?;
+    let of =
+        |value: u32, limit: Option<u32>| limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"));
+    Some(format!(
+        "{} and {}",
+        of(now.accept_queue, hop.accept_queue_limit),
+        of(now.workers_busy, hop.workers_limit)
+    ))
 }
 
 fn state(hop: &Hop) -> String {

@@ -71,7 +71,13 @@ proptest! {
             b.end_unix_ns += by;
             b.root.start_unix_ns += by;
             b.root.end_unix_ns += by;
-            b.hops.iter_mut().for_each(|h| h.onset_unix_ns += by);
+            for hop in &mut b.hops {
+                hop.onset_unix_ns += by;
+                let Some(life) = &mut hop.life else { continue };
+                life.start_unix_ns += by;
+                life.end_unix_ns += by;
+                life.now.iter_mut().for_each(|now| now.start_unix_ns += by);
+            }
             b.drops.iter_mut().for_each(|d| { d.first_unix_ns += by; d.last_unix_ns += by; });
             for alternative in &mut b.alternatives {
                 alternative.root.start_unix_ns += by;

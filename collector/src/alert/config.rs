@@ -90,6 +90,10 @@ pub struct Hook {
     /// How long a message that fails is tried again, s. Then it is a dead letter.
     #[serde(default = "retry_for_s")]
     pub retry_for_s: u64,
+    /// An incident that is open is told again after this, s, once for all that changed in its numbers. 0: never. What Alertmanager is
+    /// told again it knows by `resend_s`.
+    #[serde(default = "remind_after_s")]
+    pub remind_after_s: u64,
     /// Alertmanager: an open alert is sent again after this, s.
     #[serde(default = "resend_s")]
     pub resend_s: u64,
@@ -111,6 +115,9 @@ fn burst() -> u32 {
     10
 }
 fn retry_for_s() -> u64 {
+    3600
+}
+fn remind_after_s() -> u64 {
     3600
 }
 fn resend_s() -> u64 {
@@ -193,6 +200,7 @@ impl Hook {
             rate_per_minute: None,
             burst: burst(),
             retry_for_s: retry_for_s(),
+            remind_after_s: remind_after_s(),
             resend_s: resend_s(),
             link: None,
         }

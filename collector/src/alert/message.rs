@@ -14,6 +14,8 @@ pub enum What {
     Opened,
     /// Its cause is known, or another.
     Updated,
+    /// It goes on: nothing new, but for its numbers.
+    Reminded,
     /// It is over.
     Closed,
     /// What the rate limit held back.
@@ -21,12 +23,19 @@ pub enum What {
 }
 
 impl What {
+    /// Whether a newer message of the same incident says all that this one does.
+    #[must_use]
+    pub fn is_news(self) -> bool {
+        matches!(self, Self::Updated | Self::Reminded)
+    }
+
     /// As in the outbox.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Opened => "opened",
             Self::Updated => "updated",
+            Self::Reminded => "reminded",
             Self::Closed => "closed",
             Self::Summary => "summary",
         }
@@ -143,6 +152,7 @@ pub struct Verdict {
     kind: Kind,
     root: (String, String, Resource),
     drops: bool,
+    sustained: bool,
     state: State,
 }
 
@@ -151,7 +161,13 @@ impl Verdict {
     #[must_use]
     pub fn of(i: &Incident) -> Self {
         let root = (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
-        Self { kind: i.kind, root, drops: !i.drops.is_empty(), state: i.state }
+        Self {
+            kind: i.kind,
+            root,
+            drops: !i.drops.is_empty(),
+            sustained: i.sustained.is_some(),
+            state: i.state,
+        }
     }
 }
 

@@ -42,6 +42,8 @@ use worker::{Event, Input, Parts, Worker};
 const INBOX_MAX: usize = 1024;
 /// Incidents remembered for what was told of them last.
 const TOLD_MAX: usize = 4096;
+/// Versions that change nothing but numbers go to the workers this far apart, for reminders.
+const NUMBERS_EVERY_NS: u64 = 5_000_000_000;
 
 /// Why alerting cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +67,7 @@ pub enum AlertError {
 /// The pipeline's side of alerting.
 #[derive(Debug)]
 pub struct Alerts {
-    told: BTreeMap<String, Verdict>,
+    told: BTreeMap<String, (Verdict, u64)>,
     workers: Vec<mpsc::Sender<Input>>,
     least: Severity,
     stats: Arc<Stats>,
@@ -191,12 +193,14 @@ impl Alerts {
         }
         let verdict = Verdict::of(incident);
         let before = self.told.get(&incident.id);
-        if replaces.is_empty()
-            && (before == Some(&verdict) || (before.is_none() && incident.severity < self.least))
-        {
+        // With the same meaning only the numbers are new.
+        let same = before.is_some_and(|(told, at_unix_ns)| {
+            *told == verdict && incident.end_unix_ns.saturating_sub(*at_unix_ns) < NUMBERS_EVERY_NS
+        });
+        if replaces.is_empty() && (same || (before.is_none() && incident.severity < self.least)) {
             return;
         }
-        self.told.insert(incident.id.clone(), verdict);
+        self.told.insert(incident.id.clone(), (verdict, incident.end_unix_ns));
         while self.told.len() > TOLD_MAX {
             self.told.pop_first(); // ids sort by time
         }

@@ -53,8 +53,9 @@ impl Pagerduty {
 fn event(message: &Message, routing_key: &str, acknowledge: bool, link: Option<&str>) -> Option<Value> {
     let action = match message.what {
         What::Opened | What::Summary => "trigger",
-        What::Updated if acknowledge => "acknowledge",
-        What::Updated => "trigger",
+        What::Updated | What::Reminded if acknowledge => "acknowledge",
+        // Of an alert that is open there this changes the text, and wakes nobody anew.
+        What::Updated | What::Reminded => "trigger",
         What::Closed if message.thread.others_open > 0 => return None,
         What::Closed => "resolve",
     };

@@ -79,9 +79,8 @@ impl Queue {
     pub fn push(&mut self, item: Item) -> Vec<(Item, Gone)> {
         let mut gone = Vec::new();
         let lane = self.lanes.entry(item.message.thread.id.clone()).or_default();
-        if matches!(item.message.what, What::Updated | What::Closed) {
-            let older =
-                |o: &Item| o.message.incident == item.message.incident && o.message.what == What::Updated;
+        if item.message.what.is_news() || item.message.what == What::Closed {
+            let older = |o: &Item| o.message.incident == item.message.incident && o.message.what.is_news();
             while let Some(at) = lane.waiting.iter().position(older) {
                 gone.extend(lane.waiting.remove(at).map(|o| (o, Gone::Superseded)));
             }
@@ -136,7 +135,7 @@ impl Queue {
         lane.busy = false;
         lane.due = Some(due);
         let newer = |o: &Item| o.message.incident == item.message.incident && o.message.what != What::Opened;
-        if item.message.what == What::Updated && lane.waiting.iter().any(newer) {
+        if item.message.what.is_news() && lane.waiting.iter().any(newer) {
             return Some(item);
         }
         lane.waiting.push_front(item);

@@ -33,9 +33,12 @@ impl Slack {
 }
 
 fn body(message: &Message, link: Option<&str>) -> Value {
+    let sustained = message.about().is_some_and(|i| i.sustained.is_some());
     let state = match message.what {
         What::Opened => "Dropping",
+        What::Updated if sustained => "Kept alive",
         What::Updated => "Cause known",
+        What::Reminded => "Still dropping",
         What::Closed => "Closed",
         What::Summary => "Held back",
     };

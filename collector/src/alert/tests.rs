@@ -628,6 +628,41 @@ async fn a_real_alertmanager_gets_the_alert_keeps_it_and_gets_its_resolution() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_on_is_told_once_reminded_of_with_its_newest_numbers_and_told_when_retries_keep_it_alive() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::good();
+    let hook = Hook { remind_after_s: 1, ..Hook::webhook(&server.url()) };
+    let mut running = Running::start(folder.path(), &[hook]);
+    let at = |version: u64| {
+        let mut i = incident(1, version);
+        i.end_unix_ns += version * 10_000_000_000;
+        i.drops[0].count += version;
+        i
+    };
+    (1..=40).for_each(|version| running.say(&at(version), &[]));
+    let kind = |g: &receiver_server::Got| g.json()["type"].as_str().unwrap_or_default().to_owned();
+    let got = server.wait("a reminder", |g| g.len() > 1);
+    assert_eq!(
+        (kind(&got[0]), kind(&got[1])),
+        ("incident.opened".to_owned(), "incident.reminded".to_owned())
+    );
+    assert_eq!(got[1].json()["data"]["version"], 40, "with the newest numbers");
+    let mut kept = at(41);
+    kept.sustained = Some(crate::fixture::sustained());
+    running.say(&kept, &[]);
+    server.wait("what keeps it alive", |g| g.iter().any(|g| kind(g) == "incident.updated"));
+    let mut over = closed(1, 42);
+    over.sustained = kept.sustained.clone();
+    running.say(&over, &[]);
+    server.wait("the end", |g| g.iter().any(|g| kind(g) == "incident.closed"));
+    running.stop().await;
+    let kinds: Vec<String> = server.got().iter().map(kind).collect();
+    assert_eq!(kinds.last().map(String::as_str), Some("incident.closed"), "{kinds:?}");
+    let count = |what: &str| kinds.iter().filter(|k| *k == what).count();
+    assert_eq!((count("incident.opened"), count("incident.updated"), count("incident.closed")), (1, 1, 1));
+}
+
 /// The process that the next test kills: tells incidents as fast as they are written, and says which are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it is run and killed by another test"]

@@ -58,6 +58,7 @@ pub fn body(message: &Message) -> Value {
     let r#type = match message.what {
         What::Opened => "incident.opened",
         What::Updated => "incident.updated",
+        What::Reminded => "incident.reminded",
         What::Closed => "incident.closed",
         What::Summary => "alerts.summary",
     };

@@ -18,7 +18,7 @@ use super::stats::{HookStats, Stats};
 use crate::driver::Clock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tailwater_analysis::Incident;
 use tailwater_analysis::incident::State;
 use tokio::sync::mpsc;
@@ -65,6 +65,11 @@ struct Told {
     orphan: bool,
     /// What was said last, while it is open.
     last: Option<Arc<Message>>,
+    /// When that was.
+    said_at: Instant,
+    /// A newer version that means the same.
+    newer: Option<Arc<Incident>>,
+    reminders: u64,
 }
 
 /// The worker.
@@ -181,7 +186,38 @@ impl Worker {
         let room = self.in_flight.len() < self.receiver.at_once();
         let due = self.queue.next_due().filter(|_| room);
         let summary = (self.held_count > 0).then(|| self.bucket.next(now));
-        [due, summary, self.resend_at, self.orphans_at].into_iter().flatten().min()
+        [due, summary, self.resend_at, self.orphans_at, self.remind_at()].into_iter().flatten().min()
+    }
+
+    /// When the next incident that goes on is to be told again.
+    fn remind_at(&self) -> Option<Instant> {
+        // A receiver that is sent everything again needs no reminder.
+        let every = Duration::from_secs(self.hook.remind_after_s);
+        if every.is_zero() || self.receiver.resend().is_some() {
+            return None;
+        }
+        let open = self.told.values().filter(|t| t.open && !t.muted && !t.orphan);
+        open.map(|t| t.said_at + every).min()
+    }
+
+    fn remind(&mut self, now: Instant) {
+        let every = Duration::from_secs(self.hook.remind_after_s);
+        let due: Vec<(Arc<Incident>, String, u64)> = self
+            .told
+            .values()
+            .filter(|t| t.open && !t.muted && !t.orphan && t.said_at + every <= now)
+            .filter_map(|t| {
+                let said = || t.last.as_ref()?.about().cloned().map(Arc::new);
+                Some((t.newer.clone().or_else(said)?, t.thread.clone(), t.reminders + 1))
+            })
+            .collect();
+        for (incident, thread, number) in due {
+            let thread = self.threads.told(&thread, &incident, true, self.clock.unix_ns());
+            self.tell(What::Reminded, &incident, Vec::new(), thread, &format!(".reminder{number}"));
+            if let Some(told) = self.told.get_mut(&incident.id) {
+                told.reminders = number;
+            }
+        }
     }
 
     fn timers(&mut self) {
@@ -193,6 +229,9 @@ impl Worker {
         if self.resend_at.is_some_and(|at| at <= now) {
             self.resend_at = self.receiver.resend().map(|every| now + every);
             self.resend_open();
+        }
+        if self.remind_at().is_some_and(|at| at <= now) {
+            self.remind(now);
         }
     }
 
@@ -206,7 +245,11 @@ impl Worker {
         let what = match known {
             Some(told) => {
                 told.orphan = false;
-                if !told.open || (told.verdict == verdict && replaced.is_empty()) {
+                if told.open && told.verdict == verdict && replaced.is_empty() {
+                    told.newer = Some(Arc::clone(&event.incident));
+                    return;
+                }
+                if !told.open {
                     return;
                 }
                 if told.muted {
@@ -337,6 +380,9 @@ impl Worker {
             muted: false,
             orphan: false,
             last: open.then(|| Arc::clone(&message)),
+            said_at: self.clock.monotonic(),
+            newer: None,
+            reminders: 0,
         };
         self.told.insert(incident.id.clone(), told);
         while self.told.len() > TOLD_MAX {

@@ -1,7 +1,7 @@
 //! Incidents and inventory in SQLite. Owns the schema, its migrations and the import of what earlier versions wrote; knows no
 //! thread and no Parquet.
 
-use super::{Line, shelf::Span};
+use super::{Line, Which, shelf::Span};
 use crate::timeline::Timeline;
 use rusqlite::{Connection, MAIN_DB, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
@@ -303,22 +303,26 @@ impl Db {
         &self,
         before: Option<&str>,
         span: (u64, u64),
-        state: Option<State>,
+        wanted: impl Into<Which>,
         limit: usize,
     ) -> Result<Vec<Line>, DbError> {
-        let failed = self.failed();
+        let (failed, wanted) = (self.failed(), wanted.into());
         let mut statement = self
             .connection
             .prepare(
                 "SELECT incident, timeline FROM incident
                  WHERE (?1 IS NULL OR id < ?1) AND end_unix_ns >= ?2 AND start_unix_ns <= ?3
                      AND (?4 IS NULL OR state = ?4)
+                     AND (?6 IS NULL OR (json_extract(incident, '$.sustained.by') IS NOT NULL) = ?6)
                  ORDER BY id DESC LIMIT ?5",
             )
             .map_err(&failed)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = statement
-            .query_map(params![before, int(span.0), int(span.1), state.map(word), limit], line)
+            .query_map(
+                params![before, int(span.0), int(span.1), wanted.state.map(word), limit, wanted.sustained],
+                line,
+            )
             .map_err(&failed)?;
         // A row that this build cannot read is left where it is.
         rows.filter_map(|row| row.transpose()).collect::<Result<_, _>>().map_err(failed)

@@ -80,6 +80,28 @@ struct Kept {
     versions_before: u64,
 }
 
+/// Which incidents are asked for; `None`: any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Open or closed.
+    pub state: Option<State>,
+    /// Kept alive after their root was over, or not.
+    pub sustained: Option<bool>,
+}
+
+impl From<Option<State>> for Which {
+    fn from(state: Option<State>) -> Self {
+        Self { state, sustained: None }
+    }
+}
+
+impl Which {
+    fn fits(self, i: &Incident) -> bool {
+        self.state.is_none_or(|state| i.state == state)
+            && self.sustained.is_none_or(|sustained| i.sustained.is_some() == sustained)
+    }
+}
+
 /// Incidents in memory, by id; ids sort by time.
 #[derive(Debug)]
 pub struct Store {
@@ -227,7 +249,10 @@ impl Store {
         // An early alert is not kept on disk: its windows come again after a crash, or it comes again as unconfirmed.
         let written = incident.version > 0
             && self.queue.incident(Line { incident: incident.clone(), timeline: timeline.clone() });
-        let newest = Version { incident: Arc::new(incident), timeline: timeline.map(Arc::new) };
+        // The timeline of a long incident is made while the windows of its onset are in memory.
+        let timeline =
+            timeline.map(Arc::new).or_else(|| before.and_then(|kept| kept.newest.timeline.clone()));
+        let newest = Version { incident: Arc::new(incident), timeline };
         let incident = Arc::clone(&newest.incident);
         self.by_id.insert(incident.id.clone(), Kept { newest, shown, versions_before });
         if !written {
@@ -286,15 +311,22 @@ impl Store {
         Some((Arc::clone(&version.incident), version.timeline.clone()))
     }
 
-    /// Incidents that touch `span` (Unix ns, both ends in it) and have `state` (any: `None`), newest first, at most `limit`.
+    /// Whether there is a timeline of it, also of one that others do not see yet.
     #[must_use]
-    pub fn list(&self, span: (u64, u64), state: Option<State>, limit: usize) -> Vec<Arc<Incident>> {
+    pub fn has_timeline(&self, id: &str) -> bool {
+        self.by_id.get(id).is_some_and(|kept| kept.newest.timeline.is_some())
+    }
+
+    /// Incidents that touch `span` (Unix ns, both ends in it) and are wanted, newest first, at most `limit`.
+    #[must_use]
+    pub fn list(&self, span: (u64, u64), wanted: impl Into<Which>, limit: usize) -> Vec<Arc<Incident>> {
+        let wanted = wanted.into();
         self.by_id
             .values()
             .rev()
             .filter_map(|kept| kept.shown.as_ref().map(|version| &version.incident))
             .filter(|i| i.end_unix_ns >= span.0 && i.start_unix_ns <= span.1)
-            .filter(|i| state.is_none_or(|state| i.state == state))
+            .filter(|i| wanted.fits(i))
             .take(limit)
             .cloned()
             .collect()

@@ -1,6 +1,7 @@
 //! Reading what is kept: windows that are no longer in memory, incidents older than those in memory, inventory. Everything here
 //! reads files, so it is for threads that may wait.
 
+use super::Which;
 use super::columns::Kind;
 use super::db::{Db, Seen};
 use super::health::Health;
@@ -17,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_analysis::Incident;
-use tailwater_analysis::incident::State;
 use tailwater_analysis::model::WindowIndex;
 
 /// Threads that read segments for one question, at most: the analysis needs a CPU too.
@@ -198,10 +198,10 @@ impl Past {
         &self,
         before: Option<&str>,
         span: (u64, u64),
-        state: Option<State>,
+        wanted: impl Into<Which>,
         limit: usize,
     ) -> Vec<Incident> {
-        let found = Db::reader(&self.folder).map(|db| db.within(before, span, state, limit));
+        let found = Db::reader(&self.folder).map(|db| db.within(before, span, wanted, limit));
         let lines = found.and_then(Result::ok).unwrap_or_default();
         lines.into_iter().map(|line| line.incident).collect()
     }

@@ -133,6 +133,32 @@ fn the_oldest_closed_incident_leaves_memory_first_and_stays_on_disk() {
 }
 
 #[test]
+fn incidents_that_retries_kept_alive_are_found_as_such_in_memory_and_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    for id in ["01A", "01B", "01C"] {
+        let mut i = incident(id, 1);
+        i.state = State::Closed;
+        i.sustained = (id == "01B").then(crate::fixture::sustained);
+        a.put(i);
+    }
+    let (store, past, _) = a.close();
+    for (sustained, expect) in
+        [(Some(true), vec!["01B"]), (Some(false), vec!["01C", "01A"]), (None, vec!["01C", "01B", "01A"])]
+    {
+        let wanted = Which { state: Some(State::Closed), sustained };
+        let listed = store.lock().unwrap().list(ALWAYS, wanted, 10);
+        assert_eq!(
+            listed.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(),
+            expect,
+            "{sustained:?} in memory"
+        );
+        let read = past.incidents(None, ALWAYS, wanted, 10);
+        assert_eq!(read.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), expect, "{sustained:?} on disk");
+    }
+}
+
+#[test]
 fn a_span_of_time_finds_the_incidents_that_touch_it_in_memory_and_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let a = start(folder.path());

@@ -17,12 +17,26 @@ export interface Congestion {
   state: string; congestion_point: number | null; throughput_usual: number | null; load_max: number; throughput: number; windows_frozen: number | null;
 }
 
+/** A tier from its onset to the newest window of its incident. */
+export interface Life {
+  start_unix_ns: number; end_unix_ns: number; queued_max: number; received: number; answered: number; dropped: number;
+  now: { start_unix_ns: number; queued: number; workers_busy: number; accept_queue: number } | null;
+}
+
+/** What keeps drops alive now that their root is over. */
+export interface Sustained {
+  by: string; since_unix_ns: number; until_unix_ns: number; retry_share: number; way_out: string; evidence: string;
+  host: string; workload: string; listener: string;
+}
+
 export interface Hop {
   host: string; workload: string; tier: string; listener: string; role: Role; onset_unix_ns: number;
   /** Whether an agent sees it. If not, `queued_max` are the calls to it that its observed caller had in flight, and the other numbers are not known. */
   observed?: boolean;
   order_to_root?: "before" | "after" | "unknown" | null;
   congestion?: Congestion | null;
+  /** The same over the whole life of the incident; the numbers here are those of its onset. */
+  life?: Life | null;
   queued_max: number; workers_busy_max: number; workers_limit: number | null;
   accept_queue_max: number; accept_queue_limit: number | null;
   pool_in_flight_max: number | null; pool_open: number | null;
@@ -39,6 +53,7 @@ export interface Incident {
   root: Root; hops: Hop[]; drops: Drops[];
   vlrt: { syn_retransmits: number | null; expected: number; clients: { address: string; count: number }[] };
   alternatives: { root: Root; confidence: number }[];
+  sustained?: Sustained | null;
 }
 
 export type Values = (number | null)[];

@@ -8,7 +8,7 @@ import { incidents } from "./live";
 import { moment } from "./moment";
 import { zone } from "./settings";
 import { clock, day, fromField, toField, zoneName } from "./time";
-import { kindName, KINDS } from "./words";
+import { kindName, KINDS, sustainedBy } from "./words";
 
 const SHAPES: Record<Severity, string> = {
   critical: "M8 1.500 15 14.500H1Z",
@@ -27,6 +27,11 @@ export function SeverityMark({ severity }: { severity: Severity }) {
 
 export function KindBadge({ kind }: { kind: string }) {
   return <span class="badge" title={KINDS[kind]?.about}>{kindName(kind)}</span>;
+}
+
+export function SustainedBadge({ incident }: { incident: Incident }) {
+  if (!incident.sustained) return null;
+  return <span class="badge critical sustained" title={incident.sustained.evidence}>{sustainedBy(incident.sustained.by)}</span>;
 }
 
 export function StateBadge({ incident }: { incident: Incident }) {

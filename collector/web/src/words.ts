@@ -27,6 +27,9 @@ const RESOURCES: Record<string, { did: string; name: string }> = {
 export const resourceName = (resource: string): string => RESOURCES[resource]?.name ?? resource;
 export const resourceDid = (resource: string): string => RESOURCES[resource]?.did ?? resource;
 
+const SUSTAINERS: Record<string, string> = { retries: "kept alive by retries" };
+export const sustainedBy = (by: string): string => SUSTAINERS[by] ?? `kept alive by ${by.replaceAll("_", " ")}`;
+
 export const ROLES: Record<string, string> = { root: "root cause", pushback: "pushed back", batch: "sent its batch", drop: "dropped" };
 
 export const REASONS: Record<string, string> = { accept_queue_full: "accept queue full", syn_queue_full: "SYN queue full", other: "other reason" };

@@ -18,6 +18,9 @@ pub enum Cause {
     Lock,
     /// More requests at once than fit.
     Burst,
+    /// A neighbour takes the CPU for a moment, under a load near what the tiers can serve: retries keep the overload until the load is
+    /// cut.
+    Retries,
 }
 
 impl Cause {
@@ -31,6 +34,7 @@ impl Cause {
             Cause::Squeeze => "squeeze",
             Cause::Lock => "lock",
             Cause::Burst => "burst",
+            Cause::Retries => "retries",
         }
     }
 
@@ -44,6 +48,9 @@ impl Cause {
             Cause::Squeeze => "the hypervisor leaves it a tenth of its CPU",
             Cause::Lock => "somebody holds a lock that every request needs",
             Cause::Burst => "many requests arrive at once",
+            Cause::Retries => {
+                "a neighbour takes its CPU for a moment, and retries keep the overload until the load is cut"
+            }
         }
     }
 
@@ -51,7 +58,7 @@ impl Cause {
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
-            Cause::Cpu => "cpu_neighbour",
+            Cause::Cpu | Cause::Retries => "cpu_neighbour",
             Cause::Io => "io",
             Cause::Pause => "pause",
             Cause::Squeeze => "cpu_throttled",
@@ -100,6 +107,8 @@ pub struct Expected {
     pub drops: Option<Tier>,
     /// The tier that stored requests while it stood and then overflowed the dropping one with them (role `batch`).
     pub batch: Option<Tier>,
+    /// Whether drops go on, kept alive by retries, when what caused them is over.
+    pub sustained: bool,
 }
 
 /// One experiment.
@@ -133,8 +142,14 @@ pub fn find(name: &str) -> Option<&'static Cell> {
 
 impl Cell {
     const fn new(name: &'static str, stack: Stack, tier: Tier, cause: Cause, injection: Injection) -> Self {
-        let expected =
-            Expected { class: Class::Millibottleneck, root: tier, culprit: None, drops: None, batch: None };
+        let expected = Expected {
+            class: Class::Millibottleneck,
+            root: tier,
+            culprit: None,
+            drops: None,
+            batch: None,
+            sustained: false,
+        };
         Cell { name, stack, tier, cause, injection, expected }
     }
 
@@ -178,6 +193,14 @@ impl Cell {
         Self::new(name, stack, Tier::Web, Cause::Burst, Injection::Burst { requests })
     }
 
+    /// A neighbour as in [`Cell::cpu`], under so much of what the busiest tier can serve, which is cut after `hold_ms`.
+    const fn retries(name: &'static str, stack: Stack, tier: Tier, load: f64, hold_ms: u64) -> Self {
+        let injection = Injection::Tip { tier, weight: 60.0, duration_ms: 800, load, hold_ms };
+        let mut cell = Self::new(name, stack, tier, Cause::Retries, injection).culprit("burner");
+        cell.expected.sustained = true;
+        cell
+    }
+
     const fn culprit(mut self, comm: &'static str) -> Self {
         self.expected.culprit = Some(comm);
         self
@@ -214,6 +237,8 @@ const CELLS: &[Cell] = &[
     Cell::pause("nx0-web-pause", Nx0, Web, 700).drops(LocalOverflow, Web),
     Cell::squeeze("nx0-web-squeeze", Nx0, Web, 0.1, 700).drops(LocalOverflow, Web),
     Cell::burst("nx0-web-burst", Nx0, 600).drops(LocalOverflow, Web),
+    // Near the limit of the tiers what a moment of overflow leaves behind takes many seconds to be served, and is dropped again meanwhile.
+    Cell::retries("nx0-app-retries", Nx0, App, 0.97, 9000).drops(UpstreamCtqo, Web),
     // nginx takes everything: the application overflows, for itself or for the database behind it.
     Cell::cpu("nx1-app-cpu", Nx1, App, 850).drops(DownstreamCtqo, App),
     Cell::pause("nx1-app-pause", Nx1, App, 700).drops(DownstreamCtqo, App),

@@ -11,6 +11,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// Further clients come so long before they tip a lab over: the usual level is that of four seconds.
+const TIP_BEFORE: Duration = Duration::from_secs(6);
+/// Its utilisation is measured for so long.
+const UTILISATION_OVER: Duration = Duration::from_secs(2);
+
 /// What to do to a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Injection {
@@ -24,6 +29,20 @@ pub enum Injection {
         weight: f64,
         /// For how long.
         duration_ms: u64,
+    },
+    /// Further clients, so that the busiest tier is near its limit; then spinning threads as in `CpuBurn`, one for each CPU; and some
+    /// time after that the further clients leave. What is told of it is the burn.
+    Tip {
+        /// Whose CPU.
+        tier: Tier,
+        /// Share against the server, as a multiple of an ordinary cgroup's.
+        weight: f64,
+        /// How long it burns.
+        duration_ms: u64,
+        /// Part of what the busiest tier can serve that all clients together ask for.
+        load: f64,
+        /// When they leave, after the burn's begin.
+        hold_ms: u64,
     },
     /// A log flusher on the database's disk: writes without the page cache, then one fsync.
     DiskFlush {
@@ -76,6 +95,7 @@ impl Injection {
     pub fn kind(&self) -> &'static str {
         match self {
             Injection::CpuBurn { .. } => "cpu_burn",
+            Injection::Tip { .. } => "tip",
             Injection::DiskFlush { .. } => "disk_flush",
             Injection::Pause { .. } => "pause",
             Injection::QuotaSqueeze { .. } => "quota_squeeze",
@@ -91,6 +111,7 @@ impl Injection {
     pub fn tier(&self) -> Tier {
         match self {
             Injection::CpuBurn { tier, .. }
+            | Injection::Tip { tier, .. }
             | Injection::Pause { tier, .. }
             | Injection::QuotaSqueeze { tier, .. } => *tier,
             Injection::DiskFlush { .. } | Injection::TableLock { .. } => Tier::Db,
@@ -170,6 +191,27 @@ impl Lab {
                 let mut command = Command::new(sibling_binary("burner")?);
                 command.args([threads.to_string(), duration_ms.to_string()]);
                 self.spanned(tier, "burner", Some(weight), command)?
+            }
+            Injection::Tip { tier, weight, duration_ms, load, hold_ms } => {
+                let more = self.rate_per_second() * (load / self.utilisation()? - 1.0).max(0.0);
+                let lasts = TIP_BEFORE + Duration::from_millis(hold_ms) + TIP_BEFORE;
+                let mode = Mode::Open { rate_per_second: more };
+                let clients =
+                    self.load(&LoadPlan { seed: 2, ..LoadPlan::new(mode, lasts.as_millis() as u64) })?;
+                // What is usual has to be known before it.
+                std::thread::sleep(TIP_BEFORE);
+                let begun = std::time::Instant::now();
+                let mut command = Command::new(sibling_binary("burner")?);
+                command.args(["0".to_owned(), duration_ms.to_string()]);
+                let burn = self.spanned(tier, "burner", Some(weight), command)?;
+                Box::new(move || {
+                    let burned = burn();
+                    std::thread::sleep(Duration::from_millis(hold_ms).saturating_sub(begun.elapsed()));
+                    // They leave, also when the burn failed.
+                    clients.stop()?;
+                    clients.wait()?;
+                    burned
+                })
             }
             Injection::DiskFlush { bytes } => {
                 let mut command = Command::new(sibling_binary("logflush")?);
@@ -251,6 +293,19 @@ impl Lab {
                 })
             }
         })
+    }
+
+    /// CPU that the busiest tier uses under the load of now, as a part of what it has.
+    fn utilisation(&self) -> Result<f64> {
+        let before = self.truth()?;
+        std::thread::sleep(UTILISATION_OVER);
+        let used = self.truth()?.since(&before);
+        let part = |tier: Tier| {
+            let cores = self.config().limits(tier).cores;
+            used.tier(tier).cpu_usage_ns as f64 / UTILISATION_OVER.as_nanos() as f64 / cores
+        };
+        let tiers = self.stack().tiers().iter().copied().filter(|tier| *tier != Tier::Guest);
+        Ok(tiers.map(part).fold(0.1, f64::max))
     }
 
     fn burst(&self, tier: Tier, requests: u32) -> Result<Load> {

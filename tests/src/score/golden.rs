@@ -144,6 +144,16 @@ pub fn render(incidents: &[Value]) -> Result<String> {
             )?;
         }
         writeln!(out, "  vlrt {}", incident["vlrt"]["expected"])?;
+        let kept = &incident["sustained"];
+        if let Some(share) = kept["retry_share"].as_f64() {
+            let (from, to) = (ms(&kept["since_unix_ns"]), ms(&kept["until_unix_ns"]));
+            writeln!(
+                out,
+                "  kept alive by {} {from}..{to} ms, {:.0} % of the attempts",
+                text(&kept["by"]),
+                share * 100.0
+            )?;
+        }
     }
     Ok(out)
 }
@@ -160,9 +170,12 @@ pub fn misfits(injection: &Injection, incidents: &[Value]) -> Vec<String> {
     if !row.extra.is_empty() {
         wrong.push(format!("{} more alarms", row.extra.len()));
     }
+    if wanted.sustained && !is.sustained {
+        wrong.push("not told to be kept alive by retries".to_owned());
+    }
     let culprit = is.culprit.as_deref().unwrap_or("nobody");
     for (what, right, is, wanted) in [
-        ("kind", row.kind_right, &is.kind, &wanted.kind),
+        ("kind", is.kind == wanted.kind, &is.kind, &wanted.kind),
         ("root", row.root_right, &is.host, &wanted.host),
         ("resource", row.resource_right, &is.resource, &wanted.resource),
         (
@@ -196,7 +209,9 @@ pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String
             let truth = &injection.truth;
             let before = if cell.expected.drops.is_some() { BEFORE_NS } else { BEFORE_FELT_NS };
             let from = truth.start_unix_ns.saturating_sub(before);
-            let to = truth.to_unix_ns.min(truth.end_unix_ns + AFTER_NS);
+            let last = truth.places.iter().map(|place| place.last_drop_unix_ns).max().unwrap_or(0);
+            let end = if cell.expected.sustained { truth.end_unix_ns.max(last) } else { truth.end_unix_ns };
+            let to = truth.to_unix_ns.min(end + AFTER_NS);
             let mut trace = Vec::new();
             cut(BufReader::new(std::fs::File::open(session.join(session::TRACE))?), &mut trace, from, to)?;
             let unpacked = tempfile::NamedTempFile::new()?;

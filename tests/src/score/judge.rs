@@ -54,9 +54,16 @@ fn rank(injection: &Injection, incident: &Reported) -> (u8, u64, u64, u64) {
     (severity, incident.dropped, overlap, (incident.confidence * 1e6) as u64)
 }
 
+/// Drops that end sooner after their cause are its echo.
+const SUSTAINED_NS: u64 = 5_000_000_000;
+
 /// Whether an injection did what its cell is about, by the truth alone.
 #[must_use]
 pub fn plan(injection: &Injection) -> Plan {
+    let last = injection.truth.places.iter().map(|place| place.last_drop_unix_ns).max().unwrap_or(0);
+    if injection.expected.sustained && last < injection.truth.end_unix_ns.saturating_add(SUSTAINED_NS) {
+        return Plan::NotInduced;
+    }
     match (&injection.expected.drops_at, injection.truth.dropping_tiers().first()) {
         (None, None) => Plan::AsPlanned,
         (None, Some(_)) => Plan::DroppedUnexpectedly,
@@ -91,7 +98,7 @@ fn row(injection: &Injection, claimed: &[&Reported], told: &[Told]) -> Row {
         expected: expected.clone(),
         reported: best.cloned(),
         extra,
-        kind_right: right(&|is, wanted| is.kind == wanted.kind),
+        kind_right: right(&|is, wanted| is.kind == wanted.kind && (is.sustained || !wanted.sustained)),
         root_right: right(&|is, wanted| is.host == wanted.host && is.workload == wanted.workload),
         resource_right: right(&|is, wanted| is.resource == wanted.resource),
         culprit_right: expected.culprit.as_ref().map(|_| right(&|is, wanted| is.culprit == wanted.culprit)),
@@ -170,6 +177,7 @@ mod tests {
                 resource: "cpu_neighbour".into(),
                 culprit: Some("burner".into()),
                 drops_at: drops_at.map(str::to_owned),
+                sustained: false,
             },
             truth: TruthRecord {
                 id: format!("nx0-app-cpu#{}", at / S),
@@ -203,6 +211,7 @@ mod tests {
             connections: dropped,
             first_drop_unix_ns: (dropped > 0).then_some(at + 300 * MS),
             vlrt: dropped,
+            sustained: false,
             title: String::new(),
         }
     }
@@ -269,6 +278,24 @@ mod tests {
         ] {
             assert_eq!(plan(&injection(10 * S, planned, web, app)), wanted, "{planned:?} {web} {app}");
         }
+    }
+
+    #[test]
+    fn drops_that_retries_keep_alive_must_go_on_and_be_told_as_such() {
+        let mut kept = injection(10 * S, Some("web"), 50, 0);
+        kept.expected.sustained = true;
+        let place = &mut kept.truth.places[0];
+        place.last_drop_unix_ns = 10 * S + 3 * S;
+        assert_eq!(plan(&kept), Plan::NotInduced, "an echo");
+        kept.truth.places[0].last_drop_unix_ns = 10 * S + 9 * S;
+        assert_eq!(plan(&kept), Plan::AsPlanned);
+        let mut said = incident("A", 10 * S, 50);
+        let right = |said: &Reported| {
+            judge(std::slice::from_ref(&kept), std::slice::from_ref(said), &[]).rows[0].kind_right
+        };
+        assert!(!right(&said));
+        said.sustained = true;
+        assert!(right(&said));
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub struct Expectation {
     pub culprit: Option<String>,
     /// Tier whose listener drops; `None`: nothing is dropped.
     pub drops_at: Option<String>,
+    /// Drops go on, kept alive by retries, when the root is over.
+    #[serde(default)]
+    pub sustained: bool,
 }
 
 /// What an incident says, as far as it is scored.
@@ -62,6 +65,9 @@ pub struct Reported {
     pub first_drop_unix_ns: Option<u64>,
     /// Requests that it says became very long.
     pub vlrt: u64,
+    /// Whether it says that retries keep it alive.
+    #[serde(default)]
+    pub sustained: bool,
     /// Its sentence.
     pub title: String,
 }
@@ -94,6 +100,7 @@ impl Reported {
             connections: sum("connections"),
             first_drop_unix_ns: drops.iter().map(|drop| number(&drop["first_unix_ns"])).min(),
             vlrt: number(&incident["vlrt"]["expected"]),
+            sustained: incident["sustained"]["by"] == "retries",
             title: text(&incident["title"]),
         }
     }
@@ -165,7 +172,7 @@ pub struct Row {
     pub reported: Option<Reported>,
     /// Ids of further alarming incidents in its time: false alarms, also when they are the same cause told twice.
     pub extra: Vec<String>,
-    /// Kind as expected.
+    /// Kind as expected; and told to be kept alive by retries, where it had to be.
     pub kind_right: bool,
     /// Host and workload of the root as expected.
     pub root_right: bool,

@@ -15,6 +15,7 @@ pub fn expectation(cell: &Cell) -> Expectation {
         resource: cell.cause.resource().to_owned(),
         culprit: cell.expected.culprit.map(str::to_owned),
         drops_at: cell.expected.drops.map(|tier| tier.name().to_owned()),
+        sustained: cell.expected.sustained,
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn episodes(
 }
 
 /// The CPUs that the workload may use are in use, or were taken away.
-fn taken(s: &UseSample, t: &Thresholds) -> bool {
+pub(crate) fn taken(s: &UseSample, t: &Thresholds) -> bool {
     let full = |busy: f64, capacity: f64| capacity > 0.0 && busy >= t.cpu_full_ratio * capacity;
     full(s.host_busy, s.capacity)
         || full(s.busy, s.quota)
@@ -45,7 +45,7 @@ fn taken(s: &UseSample, t: &Thresholds) -> bool {
         || s.host_steal >= t.cpu_taken_ratio
 }
 
-fn withheld(s: &UseSample) -> f64 {
+pub(crate) fn withheld(s: &UseSample) -> f64 {
     s.host_throttled.max(s.throttled)
 }
 
@@ -64,9 +64,13 @@ struct Span<'a> {
 }
 
 /// Throttled to less than this part of the CPU it usually uses, a workload is not throttled by its own load.
-const LESS_THAN_USUAL: f64 = 0.85;
+pub(crate) const LESS_THAN_USUAL: f64 = 0.85;
 /// Nor with a capacity of less than this part of the usual one.
-const LESS_CAPACITY: f64 = 0.8;
+pub(crate) const LESS_CAPACITY: f64 = 0.8;
+
+/// A workload that always uses so much of what it may, and hardly more now, is no less short than before.
+const ALWAYS_FULL: f64 = 0.75;
+const ALWAYS_MORE: f64 = 1.2;
 
 /// A sub-kind with how sure it is.
 struct Verdict {
@@ -151,17 +155,18 @@ impl Span<'_> {
         }
         let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
         let quota_full = during(|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
+        // What was always there is not what changed.
+        let may_use = if quota_full && !cpu_full { self.mean_of(|s| s.quota, judged) } else { capacity };
+        let always = own_usual >= ALWAYS_FULL * may_use && own <= ALWAYS_MORE * own_usual;
+        let (quality, as_ever) = if always { (0.4, ", hardly more than ever") } else { (0.8, "") };
         if quota_full && !cpu_full {
-            return verdict(
-                Resource::CpuThrottled,
-                0.8,
-                true,
-                format!("its own quota was full ({own:.2} CPUs)"),
-            );
+            let clause = format!("its own quota was full ({own:.2} CPUs{as_ever})");
+            return verdict(Resource::CpuThrottled, quality, true, clause);
         }
         if cpu_full || throttled >= t.cpu_taken_ratio {
-            let clause = format!("its own load used {own:.2} of {capacity:.2} CPUs ({own_usual:.2} before)");
-            return verdict(Resource::Cpu, 0.8, true, clause);
+            let clause =
+                format!("its own load used {own:.2} of {capacity:.2} CPUs ({own_usual:.2} before{as_ever})");
+            return verdict(Resource::Cpu, quality, true, clause);
         }
         let clause = format!(
             "it got {own:.2} CPUs with {capacity:.2} allowed: the CPU was taken outside of what is seen here"

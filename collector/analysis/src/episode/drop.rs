@@ -74,6 +74,11 @@ impl DropCount {
         *now = now.saturating_add(syns);
     }
 
+    /// Dropped SYNs so far.
+    pub(crate) fn syn_packets(&self) -> u64 {
+        self.syn_packets
+    }
+
     /// Estimate of the distinct connection attempts behind the packets.
     pub(crate) fn connections(&self) -> u64 {
         (self.syns.round() as u64).saturating_add(self.acks)

@@ -82,6 +82,9 @@ impl Worker {
                 muted: false,
                 orphan: open,
                 last: open.then(|| Arc::clone(&message)),
+                said_at: self.clock.monotonic(),
+                newer: None,
+                reminders: 0,
             };
             self.told.insert(incident.id.clone(), told);
         }

@@ -62,6 +62,11 @@ pub(super) fn record(incident: &Incident, now_unix_ns: u64) -> LogRecord {
         attributes.push(text("tailwater.drops.tier", first.tier.as_str()));
         attributes.push(text("tailwater.drops.listener", first.listener.as_str()));
     }
+    if let Some(sustained) = &i.sustained {
+        attributes.push(text("tailwater.sustained.by", sustained.by.name()));
+        attributes.push(double("tailwater.sustained.retry_share", sustained.retry_share));
+        attributes.push(text("tailwater.sustained.way_out", sustained.way_out.as_str()));
+    }
     attributes.extend(i.vlrt.syn_retransmits.map(|n| int("tailwater.vlrt.syn_retransmits", n)));
     // An empty text: not known, as of an unobserved host.
     let empty = |a: &KeyValue| matches!(&a.value, Some(AnyValue { value: Some(Value::StringValue(s)) }) if s.is_empty());

@@ -6,7 +6,8 @@ use crate::top::state::State;
 use ratatui::style::Style;
 
 /// Words at the beginning of a line of the text that are its parts.
-const PARTS: [&str; 7] = ["Root", "Culprit", "Chain", "Drops", "Slow", "Or", "Clocks"];
+const PARTS: [&str; 9] =
+    ["Root", "Culprit", "Sustained", "Way out", "Chain", "Drops", "Slow", "Or", "Clocks"];
 
 /// What the second line of a part begins with.
 const INDENT: &str = "          ";

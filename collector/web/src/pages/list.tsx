@@ -5,7 +5,7 @@ import { useCell } from "../cell";
 import { LIST_MAX } from "../between";
 import { agents, fresh, incidents, link } from "../live";
 import { recording, useMoment } from "../moment";
-import { KindBadge, MomentField, Note, SeverityMark, StateBadge, useBetween, Wait } from "../parts";
+import { KindBadge, MomentField, Note, SeverityMark, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
@@ -16,7 +16,7 @@ const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", 
 /** Drawn at once; more by a button. */
 const PAGE = 200;
 
-interface Wish { text: string; severities: Set<Severity>; kind: string; state: string; from: number | null; to: number | null }
+interface Wish { text: string; severities: Set<Severity>; kind: string; state: string; sustained: boolean; from: number | null; to: number | null }
 
 function wishOf(query: URLSearchParams, now: number): Wish {
   const last = span(query.get("last"));
@@ -26,6 +26,7 @@ function wishOf(query: URLSearchParams, now: number): Wish {
     severities: new Set(severities.length > 0 ? severities : SEVERITIES),
     kind: query.get("kind") ?? "",
     state: query.get("state") ?? "",
+    sustained: query.get("sustained") === "true",
     from: last !== null ? now - last : fromAddress(query.get("from")),
     to: fromAddress(query.get("to")),
   };
@@ -40,6 +41,7 @@ function words(i: Incident): string {
 const fits = (i: Incident, w: Wish): boolean =>
   (w.kind === "" || i.kind === w.kind) &&
   (w.state === "" || i.state === w.state) &&
+  (!w.sustained || !!i.sustained) &&
   (w.from === null || msOf(i.end_unix_ns) >= w.from) &&
   (w.to === null || msOf(i.start_unix_ns) <= w.to) &&
   (w.text === "" || w.text.split(/\s+/).every((word) => words(i).includes(word)));
@@ -88,6 +90,7 @@ function Row({ incident }: { incident: Incident }) {
           <span class="facts">
             <StateBadge incident={incident} />
             <KindBadge kind={incident.kind} />
+            <SustainedBadge incident={incident} />
             {lasted > 0 && <span>{resourceName(incident.root.resource)} for {length(lasted)}</span>}
             {incident.vlrt.expected > 0 && <span class="vlrt">{plural(incident.vlrt.expected, "request")} ≥ 1 s</span>}
             {incident.version > 0 && <span>confidence {percent(incident.confidence)}</span>}
@@ -149,6 +152,8 @@ function Filters({ wish, all }: { wish: Wish; all: Incident[] }) {
         <option value="open">open</option>
         <option value="closed">closed</option>
       </select>
+      <button type="button" class="chip" aria-pressed={wish.sustained} title="the root was over and drops went on, because dropped clients came again"
+        onClick={() => set({ sustained: wish.sustained ? null : "true" })}>kept alive <span class="n">{all.filter((i) => i.sustained).length}</span></button>
       <div class="group spans" role="group" aria-label="Time">
         {SPANS.map(([value, name]) => (
           <button key={value} type="button" class="chip" aria-pressed={(query.get("last") ?? "") === value && (value !== "" || (wish.from === null && wish.to === null))}

@@ -3,13 +3,15 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Drops, Hop, Incident, Root } from "../api";
 import { useCell } from "../cell";
 import { incidents, link } from "../live";
-import { KindBadge, Meter, Moment, Note, SeverityMark, StateBadge, useAsk, Wait } from "../parts";
+import { KindBadge, Meter, Moment, Note, SeverityMark, StateBadge, SustainedBadge, useAsk, Wait } from "../parts";
 import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { clock, length, msOf, toAddress } from "../time";
-import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, resourceDid, resourceName, ROLES } from "../words";
+import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
 import { Story as StoryTimeline } from "./timeline";
 
+/** A longer incident tells its tiers also as they are now. */
+const LONG_MS = 10_000;
 /** Charts of a host open with this much around the incident. */
 const AROUND_MS = 5000;
 
@@ -84,6 +86,15 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
           <Meter name="Calls in flight" value={hop.pool_in_flight_max} limit={hop.pool_open} tone="calls" hint="most at once, of the connections that were open" />
         )}
         <div class="queued"><span>Queued at most</span><b>{count(hop.queued_max)}</b></div>
+        {hop.life && msOf(i.end_unix_ns) - msOf(i.start_unix_ns) >= LONG_MS && (
+          <div class="congestion" title="the numbers above are those of the onset">
+            <span>{i.state === "open" ? "Now" : "At the end"}</span><b>{hop.life.now ? count(hop.life.now.queued) : "unknown"}</b>
+            <span class="about">
+              {hop.life.now && `accept queue ${count(hop.life.now.accept_queue)}, ${plural(hop.life.now.workers_busy, "worker")} busy; `}
+              over its whole life {plural(hop.life.answered, "answer")}, {plural(hop.life.dropped, "packet")} dropped
+            </span>
+          </div>
+        )}
         {congestion && (
           <div class="congestion" title="the load beyond which more load gave no more answers, learnt on this listener">
             <span>Congestion point N*</span><b>{congestion.point}</b><span class="about">{congestion.about}</span>
@@ -113,6 +124,24 @@ function Chain({ i }: { i: Incident }) {
         ])}
       </ol>
       {hops.length === 0 && <Note title="The chain is not known yet." />}
+    </section>
+  );
+}
+
+/** What keeps it alive, apart from what began it. */
+function Sustaining({ i }: { i: Incident }) {
+  const in_ = useCell(zone);
+  const s = i.sustained;
+  if (!s) return null;
+  return (
+    <section class="sustaining" aria-labelledby="sustaining">
+      <h2 id="sustaining">Trigger over, {sustainedBy(s.by)}</h2>
+      <dl class="facts-row">
+        <Fact name="Since" tone="drop" value={clock(msOf(s.since_unix_ns), in_)} about="when the root was over" />
+        <Fact name="Share of retries" value={percent(s.retry_share)} about={`of the attempts at ${placeOf(s)} ${s.listener}`} />
+      </dl>
+      <p><b>Way out:</b> {s.way_out}.</p>
+      <p class="evidence">{s.evidence}</p>
     </section>
   );
 }
@@ -225,13 +254,14 @@ export function Story({ id }: { id: string }) {
       <header>
         <div class="badges">
           <SeverityMark severity={i.severity} /><span class={`badge ${i.severity}`}>{i.severity}</span>
-          <KindBadge kind={i.kind} /><StateBadge incident={i} />
+          <KindBadge kind={i.kind} /><SustainedBadge incident={i} /><StateBadge incident={i} />
           <Moment ms={msOf(i.start_unix_ns)} />
         </div>
         <h1 class="sentence">{i.title}</h1>
         {KINDS[i.kind] && <p class="quiet">{KINDS[i.kind]!.about} Times in the sentence are UTC.</p>}
         <Facts i={i} />
       </header>
+      <Sustaining i={i} />
       <Chain i={i} />
       <StoryTimeline i={i} />
       <Reasons i={i} />
