@@ -37,7 +37,9 @@ impl Log {
 
     fn to(out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (lines, waiting) = sync_channel(LINES_MAX);
-        std::thread::Builder::new().name("log".into()).spawn(move || write(&waiting, out))?;
+        // Taken here: lines may be lost before the thread first runs.
+        let told = lost();
+        std::thread::Builder::new().name("log".into()).spawn(move || write(&waiting, told, out))?;
         Ok(Self(lines))
     }
 
@@ -64,8 +66,7 @@ impl Write for Log {
     }
 }
 
-fn write(waiting: &Receiver<Op>, mut out: impl Write) {
-    let mut told = lost();
+fn write(waiting: &Receiver<Op>, mut told: u64, mut out: impl Write) {
     while let Ok(op) = waiting.recv() {
         // A log that nobody can write must not end what it is the log of.
         match op {

@@ -213,7 +213,7 @@ impl Worker {
             .collect();
         for (incident, thread, number) in due {
             let thread = self.threads.told(&thread, &incident, true, self.clock.unix_ns());
-            self.tell(What::Reminded, &incident, Vec::new(), thread, &format!(".reminder{number}"));
+            self.tell(What::Reminded, &incident, Vec::new(), thread, &format!(".reminder{number}"), None);
             if let Some(told) = self.told.get_mut(&incident.id) {
                 told.reminders = number;
             }

@@ -50,7 +50,9 @@ pub fn play(serve: &Serve, file: &Path) -> Playing {
             Body::Hello(hello) => Some(hello.clone()),
             _ => None,
         });
-        let mut agent = runtime.block_on(Agent::connect(serve.grpc, hello.unwrap()));
+        // A recording has no protocol: that was agreed on before it begins.
+        let hello = v1::Hello { protocol_min: 1, protocol_max: 1, ..hello.unwrap() };
+        let mut agent = runtime.block_on(Agent::connect(serve.grpc, hello));
         runtime.block_on(agent.welcome());
         runtime.spawn(feed(agent, said, moved, windows));
     }

@@ -126,7 +126,7 @@ pub struct Workload {
     #[prost(uint64, tag = "7")]
     pub cpu_quota_ns: u64,
     /// A server in a cgroup of several: the Workload.id of that cgroup, under which CPU, I/O and memory of all of them are told; 0: this
-    /// workload is its cgroup. Only METRIC_STOPPED_* are told of such a server itself.
+    /// workload is its cgroup. Only METRIC_STOPPED\_\* are told of such a server itself.
     #[prost(uint32, tag = "8")]
     pub shares: u32,
 }
