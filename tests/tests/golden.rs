@@ -53,6 +53,9 @@ fn golden_traces_say_what_they_said() -> Result<()> {
 
 /// Traces that end before their injection's last drops: what is told of them is less than the truth.
 const CUT: &[&str] = &["nx2-app-lock"];
+/// A recording that came without the recorder of truth beside it: its times are known from itself, what the kernel counted is not. It holds
+/// what is said, not how much.
+const UNCOUNTED: &[&str] = &["nx0-app-retries"];
 /// Of all injections that dropped, those of which the number of connections is told as it was: measured 31 of 55.
 const CONNECTIONS_RIGHT: f64 = 0.5;
 /// Nine in ten estimates are within this of the truth: measured 0.36, the worst is 1.24.
@@ -65,7 +68,7 @@ fn golden_traces_tell_the_packets_that_the_kernel_dropped() -> Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let all = Golden::all(&folder)?;
     let (mut wrong, mut errors) = (Vec::new(), Vec::new());
-    for golden in &all {
+    for golden in all.iter().filter(|golden| !UNCOUNTED.contains(&golden.cell.as_str())) {
         let truth = golden.injection()?.truth;
         let (mut packets, mut by_socket, mut connections) = (0, 0, 0);
         for incident in replay(golden)? {
