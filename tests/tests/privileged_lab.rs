@@ -5,7 +5,7 @@
 
 mod traces;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -161,11 +161,18 @@ impl Up {
         let lab = env!("CARGO_BIN_EXE_lab");
         let mut child = Command::new(lab).arg("up").stdout(Stdio::piped()).spawn().context("lab up")?;
         let mut output = BufReader::new(child.stdout.take().context("its output")?);
-        let mut line = String::new();
-        output.read_line(&mut line)?;
-        let run = line.strip_prefix("lab ").and_then(|rest| rest.strip_suffix(" is up\n"));
-        let run = run.with_context(|| format!("lab up said {line:?}"))?.to_owned();
-        Ok(Self { child, run, _output: output })
+        // Steps that take longer than two seconds say so before.
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            if output.read_line(&mut line)? == 0 {
+                bail!("lab up ended and had said {said:?}");
+            }
+            if let Some(run) = line.strip_prefix("lab ").and_then(|rest| rest.strip_suffix(" is up\n")) {
+                return Ok(Self { child, run: run.to_owned(), _output: output });
+            }
+            said.push_str(&line);
+        }
     }
 
     fn guard(&self) -> Result<i32> {
@@ -175,7 +182,7 @@ impl Up {
                 return Ok(entry.file_name().to_string_lossy().parse()?);
             }
         }
-        anyhow::bail!("no guard of run {}", self.run)
+        bail!("no guard of run {}", self.run)
     }
 }
 

@@ -1,11 +1,12 @@
 //! What an incident says a listener dropped is what the kernel dropped, to the packet: `ListenDrops` of a network namespace with that
 //! one listener, with and without SYN cookies, with and without TCP_DEFER_ACCEPT. Real sockets, the real agent and collector.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use tailwater_proto::v1::Metric;
 use tailwater_tests::daemons::{Collector, http_get, start_agent, wait_for};
@@ -17,6 +18,9 @@ const HOST: &str = "counted-1";
 const BACKLOG: i32 = 4;
 /// Longer than the second retry of a SYN, and than the third of a last ACK with data.
 const RETRIED_FOR: Duration = Duration::from_millis(2_500);
+
+/// Pause between the clients of a listener in good health.
+const SERVED_EVERY: Duration = Duration::from_millis(100);
 
 struct Case {
     /// Each its own: the name of its listener in the incidents.
@@ -140,10 +144,28 @@ struct Happened {
     held: u64,
 }
 
+/// Serves one client, as a server in good health does.
+fn serve(case: &Case, listener: &OwnedFd) -> Result<()> {
+    let client = connect(case.port)?;
+    request(&client)?;
+    // SAFETY: a descriptor that lives here; no address is asked for.
+    let accepted = unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
+    ensure!(accepted >= 0, "accept: {}", std::io::Error::last_os_error());
+    // SAFETY: just made; bytes that live here, with their length.
+    unsafe {
+        let accepted = OwnedFd::from_raw_fd(accepted);
+        let mut bytes = [0_u8; 3];
+        let read =
+            libc::recv(accepted.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_WAITALL);
+        ensure!(read == 3, "recv: {}", std::io::Error::last_os_error());
+        let sent = libc::send(accepted.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL);
+        ensure!(sent == 3, "send: {}", std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Overflows a listener at the first packet of handshakes and at the last one, until nothing is dropped any more.
-fn overflow(case: &Case) -> Result<(OwnedFd, Happened)> {
-    std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", if case.cookies { "1" } else { "0" })?;
-    let listener = listen(case)?;
+fn overflow(case: &Case, listener: &OwnedFd) -> Result<Happened> {
     // Without cookies the SYN queue must have room for those that come next; with them it must have none.
     let waiting = if case.cookies { BACKLOG + 3 } else { BACKLOG - 1 };
     // A deferring listener holds the first back itself.
@@ -151,11 +173,11 @@ fn overflow(case: &Case) -> Result<(OwnedFd, Happened)> {
     if case.defer_accept {
         held.push(connect(case.port)?);
     }
-    take_syns_only(&listener)?;
+    take_syns_only(listener)?;
     for _ in held.len()..waiting as usize {
         held.push(connect(case.port)?);
     }
-    set(&listener, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)?;
+    set(listener, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)?;
     // These fill the queue, each as soon as it is connected; then some more, which are dropped at once.
     let mut others: Vec<OwnedFd> = Vec::new();
     for _ in 0..=BACKLOG {
@@ -192,7 +214,7 @@ fn overflow(case: &Case) -> Result<(OwnedFd, Happened)> {
         deferred: netstat("TCPDeferAcceptDrop")?,
         held: held_back,
     };
-    Ok((listener, happened))
+    Ok(happened)
 }
 
 /// Drops of the case's listener in all incidents, when all of them are closed: packets, by the socket's counter, connections.
@@ -243,23 +265,52 @@ fn count(case: &Case) -> Result<()> {
     wait_for("the agent to stream", Duration::from_secs(30), || {
         Ok(http_get(collector.http, "/api/v1/agents")?.1.contains(HOST).then_some(()))
     })?;
+    // The collector is asked from outside: its address is another one in there.
+    let (happens, heard) = mpsc::channel();
+    let (told, over) = mpsc::channel::<()>();
+    let (serves, served) = mpsc::channel();
+    let (knows, known) = mpsc::channel();
     let (happened, [packets, sk_drops, connections]) = std::thread::scope(|scope| {
-        scope
-            .spawn(|| -> Result<_> {
-                enter_new_namespace()?;
-                let (_listener, happened) = overflow(case)?;
-                let told = wait_for("the incident to close", Duration::from_secs(30), || {
-                    reported(&collector, case.port)
-                })
-                .with_context(|| agent.output())?;
-                ensure!(
-                    netstat("ListenDrops")? == happened.listen_drops,
-                    "nothing was dropped after the end"
-                );
-                Ok((happened, told))
+        let inside = scope.spawn(move || -> Result<_> {
+            enter_new_namespace()?;
+            std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", if case.cookies { "1" } else { "0" })?;
+            let listener = listen(case)?;
+            serves.send(())?;
+            while let Err(not_yet) = known.recv_timeout(SERVED_EVERY) {
+                ensure!(not_yet == RecvTimeoutError::Timeout, "no window told of the listener");
+                serve(case, &listener)?;
+            }
+            let happened = overflow(case, &listener)?;
+            let dropped = happened.listen_drops;
+            happens.send(happened)?;
+            // Ends with a message or without one: the other side is through with it.
+            let _ = over.recv();
+            ensure!(netstat("ListenDrops")? == dropped, "nothing was dropped after the end");
+            Ok(())
+        });
+        // What a listener does before the agent knows whose it is is not told.
+        let waited = served.recv().map_err(|_| anyhow!("there is no listener")).and_then(|()| {
+            let name = format!(":{}\"", case.port);
+            wait_for("the listener's first window", Duration::from_secs(10), || {
+                Ok(http_get(collector.http, "/metrics")?.1.contains(&name).then_some(()))
             })
-            .join()
-            .map_err(|_| anyhow::anyhow!("the thread in the namespace panicked"))?
+        });
+        if waited.is_ok() {
+            let _ = knows.send(());
+        }
+        drop(knows);
+        let outcome = match heard.recv() {
+            Ok(happened) => {
+                let closed = || reported(&collector, case.port);
+                let told = wait_for("the incident to close", Duration::from_secs(30), closed);
+                told.with_context(|| agent.output()).map(|told| (happened, told))
+            }
+            Err(_) => Err(anyhow!("the overflow did not come about")),
+        };
+        drop(told);
+        // What went wrong inside comes first: the rest follows from it.
+        inside.join().map_err(|_| anyhow!("the thread in the namespace panicked"))??;
+        waited.and(outcome)
     })?;
     let sums = TraceSums::read(&trace)?;
     let listener = sums.listeners.get(&(HOST.to_owned(), case.port.into())).context("its windows")?;

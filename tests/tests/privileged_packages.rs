@@ -93,7 +93,8 @@ fn install(system: &CleanSystem, family: Family, version: &str) -> Result<String
         paths.push(path);
     }
     arguments.extend(paths.iter().map(String::as_str));
-    let said = system.run(&arguments)?;
+    // What comes through a terminal has its line ends.
+    let said = system.run(&arguments)?.replace('\r', "");
     println!("{said}\ninstalled: {}", paths.join(", "));
     Ok(said)
 }
