@@ -266,10 +266,10 @@ fn count(case: &Case) -> Result<()> {
         Ok(http_get(collector.http, "/api/v1/agents")?.1.contains(HOST).then_some(()))
     })?;
     // The collector is asked from outside: its address is another one in there.
-    let (happens, heard) = mpsc::channel();
-    let (told, over) = mpsc::channel::<()>();
-    let (serves, served) = mpsc::channel();
-    let (knows, known) = mpsc::channel();
+    let (happens, heard) = mpsc::sync_channel(1);
+    let (told, over) = mpsc::sync_channel::<()>(1);
+    let (serves, served) = mpsc::sync_channel(1);
+    let (knows, known) = mpsc::sync_channel(1);
     let (happened, [packets, sk_drops, connections]) = std::thread::scope(|scope| {
         let inside = scope.spawn(move || -> Result<_> {
             enter_new_namespace()?;
