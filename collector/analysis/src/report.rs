@@ -379,7 +379,8 @@ impl Report<'_> {
                     listener: self.listener(key, *listener),
                     count: count.count,
                     sk_drops: Some(count.sk_drops),
-                    connections: count.connections(),
+                    // Each had a packet dropped; before the last window is whole, the estimate may be ahead of the count.
+                    connections: count.connections().min(count.count),
                     reason: count.reason(),
                     first_unix_ns: settled.first_ns.get(&(key.clone(), *listener)).copied().unwrap_or(0),
                     last_unix_ns: self.end_ns(&key.host, count.last),
