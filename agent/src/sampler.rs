@@ -199,8 +199,6 @@ impl<S: Sink> Sampler<S> {
                 continue;
             }
             self.drain(WindowIndex(next), open);
-            // Draining a backlog, and reading names from a slow disk on the way, takes long: no drop waits for all of it.
-            self.drop_events();
             next += 1;
         }
         self.next = Some(WindowIndex(next));

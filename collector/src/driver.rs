@@ -3,13 +3,12 @@
 //! Knows no network and no file.
 
 use crate::alert::latency::Moments;
-use crate::lanes::{Lanes, Refused, Taken};
 use crate::outlet::Outlet;
 use crate::recording::{Names, Taps};
 use crate::session::Delivery;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_analysis::Pipeline;
 use tailwater_analysis::model::Input;
@@ -55,14 +54,13 @@ impl Clock {
 enum Work {
     Delivery(Box<Delivery>, Permit),
     Tap(SyncSender<Vec<u8>>),
+    Stop,
 }
 
 /// How many messages of one agent may wait.
 #[derive(Debug, Clone)]
 pub struct Quota {
     waiting: Arc<AtomicUsize>,
-    /// Those of them that say names.
-    names: Arc<AtomicUsize>,
     limit: usize,
 }
 
@@ -70,23 +68,23 @@ impl Quota {
     /// At most `limit`.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { waiting: Arc::default(), names: Arc::default(), limit }
+        Self { waiting: Arc::default(), limit }
     }
 }
 
-/// One message that waits: of its agent, of all, and if it says names of those.
-struct Permit([Option<Arc<AtomicUsize>>; 3]);
+/// One message that waits: of its agent, and of all.
+struct Permit([Arc<AtomicUsize>; 2]);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.iter().flatten().for_each(|waiting| _ = waiting.fetch_sub(1, Ordering::Relaxed));
+        self.0.iter().for_each(|waiting| _ = waiting.fetch_sub(1, Ordering::Relaxed));
     }
 }
 
 /// The way to the pipeline's thread.
 #[derive(Debug, Clone)]
 pub struct Driver {
-    queue: Arc<Lanes<Work>>,
+    queue: SyncSender<Work>,
     waiting: Arc<AtomicUsize>,
     ticks: Arc<AtomicU64>,
 }
@@ -96,21 +94,16 @@ impl std::fmt::Debug for Work {
         f.write_str(match self {
             Self::Delivery(..) => "Delivery",
             Self::Tap(_) => "Tap",
+            Self::Stop => "Stop",
         })
     }
 }
 
 impl Driver {
-    /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else. A drop event goes before
-    /// everything that waits, unless that names what it is about.
+    /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else.
     pub fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let names = delivery.names.is_some().then(|| Arc::clone(&quota.names));
-        let urgent = delivery.moments.is_some() && quota.names.load(Ordering::Acquire) == 0;
-        if let Some(names) = &names {
-            names.fetch_add(1, Ordering::Release);
-        }
-        let permit = Permit([Some(Arc::clone(&quota.waiting)), Some(Arc::clone(&self.waiting)), names]);
+        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)]);
         let busy = |reason: String| Refusal { reason, retry: true };
         if quota.waiting.fetch_add(1, Ordering::Relaxed) >= quota.limit {
             let limit = quota.limit;
@@ -118,10 +111,11 @@ impl Driver {
                 "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
             )));
         }
-        self.queue.put(Work::Delivery(Box::new(delivery), permit), urgent).map_err(|why| match why {
-            Refused::Full => busy("the analysis is behind; try again later".into()),
-            Refused::Ended => busy("the collector is stopping".into()),
-        })
+        match self.queue.try_send(Work::Delivery(Box::new(delivery), permit)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => Err(busy("the analysis is behind; try again later".into())),
+            Err(TrySendError::Disconnected(_)) => Err(busy("the collector is stopping".into())),
+        }
     }
 
     /// Messages that wait for the analysis, of [`QUEUE_MAX`].
@@ -139,12 +133,13 @@ impl Driver {
     /// Sends every input from now on, framed as trace records, to `tap`; first what is known by name. Records that it is too slow
     /// for are counted and left out.
     pub fn tap(&self, tap: SyncSender<Vec<u8>>) -> bool {
-        self.queue.put(Work::Tap(tap), false).is_ok()
+        self.queue.try_send(Work::Tap(tap)).is_ok()
     }
 
     /// Asks the thread to finish what is queued and end.
     pub fn stop(&self) {
-        self.queue.close();
+        // A full queue: the thread is alive and takes work, so room comes.
+        let _ = self.queue.send(Work::Stop);
     }
 }
 
@@ -155,8 +150,7 @@ pub fn start(
     mut outlet: Outlet,
     clock: Clock,
 ) -> std::io::Result<(Driver, std::thread::JoinHandle<()>)> {
-    let queue = Arc::new(Lanes::new(QUEUE_MAX));
-    let work = Ends(Arc::clone(&queue));
+    let (queue, work) = sync_channel(QUEUE_MAX);
     let ticks = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&ticks);
     let thread = std::thread::Builder::new().name("analysis".into()).spawn(move || {
@@ -169,19 +163,10 @@ pub fn start(
             ticks: 0,
             told,
         }
-        .run(&work.0, &mut outlet);
+        .run(&work, &mut outlet);
         outlet.close();
     })?;
     Ok((Driver { queue, waiting: Arc::default(), ticks }, thread))
-}
-
-/// The thread's side of the queue: when it is gone, also by a panic, nobody waits for room.
-struct Ends(Arc<Lanes<Work>>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }
 
 struct Loop {
@@ -196,7 +181,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(&mut self, work: &Lanes<Work>, outlet: &mut Outlet) {
+    fn run(&mut self, work: &Receiver<Work>, outlet: &mut Outlet) {
         let mut due = self.clock.monotonic() + TICK;
         loop {
             let now = self.clock.monotonic();
@@ -207,14 +192,14 @@ impl Loop {
                 self.tick(outlet);
                 continue;
             }
-            match work.take(due - now) {
-                Taken::Work(Work::Delivery(delivery, permit)) => {
+            match work.recv_timeout(due - now) {
+                Ok(Work::Delivery(delivery, permit)) => {
                     self.delivery(*delivery, outlet);
                     drop(permit);
                 }
-                Taken::Work(Work::Tap(tap)) => self.taps.add(tap, &self.names),
-                Taken::Nothing => {}
-                Taken::Closed => return,
+                Ok(Work::Tap(tap)) => self.taps.add(tap, &self.names),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
@@ -254,7 +239,6 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tailwater_proto::v1::agent_message::Body as Said;
 
     fn delivery() -> Delivery {
         Delivery {
@@ -266,41 +250,10 @@ mod tests {
         }
     }
 
-    fn driver() -> (Driver, Arc<Lanes<Work>>) {
-        let queue = Arc::new(Lanes::new(10));
-        let work = Arc::clone(&queue);
-        (Driver { queue, waiting: Arc::default(), ticks: Arc::default() }, work)
-    }
-
-    #[test]
-    fn a_drop_event_goes_first_but_not_before_the_names_of_its_host() {
-        let (driver, work) = driver();
-        let (a, b) = (Quota::new(9), Quota::new(9));
-        let of = |host: &str, what: &str| {
-            let mut delivery = delivery();
-            delivery.arrival.host = format!("{host} {what}");
-            delivery.moments = (what == "drop").then(Default::default);
-            delivery.names = (what == "names").then(|| Said::Entities(Default::default()));
-            delivery
-        };
-        let say = |host: &str, what: &str| {
-            driver.deliver(of(host, what), if host == "a" { &a } else { &b }).unwrap();
-        };
-        let next = || match work.take(Duration::ZERO) {
-            Taken::Work(Work::Delivery(delivery, _permit)) => delivery.arrival.host,
-            other => panic!("{other:?}"),
-        };
-        [("a", "batch"), ("a", "names"), ("b", "batch"), ("a", "drop"), ("b", "drop")]
-            .into_iter()
-            .for_each(|(host, what)| say(host, what));
-        assert_eq!([next(), next(), next()], ["b drop", "a batch", "a names"]);
-        say("a", "drop");
-        assert_eq!([next(), next(), next()], ["a drop", "b batch", "a drop"]);
-    }
-
     #[test]
     fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
-        let (driver, work) = driver();
+        let (queue, work) = sync_channel(10);
+        let driver = Driver { queue, waiting: Arc::default(), ticks: Arc::default() };
         let (fast, calm) = (Quota::new(2), Quota::new(2));
         assert!(driver.deliver(delivery(), &fast).is_ok());
         assert!(driver.deliver(delivery(), &fast).is_ok());
@@ -308,7 +261,7 @@ mod tests {
         assert!(refusal.retry && refusal.reason.contains("2 messages"), "{refusal:?}");
         assert!(driver.deliver(delivery(), &calm).is_ok());
         assert_eq!(driver.waiting(), 3);
-        assert!(matches!(work.take(Duration::ZERO), Taken::Work(_)));
+        drop(work.recv().unwrap());
         assert_eq!(driver.waiting(), 2);
         assert!(driver.deliver(delivery(), &fast).is_ok(), "room again once one is taken");
     }

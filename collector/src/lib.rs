@@ -16,7 +16,6 @@ mod fields;
 #[cfg(test)]
 mod fixture;
 pub mod ingest;
-mod lanes;
 pub mod listen;
 pub mod log;
 pub mod metrics;

@@ -54,10 +54,6 @@ impl Outlet {
         if let Input::Window(_) = input {
             self.metrics.windows.inc();
         }
-        // An early alert must not wait for those who read the windows; of a drop event and of a tick the series keep nothing.
-        if matches!(input, Input::Drop(_) | Input::Tick { .. }) {
-            return;
-        }
         let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
         self.metrics.export.saw(input, kept.as_ref());
         if let Some(window) = kept {
