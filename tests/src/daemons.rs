@@ -2,13 +2,13 @@
 //! pid. Knows their command lines and nothing of the programs' insides.
 
 use crate::failure;
+use crate::lab::process::die_with_parent;
 pub use crate::lab::process::{sibling_binary as binary, wait_for};
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -16,17 +16,6 @@ use std::time::{Duration, Instant};
 /// A loopback port nobody listens on right now.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Lets the kernel end what `command` starts when the thread that starts it is gone.
-pub fn dies_with_parent(command: &mut Command) {
-    // SAFETY: prctl is async-signal-safe and touches nothing of the parent.
-    unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        });
-    }
 }
 
 /// A child process whose output goes to a file; killed when dropped.
@@ -46,7 +35,7 @@ impl Daemon {
             .open(&log)
             .with_context(|| format!("log file {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
-        dies_with_parent(&mut command);
+        die_with_parent(&mut command, libc::SIGKILL);
         let child = command.spawn().with_context(|| format!("start {name}"))?;
         Ok(Self { child, name: name.to_owned(), log })
     }

@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use tailwater_tests::daemons::{Collector, binary, dies_with_parent};
+use tailwater_tests::daemons::{Collector, binary};
 use tailwater_tests::disturbed::{Taken, Watch};
 use tailwater_tests::failure::{self, REMEDY};
 use tailwater_tests::lab::cells::{self, Cell};
-use tailwater_tests::lab::process::wait_for;
+use tailwater_tests::lab::process::{die_with_parent, wait_for};
 use tailwater_tests::lab::{LabConfig, unix_ns};
 use tailwater_tests::progress::{self, say, step, title};
 use tailwater_tests::score::judge::judge;
@@ -270,7 +270,7 @@ impl Follow {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        dies_with_parent(&mut command);
+        die_with_parent(&mut command, libc::SIGKILL);
         let mut child = command.spawn().context("start tailwater incidents --follow")?;
         let lines = child.stdout.take().context("the follower's output")?;
         std::thread::spawn(move || {

@@ -120,7 +120,7 @@ fn enter(
 }
 
 /// Has a process that this thread will start receive `death_signal` when this thread ends, however it ends.
-pub(crate) fn die_with_parent(command: &mut Command, death_signal: libc::c_int) {
+pub fn die_with_parent(command: &mut Command, death_signal: libc::c_int) {
     let parent = std::process::id();
     // SAFETY: between fork and exec only system calls on plain integers.
     unsafe {
