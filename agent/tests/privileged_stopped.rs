@@ -25,6 +25,10 @@ fn state_of(pid: u32) -> char {
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
+fn threads_of(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count()
+}
+
 fn until(what: &str, is: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if is() {
@@ -45,7 +49,7 @@ fn privileged_stopped_threads_are_told_of_their_process_for_as_long_as_they_stan
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("stopped");
     let mut signal = SchedSignal::attach(&attach_config(&btf, 64)).unwrap();
-    // Four threads: one spins, one wakes up all the time, two sleep for good.
+    // One thread spins, one wakes up all the time, two sleep for good.
     let script = "exec python3 -c '
 import threading, time
 def spin():
@@ -57,9 +61,8 @@ threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 threading.Thread(target=tick, daemon=True).start()
 time.sleep(600)'";
     let server = Spinner::start(&group, script, &[0, 1]);
-    let other = Spinner::start(&group, "sleep 600", &[0]);
-    let threads = || std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap().count();
-    until("four threads", || threads() == 4);
+    let other = Spinner::start(&group, "exec sleep 600", &[0]);
+    until("four threads", || threads_of(server.pid()) == 4);
     let process = ProcessKey { cgroup: group.id(), pid: server.pid() };
     let mut drained = Drained::from_now();
     std::thread::sleep(WINDOW * 3);
@@ -106,7 +109,15 @@ fn privileged_a_stopped_process_that_is_killed_stands_no_more_and_many_are_told_
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("stopped-many");
     let mut signal = SchedSignal::attach(&attach_config(&btf, 64)).unwrap();
-    let all: Vec<Spinner> = (0..12).map(|_| Spinner::start(&group, "exec sleep 600", &[0])).collect();
+    // The threads of each stop on two CPUs at once, and all of them belong to one slot.
+    let script = "exec python3 -c '
+import threading, time
+for _ in range(3): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+time.sleep(600)'";
+    let all: Vec<Spinner> = (0..24).map(|_| Spinner::start(&group, script, &[0, 1])).collect();
+    for process in &all {
+        until("four threads", || threads_of(process.pid()) == 4);
+    }
     let mut drained = Drained::from_now();
     for process in &all {
         signal_process(process.pid(), libc::SIGSTOP);
@@ -120,7 +131,7 @@ fn privileged_a_stopped_process_that_is_killed_stands_no_more_and_many_are_told_
     for process in &all {
         let key = ProcessKey { cgroup: group.id(), pid: process.pid() };
         let sample = last.iter().find(|(p, _)| *p == key).map(|(_, s)| *s);
-        assert_eq!(sample, Some(StoppedSample { stopped_ns: WINDOW_NS, stopped_max: 1 }), "{last:?}");
+        assert_eq!(sample, Some(StoppedSample { stopped_ns: 4 * WINDOW_NS, stopped_max: 4 }), "{last:?}");
     }
     drop(all);
     std::thread::sleep(WINDOW * 4);

@@ -145,10 +145,14 @@ __noinline __u32 stopped_slot_of(__u64 process)
 	for (__u32 i = 1; i < STOPPED_PROCESSES; i++)
 		if (*(volatile __u64 *)&table->processes[i].process == process)
 			return i;
+	/*
+	 * Threads of one process stop on several CPUs in the same microsecond: what another CPU took since the first look is asked
+	 * for its owner again, or the process would get two slots and be told with a part of its threads.
+	 */
 	for (__u32 i = 1; i < STOPPED_PROCESSES; i++) {
-		if (*(volatile __u64 *)&table->processes[i].process)
-			continue;
-		found = __sync_val_compare_and_swap(&table->processes[i].process, 0, process);
+		found = *(volatile __u64 *)&table->processes[i].process;
+		if (!found)
+			found = __sync_val_compare_and_swap(&table->processes[i].process, 0, process);
 		if (!found || found == process)
 			return i;
 	}
