@@ -1,36 +1,16 @@
 //! Tailwater's agent: measures 50 ms windows of this machine in the kernel and streams them to a collector. Knows no detection
 //! and no other host.
 //!
-//! `run` wires it: `attach` (signals that this kernel takes) → `sampler` (one thread: which window is drained when) → `pipeline`
-//! (scope, names, batches) → `outbox` (what waits to be sent) → `stream` (all of tonic).
+//! A window's way: `attach` (programs that this kernel takes, and their memory) → `sample` (one thread drains closed windows) →
+//! `name` (who they are about) → `stream` (batches, what waits, all of tonic); `run` wires it. A room uses those before it in
+//! `ROOMS` of tests/rooms.rs and none after it; what all may use are the files `clock`, `config`, `signal` and `window`.
 
 pub mod attach;
-pub mod btf_names;
-pub mod cgroup;
-pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod doctor;
-pub mod dump;
-pub mod encode;
-pub mod failure;
-pub mod loader;
-pub mod mapping;
-pub mod naming;
-pub mod outbox;
-pub mod pipeline;
-pub mod privilege;
-pub mod probe;
-pub mod ring;
+pub mod name;
 pub mod run;
-pub mod sampler;
-pub mod scope;
-pub mod self_stats;
-pub mod servers;
+pub mod sample;
 pub mod signal;
-pub mod slots;
 pub mod stream;
-pub mod support;
-pub mod throttle;
 pub mod window;
-pub mod workload;

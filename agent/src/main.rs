@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use tailwater_agent::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::config::{Config, ConfigError, check_environment, load};
-use tailwater_agent::dump::Form;
-use tailwater_agent::{failure, run};
+use tailwater_agent::run::cli::{Cli, Command, Configured, exit, variables};
+use tailwater_agent::run::dump::Form;
+use tailwater_agent::run::{self, failure};
 
 fn main() -> ExitCode {
     failure::one_sentence_for_panics();

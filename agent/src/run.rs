@@ -1,24 +1,32 @@
 //! The daemon and `dump`: starts the sampler's thread, the stream and the housekeeping, and ends them in order. Owns the life
-//! cycle; every rule is in the modules that it wires.
+//! cycle; every rule is in the modules that it wires. Its own files are the command line, which signals are attached, a window's way
+//! from the sampler to the outbox, and what an operator reads: `doctor`, `dump` and failures.
 
-use crate::attach::Attached;
-use crate::cgroup::Mounts;
+pub mod attached;
+pub mod cli;
+pub mod doctor;
+pub mod dump;
+pub mod failure;
+pub mod pipeline;
+
+use crate::attach::privilege;
+use crate::attach::probe;
 use crate::clock::{Clock, monotonic_ns, process_cpu_ns};
 use crate::config::{Config, SignalName};
-use crate::doctor::{Collector, Report};
-use crate::dump::{Dump, Form};
-use crate::encode::signal_kind;
-use crate::outbox::Outbox;
-use crate::pipeline::{Identity, Pipeline, Shared, View};
-use crate::privilege;
-use crate::probe;
-use crate::sampler::{Handle, Sampler, Sink};
-use crate::scope::Scope;
-use crate::self_stats::{Budget, cpu_ratio, listen_counters, resident_bytes};
+use crate::name::cgroup::Mounts;
+use crate::name::scope::Scope;
+use crate::name::workload::Entities;
+use crate::run::attached::Attached;
+use crate::run::doctor::{Collector, Report};
+use crate::run::dump::{Dump, Form};
+use crate::run::pipeline::{Identity, Pipeline, Shared, View};
+use crate::sample::sampler::{Handle, Sampler, Sink};
+use crate::sample::self_stats::{Budget, cpu_ratio, listen_counters, resident_bytes};
+use crate::sample::throttle::Quotas;
 use crate::signal::SignalKind;
+use crate::stream::encode::signal_kind;
+use crate::stream::outbox::Outbox;
 use crate::stream::{Control, Stream, connect};
-use crate::throttle::Quotas;
-use crate::workload::Entities;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -1,16 +1,11 @@
-//! One file per signal: reads its kernel ring by mmap and fills its section of a [`Window`]. Knows no network stream and
-//! no names of workloads.
+//! What a signal is: its kinds, how it is served, and what each source of signals does. Plain data and one trait; the sources are in
+//! `sample`.
 //!
 //! Order of calls, from the sampler's one loop: `attach` once; then for every closed window, in order and exactly once,
 //! `drain`. When windows were lapped (older than the ring), the sampler calls `skip_to` with the first readable window and
 //! counts the gap; each signal then rebuilds its levels (see `ebpf/bpf/include/window.h`) from the kernel's absolute counters.
 
 use crate::window::{ListenDrop, Window, WindowIndex};
-
-pub mod block;
-pub mod memory;
-pub mod net;
-pub mod sched;
 
 /// How a signal is served on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,13 +1,15 @@
 //! The stream to the collector: all of the agent's tonic. Owns connecting, reconnecting and what one session sends and hears;
-//! knows no window, only what the [`Outbox`] hands it.
+//! knows no window, only what the [`Outbox`] hands it. `encode` makes batches of windows, `outbox` keeps what waits to be sent.
 
 pub mod connect;
+pub mod encode;
 pub mod offset;
+pub mod outbox;
 pub mod tls;
 
 use crate::clock::Clock;
 use crate::config::TlsFiles;
-use crate::outbox::Outbox;
+use crate::stream::outbox::Outbox;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use connect::{ConnectError, LateRefusal, causes, connect};
 use offset::OffsetEstimate;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{Collector, Connection, First};
-use tailwater_agent::cgroup::{CpuVersion, Mounts};
+use tailwater_agent::name::cgroup::{CpuVersion, Mounts};
 use tailwater_proto::columnar::decode_values;
 use tailwater_proto::v1::{self, EntityKind, Metric, agent_message::Body, collector_message::Body as Said};
 

@@ -6,9 +6,9 @@ mod kernel;
 
 use kernel::{Cgroup, Drained, LoopDevice, attach_config};
 use std::time::Duration;
-use tailwater_agent::loader::KernelBtf;
-use tailwater_agent::signal::block::BlockSignal;
-use tailwater_agent::signal::sched::SchedSignal;
+use tailwater_agent::attach::loader::KernelBtf;
+use tailwater_agent::sample::block::BlockSignal;
+use tailwater_agent::sample::sched::SchedSignal;
 use tailwater_agent::window::{CulpritResource, DeviceSample, WINDOW_NS, Window};
 
 const WRITES: u64 = 300;

@@ -6,8 +6,8 @@ mod kernel;
 
 use kernel::{Cgroup, Drained, attach_config};
 use std::time::Duration;
-use tailwater_agent::loader::KernelBtf;
-use tailwater_agent::signal::memory::MemorySignal;
+use tailwater_agent::attach::loader::KernelBtf;
+use tailwater_agent::sample::memory::MemorySignal;
 use tailwater_agent::signal::{SignalKind, SignalSource};
 use tailwater_agent::window::{MemorySample, WINDOW_NS, Window};
 

@@ -6,9 +6,9 @@ mod kernel;
 
 use kernel::{Cgroup, Drained, Spinner, attach_config, epoch_offset_ns, proc_stat_busy_ns, unix_ns};
 use std::time::Duration;
-use tailwater_agent::loader::KernelBtf;
+use tailwater_agent::attach::loader::KernelBtf;
+use tailwater_agent::sample::sched::SchedSignal;
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::signal::sched::SchedSignal;
 use tailwater_agent::window::{CgroupId, CulpritResource, TaskSample, WINDOW_NS, Window};
 
 /// At 250 Hz; a faster tick errs less.
@@ -242,7 +242,7 @@ fn privileged_cgroups_beyond_the_slots_are_counted_together() {
     std::thread::sleep(WINDOW * 6);
     let windows = drained.until_now(&mut signal);
     assert!(signal.slot_overflows() > 0, "the machine has more cgroups than two slots");
-    let other = tasks_of(&windows, tailwater_agent::slots::OTHER);
+    let other = tasks_of(&windows, tailwater_agent::sample::slots::OTHER);
     assert!(other.iter().map(|t| t.switches).sum::<u64>() > 0, "the rest is counted under one id");
     assert!(windows.iter().all(|w| w.tasks.as_ref().unwrap().len() <= 3), "two slots and the shared one");
     drop(spinners);

@@ -6,8 +6,8 @@ mod kernel;
 
 use kernel::{Cgroup, Drained, Spinner, attach_config, unix_ns};
 use std::time::Duration;
-use tailwater_agent::loader::KernelBtf;
-use tailwater_agent::signal::sched::SchedSignal;
+use tailwater_agent::attach::loader::KernelBtf;
+use tailwater_agent::sample::sched::SchedSignal;
 use tailwater_agent::window::{ProcessKey, StoppedSample, WINDOW_NS, Window};
 
 const WINDOW: Duration = Duration::from_nanos(WINDOW_NS);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use support::{Collector, First};
 use tailwater_agent::clock::Clock;
 use tailwater_agent::config::TlsFiles;
-use tailwater_agent::outbox::Outbox;
+use tailwater_agent::name::workload::{Device, Named};
+use tailwater_agent::stream::outbox::Outbox;
 use tailwater_agent::stream::{Control, Stream};
-use tailwater_agent::workload::{Device, Named};
 use tailwater_proto::v1::{self, agent_message::Body, collector_message::Body as Said};
 use tokio_util::sync::CancellationToken;
 

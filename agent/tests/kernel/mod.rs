@@ -12,9 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tailwater_agent::loader::{AttachConfig, KernelBtf};
+use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
+use tailwater_agent::sample::slots::cgroup_hierarchy;
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::slots::cgroup_hierarchy;
 use tailwater_agent::window::{CgroupId, WINDOW_NS, Window, WindowIndex};
 
 fn clock_ns(clock: i32) -> u64 {

@@ -4,11 +4,11 @@
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
+use tailwater_agent::attach::loader::KernelBtf;
 use tailwater_agent::clock::Clock;
-use tailwater_agent::loader::KernelBtf;
+use tailwater_agent::sample::net::{NetConfig, NetSignals};
+use tailwater_agent::sample::slots::cgroup_hierarchy;
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::signal::net::{NetConfig, NetSignals};
-use tailwater_agent::slots::cgroup_hierarchy;
 use tailwater_agent::window::{
     AcceptQueueSample, CallSample, ListenDrop, RequestSample, RetransmitSample, WINDOW_NS, Window,
     WindowIndex,

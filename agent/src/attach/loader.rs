@@ -1,0 +1,285 @@
+//! Loads one signal's kernel object and attaches its programs: all that the agent uses aya for. Owns the errors of it, with
+//! the kernel's and the verifier's words; knows no signal.
+
+use crate::attach::mapping::{ClockControl, Mapping, MappingError};
+use crate::attach::ring::{Ring, RingError, Shape};
+use aya::maps::{Map, MapData};
+use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
+use aya::{Btf, Ebpf, EbpfLoader};
+use tailwater_ebpf::record::Record;
+
+/// What can go wrong from object bytes to attached programs.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum LoadError {
+    /// The kernel offers no type information.
+    #[error(
+        "/sys/kernel/btf/vmlinux: {source}; without CONFIG_DEBUG_INFO_BTF in the kernel its programs cannot be placed"
+    )]
+    KernelBtf { source: Box<aya::BtfError> },
+    /// The object's maps could not be made, or it does not fit this kernel.
+    #[error("object {object}: {source}")]
+    Object { object: &'static str, source: Box<aya::EbpfError> },
+    /// The object lacks something that the agent was built to find.
+    #[error("object {object} has no {kind} {name}; it was built from other sources than this agent")]
+    Missing { object: &'static str, kind: &'static str, name: String },
+    /// The kernel refused a program.
+    #[error("object {object}, program {program} on {hook}: {reason}")]
+    Program { object: &'static str, program: String, hook: String, reason: String },
+    /// The kernel refused every program that could see a moment.
+    #[error("{refused}")]
+    NoWay { refused: String },
+    /// A map could not be mapped.
+    #[error("object {object}: {source}")]
+    Mapping { object: &'static str, source: MappingError },
+    /// A ring could not be opened.
+    #[error("object {object}: {source}")]
+    Ring { object: &'static str, source: RingError },
+    /// A map operation failed.
+    #[error("object {object}, map {map}: {source}")]
+    MapAccess { object: &'static str, map: String, source: Box<aya::maps::MapError> },
+}
+
+/// A moment in the kernel that a program can be attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A typed tracepoint.
+    Tracepoint(&'static str),
+    /// The entry of a function. Some kernels refuse these before they look at the program.
+    Entry(&'static str),
+    /// The return of a function. Refused where entries are.
+    Exit(&'static str),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tracepoint(name) => write!(f, "tp_btf/{name}"),
+            Self::Entry(function) => write!(f, "fentry/{function}"),
+            Self::Exit(function) => write!(f, "fexit/{function}"),
+        }
+    }
+}
+
+/// The running kernel's type information; parsed once and shared by all signals.
+#[derive(Debug)]
+pub struct KernelBtf(Btf);
+
+impl KernelBtf {
+    /// Reads `/sys/kernel/btf/vmlinux`.
+    pub fn read() -> Result<Self, LoadError> {
+        Btf::from_sys_fs().map(Self).map_err(|source| LoadError::KernelBtf { source: Box::new(source) })
+    }
+}
+
+/// What to change in an object before it is loaded.
+#[derive(Debug)]
+pub struct ObjectPlan<'a> {
+    object: &'static str,
+    bytes: &'static [u8],
+    max_entries: Vec<(&'a str, u32)>,
+    globals: Vec<(&'a str, u32)>,
+}
+
+impl<'a> ObjectPlan<'a> {
+    /// `object` is the name for messages.
+    pub fn new(object: &'static str, bytes: &'static [u8]) -> Self {
+        Self { object, bytes, max_entries: Vec::new(), globals: Vec::new() }
+    }
+
+    /// Sizes a map.
+    #[must_use]
+    pub fn max_entries(mut self, map: &'a str, entries: u32) -> Self {
+        self.max_entries.push((map, entries));
+        self
+    }
+
+    /// Sets a `const volatile __u32`.
+    #[must_use]
+    pub fn global(mut self, name: &'a str, value: u32) -> Self {
+        self.globals.push((name, value));
+        self
+    }
+
+    /// Makes the maps and relocates the programs; attaches nothing yet.
+    pub fn load(self, btf: &KernelBtf) -> Result<LoadedObject, LoadError> {
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&btf.0)).allow_unsupported_maps();
+        for (map, entries) in &self.max_entries {
+            loader.map_max_entries(map, *entries);
+        }
+        for (name, value) in &self.globals {
+            loader.override_global(name, value, true);
+        }
+        let object = self.object;
+        let ebpf = loader
+            .load(self.bytes)
+            .map_err(|source| LoadError::Object { object, source: Box::new(source) })?;
+        Ok(LoadedObject { object, ebpf })
+    }
+}
+
+/// An object whose maps exist. Dropping it detaches and unloads everything.
+#[derive(Debug)]
+pub struct LoadedObject {
+    object: &'static str,
+    ebpf: Ebpf,
+}
+
+impl LoadedObject {
+    /// Loads `program` and attaches it to the kernel's typed tracepoint `tracepoint`.
+    pub fn attach_tp_btf(
+        &mut self,
+        program: &str,
+        tracepoint: &'static str,
+        btf: &KernelBtf,
+    ) -> Result<(), LoadError> {
+        self.attach(program, Place::Tracepoint(tracepoint), btf)
+    }
+
+    /// Loads `program` and attaches it at `place`.
+    pub fn attach(&mut self, program: &str, place: Place, btf: &KernelBtf) -> Result<(), LoadError> {
+        let object = self.object;
+        let found = self.ebpf.program_mut(program).ok_or_else(|| LoadError::Missing {
+            object,
+            kind: "program",
+            name: program.to_owned(),
+        })?;
+        let attached = match place {
+            Place::Tracepoint(name) => <&mut BtfTracePoint>::try_from(found).and_then(|p| {
+                p.load(name, &btf.0)?;
+                p.attach().map(drop)
+            }),
+            Place::Entry(function) => <&mut FEntry>::try_from(found).and_then(|p| {
+                p.load(function, &btf.0)?;
+                p.attach().map(drop)
+            }),
+            Place::Exit(function) => <&mut FExit>::try_from(found).and_then(|p| {
+                p.load(function, &btf.0)?;
+                p.attach().map(drop)
+            }),
+        };
+        attached.map_err(|error| LoadError::Program {
+            object,
+            program: program.to_owned(),
+            hook: place.to_string(),
+            reason: reason(&error),
+        })
+    }
+
+    /// Loads an iterator program over the kernel's objects of kind `target`; bpf(2) links it and makes iterators of it.
+    pub fn iterator(&mut self, program: &str, target: &str, btf: &KernelBtf) -> Result<ProgramFd, LoadError> {
+        let object = self.object;
+        let refused = |reason: String| LoadError::Program {
+            object,
+            program: program.to_owned(),
+            hook: format!("iter/{target}"),
+            reason,
+        };
+        let found = self.ebpf.program_mut(program).ok_or_else(|| LoadError::Missing {
+            object,
+            kind: "program",
+            name: program.to_owned(),
+        })?;
+        let loaded = <&mut Iter>::try_from(found).and_then(|p| {
+            p.load(target, &btf.0).and_then(|()| p.fd()?.try_clone().map_err(ProgramError::from))
+        });
+        loaded.map_err(|error| refused(reason(&error)))
+    }
+
+    /// Takes a map out of the object.
+    pub fn take_map(&mut self, name: &str) -> Result<Map, LoadError> {
+        self.ebpf.take_map(name).ok_or_else(|| LoadError::Missing {
+            object: self.object,
+            kind: "map",
+            name: name.to_owned(),
+        })
+    }
+
+    fn array(&self, name: &str) -> Result<&MapData, LoadError> {
+        match self.ebpf.map(name) {
+            Some(Map::Array(data)) => Ok(data),
+            _ => Err(LoadError::Missing { object: self.object, kind: "array map", name: name.to_owned() }),
+        }
+    }
+
+    /// Opens a window ring.
+    pub fn ring<R: Record>(&self, name: &str, shape: Shape) -> Result<Ring<R>, LoadError> {
+        Ring::open(name, self.array(name)?, shape)
+            .map_err(|source| LoadError::Ring { object: self.object, source })
+    }
+
+    /// Maps any mmapable array for reading.
+    pub fn mapping(&self, name: &str, bytes: usize) -> Result<Mapping, LoadError> {
+        Mapping::read_only(name, self.array(name)?, bytes)
+            .map_err(|source| LoadError::Mapping { object: self.object, source })
+    }
+
+    /// Maps an mmapable array for reading and writing.
+    pub fn mapping_for_writing(&self, name: &str, bytes: usize) -> Result<Mapping, LoadError> {
+        Mapping::read_write(name, self.array(name)?, bytes)
+            .map_err(|source| LoadError::Mapping { object: self.object, source })
+    }
+
+    /// The object's clock. Set it before attaching, or early events land in windows of 1970.
+    pub fn clock(&self) -> Result<ClockControl, LoadError> {
+        ClockControl::open(self.array("clock_control")?)
+            .map_err(|source| LoadError::Mapping { object: self.object, source })
+    }
+
+    /// Wraps an error of a map operation.
+    pub fn map_error(&self, map: &str, source: aya::maps::MapError) -> LoadError {
+        LoadError::MapAccess { object: self.object, map: map.to_owned(), source: Box::new(source) }
+    }
+}
+
+/// The kernel's words: the error with its causes, and of the verifier's log the end, where the reason stands.
+fn reason(error: &ProgramError) -> String {
+    const LOG_LINES: usize = 12;
+    if let ProgramError::LoadError { io_error, verifier_log } = error {
+        let log = verifier_log.to_string();
+        let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
+        let tail = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+        return if tail.is_empty() {
+            format!("refused before verification: {io_error}")
+        } else {
+            format!("{io_error}; verifier: {tail}")
+        };
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+/// Possible CPUs of the machine: what per-CPU rings are sized by.
+pub fn possible_cpus() -> u32 {
+    aya::util::nr_cpus().ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(1)
+}
+
+/// What every cgroup-indexed signal needs to attach.
+#[derive(Debug, Clone, Copy)]
+pub struct AttachConfig<'a> {
+    /// The kernel's type information.
+    pub btf: &'a KernelBtf,
+    /// `cgroup_hierarchy` of `sample::slots`.
+    pub cgroup_hierarchy: u32,
+    /// Cgroups told apart at a time; the rest is counted together. Sizes the rings: see [`AttachConfig::entities`].
+    pub workloads_max: u32,
+    /// Unix time minus CLOCK_MONOTONIC, now.
+    pub epoch_offset_ns: i64,
+}
+
+impl AttachConfig<'_> {
+    /// Slots of a ring, the shared slot 0 included, such that the ring of `copy_bytes` per writer and slot stays below
+    /// 64 MiB of kernel memory on a machine of any size.
+    pub fn entities(&self, writers: u32, copy_bytes: usize) -> u32 {
+        const RING_BYTES_MAX: usize = 64 << 20;
+        let fit = RING_BYTES_MAX / (copy_bytes * writers.max(1) as usize);
+        (self.workloads_max + 1).min(u32::try_from(fit).unwrap_or(u32::MAX)).max(2)
+    }
+}

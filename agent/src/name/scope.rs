@@ -1,0 +1,252 @@
+//! One cgroup subtree observed as if it were a host: which cgroups, listeners and edges belong to it. Owns that decision and the
+//! addresses of the host or scope; knows no wire format.
+
+use crate::name::cgroup::is_within;
+use crate::name::workload::Entities;
+use crate::window::{CgroupId, ListenerKey, Window};
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
+
+/// Processes per cgroup that are asked for their network namespace.
+const PROCESSES_ASKED: usize = 16;
+
+/// The part of the machine that this agent speaks for.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    path: String,
+    namespaces: BTreeSet<u32>,
+    known: HashMap<CgroupId, bool>,
+}
+
+impl Scope {
+    /// `path` as in the configuration, e.g. `/lab/web`.
+    pub fn new(path: &str) -> Self {
+        Self { path: path.to_owned(), namespaces: BTreeSet::new(), known: HashMap::new() }
+    }
+
+    /// The path below the cgroup root.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Looks up the scope's network namespaces again. One that the machine or this agent itself uses belongs to no scope.
+    pub fn refresh(&mut self, entities: &Entities) {
+        let machine = [netns_of(1), netns_of(std::process::id())];
+        let tree = entities.tree();
+        self.namespaces = tree
+            .subtree(&self.path)
+            .flat_map(|path| tree.processes(path, PROCESSES_ASKED))
+            .filter_map(netns_of)
+            .filter(|ns| !machine.contains(&Some(*ns)))
+            .collect();
+        self.known.clear();
+    }
+
+    /// Whether a cgroup lies in the scope. A cgroup that is not known yet does not, until the tree is walked again.
+    pub fn holds(&mut self, cgroup: CgroupId, entities: &mut Entities) -> bool {
+        if let Some(holds) = self.known.get(&cgroup) {
+            return *holds;
+        }
+        let Some(path) = entities.path(cgroup) else {
+            return false;
+        };
+        let holds = is_within(&path, &self.path);
+        self.known.insert(cgroup, holds);
+        holds
+    }
+
+    /// Leaves in `window` what belongs to the scope. A socket in one of its namespaces belongs to it whoever owns it; with an
+    /// owner outside, it is attributed to the scope's own cgroup.
+    pub fn narrow(&mut self, window: &mut Window, entities: &mut Entities) {
+        let own = entities.tree().id(&self.path);
+        let narrow =
+            |scope: &mut Self, entities: &mut Entities, cgroup: CgroupId| scope.holds(cgroup, entities);
+        macro_rules! by_cgroup {
+            ($($section:ident),*) => {
+                $(if let Some(rows) = &mut window.$section {
+                    rows.retain(|(cgroup, _)| narrow(self, entities, *cgroup));
+                })*
+            };
+        }
+        by_cgroup!(tasks, io, memory);
+        if let Some(rows) = &mut window.stopped {
+            rows.retain(|(process, _)| narrow(self, entities, process.cgroup));
+        }
+        window.culprits.retain(|c| narrow(self, entities, c.workload));
+        macro_rules! by_socket {
+            ($($section:ident: $owner:ident),*) => {
+                $(if let Some(rows) = &mut window.$section {
+                    rows.retain_mut(|(key, _)| {
+                        if narrow(self, entities, key.$owner) {
+                            return true;
+                        }
+                        if !self.namespaces.contains(&key.netns) {
+                            return false;
+                        }
+                        key.$owner = own.unwrap_or_default();
+                        true
+                    });
+                })*
+            };
+        }
+        by_socket!(accept_queues: owner, requests: owner, calls: workload, retransmits: workload);
+    }
+
+    /// Whether a listener belongs to the scope; if only by its namespace, it is attributed to the scope's own cgroup.
+    pub fn narrow_listener(&mut self, key: &mut ListenerKey, entities: &mut Entities) -> bool {
+        if self.holds(key.owner, entities) {
+            return true;
+        }
+        if !self.namespaces.contains(&key.netns) {
+            return false;
+        }
+        key.owner = entities.tree().id(&self.path).unwrap_or_default();
+        true
+    }
+}
+
+/// Inode of a process's network namespace.
+pub fn netns_of(pid: u32) -> Option<u32> {
+    let meta = std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()?;
+    u32::try_from(meta.ino()).ok()
+}
+
+/// A process to ask for the addresses: one of the scope, else this one.
+pub fn process_to_ask(scope: Option<&Scope>, entities: &Entities) -> u32 {
+    let tree = entities.tree();
+    scope
+        .and_then(|s| tree.subtree(&s.path).find_map(|path| tree.processes(path, 1).first().copied()))
+        .unwrap_or_else(std::process::id)
+}
+
+/// The addresses of a process's network namespace, loopback left out unless there is nothing else.
+pub fn addresses(pid: u32) -> Vec<IpAddr> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let v4 = local_v4(&read("fib_trie")).into_iter().map(IpAddr::V4);
+    let v6 = local_v6(&read("if_inet6")).into_iter().map(IpAddr::V6);
+    let all: BTreeSet<IpAddr> = v4.chain(v6).collect();
+    let outside: Vec<IpAddr> = all.iter().copied().filter(|a| !a.is_loopback()).collect();
+    if outside.is_empty() { all.into_iter().collect() } else { outside }
+}
+
+/// `/32 host LOCAL` below `|-- ADDRESS` in fib_trie.
+fn local_v4(fib_trie: &str) -> BTreeSet<Ipv4Addr> {
+    let mut last = None;
+    let mut found = BTreeSet::new();
+    for line in fib_trie.lines() {
+        if let Some((_, address)) = line.split_once("|-- ") {
+            last = address.trim().parse().ok();
+        } else if line.trim() == "/32 host LOCAL"
+            && let Some(address) = last
+        {
+            found.insert(address);
+        }
+    }
+    found
+}
+
+/// The first column of if_inet6 is the address in hex.
+fn local_v6(if_inet6: &str) -> BTreeSet<Ipv6Addr> {
+    if_inet6
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter_map(|hex| u128::from_str_radix(hex, 16).ok())
+        .map(Ipv6Addr::from)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::cgroup::Mounts;
+    use crate::window::{
+        AcceptQueueSample, CallSample, CulpritResource, CulpritSample, EdgeKey, ListenerKey, TaskSample,
+    };
+
+    const HOST_NETNS: u32 = 1;
+    const SCOPE_NETNS: u32 = 2;
+
+    struct World {
+        _folder: tempfile::TempDir,
+        entities: Entities,
+        scope: Scope,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            for path in ["lab/web/apache", "lab/web2", "system.slice"] {
+                std::fs::create_dir_all(folder.path().join(path)).unwrap();
+            }
+            let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
+            let entities = Entities::new(mounts, folder.path());
+            let mut scope = Scope::new("/lab/web");
+            scope.namespaces = BTreeSet::from([SCOPE_NETNS]);
+            Self { _folder: folder, entities, scope }
+        }
+
+        fn id(&self, path: &str) -> CgroupId {
+            self.entities.tree().id(path).unwrap()
+        }
+    }
+
+    fn listener(owner: CgroupId, netns: u32, port: u16) -> (ListenerKey, AcceptQueueSample) {
+        let address = Ipv6Addr::UNSPECIFIED;
+        let key = ListenerKey { netns, address, port, owner, pid: 0 };
+        (key, AcceptQueueSample::default())
+    }
+
+    #[test]
+    fn only_the_subtree_its_sockets_and_its_culprits_remain() {
+        let mut world = World::new();
+        let inside = world.id("/lab/web/apache");
+        let own = world.id("/lab/web");
+        let neighbour = world.id("/lab/web2");
+        let unknown = CgroupId(u64::MAX);
+        let edge = |workload| {
+            let key =
+                EdgeKey { workload, netns: HOST_NETNS, remote_address: Ipv6Addr::LOCALHOST, remote_port: 1 };
+            (key, CallSample::default())
+        };
+        let culprit = |workload| CulpritSample {
+            resource: CulpritResource::Cpu,
+            pid: 1,
+            comm: String::new(),
+            workload,
+            amount: 1,
+        };
+        let mut window = Window {
+            tasks: Some([inside, own, neighbour, unknown].map(|c| (c, TaskSample::default())).to_vec()),
+            accept_queues: Some(vec![
+                listener(inside, HOST_NETNS, 80),
+                listener(neighbour, HOST_NETNS, 81),
+                listener(neighbour, SCOPE_NETNS, 82),
+                listener(CgroupId(0), SCOPE_NETNS, 83),
+            ]),
+            calls: Some([inside, neighbour].map(edge).to_vec()),
+            culprits: [inside, neighbour].map(culprit).to_vec(),
+            ..Window::default()
+        };
+        world.scope.narrow(&mut window, &mut world.entities);
+        let tasks: Vec<CgroupId> = window.tasks.unwrap().into_iter().map(|t| t.0).collect();
+        assert_eq!(tasks, [inside, own]);
+        let listeners: Vec<(u16, CgroupId)> =
+            window.accept_queues.unwrap().into_iter().map(|(k, _)| (k.port, k.owner)).collect();
+        assert_eq!(listeners, [(80, inside), (82, own), (83, own)]);
+        assert_eq!(window.calls.unwrap().len(), 1);
+        assert_eq!(window.culprits.len(), 1);
+        assert_eq!(window.io, None, "not covered stays not covered");
+    }
+
+    #[test]
+    fn addresses_from_the_kernels_tables() {
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.9.0.0\n        /24 link UNICAST\n     |-- 10.9.0.2\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
+        let found: Vec<String> = local_v4(trie).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["10.9.0.2", "127.0.0.1"]);
+        let inet6 = "fe800000000000000042acfffe110002 02 40 20 80     eth0\n";
+        let found: Vec<String> = local_v6(inet6).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["fe80::42:acff:fe11:2"]);
+        assert!(!addresses(std::process::id()).is_empty());
+    }
+}

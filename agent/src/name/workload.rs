@@ -1,0 +1,486 @@
+//! The entities of this host: small ids for cgroups, listeners, edges and devices, and the names behind them. Owns the ids, which
+//! are never reused in one run of the agent, and when the cgroup tree is walked again; knows no wire format and no kernel map.
+
+use crate::name::cgroup::{CgroupTree, Mounts};
+use crate::name::naming::{self, Names, container_name, names};
+use crate::name::servers::{Place, Process, Servers};
+use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, Window};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Entities of one kind at most; further ones are not named, their values are left out and counted.
+pub const ENTITIES_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
+
+/// Windows between two walks that nobody asked for: 10 s. A cgroup that has never been seen asks for one at once: the neighbour
+/// that takes the CPU is often new, and its first windows are the ones that matter.
+const WALK_PERIOD_WINDOWS: u64 = 200;
+
+/// Windows between two readings of the quotas: 1 s.
+const QUOTA_PERIOD_WINDOWS: u64 = 20;
+
+/// Processes of a cgroup that are asked for their command.
+const PROCESSES_ASKED: usize = 8;
+
+/// A cgroup, or one of several servers in it, with its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Workload")]
+pub struct Workload {
+    pub id: u32,
+    pub cgroup: Arc<str>,
+    pub names: Names,
+    pub comm: String,
+    pub cpu_quota_ns: u64,
+    pub shares: u32,
+}
+
+/// A listening socket's address with its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Listener")]
+pub struct Listener {
+    pub id: u32,
+    pub workload: u32,
+    pub key: ListenerKey,
+    pub comm: String,
+}
+
+/// A workload's connections to one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Edge")]
+pub struct Edge {
+    pub id: u32,
+    pub workload: u32,
+    pub key: EdgeKey,
+}
+
+/// A block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Device")]
+pub struct Device {
+    pub id: u32,
+    pub name: String,
+}
+
+/// Something that was named or renamed, in the order in which it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Named {
+    Workload(Workload),
+    Listener(Listener),
+    Edge(Edge),
+    Device(Device),
+}
+
+/// A listener without what may be learned about it later: its owner and process.
+type Socket = (u32, std::net::Ipv6Addr, u16);
+
+/// All entities of this run.
+#[derive(Debug)]
+pub struct Entities {
+    tree: CgroupTree,
+    root: std::path::PathBuf,
+    workloads: HashMap<CgroupId, Workload>,
+    /// Servers that share a cgroup.
+    sharing: Vec<Workload>,
+    servers: Servers,
+    /// Whose workload id `i + 1` is.
+    by_id: Vec<CgroupId>,
+    /// Whose a process was when it was last asked; forgotten at every walk, and when a listener is named.
+    processes: HashMap<ProcessKey, u32>,
+    listeners: HashMap<Socket, Listener>,
+    edges: HashMap<EdgeKey, Edge>,
+    devices: HashMap<String, Device>,
+    changed: Vec<Named>,
+    walked: Option<u64>,
+    quotas_read: u64,
+    /// Never seen in the tree, asked for since the last walk.
+    unknown: HashSet<CgroupId>,
+    /// Not in the tree when it was walked for them: gone before they were named. Not walked for again until the next period.
+    gone: HashSet<CgroupId>,
+    refused: u64,
+}
+
+impl Entities {
+    /// Walks the tree once. `root` is the root of the file system, for the names of containers.
+    pub fn new(mounts: Mounts, root: &Path) -> Self {
+        let mut tree = CgroupTree::new(mounts);
+        tree.walk();
+        Self {
+            tree,
+            root: root.to_owned(),
+            workloads: HashMap::new(),
+            sharing: Vec::new(),
+            servers: Servers::new(root),
+            by_id: Vec::new(),
+            processes: HashMap::new(),
+            listeners: HashMap::new(),
+            edges: HashMap::new(),
+            devices: HashMap::new(),
+            changed: Vec::new(),
+            walked: None,
+            quotas_read: 0,
+            unknown: HashSet::new(),
+            gone: HashSet::new(),
+            refused: 0,
+        }
+    }
+
+    /// The cgroup tree as last walked.
+    pub fn tree(&self) -> &CgroupTree {
+        &self.tree
+    }
+
+    /// Entities that got no id because there were [`ENTITIES_MAX`] of their kind.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Call once per window, before its values are named: walks the tree and reads quotas when their time has come. Returns
+    /// whether either happened.
+    pub fn refresh(&mut self, window: u64, scope: Option<&str>) -> bool {
+        let walked = *self.walked.get_or_insert(window);
+        let since = window.saturating_sub(walked);
+        let period_over = since >= WALK_PERIOD_WINDOWS;
+        if period_over || !self.unknown.is_empty() {
+            self.tree.walk();
+            self.walked = Some(window);
+            self.processes.clear();
+            if period_over {
+                self.gone.clear();
+            }
+            let tree = &self.tree;
+            self.gone.extend(self.unknown.drain().filter(|id| tree.path(*id).is_none()));
+        } else if window.saturating_sub(self.quotas_read) >= QUOTA_PERIOD_WINDOWS {
+            self.tree.refresh_quotas(scope);
+        } else {
+            return false;
+        }
+        self.quotas_read = window;
+        self.renew_quotas();
+        true
+    }
+
+    fn renew_quotas(&mut self) {
+        for workload in self.workloads.values_mut().chain(&mut self.sharing) {
+            let quota = self.tree.nearest_quota(&workload.cgroup).map_or(0, |q| q.per_window_ns);
+            if quota != workload.cpu_quota_ns {
+                workload.cpu_quota_ns = quota;
+                self.changed.push(Named::Workload(workload.clone()));
+            }
+        }
+    }
+
+    /// Looks whether a window holds cgroups that were never seen; call before [`Entities::refresh`].
+    pub fn meet(&mut self, window: &Window) {
+        let tasks = window.tasks.iter().flatten().map(|(cgroup, _)| *cgroup);
+        let submitters = window.io.iter().flatten().map(|(cgroup, _)| *cgroup);
+        for cgroup in tasks.chain(submitters) {
+            self.path(cgroup);
+        }
+    }
+
+    /// Path of a cgroup; asks for a walk if it is not known.
+    pub fn path(&mut self, cgroup: CgroupId) -> Option<Arc<str>> {
+        let path = self.tree.path(cgroup);
+        if path.is_none() && cgroup != CgroupId::default() && !self.gone.contains(&cgroup) {
+            self.unknown.insert(cgroup);
+        }
+        path
+    }
+
+    /// Id of a cgroup's workload; 0 if its path is not known yet or there are too many.
+    pub fn workload(&mut self, cgroup: CgroupId) -> u32 {
+        if let Some(known) = self.workloads.get(&cgroup) {
+            return known.id;
+        }
+        let Some(path) = self.path(cgroup) else {
+            return 0;
+        };
+        let Some(id) = next_id(self.by_id.len(), &mut self.refused) else {
+            return 0;
+        };
+        let comms: Vec<String> = self.tree.processes(&path, PROCESSES_ASKED).into_iter().map(comm).collect();
+        let first = comms.first().cloned().unwrap_or_default();
+        // A cgroup without a name of its own is called after its command only where it runs no other.
+        let common = if comms.iter().all(|c| *c == first) { first.as_str() } else { "" };
+        let comm = if naming::collects(&path) { common.to_owned() } else { first.clone() };
+        let mut names = names(&path, common);
+        if !names.container.is_empty()
+            && let Some(name) = container_name(&names.container, &self.root)
+        {
+            names.name = name;
+        }
+        let workload = Workload {
+            id,
+            names,
+            comm,
+            cpu_quota_ns: self.tree.nearest_quota(&path).map_or(0, |q| q.per_window_ns),
+            cgroup: path,
+            shares: 0,
+        };
+        self.changed.push(Named::Workload(workload.clone()));
+        self.workloads.insert(cgroup, workload);
+        self.by_id.push(cgroup);
+        id
+    }
+
+    /// Id of the workload that a process belongs to: its server's where several share its cgroup, else its cgroup's.
+    pub fn process(&mut self, process: ProcessKey) -> u32 {
+        if !self.servers.told_apart(process.cgroup) {
+            return self.workload(process.cgroup);
+        }
+        if let Some(known) = self.processes.get(&process) {
+            return *known;
+        }
+        let id = match self.servers.workload_of(process.cgroup, process.pid) {
+            0 => self.workload(process.cgroup),
+            server => server,
+        };
+        self.processes.insert(process, id);
+        id
+    }
+
+    /// Id of the workload that owns a listener, and what its process runs if that is what names it. `before`: the workload that the
+    /// socket was known to be of.
+    fn owner(&mut self, key: &ListenerKey, before: u32) -> (u32, Option<Process>) {
+        let own = if key.owner.0 == 0 { 0 } else { self.workload(key.owner) };
+        let Some(path) = self.workloads.get(&key.owner).map(|w| w.cgroup.clone()).filter(|_| own != 0) else {
+            return (0, None);
+        };
+        let Some(process) = self.servers.look(key.pid) else {
+            // Who listens may be gone by now: a daemon forks after it listened. What was known of the socket holds.
+            let same = self.sharing.iter().any(|w| w.id == before && w.shares == own);
+            return (if same { before } else { own }, None);
+        };
+        let place = self.servers.listens(key.owner, &process, key.port, naming::collects(&path), before);
+        let (Place::Server(number) | Place::SharedNow(number)) = place else { return (own, None) };
+        let id = self.sharing(key.owner, own, number);
+        if matches!(place, Place::SharedNow(_)) {
+            self.part(key.owner, own);
+        }
+        if id == 0 { (own, None) } else { (id, Some(process)) }
+    }
+
+    /// Id of a server that shares its cgroup; 0 if there are too many.
+    fn sharing(&mut self, cgroup: CgroupId, own: u32, number: usize) -> u32 {
+        let (Some(server), Some(all)) = (self.servers.server(cgroup, number), self.workloads.get(&cgroup))
+        else {
+            return 0;
+        };
+        if server.workload != 0 {
+            return server.workload;
+        }
+        let Some(id) = next_id(self.by_id.len(), &mut self.refused) else { return 0 };
+        server.workload = id;
+        let name = if naming::collects(&all.cgroup) {
+            server.name.clone()
+        } else {
+            format!("{}/{}", all.names.name, server.name)
+        };
+        let comm = server.name.clone();
+        let workload =
+            Workload { id, names: Names { name, ..all.names.clone() }, comm, shares: own, ..all.clone() };
+        self.changed.push(Named::Workload(workload.clone()));
+        self.sharing.push(workload);
+        self.by_id.push(cgroup);
+        id
+    }
+
+    /// A cgroup turned out to hold several servers: those that were taken for the whole of it get workloads of their own.
+    fn part(&mut self, cgroup: CgroupId, own: u32) {
+        let known: Vec<Listener> =
+            self.listeners.values().filter(|l| l.key.owner == cgroup && l.workload == own).cloned().collect();
+        for listener in known {
+            self.place(listener.id, listener.key, own);
+        }
+    }
+
+    fn place(&mut self, id: u32, key: ListenerKey, before: u32) {
+        let (workload, process) = self.owner(&key, before);
+        let comm = process.map_or_else(|| comm(key.pid), |p| p.program);
+        let listener = Listener { id, workload, key, comm };
+        let socket = (key.netns, key.address, key.port);
+        if self.listeners.get(&socket) != Some(&listener) {
+            self.changed.push(Named::Listener(listener.clone()));
+            self.listeners.insert(socket, listener);
+            self.processes.clear();
+        }
+    }
+
+    /// The workload behind an id of [`workload`](Self::workload).
+    pub fn workload_of(&self, cgroup: CgroupId) -> Option<&Workload> {
+        self.workloads.get(&cgroup)
+    }
+
+    /// A cgroup's workload, also for a server in it.
+    fn by_id(&self, id: u32) -> Option<&Workload> {
+        let at = usize::try_from(id).ok()?.checked_sub(1)?;
+        self.workloads.get(self.by_id.get(at)?)
+    }
+
+    /// CPU ns per window that the nearest quota allows a workload; 0: none.
+    pub fn quota_ns(&self, id: u32) -> u64 {
+        self.by_id(id).map_or(0, |w| w.cpu_quota_ns)
+    }
+
+    /// How long a workload was throttled in `window`, by the quota that is nearest to it.
+    pub fn throttled_ns(&self, id: u32, window: &Window) -> u64 {
+        let quota = self.by_id(id).and_then(|w| self.tree.nearest_quota(&w.cgroup));
+        let Some(quota) = quota else {
+            return 0;
+        };
+        let rows = window.throttled.iter().flatten();
+        rows.filter(|(cgroup, _)| *cgroup == quota.cgroup).map(|(_, ns)| ns).sum()
+    }
+
+    /// Id of a listener; 0 if there are too many. Learns its owner and process when they become known.
+    pub fn listener(&mut self, key: ListenerKey) -> u32 {
+        let socket = (key.netns, key.address, key.port);
+        let known = self.listeners.get(&socket);
+        if let Some(known) = known
+            && (known.key == key || key.owner.0 == 0)
+            && (known.workload != 0 || key.owner.0 == 0)
+        {
+            return known.id;
+        }
+        let id = known.map(|k| k.id);
+        let Some(id) = id.or_else(|| next_id(self.listeners.len(), &mut self.refused)) else {
+            return 0;
+        };
+        let before = known.map_or(0, |k| k.workload);
+        self.place(id, key, before);
+        id
+    }
+
+    /// Id of an edge; 0 if there are too many.
+    pub fn edge(&mut self, key: EdgeKey) -> u32 {
+        let known = self.edges.get(&key).map(|e| (e.id, e.workload));
+        if let Some((id, workload)) = known
+            && workload != 0
+        {
+            return id;
+        }
+        let Some(id) = known.map(|(id, _)| id).or_else(|| next_id(self.edges.len(), &mut self.refused))
+        else {
+            return 0;
+        };
+        let workload = self.workload(key.workload);
+        if known != Some((id, workload)) {
+            let edge = Edge { id, workload, key };
+            self.changed.push(Named::Edge(edge.clone()));
+            self.edges.insert(key, edge);
+        }
+        id
+    }
+
+    /// Id of a device; 0 if there are too many.
+    pub fn device(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.devices.get(name) {
+            return known.id;
+        }
+        let Some(id) = next_id(self.devices.len(), &mut self.refused) else {
+            return 0;
+        };
+        let device = Device { id, name: name.to_owned() };
+        self.changed.push(Named::Device(device.clone()));
+        self.devices.insert(device.name.clone(), device);
+        id
+    }
+
+    /// What was named or renamed since the call before.
+    pub fn take_changed(&mut self) -> Vec<Named> {
+        std::mem::take(&mut self.changed)
+    }
+}
+
+/// Ids count from 1; 0 means "not known" on the wire.
+fn next_id(known: usize, refused: &mut u64) -> Option<u32> {
+    if known >= ENTITIES_MAX {
+        *refused += 1;
+        return None;
+    }
+    u32::try_from(known + 1).ok()
+}
+
+/// Command name of a process; empty if it is gone.
+pub fn comm(pid: u32) -> String {
+    if pid == 0 {
+        return String::new();
+    }
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|c| c.trim_end().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+    use std::os::unix::fs::MetadataExt;
+
+    fn entities(folder: &Path) -> Entities {
+        let mounts = Mounts { unified: Some(folder.to_owned()), ..Mounts::default() };
+        Entities::new(mounts, folder)
+    }
+
+    fn cgroup(folder: &Path, path: &str) -> CgroupId {
+        std::fs::create_dir_all(folder.join(path)).unwrap();
+        CgroupId(std::fs::metadata(folder.join(path)).unwrap().ino())
+    }
+
+    fn listener(owner: CgroupId) -> ListenerKey {
+        ListenerKey { netns: 1, address: Ipv6Addr::UNSPECIFIED, port: 80, owner, pid: 0 }
+    }
+
+    #[test]
+    fn a_cgroup_made_later_is_found_by_the_next_walk() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = cgroup(folder.path(), "a.service");
+        let mut entities = entities(folder.path());
+        assert!(!entities.refresh(100, None) || entities.workload(first) == 1);
+        assert_eq!(entities.workload(first), 1);
+        let later = cgroup(folder.path(), "b.service");
+        assert_eq!(entities.workload(later), 0);
+        entities.refresh(101, None);
+        assert_eq!(entities.workload(later), 2);
+        assert_eq!(entities.workload(first), 1, "ids stay");
+        let names: Vec<String> = entities
+            .take_changed()
+            .into_iter()
+            .filter_map(|c| match c {
+                Named::Workload(w) => Some(w.names.name),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(names, ["a.service", "b.service"]);
+        assert_eq!(entities.take_changed(), []);
+    }
+
+    #[test]
+    fn a_listener_keeps_its_id_when_its_owner_becomes_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = cgroup(folder.path(), "web");
+        let mut entities = entities(folder.path());
+        let id = entities.listener(listener(CgroupId(0)));
+        assert_eq!(entities.listener(listener(owner)), id);
+        assert_eq!(entities.listener(listener(CgroupId(0))), id);
+        let changed = entities.take_changed();
+        let owners: Vec<u32> = changed
+            .iter()
+            .filter_map(|c| match c {
+                Named::Listener(l) => Some(l.workload),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(owners, [0, 1], "told twice, with and without owner");
+    }
+
+    #[test]
+    fn entities_are_bounded_and_the_rest_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut entities = entities(folder.path());
+        for i in 0..ENTITIES_MAX + 3 {
+            entities.device(&format!("d{i}"));
+        }
+        assert_eq!(entities.refused(), 3);
+        assert_eq!(entities.device("d0"), 1);
+    }
+}

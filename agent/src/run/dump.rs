@@ -1,0 +1,343 @@
+//! Windows to the terminal, with no collector: one line per entity and window, for people or as JSON lines. Owns how values are
+//! written; takes them from the same encoding that the collector gets, so that what is shown is what would be sent.
+
+use crate::name::workload::Named;
+use crate::run::pipeline::View;
+use crate::sample::sampler::Sink;
+use crate::stream::encode::{Encoder, HostView};
+use crate::window::{ListenDrop, WINDOW_NS, Window};
+use std::collections::HashMap;
+use std::io::Write;
+use tailwater_proto::columnar::decode_values;
+use tailwater_proto::v1::{self, EntityKind};
+
+/// How to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Aligned columns, human units, zeros left out.
+    Text,
+    /// One object per line, every value.
+    Json,
+}
+
+/// The sampler's sink of `dump`.
+pub struct Dump<W> {
+    view: View,
+    encoder: Encoder,
+    names: HashMap<(i32, u32), String>,
+    cpus: u32,
+    form: Form,
+    left: Option<u64>,
+    out: W,
+    broken: bool,
+}
+
+impl<W> std::fmt::Debug for Dump<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dump").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+impl<W: Write + Send> Dump<W> {
+    /// Writes `windows` windows, or without end.
+    pub fn new(view: View, cpus: u32, form: Form, windows: Option<u64>, out: W) -> Self {
+        Self {
+            view,
+            encoder: Encoder::default(),
+            names: HashMap::new(),
+            cpus,
+            form,
+            left: windows,
+            out,
+            broken: false,
+        }
+    }
+
+    fn learn_names(&mut self) {
+        for named in self.view.entities.take_changed() {
+            let (kind, id, name) = match named {
+                Named::Workload(w) => (EntityKind::Workload, w.id, w.names.name),
+                Named::Device(d) => (EntityKind::Device, d.id, d.name),
+                Named::Listener(l) => {
+                    let socket = socket(l.key.address, l.key.port);
+                    let owner = self.name(EntityKind::Workload, l.workload);
+                    (EntityKind::Listener, l.id, format!("{owner} {socket}"))
+                }
+                Named::Edge(e) => {
+                    let socket = socket(e.key.remote_address, e.key.remote_port);
+                    let owner = self.name(EntityKind::Workload, e.workload);
+                    (EntityKind::Edge, e.id, format!("{owner} > {socket}"))
+                }
+            };
+            self.names.insert((kind as i32, id), name);
+        }
+    }
+
+    fn name(&self, kind: EntityKind, id: u32) -> String {
+        match kind {
+            EntityKind::Host => "(host)".to_owned(),
+            _ => self.names.get(&(kind as i32, id)).cloned().unwrap_or_else(|| "?".to_owned()),
+        }
+    }
+
+    /// A closed pipe ends the dump; nothing else can be done about it.
+    fn line(&mut self, line: &str) {
+        self.broken |= writeln!(self.out, "{line}").is_err();
+    }
+
+    fn table(&mut self, time: &str, window: &Window, table: &v1::Table) {
+        let columns: Vec<(String, Vec<u64>)> = table
+            .columns
+            .iter()
+            .filter_map(|c| {
+                let bucket = if c.metric().as_str_name().ends_with("_HIST") {
+                    format!("_{}", c.bucket)
+                } else {
+                    String::new()
+                };
+                let name = c.metric().as_str_name().trim_start_matches("METRIC_").to_lowercase() + &bucket;
+                Some((name, decode_values(c, table.entities.len()).ok()?))
+            })
+            .collect();
+        let kind = table.kind();
+        let kind_name = kind.as_str_name().trim_start_matches("ENTITY_KIND_").to_lowercase();
+        for (row, id) in table.entities.iter().enumerate() {
+            let name = self.name(kind, *id);
+            let values = columns.iter().map(|(n, v)| (n.as_str(), v[row]));
+            match self.form {
+                Form::Text => {
+                    let shown: Vec<String> = values.filter_map(|(n, v)| human(n, v)).collect();
+                    if !shown.is_empty() {
+                        let mark = if window.late { "~" } else { " " };
+                        self.line(&format!("{time}{mark} {kind_name:<8} {name:<28} {}", shown.join("  ")));
+                    }
+                }
+                Form::Json => {
+                    let values: serde_json::Map<String, serde_json::Value> =
+                        values.map(|(n, v)| (n.to_owned(), v.into())).collect();
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS),
+                        "late": window.late, "clock_corrected": window.clock_corrected,
+                        "kind": kind_name, "id": id, "name": name, "values": values,
+                    });
+                    self.line(&line.to_string());
+                }
+            }
+        }
+    }
+
+    fn culprits(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for c in &batch.culprits {
+            let (resource, unit) = match (c.resource(), c.unit()) {
+                (v1::culprit::Resource::Cpu, _) => ("cpu", "ns"),
+                (_, v1::culprit::Unit::Bytes) => ("io", "bytes"),
+                _ => ("io", "ns"),
+            };
+            let workload = self.name(EntityKind::Workload, c.workload);
+            match self.form {
+                Form::Text => {
+                    let amount = in_unit(unit, c.amount);
+                    let who = format!("{} ({})", c.comm, c.pid);
+                    self.line(&format!("{time}  culprit  {who:<28} {resource} {amount}  in {workload}"));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "culprit",
+                        "resource": resource, "pid": c.pid, "comm": c.comm, "workload": workload,
+                        "amount": c.amount, "unit": unit,
+                    });
+                    self.line(&line.to_string());
+                }
+            }
+        }
+    }
+}
+
+impl<W: Write + Send> Sink for Dump<W> {
+    fn window(&mut self, mut window: Window) {
+        if self.done() {
+            return;
+        }
+        self.view.narrow(&mut window);
+        let scope = self.view.scope_path().map(ToOwned::to_owned);
+        let host = HostView { cpus: self.cpus, scope: scope.as_deref() };
+        let batch = self.encoder.batch(std::slice::from_ref(&window), &mut self.view.entities, host, &[]);
+        self.learn_names();
+        let time = time_of_day(window.index.0.saturating_mul(WINDOW_NS));
+        for table in &batch.tables {
+            self.table(&time, &window, table);
+        }
+        self.culprits(&time, &window, &batch);
+        self.broken |= self.out.flush().is_err();
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    fn lost(&mut self, windows: u64) {
+        match self.form {
+            Form::Text => self.line(&format!("-- {windows} windows lost: the agent did not get to run")),
+            Form::Json => self.line(&serde_json::json!({"kind": "lost", "windows": windows}).to_string()),
+        }
+    }
+
+    fn drops(&mut self, drops: &[ListenDrop]) {
+        for drop in drops {
+            let Some(event) = self.view.drop_event(drop) else { continue };
+            self.learn_names();
+            let name = self.name(EntityKind::Listener, event.listener);
+            match self.form {
+                Form::Text => {
+                    let time = time_of_day(event.unix_ns);
+                    self.line(&format!(
+                        "{time}! drop     {name:<28} {} dropped, queue {}/{}",
+                        event.packets.unwrap_or(event.count),
+                        event.depth,
+                        event.limit
+                    ));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "unix_ns": event.unix_ns, "kind": "drop", "id": event.listener, "name": name,
+                        "count": event.packets, "sk_drops": event.count, "depth": event.depth, "limit": event.limit,
+                    });
+                    self.line(&line.to_string());
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        // Reported already, or the pipe is closed.
+        let _ = self.out.flush();
+    }
+
+    fn done(&self) -> bool {
+        self.broken || self.left == Some(0)
+    }
+}
+
+fn socket(address: std::net::Ipv6Addr, port: u16) -> String {
+    match address.to_ipv4_mapped() {
+        Some(v4) => format!("{v4}:{port}"),
+        None if address.is_unspecified() => format!("*:{port}"),
+        None => format!("[{address}]:{port}"),
+    }
+}
+
+/// `HH:MM:SS.mmm`, UTC.
+fn time_of_day(unix_ns: u64) -> String {
+    let ms = unix_ns / 1_000_000;
+    let (s, ms) = (ms / 1_000, ms % 1_000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", s / 3_600 % 24, s / 60 % 60, s % 60)
+}
+
+/// `name value` with a unit; `None` for what is not worth the space: zeros, histograms, and absolute times.
+fn human(name: &str, value: u64) -> Option<String> {
+    if value == 0 || name.contains("_hist_") || name.ends_with("_unix_ns") {
+        return None;
+    }
+    let (short, unit) = if let Some(short) = name.strip_suffix("_max_ns") {
+        (format!("{short}_max"), "ns")
+    } else if let Some(short) = name.strip_suffix("_in_flight_ns").or_else(|| name.strip_suffix("_depth_ns"))
+    {
+        // Integrals of a count: its mean over the window says more.
+        let stem = &name[short.len() + 1..name.len() - 3];
+        let mean = value as f64 / WINDOW_NS as f64;
+        return Some(format!("{short}_{stem}_mean {mean:.1}"));
+    } else if let Some(short) = name.strip_suffix("_ns") {
+        (short.to_owned(), "ns")
+    } else if name.ends_with("_bytes") {
+        (name.to_owned(), "bytes")
+    } else {
+        (name.to_owned(), "")
+    };
+    Some(format!("{short} {}", in_unit(unit, value)))
+}
+
+fn in_unit(unit: &str, value: u64) -> String {
+    let v = value as f64;
+    match unit {
+        "ns" if value >= 1_000_000_000 => format!("{:.2}s", v / 1e9),
+        "ns" if value >= 1_000_000 => format!("{:.1}ms", v / 1e6),
+        "ns" => format!("{:.0}us", v / 1e3),
+        "bytes" if value >= 1 << 20 => format!("{:.1}MiB", v / f64::from(1 << 20)),
+        "bytes" if value >= 1 << 10 => format!("{:.1}KiB", v / f64::from(1 << 10)),
+        "bytes" => format!("{value}B"),
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::cgroup::Mounts;
+    use crate::name::workload::Entities;
+    use crate::sample::throttle::Quotas;
+    use crate::window::{CulpritResource, CulpritSample, TaskSample, WindowIndex};
+
+    fn dumped(form: Form) -> (String, bool) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("system.slice/db.service")).unwrap();
+        let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
+        let entities = Entities::new(mounts, folder.path());
+        let db = entities.tree().id("/system.slice/db.service").unwrap();
+        let view = View::new(entities, None, Quotas::default());
+        let mut out = Vec::new();
+        let mut dump = Dump::new(view, 2, form, Some(1), &mut out);
+        let task =
+            TaskSample { busy_ns: 12_345_678, wait_ns: 900_000, waiting_max: 3, ..TaskSample::default() };
+        let culprit = CulpritSample {
+            resource: CulpritResource::Cpu,
+            pid: 77,
+            comm: "burn".to_owned(),
+            workload: db,
+            amount: 40_000_000,
+        };
+        // 1970-01-01 14:03:07.350
+        let window = Window {
+            index: WindowIndex(50_587_350 / 50),
+            tasks: Some(vec![(db, task)]),
+            culprits: vec![culprit],
+            ..Window::default()
+        };
+        dump.window(window.clone());
+        dump.window(window);
+        let done = dump.done();
+        drop(dump);
+        (String::from_utf8(out).unwrap(), done)
+    }
+
+    #[test]
+    fn text_is_one_line_per_entity_in_human_units() {
+        let (text, done) = dumped(Form::Text);
+        assert!(done, "one window was asked for");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("14:03:07.350  host     (host) "), "{text}");
+        assert_eq!(
+            lines[1],
+            "14:03:07.350  workload db.service                   cpu_busy 12.3ms  run_queue_wait 900us  run_queue_waiting_max 3  cpu_capacity 100.0ms"
+        );
+        assert_eq!(lines[2], "14:03:07.350  culprit  burn (77)                    cpu 40.0ms  in db.service");
+    }
+
+    #[test]
+    fn json_is_one_object_per_line_with_every_value() {
+        let (text, _) = dumped(Form::Json);
+        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(lines[1]["name"], "db.service");
+        assert_eq!(lines[1]["values"]["cpu_busy_ns"], 12_345_678);
+        assert_eq!(lines[1]["values"]["run_queue_switches"], 0);
+        assert_eq!(lines[2]["kind"], "culprit");
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(human("cpu_busy_ns", 0), None);
+        assert_eq!(human("requests_in_flight_ns", 150_000_000).unwrap(), "requests_in_flight_mean 3.0");
+        assert_eq!(human("accept_queue_depth_ns", 25_000_000).unwrap(), "accept_queue_depth_mean 0.5");
+        assert_eq!(human("response_time_max_ns", 1_234_000_000).unwrap(), "response_time_max 1.23s");
+        assert_eq!(human("io_bytes", 3 << 20).unwrap(), "io_bytes 3.0MiB");
+        assert_eq!(human("run_queue_wait_hist_3", 9), None);
+        assert_eq!(human("listen_drops", 9).unwrap(), "listen_drops 9");
+    }
+}

@@ -1,0 +1,249 @@
+//! Block I/O per device and per cgroup, from `ebpf/bpf/block.bpf.c`. Owns turning the block layer's records into samples and
+//! device numbers into names. Knows no cgroup names and no task states.
+
+use crate::attach::loader::{AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, possible_cpus};
+use crate::attach::mapping::{ClockControl, Mapping};
+use crate::attach::ring::{Level, Ring, Shape};
+use crate::sample::slots::{self, OTHER, Slots};
+use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::window::{CgroupId, CulpritResource, CulpritSample, DeviceSample, IoSample, Window, WindowIndex};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use tailwater_ebpf::block::{
+    BlockLosses, DEVICE_IN_FLIGHT, DeviceRecord, DeviceState, IoRecord, SubmittersRecord,
+};
+use tailwater_ebpf::objects;
+use tailwater_ebpf::record::{NEST, WINDOWS};
+
+/// What the block signal needs to attach.
+pub type BlockConfig<'a> = AttachConfig<'a>;
+
+/// Devices told apart; the rest is counted under [`OTHER_DEVICE`].
+const DEVICES: u32 = 32;
+/// The name of what found no slot of its own.
+pub const OTHER_DEVICE: &str = "~other";
+/// Submitters are told when some device held requests for longer than this in one window: a tenth of it.
+const BUSY_NS: u64 = 5_000_000;
+/// Told per window.
+const TOLD: usize = 5;
+
+/// The block layer's hooks and rings.
+#[derive(Debug)]
+pub struct BlockSignal {
+    devices: Ring<DeviceRecord>,
+    io: Ring<IoRecord>,
+    submitters: Ring<SubmittersRecord>,
+    slots: Slots,
+    device_states: Mapping,
+    losses: Mapping,
+    names: HashMap<u32, String>,
+    clock: ClockControl,
+    hook: &'static str,
+    reason: String,
+    /// Keeps the programs attached.
+    _object: LoadedObject,
+}
+
+impl BlockSignal {
+    /// Loads and attaches; from its return on every request that begins is followed.
+    pub fn attach(config: &BlockConfig<'_>) -> Result<Self, LoadError> {
+        let cpus = possible_cpus();
+        let entities = config.entities(cpus * NEST, 8 + WINDOWS as usize * size_of::<IoRecord>());
+        let shape = |entities| Shape { cpus, nest: NEST, entities };
+        let plan = ObjectPlan::new("block", objects::BLOCK)
+            .max_entries("device_ring", shape(DEVICES).copies())
+            .max_entries("io_ring", shape(entities).copies())
+            .max_entries("submitters_ring", shape(1).copies())
+            .max_entries("device_slots", DEVICES)
+            .max_entries("device_states", DEVICES)
+            .global("cfg_devices", DEVICES);
+        let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
+        let clock = object.clock()?;
+        clock.set_epoch_offset_ns(config.epoch_offset_ns);
+        let devices = object.ring("device_ring", shape(DEVICES))?;
+        let io = object.ring("io_ring", shape(entities))?;
+        let submitters = object.ring("submitters_ring", shape(1))?;
+        let slots = Slots::open(&mut object, entities)?;
+        let device_states = object.mapping("device_states", DEVICES as usize * size_of::<DeviceState>())?;
+        let losses = object.mapping("losses", size_of::<BlockLosses>())?;
+        let (hook, reason) = attach_programs(&mut object, config.btf)?;
+        let names = HashMap::new();
+        Ok(Self {
+            devices,
+            io,
+            submitters,
+            slots,
+            device_states,
+            losses,
+            names,
+            clock,
+            hook,
+            reason,
+            _object: object,
+        })
+    }
+
+    /// Requests that could not be followed because too many were in flight at once.
+    pub fn untracked(&self) -> u64 {
+        self.losses.word(0).load(Ordering::Relaxed)
+    }
+
+    /// Requests whose end was never told, found when their memory was used again.
+    pub fn stale(&self) -> u64 {
+        self.losses.word(1).load(Ordering::Relaxed)
+    }
+
+    /// Records that were overwritten before they were read.
+    pub fn lapped(&self) -> u64 {
+        self.devices.lapped() + self.io.lapped() + self.submitters.lapped()
+    }
+
+    fn drain_devices(&mut self, window: u64) -> Vec<(String, DeviceSample)> {
+        let mut found = Vec::new();
+        let mut levels = [Level::default(); 1];
+        for slot in 0..DEVICES {
+            let device = self.device_states.word(slot as usize).load(Ordering::Acquire) as u32;
+            if slot > 0 && device == 0 {
+                continue;
+            }
+            let mut sample = DeviceSample::default();
+            let any = self.devices.drain(slot, window, &mut levels, |record| {
+                sample.in_flight_max = sample.in_flight_max.max(record.in_flight_max);
+                sample.issued += u64::from(record.issued);
+                sample.completed += u64::from(record.completed);
+                sample.bytes += record.bytes;
+                sample.latency_ns += record.latency_ns;
+                sample.latency_max_ns = sample.latency_max_ns.max(record.latency_max_ns);
+                sample.flushes += u64::from(record.flushes);
+            });
+            let in_flight = levels[DEVICE_IN_FLIGHT];
+            if !any && in_flight.start == 0 {
+                continue;
+            }
+            sample.in_flight_ns = in_flight.ns();
+            sample.in_flight_max = in_flight.max_with(sample.in_flight_max);
+            let name = if slot == 0 { OTHER_DEVICE.to_owned() } else { self.name(device) };
+            found.push((name, sample));
+        }
+        found
+    }
+
+    fn name(&mut self, device: u32) -> String {
+        self.names.entry(device).or_insert_with(|| device_name(device)).clone()
+    }
+
+    fn drain_io(&mut self, window: u64) -> Vec<(CgroupId, IoSample)> {
+        let mut found = Vec::new();
+        for slot in 0..self.slots.entities() {
+            let Some(owner) = self.slots.owner(slot) else { continue };
+            let mut sample = IoSample::default();
+            let any = self.io.drain(slot, window, &mut [], |record| {
+                sample.bytes += record.bytes;
+                sample.requests += u64::from(record.requests);
+                sample.flushes += u64::from(record.flushes);
+            });
+            if any {
+                found.push((owner, sample));
+            }
+        }
+        found
+    }
+
+    fn drain_submitters(&mut self, window: u64, tell: bool, into: &mut Vec<CulpritSample>) {
+        // Slot, name and bytes, and the bytes of the copy that the name is of.
+        let mut bytes_of: HashMap<u32, (u32, [u8; 16], u64, u64)> = HashMap::new();
+        self.submitters.drain(0, window, &mut [], |record| {
+            for s in record.submitters.iter().filter(|s| s.bytes > 0) {
+                let (_, comm, bytes, most) = bytes_of.entry(s.tgid).or_insert((s.slot, s.comm, 0, 0));
+                *bytes += s.bytes.saturating_sub(s.over_bytes);
+                if s.bytes > *most {
+                    (*comm, *most) = (s.comm, s.bytes);
+                }
+            }
+        });
+        if !tell {
+            return;
+        }
+        let mut all: Vec<_> = bytes_of.into_iter().filter(|(_, (_, _, bytes, _))| *bytes > 0).collect();
+        all.sort_by(|(a_pid, a), (b_pid, b)| b.2.cmp(&a.2).then(a_pid.cmp(b_pid)));
+        all.truncate(TOLD);
+        into.extend(all.into_iter().map(|(pid, (slot, comm, amount, _))| CulpritSample {
+            resource: CulpritResource::IoBytes,
+            pid,
+            comm: text(&comm),
+            workload: self.slots.owner(slot).unwrap_or(OTHER),
+            amount,
+        }));
+    }
+}
+
+/// Attaches the pair of hooks that tells most. Returns the hook that begins a request, and what was refused.
+fn attach_programs(object: &mut LoadedObject, btf: &KernelBtf) -> Result<(&'static str, String), LoadError> {
+    let mut refused = Vec::new();
+    let done = object.attach_tp_btf("on_io_done", "block_io_done", btf);
+    let queued = done.and_then(|()| object.attach_tp_btf("on_io_start", "block_io_start", btf));
+    if let Err(error) = &queued {
+        refused.push(format!("time before a request is issued is not seen: {error}"));
+    }
+    object.attach_tp_btf("on_complete", "block_rq_complete", btf)?;
+    object.attach_tp_btf("on_issue", "block_rq_issue", btf)?;
+    for (program, tracepoint) in [("on_merge", "block_rq_merge"), ("on_cgroup_rmdir", "cgroup_rmdir")] {
+        if let Err(error) = object.attach_tp_btf(program, tracepoint, btf) {
+            refused.push(error.to_string());
+        }
+    }
+    let hook = if queued.is_ok() { "tp_btf/block_io_start" } else { "tp_btf/block_rq_issue" };
+    Ok((hook, refused.join("; ")))
+}
+
+/// The kernel's name of a device number `major << 20 | minor`; the numbers themselves where it has none any more.
+fn device_name(device: u32) -> String {
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"))
+        .ok()
+        .and_then(|path| path.file_name().map(|n| n.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| format!("{major}:{minor}"))
+}
+
+fn text(comm: &[u8; 16]) -> String {
+    let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..end]).into_owned()
+}
+
+impl SignalSource for BlockSignal {
+    fn name(&self) -> &'static str {
+        "block"
+    }
+
+    fn coverage(&self) -> Vec<Coverage> {
+        vec![Coverage {
+            signal: SignalKind::BlockIo,
+            covered: true,
+            hook: self.hook.to_owned(),
+            reason: self.reason.clone(),
+        }]
+    }
+
+    fn drain(&mut self, into: &mut Window) {
+        let window = into.index.0;
+        let devices = self.drain_devices(window);
+        let tell = devices.iter().any(|(_, d)| d.in_flight_ns > BUSY_NS);
+        self.drain_submitters(window, tell, &mut into.culprits);
+        into.io = Some(self.drain_io(window));
+        into.devices = Some(devices);
+        if window.is_multiple_of(WINDOWS) {
+            let io = &self.io;
+            self.slots.release_removed(window, |slot| io.newest(slot));
+        }
+    }
+
+    fn skip_to(&mut self, first: WindowIndex) {
+        self.devices.skip_to(first.0);
+        self.io.skip_to(first.0);
+        self.submitters.skip_to(first.0);
+    }
+
+    fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
+        self.clock.set_epoch_offset_ns(offset_ns);
+    }
+}

@@ -1,0 +1,144 @@
+//! Memory stalls per cgroup, from `ebpf/bpf/memory.bpf.c`: direct reclaim and dirty-page pauses. Owns turning its records into
+//! samples. Knows no limits and no cgroup names.
+
+use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, ObjectPlan, possible_cpus};
+use crate::attach::mapping::ClockControl;
+use crate::attach::ring::{Level, Ring, Shape};
+use crate::sample::slots::{self, Slots};
+use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::window::{CgroupId, MemorySample, Window, WindowIndex};
+use tailwater_ebpf::memory::{MEMORY_RECLAIM, MemoryRecord, PAUSE_WINDOWS};
+use tailwater_ebpf::objects;
+use tailwater_ebpf::record::WINDOWS;
+
+/// What the memory signal needs to attach.
+pub type MemoryConfig<'a> = AttachConfig<'a>;
+
+/// The memory hooks and their ring.
+#[derive(Debug)]
+pub struct MemorySignal {
+    ring: Ring<MemoryRecord>,
+    slots: Slots,
+    /// Per slot, what pauses of earlier windows sleep in the window that comes next, and in those after it.
+    pauses_ns: Vec<[u64; PAUSE_WINDOWS]>,
+    next: u64,
+    clock: ClockControl,
+    reason: String,
+    /// Keeps the programs attached.
+    _object: LoadedObject,
+}
+
+impl MemorySignal {
+    /// Loads and attaches; from its return on every stall is counted.
+    pub fn attach(config: &MemoryConfig<'_>) -> Result<Self, LoadError> {
+        let cpus = possible_cpus();
+        let entities = config.entities(cpus, 8 + WINDOWS as usize * size_of::<MemoryRecord>());
+        let shape = Shape { cpus, nest: 1, entities };
+        let plan = ObjectPlan::new("memory", objects::MEMORY)
+            .max_entries("memory_ring", shape.copies())
+            .global("cfg_tick_ns", tick_ns());
+        let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
+        let clock = object.clock()?;
+        clock.set_epoch_offset_ns(config.epoch_offset_ns);
+        let ring = object.ring("memory_ring", shape)?;
+        let slots = Slots::open(&mut object, entities)?;
+        for (program, tracepoint) in [
+            ("on_direct_end", "mm_vmscan_direct_reclaim_end"),
+            ("on_memcg_end", "mm_vmscan_memcg_reclaim_end"),
+            ("on_direct_begin", "mm_vmscan_direct_reclaim_begin"),
+        ] {
+            object.attach_tp_btf(program, tracepoint, config.btf)?;
+        }
+        let mut missing = vec!["no tracepoint tells swap-ins".to_owned()];
+        // The one with more arguments first: where the kernel gives fewer, its verifier refuses it.
+        let pause = object
+            .attach_tp_btf("on_pause_before_6_17", "balance_dirty_pages", config.btf)
+            .or_else(|_| object.attach_tp_btf("on_pause", "balance_dirty_pages", config.btf));
+        let optional = [
+            object.attach_tp_btf("on_memcg_begin", "mm_vmscan_memcg_reclaim_begin", config.btf),
+            pause,
+            object.attach_tp_btf("on_cgroup_rmdir", "cgroup_rmdir", config.btf),
+        ];
+        missing.extend(optional.into_iter().filter_map(Result::err).map(|e| e.to_string()));
+        Ok(Self {
+            ring,
+            pauses_ns: vec![[0; PAUSE_WINDOWS]; entities as usize],
+            slots,
+            next: 0,
+            clock,
+            reason: missing.join("; "),
+            _object: object,
+        })
+    }
+
+    fn drain_slot(&mut self, slot: u32, window: u64) -> MemorySample {
+        let mut levels = [Level::default(); 1];
+        let pauses = &mut self.pauses_ns[slot as usize];
+        self.ring.drain(slot, window, &mut levels, |record| {
+            for (sum, ns) in pauses.iter_mut().zip(record.pause_ns) {
+                *sum += ns;
+            }
+        });
+        let dirty_throttle_ns = pauses[0];
+        pauses.rotate_left(1);
+        pauses[PAUSE_WINDOWS - 1] = 0;
+        MemorySample { reclaim_ns: levels[MEMORY_RECLAIM].ns(), swap_ins: 0, dirty_throttle_ns }
+    }
+}
+
+/// The kernel's tick: what its coarse clock resolves.
+fn tick_ns() -> u32 {
+    const TICK_250_HZ_NS: u32 = 4_000_000;
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    match u32::try_from(resolution.tv_nsec) {
+        Ok(ns) if result == 0 && ns > 0 => ns,
+        _ => TICK_250_HZ_NS,
+    }
+}
+
+impl SignalSource for MemorySignal {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn coverage(&self) -> Vec<Coverage> {
+        vec![Coverage {
+            signal: SignalKind::Memory,
+            covered: true,
+            hook: "tp_btf/mm_vmscan_direct_reclaim_begin".to_owned(),
+            reason: self.reason.clone(),
+        }]
+    }
+
+    fn drain(&mut self, into: &mut Window) {
+        let window = into.index.0;
+        if self.next != window {
+            // What pauses of windows that were never read sleep in this one is not known.
+            self.pauses_ns.fill([0; PAUSE_WINDOWS]);
+        }
+        self.next = window + 1;
+        let mut found: Vec<(CgroupId, MemorySample)> = Vec::new();
+        for slot in 0..self.slots.entities() {
+            let Some(owner) = self.slots.owner(slot) else { continue };
+            let sample = self.drain_slot(slot, window);
+            if sample != MemorySample::default() {
+                found.push((owner, sample));
+            }
+        }
+        into.memory = Some(found);
+        if window.is_multiple_of(WINDOWS) {
+            let ring = &self.ring;
+            self.slots.release_removed(window, |slot| ring.newest(slot));
+        }
+    }
+
+    fn skip_to(&mut self, first: WindowIndex) {
+        self.ring.skip_to(first.0);
+    }
+
+    fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
+        self.clock.set_epoch_offset_ns(offset_ns);
+    }
+}

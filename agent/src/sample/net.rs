@@ -1,0 +1,310 @@
+//! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
+//! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
+//! `walk` the sockets that were there before. Knows no names of workloads.
+
+use crate::attach::loader::{
+    AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, Place, possible_cpus,
+};
+use crate::attach::mapping::{ClockControl, Mapping};
+use crate::attach::ring::Shape;
+use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
+use aya::maps::{MapData, RingBuf};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
+use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses, WORKERS, Worker};
+use tailwater_ebpf::objects;
+use tailwater_ebpf::record::{NEST, WINDOWS};
+
+mod edges;
+mod listeners;
+mod slots;
+mod walk;
+
+use edges::Edges;
+use listeners::Listeners;
+pub use walk::WalkReport;
+use walk::Walker;
+
+/// What the socket signals need to attach.
+#[derive(Debug, Clone, Copy)]
+pub struct NetConfig<'a> {
+    /// The kernel's type information.
+    pub btf: &'a KernelBtf,
+    /// [`crate::sample::slots::cgroup_hierarchy`].
+    pub cgroup_hierarchy: u32,
+    /// Unix time minus CLOCK_MONOTONIC, now.
+    pub epoch_offset_ns: i64,
+    /// Listening addresses told apart at a time; the rest is counted together. 64 is a good default.
+    pub listeners_max: u32,
+    /// Workload and remote address pairs told apart at a time. 128 is a good default.
+    pub edges_max: u32,
+}
+
+impl NetConfig<'_> {
+    fn entities(&self, max: u32, record_bytes: usize) -> u32 {
+        let sizing = AttachConfig {
+            btf: self.btf,
+            cgroup_hierarchy: self.cgroup_hierarchy,
+            workloads_max: max,
+            epoch_offset_ns: self.epoch_offset_ns,
+        };
+        sizing.entities(possible_cpus() * NEST, 8 + WINDOWS as usize * record_bytes)
+    }
+}
+
+/// The programs that see one moment, by the name of the first, and where one of them attached, or why none did.
+#[derive(Debug)]
+struct Hook {
+    name: &'static str,
+    at: Result<Place, String>,
+}
+
+/// Ways to see one moment, best first: the first that this kernel takes is used.
+struct Family(&'static [(&'static str, Place)]);
+
+impl Family {
+    fn name(&self) -> &'static str {
+        self.0.first().map_or("", |(program, _)| program)
+    }
+
+    /// The error has the kernel's words about every way.
+    fn attach(&self, object: &mut LoadedObject, btf: &KernelBtf) -> Result<Place, LoadError> {
+        let mut refused = Vec::new();
+        for (program, place) in self.0 {
+            match object.attach(program, *place, btf) {
+                Ok(()) => return Ok(*place),
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        Err(LoadError::NoWay { refused: refused.join("; else ") })
+    }
+}
+
+/// In the order of attaching. What tells a listener's healthy discards comes before anything that makes a listener known, else
+/// the discards in between would read as drops; then what makes connections known. The tracepoints of data came with Linux 6.3;
+/// before, the functions that they were put into tell the same.
+const HOOKS: [Family; 8] = [
+    Family(&[("net_dropped", Place::Tracepoint("kfree_skb"))]),
+    Family(&[("net_state", Place::Tracepoint("inet_sock_set_state"))]),
+    Family(&[
+        ("net_ready", Place::Tracepoint("sk_data_ready")),
+        ("net_ready_entry", Place::Entry("sock_def_readable")),
+    ]),
+    Family(&[
+        ("net_recv", Place::Tracepoint("sock_recv_length")),
+        ("net_recv_exit_before_5_19", Place::Exit("tcp_recvmsg")),
+        ("net_recv_exit", Place::Exit("tcp_recvmsg")),
+    ]),
+    Family(&[
+        ("net_send", Place::Tracepoint("sock_send_length")),
+        ("net_send_exit", Place::Exit("tcp_sendmsg")),
+    ]),
+    Family(&[("net_destroy", Place::Tracepoint("tcp_destroy_sock"))]),
+    Family(&[("net_resent", Place::Tracepoint("tcp_retransmit_skb"))]),
+    Family(&[("net_resent_synack", Place::Tracepoint("tcp_retransmit_synack"))]),
+];
+
+/// The socket hooks and their rings.
+pub struct NetSignals {
+    listeners: Listeners,
+    edges: Edges,
+    hooks: Vec<Hook>,
+    walker: Walker,
+    drops: RingBuf<MapData>,
+    losses: Mapping,
+    clock: ClockControl,
+    /// Keeps the programs attached.
+    _object: LoadedObject,
+}
+
+impl NetSignals {
+    /// Loads and attaches what this kernel takes; an error if sockets cannot be followed at all.
+    pub fn attach(config: &NetConfig<'_>) -> Result<Self, LoadError> {
+        let shape = |entities| Shape { cpus: possible_cpus(), nest: NEST, entities };
+        let of_listeners = shape(config.entities(config.listeners_max, size_of::<ListenerRecord>()));
+        let of_edges = shape(config.entities(config.edges_max, size_of::<EdgeRecord>()));
+        let mut plan = ObjectPlan::new("net", objects::NET)
+            .max_entries("listener_ring", of_listeners.copies())
+            .max_entries("edge_ring", of_edges.copies())
+            .global("cfg_listener_entities", of_listeners.entities)
+            .global("cfg_edge_entities", of_edges.entities)
+            .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
+            .global("cfg_ephemeral_first", walk::ephemeral_first());
+        for map in ["listener_levels", "listener_names", "listener_slots", "listener_free"] {
+            plan = plan.max_entries(map, of_listeners.entities);
+        }
+        for map in ["edge_levels", "edge_names", "edge_slots", "edge_free"] {
+            plan = plan.max_entries(map, of_edges.entities);
+        }
+        let mut object = plan.load(config.btf)?;
+        let clock = object.clock()?;
+        clock.set_epoch_offset_ns(config.epoch_offset_ns);
+        let listeners = Listeners::open(&mut object, of_listeners)?;
+        let edges = Edges::open(&mut object, of_edges)?;
+        let losses = object.mapping("net_losses", NetLosses::WORDS * 8)?;
+        let drops = RingBuf::try_from(object.take_map("drop_events")?)
+            .map_err(|e| object.map_error("drop_events", e))?;
+        let mut hooks = Vec::new();
+        for family in &HOOKS {
+            let name = family.name();
+            let at = match family.attach(&mut object, config.btf) {
+                Ok(place) => Ok(place),
+                // Without it no socket is known to be anything.
+                Err(error) if name == "net_state" => return Err(error),
+                Err(error) => Err(error.to_string()),
+            };
+            if name == "net_dropped" && at.is_ok() {
+                object.mapping_for_writing("net_control", 8)?.store(0, 1);
+            }
+            // sendfile(2) goes by a function of its own wherever sends are seen at their function; since 6.5 there is none.
+            if name == "net_send" && matches!(at, Ok(Place::Exit(_))) {
+                let _ = object.attach("net_sendpage_exit", Place::Exit("tcp_sendpage"), config.btf);
+            }
+            hooks.push(Hook { name, at });
+        }
+        let workers = object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?;
+        let walker = Walker::start(object.iterator("net_existing", "tcp", config.btf), workers);
+        walk::provoke_a_state_change();
+        Ok(Self { listeners, edges, hooks, walker, drops, losses, clock, _object: object })
+    }
+
+    /// What the kernel side could not keep.
+    pub fn losses(&self) -> NetLosses {
+        NetLosses::decode(std::array::from_fn(|i| self.losses.word(i).load(Ordering::Relaxed)))
+    }
+
+    /// How the last walk over existing sockets went.
+    pub fn walk_report(&self) -> WalkReport {
+        self.walker.report()
+    }
+
+    /// Records that were overwritten while they were read.
+    pub fn lapped(&self) -> u64 {
+        self.listeners.lapped() + self.edges.lapped()
+    }
+
+    /// Every listener known now, with the number of its listening sockets.
+    pub fn listeners(&mut self) -> Vec<(ListenerKey, u32)> {
+        self.listeners.known()
+    }
+
+    fn refusal(&self, name: &str) -> Option<String> {
+        let hook = self.hooks.iter().find(|h| h.name == name)?;
+        hook.at.as_ref().err().cloned()
+    }
+
+    /// Where the hooks of those names attached, as people read it.
+    fn places(&self, names: &[&str]) -> String {
+        let at = |name: &&str| self.hooks.iter().find(|h| h.name == *name)?.at.as_ref().ok();
+        names.iter().filter_map(at).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Covered unless one of `needed` was refused; the refusals of `helpful` are told, with what is lost by them.
+    fn coverage_of(
+        &self,
+        signal: SignalKind,
+        hook: &str,
+        needed: &[&str],
+        helpful: &[(&str, &str)],
+    ) -> Coverage {
+        let refused: Vec<String> = needed.iter().filter_map(|p| self.refusal(p)).collect();
+        let covered = refused.is_empty();
+        let mut reasons = refused;
+        for (program, loss) in helpful {
+            if let Some(refusal) = self.refusal(program) {
+                reasons.push(format!("{loss}: {refusal}"));
+            }
+        }
+        if let Some(trouble) = self.walker.report().trouble {
+            reasons
+                .push(format!("sockets older than the agent are known from their traffic only: {trouble}"));
+        }
+        Coverage { signal, covered, hook: hook.to_owned(), reason: reasons.join("; ") }
+    }
+
+    fn requests_covered(&self) -> bool {
+        self.refusal("net_recv").is_none() && self.refusal("net_send").is_none()
+    }
+}
+
+impl SignalSource for NetSignals {
+    fn name(&self) -> &'static str {
+        "net"
+    }
+
+    fn coverage(&self) -> Vec<Coverage> {
+        const TURNS: [&str; 2] = ["net_recv", "net_send"];
+        vec![
+            self.coverage_of(
+                SignalKind::AcceptQueue,
+                &format!("{}, bpf_timer on sk_drops", self.places(&["net_ready", "net_state"])),
+                &[],
+                &[
+                    ("net_ready", "depth is sampled every 5 ms and peaks between are missed"),
+                    ("net_dropped", "drops at the last ACK of a handshake are not told from the others, and listeners with TCP_DEFER_ACCEPT count drops only while their queue is seen full"),
+                    ("net_resent_synack", "SYN-ACK retransmits are not counted"),
+                ],
+            ),
+            self.coverage_of(
+                SignalKind::Requests,
+                &self.places(&TURNS),
+                &TURNS,
+                &[
+                    ("net_ready", "bytes that nobody reads are not seen"),
+                    ("net_destroy", "a connection may stay counted as open"),
+                ],
+            ),
+            self.coverage_of(
+                SignalKind::Calls,
+                &self.places(&["net_send", "net_recv"]),
+                &TURNS,
+                &[("net_destroy", "a connection may stay counted as open")],
+            ),
+            self.coverage_of(
+                SignalKind::Retransmits,
+                &self.places(&["net_resent"]),
+                &["net_resent"],
+                &[],
+            ),
+        ]
+    }
+
+    fn drain(&mut self, into: &mut Window) {
+        let turns = self.requests_covered();
+        let (accept_queues, requests) = self.listeners.drain(into.index);
+        let (calls, retransmits) = self.edges.drain(into.index);
+        into.accept_queues = Some(accept_queues);
+        into.requests = turns.then_some(requests);
+        into.calls = turns.then_some(calls);
+        into.retransmits = self.refusal("net_resent").is_none().then_some(retransmits);
+    }
+
+    fn skip_to(&mut self, first: WindowIndex) {
+        self.listeners.skip_to(first);
+        self.edges.skip_to(first);
+    }
+
+    fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
+        self.clock.set_epoch_offset_ns(offset_ns);
+    }
+
+    fn drop_events_fd(&self) -> Option<RawFd> {
+        Some(self.drops.as_raw_fd())
+    }
+
+    fn take_drop_events(&mut self, into: &mut Vec<ListenDrop>) {
+        while let Some(item) = self.drops.next() {
+            let Some(event) = DropEvent::decode(&item) else { continue };
+            into.push(ListenDrop {
+                listener: self.listeners.key(event.slot),
+                unix_ns: event.unix_ns,
+                count: u64::from(event.count),
+                packets: u64::from(event.packets),
+                depth: event.depth,
+                limit: event.limit,
+                read_unix_ns: 0,
+            });
+        }
+    }
+}

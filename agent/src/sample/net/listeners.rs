@@ -1,0 +1,223 @@
+//! From listener records to accept-queue and request samples. Owns the arithmetic that needs several records or levels; knows no
+//! map but its own.
+
+use super::slots::Slots;
+use crate::attach::loader::{LoadError, LoadedObject};
+use crate::attach::mapping::Mapping;
+use crate::attach::ring::{Level, Ring, Shape};
+use crate::window::{AcceptQueueSample, CgroupId, ListenerKey, RequestSample, WindowIndex};
+use std::net::Ipv6Addr;
+use std::sync::atomic::Ordering;
+use tailwater_ebpf::net::{ListenerLevel, ListenerName, ListenerRecord, listener_edge as edge};
+
+/// Windows after which the slot of a listener that is closed may be another's: a minute.
+const RELEASE_AFTER: u64 = 1_200;
+
+type Samples<T> = Vec<(ListenerKey, T)>;
+
+/// The listeners' rings.
+pub(super) struct Listeners {
+    ring: Ring<ListenerRecord>,
+    levels: Mapping,
+    slots: Slots<ListenerName>,
+    entities: u32,
+    /// Per slot: accepts that a window counted before their push was seen, see [`accepts`].
+    ahead: Vec<u64>,
+}
+
+impl Listeners {
+    pub(super) fn open(object: &mut LoadedObject, shape: Shape) -> Result<Self, LoadError> {
+        let entities = shape.entities;
+        Ok(Self {
+            ring: object.ring("listener_ring", shape)?,
+            levels: object.mapping("listener_levels", entities as usize * ListenerLevel::WORDS * 8)?,
+            slots: Slots::open(object, ["listener_names", "listener_slots", "listener_free"], entities)?,
+            entities,
+            ahead: vec![0; entities as usize],
+        })
+    }
+
+    /// Who a slot is; the key of the rest for a slot that nobody has.
+    pub(super) fn key(&mut self, slot: u32) -> ListenerKey {
+        key(&self.slots.name(slot).unwrap_or_default())
+    }
+
+    pub(super) fn known(&mut self) -> Vec<(ListenerKey, u32)> {
+        (1..self.entities)
+            .filter_map(|slot| {
+                let sockets = self.level(slot).sockets;
+                Some((key(&self.slots.name(slot)?), sockets))
+            })
+            .filter(|(_, sockets)| *sockets > 0)
+            .collect()
+    }
+
+    pub(super) fn lapped(&self) -> u64 {
+        self.ring.lapped()
+    }
+
+    pub(super) fn skip_to(&mut self, first: WindowIndex) {
+        self.ring.skip_to(first.0);
+        self.ahead.fill(0);
+    }
+
+    pub(super) fn drain(
+        &mut self,
+        window: WindowIndex,
+    ) -> (Samples<AcceptQueueSample>, Samples<RequestSample>) {
+        let (mut queues, mut requests) = (Vec::new(), Vec::new());
+        for slot in 0..self.entities {
+            let Some(name) = self.slots.name(slot) else { continue };
+            let mut levels = [Level::default(); edge::COUNT];
+            let mut sum = Sum::default();
+            let any = self.ring.drain(slot, window.0, &mut levels, |r| sum.add(r));
+            let now = self.level(slot);
+            if any || levels.iter().any(|l| l.start != 0 || l.end != 0) {
+                let ahead = &mut self.ahead[slot as usize];
+                queues.push((key(&name), sum.accept_queue(&levels, &now, ahead)));
+                requests.push((key(&name), sum.requests(&levels, &now)));
+            }
+            if slot != 0 {
+                let idle = now.sockets == 0 && now.levels.iter().all(|l| *l == 0);
+                let newest = idle.then(|| self.ring.newest(slot));
+                self.slots.release(slot, window.0, newest, RELEASE_AFTER);
+            }
+        }
+        (queues, requests)
+    }
+
+    fn level(&self, slot: u32) -> ListenerLevel {
+        let first = slot as usize * ListenerLevel::WORDS;
+        ListenerLevel::decode(std::array::from_fn(|i| self.levels.word(first + i).load(Ordering::Relaxed)))
+    }
+}
+
+fn key(name: &ListenerName) -> ListenerKey {
+    ListenerKey {
+        netns: name.at.netns,
+        address: Ipv6Addr::from(name.at.address),
+        port: name.at.port,
+        owner: CgroupId(name.owner_cgroup),
+        pid: name.owner_pid,
+    }
+}
+
+/// One listener's records of one window, over all copies.
+#[derive(Debug, Default)]
+struct Sum {
+    queue: AcceptQueueSample,
+    requests: RequestSample,
+}
+
+impl Sum {
+    fn add(&mut self, r: &ListenerRecord) {
+        let q = &mut self.queue;
+        q.arrivals += u64::from(r.arrivals);
+        q.drops += u64::from(r.drops);
+        q.drops_final_ack += u64::from(r.drops_final_ack);
+        q.drops_cookie += u64::from(r.drops_cookie);
+        q.drops_repeated += u64::from(r.drops_repeated);
+        q.drops_slow += u64::from(r.drops_slow);
+        q.syn_ack_retransmits += u64::from(r.syn_ack_retransmits);
+        q.depth_max = q.depth_max.max(r.depth_max);
+        q.limit = q.limit.max(r.limit);
+        q.wait_max_ns = q.wait_max_ns.max(r.wait_max_ns);
+        let t = &mut self.requests;
+        t.received += u64::from(r.received);
+        t.answered += u64::from(r.answered);
+        t.aborted += u64::from(r.aborted);
+        t.in_flight_max = t.in_flight_max.max(r.in_flight_max);
+        t.unread_max = t.unread_max.max(r.unread_max);
+        t.workers_busy_max = t.workers_busy_max.max(r.busy_max);
+        t.worker_shared_max = t.worker_shared_max.max(r.shared_max);
+        t.open_max = t.open_max.max(r.open_max);
+        t.response_ns += r.response_ns;
+        t.response_max_ns = t.response_max_ns.max(r.response_max_ns);
+        for (sum, n) in t.response_hist.iter_mut().zip(r.response_hist) {
+            *sum += n;
+        }
+    }
+
+    fn accept_queue(
+        &self,
+        levels: &[Level; edge::COUNT],
+        now: &ListenerLevel,
+        ahead: &mut u64,
+    ) -> AcceptQueueSample {
+        let depth = levels[edge::DEPTH];
+        let mut sample = self.queue;
+        sample.depth_last = count(depth.end);
+        sample.depth_max = depth.max_with(sample.depth_max);
+        sample.depth_ns = depth.ns();
+        if sample.limit == 0 {
+            sample.limit = now.limit;
+        }
+        sample.accepts = accepts(sample.arrivals, depth.end - depth.start, ahead);
+        sample
+    }
+
+    fn requests(&self, levels: &[Level; edge::COUNT], now: &ListenerLevel) -> RequestSample {
+        let [depth, queued, open, multiplexed, in_flight, unread, busy] = *levels;
+        // Bytes that came before accept(2), and nobody read: at most `depth` of those connections can still be in the queue.
+        let waiting = |at: fn(&Level) -> i64| count(at(&unread) + (at(&queued) - at(&depth)).max(0));
+        // The depth was last seen up to a tick ago; a connection with a request was accepted for certain.
+        let accepted = |at: fn(&Level) -> i64| count((at(&open) - at(&depth)).max(at(&in_flight)));
+        let mut sample = self.requests;
+        sample.in_flight_last = count(in_flight.end);
+        sample.in_flight_max = in_flight.max_with(sample.in_flight_max);
+        sample.in_flight_ns = in_flight.ns();
+        sample.unread_max = sample.unread_max.max(waiting(|l| l.start));
+        sample.unread_ns = unread.ns() + queued.ns().saturating_sub(depth.ns());
+        sample.workers_busy_max = busy.max_with(sample.workers_busy_max);
+        sample.workers_busy_ns = busy.ns();
+        sample.workers_seen = now.workers_seen;
+        sample.multiplexed_connections = count(multiplexed.start.max(multiplexed.end));
+        sample.open_last = accepted(|l| l.end);
+        sample.open_max = sample.open_max.max(accepted(|l| l.start)).max(sample.open_last);
+        sample
+    }
+}
+
+fn count(level: i64) -> u32 {
+    u32::try_from(level.max(0)).unwrap_or(u32::MAX)
+}
+
+/// What left the queue is what came minus what stayed. A connection is counted as it arrives and the depth a moment later: where
+/// a window ends between the two, it seems to be accepted at once, and the next window would owe it. `ahead` carries that over.
+fn accepts(arrivals: u64, depth_change: i64, ahead: &mut u64) -> u64 {
+    let arrivals = i64::try_from(arrivals).unwrap_or(i64::MAX);
+    let left =
+        arrivals.saturating_sub(depth_change).saturating_sub(i64::try_from(*ahead).unwrap_or(i64::MAX));
+    *ahead = left.min(0).unsigned_abs();
+    left.max(0).unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_are_never_negative_and_never_lost() {
+        let mut ahead = 0;
+        let seen: Vec<u64> = [(3, 1), (1, 0), (0, 1), (0, 0), (5, -2)]
+            .iter()
+            .map(|(arrivals, change)| accepts(*arrivals, *change, &mut ahead))
+            .collect();
+        assert_eq!(seen, [2, 1, 0, 0, 6]);
+        assert_eq!(seen.iter().sum::<u64>(), 9, "9 came and 0 stayed");
+        assert_eq!(ahead, 0);
+    }
+
+    #[test]
+    fn connections_in_the_accept_queue_are_neither_accepted_nor_unread() {
+        let mut levels = [Level::default(); edge::COUNT];
+        let of = |n: i64| Level { start: n, end: n, integral_ns: n * 50_000_000 };
+        levels[edge::DEPTH] = of(3);
+        levels[edge::OPEN] = of(10);
+        levels[edge::UNREAD] = of(1);
+        levels[edge::UNREAD_QUEUED] = of(5);
+        let sample = Sum::default().requests(&levels, &ListenerLevel::default());
+        assert_eq!((sample.open_last, sample.open_max), (7, 7));
+        assert_eq!((sample.unread_max, sample.unread_ns), (3, 150_000_000));
+    }
+}

@@ -1,0 +1,242 @@
+//! The sockets that were there before the agent, network namespace by network namespace, and the threads that are gone. Owns one
+//! thread that walks every ten seconds; knows no window.
+//!
+//! A BPF iterator sees the sockets of the namespace of the thread that reads it, so the thread moves through the namespaces that
+//! processes live in. Where that is refused, only the agent's own is walked.
+
+use crate::attach::loader::LoadError;
+use crate::attach::mapping::Mapping;
+use crate::attach::privilege;
+use aya::programs::ProgramFd;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tailwater_ebpf::net::{WORKERS, Worker};
+
+/// Time between walks: how long a listener without traffic, in a namespace that the hooks did not see it appear in, stays unknown.
+const EVERY: Duration = Duration::from_secs(10);
+/// Walks between two looks for threads that are gone.
+const WALKS_PER_SWEEP: u64 = 6;
+/// Namespaces walked at most; the rest is left out and told.
+const NAMESPACES_MAX: usize = 256;
+/// Commands of bpf(2), and the attach type of iterators.
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_ITER_CREATE: libc::c_long = 33;
+const BPF_TRACE_ITER: u32 = 28;
+/// Inode of the first process-id namespace, `PROC_PID_INIT_INO`.
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// How the last walk went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WalkReport {
+    /// Namespaces walked.
+    pub namespaces: u32,
+    /// Walks so far.
+    pub walks: u64,
+    /// Why some sockets cannot be walked.
+    pub trouble: Option<String>,
+}
+
+/// The walking thread; ends with this value.
+#[derive(Debug)]
+pub(super) struct Walker {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+    report: Arc<Mutex<WalkReport>>,
+}
+
+impl Walker {
+    /// Walks once, and then from its own thread.
+    pub(super) fn start(iterator: Result<ProgramFd, LoadError>, workers: Mapping) -> Self {
+        let report = Arc::new(Mutex::new(WalkReport::default()));
+        let iterator = match iterator {
+            Ok(iterator) => iterator,
+            Err(error) => {
+                set(&report, WalkReport { trouble: Some(error.to_string()), ..WalkReport::default() });
+                return Self { stop: None, thread: None, report };
+            }
+        };
+        let (stop, stopped) = sync_channel(0);
+        let (walked, first_walk) = sync_channel(1);
+        let reported = report.clone();
+        let spawned = std::thread::Builder::new().name("socket-walk".to_owned()).spawn(move || {
+            for walks in 1.. {
+                let (namespaces, trouble) = walk_all(&iterator);
+                set(&reported, WalkReport { namespaces, walks, trouble });
+                if walks == 1
+                    && let Err(error) = privilege::drop_unneeded_of_walker()
+                {
+                    tracing::warn!("socket-walk: {error}");
+                }
+                let _ = walked.try_send(());
+                if walks % WALKS_PER_SWEEP == 0 {
+                    forget_dead_threads(&workers);
+                }
+                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+        });
+        match spawned {
+            Ok(thread) => {
+                // Listeners are known before the first event is asked for; a thread that died is in the report.
+                let _ = first_walk.recv();
+                Self { stop: Some(stop), thread: Some(thread), report }
+            }
+            Err(error) => {
+                let trouble = Some(format!("no thread to walk them: {error}"));
+                set(&report, WalkReport { trouble, ..WalkReport::default() });
+                Self { stop: None, thread: None, report }
+            }
+        }
+    }
+
+    pub(super) fn report(&self) -> WalkReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Walker {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn set(report: &Mutex<WalkReport>, new: WalkReport) {
+    *report.lock().unwrap_or_else(PoisonError::into_inner) = new;
+}
+
+/// Namespaces walked, and why not more.
+fn walk_all(iterator: &ProgramFd) -> (u32, Option<String>) {
+    if let Err(error) = walk(iterator) {
+        return (0, Some(format!("tcp iterator: {error}")));
+    }
+    in_every_namespace(&mut || walk(iterator))
+}
+
+/// Ports from here on are given to connecting sockets: the lowest of all namespaces' `net.ipv4.ip_local_port_range`, which each may
+/// set for itself; the kernel's default where none can be read.
+pub(super) fn ephemeral_first() -> u32 {
+    let read = || {
+        let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+        text.split_whitespace().next()?.parse::<u32>().ok()
+    };
+    // The file shows the namespace of the thread that opens it; a thread of its own, for it does not stay at home.
+    let lowest = std::thread::spawn(move || {
+        let mut lowest = read();
+        in_every_namespace(&mut || {
+            lowest = lowest.into_iter().chain(read()).min();
+            Ok(())
+        });
+        lowest
+    });
+    lowest.join().ok().flatten().unwrap_or(32_768)
+}
+
+/// Takes the calling thread through the network namespaces that processes live in, other than its own, and home again. Returns how many
+/// it saw, its own among them, and why not all.
+fn in_every_namespace(visit: &mut dyn FnMut() -> std::io::Result<()>) -> (u32, Option<String>) {
+    let mut seen = BTreeSet::new();
+    let mut trouble = None;
+    let own = File::open("/proc/thread-self/ns/net").ok();
+    seen.extend(own.as_ref().and_then(|f| f.metadata().ok()).map(|m| m.ino()));
+    for pid in processes() {
+        let path = format!("/proc/{pid}/ns/net");
+        // Gone, or not ours to look at.
+        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        if !seen.insert(meta.ino()) {
+            continue;
+        }
+        if seen.len() > NAMESPACES_MAX {
+            trouble = Some(format!("more than {NAMESPACES_MAX} network namespaces"));
+            seen.remove(&meta.ino());
+            break;
+        }
+        let Ok(namespace) = File::open(&path) else { continue };
+        if let Err(error) = enter(&namespace).and_then(|()| visit()) {
+            seen.remove(&meta.ino());
+            trouble = Some(format!("network namespace of process {pid}: {error}"));
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                break;
+            }
+        }
+    }
+    // Back home, so that a namespace that nothing else lives in can go.
+    if let Some(own) = own.filter(|_| seen.len() > 1)
+        && let Err(error) = enter(&own)
+    {
+        trouble = Some(format!("own network namespace: {error}"));
+    }
+    (u32::try_from(seen.len()).unwrap_or(u32::MAX), trouble)
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn enter(namespace: &File) -> std::io::Result<()> {
+    // SAFETY: changes the calling thread's namespace only; the descriptor is open.
+    match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Runs the iterator over the sockets of this thread's namespace. The program writes nothing; reading to the end drives it.
+fn walk(iterator: &ProgramFd) -> std::io::Result<()> {
+    let program = iterator.as_fd().as_raw_fd().cast_unsigned();
+    // prog_fd, target_fd, attach_type, flags; then link_fd, flags.
+    let link = bpf(BPF_LINK_CREATE, &[program, 0, BPF_TRACE_ITER, 0])?;
+    let mut file = File::from(bpf(BPF_ITER_CREATE, &[link.as_raw_fd().cast_unsigned(), 0])?);
+    let mut nothing = [0; 4096];
+    while file.read(&mut nothing)? > 0 {}
+    Ok(())
+}
+
+/// A command of bpf(2) whose attributes are 32-bit words and whose result is a descriptor.
+fn bpf(command: libc::c_long, attributes: &[u32]) -> std::io::Result<OwnedFd> {
+    // SAFETY: the kernel reads as many bytes as it is told, takes the rest as zero, and writes none for these commands.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(std::io::Error::last_os_error)?;
+    // SAFETY: a descriptor just made, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A dead thread holds no request and cannot begin one. Thread ids of the kernel mean nothing in a namespace of their own: there
+/// the table only fills, and says so (`workers_untracked`).
+fn forget_dead_threads(workers: &Mapping) {
+    if std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).ok() != Some(FIRST_PID_NAMESPACE) {
+        return;
+    }
+    for first in (0..WORKERS).map(|place| place * Worker::WORDS) {
+        let words = std::array::from_fn(|i| workers.word(first + i).load(Ordering::Relaxed));
+        let gone = |w: Worker| w.held == 0 && !std::path::Path::new(&format!("/proc/{}", w.tid)).exists();
+        if Worker::decode(words).is_some_and(gone) {
+            workers.replace(first, words[0], 0);
+        }
+    }
+}
+
+/// The sampling timer starts at the first socket that changes state: here is one. Nothing can connect to it before it is closed.
+pub(super) fn provoke_a_state_change() {
+    if std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).is_err() {
+        // No loopback in this namespace: connecting changes a state as well, whatever comes of it.
+        let _ = std::net::TcpStream::connect_timeout(
+            &std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 9)),
+            Duration::from_millis(1),
+        );
+    }
+}

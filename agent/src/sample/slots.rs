@@ -1,0 +1,149 @@
+//! Slots: the dense index that kernel rings use for a cgroup. Owns handing slots out and taking them back; knows no signal.
+//! The kernel's half is `ebpf/bpf/include/cgroup.h`.
+
+use crate::attach::loader::{LoadError, LoadedObject};
+use crate::attach::mapping::Mapping;
+use crate::window::CgroupId;
+use aya::maps::{HashMap, MapData, Queue};
+use std::sync::atomic::Ordering;
+use tailwater_ebpf::record::WINDOWS;
+use tailwater_ebpf::sched::SlotState;
+
+/// What found no free slot is counted together under this id; real cgroups never have it.
+pub const OTHER: CgroupId = CgroupId(0);
+
+const WORDS: usize = size_of::<SlotState>() / 8;
+
+/// The slots of one object.
+pub struct Slots {
+    states: Mapping,
+    by_id: HashMap<MapData, u64, u32>,
+    free: Queue<MapData, u32>,
+    entities: u32,
+    released: u64,
+}
+
+impl std::fmt::Debug for Slots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slots").field("entities", &self.entities).finish_non_exhaustive()
+    }
+}
+
+/// Sizes the maps of `cgroup.h` in a plan for `entities` slots, the shared slot 0 included.
+pub fn plan<'a>(
+    plan: crate::attach::loader::ObjectPlan<'a>,
+    entities: u32,
+    hierarchy: u32,
+) -> crate::attach::loader::ObjectPlan<'a> {
+    plan.max_entries("slots", entities)
+        .max_entries("free_slots", entities)
+        .max_entries("slot_states", entities)
+        .global("cfg_entities", entities)
+        .global("cfg_cgroup_hierarchy", hierarchy)
+}
+
+impl Slots {
+    /// Takes the maps of `cgroup.h` and fills the queue of free slots. Call before attaching.
+    pub fn open(object: &mut LoadedObject, entities: u32) -> Result<Self, LoadError> {
+        let states = object.mapping_for_writing("slot_states", entities as usize * size_of::<SlotState>())?;
+        let by_id = HashMap::try_from(object.take_map("slots")?).map_err(|e| object.map_error("slots", e))?;
+        let mut free: Queue<MapData, u32> =
+            Queue::try_from(object.take_map("free_slots")?).map_err(|e| object.map_error("free_slots", e))?;
+        for slot in 1..entities {
+            free.push(slot, 0).map_err(|e| object.map_error("free_slots", e))?;
+        }
+        Ok(Self { states, by_id, free, entities, released: 0 })
+    }
+
+    /// Slots in the rings, slot 0 included.
+    pub fn entities(&self) -> u32 {
+        self.entities
+    }
+
+    /// Whose slot it is; `None`: free. Slot 0 is [`OTHER`].
+    pub fn owner(&self, slot: u32) -> Option<CgroupId> {
+        if slot == 0 {
+            return Some(OTHER);
+        }
+        if slot >= self.entities {
+            return None;
+        }
+        let id = self.states.word(slot as usize * WORDS).load(Ordering::Acquire);
+        (id != 0).then_some(CgroupId(id))
+    }
+
+    /// Lookups that found no free slot and were counted under [`OTHER`].
+    pub fn overflows(&self) -> u32 {
+        (self.states.word(1).load(Ordering::Relaxed) >> 32) as u32
+    }
+
+    /// Slots given back so far.
+    pub fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Gives back the slots of removed cgroups whose last record, as `newest` tells, has left the ring at `window`.
+    pub fn release_removed(&mut self, window: u64, mut newest: impl FnMut(u32) -> u64) {
+        for slot in 1..self.entities {
+            let Some(CgroupId(id)) = self.owner(slot) else { continue };
+            let removed = self.states.word(slot as usize * WORDS + 1).load(Ordering::Acquire) as u32;
+            if removed == 0 || newest(slot) + WINDOWS >= window {
+                continue;
+            }
+            self.release(slot, id);
+        }
+    }
+
+    fn release(&mut self, slot: u32, id: u64) {
+        // The kernel finds no slot for the id from here on; then the slot is nobody's; then it may be taken again. An error
+        // leaves the slot in use: it is tried again later.
+        if self.by_id.remove(&id).is_err() {
+            return;
+        }
+        self.states.store(slot as usize * WORDS, 0);
+        self.states.store(slot as usize * WORDS + 1, 0);
+        if self.free.push(slot, 0).is_ok() {
+            self.released += 1;
+        }
+    }
+}
+
+/// The hierarchy whose cgroups are the workloads: 0 where a cgroup2 is mounted, else that of the v1 cpu controller.
+pub fn cgroup_hierarchy() -> u32 {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let cgroups = std::fs::read_to_string("/proc/cgroups").unwrap_or_default();
+    hierarchy_of(&mounts, &cgroups)
+}
+
+fn hierarchy_of(mounts: &str, cgroups: &str) -> u32 {
+    if mounts.lines().any(|l| l.split(' ').nth(2) == Some("cgroup2")) {
+        return 0;
+    }
+    cgroups
+        .lines()
+        .find_map(|l| l.strip_prefix("cpu\t"))
+        .and_then(|l| l.split('\t').next())
+        .and_then(|id| id.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hierarchy_of;
+
+    const CGROUPS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\ncpu\t7\t1\t1\n";
+
+    #[test]
+    fn a_mounted_cgroup2_is_the_identity() {
+        let mounts =
+            "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\nnone /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(hierarchy_of(mounts, CGROUPS), 0);
+    }
+
+    #[test]
+    fn without_it_the_cpu_controllers_hierarchy_is() {
+        let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
+        assert_eq!(hierarchy_of(mounts, CGROUPS), 7);
+        assert_eq!(hierarchy_of("", ""), 0);
+    }
+}

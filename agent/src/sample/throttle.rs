@@ -1,0 +1,217 @@
+//! How long each cgroup with a CPU quota was throttled, from its `cpu.stat`. Owns the open files and the totals read before;
+//! knows neither workload names nor the kernel rings.
+
+use crate::name::cgroup::{CpuVersion, Quota, is_within};
+use crate::name::workload::Entities;
+use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::window::{CgroupId, Window, WindowIndex};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Files kept open at most; cgroups with a quota beyond it are not read, and counted.
+pub const FILES_MAX: usize = 512;
+
+/// The quotas to watch, told by who knows the cgroup tree.
+#[derive(Debug, Clone, Default)]
+pub struct Quotas(Arc<Mutex<Option<Vec<Quota>>>>);
+
+impl Quotas {
+    /// Publishes the quotas of the last walk: all, or those at, below and nearest above the scope.
+    pub fn publish(&self, entities: &Entities, scope: Option<&str>) {
+        let tree = entities.tree();
+        let nearest = scope.and_then(|s| tree.nearest_quota(s)).map(|q| q.cgroup);
+        let mut quotas = tree.quotas();
+        quotas.retain(|q| {
+            let path = tree.path(q.cgroup);
+            Some(q.cgroup) == nearest || scope.is_none_or(|s| path.is_some_and(|path| is_within(&path, s)))
+        });
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(quotas);
+    }
+
+    fn take(&self) -> Option<Vec<Quota>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The throttling signal: no kernel program, one pread per cgroup with a quota and window.
+#[derive(Debug)]
+pub struct ThrottleSignal {
+    reader: ThrottleReader,
+    quotas: Quotas,
+    hook: &'static str,
+}
+
+impl ThrottleSignal {
+    /// `version` is that of the cpu controller here.
+    pub fn new(quotas: Quotas, version: CpuVersion) -> Self {
+        let hook = match version {
+            CpuVersion::V1 => "cpu.stat throttled_time (cgroup v1)",
+            CpuVersion::V2 => "cpu.stat throttled_usec (cgroup v2)",
+        };
+        Self { reader: ThrottleReader::default(), quotas, hook }
+    }
+}
+
+impl SignalSource for ThrottleSignal {
+    fn name(&self) -> &'static str {
+        "throttling"
+    }
+
+    fn coverage(&self) -> Vec<Coverage> {
+        vec![Coverage {
+            signal: SignalKind::Throttling,
+            covered: true,
+            hook: self.hook.to_owned(),
+            reason: String::new(),
+        }]
+    }
+
+    fn drain(&mut self, into: &mut Window) {
+        if let Some(quotas) = self.quotas.take() {
+            self.reader.watch(&quotas);
+        }
+        if into.late {
+            self.reader.missed();
+        } else {
+            into.throttled = self.reader.read(into.index);
+        }
+    }
+
+    fn skip_to(&mut self, _: WindowIndex) {
+        self.reader.missed();
+    }
+
+    fn set_epoch_offset_ns(&mut self, _: i64) {}
+}
+
+struct Watched {
+    file: File,
+    version: CpuVersion,
+    total_ns: Option<u64>,
+}
+
+/// Reads the throttled time of a set of cgroups, one window after the other.
+#[derive(Default)]
+pub struct ThrottleReader {
+    watched: BTreeMap<CgroupId, Watched>,
+    last: Option<WindowIndex>,
+    beyond_limit: u64,
+}
+
+impl std::fmt::Debug for ThrottleReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThrottleReader").field("files", &self.watched.len()).finish_non_exhaustive()
+    }
+}
+
+impl ThrottleReader {
+    /// Watches exactly the cgroups that `quotas` lists; files already open stay open.
+    pub fn watch(&mut self, quotas: &[Quota]) {
+        self.watched.retain(|id, _| quotas.iter().any(|q| q.cgroup == *id));
+        for quota in quotas {
+            if self.watched.contains_key(&quota.cgroup) {
+                continue;
+            }
+            if self.watched.len() >= FILES_MAX {
+                self.beyond_limit += 1;
+                continue;
+            }
+            // A cgroup that went away between the walk and now has nothing to read.
+            if let Ok(file) = File::open(Path::new(&quota.folder).join("cpu.stat")) {
+                self.watched.insert(quota.cgroup, Watched { file, version: quota.version, total_ns: None });
+            }
+        }
+    }
+
+    /// Cgroups that were not watched because [`FILES_MAX`] files are open.
+    pub fn beyond_limit(&self) -> u64 {
+        self.beyond_limit
+    }
+
+    /// The throttled ns of each cgroup in `window`, which must have closed just now. `None` when the window before was not
+    /// read in time: the difference would smear several windows into this one.
+    pub fn read(&mut self, window: WindowIndex) -> Option<Vec<(CgroupId, u64)>> {
+        let in_step = self.last.is_some_and(|last| last.0 + 1 == window.0);
+        self.last = Some(window);
+        let mut values = Vec::with_capacity(self.watched.len());
+        for (id, watched) in &mut self.watched {
+            let Some(total_ns) = watched.read() else {
+                continue;
+            };
+            // A file first read now has no window before it; that cgroup starts with the next window.
+            if let Some(before) = watched.total_ns.replace(total_ns) {
+                values.push((*id, total_ns.saturating_sub(before)));
+            }
+        }
+        in_step.then_some(values)
+    }
+
+    /// `window` was drained late: whatever is read next has no whole window before it.
+    pub fn missed(&mut self) {
+        self.last = None;
+    }
+}
+
+impl Watched {
+    fn read(&self) -> Option<u64> {
+        let mut buffer = [0_u8; 1024];
+        let length = self.file.read_at(&mut buffer, 0).ok()?;
+        throttled_ns(std::str::from_utf8(&buffer[..length]).ok()?, self.version)
+    }
+}
+
+/// The total in `cpu.stat`: ns in version 1, us in version 2.
+fn throttled_ns(text: &str, version: CpuVersion) -> Option<u64> {
+    let (key, unit_ns) = match version {
+        CpuVersion::V1 => ("throttled_time ", 1),
+        CpuVersion::V2 => ("throttled_usec ", 1_000),
+    };
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|value| value.saturating_mul(unit_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(folder: &Path, version: CpuVersion) -> Quota {
+        Quota { cgroup: CgroupId(7), folder: folder.to_owned(), version, per_window_ns: 25_000_000 }
+    }
+
+    #[test]
+    fn reads_both_versions_in_ns() {
+        let v1 = "nr_periods 12\nnr_throttled 3\nthrottled_time 70123\nnr_bursts 0\n";
+        let v2 = "usage_usec 9\nnr_throttled 3\nthrottled_usec 70\n";
+        assert_eq!(throttled_ns(v1, CpuVersion::V1), Some(70_123));
+        assert_eq!(throttled_ns(v2, CpuVersion::V2), Some(70_000));
+        assert_eq!(throttled_ns(v2, CpuVersion::V1), None);
+    }
+
+    #[test]
+    fn a_window_gets_the_difference_to_the_one_before_and_a_gap_gets_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let stat = folder.path().join("cpu.stat");
+        let total = |ns: u64| std::fs::write(&stat, format!("throttled_time {ns}\n")).unwrap();
+        let mut reader = ThrottleReader::default();
+        total(100);
+        reader.watch(&[quota(folder.path(), CpuVersion::V1)]);
+        assert_eq!(reader.read(WindowIndex(10)), None, "no window before");
+        total(150);
+        assert_eq!(reader.read(WindowIndex(11)), Some(vec![(CgroupId(7), 50)]));
+        total(400);
+        assert_eq!(reader.read(WindowIndex(14)), None, "three windows in one");
+        total(401);
+        assert_eq!(reader.read(WindowIndex(15)), Some(vec![(CgroupId(7), 1)]));
+        reader.missed();
+        assert_eq!(reader.read(WindowIndex(16)), None);
+        reader.watch(&[]);
+        assert_eq!(reader.read(WindowIndex(17)), Some(vec![]));
+    }
+}

@@ -1,0 +1,349 @@
+//! Windows as wire messages: tables of entities, columns of metrics. Owns which value of a window is which metric and that a
+//! section which is `None` leaves its metrics out; knows no stream.
+
+mod metrics;
+mod table;
+
+use crate::config::SignalName;
+use crate::name::workload::{Edge, Entities, Listener, Named, Workload};
+use crate::signal::{Coverage, SignalKind};
+use crate::window::{
+    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, ProcessKey, WINDOW_NS, Window,
+};
+use metrics::Held;
+use std::net::Ipv6Addr;
+use table::TableBuilder;
+use tailwater_proto::v1::{self, EntityKind, Metric, WindowFlag};
+
+/// Which sections a window has, as bits: windows in one batch must agree, because a metric is in all of them or in none.
+pub fn sections(window: &Window) -> u16 {
+    [
+        window.machine_cpu.is_some(),
+        window.tasks.is_some(),
+        window.stopped.is_some(),
+        window.throttled.is_some(),
+        window.io.is_some(),
+        window.memory.is_some(),
+        window.devices.is_some(),
+        window.accept_queues.is_some(),
+        window.requests.is_some(),
+        window.calls.is_some(),
+        window.retransmits.is_some(),
+    ]
+    .iter()
+    .enumerate()
+    .fold(0, |bits, (i, there)| bits | (u16::from(*there) << i))
+}
+
+/// What the host's own row needs beside the windows.
+#[derive(Debug, Clone, Copy)]
+pub struct HostView<'a> {
+    /// Online CPUs of the machine.
+    pub cpus: u32,
+    /// The scope's path, if the agent speaks for a scope.
+    pub scope: Option<&'a str>,
+}
+
+/// Encodes batches; remembers limits that the signals tell only when they see them.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    held: Held,
+}
+
+impl Encoder {
+    /// `windows` are consecutive, at most 64, and have the same sections. Sequence and losses are for the caller to fill in.
+    pub fn batch(
+        &mut self,
+        windows: &[Window],
+        entities: &mut Entities,
+        host: HostView<'_>,
+        coverage: &[Coverage],
+    ) -> v1::WindowBatch {
+        let count = windows.len();
+        let mut tables = vec![host_table(windows, entities, host)];
+        tables.push(self.workload_table(windows, entities, host));
+        tables.push(self.listener_table(windows, entities));
+        tables.push(edge_table(windows, entities));
+        tables.push(device_table(windows, entities));
+        tables.retain(|t| !t.columns.is_empty());
+        v1::WindowBatch {
+            sequence: 0,
+            first_window: windows.first().map_or(0, |w| w.index.0),
+            window_count: u32::try_from(count).unwrap_or(0),
+            flags: windows.iter().map(flags).collect(),
+            tables,
+            culprits: culprits(windows, entities),
+            windows_lost: 0,
+            uncovered: uncovered(windows.first(), coverage),
+        }
+    }
+
+    fn workload_table(&self, windows: &[Window], entities: &mut Entities, host: HostView<'_>) -> v1::Table {
+        let mut b = TableBuilder::new(EntityKind::Workload, windows.len());
+        let tasks = b.section(windows, |w| w.tasks.as_deref(), |c| entities.workload(*c));
+        let stopped = b.section(windows, |w| w.stopped.as_deref(), |p| entities.process(*p));
+        let io = b.section(windows, |w| w.io.as_deref(), |c| entities.workload(*c));
+        let memory = b.section(windows, |w| w.memory.as_deref(), |c| entities.workload(*c));
+        b.columns(tasks.as_deref(), metrics::TASK);
+        b.histogram(tasks.as_deref(), Metric::RunQueueWaitHist, |s| &s.wait_hist);
+        b.columns(stopped.as_deref(), metrics::STOPPED);
+        b.columns(io.as_deref(), metrics::IO);
+        b.columns(memory.as_deref(), metrics::MEMORY);
+        let per_cgroup: Vec<(u32, u64)> =
+            b.ids().map(|id| (id, capacity_ns(entities.quota_ns(id), host.cpus))).collect();
+        if tasks.is_some() {
+            b.constant(Metric::CpuCapacityNs, &per_cgroup);
+        }
+        if windows.first().is_some_and(|w| w.throttled.is_some()) {
+            let ids: Vec<u32> = b.ids().collect();
+            let value = |id: u32, window: &Window| entities.throttled_ns(id, window);
+            b.computed(Metric::CpuThrottledNs, windows, &ids, value);
+        }
+        b.build()
+    }
+
+    fn listener_table(&mut self, windows: &[Window], entities: &mut Entities) -> v1::Table {
+        let mut b = TableBuilder::new(EntityKind::Listener, windows.len());
+        let queues = b.section(windows, |w| w.accept_queues.as_deref(), |k| entities.listener(*k));
+        let requests = b.section(windows, |w| w.requests.as_deref(), |k| entities.listener(*k));
+        b.columns(queues.as_deref(), metrics::ACCEPT_QUEUE);
+        b.columns(requests.as_deref(), metrics::REQUESTS);
+        b.histogram(requests.as_deref(), Metric::ResponseTimeHist, |s| &s.response_hist);
+        // Limits, not counts: a window that does not tell them has the one before's.
+        b.hold(Metric::AcceptQueueLimit, &mut self.held);
+        b.hold(Metric::WorkersSeen, &mut self.held);
+        b.build()
+    }
+}
+
+fn flags(window: &Window) -> u32 {
+    let mut bits = WindowFlag::None as u32;
+    if window.clock_corrected {
+        bits |= WindowFlag::ClockCorrected as u32;
+    }
+    if window.late {
+        bits |= WindowFlag::Late as u32;
+    }
+    bits
+}
+
+/// CPU time that one window offers: the quota, if it binds, else all CPUs.
+fn capacity_ns(quota_ns: u64, cpus: u32) -> u64 {
+    let machine = u64::from(cpus) * WINDOW_NS;
+    if quota_ns == 0 { machine } else { quota_ns.min(machine) }
+}
+
+fn host_table(windows: &[Window], entities: &Entities, host: HostView<'_>) -> v1::Table {
+    let mut b = TableBuilder::new(EntityKind::Host, windows.len());
+    b.row(0);
+    let quota = host.scope.and_then(|s| entities.tree().nearest_quota(s));
+    let capacity = capacity_ns(quota.map_or(0, |q| q.per_window_ns), host.cpus);
+    let has = |f: fn(&Window) -> bool| windows.first().is_some_and(f);
+    let mut each = |metric, f: &dyn Fn(&Window) -> u64| {
+        b.computed(metric, windows, &[0], |_, w| f(w));
+    };
+    if has(|w| w.tasks.is_some()) {
+        let sum = |f: fn(&crate::window::TaskSample) -> u64| {
+            move |w: &Window| w.tasks.iter().flatten().map(|(_, t)| f(t)).sum::<u64>()
+        };
+        let wait_ns = sum(|t| t.wait_ns);
+        each(Metric::RunQueueWaitNs, &wait_ns);
+        // Workloads do not peak together for certain. The largest of them, and the average of all, surely were waiting.
+        each(Metric::RunQueueWaitingMax, &|w| {
+            let largest = w.tasks.iter().flatten().map(|(_, t)| t.waiting_max).max();
+            u64::from(largest.unwrap_or(0)).max(wait_ns(w).div_ceil(WINDOW_NS))
+        });
+        each(Metric::RunQueueSwitches, &sum(|t| t.switches));
+        each(Metric::BlockedIoNs, &sum(|t| t.blocked_io_ns));
+        if host.scope.is_some() {
+            let busy_ns = sum(|t| t.busy_ns);
+            each(Metric::CpuBusyNs, &busy_ns);
+            each(Metric::CpuIdleNs, &|w| capacity.saturating_sub(busy_ns(w)));
+            each(Metric::CpuCapacityNs, &|_| capacity);
+        }
+    }
+    if host.scope.is_none() && has(|w| w.machine_cpu.is_some()) {
+        let of = |f: fn(&MachineCpu) -> u64| move |w: &Window| w.machine_cpu.as_ref().map_or(0, f);
+        each(Metric::CpuBusyNs, &of(|c| c.busy_ns));
+        each(Metric::CpuIdleNs, &of(|c| c.idle_ns));
+        each(Metric::CpuIowaitNs, &of(|c| c.iowait_ns));
+        each(Metric::CpuStealNs, &of(|c| c.steal_ns));
+        each(Metric::CpuCapacityNs, &of(|c| u64::from(c.cpus) * WINDOW_NS));
+    }
+    if has(|w| w.throttled.is_some())
+        && let Some(quota) = quota
+    {
+        let id = quota.cgroup;
+        each(Metric::CpuThrottledNs, &|w| {
+            let rows = w.throttled.iter().flatten();
+            rows.filter(|(c, _)| *c == id).map(|(_, ns)| ns).sum()
+        });
+    }
+    b.build()
+}
+
+fn edge_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
+    let mut b = TableBuilder::new(EntityKind::Edge, windows.len());
+    let calls = b.section(windows, |w| w.calls.as_deref(), |k| entities.edge(*k));
+    let resent = b.section(windows, |w| w.retransmits.as_deref(), |k| entities.edge(*k));
+    b.columns(calls.as_deref(), metrics::CALLS);
+    b.histogram(calls.as_deref(), Metric::ResponseTimeHist, |s| &s.response_hist);
+    b.columns(resent.as_deref(), metrics::RETRANSMITS);
+    b.build()
+}
+
+fn device_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
+    let mut b = TableBuilder::new(EntityKind::Device, windows.len());
+    let devices = b.section(windows, |w| w.devices.as_deref(), |name| entities.device(name));
+    b.columns(devices.as_deref(), metrics::DEVICE);
+    b.build()
+}
+
+fn culprits(windows: &[Window], entities: &mut Entities) -> Vec<v1::Culprit> {
+    use v1::culprit::{Resource, Unit};
+    let mut found = Vec::new();
+    for (offset, window) in (0_u32..).zip(windows) {
+        for c in &window.culprits {
+            let (resource, unit) = match c.resource {
+                CulpritResource::Cpu => (Resource::Cpu, Unit::Ns),
+                CulpritResource::IoBlocked => (Resource::Io, Unit::Ns),
+                CulpritResource::IoBytes => (Resource::Io, Unit::Bytes),
+            };
+            found.push(v1::Culprit {
+                resource: resource as i32,
+                window_offset: offset,
+                pid: c.pid,
+                comm: c.comm.clone(),
+                workload: entities.process(ProcessKey { cgroup: c.workload, pid: c.pid }),
+                amount: c.amount,
+                unit: unit as i32,
+            });
+        }
+    }
+    found
+}
+
+/// Signals that the Hello covers and this window has no section of.
+fn uncovered(window: Option<&Window>, coverage: &[Coverage]) -> Vec<i32> {
+    let Some(w) = window else {
+        return Vec::new();
+    };
+    let there = |signal| match signal {
+        SignalKind::Cpu | SignalKind::RunQueue => w.tasks.is_some(),
+        SignalKind::BlockIo => w.io.is_some() || w.devices.is_some(),
+        SignalKind::Memory => w.memory.is_some(),
+        SignalKind::AcceptQueue => w.accept_queues.is_some(),
+        SignalKind::Requests => w.requests.is_some(),
+        SignalKind::Calls => w.calls.is_some(),
+        SignalKind::Retransmits => w.retransmits.is_some(),
+        SignalKind::Throttling => w.throttled.is_some(),
+    };
+    coverage.iter().filter(|c| c.covered && !there(c.signal)).map(|c| signal(c.signal) as i32).collect()
+}
+
+/// The wire's number of a signal.
+pub fn signal(kind: SignalKind) -> v1::Signal {
+    match kind {
+        SignalKind::Cpu => v1::Signal::Cpu,
+        SignalKind::RunQueue => v1::Signal::RunQueue,
+        SignalKind::BlockIo => v1::Signal::BlockIo,
+        SignalKind::Memory => v1::Signal::Memory,
+        SignalKind::AcceptQueue => v1::Signal::AcceptQueue,
+        SignalKind::Requests => v1::Signal::Requests,
+        SignalKind::Calls => v1::Signal::Calls,
+        SignalKind::Retransmits => v1::Signal::Retransmits,
+        SignalKind::Throttling => v1::Signal::Throttling,
+    }
+}
+
+/// The signal of a number on the wire; `None`: a later version's.
+pub fn signal_kind(number: i32) -> Option<SignalKind> {
+    SignalName::all().map(|s| s.0).find(|kind| signal(*kind) as i32 == number)
+}
+
+/// Coverage as the Hello tells it.
+pub fn coverage(coverage: &[Coverage]) -> Vec<v1::SignalCoverage> {
+    coverage
+        .iter()
+        .map(|c| v1::SignalCoverage {
+            signal: signal(c.signal) as i32,
+            covered: c.covered,
+            hook: c.hook.clone(),
+            reason: c.reason.clone(),
+        })
+        .collect()
+}
+
+/// Four bytes for a v4-mapped address, else sixteen.
+pub fn address(address: Ipv6Addr) -> Vec<u8> {
+    address.to_ipv4_mapped().map_or_else(|| address.octets().to_vec(), |v4| v4.octets().to_vec())
+}
+
+/// Puts what was named into one message.
+pub fn entities<'a>(named: impl Iterator<Item = &'a Named>) -> v1::Entities {
+    let mut out = v1::Entities::default();
+    for item in named {
+        match item {
+            Named::Workload(w) => out.workloads.push(workload(w)),
+            Named::Listener(l) => out.listeners.push(listener(l)),
+            Named::Edge(e) => out.edges.push(edge(e)),
+            Named::Device(d) => out.devices.push(v1::Device { id: d.id, name: d.name.clone() }),
+        }
+    }
+    out
+}
+
+fn workload(w: &Workload) -> v1::Workload {
+    v1::Workload {
+        id: w.id,
+        cgroup: w.cgroup.to_string(),
+        name: w.names.name.clone(),
+        unit: w.names.unit.clone(),
+        container: w.names.container.clone(),
+        comm: w.comm.clone(),
+        cpu_quota_ns: w.cpu_quota_ns,
+        shares: w.shares,
+    }
+}
+
+fn listener(l: &Listener) -> v1::Listener {
+    let ListenerKey { netns, port, pid, .. } = l.key;
+    v1::Listener {
+        id: l.id,
+        workload: l.workload,
+        address: address(l.key.address),
+        port: u32::from(port),
+        netns: u64::from(netns),
+        comm: l.comm.clone(),
+        pid,
+    }
+}
+
+fn edge(e: &Edge) -> v1::Edge {
+    let EdgeKey { netns, remote_port, .. } = e.key;
+    v1::Edge {
+        id: e.id,
+        workload: e.workload,
+        remote_address: address(e.key.remote_address),
+        remote_port: u32::from(remote_port),
+        netns: u64::from(netns),
+    }
+}
+
+/// A drop event; `sequence` is for the stream to fill in.
+pub fn drop_event(drop: &ListenDrop, entities: &mut Entities) -> v1::DropEvent {
+    v1::DropEvent {
+        listener: entities.listener(drop.listener),
+        unix_ns: drop.unix_ns,
+        count: drop.count,
+        depth: drop.depth,
+        limit: drop.limit,
+        sequence: 0,
+        read_unix_ns: drop.read_unix_ns,
+        sent_unix_ns: 0,
+        packets: Some(drop.packets),
+    }
+}
+
+#[cfg(test)]
+mod tests;

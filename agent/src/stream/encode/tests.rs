@@ -1,0 +1,177 @@
+use super::*;
+use crate::name::cgroup::Mounts;
+use crate::window::{AcceptQueueSample, CgroupId, RequestSample, TaskSample, WindowIndex};
+use std::collections::BTreeMap;
+use tailwater_proto::columnar::decode_values;
+
+const CPUS: u32 = 2;
+
+struct World {
+    folder: tempfile::TempDir,
+    entities: Entities,
+    encoder: Encoder,
+}
+
+fn world() -> World {
+    let folder = tempfile::tempdir().unwrap();
+    for path in ["lab/web", "lab/app/tomcat"] {
+        std::fs::create_dir_all(folder.path().join(path)).unwrap();
+    }
+    std::fs::write(folder.path().join("lab/app/cpu.max"), "30000 100000\n").unwrap();
+    let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
+    let entities = Entities::new(mounts, folder.path());
+    World { folder, entities, encoder: Encoder::default() }
+}
+
+impl World {
+    fn id(&self, path: &str) -> CgroupId {
+        self.entities.tree().id(path).unwrap()
+    }
+
+    fn batch(&mut self, windows: &[Window], scope: Option<&str>) -> v1::WindowBatch {
+        let host = HostView { cpus: CPUS, scope };
+        self.encoder.batch(windows, &mut self.entities, host, &[])
+    }
+}
+
+/// Values by metric and bucket, then entity and window.
+type Decoded = BTreeMap<(Metric, u32), BTreeMap<(u32, usize), u64>>;
+
+fn decode(batch: &v1::WindowBatch, kind: EntityKind) -> Decoded {
+    let windows = batch.window_count as usize;
+    let mut out = Decoded::new();
+    for table in batch.tables.iter().filter(|t| t.kind() == kind) {
+        for column in &table.columns {
+            let values = decode_values(column, table.entities.len() * windows).unwrap();
+            let cells = values
+                .chunks(windows)
+                .zip(&table.entities)
+                .flat_map(|(row, id)| row.iter().enumerate().map(move |(w, v)| ((*id, w), *v)));
+            out.insert((column.metric(), column.bucket), cells.collect());
+        }
+    }
+    out
+}
+
+fn window(index: u64) -> Window {
+    Window { index: WindowIndex(index), ..Window::default() }
+}
+
+fn busy(busy_ns: u64, wait_ns: u64, waiting_max: u32) -> TaskSample {
+    TaskSample { busy_ns, wait_ns, waiting_max, ..TaskSample::default() }
+}
+
+fn listener(port: u16) -> ListenerKey {
+    ListenerKey { netns: 5, address: Ipv6Addr::UNSPECIFIED, port, owner: CgroupId(0), pid: 0 }
+}
+
+#[test]
+fn a_section_that_is_not_covered_has_no_metric_and_an_idle_entity_reads_zero() {
+    let mut world = world();
+    let (web, app) = (world.id("/lab/web"), world.id("/lab/app/tomcat"));
+    let mut windows = [window(10), window(11)];
+    windows[0].tasks = Some(vec![(web, busy(7, 0, 0)), (app, busy(9, 0, 0))]);
+    windows[1].tasks = Some(vec![(app, busy(11, 0, 0))]);
+    let batch = world.batch(&windows, None);
+    assert_eq!((batch.first_window, batch.window_count), (10, 2));
+    let workloads = decode(&batch, EntityKind::Workload);
+    let expect = BTreeMap::from([((1, 0), 7), ((1, 1), 0), ((2, 0), 9), ((2, 1), 11)]);
+    assert_eq!(workloads[&(Metric::CpuBusyNs, 0)], expect);
+    assert!(!workloads.contains_key(&(Metric::IoBytes, 0)));
+    assert!(!workloads.contains_key(&(Metric::CpuThrottledNs, 0)));
+    assert_eq!(decode(&batch, EntityKind::Listener), Decoded::new());
+    let capacity = &workloads[&(Metric::CpuCapacityNs, 0)];
+    assert_eq!((capacity[&(1, 0)], capacity[&(2, 1)]), (100_000_000, 15_000_000));
+}
+
+#[test]
+fn a_scope_under_a_quota_is_a_host_of_that_size() {
+    let mut world = world();
+    let (app, quota) = (world.id("/lab/app/tomcat"), world.id("/lab/app"));
+    let mut w = window(3);
+    w.machine_cpu = Some(MachineCpu { cpus: CPUS, busy_ns: 99, ..MachineCpu::default() });
+    w.tasks = Some(vec![(app, busy(10_000_000, 120_000_000, 2)), (quota, busy(1, 0, 0))]);
+    w.throttled = Some(vec![(quota, 40)]);
+    let batch = world.batch(std::slice::from_ref(&w), Some("/lab/app"));
+    let host: BTreeMap<Metric, u64> = decode(&batch, EntityKind::Host)
+        .into_iter()
+        .map(|((metric, _), cells)| (metric, cells[&(0, 0)]))
+        .collect();
+    assert_eq!(host[&Metric::CpuCapacityNs], 15_000_000);
+    assert_eq!(host[&Metric::CpuBusyNs], 10_000_001, "the scope's, not the machine's");
+    assert_eq!(host[&Metric::CpuIdleNs], 4_999_999);
+    assert_eq!(host[&Metric::RunQueueWaitingMax], 3, "three waited on average");
+    assert_eq!(host[&Metric::CpuThrottledNs], 40);
+    assert!(!host.contains_key(&Metric::CpuStealNs), "the machine's steal is not the scope's");
+    let workloads = decode(&batch, EntityKind::Workload);
+    assert_eq!(workloads[&(Metric::CpuThrottledNs, 0)][&(1, 0)], 40, "by its parent's quota");
+
+    let batch = world.batch(&[w], None);
+    let host = decode(&batch, EntityKind::Host);
+    assert_eq!(host[&(Metric::CpuBusyNs, 0)][&(0, 0)], 99);
+    assert!(!host.contains_key(&(Metric::CpuThrottledNs, 0)));
+}
+
+#[test]
+fn limits_are_held_while_nothing_tells_them() {
+    let mut world = world();
+    let queue = AcceptQueueSample { limit: 128, depth_max: 3, ..AcceptQueueSample::default() };
+    let request = RequestSample { received: 1, ..RequestSample::default() };
+    let mut windows = [window(1), window(2)];
+    windows[0].accept_queues = Some(vec![(listener(80), queue)]);
+    windows[1].accept_queues = Some(vec![]);
+    for w in &mut windows {
+        w.requests = Some(vec![(listener(80), request)]);
+    }
+    let listeners = decode(&world.batch(&windows, None), EntityKind::Listener);
+    let row = |metric| -> Vec<u64> { listeners[&(metric, 0)].values().copied().collect() };
+    assert_eq!(row(Metric::AcceptQueueLimit), [128, 128]);
+    assert_eq!(row(Metric::AcceptQueueDepthMax), [3, 0]);
+    assert_eq!(row(Metric::RequestsReceived), [1, 1]);
+}
+
+#[test]
+fn histograms_send_the_buckets_in_use() {
+    let mut world = world();
+    let mut request = RequestSample::default();
+    request.response_hist[10] = 4;
+    let mut w = window(1);
+    w.requests = Some(vec![(listener(80), request)]);
+    let listeners = decode(&world.batch(&[w], None), EntityKind::Listener);
+    let buckets: Vec<(u32, u64)> = listeners
+        .iter()
+        .filter(|((m, _), _)| *m == Metric::ResponseTimeHist)
+        .map(|((_, bucket), cells)| (*bucket, cells[&(1, 0)]))
+        .collect();
+    assert_eq!(buckets, [(0, 0), (10, 4)]);
+}
+
+#[test]
+fn a_covered_signal_without_a_section_is_told() {
+    let mut world = world();
+    let covered = |signal| Coverage { signal, covered: true, hook: String::new(), reason: String::new() };
+    let mut w = window(1);
+    w.late = true;
+    w.tasks = Some(vec![]);
+    let host = HostView { cpus: CPUS, scope: None };
+    let coverage = [SignalKind::Cpu, SignalKind::Throttling].map(covered);
+    let batch = world.encoder.batch(&[w], &mut world.entities, host, &coverage);
+    assert_eq!(batch.uncovered, [v1::Signal::Throttling as i32]);
+    assert_eq!(batch.flags, [WindowFlag::Late as u32]);
+    drop(world.folder);
+}
+
+#[test]
+fn every_signal_has_a_number() {
+    for SignalName(kind) in SignalName::all() {
+        assert_eq!(signal_kind(signal(kind) as i32), Some(kind));
+    }
+    assert_eq!(signal_kind(0), None);
+    assert_eq!(signal_kind(99), None);
+}
+
+#[test]
+fn addresses_have_four_or_sixteen_bytes() {
+    assert_eq!(address("::ffff:10.0.0.1".parse().unwrap()), [10, 0, 0, 1]);
+    assert_eq!(address(Ipv6Addr::UNSPECIFIED), [0; 16]);
+}
