@@ -4,6 +4,8 @@ use crate::series::{Series, quantile};
 
 /// Windows from which the usual level is taken: 4 s.
 const USUAL_WINDOWS: u64 = 80;
+/// Windows in a row that were quiet: 200 ms, longer than answers hold a queue down that is full again at once.
+const CALM_WINDOWS: usize = 4;
 /// Part of the rise that is still taken for noise.
 const ONSET_RISE: f64 = 0.1;
 /// A rise smaller than this is none, in requests.
@@ -63,9 +65,18 @@ pub(crate) fn usual(series: &Series<f64>, index: u64) -> f64 {
 }
 
 /// The level of something that waits, before `index`: the quietest tenth of the windows before, without the last half second. Not
-/// the median: millibottlenecks come in series, and the queues and retries of the one before may fill most of the past.
+/// the median: millibottlenecks come in series, and the queues and retries of the one before may fill most of the past. Where they
+/// filled all of it, and had been gone for only some windows, it is the level of these.
 pub(crate) fn quiet(series: &Series<f64>, index: u64) -> f64 {
-    before(series, index, 0.1)
+    let tenth = before(series, index, 0.1);
+    let from = index.saturating_sub(USUAL_WINDOWS);
+    calm(series, from, index.saturating_sub(1)).map_or(tenth, |calm| calm.min(tenth))
+}
+
+/// The lowest level under which the series stayed for [`CALM_WINDOWS`] in a row, within `[from, to]`.
+fn calm(series: &Series<f64>, from: u64, to: u64) -> Option<f64> {
+    let values: Vec<f64> = series.range(from, to).map(|(_, v)| *v).collect();
+    values.windows(CALM_WINDOWS).map(|w| w.iter().copied().fold(0.0, f64::max)).min_by(f64::total_cmp)
 }
 
 fn before(series: &Series<f64>, index: u64, part: f64) -> f64 {
@@ -108,6 +119,16 @@ mod tests {
         values[20..25].fill(200.0);
         values[50..54].fill(250.0);
         check(&values, 145, 155, Some((150, 150)));
+    }
+
+    #[test]
+    fn an_overload_that_filled_the_past_hides_no_rise() {
+        let after = [60.0, 20.0, 12.0, 14.0, 9.0, 16.0, 45.0, 84.0, 150.0, 150.0];
+        let values: Vec<f64> = [150.0; 90].into_iter().chain(after).collect();
+        check(&values, 196, 199, Some((196, 198)));
+        // Full again at once: it was never gone.
+        let values: Vec<f64> = [150.0; 90].into_iter().chain([60.0, 20.0, 90.0, 150.0, 150.0]).collect();
+        check(&values, 191, 194, None);
     }
 
     #[test]
