@@ -15,7 +15,8 @@ use tailwater_tests::disturbed::{Taken, Watch};
 use tailwater_tests::failure::{self, REMEDY};
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::process::{die_with_parent, wait_for};
-use tailwater_tests::lab::{LabConfig, unix_ns};
+use tailwater_tests::lab::{LabConfig, Load, unix_ns};
+use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::progress::{self, say, step, title};
 use tailwater_tests::score::judge::judge;
 use tailwater_tests::score::model::{Injection, Reported, Row};
@@ -35,6 +36,11 @@ const AFTER_NS: u64 = 4_000_000_000;
 const CLOSES_WITHIN: Duration = Duration::from_secs(45);
 /// For retries of the one before to end, when one is shown again.
 const CALM: Duration = Duration::from_secs(5);
+/// Between two injections: long enough for the usual level to be seen.
+const BETWEEN: Duration = Duration::from_secs(2);
+/// A load that dropped requests without an injection is followed by one of this share of it, so many times.
+const LOWER: f64 = 0.8;
+const LOWER_TIMES: u32 = 2;
 
 /// Shows Tailwater at work on this machine.
 #[derive(Debug, Parser)]
@@ -89,17 +95,15 @@ fn demo(arguments: &Arguments) -> Result<()> {
     say(&format!("up after {:.0} s; page: {page}", begun.elapsed().as_secs_f64()));
     let follow = Follow::start(&system.collector)?;
 
-    let rate = system.lab.rate_per_second();
-    title(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
     // Twice as long as it takes: each may be shown again.
-    let load = system.lab.load(&system.lab.default_load(30_000 + 120_000 * cells.len() as u64))?;
-    step("the usual level is learnt", QUIET, || -> Result<()> {
-        std::thread::sleep(QUIET);
-        Ok(())
-    })?;
-
+    let load = quiet_load(&system, 30_000 + 120_000 * cells.len() as u64)?;
     let mut shown = Vec::new();
-    for cell in cells {
+    for (number, cell) in cells.into_iter().enumerate() {
+        if number > 0 {
+            // What one leaves behind would be the next one's usual level.
+            step("the load is served again", BETWEEN, || system.lab.wait_until_served())?;
+            std::thread::sleep(BETWEEN);
+        }
         shown.push(show(&system, cell)?);
     }
     load.stop()?;
@@ -144,6 +148,43 @@ fn demo(arguments: &Arguments) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// A load that is served: the lab's default one, or less where ten seconds of it were not quiet. A machine may become slower after it
+/// was measured, and requests that come again would keep a load alive that is too much.
+fn quiet_load(system: &System, duration_ms: u64) -> Result<Load> {
+    let dropped = || -> Result<u64> {
+        let truth = system.lab.truth()?;
+        Ok(system.lab.stack().homes().map(|tier| truth.tier(tier).listen_drops).sum())
+    };
+    let (mut rate, mut left) = (system.lab.rate_per_second(), LOWER_TIMES);
+    loop {
+        title(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
+        let (before, watch) = (dropped()?, Watch::start());
+        let mode = Mode::Open { rate_per_second: rate };
+        let load = system.lab.load(&LoadPlan::new(mode, duration_ms))?;
+        step("the usual level is learnt", QUIET, || -> Result<()> {
+            std::thread::sleep(QUIET);
+            Ok(())
+        })?;
+        let (lost, taken) = (dropped()? - before, watch.stop());
+        if lost == 0 {
+            return Ok(load);
+        }
+        load.stop()?;
+        let said = format!("{lost} packets were dropped without an injection ({taken})");
+        if left == 0 {
+            bail!(
+                "{rate:.0} requests a second are too many for this machine: {said}{REMEDY}end what else runs here, or use a machine with more CPU, and start again"
+            );
+        }
+        (rate, left) = (rate * LOWER, left - 1);
+        say(&format!(
+            "  {said}: this machine bears less than was measured, going on with {rate:.0} requests a second"
+        ));
+        load.wait()?;
+        system.lab.drain()?;
+    }
 }
 
 /// An injection, and what was said of it.
