@@ -233,17 +233,24 @@ impl LoadedObject {
     }
 }
 
-/// The kernel's words: the error with its causes, and of the verifier's log the end, where the reason stands.
+/// The verifier's verdict: the last line of its log that is neither a statistic, nor a line of source, nor an instruction that it walked.
+fn verdict(log: &str) -> Option<&str> {
+    const STATISTICS: [&str; 3] = ["verification time ", "stack depth ", "processed "];
+    let walked = |line: &str| line.split_once(": ").is_some_and(|(index, _)| index.parse::<u32>().is_ok());
+    let says = |line: &&str| !line.is_empty() && !line.starts_with(';') && !walked(line);
+    log.lines().rev().map(str::trim).filter(says).find(|line| !STATISTICS.iter().any(|s| line.starts_with(s)))
+}
+
+/// The kernel's words: the error with its causes, or the verifier's verdict. The end of the verifier's log is in the agent's, at debug.
 fn reason(error: &ProgramError) -> String {
     const LOG_LINES: usize = 12;
     if let ProgramError::LoadError { io_error, verifier_log } = error {
         let log = verifier_log.to_string();
         let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
-        let tail = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        return if tail.is_empty() {
-            format!("refused before verification: {io_error}")
-        } else {
-            format!("{io_error}; verifier: {tail}")
+        tracing::debug!("verifier: {}", lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"));
+        return match verdict(&log) {
+            Some(verdict) => format!("{io_error}; verifier: {verdict}"),
+            None => format!("refused before verification: {io_error}"),
         };
     }
     let mut text = error.to_string();
@@ -281,5 +288,20 @@ impl AttachConfig<'_> {
         const RING_BYTES_MAX: usize = 64 << 20;
         let fit = RING_BYTES_MAX / (copy_bytes * writers.max(1) as usize);
         (self.workloads_max + 1).min(u32::try_from(fit).unwrap_or(u32::MAX)).max(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_verifiers_log_its_verdict_is_told() {
+        let log = "; if (bpf_timer_init(&tick->timer, &ticks, CLOCK_MONOTONIC) ||\n24: (b7) r3 = 1    ; R3_w=1\n\
+                   26: (85) call bpf_timer_init#169\nbpf_timer cannot be used for PREEMPT_RT.\nverification time 2547 usec\n\
+                   stack depth 80+0+0\nprocessed 25 insns (limit 1000000) max_states_per_insn 0\n";
+        assert_eq!(verdict(log), Some("bpf_timer cannot be used for PREEMPT_RT."));
+        assert_eq!(verdict("BPF_STX uses reserved fields\n"), Some("BPF_STX uses reserved fields"));
+        assert_eq!(verdict("processed 25 insns\n"), None);
     }
 }

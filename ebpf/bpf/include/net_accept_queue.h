@@ -234,9 +234,22 @@ static __always_inline void listener_gone(struct hook *h, __u64 cookie, struct l
 	step_level(&rec->edges[LISTENER_DEPTH], &level->levels[LISTENER_DEPTH], h, -(__s32)depth);
 }
 
+/*
+ * Whether what this listener counted may be the bare ACK of a healthy handshake, which TCP_DEFER_ACCEPT discards: on a kernel that
+ * tells nothing of discards only a full queue surely dropped.
+ */
+static __always_inline bool may_be_deferred(__u8 deferring, const struct sighting *seen)
+{
+	__u32 zero = 0;
+	struct net_control *control = bpf_map_lookup_elem(&net_control, &zero);
+
+	return deferring && control && !control->discards_seen && seen->depth <= seen->limit;
+}
+
 /* The last look, while the socket is still whole. */
 static __always_inline void listener_closes(struct hook *h, const struct sock *sk)
 {
+	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
 	struct connection *c = known_connection(sk);
 	struct listen_socket *ls;
 	struct sighting seen;
@@ -252,7 +265,8 @@ static __always_inline void listener_closes(struct hook *h, const struct sock *s
 		return;
 	sight(sk, &seen, false);
 	listener_sighted(h, ls, &seen);
-	drops_sighted(h, ls, &seen, sk->sk_drops.counter, true);
+	if (!may_be_deferred(BPF_CORE_READ(icsk, icsk_accept_queue.rskq_defer_accept), &seen))
+		drops_sighted(h, ls, &seen, sk->sk_drops.counter, true);
 	listener_gone(h, cookie, ls);
 }
 
@@ -285,10 +299,9 @@ static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, 
 {
 	struct inet_connection_sock *icsk = (struct inet_connection_sock *)ls->sk;
 	struct sock *sk = (struct sock *)ls->sk;
-	__u32 zero = 0, sk_drops = 0;
-	struct net_control *control = bpf_map_lookup_elem(&net_control, &zero);
 	struct sighting seen = {};
 	__u8 state = 0, deferring = 0;
+	__u32 sk_drops = 0;
 	__u64 cookie_now = 0;
 
 	bpf_core_read(&sk_drops, sizeof(sk_drops), &sk->sk_drops.counter);
@@ -303,8 +316,7 @@ static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, 
 		return 0;
 	}
 	listener_sighted(h, ls, &seen);
-	if (deferring && control && !control->discards_seen && seen.depth <= seen.limit) {
-		/* Nothing tells a healthy discard from a drop, but only a full queue drops. */
+	if (may_be_deferred(deferring, &seen)) {
 		ls->first_drops = sk_drops - ls->told;
 		return 0;
 	}

@@ -270,7 +270,7 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
 	struct worker *worker = worker_at(c->worker);
-	__u64 took = h->mono_ns - c->started_ns;
+	__u64 took = elapsed_ns(c->started_ns, h->mono_ns);
 
 	if (!level || !rec)
 		return;
@@ -303,7 +303,7 @@ static __noinline void call_ended(struct hook *h, struct connection *c, __u32 ho
 {
 	struct edge_level *level = edge_level_of(c->slot);
 	struct edge_record *rec = edge_now(h, c->slot);
-	__u64 took = h->mono_ns - c->started_ns;
+	__u64 took = elapsed_ns(c->started_ns, h->mono_ns);
 
 	if (!level || !rec)
 		return;

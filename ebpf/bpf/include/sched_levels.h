@@ -35,12 +35,10 @@ static __always_inline void wait_ends_in(struct task_record *record, struct task
 {
 	__u32 slot = state->waiting_slot, bucket;
 	struct slot_state *all = bpf_map_lookup_elem(&slot_states, &slot);
-	__u64 wait = now - state->waiting_since_ns;
+	__u64 wait = elapsed_ns(state->waiting_since_ns, now);
 
 	if (!all)
 		return;
-	if ((__s64)wait < 0)
-		wait = 0;
 	__sync_fetch_and_add(&all->waiting, -1);
 	edge(&record->edges[TASK_WAITING], m, -1);
 	max_into(record->wait_max_ns, wait);

@@ -52,6 +52,12 @@ struct moment {
 	__u64 left_ns; /* until the window's end */
 };
 
+/* What began on another CPU may be a little ahead of this hook's clock: it took no time then, and never 585 years. */
+static __always_inline __u64 elapsed_ns(__u64 from_ns, __u64 to_ns)
+{
+	return (__s64)(to_ns - from_ns) < 0 ? 0 : to_ns - from_ns;
+}
+
 static __always_inline struct moment moment_at(__u64 mono_ns)
 {
 	struct moment m = {};
