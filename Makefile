@@ -146,6 +146,10 @@ lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/r
 lab-score-quick: build lab-deps ## Each cell of the matrix once
 	$(SUDO) ./target/release/lab-score --repeat 1 --out .lab/score-quick --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
+.PHONY: kernel-matrix
+kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
+	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")
+
 .PHONY: lab-down
 lab-down: programs ## Removes whatever an interrupted lab left behind
 	$(SUDO) ./target/debug/lab down

@@ -12,6 +12,7 @@ pub mod controls;
 pub mod daemons;
 pub mod disturbed;
 pub mod failure;
+pub mod kernels;
 pub mod lab;
 pub mod load;
 pub mod preflight;

@@ -1,0 +1,543 @@
+#!/usr/bin/env python3
+"""Holds what the agent says of this kernel against what the kernel says itself: one experiment for each signal.
+
+Runs in a guest, as root, with nothing else at work: check.py AGENT. The agent runs with the user and the capabilities of its packages.
+Writes one JSON object a line: {"kernel", "attach_s"}, then {"signal", "state", "said"} for each signal of `doctor`, where state is right,
+wrong, sampled or uncovered. Shares no code with the agent.
+"""
+import collections
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+CGROUPS = "/sys/fs/cgroup"
+CAPABILITIES = "+bpf,+perfmon,+sys_ptrace,+dac_read_search"
+# A kernel without CAP_BPF and CAP_PERFMON (before 5.8) is not among those that are looked at.
+AS_PACKAGED = [
+    "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+    "--inh-caps=-all," + CAPABILITIES, "--ambient-caps=-all," + CAPABILITIES, "--bounding-set=-all," + CAPABILITIES,
+]
+PORT_DEFERRED, PORT_FULL, PORT_SERVED = 8097, 8098, 8099
+MS = 1_000_000
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def counter(file, kind, name):
+    """A counter of /proc/net/netstat or /proc/net/snmp."""
+    names, values = [line.split() for line in read("/proc/net/" + file).splitlines() if line.startswith(kind + ":")]
+    return int(values[names.index(name)])
+
+
+class Group:
+    """A cgroup, version 2 or the controllers of version 1; processes of it are forked into it."""
+
+    def __init__(self, name):
+        self.name = name
+        trees = [line.split() for line in read("/proc/mounts").splitlines()]
+        self.trees = [t[1] for t in trees if t[2] in ("cgroup", "cgroup2") and "name=" not in t[3]]
+        self.controllers = {}
+        for tree in self.trees:
+            folder = f"{tree}/{name}"
+            os.makedirs(folder, exist_ok=True)
+            for option in ("cpu", "memory", "cpuset"):
+                if option in tree.split("/")[-1].split(","):
+                    self.controllers[option] = folder
+                elif os.path.exists(f"{folder}/cgroup.controllers") and option in read(f"{folder}/cgroup.controllers").split():
+                    self.controllers.setdefault(option, folder)
+
+    def fork(self, work):
+        """Runs `work` in a process of the cgroup; its result comes back as JSON."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(reader)
+                for tree in self.trees:
+                    write(f"{tree}/{self.name}/cgroup.procs", "0")
+                os.write(writer, json.dumps(work()).encode())
+                os._exit(0)
+            except BaseException as error:  # whatever it is, it is told by the parent
+                os.write(writer, json.dumps({"error": repr(error)}).encode())
+                os._exit(1)
+        os.close(writer)
+
+        def result():
+            with os.fdopen(reader) as file:
+                said = json.loads(file.read() or '{"error": "it died"}')
+            os.waitpid(pid, 0)
+            if isinstance(said, dict) and "error" in said:
+                raise RuntimeError(f"{self.name}: {said['error']}")
+            return said
+
+        result.pid = pid
+        return result
+
+
+def cgroup2_controllers():
+    for line in read("/proc/mounts").splitlines():
+        _, tree, kind, *_ = line.split()
+        if kind == "cgroup2":
+            for name in ("cpu", "memory", "io"):
+                try:
+                    write(f"{tree}/cgroup.subtree_control", "+" + name)
+                except OSError:
+                    pass  # the controller is version 1's, or not there
+
+
+class Agent:
+    """`tailwater-agent dump --json`, and what it wrote."""
+
+    def __init__(self, program):
+        self.program = program
+        self.lines = []
+        self.first = threading.Event()
+        begun = time.monotonic()
+        command = AS_PACKAGED + [program, "dump", "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        threading.Thread(target=self.take, daemon=True).start()
+        self.errors = []
+        threading.Thread(target=self.take_errors, daemon=True).start()
+        while not self.first.wait(0.1):
+            if self.process.poll() is not None:
+                raise SystemExit("the agent ended: " + "".join(self.errors)[-2000:])
+            if time.monotonic() - begun > 90:
+                raise SystemExit("the agent has told nothing for 90 s: " + "".join(self.errors)[-2000:])
+        self.attach_s = time.monotonic() - begun
+
+    def take(self):
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+            self.first.set()
+
+    def take_errors(self):
+        for line in self.process.stderr:
+            self.errors.append(line)
+
+    def end(self):
+        # What was measured last is told some windows later.
+        time.sleep(2)
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+        time.sleep(0.5)
+
+    def rows(self, kind, part):
+        return [line for line in self.lines if line.get("kind") == kind and part in line.get("name", "")]
+
+    def sum(self, kind, part, metric):
+        """None if no row has it: not covered is not zero."""
+        values = [row["values"][metric] for row in self.rows(kind, part) if metric in row["values"]]
+        return sum(values) if values else None
+
+    def most(self, kind, part, metric):
+        values = [row["values"][metric] for row in self.rows(kind, part) if metric in row["values"]]
+        return max(values) if values else None
+
+
+class Findings:
+    """What was measured for a signal, held against the truth."""
+
+    def __init__(self):
+        self.of = collections.defaultdict(list)
+
+    def same(self, signal_name, what, told, truth):
+        self.of[signal_name].append((told == truth, f"{what} {told} of {truth}"))
+
+    def near(self, signal_name, what, told, truth, ratio, slack):
+        right = told is not None and abs(told - truth) <= truth * ratio + slack
+        self.of[signal_name].append((right, f"{what} {told} of {truth}"))
+
+    def within(self, signal_name, what, told, least, most):
+        right = told is not None and least <= told <= most
+        self.of[signal_name].append((right, f"{what} {told} in {least} to {most}"))
+
+
+def schedstat():
+    run, wait, _ = read("/proc/thread-self/schedstat").split()
+    return int(run), int(wait)
+
+
+def spin_for(seconds, cpu):
+    def work():
+        os.sched_setaffinity(0, {cpu})
+        run, wait = schedstat()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass
+        run_end, wait_end = schedstat()
+        return run_end - run, wait_end - wait
+
+    return work
+
+
+def experiment_cpu():
+    """Two processes share a CPU for two seconds, a third one sleeps."""
+    spin, doze = Group("check-spin"), Group("check-doze")
+    dozing = doze.fork(lambda: time.sleep(2.2))
+    both = [spin.fork(spin_for(2, 0)) for _ in range(2)]
+    measured = [result() for result in both]
+    dozing()
+    run, wait = (sum(m[i] for m in measured) for i in (0, 1))
+
+    def hold(agent, found):
+        found.near("cpu", "ns on CPU", agent.sum("workload", spin.name, "cpu_busy_ns"), run, 0.03, 30 * MS)
+        found.within("cpu", "ns of the sleeper", agent.sum("workload", doze.name, "cpu_busy_ns"), 0, 100 * MS)
+        found.near("run_queue", "ns waited", agent.sum("workload", spin.name, "run_queue_wait_ns"), wait, 0.03, 60 * MS)
+        found.within("run_queue", "ns the sleeper waited", agent.sum("workload", doze.name, "run_queue_wait_ns"), 0, 100 * MS)
+
+    return hold
+
+
+def experiment_throttling():
+    group = Group("check-quota")
+    folder = group.controllers.get("cpu")
+    if folder is None:
+        return lambda agent, found: None
+    if os.path.exists(f"{folder}/cpu.max"):
+        write(f"{folder}/cpu.max", "20000 100000")
+    else:
+        write(f"{folder}/cpu.cfs_period_us", "100000")
+        write(f"{folder}/cpu.cfs_quota_us", "20000")
+    group.fork(spin_for(1.5, 0))()
+    stat = dict(line.split() for line in read(f"{folder}/cpu.stat").splitlines())
+    ns = int(stat["throttled_usec"]) * 1000 if "throttled_usec" in stat else int(stat["throttled_time"])
+
+    def hold(agent, found):
+        found.near("throttling", "ns throttled", agent.sum("workload", group.name, "cpu_throttled_ns"), ns, 0.02, 120 * MS)
+
+    return hold
+
+
+def address(port):
+    return ("127.0.0.1", port)
+
+
+def begin_connect(port):
+    client = socket.socket()
+    client.setblocking(False)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.connect_ex(address(port))
+    return client
+
+
+def experiment_overflow():
+    """Forty clients come to a listener that takes five and accepts none; each tries again after a second."""
+    group = Group("check-full")
+    before = counter("netstat", "TcpExt", "ListenDrops"), counter("netstat", "TcpExt", "TCPSynRetrans")
+
+    def work():
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address(PORT_FULL))
+        listener.listen(4)
+        clients = [begin_connect(PORT_FULL) for _ in range(40)]
+        deadline = time.monotonic() + 3
+        while counter("netstat", "TcpExt", "TCPSynRetrans") < before[1] + 35 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        # From here on nobody tries again.
+        for client in clients:
+            client.close()
+        time.sleep(0.2)
+        after = counter("netstat", "TcpExt", "ListenDrops"), counter("netstat", "TcpExt", "TCPSynRetrans")
+        # The listener's owner is known to the agent as long as it lives.
+        time.sleep(0.5)
+        return after
+
+    after = group.fork(work)()
+    drops, retries = after[0] - before[0], after[1] - before[1]
+
+    def hold(agent, found):
+        port = f":{PORT_FULL}"
+        if drops < 35:
+            found.same("accept_queue", "the experiment dropped", f"{drops}", "at least 35")
+        found.same("accept_queue", "packets dropped", agent.sum("listener", port, "listen_drops"), drops)
+        found.same("accept_queue", "most in the queue", agent.most("listener", port, "accept_queue_depth_max"), 5)
+        found.same("accept_queue", "its limit", agent.most("listener", port, "accept_queue_limit"), 4)
+        told = sum(line["count"] or 0 for line in agent.lines if line.get("kind") == "drop" and port in line.get("name", ""))
+        found.same("accept_queue", "packets of drop events", told, drops)
+        found.near("retransmits", "SYNs sent again", agent.sum("edge", port, "syn_retransmits"), retries, 0, 0)
+
+    return hold
+
+
+def experiment_deferred():
+    """Ten clients of a listener with TCP_DEFER_ACCEPT, as Apache's: the bare ACK that the kernel discards is no drop."""
+    group = Group("check-deferred")
+    before = counter("netstat", "TcpExt", "ListenDrops")
+
+    def work():
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+        listener.bind(address(PORT_DEFERRED))
+        listener.listen(16)
+        for _ in range(10):
+            with socket.create_connection(address(PORT_DEFERRED), 5) as client:
+                time.sleep(0.02)
+                client.sendall(b"question")
+                connection, _ = listener.accept()
+                connection.recv(100)
+                connection.close()
+        time.sleep(0.3)
+        return None
+
+    group.fork(work)()
+    drops = counter("netstat", "TcpExt", "ListenDrops") - before
+
+    def hold(agent, found):
+        told = agent.sum("listener", f":{PORT_DEFERRED}", "listen_drops")
+        found.same("accept_queue", "packets dropped of ten deferred", told or 0, drops)
+
+    return hold
+
+
+WORKERS, KEPT, NEW, SERVE_S = 3, 20, 30, 0.02
+
+
+def serve():
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(address(PORT_SERVED))
+    listener.listen(64)
+
+    def worker():
+        while True:
+            connection, _ = listener.accept()
+            while connection.recv(100):
+                time.sleep(SERVE_S)
+                connection.sendall(b"answer" * 20)
+            connection.close()
+
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    signal.pause()
+
+
+def ask(connection):
+    connection.sendall(b"question")
+    if not connection.recv(1000):
+        raise OSError("no answer")
+
+
+def call():
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(address(PORT_SERVED), 5).close()
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    # What the agent knows of who listens comes by a look at /proc.
+    time.sleep(1.5)
+    for _ in range(NEW):
+        with socket.create_connection(address(PORT_SERVED), 20) as connection:
+            ask(connection)
+
+    def kept():
+        with socket.create_connection(address(PORT_SERVED), 20) as connection:
+            for _ in range(KEPT):
+                ask(connection)
+
+    threads = [threading.Thread(target=kept) for _ in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(0.3)
+    return None
+
+
+def experiment_requests():
+    """Thirty requests over as many connections, then sixty over three; three workers."""
+    server, client = Group("check-serve"), Group("check-call")
+    serving = server.fork(serve)
+    try:
+        client.fork(call)()
+    finally:
+        os.kill(serving.pid, signal.SIGKILL)
+        os.waitpid(serving.pid, 0)
+    asked = NEW + WORKERS * KEPT
+
+    def hold(agent, found):
+        port = f":{PORT_SERVED}"
+        found.same("requests", "received", agent.sum("listener", port, "requests_received"), asked)
+        found.same("requests", "answered", agent.sum("listener", port, "requests_answered"), asked)
+        found.same("requests", "most in flight", agent.most("listener", port, "requests_in_flight_max"), WORKERS)
+        found.same("requests", "most workers busy", agent.most("listener", port, "workers_busy_max"), WORKERS)
+        found.within(
+            "requests", "ns to answer", agent.sum("listener", port, "response_time_ns"), asked * SERVE_S * 1e9, asked * 10 * SERVE_S * 1e9
+        )
+        found.same("calls", "started", agent.sum("edge", port, "calls_started"), asked)
+        found.same("calls", "answered", agent.sum("edge", port, "calls_answered"), asked)
+
+    return hold
+
+
+def disk_stat(device):
+    values = [int(value) for value in read(f"/sys/block/{device}/stat").split()]
+    # Documentation/block/stat.rst: reads, merges, sectors, ms, writes, merges, sectors, ms, in flight, ms, ms, discards x 4, flushes, ms
+    return values[0] + values[4] + values[11], values[2] + values[6], values[15]
+
+
+def experiment_disk(device, folder):
+    """Thirty files, each written with fsync."""
+    group = Group("check-write")
+    os.sync()
+    time.sleep(0.3)
+    before = disk_stat(device)
+    begun_ns = time.time_ns()
+
+    def work():
+        begun = time.monotonic_ns()
+        for index in range(30):
+            with open(f"{folder}/{index}", "wb") as file:
+                file.write(os.urandom(65536))
+                file.flush()
+                os.fsync(file.fileno())
+        return time.monotonic_ns() - begun
+
+    took = group.fork(work)()
+    os.sync()
+    time.sleep(0.3)
+    after = disk_stat(device)
+    ended_ns = time.time_ns()
+    requests, sectors, flushes = (after[i] - before[i] for i in range(3))
+
+    def hold(agent, found):
+        def of_device(metric):
+            rows = [r for r in agent.rows("device", device) if begun_ns - 60 * MS <= r["window_unix_ns"] <= ended_ns]
+            values = [r["values"][metric] for r in rows if metric in r["values"]]
+            return sum(values) if values else None
+
+        # The kernel's own counts take flushes apart, and each write of the journal has one before and one after it.
+        found.near("block_io", "requests", (of_device("device_completed") or 0) - (of_device("device_flushes") or 0), requests, 0.02, 4)
+        found.near("block_io", "bytes", of_device("device_bytes"), sectors * 512, 0.02, 65536)
+        found.within("block_io", "flushes", of_device("device_flushes"), 30, max(flushes, 30) * 2)
+        found.within("block_io", "ns its writer was blocked", agent.sum("workload", group.name, "blocked_io_ns"), 1, took)
+
+    return hold
+
+
+def experiment_memory(folder):
+    """A process with 24 MiB reads and writes files of 96 MiB: its cgroup reclaims what it read."""
+    group, beside = Group("check-small"), Group("check-roomy")
+    limits = group.controllers.get("memory")
+    if limits is None:
+        return lambda agent, found: None
+    write(limits + ("/memory.max" if os.path.exists(limits + "/memory.max") else "/memory.limit_in_bytes"), str(24 << 20))
+    path = f"{folder}/large"
+    with open(path, "wb") as file:
+        for _ in range(96):
+            file.write(os.urandom(1 << 20))
+    os.sync()
+    write("/proc/sys/vm/drop_caches", "1")
+    resting = beside.fork(lambda: time.sleep(1))
+
+    def work():
+        begun = time.monotonic_ns()
+        for _ in range(2):
+            with open(path, "rb") as file:
+                while file.read(1 << 18):
+                    pass
+        return time.monotonic_ns() - begun
+
+    took = group.fork(work)()
+    resting()
+
+    def hold(agent, found):
+        found.within("memory", "ns reclaiming", agent.sum("workload", group.name, "reclaim_ns"), 1, took)
+        found.within("memory", "ns of the neighbour", agent.sum("workload", beside.name, "reclaim_ns") or 0, 0, 0)
+
+    return hold
+
+
+def disk():
+    """An empty disk with a file system on it: the guest's second one."""
+    device = "vda"
+    if not os.path.exists(f"/dev/{device}"):
+        return None, None
+    folder = "/mnt"
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", f"/dev/{device}"], check=True)
+    subprocess.run(["mount", "-t", "ext4", f"/dev/{device}", folder], check=True)
+    return device, folder
+
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+
+def coverage(program):
+    said = subprocess.run(AS_PACKAGED + [program, "doctor", "--json"], capture_output=True, text=True, timeout=300)
+    try:
+        return {s["signal"]: s for s in json.loads(said.stdout)["signals"]}
+    except (ValueError, KeyError):
+        raise SystemExit(f"doctor: {said.stdout[-500:]} {said.stderr[-1500:]}")
+
+
+def main():
+    # Where its user may read it.
+    program = shutil.copy(sys.argv[1], "/run/tailwater-agent")
+    cgroup2_controllers()
+    device, folder = disk()
+    signals = coverage(program)
+    try:
+        agent = Agent(program)
+    except SystemExit:
+        for name, signal_ in signals.items():
+            say(signal=name, state="untried" if signal_["covered"] else "uncovered", said="; ".join(signal_["limits"]))
+        raise
+    possible = read("/sys/devices/system/cpu/possible").strip()
+    say(kernel=os.uname().release, cpus=os.cpu_count(), possible=possible, attach_s=round(agent.attach_s, 1))
+    experiments = {
+        "cpu": experiment_cpu,
+        "throttling": experiment_throttling,
+        "overflow": experiment_overflow,
+        "deferred": experiment_deferred,
+        "requests": experiment_requests,
+    }
+    if device:
+        experiments["disk"] = lambda: experiment_disk(device, folder)
+        experiments["memory"] = lambda: experiment_memory(folder)
+    found, holds = Findings(), []
+    for name, experiment in experiments.items():
+        try:
+            holds.append(experiment())
+        except Exception as error:  # one that cannot be made is no reason to leave out the others
+            say(experiment=name, failed=repr(error))
+    agent.end()
+    for hold in holds:
+        hold(agent, found)
+    lost = sum(line["windows"] for line in agent.lines if line.get("kind") == "lost")
+    say(windows=len({line["window_unix_ns"] for line in agent.lines if "window_unix_ns" in line}), lost=lost)
+    for name, signal_ in signals.items():
+        if not signal_["covered"]:
+            say(signal=name, state="uncovered", said="; ".join(signal_["limits"]))
+        elif not found.of[name]:
+            say(signal=name, state="untried", said="no experiment")
+        else:
+            right = all(ok for ok, _ in found.of[name])
+            said = "; ".join(text for ok, text in found.of[name] if right or not ok)
+            say(signal=name, state="right" if right else "wrong", said=said)
+    if agent.errors:
+        say(agent="".join(agent.errors)[-3000:])
+
+
+main()

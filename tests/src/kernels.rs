@@ -1,0 +1,307 @@
+//! Other kernels, booted in QEMU: which there are, what the agent says of each, and the table of it. The guests' side is `tests/kernels`.
+
+use crate::daemons::binary;
+use crate::failure::sentence;
+use crate::lab::process::{die_with_parent, run};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Kernels stay here: they are the same for every run.
+pub const CACHE: &str = "/var/cache/tailwater-kernels";
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
+/// A guest that is not done by then hangs. One without hardware's help needs a minute and a half.
+const GUEST_MAX: Duration = Duration::from_secs(420);
+/// An emulated machine that dies of itself does so in the first seconds of its kernel.
+const DIES_WITHIN: Duration = Duration::from_secs(30);
+/// Exit code of `boot.sh` for a guest that did not reach its command.
+const NOT_REACHED: i32 = 90;
+
+/// A kernel and the machine around it.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest {
+    /// How it is called in the table.
+    pub name: &'static str,
+    /// The Debian suite that has it.
+    pub suite: &'static str,
+    /// Its package, as a regular expression; the newest one counts.
+    pub package: &'static str,
+    /// CPUs that are online.
+    pub cpus: u32,
+    /// What boot.sh is told beside.
+    pub environment: &'static [(&'static str, &'static str)],
+}
+
+const PLAIN: Guest = Guest { name: "", suite: "bookworm", package: "", cpus: 2, environment: &[] };
+const CLOUD_6_1: &str = r"linux-image-6\.1\.0-[0-9]+-cloud-amd64-unsigned";
+
+/// All that are looked at.
+pub const GUESTS: [Guest; 11] = [
+    Guest {
+        name: "5.10",
+        suite: "bullseye-security",
+        package: r"linux-image-5\.10\.0-[0-9]+-cloud-amd64-unsigned",
+        ..PLAIN
+    },
+    Guest { name: "6.1", package: CLOUD_6_1, ..PLAIN },
+    Guest {
+        name: "6.12",
+        suite: "bookworm-backports",
+        package: r"linux-image-6\.12\..*-cloud-amd64-unsigned",
+        ..PLAIN
+    },
+    Guest { name: "6.16", suite: "trixie-backports", package: r"linux-image-6\.16\..*-cloud-amd64", ..PLAIN },
+    Guest { name: "newest", suite: "trixie-backports", package: r"linux-binary-7\..*-cloud-amd64", ..PLAIN },
+    Guest { name: "6.1, PREEMPT_RT", package: r"linux-image-6\.1\.0-[0-9]+-rt-amd64-unsigned", ..PLAIN },
+    Guest { name: "6.1, hybrid cgroups", package: CLOUD_6_1, environment: &[("CGROUPS", "hybrid")], ..PLAIN },
+    Guest { name: "6.1, one CPU", package: CLOUD_6_1, cpus: 1, ..PLAIN },
+    Guest { name: "6.1, 8 CPUs", package: CLOUD_6_1, cpus: 8, ..PLAIN },
+    Guest {
+        name: "6.1, 128 possible CPUs",
+        package: CLOUD_6_1,
+        environment: &[("APPEND", "possible_cpus=128"), ("MEMORY_MIB", "3072")],
+        ..PLAIN
+    },
+    Guest {
+        name: "6.1, lockdown",
+        package: CLOUD_6_1,
+        environment: &[("APPEND", "lockdown=confidentiality")],
+        ..PLAIN
+    },
+];
+
+/// The guest of that name.
+pub fn find(name: &str) -> Option<&'static Guest> {
+    GUESTS.iter().find(|guest| guest.name == name)
+}
+
+/// A line of the guest's program.
+#[derive(Debug, Clone, Deserialize)]
+struct Said {
+    signal: Option<String>,
+    state: Option<String>,
+    said: Option<String>,
+    kernel: Option<String>,
+    attach_s: Option<f64>,
+    lost: Option<u64>,
+    experiment: Option<String>,
+    failed: Option<String>,
+}
+
+/// What is told of a signal.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// `right`, `wrong`, `sampled`, `uncovered` or `untried`.
+    pub state: String,
+    /// What was measured, or why not.
+    pub said: String,
+}
+
+/// What came of a guest.
+#[derive(Debug, Clone, Default)]
+pub struct Visit {
+    /// Name of the guest.
+    pub name: String,
+    /// `uname -r`; empty if its program said nothing.
+    pub release: String,
+    /// From the agent's start to its first window, emulated.
+    pub attach_s: f64,
+    /// Windows that were lost.
+    pub lost: u64,
+    /// By signal.
+    pub findings: BTreeMap<String, Finding>,
+    /// Experiments that could not be made, and why.
+    pub failed: Vec<String>,
+    /// Warnings and errors of its kernel from the agent's time on.
+    pub dmesg: Vec<String>,
+    /// How long all of it took.
+    pub took: Duration,
+    /// What it said beside.
+    pub rest: String,
+}
+
+/// Fetches a kernel, boots it, and has its signals held against what it says itself. What it said is left in `folder`.
+pub fn visit(guest: &Guest, folder: &Path) -> Result<Visit> {
+    let begun = Instant::now();
+    run(&mut Command::new(format!("{SCRIPTS}/install.sh")))?;
+    let fetched = run(Command::new(format!("{SCRIPTS}/fetch.sh")).args([CACHE, guest.suite, guest.package]))?;
+    let kernel = PathBuf::from(fetched.trim());
+    ensure!(kernel.is_dir(), "kernels/fetch said {fetched:?}");
+    let agent = std::fs::canonicalize(binary("tailwater-agent")?)?;
+    let check = std::fs::canonicalize(format!("{SCRIPTS}/check.py"))?;
+    let command = format!("python3 {} {}", check.display(), agent.display());
+    let mut boots = 0;
+    loop {
+        boots += 1;
+        let since = Instant::now();
+        let status = boot(guest, &kernel, folder, &command)?;
+        let out = std::fs::read(folder.join("out")).unwrap_or_default();
+        let out = String::from_utf8_lossy(&out).replace('\r', "");
+        // The emulated machine may die in its kernel's first second, before anything of ours is there.
+        let died = status == Some(NOT_REACHED) && since.elapsed() < DIES_WITHIN;
+        if died && out.trim().is_empty() && boots < 3 {
+            continue;
+        }
+        let mut visit = read(&out);
+        guest.name.clone_into(&mut visit.name);
+        visit.took = begun.elapsed();
+        if visit.findings.is_empty() && visit.rest.is_empty() {
+            let console = std::fs::read(folder.join("console")).unwrap_or_default();
+            let lines: Vec<String> =
+                String::from_utf8_lossy(&console).lines().rev().take(5).map(str::to_owned).collect();
+            visit.rest = format!("it did not come up ({boots} times): {}", lines.join(" | "));
+        }
+        return Ok(visit);
+    }
+}
+
+fn boot(guest: &Guest, kernel: &Path, folder: &Path, command: &str) -> Result<Option<i32>> {
+    let mut boot = Command::new(format!("{SCRIPTS}/boot.sh"));
+    boot.arg(kernel).arg(folder).arg(GUEST_MAX.as_secs().to_string()).arg(command);
+    boot.env("CPUS", guest.cpus.to_string()).envs(guest.environment.iter().copied()).stdin(Stdio::null());
+    die_with_parent(&mut boot, libc::SIGTERM);
+    Ok(boot.status().context("start boot.sh")?.code())
+}
+
+fn read(out: &str) -> Visit {
+    let mut visit = Visit::default();
+    let mut in_dmesg = false;
+    for line in out.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match line {
+            "dmesg begins" => in_dmesg = true,
+            "dmesg ends" => in_dmesg = false,
+            _ if in_dmesg => visit.dmesg.push(line.to_owned()),
+            _ if line.starts_with("exit ") => {}
+            _ => match serde_json::from_str::<Said>(line) {
+                Ok(said) => take(&mut visit, said),
+                Err(_) => {
+                    let _ = writeln!(visit.rest, "{line}");
+                }
+            },
+        }
+    }
+    visit
+}
+
+fn take(visit: &mut Visit, said: Said) {
+    if let Some(release) = said.kernel {
+        visit.release = release;
+    }
+    if let Some(attach_s) = said.attach_s {
+        visit.attach_s = attach_s;
+    }
+    if let Some(lost) = said.lost {
+        visit.lost = lost;
+    }
+    if let (Some(experiment), Some(failed)) = (said.experiment, said.failed) {
+        visit.failed.push(format!("{experiment}: {failed}"));
+    }
+    if let (Some(signal), Some(state)) = (said.signal, said.state) {
+        visit.findings.insert(signal, Finding { state, said: said.said.unwrap_or_default() });
+    }
+}
+
+impl Visit {
+    /// A guest that could not be had, and why.
+    #[must_use]
+    pub fn missing(guest: &Guest, error: &anyhow::Error) -> Self {
+        Self { name: guest.name.to_owned(), rest: sentence(error), ..Self::default() }
+    }
+
+    /// All that is not as it should be on a kernel that has everything, a sentence each.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults: Vec<String> = Vec::new();
+        if self.findings.is_empty() {
+            faults.push(format!("it told of no signal: {}", self.rest.trim()));
+        }
+        let bad = self.findings.iter().filter(|(_, finding)| finding.state != "right");
+        faults.extend(bad.map(|(signal, Finding { state, said })| format!("{signal} is {state}: {said}")));
+        faults.extend(self.failed.iter().map(|failed| format!("an experiment failed: {failed}")));
+        faults.extend(self.dmesg.iter().map(|line| format!("its kernel warns: {line}")));
+        if self.lost > 0 {
+            faults.push(format!("{} windows were lost", self.lost));
+        }
+        faults
+    }
+
+    fn right(&self) -> usize {
+        self.findings.values().filter(|finding| finding.state == "right").count()
+    }
+}
+
+/// Kernels against signals, as Markdown.
+#[must_use]
+pub fn table(visits: &[Visit]) -> String {
+    let mut signals: Vec<&String> = visits.iter().flat_map(|visit| visit.findings.keys()).collect();
+    signals.sort();
+    signals.dedup();
+    let mut text = String::from("| guest | kernel | right |");
+    let mut line = String::from("|---|---|---|");
+    for signal in &signals {
+        let _ = write!(text, " {} |", signal.replace('_', " "));
+        line.push_str("---|");
+    }
+    text = format!("{text} attached in |\n{line}---|\n");
+    let mut reasons = String::new();
+    for visit in visits {
+        let _ =
+            write!(text, "| {} | {} | {} of {} |", visit.name, visit.release, visit.right(), signals.len());
+        for signal in &signals {
+            let state = visit.findings.get(*signal).map_or("–", |finding| finding.state.as_str());
+            let shown = match state {
+                "right" => "right",
+                "uncovered" => "not covered",
+                other => other,
+            };
+            let _ = write!(text, " {shown} |");
+        }
+        let _ = writeln!(text, " {:.1} s |", visit.attach_s);
+        for fault in visit.faults() {
+            let _ = writeln!(reasons, "* {}: {fault}", visit.name);
+        }
+    }
+    if reasons.is_empty() { text } else { format!("{text}\n{reasons}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUT: &str = r#"
+module crc16.ko is refused
+{"kernel": "6.1.0-50-cloud-amd64", "cpus": 2, "attach_s": 7.1}
+{"experiment": "disk", "failed": "OSError()"}
+{"windows": 300, "lost": 2}
+{"signal": "cpu", "state": "right", "said": "ns on CPU 10 of 10"}
+{"signal": "calls", "state": "uncovered", "said": "no hook"}
+dmesg begins
+<4>[    7.0] a warning
+dmesg ends
+
+exit 0
+"#;
+
+    #[test]
+    fn what_a_guest_says_is_read_and_nothing_is_passed_over() {
+        let visit = read(OUT);
+        assert_eq!((visit.release.as_str(), visit.lost), ("6.1.0-50-cloud-amd64", 2));
+        assert_eq!(
+            visit.faults(),
+            [
+                "calls is uncovered: no hook",
+                "an experiment failed: disk: OSError()",
+                "its kernel warns: <4>[    7.0] a warning",
+                "2 windows were lost"
+            ]
+        );
+        assert!(
+            table(&[visit]).contains("|  | 6.1.0-50-cloud-amd64 | 1 of 2 | not covered | right | 7.1 s |")
+        );
+        assert_eq!(read("a line\n").faults(), ["it told of no signal: a line"]);
+    }
+}
