@@ -243,3 +243,53 @@ fn privileged_mariadb_answers_what_its_general_log_has() {
         .unwrap()
     });
 }
+
+/// So many threads take a connection each, answer one request, and end.
+fn serve_with_fresh_threads(listener: &std::net::TcpListener, threads: usize) {
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 8];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(b"answer").unwrap();
+            });
+        }
+        for _ in 0..threads {
+            s.spawn(|| {
+                let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                stream.write_all(b"question").unwrap();
+                stream.read_exact(&mut [0; 6]).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn privileged_a_pool_that_was_restarted_is_not_twice_as_large() {
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            let listener = std::net::TcpListener::bind(("127.0.0.1", HTTP)).unwrap();
+            let mut probe = Probe::attach();
+            let at = (namespace::inode(), HTTP);
+            for _ in 0..2 {
+                serve_with_fresh_threads(&listener, 5);
+                probe.drain_past_now();
+            }
+            assert_eq!(probe.requests(at).workers_seen, 10);
+            // Whoever is gone is looked for every twenty seconds.
+            let mut seen = 10;
+            for _ in 0..45 {
+                std::thread::sleep(Duration::from_secs(1));
+                serve_with_fresh_threads(&listener, 1);
+                probe.drain_past_now();
+                seen = probe.requests(at).workers_seen;
+                if seen <= 2 {
+                    return;
+                }
+            }
+            panic!("{seen} workers are counted, and one lives at a time");
+        });
+    });
+}

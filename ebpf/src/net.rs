@@ -98,7 +98,7 @@ pub struct ListenerLevel {
     pub limit: u32,
     /// Listening sockets now.
     pub sockets: u32,
-    /// Threads that ever read a request.
+    /// Threads that read requests, and live or died in the last seconds.
     pub workers_seen: u32,
 }
 
@@ -115,6 +115,11 @@ impl ListenerLevel {
         }
         levels[listener_edge::IN_FLIGHT..].copy_from_slice(&turns(words[0]));
         Self { levels, limit: at(4), sockets: at(5), workers_seen: at(6) }
+    }
+
+    /// The word whose lower half is `workers_seen` of this slot; the upper half is reserved.
+    pub fn workers_seen_at(slot: u32) -> usize {
+        slot as usize * Self::WORDS + 1 + 6 / 2
     }
 }
 
@@ -250,6 +255,8 @@ pub const WORKERS: usize = 16_384;
 /// `struct worker`: a thread that reads requests of a listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Worker {
+    /// Its listener's slot.
+    pub slot: u32,
     /// Thread id, as the first process-id namespace has it.
     pub tid: u32,
     /// Requests that it holds.
@@ -262,7 +269,11 @@ impl Worker {
 
     /// From the words of the map; `None`: a free entry.
     pub fn decode(words: [u64; Self::WORDS]) -> Option<Self> {
-        (words[0] != 0).then_some(Self { tid: words[0] as u32, held: (words[1] as u32).cast_signed() })
+        (words[0] != 0).then_some(Self {
+            slot: (words[0] >> 32) as u32,
+            tid: words[0] as u32,
+            held: (words[1] as u32).cast_signed(),
+        })
     }
 }
 
@@ -368,9 +379,17 @@ mod tests {
         words[1] = u64::from((-3_i32).cast_unsigned()) | (5 << 32);
         words[3] = 128 | (2 << 32);
         words[4] = 60;
+        assert_eq!((ListenerLevel::workers_seen_at(0), ListenerLevel::workers_seen_at(2)), (4, 20));
         let level = ListenerLevel::decode(words);
         assert_eq!(level.levels, [-3, 5, 0, 0, -3, 5, -7]);
         assert_eq!((level.limit, level.sockets, level.workers_seen), (128, 2, 60));
+    }
+
+    #[test]
+    fn a_worker_knows_its_listener() {
+        let worker = Worker::decode([(7 << 32) | 4242, u64::from((-1_i32).cast_unsigned())]);
+        assert_eq!(worker, Some(Worker { slot: 7, tid: 4242, held: -1 }));
+        assert_eq!(Worker::decode([0, 3]), None);
     }
 
     #[test]

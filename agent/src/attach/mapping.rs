@@ -74,11 +74,20 @@ impl Mapping {
         self.word(index).store(value, Ordering::Release);
     }
 
-    /// Stores `value` where `was` still stands. Panics where the mapping is for reading.
-    pub fn replace(&self, index: usize, was: u64, value: u64) {
+    /// Stores `value` where `was` still stands, and tells whether it did: else the kernel has found another use for the word. Panics
+    /// where the mapping is for reading.
+    pub fn replace(&self, index: usize, was: u64, value: u64) -> bool {
         assert!(self.writable, "this mapping is for reading");
-        // Where it does not stand any more the kernel has found another use for the word.
-        let _ = self.word(index).compare_exchange(was, value, Ordering::AcqRel, Ordering::Relaxed);
+        self.word(index).compare_exchange(was, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes one off the count in the lower half of a word, which the kernel may be changing, and never below zero. Panics where the
+    /// mapping is for reading.
+    pub fn count_down(&self, index: usize) {
+        assert!(self.writable, "this mapping is for reading");
+        let less = |word: u64| (word as u32 > 0).then(|| word - 1);
+        // Nothing to take off is no failure.
+        let _ = self.word(index).fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
     }
 }
 

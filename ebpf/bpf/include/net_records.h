@@ -84,7 +84,7 @@ struct listener_level {
 	__s32 levels[LISTENER_LEVELS];
 	__u32 limit; /* sum over the listening sockets of the slot */
 	__u32 sockets; /* listening now */
-	__u32 workers_seen;
+	__u32 workers_seen; /* user space takes off the dead, by 64 bits: what follows stays zero */
 	__u32 reserved[7];
 };
 struct edge_level {

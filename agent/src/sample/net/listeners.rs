@@ -30,11 +30,16 @@ impl Listeners {
         let entities = shape.entities;
         Ok(Self {
             ring: object.ring("listener_ring", shape)?,
-            levels: object.mapping("listener_levels", entities as usize * ListenerLevel::WORDS * 8)?,
+            levels: object.mapping("listener_levels", levels_bytes(entities))?,
             slots: Slots::open(object, ["listener_names", "listener_slots", "listener_free"], entities)?,
             entities,
             ahead: vec![0; entities as usize],
         })
+    }
+
+    /// Size of the map of levels.
+    pub(super) fn levels_bytes(&self) -> usize {
+        levels_bytes(self.entities)
     }
 
     /// Who a slot is; the key of the rest for a slot that nobody has.
@@ -190,6 +195,10 @@ fn accepts(arrivals: u64, depth_change: i64, ahead: &mut u64) -> u64 {
         arrivals.saturating_sub(depth_change).saturating_sub(i64::try_from(*ahead).unwrap_or(i64::MAX));
     *ahead = left.min(0).unsigned_abs();
     left.max(0).unsigned_abs()
+}
+
+fn levels_bytes(entities: u32) -> usize {
+    entities as usize * ListenerLevel::WORDS * 8
 }
 
 #[cfg(test)]

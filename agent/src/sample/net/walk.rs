@@ -18,12 +18,12 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tailwater_ebpf::net::{WORKERS, Worker};
+use tailwater_ebpf::net::{ListenerLevel, WORKERS, Worker};
 
 /// Time between walks: how long a listener without traffic, in a namespace that the hooks did not see it appear in, stays unknown.
 const EVERY: Duration = Duration::from_secs(10);
-/// Walks between two looks for threads that are gone.
-const WALKS_PER_SWEEP: u64 = 6;
+/// Walks between two looks for threads that are gone: so long a pool that was restarted is taken for one twice as large.
+const WALKS_PER_SWEEP: u64 = 2;
 /// Namespaces walked at most; the rest is left out and told.
 const NAMESPACES_MAX: usize = 256;
 /// Commands of bpf(2), and the attach type of iterators.
@@ -54,7 +54,7 @@ pub(super) struct Walker {
 
 impl Walker {
     /// Walks once, and then from its own thread.
-    pub(super) fn start(iterator: Result<ProgramFd, LoadError>, workers: Mapping) -> Self {
+    pub(super) fn start(iterator: Result<ProgramFd, LoadError>, workers: Workers) -> Self {
         let report = Arc::new(Mutex::new(WalkReport::default()));
         let iterator = match iterator {
             Ok(iterator) => iterator,
@@ -77,7 +77,7 @@ impl Walker {
                 }
                 let _ = walked.try_send(());
                 if walks % WALKS_PER_SWEEP == 0 {
-                    forget_dead_threads(&workers);
+                    workers.forget_dead_threads();
                 }
                 if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                     break;
@@ -215,17 +215,27 @@ fn bpf(command: libc::c_long, attributes: &[u32]) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A dead thread holds no request and cannot begin one. Thread ids of the kernel mean nothing in a namespace of their own: there
-/// the table only fills, and says so (`workers_untracked`).
-fn forget_dead_threads(workers: &Mapping) {
-    if std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).ok() != Some(FIRST_PID_NAMESPACE) {
-        return;
-    }
-    for first in (0..WORKERS).map(|place| place * Worker::WORDS) {
-        let words = std::array::from_fn(|i| workers.word(first + i).load(Ordering::Relaxed));
-        let gone = |w: Worker| w.held == 0 && !std::path::Path::new(&format!("/proc/{}", w.tid)).exists();
-        if Worker::decode(words).is_some_and(gone) {
-            workers.replace(first, words[0], 0);
+/// The kernel's table of threads that read requests, and the levels of the listeners that count them.
+#[derive(Debug)]
+pub(super) struct Workers {
+    pub(super) table: Mapping,
+    pub(super) levels: Mapping,
+}
+
+impl Workers {
+    /// A dead thread holds no request and cannot begin one; its listener has one worker less. Thread ids of the kernel mean nothing in a
+    /// namespace of their own: there the table only fills, and says so (`workers_untracked`).
+    fn forget_dead_threads(&self) {
+        if std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).ok() != Some(FIRST_PID_NAMESPACE) {
+            return;
+        }
+        for first in (0..WORKERS).map(|place| place * Worker::WORDS) {
+            let words = std::array::from_fn(|i| self.table.word(first + i).load(Ordering::Relaxed));
+            let Some(worker) = Worker::decode(words) else { continue };
+            let gone = worker.held == 0 && !std::path::Path::new(&format!("/proc/{}", worker.tid)).exists();
+            if gone && self.table.replace(first, words[0], 0) {
+                self.levels.count_down(ListenerLevel::workers_seen_at(worker.slot));
+            }
         }
     }
 }
