@@ -57,6 +57,14 @@ fn container_id(element: &str) -> Option<&str> {
     (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
 }
 
+/// Whether these names will stay: not a container's id in place of its name, and not a command that is about to become another, as
+/// `runc:[2:INIT]`, or `(httpd)` of systemd before it executes a unit. Whoever is gone says nothing more.
+pub fn is_settled(names: &Names, comm: &str) -> bool {
+    let waits_for_engine = !names.container.is_empty() && names.container.starts_with(&names.name);
+    let starts = comm.starts_with("runc:[") || comm.starts_with('(');
+    !waits_for_engine && !starts
+}
+
 /// Whether a cgroup holds whatever somebody started there: the root, a session's scope, a slice. Its name says nothing of a server.
 pub fn collects(path: &str) -> bool {
     path.split('/').rfind(|e| !e.is_empty()).is_none_or(|last| {
@@ -173,6 +181,18 @@ mod tests {
     use super::*;
 
     const ID: &str = "4bca1a6ad5e9ff4ba5a8cf6bb62e6eb9b0f0e3d24ff1a0b6a3c5d7e9f1234567";
+
+    #[test]
+    fn names_of_what_just_begins_do_not_stay() {
+        let web = Names { name: "web".to_owned(), ..Names::default() };
+        for (comm, settled) in [("nginx", true), ("", true), ("runc:[2:INIT]", false), ("(httpd)", false)] {
+            assert_eq!(is_settled(&web, comm), settled, "{comm}");
+        }
+        let container =
+            |name: &str| Names { name: name.to_owned(), container: ID.to_owned(), ..Names::default() };
+        assert!(!is_settled(&container(&ID[..12]), "java"));
+        assert!(is_settled(&container("default/shop-1/web"), "java"));
+    }
 
     #[test]
     fn names_by_path() {

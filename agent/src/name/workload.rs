@@ -19,6 +19,9 @@ const WALK_PERIOD_WINDOWS: u64 = 200;
 /// Windows between two readings of the quotas: 1 s.
 const QUOTA_PERIOD_WINDOWS: u64 = 20;
 
+/// How often a cgroup that was met before its name was there is asked again: for a minute, each second when quotas are read.
+const ASKED_AGAIN: u32 = 60;
+
 /// Processes of a cgroup that are asked for their command.
 const PROCESSES_ASKED: usize = 8;
 
@@ -80,6 +83,8 @@ pub struct Entities {
     tree: CgroupTree,
     root: std::path::PathBuf,
     workloads: HashMap<CgroupId, Workload>,
+    /// Workloads whose names may still come, and how often they are asked again.
+    unsettled: HashMap<CgroupId, u32>,
     /// Servers that share a cgroup.
     sharing: Vec<Workload>,
     servers: Servers,
@@ -109,6 +114,7 @@ impl Entities {
             tree,
             root: root.to_owned(),
             workloads: HashMap::new(),
+            unsettled: HashMap::new(),
             sharing: Vec::new(),
             servers: Servers::new(root),
             by_id: Vec::new(),
@@ -157,7 +163,42 @@ impl Entities {
         }
         self.quotas_read = window;
         self.renew_quotas();
+        self.ask_again();
         true
+    }
+
+    /// Container engines write a container's name some moments after its cgroup runs, and a process is called after whoever starts it
+    /// until it becomes what it was started for.
+    fn ask_again(&mut self) {
+        for (cgroup, left) in std::mem::take(&mut self.unsettled) {
+            let Some(path) = self.workloads.get(&cgroup).map(|w| w.cgroup.clone()) else { continue };
+            let (names, comm) = self.called(&path);
+            if left > 1 && !naming::is_settled(&names, &comm) {
+                self.unsettled.insert(cgroup, left - 1);
+            }
+            let Some(workload) = self.workloads.get_mut(&cgroup) else { continue };
+            // Whoever has ended by now leaves the name that it had.
+            if !comm.is_empty() && (workload.names != names || workload.comm != comm) {
+                (workload.names, workload.comm) = (names, comm);
+                self.changed.push(Named::Workload(workload.clone()));
+            }
+        }
+    }
+
+    /// What a cgroup is called now, and what it runs.
+    fn called(&self, path: &str) -> (Names, String) {
+        let comms: Vec<String> = self.tree.processes(path, PROCESSES_ASKED).into_iter().map(comm).collect();
+        let first = comms.first().cloned().unwrap_or_default();
+        // A cgroup without a name of its own is called after its command only where it runs no other.
+        let common = if comms.iter().all(|c| *c == first) { first.as_str() } else { "" };
+        let comm = if naming::collects(path) { common.to_owned() } else { first.clone() };
+        let mut names = names(path, common);
+        if !names.container.is_empty()
+            && let Some(name) = container_name(&names.container, &self.root)
+        {
+            names.name = name;
+        }
+        (names, comm)
     }
 
     fn renew_quotas(&mut self) {
@@ -199,16 +240,9 @@ impl Entities {
         let Some(id) = next_id(self.by_id.len(), &mut self.refused) else {
             return 0;
         };
-        let comms: Vec<String> = self.tree.processes(&path, PROCESSES_ASKED).into_iter().map(comm).collect();
-        let first = comms.first().cloned().unwrap_or_default();
-        // A cgroup without a name of its own is called after its command only where it runs no other.
-        let common = if comms.iter().all(|c| *c == first) { first.as_str() } else { "" };
-        let comm = if naming::collects(&path) { common.to_owned() } else { first.clone() };
-        let mut names = names(&path, common);
-        if !names.container.is_empty()
-            && let Some(name) = container_name(&names.container, &self.root)
-        {
-            names.name = name;
+        let (names, comm) = self.called(&path);
+        if !naming::is_settled(&names, &comm) {
+            self.unsettled.insert(cgroup, ASKED_AGAIN);
         }
         let workload = Workload {
             id,
@@ -471,6 +505,33 @@ mod tests {
             })
             .collect();
         assert_eq!(owners, [0, 1], "told twice, with and without owner");
+    }
+
+    #[test]
+    fn a_container_that_was_met_before_its_name_gets_it_and_keeps_its_id() {
+        const ID: &str = "4bca1a6ad5e9ff4ba5a8cf6bb62e6eb9b0f0e3d24ff1a0b6a3c5d7e9f1234567";
+        let folder = tempfile::tempdir().unwrap();
+        let pod = cgroup(folder.path(), &format!("kubepods/{ID}"));
+        std::fs::write(
+            folder.path().join(format!("kubepods/{ID}/cgroup.procs")),
+            format!("{}\n", std::process::id()),
+        )
+        .unwrap();
+        let mut entities = entities(folder.path());
+        entities.refresh(100, None);
+        let id = entities.workload(pod);
+        let name = |entities: &Entities| entities.workload_of(pod).unwrap().names.name.clone();
+        assert_eq!(name(&entities), ID[..12]);
+        entities.take_changed();
+        entities.refresh(100 + QUOTA_PERIOD_WINDOWS, None);
+        assert_eq!(entities.take_changed(), [], "no name yet, and nothing to tell");
+        let logs = folder.path().join("var/log/containers");
+        std::fs::create_dir_all(&logs).unwrap();
+        std::fs::write(logs.join(format!("shop-1_default_web-{ID}.log")), "").unwrap();
+        entities.refresh(100 + 2 * QUOTA_PERIOD_WINDOWS, None);
+        assert_eq!(name(&entities), "default/shop-1/web");
+        assert_eq!((entities.take_changed().len(), entities.workload(pod)), (1, id));
+        assert!(entities.unsettled.is_empty(), "it is not asked for ever");
     }
 
     #[test]
