@@ -8,6 +8,8 @@ use caps::{CapSet, Capability};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
+/// Documentation/ABI/testing/securityfs: how far the kernel is closed to root.
+const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
 const ITERATOR: &str = "bpf_iter_tcp";
 /// Any function that every kernel with TCP has.
 const PROBED_FUNCTION: &str = "tcp_recvmsg";
@@ -69,6 +71,7 @@ pub fn facts(mounts: &Mounts) -> HostFacts {
         kernel_release: read_trimmed("/proc/sys/kernel/osrelease"),
         cpus: online_cpus(),
         capabilities: capabilities(),
+        kernel_memory: kernel_memory(&read_trimmed(LOCKDOWN_FILE)),
         tp_btf: try_load(BPF_TRACE_RAW_TP, names.tracepoints.get(PROBED_TRACEPOINT), PROBED_TRACEPOINT),
         fentry: try_load(BPF_TRACE_FENTRY, names.functions.get(PROBED_FUNCTION), PROBED_FUNCTION),
         kprobe: kprobe(),
@@ -78,6 +81,17 @@ pub fn facts(mounts: &Mounts) -> HostFacts {
         btf,
         cgroups: mounts.layout(),
         other_processes: other_processes(),
+    }
+}
+
+/// `none integrity [confidentiality]`: what is in brackets holds. A kernel without the file locks nothing.
+fn kernel_memory(lockdown: &str) -> Attempt {
+    if lockdown.contains("[confidentiality]") {
+        Attempt::Refused(
+            "this kernel is locked down for confidentiality, and lets no program read its memory".to_owned(),
+        )
+    } else {
+        Attempt::Works
     }
 }
 
@@ -179,6 +193,14 @@ fn other_processes() -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_is_closed_to_programs_by_confidentiality_alone() {
+        assert!(kernel_memory("none integrity [confidentiality]").refusal().is_some());
+        for open in ["none [integrity] confidentiality", "[none] integrity confidentiality", ""] {
+            assert_eq!(kernel_memory(open), Attempt::Works, "{open}");
+        }
+    }
 
     #[test]
     fn privileged_the_facts_of_this_machine() {

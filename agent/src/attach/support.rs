@@ -17,7 +17,8 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    fn refusal(&self) -> Option<&str> {
+    /// The kernel's words, if it refused.
+    pub fn refusal(&self) -> Option<&str> {
         match self {
             Self::Works => None,
             Self::Refused(reason) => Some(reason),
@@ -53,6 +54,8 @@ pub struct HostFacts {
     pub functions: BTreeSet<String>,
     /// Whether the kernel's TCP socket iterator is there.
     pub tcp_iterator: bool,
+    /// Whether programs may read the kernel's memory: a kernel that is locked down for confidentiality lets none do so.
+    pub kernel_memory: Attempt,
     /// Loading a typed tracepoint program.
     pub tp_btf: Attempt,
     /// Loading a program on the entry of a kernel function.
@@ -104,7 +107,8 @@ struct Need {
 const NEEDS: [Need; 8] = [
     Need {
         signal: SignalKind::Cpu,
-        needs: &["sched_switch"],
+        // One object has both signals' programs, and is attached as a whole.
+        needs: &["sched_switch", "sched_wakeup", "sched_wakeup_new"],
         helpful: &[],
         functions: &["finish_task_switch"],
     },
@@ -163,7 +167,7 @@ const NEEDS: [Need; 8] = [
     },
 ];
 
-/// Where a kernel without a tracepoint tells the same: a function's entry or return, by the prefix of such a hook. `signal/net.rs`
+/// Where a kernel without a tracepoint tells the same: a function's entry or return, by the prefix of such a hook. `sample/net.rs`
 /// attaches by the same order.
 const STAND_INS: [(&str, &str, &str); 3] = [
     ("sk_data_ready", "fentry", "sock_def_readable"),
@@ -213,7 +217,9 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
         alternatives: Vec::new(),
         remedy: None,
     };
-    for function in need.functions {
+    // One that serves as a stand-in is no alternative.
+    let serves = |function: &&&str| !plan.hook.contains(&format!("/{function}"));
+    for function in need.functions.iter().filter(serves).collect::<Vec<_>>() {
         let refused = |kind: &str, attempt: &Attempt| Alternative {
             hook: format!("{kind}/{function}"),
             reason: attempt.refusal().map_or_else(
@@ -274,6 +280,11 @@ fn obstacle(need: &Need, facts: &HostFacts) -> Option<(String, String)> {
         let remedy = format!("run as root, or with {missing} (systemd: AmbientCapabilities=)");
         return Some((format!("this process has no {missing}"), remedy));
     }
+    if let Some(reason) = facts.kernel_memory.refusal() {
+        let remedy =
+            "boot with lockdown=integrity or without lockdown: no program measures on this kernel otherwise";
+        return Some((reason.to_owned(), remedy.to_owned()));
+    }
     if let Some(reason) = facts.tp_btf.refusal() {
         let remedy = "allow BPF to this process: kernel lockdown, seccomp and LSM policies can forbid it";
         return Some((format!("typed tracepoints: {reason}"), remedy.to_owned()));
@@ -312,6 +323,7 @@ mod tests {
             tracepoints: wanted_tracepoints().into_iter().map(ToOwned::to_owned).collect(),
             functions: wanted_functions().into_iter().map(ToOwned::to_owned).collect(),
             tcp_iterator: true,
+            kernel_memory: Attempt::Works,
             tp_btf: Attempt::Works,
             fentry: Attempt::Refused("Operation not permitted (os error 1)".to_owned()),
             kprobe: Attempt::Works,
@@ -367,6 +379,12 @@ mod tests {
                 "lockdown",
             ),
             (
+                "the kernel's memory",
+                Box::new(|f: &mut HostFacts| f.kernel_memory = Attempt::Refused("locked down".to_owned())),
+                "throttling",
+                "lockdown=integrity",
+            ),
+            (
                 "cgroups",
                 Box::new(|f: &mut HostFacts| f.cgroups = Layout::None),
                 "cpu run_queue block_io memory accept_queue requests calls retransmits",
@@ -381,7 +399,7 @@ mod tests {
             (
                 "sched_wakeup",
                 Box::new(without("sched_wakeup")),
-                "cpu block_io memory accept_queue requests calls retransmits throttling",
+                "block_io memory accept_queue requests calls retransmits throttling",
                 "newer kernel",
             ),
             (

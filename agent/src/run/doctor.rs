@@ -119,6 +119,7 @@ mod tests {
             tracepoints: wanted_tracepoints().into_iter().map(ToOwned::to_owned).collect(),
             functions: std::collections::BTreeSet::new(),
             tcp_iterator: true,
+            kernel_memory: Attempt::Works,
             tp_btf: Attempt::Works,
             fentry: Attempt::Refused("Operation not permitted".to_owned()),
             kprobe: Attempt::Works,

@@ -109,6 +109,7 @@ impl<W: Write + Send> Dump<W> {
                     let shown: Vec<String> = values.filter_map(|(n, v)| human(n, v)).collect();
                     if !shown.is_empty() {
                         let mark = if window.late { "~" } else { " " };
+                        let name = printable(&name);
                         self.line(&format!("{time}{mark} {kind_name:<8} {name:<28} {}", shown.join("  ")));
                     }
                 }
@@ -137,7 +138,8 @@ impl<W: Write + Send> Dump<W> {
             match self.form {
                 Form::Text => {
                     let amount = in_unit(unit, c.amount);
-                    let who = format!("{} ({})", c.comm, c.pid);
+                    let who = format!("{} ({})", printable(&c.comm), c.pid);
+                    let workload = printable(&workload);
                     self.line(&format!("{time}  culprit  {who:<28} {resource} {amount}  in {workload}"));
                 }
                 Form::Json => {
@@ -186,7 +188,7 @@ impl<W: Write + Send> Sink for Dump<W> {
             let name = self.name(EntityKind::Listener, event.listener);
             match self.form {
                 Form::Text => {
-                    let time = time_of_day(event.unix_ns);
+                    let (time, name) = (time_of_day(event.unix_ns), printable(&name));
                     self.line(&format!(
                         "{time}! drop     {name:<28} {} dropped, queue {}/{}",
                         event.packets.unwrap_or(event.count),
@@ -213,6 +215,19 @@ impl<W: Write + Send> Sink for Dump<W> {
     fn done(&self) -> bool {
         self.broken || self.left == Some(0)
     }
+}
+
+/// Whoever may name a process or a cgroup may not write to the operator's terminal: control characters are shown, not sent.
+fn printable(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 fn socket(address: std::net::Ipv6Addr, port: u16) -> String {
@@ -269,6 +284,11 @@ fn in_unit(unit: &str, value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_writes_nothing_to_the_terminal() {
+        assert_eq!(printable("db\u{1b}[2Jé"), "db\\u{1b}[2Jé");
+    }
     use crate::name::cgroup::Mounts;
     use crate::name::workload::Entities;
     use crate::sample::throttle::Quotas;

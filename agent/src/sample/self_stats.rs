@@ -6,8 +6,9 @@ use std::time::Duration;
 /// A budget is exceeded "for long" after this many measurements in a row, 5 s apart each.
 const ABOVE_FOR: u32 = 3;
 
-/// Least important first: what is shed before what. Accept queues, drops and CPU are what a cause is named from.
-pub const SHED_ORDER: [&str; 4] = ["memory", "block", "net", "sched"];
+/// What is shed before what: first what costs most for what it tells, which is a file read for each cgroup with a quota and window, then
+/// the least important. Accept queues, drops and CPU are what a cause is named from.
+pub const SHED_ORDER: [&str; 5] = ["throttling", "memory", "block", "net", "sched"];
 
 /// CPU share of one core between two measurements.
 pub fn cpu_ratio(cpu_ns: u64, elapsed: Duration) -> f64 {
@@ -97,8 +98,8 @@ mod tests {
         for _ in 0..20 {
             shed.extend(budget.measured(0.2, |s| s != "block"));
         }
-        assert_eq!(shed, ["memory", "net"]);
-        assert_eq!(budget.shed(), ["memory", "net"]);
+        assert_eq!(shed, ["throttling", "memory", "net"]);
+        assert_eq!(budget.shed(), ["throttling", "memory", "net"]);
     }
 
     #[test]

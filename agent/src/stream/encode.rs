@@ -38,7 +38,7 @@ pub fn sections(window: &Window) -> u16 {
 /// What the host's own row needs beside the windows.
 #[derive(Debug, Clone, Copy)]
 pub struct HostView<'a> {
-    /// Online CPUs of the machine.
+    /// CPUs of the machine that were online when the agent began.
     pub cpus: u32,
     /// The scope's path, if the agent speaks for a scope.
     pub scope: Option<&'a str>,
@@ -60,6 +60,9 @@ impl Encoder {
         coverage: &[Coverage],
     ) -> v1::WindowBatch {
         let count = windows.len();
+        // CPUs come and go while the agent runs; where they are not measured, those that it began with count.
+        let online = windows.iter().rev().find_map(|w| w.machine_cpu.as_ref().map(|c| c.cpus));
+        let host = HostView { cpus: online.unwrap_or(host.cpus), ..host };
         let mut tables = vec![host_table(windows, entities, host)];
         tables.push(self.workload_table(windows, entities, host));
         tables.push(self.listener_table(windows, entities));

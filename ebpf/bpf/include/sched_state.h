@@ -81,7 +81,7 @@ static __always_inline struct rq *rq_of(struct task_struct *task)
 }
 
 #define CLOCK_CHECK_NS 10000000LL
-#define CLOCK_DRIFT_MAX_NS 2000 /* per check: 200 ppm, more than any clock is off */
+#define CLOCK_DRIFT_MAX_NS 6000 /* per check: 600 ppm; CLOCK_MONOTONIC is slewed by up to 500 (adjtimex(2)) */
 
 /*
  * CLOCK_MONOTONIC from the run queue's clock, which the scheduler has just updated: reading a clock would be a quarter of this
