@@ -23,7 +23,7 @@ use crate::run::pipeline::{Identity, Pipeline, Shared, View};
 use crate::sample::sampler::{Handle, Sampler, Sink};
 use crate::sample::self_stats::{Budget, cpu_ratio, listen_counters, resident_bytes};
 use crate::sample::throttle::Quotas;
-use crate::signal::SignalKind;
+use crate::signal::{Loss, SignalKind};
 use crate::stream::encode::signal_kind;
 use crate::stream::outbox::Outbox;
 use crate::stream::{Control, Stream, connect};
@@ -116,14 +116,16 @@ fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
         .map_err(|source| RunError::Start { what: "event loop", source })
 }
 
-/// Resolves at SIGTERM or SIGINT.
+/// Resolves at SIGTERM, SIGINT, or SIGHUP: a terminal that is closed ends the agent as Ctrl-C does, with its last windows sent.
 async fn asked_to_stop() -> Result<(), RunError> {
     let error = |source| RunError::Start { what: "signal handler", source };
     let mut term = signal(UnixSignal::terminate()).map_err(error)?;
     let mut int = signal(UnixSignal::interrupt()).map_err(error)?;
+    let mut hup = signal(UnixSignal::hangup()).map_err(error)?;
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
+        _ = hup.recv() => {}
     }
     Ok(())
 }
@@ -254,6 +256,13 @@ impl Agent {
         self.cost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All that could not be kept or named.
+    fn losses(&self) -> Vec<v1::Loss> {
+        let unnamed = Loss { what: "entities_unnamed", count: self.shared.unnamed.load(Ordering::Relaxed) };
+        let of = |loss: Loss| v1::Loss { what: loss.what.to_owned(), count: loss.count };
+        self.handle.losses().into_iter().chain([unnamed]).map(of).collect()
+    }
+
     /// Measures our own cost, sheds signals when it is too high, and tells systemd that windows are still drained.
     async fn care(self: Arc<Self>, cpu_budget_ratio: f64, mut attached: Vec<&'static str>) {
         let mut budget = Budget::new(cpu_budget_ratio);
@@ -303,6 +312,7 @@ impl Control for Agent {
             shed_signals: self.handle.shed_signals().into_iter().map(|s| SignalName(s).to_string()).collect(),
             netns_listen_overflows,
             netns_listen_drops,
+            losses: self.losses(),
             ..v1::AgentStatus::default()
         }
     }

@@ -35,12 +35,23 @@ pub enum SignalKind {
     Throttling,
 }
 
+/// Something that a source could not keep, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// What, as in the metric's label: `net_connections_untracked`.
+    pub what: &'static str,
+    /// Since the agent began.
+    pub count: u64,
+}
+
 /// One attached group of kernel programs and its rings.
 pub trait SignalSource: Send {
     /// For logs and `self_stats`.
     fn name(&self) -> &'static str;
     /// What it serves; constant after attach.
     fn coverage(&self) -> Vec<Coverage>;
+    /// Every counter of losses that it keeps, also those that are zero.
+    fn losses(&self) -> Vec<Loss>;
     /// Writes this signal's sections of `into` for window `into.index`, which is closed. Called once per window, in order.
     fn drain(&mut self, into: &mut Window);
     /// The windows before `first` were lapped: start again there.

@@ -205,6 +205,22 @@ pub struct AgentView {
     pub shed_signals: Vec<String>,
     pub netns_listen_overflows: u64,
     pub netns_listen_drops: u64,
+    /// What the agent could not keep or name, since it began.
+    pub losses: BTreeMap<String, u64>,
+}
+
+/// Losses of an agent that are shown.
+const LOSSES_MAX: usize = 64;
+/// Characters of a loss's name.
+const LOSS_NAME_MAX: usize = 48;
+
+/// What an agent says is lost, as far as its names can be labels.
+fn losses(told: &[v1::Loss]) -> BTreeMap<String, u64> {
+    let named = |loss: &&v1::Loss| {
+        let plain = loss.what.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        plain && !loss.what.is_empty() && loss.what.len() <= LOSS_NAME_MAX
+    };
+    told.iter().filter(named).take(LOSSES_MAX).map(|loss| (loss.what.clone(), loss.count)).collect()
 }
 
 /// One signal of a host.
@@ -261,6 +277,7 @@ impl AgentView {
             shed_signals: status.shed_signals.clone(),
             netns_listen_overflows: status.netns_listen_overflows,
             netns_listen_drops: status.netns_listen_drops,
+            losses: losses(&status.losses),
         }
     }
 }
@@ -316,6 +333,22 @@ mod tests {
         let coverage = &registry.view()[0].coverage;
         assert!(coverage[0].covered && coverage[0].reason.is_empty());
         assert!(!coverage[1].covered && coverage[1].reason.contains("budget"), "{coverage:?}");
+    }
+
+    #[test]
+    fn losses_are_shown_by_names_that_can_be_labels_and_by_no_other() {
+        let registry = Registry::new(1);
+        let lease = registry.take(&hello("a", "boot-1"), "p", 1).unwrap();
+        let loss = |what: &str| v1::Loss { what: what.to_owned(), count: 3 };
+        let told = ["net_edges_folded", "", "a\nb", "x{y=\"z\"}", &"a".repeat(49)].map(loss);
+        lease.slot().status.losses = told.to_vec();
+        assert_eq!(registry.view()[0].losses, BTreeMap::from([("net_edges_folded".to_owned(), 3)]));
+        let many = |i: u8| v1::Loss {
+            what: format!("a{}", char::from(b'a' + i % 26).to_string().repeat(1 + usize::from(i / 26))),
+            count: 0,
+        };
+        lease.slot().status.losses = (0..100).map(many).collect();
+        assert_eq!(registry.view()[0].losses.len(), LOSSES_MAX);
     }
 
     #[test]

@@ -157,6 +157,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		state = bpf_task_storage_get(&task_states, next, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (state)
 			slot = slot_of(next, state);
+		else
+			cs->untracked++;
 		comes = left && slot == was_slot ? left : record_of(cpu, slot, &m);
 		if (state && state->waiting) {
 			if (comes && state->waiting_slot == slot)

@@ -84,7 +84,7 @@ pub struct CpuState {
     pub running: u32,
     pub iowait: u32,
     pub pid: u32,
-    pub reserved: u32,
+    pub untracked: u32,
     pub window: u64,
     pub window_start_ns: u64,
     pub clock_offset_ns: i64,

@@ -54,7 +54,7 @@ fn sched_records_are_those_of_the_object() {
     same!(structs, "machine_record", sched::MachineRecord: window, edges, uncharged_ns, stolen_ns, switches,
         missed, cpu, io);
     same!(structs, "cpu_state", sched::CpuState: sequence, since_ns, steal_ns, charged_ns, slot, tgid, running,
-        iowait, pid, reserved, window, window_start_ns, clock_offset_ns, clock_checked_ns);
+        iowait, pid, untracked, window, window_start_ns, clock_offset_ns, clock_checked_ns);
     same!(structs, "blocked_now", sched::BlockedNow: since_ns, slot, tgid, comm);
     same!(structs, "stopped_record", sched::StoppedRecord: window, edges, stopped_max, reserved);
     same!(structs, "stopped_process", sched::StoppedProcess: process, stopped, reserved);

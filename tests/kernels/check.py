@@ -469,6 +469,31 @@ def experiment_memory(folder):
     return hold
 
 
+def experiment_hotplug():
+    """The last CPU goes away for two seconds and comes back."""
+    cpus = os.cpu_count()
+    switch = f"/sys/devices/system/cpu/cpu{cpus - 1}/online"
+    if cpus < 2 or not os.path.exists(switch):
+        return lambda agent, found: None
+    write(switch, "0")
+    begun_ns = time.time_ns()
+    time.sleep(2)
+    ended_ns = time.time_ns()
+    write(switch, "1")
+    time.sleep(2)
+
+    def hold(agent, found):
+        def capacities(from_ns, to_ns):
+            rows = [r for r in agent.rows("host", "") if from_ns <= r["window_unix_ns"] < to_ns]
+            return {r["values"]["cpu_capacity_ns"] // (50 * MS) for r in rows if "cpu_capacity_ns" in r["values"]}
+
+        # It is looked for once a second.
+        found.same("cpu", "CPUs while one was away", capacities(begun_ns + 1100 * MS, ended_ns - 50 * MS), {cpus - 1})
+        found.same("cpu", "CPUs when it was back", capacities(ended_ns + 1300 * MS, ended_ns + 1900 * MS), {cpus})
+
+    return hold
+
+
 def disk():
     """An empty disk with a file system on it: the guest's second one."""
     device = "vda"
@@ -516,6 +541,8 @@ def main():
     if device:
         experiments["disk"] = lambda: experiment_disk(device, folder)
         experiments["memory"] = lambda: experiment_memory(folder)
+    # Last: what follows would find its CPU gone.
+    experiments["hotplug"] = experiment_hotplug
     found, holds = Findings(), []
     for name, experiment in experiments.items():
         try:

@@ -9,7 +9,7 @@ use crate::stream::encode::{self, Encoder, HostView, sections};
 use crate::stream::outbox::Outbox;
 use crate::window::{ListenDrop, WINDOW_NS, Window};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tailwater_proto::v1;
 
 /// What may be changed or asked while the pipeline runs on the sampler's thread.
@@ -19,6 +19,8 @@ pub struct Shared {
     pub windows_per_batch: AtomicU32,
     /// A process whose network namespace is the host's or the scope's.
     pub netns_process: AtomicU32,
+    /// Times that something found no id, because there were as many of its kind as the wire has.
+    pub unnamed: AtomicU64,
 }
 
 /// Who the agent is, apart from coverage and addresses, which change.
@@ -145,6 +147,7 @@ impl Pipeline {
     fn introduce(&self) {
         let process = self.view.netns_process();
         self.shared.netns_process.store(process, Ordering::Relaxed);
+        self.shared.unnamed.store(self.view.entities.refused(), Ordering::Relaxed);
         let addresses = scope::addresses(process)
             .into_iter()
             .map(|a| match a {

@@ -5,7 +5,7 @@ use crate::attach::loader::{AttachConfig, KernelBtf, LoadError, LoadedObject, Ob
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::sample::slots::{self, OTHER, Slots};
-use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, CulpritResource, CulpritSample, DeviceSample, IoSample, Window, WindowIndex};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -222,6 +222,14 @@ impl SignalSource for BlockSignal {
             hook: self.hook.to_owned(),
             reason: self.reason.clone(),
         }]
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        vec![
+            Loss { what: "block_requests_untracked", count: self.untracked() },
+            Loss { what: "block_requests_stale", count: self.stale() },
+            Loss { what: "block_records_lapped", count: self.lapped() },
+        ]
     }
 
     fn drain(&mut self, into: &mut Window) {

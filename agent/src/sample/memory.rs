@@ -5,7 +5,7 @@ use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, ObjectPlan, p
 use crate::attach::mapping::ClockControl;
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::sample::slots::{self, Slots};
-use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MemorySample, Window, WindowIndex};
 use tailwater_ebpf::memory::{MEMORY_RECLAIM, MemoryRecord, PAUSE_WINDOWS};
 use tailwater_ebpf::objects;
@@ -110,6 +110,13 @@ impl SignalSource for MemorySignal {
             hook: "tp_btf/mm_vmscan_direct_reclaim_begin".to_owned(),
             reason: self.reason.clone(),
         }]
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        vec![
+            Loss { what: "memory_cgroups_folded", count: self.slots.overflows().into() },
+            Loss { what: "memory_records_lapped", count: self.ring.lapped() },
+        ]
     }
 
     fn drain(&mut self, into: &mut Window) {

@@ -7,7 +7,7 @@ use crate::attach::loader::{
 };
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::ring::Shape;
-use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
 use std::os::fd::{AsRawFd, RawFd};
@@ -24,7 +24,7 @@ mod walk;
 use edges::Edges;
 use listeners::Listeners;
 pub use walk::WalkReport;
-use walk::Walker;
+use walk::{Walker, Workers};
 
 /// What the socket signals need to attach.
 #[derive(Debug, Clone, Copy)]
@@ -163,14 +163,17 @@ impl NetSignals {
             }
             hooks.push(Hook { name, at });
         }
-        let workers = object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?;
+        let workers = Workers {
+            table: object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?,
+            levels: object.mapping_for_writing("listener_levels", listeners.levels_bytes())?,
+        };
         let walker = Walker::start(object.iterator("net_existing", "tcp", config.btf), workers);
         walk::provoke_a_state_change();
         Ok(Self { listeners, edges, hooks, walker, drops, losses, clock, _object: object })
     }
 
     /// What the kernel side could not keep.
-    pub fn losses(&self) -> NetLosses {
+    pub fn kernel_losses(&self) -> NetLosses {
         NetLosses::decode(std::array::from_fn(|i| self.losses.word(i).load(Ordering::Relaxed)))
     }
 
@@ -267,6 +270,20 @@ impl SignalSource for NetSignals {
                 &["net_resent"],
                 &[],
             ),
+        ]
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        let kernel = self.kernel_losses();
+        vec![
+            Loss { what: "net_listeners_folded", count: kernel.listeners_folded },
+            Loss { what: "net_edges_folded", count: kernel.edges_folded },
+            Loss { what: "net_listen_sockets_untracked", count: kernel.listen_sockets_untracked },
+            Loss { what: "net_drop_events_lost", count: kernel.drop_events },
+            Loss { what: "net_workers_untracked", count: kernel.workers_untracked },
+            Loss { what: "net_connections_untracked", count: kernel.connections_untracked },
+            Loss { what: "net_connections_unknown", count: kernel.connections_unknown },
+            Loss { what: "net_records_lapped", count: self.lapped() },
         ]
     }
 

@@ -6,7 +6,7 @@
 //! it watches, and the rings are there so that it need not.
 
 use crate::clock::Clock;
-use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, WINDOW_NS, Window, WindowIndex};
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -27,6 +27,9 @@ const CLOCK_PERIOD_WINDOWS: u64 = 20;
 
 /// Why a signal whose source was detached is not covered.
 const SHED: &str = "shed: the agent was above its CPU budget (cpu_budget_ratio)";
+
+/// Windows between two looks at the counters of losses: a second.
+const LOSSES_READ_WINDOWS: u64 = 20;
 
 /// Where windows and drop events go.
 pub trait Sink: Send {
@@ -62,6 +65,7 @@ pub struct Handle {
     stop: Arc<AtomicBool>,
     shed: Arc<Mutex<Vec<&'static str>>>,
     disabled: Arc<Mutex<BTreeSet<SignalKind>>>,
+    losses: Arc<Mutex<Vec<Loss>>>,
     coverage: Arc<Mutex<Vec<Coverage>>>,
     /// Counters of the sampler.
     pub counters: Arc<Counters>,
@@ -81,6 +85,7 @@ impl Handle {
             stop: Arc::default(),
             shed: Arc::default(),
             disabled: Arc::new(Mutex::new(whole_sections(disabled))),
+            losses: Arc::default(),
             coverage: Arc::default(),
             counters: Arc::default(),
         })
@@ -108,6 +113,11 @@ impl Handle {
     /// Leaves these signals out of the windows from the next tick on.
     pub fn disable(&self, signals: BTreeSet<SignalKind>) {
         *locked(&self.disabled) = whole_sections(signals);
+    }
+
+    /// What the sources could not keep, since the agent began.
+    pub fn losses(&self) -> Vec<Loss> {
+        locked(&self.losses).clone()
     }
 
     /// What the windows hold at present.
@@ -251,6 +261,9 @@ impl<S: Sink> Sampler<S> {
         let counters = &self.handle.counters;
         counters.windows.fetch_add(1, Ordering::Relaxed);
         counters.windows_late.fetch_add(u64::from(late), Ordering::Relaxed);
+        if index.0.is_multiple_of(LOSSES_READ_WINDOWS) {
+            *locked(&self.handle.losses) = self.sources.iter().flat_map(|s| s.losses()).collect();
+        }
         self.sink.window(window);
     }
 

@@ -3,9 +3,10 @@
 
 use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, ObjectPlan, possible_cpus};
 use crate::attach::mapping::ClockControl;
+use crate::attach::probe::online_cpus;
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::sample::slots::{self, Slots};
-use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MachineCpu, TaskSample, WINDOW_NS, Window, WindowIndex};
 use tailwater_ebpf::objects;
 use tailwater_ebpf::record::WINDOWS;
@@ -22,6 +23,8 @@ use stopped::Stopped;
 pub type SchedConfig<'a> = AttachConfig<'a>;
 
 const HOOK: &str = "tp_btf/sched_switch";
+/// Windows between two looks at which CPUs are online: a second. They come and go with a machine's size.
+const ONLINE_ASKED_WINDOWS: u64 = 20;
 
 /// The scheduler's hooks and rings.
 #[derive(Debug)]
@@ -164,8 +167,19 @@ impl SignalSource for SchedSignal {
             .to_vec()
     }
 
+    fn losses(&self) -> Vec<Loss> {
+        vec![
+            Loss { what: "sched_tasks_untracked", count: self.culprits.untracked() },
+            Loss { what: "sched_cgroups_folded", count: self.slot_overflows().into() },
+            Loss { what: "sched_records_lapped", count: self.lapped() },
+        ]
+    }
+
     fn drain(&mut self, into: &mut Window) {
         let window = into.index.0;
+        if window.is_multiple_of(ONLINE_ASKED_WINDOWS) {
+            self.cpus = online_cpus();
+        }
         let machine = self.drain_machine(window);
         let tasks = self.drain_tasks(window);
         let cpu_saturated = tasks.iter().any(|(_, t)| t.wait_ns > SATURATED_NS);
@@ -190,12 +204,6 @@ impl SignalSource for SchedSignal {
         self.clock.set_epoch_offset_ns(offset_ns);
         self.culprits.set_epoch_offset_ns(offset_ns);
     }
-}
-
-fn online_cpus() -> u32 {
-    // SAFETY: no arguments that could be wrong.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    u32::try_from(online).unwrap_or(1).max(1)
 }
 
 /// Makes every CPU switch once, so that one that runs a single task for seconds is counted from now on.

@@ -3,7 +3,7 @@
 
 use crate::name::cgroup::{CpuVersion, Quota, is_within};
 use crate::name::workload::Entities;
-use crate::signal::{Coverage, SignalKind, SignalSource};
+use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, Window, WindowIndex};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -67,6 +67,10 @@ impl SignalSource for ThrottleSignal {
             hook: self.hook.to_owned(),
             reason: String::new(),
         }]
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        vec![Loss { what: "throttling_cgroups_unread", count: self.reader.beyond_limit() }]
     }
 
     fn drain(&mut self, into: &mut Window) {

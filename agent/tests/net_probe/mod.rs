@@ -89,7 +89,7 @@ impl Probe {
         }
         panic!(
             "not reached in 10 s: {what}; losses {:?}, walk {:?}",
-            self.net.losses(),
+            self.net.kernel_losses(),
             self.net.walk_report()
         );
     }

@@ -109,6 +109,18 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
         "Batches that the agent gave up because the collector was away.",
         &dropped,
     );
+    let losses: Vec<_> = agents
+        .iter()
+        .flat_map(|a| {
+            a.losses.iter().map(|(what, count)| (labels(&[("host", &a.host), ("what", what)]), *count as f64))
+        })
+        .collect();
+    counter(
+        out,
+        "agent_losses",
+        "What the agent could not keep or name, since it began; troubleshooting.md says what to do.",
+        &losses,
+    );
     let signals: Vec<_> = agents
         .iter()
         .flat_map(|a| {

@@ -6,7 +6,7 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "used in part")]
 pub mod sim;
 
-use super::common::{Agent, Serve, WINDOW_NS, hello, runtime, unix_ns, until_ended};
+use super::common::{Agent, Serve, WINDOW_NS, hello, nothing_lost, runtime, unix_ns, until_ended};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tailwater_analysis::model::{HostInfo, HostWindow, Input};
@@ -221,7 +221,12 @@ async fn feed(mut agent: Agent, windows: Vec<HostWindow>) {
         until_ended(window.index.0).await;
         if n % 20 == 1 {
             probe(&agent, 5 + n, newest).await;
-            let status = v1::AgentStatus { cpu_ratio: 0.005, resident_bytes: 30 << 20, ..Default::default() };
+            let status = v1::AgentStatus {
+                cpu_ratio: 0.005,
+                resident_bytes: 30 << 20,
+                losses: nothing_lost(),
+                ..Default::default()
+            };
             agent.say(Body::Status(status)).await;
         }
         agent.say(Body::Batch(batch(n, window.index.0, window))).await;

@@ -71,7 +71,7 @@ struct cpu_state {
 	__u32 running; /* 0 until the first switch */
 	__u32 iowait;
 	__u32 pid;
-	__u32 reserved;
+	__u32 untracked; /* tasks that came on the CPU and could have no storage: they count as nobody's */
 	__u64 window; /* of the last event, and its start: spares a division */
 	__u64 window_start_ns;
 	__s64 clock_offset_ns; /* CLOCK_MONOTONIC minus the run queue's clock */

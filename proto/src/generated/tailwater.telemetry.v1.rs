@@ -398,6 +398,17 @@ pub struct AgentStatus {
     pub netns_listen_overflows: u64,
     #[prost(uint64, tag = "10")]
     pub netns_listen_drops: u64,
+    #[prost(message, repeated, tag = "11")]
+    pub losses: ::prost::alloc::vec::Vec<Loss>,
+}
+/// What an agent could not keep or name, since it began. Each that it knows is told, also while it is zero.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Loss {
+    /// net_connections_untracked
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {

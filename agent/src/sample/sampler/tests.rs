@@ -28,6 +28,10 @@ struct Fake {
 }
 
 impl SignalSource for Fake {
+    fn losses(&self) -> Vec<Loss> {
+        vec![Loss { what: "fake_windows_drained", count: 7 }]
+    }
+
     fn name(&self) -> &'static str {
         "fake"
     }

@@ -15,6 +15,8 @@ pub(super) const SATURATED_NS: u64 = 5_000_000;
 const TOLD: usize = 5;
 
 const CPU_WORDS: usize = size_of::<CpuState>() / 8;
+/// Its upper half is [`CpuState::untracked`].
+const UNTRACKED_WORD: usize = std::mem::offset_of!(CpuState, untracked) / 8;
 const BLOCKED_WORDS: usize = size_of::<BlockedNow>() / 8;
 
 #[derive(Debug)]
@@ -83,6 +85,12 @@ impl Culprits {
                 use_more(&mut self.on_io, tgid, slot, Some(text(&comm)), ns);
             }
         }
+    }
+
+    /// Tasks that came on a CPU and could have no storage.
+    pub(super) fn untracked(&self) -> u64 {
+        let of = |cpu| self.cpu_states.word(cpu * CPU_WORDS + UNTRACKED_WORD).load(Ordering::Relaxed) >> 32;
+        (0..self.cpus).map(of).sum()
     }
 
     /// How much of the window an interval covers that began at `since_ns` and goes on.
