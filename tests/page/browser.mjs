@@ -36,12 +36,18 @@ export async function open(base, shots) {
     args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"],
   });
   const wrong = [];
+  // What a page waits for when a test gives up is half of the answer.
+  const pending = new Set();
+  process.on("uncaughtExceptionMonitor", () => console.error("not answered:", [...pending].map((request) => request.url())));
   // What a test provokes is expected: the browser itself complains of answers that are errors.
   const forgiven = [];
   async function page(theme = "light") {
     const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: "Europe/Berlin", ...THEMES[theme] });
     const page = await context.newPage();
     page.setDefaultTimeout(STEP_MS);
+    page.on("request", (request) => pending.add(request));
+    page.on("requestfinished", (request) => pending.delete(request));
+    page.on("requestfailed", (request) => pending.delete(request));
     page.on("console", (message) => {
       if (["error", "warning"].includes(message.type()) && !forgiven.some((f) => message.text().includes(f))) wrong.push(`console: ${message.text()}`);
     });

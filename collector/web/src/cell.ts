@@ -20,8 +20,15 @@ export class Cell<T> {
 
 export function useCell<T>(cell: Cell<T>): T {
   const [, draw] = useState(0);
-  useEffect(() => cell.watch(() => draw((n) => n + 1)), [cell]);
-  return cell.value;
+  const drawn = cell.value;
+  useEffect(() => {
+    const again = () => draw((n) => n + 1);
+    const stop = cell.watch(again);
+    // Effects run a frame after the drawing: what changed between had no watcher, and may never change again.
+    if (!Object.is(cell.value, drawn)) again();
+    return stop;
+  }, [cell]);
+  return drawn;
 }
 
 /** Draws again every `ms`; the moment of the last time. */
