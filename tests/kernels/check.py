@@ -245,7 +245,11 @@ def experiment_overflow():
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address(PORT_FULL))
         listener.listen(4)
-        clients = [begin_connect(PORT_FULL) for _ in range(40)]
+        # The queue is full before the others come: where several handshakes are under way at once, a last ACK may be what is dropped, and
+        # before 6.11 nothing tells that from a SYN.
+        clients = [begin_connect(PORT_FULL) for _ in range(5)]
+        time.sleep(0.3)
+        clients += [begin_connect(PORT_FULL) for _ in range(35)]
         deadline = time.monotonic() + 3
         while counter("netstat", "TcpExt", "TCPSynRetrans") < before[1] + 35 and time.monotonic() < deadline:
             time.sleep(0.02)
