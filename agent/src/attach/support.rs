@@ -218,8 +218,7 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
         remedy: None,
     };
     // One that serves as a stand-in is no alternative.
-    let serves = |function: &&&str| !plan.hook.contains(&format!("/{function}"));
-    for function in need.functions.iter().filter(serves).collect::<Vec<_>>() {
+    for function in need.functions.iter().filter(|function| !plan.hook.contains(&format!("/{function}"))) {
         let refused = |kind: &str, attempt: &Attempt| Alternative {
             hook: format!("{kind}/{function}"),
             reason: attempt.refusal().map_or_else(

@@ -98,6 +98,7 @@ pub struct Entities {
     changed: Vec<Named>,
     walked: Option<u64>,
     quotas_read: u64,
+    names_asked: u64,
     /// Never seen in the tree, asked for since the last walk.
     unknown: HashSet<CgroupId>,
     /// Not in the tree when it was walked for them: gone before they were named. Not walked for again until the next period.
@@ -125,6 +126,7 @@ impl Entities {
             changed: Vec::new(),
             walked: None,
             quotas_read: 0,
+            names_asked: 0,
             unknown: HashSet::new(),
             gone: HashSet::new(),
             refused: 0,
@@ -163,7 +165,11 @@ impl Entities {
         }
         self.quotas_read = window;
         self.renew_quotas();
-        self.ask_again();
+        // A walk for a cgroup that was never seen may come in every window; names are asked for by the second.
+        if window.saturating_sub(self.names_asked) >= QUOTA_PERIOD_WINDOWS {
+            self.names_asked = window;
+            self.ask_again();
+        }
         true
     }
 
