@@ -139,7 +139,8 @@ impl Spell {
 }
 
 /// CPUs that are online.
-fn cpus() -> usize {
+#[must_use]
+pub fn cpus() -> usize {
     // SAFETY: a plain integer.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(online).unwrap_or(1).max(1)

@@ -8,7 +8,7 @@ pub mod cgroup;
 mod config;
 mod disk;
 mod inject;
-mod machine;
+pub mod machine;
 pub mod netns;
 pub mod process;
 mod rate;
