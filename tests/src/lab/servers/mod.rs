@@ -142,9 +142,11 @@ pub(crate) fn wait_ready(
             bail!("{name} ended while it was starting");
         }
         Ok(match software {
-            Software::MariaDb | Software::MariaDbPool | Software::Postgres | Software::Redis => {
+            Software::MariaDb | Software::MariaDbPool | Software::Redis => {
                 TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
             }
+            // It listens before it takes statements.
+            Software::Postgres => postgres::answers(dir)?,
             _ => get(address, "/story?id=1").is_ok_and(|(status, _)| status == 200),
         }
         .then_some(()))

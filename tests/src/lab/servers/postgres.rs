@@ -52,6 +52,11 @@ fn own(folder: &Path) -> Result<()> {
     run(Command::new("chown").arg("-R").arg(format!("{USER}:{USER}")).arg(folder)).map(drop)
 }
 
+/// Whether a server takes statements yet.
+pub(super) fn answers(dir: &Path) -> Result<bool> {
+    Ok(client(dir, "bulletin")?("SELECT 1").is_ok())
+}
+
 /// What is wrong with a running server, if anything is.
 pub(super) fn check(dir: &Path) -> Result<Option<String>> {
     Ok(Seen::of(Dialect::Postgres, &client(dir, "bulletin")?)?.fault(Dialect::Postgres))
