@@ -1,13 +1,16 @@
 //! The kernel's side as user space sees it: which programs this kernel takes, loading them, and the memory shared with them. Knows
 //! no signal's meaning.
 //!
-//! `support` has the one table of hooks, `probe` asks this machine, `loader` loads objects, `mapping` and `ring` read what
-//! they share, `privilege` gives up what is needed no longer.
+//! `support` has the one table of hooks, `probe` asks this machine, `loader` loads objects, `iterator` runs programs over
+//! what the kernel holds, `mapping` and `ring` read what they share, `skipped` asks what the kernel
+//! left out, `privilege` gives up what is needed no longer.
 
 pub mod btf_names;
+pub mod iterator;
 pub mod loader;
 pub mod mapping;
 pub mod privilege;
 pub mod probe;
 pub mod ring;
+mod skipped;
 pub mod support;

@@ -81,6 +81,21 @@ fn privileged_doctor_says_when_the_collector_cannot_be_reached() {
 }
 
 #[test]
+fn privileged_doctor_measures_for_a_while_and_tells_every_counter_of_losses() {
+    let output = agent(&["doctor", "--json", "--live", "1"], &[]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let live = &report["live"];
+    assert!(live["windows"].as_u64().unwrap() + live["windows_lost"].as_u64().unwrap() >= 20, "{live}");
+    for what in
+        ["sched_runs_skipped", "net_connections_unknown", "block_requests_stale", "memory_records_lapped"]
+    {
+        assert!(live["losses"][what].is_u64(), "{what}: {live}");
+    }
+    let text = String::from_utf8(agent(&["doctor", "--live"], &[]).stdout).unwrap();
+    assert!(text.contains("\nlive          ") && text.contains("\nnot kept      "), "{text}");
+}
+
+#[test]
 fn privileged_doctor_tells_every_signal_its_hook_and_why_not_others() {
     let output = agent(&["doctor", "--json"], &[]);
     assert_eq!(output.status.code(), Some(0));

@@ -32,9 +32,11 @@ fn every_loss_of_sockets_is_told() {
 }
 
 #[test]
-fn every_source_tells_the_records_that_it_lost() {
+fn every_source_tells_the_records_and_the_runs_that_it_lost() {
     for source in ["sched", "net", "block", "memory"] {
         let told = text(&format!("agent/src/sample/{source}.rs"));
-        assert!(told.contains(&format!("\"{source}_records_lapped\"")), "{source}");
+        for what in ["records_lapped", "runs_skipped"] {
+            assert!(told.contains(&format!("\"{source}_{what}\"")), "{source} {what}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
+use tailwater_agent::signal::{SignalKind, SignalSource};
 
 const BACKLOG: i32 = 4;
 
@@ -153,6 +154,22 @@ fn privileged_overflow_is_counted_as_the_socket_counts_it() {
     assert_eq!(probe.queue(port).drops, counter);
     assert!(counter > before);
     assert_eq!(probe.queue(port).depth_last, 0);
+}
+
+#[test]
+fn privileged_overflow_is_counted_without_a_timer_in_the_kernel() {
+    let mut probe = Probe::attach_without_timer();
+    let (listener, port) = listen(0, false);
+    overflow_and_compare(&mut probe, namespace::inode(), port, 1);
+    let counter = sk_drops(port);
+    drop(listener);
+    probe.drain_past_now();
+    assert_eq!((probe.queue(port).drops, probe.queue(port).depth_last), (counter, 0));
+    let accept = probe.net.coverage().into_iter().find(|c| c.signal == SignalKind::AcceptQueue).unwrap();
+    assert!(
+        accept.covered && accept.hook.ends_with("iter/bpf_map_elem on sk_drops every 5 ms"),
+        "{accept:?}"
+    );
 }
 
 #[test]

@@ -297,3 +297,28 @@ int net_existing(struct bpf_iter__tcp *ctx)
 	}
 	return 0;
 }
+
+/*
+ * What the timer does, where there is none: user space reads this iterator over `listen_sockets` every 5 ms. It runs in that reader's
+ * context, with preemption on: a hook that interrupts it takes the next ring copy (nest.h).
+ */
+SEC("iter/bpf_map_elem")
+int net_tick(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct listen_socket *ls;
+	__u64 *key = ctx->key, cookie;
+	struct hook h;
+
+	if (!key) {
+		COUNT_LOSS(ticks);
+		return 0;
+	}
+	cookie = *key;
+	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
+	if (!ls)
+		return 0;
+	hook_enter(&h);
+	sample_listener(0, &cookie, ls, &h);
+	nest_exit();
+	return 0;
+}

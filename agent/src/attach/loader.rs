@@ -1,11 +1,14 @@
 //! Loads one signal's kernel object and attaches its programs: all that the agent uses aya for. Owns the errors of it, with
 //! the kernel's and the verifier's words; knows no signal.
 
+use crate::attach::iterator::KernelIterator;
 use crate::attach::mapping::{ClockControl, Mapping, MappingError};
 use crate::attach::ring::{Ring, RingError, Shape};
+use crate::attach::skipped::skipped_runs;
 use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader};
+use std::os::fd::AsFd;
 use tailwater_ebpf::record::Record;
 
 /// What can go wrong from object bytes to attached programs.
@@ -196,6 +199,27 @@ impl LoadedObject {
         })
     }
 
+    /// Binds an iterator program over maps' elements to a hash map of the object.
+    pub fn iterator_over(
+        &mut self,
+        program: &str,
+        map: &str,
+        btf: &KernelBtf,
+    ) -> Result<KernelIterator, LoadError> {
+        const TARGET: &str = "bpf_map_elem";
+        let loaded = self.iterator(program, TARGET, btf)?;
+        let object = self.object;
+        let Some(Map::HashMap(data)) = self.ebpf.map(map) else {
+            return Err(LoadError::Missing { object, kind: "hash map", name: map.to_owned() });
+        };
+        KernelIterator::over_map(&loaded, data.fd().as_fd()).map_err(|error| LoadError::Program {
+            object,
+            program: program.to_owned(),
+            hook: format!("iter/{TARGET}"),
+            reason: error.to_string(),
+        })
+    }
+
     fn array(&self, name: &str) -> Result<&MapData, LoadError> {
         match self.ebpf.map(name) {
             Some(Map::Array(data)) => Ok(data),
@@ -225,6 +249,13 @@ impl LoadedObject {
     pub fn clock(&self) -> Result<ClockControl, LoadError> {
         ClockControl::open(self.array("clock_control")?)
             .map_err(|source| LoadError::Mapping { object: self.object, source })
+    }
+
+    /// Runs of its programs that the kernel skipped, because they had interrupted themselves on their CPU. Zero where it does not count
+    /// them, before Linux 5.12.
+    pub fn skipped_runs(&self) -> u64 {
+        let loaded = self.ebpf.programs().filter_map(|(_, program)| program.fd().ok());
+        loaded.filter_map(|fd| skipped_runs(fd.as_fd())).sum()
     }
 
     /// Wraps an error of a map operation.

@@ -41,7 +41,7 @@ pub struct BlockSignal {
     hook: &'static str,
     reason: String,
     /// Keeps the programs attached.
-    _object: LoadedObject,
+    object: LoadedObject,
 }
 
 impl BlockSignal {
@@ -68,19 +68,7 @@ impl BlockSignal {
         let losses = object.mapping("losses", size_of::<BlockLosses>())?;
         let (hook, reason) = attach_programs(&mut object, config.btf)?;
         let names = HashMap::new();
-        Ok(Self {
-            devices,
-            io,
-            submitters,
-            slots,
-            device_states,
-            losses,
-            names,
-            clock,
-            hook,
-            reason,
-            _object: object,
-        })
+        Ok(Self { devices, io, submitters, slots, device_states, losses, names, clock, hook, reason, object })
     }
 
     /// Requests that could not be followed because too many were in flight at once.
@@ -229,6 +217,7 @@ impl SignalSource for BlockSignal {
             Loss { what: "block_requests_untracked", count: self.untracked() },
             Loss { what: "block_requests_stale", count: self.stale() },
             Loss { what: "block_records_lapped", count: self.lapped() },
+            Loss { what: "block_runs_skipped", count: self.object.skipped_runs() },
         ]
     }
 

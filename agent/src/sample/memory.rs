@@ -25,7 +25,7 @@ pub struct MemorySignal {
     clock: ClockControl,
     reason: String,
     /// Keeps the programs attached.
-    _object: LoadedObject,
+    object: LoadedObject,
 }
 
 impl MemorySignal {
@@ -67,7 +67,7 @@ impl MemorySignal {
             next: 0,
             clock,
             reason: missing.join("; "),
-            _object: object,
+            object,
         })
     }
 
@@ -116,6 +116,7 @@ impl SignalSource for MemorySignal {
         vec![
             Loss { what: "memory_cgroups_folded", count: self.slots.overflows().into() },
             Loss { what: "memory_records_lapped", count: self.ring.lapped() },
+            Loss { what: "memory_runs_skipped", count: self.object.skipped_runs() },
         ]
     }
 

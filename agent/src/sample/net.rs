@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `walk` the sockets that were there before. Knows no names of workloads.
+//! `walk` the sockets that were there before, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
 
 use crate::attach::loader::{
     AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, Place, possible_cpus,
@@ -19,10 +19,12 @@ use tailwater_ebpf::record::{NEST, WINDOWS};
 mod edges;
 mod listeners;
 mod slots;
+mod tick;
 mod walk;
 
 use edges::Edges;
 use listeners::Listeners;
+use tick::Ticker;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
 
@@ -105,22 +107,57 @@ const HOOKS: [Family; 8] = [
     Family(&[("net_resent_synack", Place::Tracepoint("tcp_retransmit_synack"))]),
 ];
 
+/// Who looks at the listening sockets' queues and drop counters every 5 ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looking {
+    /// A timer in the kernel.
+    Timer,
+    /// A thread of the agent, by an iterator: where the kernel gives programs no timer.
+    Thread,
+}
+
+impl std::fmt::Display for Looking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Timer => "bpf_timer on sk_drops",
+            Self::Thread => "iter/bpf_map_elem on sk_drops every 5 ms",
+        })
+    }
+}
+
+/// How a verifier names the timer that it refuses: under PREEMPT_RT by its name, before 5.15 as the function of this number.
+const TIMER_REFUSED: [&str; 2] = ["bpf_timer", "unknown#169"];
+
 /// The socket hooks and their rings.
 pub struct NetSignals {
     listeners: Listeners,
     edges: Edges,
     hooks: Vec<Hook>,
     walker: Walker,
+    looking: Looking,
+    _ticker: Option<Ticker>,
     drops: RingBuf<MapData>,
     losses: Mapping,
     clock: ClockControl,
     /// Keeps the programs attached.
-    _object: LoadedObject,
+    object: LoadedObject,
 }
 
 impl NetSignals {
     /// Loads and attaches what this kernel takes; an error if sockets cannot be followed at all.
     pub fn attach(config: &NetConfig<'_>) -> Result<Self, LoadError> {
+        let with_timer = Self::attach_with(config, Looking::Timer);
+        let Err(refused) = &with_timer else { return with_timer };
+        let words = refused.to_string();
+        if !TIMER_REFUSED.iter().any(|name| words.contains(name)) {
+            return with_timer;
+        }
+        tracing::info!("the agent looks at listeners itself: {words}");
+        Self::attach_with(config, Looking::Thread)
+    }
+
+    /// The same in a given way.
+    pub fn attach_with(config: &NetConfig<'_>, looking: Looking) -> Result<Self, LoadError> {
         let shape = |entities| Shape { cpus: possible_cpus(), nest: NEST, entities };
         let of_listeners = shape(config.entities(config.listeners_max, size_of::<ListenerRecord>()));
         let of_edges = shape(config.entities(config.edges_max, size_of::<EdgeRecord>()));
@@ -130,6 +167,7 @@ impl NetSignals {
             .global("cfg_listener_entities", of_listeners.entities)
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
+            .global("cfg_timer", u32::from(looking == Looking::Timer))
             .global("cfg_ephemeral_first", walk::ephemeral_first());
         for map in ["listener_levels", "listener_names", "listener_slots", "listener_free"] {
             plan = plan.max_entries(map, of_listeners.entities);
@@ -168,8 +206,20 @@ impl NetSignals {
             levels: object.mapping_for_writing("listener_levels", listeners.levels_bytes())?,
         };
         let walker = Walker::start(object.iterator("net_existing", "tcp", config.btf), workers);
-        walk::provoke_a_state_change();
-        Ok(Self { listeners, edges, hooks, walker, drops, losses, clock, _object: object })
+        let ticker = match looking {
+            Looking::Timer => {
+                walk::provoke_a_state_change();
+                None
+            }
+            Looking::Thread => {
+                const PROGRAM: &str = "net_tick";
+                let listeners = object.iterator_over(PROGRAM, "listen_sockets", config.btf)?;
+                Some(Ticker::start(listeners).map_err(|error| LoadError::NoWay {
+                    refused: format!("object net, program {PROGRAM}: {error}"),
+                })?)
+            }
+        };
+        Ok(Self { listeners, edges, hooks, walker, looking, _ticker: ticker, drops, losses, clock, object })
     }
 
     /// What the kernel side could not keep.
@@ -241,7 +291,7 @@ impl SignalSource for NetSignals {
         vec![
             self.coverage_of(
                 SignalKind::AcceptQueue,
-                &format!("{}, bpf_timer on sk_drops", self.places(&["net_ready", "net_state"])),
+                &format!("{}, {}", self.places(&["net_ready", "net_state"]), self.looking),
                 &[],
                 &[
                     ("net_ready", "depth is sampled every 5 ms and peaks between are missed"),
@@ -284,6 +334,7 @@ impl SignalSource for NetSignals {
             Loss { what: "net_connections_untracked", count: kernel.connections_untracked },
             Loss { what: "net_connections_unknown", count: kernel.connections_unknown },
             Loss { what: "net_records_lapped", count: self.lapped() },
+            Loss { what: "net_runs_skipped", count: self.object.skipped_runs() },
         ]
     }
 

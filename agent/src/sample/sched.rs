@@ -38,7 +38,7 @@ pub struct SchedSignal {
     cpus: u32,
     degraded: String,
     /// Keeps the programs attached.
-    _object: LoadedObject,
+    object: LoadedObject,
 }
 
 impl SchedSignal {
@@ -74,7 +74,7 @@ impl SchedSignal {
         };
         visit_every_cpu();
         let online = online_cpus();
-        Ok(Self { tasks, machine, slots, culprits, stopped, clock, cpus: online, degraded, _object: object })
+        Ok(Self { tasks, machine, slots, culprits, stopped, clock, cpus: online, degraded, object })
     }
 
     /// Events of cgroups that found no slot and were counted under [`slots::OTHER`].
@@ -172,6 +172,7 @@ impl SignalSource for SchedSignal {
             Loss { what: "sched_tasks_untracked", count: self.culprits.untracked() },
             Loss { what: "sched_cgroups_folded", count: self.slot_overflows().into() },
             Loss { what: "sched_records_lapped", count: self.lapped() },
+            Loss { what: "sched_runs_skipped", count: self.object.skipped_runs() },
         ]
     }
 

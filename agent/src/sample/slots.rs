@@ -72,7 +72,7 @@ impl Slots {
         (id != 0).then_some(CgroupId(id))
     }
 
-    /// Lookups that found no free slot and were counted under [`OTHER`].
+    /// Lookups that found no free slot, of a task once, and were counted under [`OTHER`].
     pub fn overflows(&self) -> u32 {
         (self.states.word(1).load(Ordering::Relaxed) >> 32) as u32
     }
@@ -104,6 +104,8 @@ impl Slots {
         self.states.store(slot as usize * WORDS + 1, 0);
         if self.free.push(slot, 0).is_ok() {
             self.released += 1;
+            // The lower half of the word is what tasks without a slot look at before they ask again; the upper one is the kernel's.
+            self.states.word(1).fetch_add(1, Ordering::AcqRel);
         }
     }
 }

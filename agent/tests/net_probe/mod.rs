@@ -4,9 +4,9 @@
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
-use tailwater_agent::attach::loader::KernelBtf;
+use tailwater_agent::attach::loader::{KernelBtf, LoadError};
 use tailwater_agent::clock::Clock;
-use tailwater_agent::sample::net::{NetConfig, NetSignals};
+use tailwater_agent::sample::net::{Looking, NetConfig, NetSignals};
 use tailwater_agent::sample::slots::cgroup_hierarchy;
 use tailwater_agent::signal::SignalSource;
 use tailwater_agent::window::{
@@ -26,10 +26,19 @@ pub struct Probe {
 
 impl Probe {
     pub fn attach() -> Self {
+        Self::attach_by(NetSignals::attach)
+    }
+
+    /// As on a kernel that gives programs no timer.
+    pub fn attach_without_timer() -> Self {
+        Self::attach_by(|config| NetSignals::attach_with(config, Looking::Thread))
+    }
+
+    fn attach_by(attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>) -> Self {
         let clock = Clock::new(0);
         let btf = KernelBtf::read().unwrap();
         let next = clock.window().0;
-        let net = NetSignals::attach(&NetConfig {
+        let net = attach(&NetConfig {
             btf: &btf,
             cgroup_hierarchy: cgroup_hierarchy(),
             epoch_offset_ns: clock.epoch_offset_ns(),

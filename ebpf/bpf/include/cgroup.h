@@ -15,7 +15,7 @@
 
 struct slot_state {
 	__u64 cgroup_id;
-	__u32 removed;
+	__u32 removed; /* of SLOT_OTHER: slots that user space gave back so far */
 	__u32 overflows; /* of SLOT_OTHER: lookups that found no free slot */
 	__s32 waiting; /* tasks of all CPUs, now */
 	__s32 blocked;
@@ -91,6 +91,15 @@ __noinline __u32 slot_of_cgroup(__u64 id)
 	if (state)
 		__sync_fetch_and_add(&state->overflows, 1);
 	return SLOT_OTHER;
+}
+
+/* How many slots were given back so far: whoever found none asks again when there are more. */
+static __always_inline __u32 slots_given_back(void)
+{
+	__u32 other = SLOT_OTHER;
+	struct slot_state *state = bpf_map_lookup_elem(&slot_states, &other);
+
+	return state ? *(volatile __u32 *)&state->removed : 0;
 }
 
 /* Tells user space that no task can bring this cgroup back. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Listening sockets: their accept queue and their drop counter. Owns the table of them, the timer that samples it and the drop
- * events; knows no request.
+ * Listening sockets: their accept queue and their drop counter. Owns the table of them, the timer (or the iterator) that samples it
+ * and the drop events; knows no request.
  *
  * A SYN that meets a full accept queue is dropped without any tracepoint; the truth is the socket's own sk_drops, read from
  * the timer. But sk_drops also counts segments that a listener discards in good health: the bare ACK of each handshake under
@@ -17,6 +17,8 @@
 #define TAILWATER_NET_ACCEPT_QUEUE_H
 
 const volatile __u32 cfg_tick_ns = 5000000;
+/* Whether this kernel gives programs a timer. Where it does not (PREEMPT_RT), user space reads the iterator net_tick as often. */
+const volatile __u32 cfg_timer = 1;
 
 struct listen_socket {
 	__u64 sk;
@@ -440,8 +442,12 @@ static __always_inline void segment_discarded(struct hook *h, const struct sock 
 static __always_inline void start_sampling(void)
 {
 	__u32 zero = 0;
-	struct tick *tick = bpf_map_lookup_elem(&ticks, &zero);
+	struct tick *tick;
 
+	/* Known when the program is verified: what follows is not looked at by a kernel that would refuse it. */
+	if (!cfg_timer)
+		return;
+	tick = bpf_map_lookup_elem(&ticks, &zero);
 	if (!tick || tick->started || __sync_lock_test_and_set(&tick->started, 1))
 		return;
 	if (bpf_timer_init(&tick->timer, &ticks, CLOCK_MONOTONIC) ||

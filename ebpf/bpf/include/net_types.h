@@ -137,7 +137,7 @@ struct tcp_sock {
 	__u64 tcp_clock_cache; /* CLOCK_MONOTONIC at the last segment in or out, tcp_mstamp_refresh() since 4.20 (commit 9799ccb0e984) */
 };
 
-/* include/linux/bpf.h, net/ipv4/tcp_ipv4.c */
+/* include/linux/bpf.h, net/ipv4/tcp_ipv4.c, kernel/bpf/map_iter.c */
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;
@@ -145,6 +145,13 @@ struct bpf_iter_meta {
 struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
+};
+struct bpf_map;
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key; /* NULL after the last */
+	void *value;
 };
 
 #pragma clang attribute pop

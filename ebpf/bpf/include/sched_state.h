@@ -58,6 +58,7 @@ struct task_state {
 	__u64 waiting_since_ns;
 	__u64 blocked_since_ns;
 	__u32 slot; /* of cgroup_id */
+	__u32 given_back; /* slots_given_back() when there was none for it */
 	__u32 waiting_slot;
 	__u32 blocked_entry; /* of a blocked_table: cpu * BLOCKED_NOW + index + 1; 0: none */
 	__u32 waiting;
@@ -143,11 +144,12 @@ static __always_inline __u32 slot_of(struct task_struct *task, struct task_state
 	__u64 id = cgroup_id_of(task);
 	__u32 slot;
 
-	if (state->cgroup_id == id)
+	/* Without a slot of its own it asks again when one has become free: the queue of free ones has a lock. */
+	if (state->cgroup_id == id && (state->slot != SLOT_OTHER || state->given_back == slots_given_back()))
 		return state->slot;
+	state->given_back = slots_given_back();
 	slot = slot_of_cgroup(id);
-	/* Without a slot of its own it asks again: one may have become free. */
-	state->cgroup_id = slot == SLOT_OTHER ? 0 : id;
+	state->cgroup_id = id;
 	state->slot = slot;
 	return slot;
 }

@@ -4,14 +4,14 @@
 //! A BPF iterator sees the sockets of the namespace of the thread that reads it, so the thread moves through the namespaces that
 //! processes live in. Where that is refused, only the agent's own is walked.
 
+use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
 use crate::attach::privilege;
 use aya::programs::ProgramFd;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -26,10 +26,6 @@ const EVERY: Duration = Duration::from_secs(10);
 const WALKS_PER_SWEEP: u64 = 2;
 /// Namespaces walked at most; the rest is left out and told.
 const NAMESPACES_MAX: usize = 256;
-/// Commands of bpf(2), and the attach type of iterators.
-const BPF_LINK_CREATE: libc::c_long = 28;
-const BPF_ITER_CREATE: libc::c_long = 33;
-const BPF_TRACE_ITER: u32 = 28;
 /// Inode of the first process-id namespace, `PROC_PID_INIT_INO`.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -195,24 +191,9 @@ fn enter(namespace: &File) -> std::io::Result<()> {
     }
 }
 
-/// Runs the iterator over the sockets of this thread's namespace. The program writes nothing; reading to the end drives it.
+/// Runs the iterator over the sockets of this thread's namespace, which it is bound to anew each time.
 fn walk(iterator: &ProgramFd) -> std::io::Result<()> {
-    let program = iterator.as_fd().as_raw_fd().cast_unsigned();
-    // prog_fd, target_fd, attach_type, flags; then link_fd, flags.
-    let link = bpf(BPF_LINK_CREATE, &[program, 0, BPF_TRACE_ITER, 0])?;
-    let mut file = File::from(bpf(BPF_ITER_CREATE, &[link.as_raw_fd().cast_unsigned(), 0])?);
-    let mut nothing = [0; 4096];
-    while file.read(&mut nothing)? > 0 {}
-    Ok(())
-}
-
-/// A command of bpf(2) whose attributes are 32-bit words and whose result is a descriptor.
-fn bpf(command: libc::c_long, attributes: &[u32]) -> std::io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes as it is told, takes the rest as zero, and writes none for these commands.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(std::io::Error::last_os_error)?;
-    // SAFETY: a descriptor just made, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    KernelIterator::new(iterator)?.run()
 }
 
 /// The kernel's table of threads that read requests, and the levels of the listeners that count them.
