@@ -36,7 +36,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             let form = if json { Form::Json } else { Form::Text };
             run::dump(&configure(configured)?, form, windows)?;
         }
-        Command::Doctor { json, configured } => return doctor(json, configured),
+        Command::Doctor { json, live, configured } => return doctor(json, live, configured),
         Command::CheckConfig { configured } => {
             let config = read(configured)?;
             let text = toml::to_string(&config).context("write the configuration")?;
@@ -49,9 +49,9 @@ fn execute(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn doctor(json: bool, configured: Configured) -> Result<ExitCode> {
+fn doctor(json: bool, live: Option<u64>, configured: Configured) -> Result<ExitCode> {
     let ask_collector = configured.over.collector.is_some();
-    let report = run::doctor(&configure_quietly(configured)?, ask_collector)?;
+    let report = run::doctor(&configure_quietly(configured)?, ask_collector, live)?;
     let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     std::io::stdout().write_all(text.as_bytes())?;
     let unreachable = report.collector.is_some_and(|c| !c.reachable);

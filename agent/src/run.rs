@@ -17,7 +17,7 @@ use crate::name::cgroup::Mounts;
 use crate::name::scope::Scope;
 use crate::name::workload::Entities;
 use crate::run::attached::Attached;
-use crate::run::doctor::{Collector, Report};
+use crate::run::doctor::{Collector, Live, Report};
 use crate::run::dump::{Dump, Form};
 use crate::run::pipeline::{Identity, Pipeline, Shared, View};
 use crate::sample::sampler::{Handle, Sampler, Sink};
@@ -27,6 +27,7 @@ use crate::signal::{Loss, SignalKind};
 use crate::stream::encode::signal_kind;
 use crate::stream::outbox::Outbox;
 use crate::stream::{Control, Stream, connect};
+use crate::window::{ListenDrop, WINDOW_NS, Window};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -210,15 +211,53 @@ pub fn dump(config: &Config, form: Form, windows: Option<u64>) -> Result<(), Run
     })
 }
 
-/// `doctor`: tries everything once. With `ask_collector` also whether the collector can be reached.
-pub fn doctor(config: &Config, ask_collector: bool) -> Result<Report, RunError> {
+/// `doctor`: tries everything once. With `ask_collector` also whether the collector can be reached; with `live` it measures for so many
+/// seconds.
+pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result<Report, RunError> {
     let mounts = Mounts::read().map_err(RunError::Mounts)?;
     let facts = probe::facts(&mounts);
     let clock = Clock::new(0);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
-    let coverage = Attached::attach(&disabled, &clock, &mounts, Quotas::default()).coverage();
+    let attached = Attached::attach(&disabled, &clock, &mounts, Quotas::default());
+    let coverage = attached.coverage();
+    let live = live.map(|seconds| measure(attached, clock, seconds)).transpose()?;
     let collector = if ask_collector { Some(runtime()?.block_on(ask(config))) } else { None };
-    Ok(Report::new(facts, &coverage, collector))
+    Ok(Report::new(facts, &coverage, collector, live))
+}
+
+/// Drains windows for so many seconds, and looks what was lost.
+fn measure(attached: Attached, clock: Clock, seconds: u64) -> Result<Live, RunError> {
+    let handle =
+        Handle::new(BTreeSet::new()).map_err(|source| RunError::Start { what: "eventfd", source })?;
+    let sink = Counted { left: seconds.saturating_mul(1_000_000_000 / WINDOW_NS) };
+    Sampler::new(clock, attached.sources, attached.unattached, sink, handle.clone()).run();
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    Ok(Live {
+        seconds,
+        windows: count(&handle.counters.windows),
+        windows_lost: count(&handle.counters.windows_lost),
+        windows_late: count(&handle.counters.windows_late),
+        losses: handle.losses().into_iter().map(|loss| (loss.what, loss.count)).collect(),
+    })
+}
+
+/// A sink that has enough after some windows.
+struct Counted {
+    left: u64,
+}
+
+impl Sink for Counted {
+    fn window(&mut self, _: Window) {
+        self.left = self.left.saturating_sub(1);
+    }
+    fn lost(&mut self, windows: u64) {
+        self.left = self.left.saturating_sub(windows);
+    }
+    fn drops(&mut self, _: &[ListenDrop]) {}
+    fn finish(&mut self) {}
+    fn done(&self) -> bool {
+        self.left == 0
+    }
 }
 
 async fn ask(config: &Config) -> Collector {

@@ -8,7 +8,7 @@ use crate::sanity::{self, Absurd};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailwater_analysis::model::{
-    Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, HostInfo,
+    Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
     HostWindow, Input, ListenerInfo, Uncovered, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
@@ -107,6 +107,11 @@ impl Ids {
         self.now.insert(theirs, self.last);
         Some(self.last)
     }
+
+    /// What their ids were called here, of those that were known: they leave room for others.
+    fn forget(&mut self, theirs: &[u32]) -> Vec<EntityId> {
+        theirs.iter().filter_map(|id| self.now.remove(id)).collect()
+    }
 }
 
 /// Converts the messages of one host, in their order.
@@ -157,7 +162,7 @@ impl Converter {
     ) -> Result<Vec<Input>, ConvertError> {
         match body {
             Body::Hello(hello) => self.hello(hello).map(|input| vec![input]),
-            Body::Entities(entities) => self.entities(entities).map(|input| vec![input]),
+            Body::Entities(entities) => self.entities(entities),
             Body::Batch(batch) => self.batch(batch, offset_ns, error_ns),
             Body::Drop(drop) => Ok(self.drop_event(drop, offset_ns).into_iter().collect()),
             Body::ClockProbe(_) | Body::Status(_) => Ok(Vec::new()),
@@ -202,7 +207,7 @@ impl Converter {
         }
     }
 
-    fn entities(&mut self, entities: &v1::Entities) -> Result<Input, ConvertError> {
+    fn entities(&mut self, entities: &v1::Entities) -> Result<Vec<Input>, ConvertError> {
         let mut workloads = Vec::new();
         for w in &entities.workloads {
             let Some(id) = self.workloads.get(w.id) else { continue };
@@ -246,7 +251,18 @@ impl Converter {
             let Some(id) = self.devices.get(d.id) else { continue };
             devices.push(DeviceInfo { id, name: d.name.clone() });
         }
-        Ok(Input::Entities { host: self.info.host.clone(), workloads, listeners, edges, devices })
+        let host = self.info.host.clone();
+        let gone = Gone {
+            workloads: self.workloads.forget(&entities.gone_workloads),
+            listeners: self.listeners.forget(&entities.gone_listeners),
+            edges: self.edges.forget(&entities.gone_edges),
+            devices: self.devices.forget(&entities.gone_devices),
+        };
+        let mut inputs = vec![Input::Entities { host: host.clone(), workloads, listeners, edges, devices }];
+        if gone != Gone::default() {
+            inputs.push(Input::Gone { host, gone });
+        }
+        Ok(inputs)
     }
 
     fn batch(

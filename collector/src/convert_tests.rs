@@ -141,6 +141,30 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
     assert_ne!(listeners[0].workload, 0);
 }
 
+#[test]
+fn what_is_gone_is_told_by_our_ids_and_leaves_room_for_others() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let seen = |c: &mut Converter, entity: u32| {
+        let got = windows(c.message(&Body::Batch(batch(entity, 5)), 0, 0).unwrap());
+        got[1].listeners.keys().next().copied()
+    };
+    let first = seen(&mut c, 9).unwrap();
+    let gone = |ids: Vec<u32>| Body::Entities(v1::Entities { gone_listeners: ids, ..Default::default() });
+    let told = c.message(&gone(vec![9, 77]), 0, 0).unwrap();
+    let [Input::Entities { .. }, Input::Gone { host, gone: ours }] = told.as_slice() else {
+        panic!("{told:?}")
+    };
+    assert_eq!((host.as_str(), &ours.listeners), ("web-1", &vec![first]));
+    assert_eq!(c.message(&gone(vec![9]), 0, 0).unwrap().len(), 1, "told again, it is no news");
+    assert_ne!(seen(&mut c, 9), Some(first));
+    for id in 10..10 + ENTITIES_PER_HOST_MAX as u32 {
+        seen(&mut c, id);
+        c.message(&gone(vec![id]), 0, 0).unwrap();
+    }
+    assert_eq!(c.rows_refused(), 0);
+}
+
 proptest::proptest! {
     #[test]
     fn no_message_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400), offset: i64, error: u64) {

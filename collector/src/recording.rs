@@ -56,6 +56,10 @@ impl Names {
                 keep(&mut names.listeners, &e.listeners, |l| l.id);
                 keep(&mut names.edges, &e.edges, |e| e.id);
                 keep(&mut names.devices, &e.devices, |d| d.id);
+                e.gone_workloads.iter().for_each(|id| drop(names.workloads.remove(id)));
+                e.gone_listeners.iter().for_each(|id| drop(names.listeners.remove(id)));
+                e.gone_edges.iter().for_each(|id| drop(names.edges.remove(id)));
+                e.gone_devices.iter().for_each(|id| drop(names.devices.remove(id)));
             }
             _ => {}
         }
@@ -68,6 +72,7 @@ impl Names {
                 listeners: names.listeners.values().cloned().collect(),
                 edges: names.edges.values().cloned().collect(),
                 devices: names.devices.values().cloned().collect(),
+                ..Entities::default()
             };
             [Said::Hello(names.hello.clone()), Said::Entities(entities)].map(|said| {
                 let message = Some(AgentMessage { body: Some(said) });

@@ -156,6 +156,8 @@ impl Series {
             Input::Host(info) => {
                 self.hosts.entry(info.host.clone()).or_default().addresses.clone_from(&info.addresses);
             }
+            // The windows that are kept are of a time when it was there.
+            Input::Gone { .. } => {}
             Input::Drop(_) | Input::Tick { .. } => {}
         }
         None

@@ -191,6 +191,14 @@ impl CgroupTree {
         self.ids.get(path).copied()
     }
 
+    /// As if the last walk had found this cgroup.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, id: CgroupId, path: &str) {
+        let path: Arc<str> = Arc::from(path);
+        self.paths.insert(id, path.clone());
+        self.ids.insert(path, id);
+    }
+
     /// Every quota of the last walk.
     pub fn quotas(&self) -> Vec<Quota> {
         self.quotas.values().cloned().collect()

@@ -115,6 +115,17 @@ impl Servers {
         self.cgroups.get_mut(&cgroup)?.servers.get_mut(number)
     }
 
+    /// A server's workload is forgotten: it gets another when it is placed again.
+    pub fn forget(&mut self, cgroup: CgroupId, workload: u32) {
+        let servers = self.cgroups.get_mut(&cgroup).into_iter().flat_map(|shared| &mut shared.servers);
+        servers.filter(|server| server.workload == workload).for_each(|server| server.workload = 0);
+    }
+
+    /// A cgroup is gone.
+    pub fn forget_all(&mut self, cgroup: CgroupId) {
+        self.cgroups.remove(&cgroup);
+    }
+
     /// Places a process that listens on `port`. `collects`: the cgroup holds whatever was started there. `before`: the workload that
     /// listened on this socket before; 0: nobody.
     pub fn listens(

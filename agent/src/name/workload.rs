@@ -1,5 +1,6 @@
 //! The entities of this host: small ids for cgroups, listeners, edges and devices, and the names behind them. Owns the ids, which
-//! are never reused in one run of the agent, and when the cgroup tree is walked again; knows no wire format and no kernel map.
+//! are never reused in one run of the agent, what is forgotten, and when the cgroup tree is walked again; knows no wire format and no
+//! kernel map.
 
 use crate::name::cgroup::{CgroupTree, Mounts};
 use crate::name::naming::{self, Names, container_name, names};
@@ -9,8 +10,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Entities of one kind at most; further ones are not named, their values are left out and counted.
+/// Entities of one kind at a time; further ones are not named, their values are left out and counted.
 pub const ENTITIES_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
+
+/// The workload of what has no room of its own in the kernel's tables or among the ids: its values are summed there.
+const OTHER: &str = "~other";
 
 /// Windows between two walks that nobody asked for: 10 s. A cgroup that has never been seen asks for one at once: the neighbour
 /// that takes the CPU is often new, and its first windows are the ones that matter.
@@ -21,6 +25,13 @@ const QUOTA_PERIOD_WINDOWS: u64 = 20;
 
 /// How often a cgroup that was met before its name was there is asked again: for a minute, each second when quotas are read.
 const ASKED_AGAIN: u32 = 60;
+
+/// Windows without a value after which an entity may be forgotten: ten minutes. A batch that waited longer is not taken by the
+/// collector, so none that uses the id can come later.
+const FORGOTTEN_AFTER_WINDOWS: u64 = 12_000;
+
+/// Entities of a kind from which on also what is there and idle is forgotten.
+const CROWDED: usize = ENTITIES_MAX / 2;
 
 /// Processes of a cgroup that are asked for their command.
 const PROCESSES_ASKED: usize = 8;
@@ -64,7 +75,17 @@ pub struct Device {
     pub name: String,
 }
 
-/// Something that was named or renamed, in the order in which it happened.
+/// Kinds of entities; each counts its ids by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Kind {
+    Workload,
+    Device,
+    Listener,
+    Edge,
+}
+
+/// Something that was named, renamed or forgotten, in the order in which it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Named {
@@ -72,6 +93,7 @@ pub enum Named {
     Listener(Listener),
     Edge(Edge),
     Device(Device),
+    Gone(Kind, u32),
 }
 
 /// A listener without what may be learned about it later: its owner and process.
@@ -88,8 +110,16 @@ pub struct Entities {
     /// Servers that share a cgroup.
     sharing: Vec<Workload>,
     servers: Servers,
-    /// Whose workload id `i + 1` is.
-    by_id: Vec<CgroupId>,
+    /// Whose workload an id is.
+    by_id: HashMap<u32, CgroupId>,
+    /// Ids given out so far.
+    ids: HashMap<Kind, u32>,
+    /// In which window each was used last.
+    seen: HashMap<(Kind, u32), u64>,
+    /// The newest window.
+    now: u64,
+    /// Id of [`OTHER`]; 0: it was not needed yet.
+    other: u32,
     /// Whose a process was when it was last asked; forgotten at every walk, and when a listener is named.
     processes: HashMap<ProcessKey, u32>,
     listeners: HashMap<Socket, Listener>,
@@ -118,7 +148,11 @@ impl Entities {
             unsettled: HashMap::new(),
             sharing: Vec::new(),
             servers: Servers::new(root),
-            by_id: Vec::new(),
+            by_id: HashMap::new(),
+            ids: HashMap::new(),
+            seen: HashMap::new(),
+            now: 0,
+            other: 0,
             processes: HashMap::new(),
             listeners: HashMap::new(),
             edges: HashMap::new(),
@@ -146,6 +180,7 @@ impl Entities {
     /// Call once per window, before its values are named: walks the tree and reads quotas when their time has come. Returns
     /// whether either happened.
     pub fn refresh(&mut self, window: u64, scope: Option<&str>) -> bool {
+        self.now = window;
         let walked = *self.walked.get_or_insert(window);
         let since = window.saturating_sub(walked);
         let period_over = since >= WALK_PERIOD_WINDOWS;
@@ -155,6 +190,7 @@ impl Entities {
             self.processes.clear();
             if period_over {
                 self.gone.clear();
+                self.forget();
             }
             let tree = &self.tree;
             self.gone.extend(self.unknown.drain().filter(|id| tree.path(*id).is_none()));
@@ -171,6 +207,120 @@ impl Entities {
             self.ask_again();
         }
         true
+    }
+
+    /// A new id of a kind of which there are `known`.
+    fn next_id(&mut self, kind: Kind, known: usize) -> Option<u32> {
+        if known >= ENTITIES_MAX {
+            self.refused += 1;
+            return None;
+        }
+        let last = self.ids.entry(kind).or_default();
+        *last += 1;
+        let id = *last;
+        self.saw(kind, id);
+        Some(id)
+    }
+
+    fn saw(&mut self, kind: Kind, id: u32) {
+        self.seen.insert((kind, id), self.now);
+    }
+
+    fn stale(&self, kind: Kind, id: u32) -> bool {
+        let seen = self.seen.get(&(kind, id)).copied().unwrap_or(0);
+        self.now.saturating_sub(seen) > FORGOTTEN_AFTER_WINDOWS
+    }
+
+    /// Whether the cgroup was there at the last walk.
+    fn lives(&self, cgroup: CgroupId) -> bool {
+        self.tree.path(cgroup).is_some_and(|path| self.tree.id(&path) == Some(cgroup))
+    }
+
+    /// Makes room: what has had no value for ten minutes goes if its cgroup is gone, or if its kind is crowded. What refers to others
+    /// goes before them, so that no id is forgotten that something still belongs to.
+    fn forget(&mut self) {
+        let crowded = self.listeners.len() > CROWDED;
+        let idle = |l: &Listener| self.stale(Kind::Listener, l.id);
+        let orphan = |owner: CgroupId| owner.0 != 0 && !self.lives(owner);
+        let listeners: Vec<(Socket, u32)> = self
+            .listeners
+            .iter()
+            .filter(|(_, l)| idle(l) && (crowded || orphan(l.key.owner)))
+            .map(|(socket, l)| (*socket, l.id))
+            .collect();
+        let crowded = self.edges.len() > CROWDED;
+        let edges: Vec<(EdgeKey, u32)> = self
+            .edges
+            .values()
+            .filter(|e| self.stale(Kind::Edge, e.id) && (crowded || orphan(e.key.workload)))
+            .map(|e| (e.key, e.id))
+            .collect();
+        let crowded = self.devices.len() > CROWDED;
+        let devices: Vec<(String, u32)> = self
+            .devices
+            .values()
+            .filter(|d| crowded && self.stale(Kind::Device, d.id))
+            .map(|d| (d.name.clone(), d.id))
+            .collect();
+        for (socket, id) in listeners {
+            self.listeners.remove(&socket);
+            self.gone(Kind::Listener, id);
+        }
+        for (key, id) in edges {
+            self.edges.remove(&key);
+            self.gone(Kind::Edge, id);
+        }
+        for (name, id) in devices {
+            self.devices.remove(&name);
+            self.gone(Kind::Device, id);
+        }
+        self.forget_workloads();
+    }
+
+    fn forget_workloads(&mut self) {
+        let crowded = self.by_id.len() > CROWDED;
+        let mut needed: HashSet<u32> = self.listeners.values().map(|l| l.workload).collect();
+        needed.extend(self.edges.values().map(|e| e.workload));
+        let leaves = |entities: &Self, cgroup: &CgroupId, id: u32, needed: &HashSet<u32>| {
+            !needed.contains(&id)
+                && entities.stale(Kind::Workload, id)
+                && (crowded || !entities.lives(*cgroup))
+        };
+        // Servers in a cgroup of several go before the cgroup that they share.
+        let servers: Vec<u32> = self
+            .sharing
+            .iter()
+            .map(|w| w.id)
+            .filter(|id| self.by_id.get(id).is_some_and(|cgroup| leaves(self, cgroup, *id, &needed)))
+            .collect();
+        for id in servers {
+            self.sharing.retain(|w| w.id != id);
+            if let Some(cgroup) = self.by_id.remove(&id) {
+                self.servers.forget(cgroup, id);
+            }
+            self.gone(Kind::Workload, id);
+        }
+        needed.extend(self.sharing.iter().map(|w| w.shares));
+        let cgroups: Vec<(CgroupId, u32)> = self
+            .workloads
+            .iter()
+            .map(|(cgroup, w)| (*cgroup, w.id))
+            .filter(|(cgroup, id)| leaves(self, cgroup, *id, &needed))
+            .collect();
+        for (cgroup, id) in cgroups {
+            self.workloads.remove(&cgroup);
+            self.unsettled.remove(&cgroup);
+            self.by_id.remove(&id);
+            if !self.lives(cgroup) {
+                self.servers.forget_all(cgroup);
+            }
+            self.gone(Kind::Workload, id);
+        }
+    }
+
+    fn gone(&mut self, kind: Kind, id: u32) {
+        self.seen.remove(&(kind, id));
+        self.changed.push(Named::Gone(kind, id));
     }
 
     /// Container engines write a container's name some moments after its cgroup runs, and a process is called after whoever starts it
@@ -235,16 +385,20 @@ impl Entities {
         path
     }
 
-    /// Id of a cgroup's workload; 0 if its path is not known yet or there are too many.
+    /// Id of a cgroup's workload, which is [`OTHER`]'s where there are too many; 0 if its path is not known yet.
     pub fn workload(&mut self, cgroup: CgroupId) -> u32 {
-        if let Some(known) = self.workloads.get(&cgroup) {
-            return known.id;
+        if cgroup == CgroupId::default() {
+            return self.other();
+        }
+        if let Some(id) = self.workloads.get(&cgroup).map(|known| known.id) {
+            self.saw(Kind::Workload, id);
+            return id;
         }
         let Some(path) = self.path(cgroup) else {
             return 0;
         };
-        let Some(id) = next_id(self.by_id.len(), &mut self.refused) else {
-            return 0;
+        let Some(id) = self.next_id(Kind::Workload, self.by_id.len()) else {
+            return self.other();
         };
         let (names, comm) = self.called(&path);
         if !naming::is_settled(&names, &comm) {
@@ -260,8 +414,26 @@ impl Entities {
         };
         self.changed.push(Named::Workload(workload.clone()));
         self.workloads.insert(cgroup, workload);
-        self.by_id.push(cgroup);
+        self.by_id.insert(id, cgroup);
         id
+    }
+
+    /// Id of the workload of all that is not told apart; there is always room for this one.
+    fn other(&mut self) -> u32 {
+        if self.other == 0 {
+            let last = self.ids.entry(Kind::Workload).or_default();
+            *last += 1;
+            self.other = *last;
+            self.changed.push(Named::Workload(Workload {
+                id: self.other,
+                cgroup: Arc::from(""),
+                names: Names { name: OTHER.to_owned(), ..Names::default() },
+                comm: String::new(),
+                cpu_quota_ns: 0,
+                shares: 0,
+            }));
+        }
+        self.other
     }
 
     /// Id of the workload that a process belongs to: its server's where several share its cgroup, else its cgroup's.
@@ -269,12 +441,16 @@ impl Entities {
         if !self.servers.told_apart(process.cgroup) {
             return self.workload(process.cgroup);
         }
-        if let Some(known) = self.processes.get(&process) {
-            return *known;
+        if let Some(known) = self.processes.get(&process).copied() {
+            self.saw(Kind::Workload, known);
+            return known;
         }
         let id = match self.servers.workload_of(process.cgroup, process.pid) {
             0 => self.workload(process.cgroup),
-            server => server,
+            server => {
+                self.saw(Kind::Workload, server);
+                server
+            }
         };
         self.processes.insert(process, id);
         id
@@ -303,14 +479,16 @@ impl Entities {
 
     /// Id of a server that shares its cgroup; 0 if there are too many.
     fn sharing(&mut self, cgroup: CgroupId, own: u32, number: usize) -> u32 {
+        let known = self.servers.server(cgroup, number).map(|server| server.workload);
+        if let Some(known) = known.filter(|id| *id != 0) {
+            self.saw(Kind::Workload, known);
+            return known;
+        }
+        let Some(id) = self.next_id(Kind::Workload, self.by_id.len()) else { return 0 };
         let (Some(server), Some(all)) = (self.servers.server(cgroup, number), self.workloads.get(&cgroup))
         else {
             return 0;
         };
-        if server.workload != 0 {
-            return server.workload;
-        }
-        let Some(id) = next_id(self.by_id.len(), &mut self.refused) else { return 0 };
         server.workload = id;
         let name = if naming::collects(&all.cgroup) {
             server.name.clone()
@@ -322,7 +500,7 @@ impl Entities {
             Workload { id, names: Names { name, ..all.names.clone() }, comm, shares: own, ..all.clone() };
         self.changed.push(Named::Workload(workload.clone()));
         self.sharing.push(workload);
-        self.by_id.push(cgroup);
+        self.by_id.insert(id, cgroup);
         id
     }
 
@@ -354,8 +532,7 @@ impl Entities {
 
     /// A cgroup's workload, also for a server in it.
     fn by_id(&self, id: u32) -> Option<&Workload> {
-        let at = usize::try_from(id).ok()?.checked_sub(1)?;
-        self.workloads.get(self.by_id.get(at)?)
+        self.workloads.get(self.by_id.get(&id)?)
     }
 
     /// CPU ns per window that the nearest quota allows a workload; 0: none.
@@ -381,13 +558,15 @@ impl Entities {
             && (known.key == key || key.owner.0 == 0)
             && (known.workload != 0 || key.owner.0 == 0)
         {
-            return known.id;
+            let id = known.id;
+            self.saw(Kind::Listener, id);
+            return id;
         }
-        let id = known.map(|k| k.id);
-        let Some(id) = id.or_else(|| next_id(self.listeners.len(), &mut self.refused)) else {
+        let (id, before) = known.map_or((None, 0), |k| (Some(k.id), k.workload));
+        let Some(id) = id.or_else(|| self.next_id(Kind::Listener, self.listeners.len())) else {
             return 0;
         };
-        let before = known.map_or(0, |k| k.workload);
+        self.saw(Kind::Listener, id);
         self.place(id, key, before);
         id
     }
@@ -398,13 +577,14 @@ impl Entities {
         if let Some((id, workload)) = known
             && workload != 0
         {
+            self.saw(Kind::Edge, id);
             return id;
         }
-        let Some(id) = known.map(|(id, _)| id).or_else(|| next_id(self.edges.len(), &mut self.refused))
-        else {
+        let Some(id) = known.map(|(id, _)| id).or_else(|| self.next_id(Kind::Edge, self.edges.len())) else {
             return 0;
         };
-        let workload = self.workload(key.workload);
+        self.saw(Kind::Edge, id);
+        let workload = if key.workload == CgroupId::default() { 0 } else { self.workload(key.workload) };
         if known != Some((id, workload)) {
             let edge = Edge { id, workload, key };
             self.changed.push(Named::Edge(edge.clone()));
@@ -415,10 +595,11 @@ impl Entities {
 
     /// Id of a device; 0 if there are too many.
     pub fn device(&mut self, name: &str) -> u32 {
-        if let Some(known) = self.devices.get(name) {
-            return known.id;
+        if let Some(id) = self.devices.get(name).map(|known| known.id) {
+            self.saw(Kind::Device, id);
+            return id;
         }
-        let Some(id) = next_id(self.devices.len(), &mut self.refused) else {
+        let Some(id) = self.next_id(Kind::Device, self.devices.len()) else {
             return 0;
         };
         let device = Device { id, name: name.to_owned() };
@@ -427,19 +608,10 @@ impl Entities {
         id
     }
 
-    /// What was named or renamed since the call before.
+    /// What was named, renamed or forgotten since the call before.
     pub fn take_changed(&mut self) -> Vec<Named> {
         std::mem::take(&mut self.changed)
     }
-}
-
-/// Ids count from 1; 0 means "not known" on the wire.
-fn next_id(known: usize, refused: &mut u64) -> Option<u32> {
-    if known >= ENTITIES_MAX {
-        *refused += 1;
-        return None;
-    }
-    u32::try_from(known + 1).ok()
 }
 
 /// Command name of a process; empty if it is gone.
@@ -538,6 +710,122 @@ mod tests {
         assert_eq!(name(&entities), "default/shop-1/web");
         assert_eq!((entities.take_changed().len(), entities.workload(pod)), (1, id));
         assert!(entities.unsettled.is_empty(), "it is not asked for ever");
+    }
+
+    /// So many windows later.
+    fn wait(entities: &mut Entities, window: &mut u64, windows: u64) {
+        *window += windows;
+        entities.refresh(*window, None);
+    }
+
+    #[test]
+    fn a_hundred_thousand_restarted_services_leave_room_for_the_next() {
+        const AT_A_TIME: u64 = 125;
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = cgroup(folder.path(), "keeper.service");
+        let mut entities = entities(folder.path());
+        let mut window = 100;
+        entities.refresh(window, None);
+        let kept = entities.workload(keeper);
+        let kept_listener = entities.listener(listener(keeper));
+        let (mut last, mut told) = (0, 0);
+        // A service lives for a minute, and is another cgroup with another port after it. Inodes come from a counter, as cgroups' do.
+        for round in 0..100_000 / AT_A_TIME {
+            let now: Vec<CgroupId> =
+                (0..AT_A_TIME).map(|n| CgroupId(1_000_000 + round * AT_A_TIME + n)).collect();
+            for (n, id) in now.iter().enumerate() {
+                entities.tree.pretend(*id, &format!("/job-{n}.service"));
+            }
+            for (n, id) in now.iter().enumerate() {
+                let workload = entities.workload(*id);
+                assert!(workload > last, "ids are never used again");
+                let socket = ListenerKey { port: 1 + n as u16, netns: 2 + round as u32, ..listener(*id) };
+                assert_ne!(entities.listener(socket), 0, "round {round}");
+                last = workload;
+            }
+            assert_eq!(entities.workload(keeper), kept);
+            wait(&mut entities, &mut window, 1200);
+            told += entities.take_changed().iter().filter(|n| matches!(n, Named::Gone(..))).count();
+        }
+        assert_eq!(entities.refused(), 0);
+        assert!(told > 190_000, "{told} of 200,000 are told as gone");
+        assert!(entities.seen.len() < 3_000 && entities.by_id.len() < 1_500, "{}", entities.seen.len());
+        assert_eq!(entities.listener(listener(keeper)), kept_listener, "idle for days, and still there");
+    }
+
+    #[test]
+    fn what_belongs_to_something_keeps_it_and_a_server_that_shares_goes_with_its_cgroup() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = cgroup(folder.path(), "web");
+        let mut entities = entities(folder.path());
+        let mut window = 100;
+        entities.refresh(window, None);
+        let (workload, socket) = (entities.workload(owner), entities.listener(listener(owner)));
+        std::fs::remove_dir(folder.path().join("web")).unwrap();
+        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS - 10);
+        assert_eq!(entities.listener(listener(owner)), socket, "it has a value again");
+        entities.take_changed();
+        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS - 10);
+        assert_eq!(entities.take_changed(), [], "the workload had none for long, but its listener had");
+        wait(&mut entities, &mut window, WALK_PERIOD_WINDOWS);
+        assert_eq!(
+            entities.take_changed(),
+            [Named::Gone(Kind::Listener, socket), Named::Gone(Kind::Workload, workload)]
+        );
+        let again = cgroup(folder.path(), "web");
+        wait(&mut entities, &mut window, WALK_PERIOD_WINDOWS);
+        assert_eq!(
+            (entities.workload(again), entities.listener(listener(again))),
+            (workload + 1, socket + 1)
+        );
+    }
+
+    #[test]
+    fn a_crowd_of_idle_listeners_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = cgroup(folder.path(), "runner");
+        let mut entities = entities(folder.path());
+        let mut window = 100;
+        entities.refresh(window, None);
+        for port in 1..=u16::try_from(CROWDED).unwrap() + 1 {
+            entities.listener(ListenerKey { port, ..listener(owner) });
+        }
+        entities.take_changed();
+        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS / 2);
+        entities.listener(ListenerKey { port: 1, ..listener(owner) });
+        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS / 2 + 1);
+        assert_eq!(entities.take_changed().len(), CROWDED, "all but the one that was in use");
+        assert_eq!(entities.listeners.len(), 1);
+    }
+
+    #[test]
+    fn what_has_no_room_is_one_workload_with_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut entities = entities(folder.path());
+        entities.refresh(100, None);
+        for n in 0..ENTITIES_MAX as u64 {
+            entities.tree.pretend(CgroupId(1_000_000 + n), &format!("/job-{n}.service"));
+            assert_ne!(entities.workload(CgroupId(1_000_000 + n)), 0);
+        }
+        entities.take_changed();
+        let more = CgroupId(3_000_000);
+        entities.tree.pretend(more, "/late.service");
+        let other = entities.workload(more);
+        assert_ne!(other, 0);
+        assert_eq!(entities.workload(CgroupId::default()), other, "what the kernel's tables had no room for");
+        assert_eq!((entities.refused(), entities.workload(CgroupId(4_000_000))), (1, 0), "not walked to yet");
+        let named = entities.take_changed();
+        let [Named::Workload(w)] = &named[..] else { panic!("{named:?}") };
+        assert_eq!((w.id, w.names.name.as_str()), (other, "~other"));
+        let edge = EdgeKey {
+            netns: 1,
+            workload: CgroupId::default(),
+            remote_address: Ipv6Addr::LOCALHOST,
+            remote_port: 80,
+        };
+        let id = entities.edge(edge);
+        let named = entities.take_changed();
+        assert!(matches!(&named[..], [Named::Edge(e)] if e.id == id && e.workload == 0), "{named:?}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   tailwater-agent doctor                                 what this kernel and these privileges allow
+  tailwater-agent doctor --live                          and what gets lost in five seconds of measuring
   tailwater-agent dump --windows 20                      one second of this machine, on the terminal
   tailwater-agent run --collector http://127.0.0.1:4781  the daemon
   tailwater-agent run --config /etc/tailwater/agent.toml
@@ -65,6 +66,10 @@ pub enum Command {
         /// Machine-readable
         #[arg(long)]
         json: bool,
+        /// Also measures for so many seconds, and tells what could not be kept meanwhile [default: 5]
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5",
+              value_parser = clap::value_parser!(u64).range(1..=3600))]
+        live: Option<u64>,
         /// Configuration.
         #[command(flatten)]
         configured: Configured,

@@ -4,6 +4,7 @@
 use crate::attach::probe::layout_in_words;
 use crate::attach::support::{Cap, HostFacts, SignalPlan, plan};
 use crate::signal::Coverage;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Everything there is to say.
@@ -16,6 +17,21 @@ pub struct Report {
     /// Whether the collector answered; absent if none was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collector: Option<Collector>,
+    /// What measuring for a while showed; absent if it was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
+}
+
+/// Some seconds of measuring.
+#[derive(Debug, serde::Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Live {
+    pub seconds: u64,
+    pub windows: u64,
+    pub windows_lost: u64,
+    pub windows_late: u64,
+    /// As in `tailwater_agent_losses_total`; also those that are zero.
+    pub losses: BTreeMap<&'static str, u64>,
 }
 
 /// A try to reach the collector.
@@ -29,7 +45,12 @@ pub struct Collector {
 
 impl Report {
     /// The plan for the facts, corrected by what attaching did: the kernel has the last word.
-    pub fn new(facts: HostFacts, attached: &[Coverage], collector: Option<Collector>) -> Self {
+    pub fn new(
+        facts: HostFacts,
+        attached: &[Coverage],
+        collector: Option<Collector>,
+        live: Option<Live>,
+    ) -> Self {
         let mut signals = plan(&facts);
         for planned in &mut signals {
             let Some(real) = attached.iter().find(|c| c.signal == planned.signal.0) else { continue };
@@ -44,7 +65,7 @@ impl Report {
                 planned.limits.push(real.reason.clone());
             }
         }
-        Self { facts, signals, collector }
+        Self { facts, signals, collector, live }
     }
 
     /// For people.
@@ -67,6 +88,17 @@ impl Report {
         if let Some(c) = &self.collector {
             let state = if c.reachable { "reachable" } else { "NOT REACHABLE" };
             writeln!(out, "collector     {} {state} {}", c.url, c.reason)?;
+        }
+        if let Some(live) = &self.live {
+            let Live { seconds, windows, windows_lost, windows_late, losses } = live;
+            writeln!(
+                out,
+                "live          {windows} windows in {seconds} s, {windows_lost} lost, {windows_late} late"
+            )?;
+            let lost: Vec<String> =
+                losses.iter().filter(|(_, n)| **n > 0).map(|(what, n)| format!("{what} {n}")).collect();
+            let lost = if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") };
+            writeln!(out, "not kept      {lost} (of {} counters)", losses.len())?;
         }
         for s in &self.signals {
             let state = match (s.covered, s.limits.is_empty()) {
@@ -140,7 +172,16 @@ mod tests {
                 reason: String::new(),
             },
         ];
-        let text = Report::new(facts, &attached, None).text();
+        let live = Live {
+            seconds: 5,
+            windows: 99,
+            windows_lost: 1,
+            windows_late: 0,
+            losses: BTreeMap::from([("net_edges_folded", 3), ("sched_runs_skipped", 0)]),
+        };
+        let text = Report::new(facts, &attached, None, Some(live)).text();
+        assert!(text.contains("\nlive          99 windows in 5 s, 1 lost, 0 late\n"), "{text}");
+        assert!(text.contains("\nnot kept      net_edges_folded 3 (of 2 counters)\n"), "{text}");
         assert!(text.contains("signals       8 of 9 covered"), "{text}");
         assert!(text.contains("\ncpu           NOT COVERED\n  because     verifier: back-edge\n"), "{text}");
         assert!(text.contains("\nrequests      ok\n  served by   tp_btf/sock_recv_length\n"), "{text}");

@@ -4,7 +4,7 @@
 use crate::name::workload::Named;
 use crate::run::pipeline::View;
 use crate::sample::sampler::Sink;
-use crate::stream::encode::{Encoder, HostView};
+use crate::stream::encode::{self, Encoder, HostView};
 use crate::window::{ListenDrop, WINDOW_NS, Window};
 use std::collections::HashMap;
 use std::io::Write;
@@ -54,7 +54,9 @@ impl<W: Write + Send> Dump<W> {
     }
 
     fn learn_names(&mut self) {
-        for named in self.view.entities.take_changed() {
+        let changed = self.view.entities.take_changed();
+        self.encoder.forget(&changed);
+        for named in changed {
             let (kind, id, name) = match named {
                 Named::Workload(w) => (EntityKind::Workload, w.id, w.names.name),
                 Named::Device(d) => (EntityKind::Device, d.id, d.name),
@@ -67,6 +69,10 @@ impl<W: Write + Send> Dump<W> {
                     let socket = socket(e.key.remote_address, e.key.remote_port);
                     let owner = self.name(EntityKind::Workload, e.workload);
                     (EntityKind::Edge, e.id, format!("{owner} > {socket}"))
+                }
+                Named::Gone(kind, id) => {
+                    self.names.remove(&(encode::entity_kind(kind) as i32, id));
+                    continue;
                 }
             };
             self.names.insert((kind as i32, id), name);

@@ -168,7 +168,9 @@ impl Pipeline {
         let coverage = self.handle.coverage();
         let batch = self.encoder.batch(&self.pending, entities, host, &coverage);
         self.pending.clear();
-        self.outbox.name(entities.take_changed());
+        let changed = entities.take_changed();
+        self.encoder.forget(&changed);
+        self.outbox.name(changed);
         self.outbox.push(batch, std::mem::take(&mut self.lost));
     }
 }
@@ -200,7 +202,9 @@ impl Sink for Pipeline {
     fn drops(&mut self, drops: &[ListenDrop]) {
         let events: Vec<v1::DropEvent> = drops.iter().filter_map(|d| self.view.drop_event(d)).collect();
         if !events.is_empty() {
-            self.outbox.name(self.view.entities.take_changed());
+            let changed = self.view.entities.take_changed();
+            self.encoder.forget(&changed);
+            self.outbox.name(changed);
             self.outbox.drops(events.into_iter());
         }
     }

@@ -5,7 +5,7 @@ mod metrics;
 mod table;
 
 use crate::config::SignalName;
-use crate::name::workload::{Edge, Entities, Listener, Named, Workload};
+use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
     CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, ProcessKey, WINDOW_NS, Window,
@@ -51,6 +51,15 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// What is gone has no limits any more.
+    pub fn forget(&mut self, named: &[Named]) {
+        let gone = named.iter().filter_map(|n| match n {
+            Named::Gone(kind, id) => Some((entity_kind(*kind), *id)),
+            _ => None,
+        });
+        self.held.forget(&gone.collect());
+    }
+
     /// `windows` are consecutive, at most 64, and have the same sections. Sequence and losses are for the caller to fill in.
     pub fn batch(
         &mut self,
@@ -291,9 +300,38 @@ pub fn entities<'a>(named: impl Iterator<Item = &'a Named>) -> v1::Entities {
             Named::Listener(l) => out.listeners.push(listener(l)),
             Named::Edge(e) => out.edges.push(edge(e)),
             Named::Device(d) => out.devices.push(v1::Device { id: d.id, name: d.name.clone() }),
+            Named::Gone(kind, id) => gone_of(&mut out, *kind).push(*id),
         }
     }
     out
+}
+
+/// Puts ids that are gone into one message.
+pub fn gone<'a>(ids: impl Iterator<Item = &'a (Kind, u32)>) -> v1::Entities {
+    let mut out = v1::Entities::default();
+    for (kind, id) in ids {
+        gone_of(&mut out, *kind).push(*id);
+    }
+    out
+}
+
+fn gone_of(out: &mut v1::Entities, kind: Kind) -> &mut Vec<u32> {
+    match kind {
+        Kind::Workload => &mut out.gone_workloads,
+        Kind::Listener => &mut out.gone_listeners,
+        Kind::Edge => &mut out.gone_edges,
+        Kind::Device => &mut out.gone_devices,
+    }
+}
+
+/// As the wire calls it.
+pub fn entity_kind(kind: Kind) -> EntityKind {
+    match kind {
+        Kind::Workload => EntityKind::Workload,
+        Kind::Listener => EntityKind::Listener,
+        Kind::Edge => EntityKind::Edge,
+        Kind::Device => EntityKind::Device,
+    }
 }
 
 fn workload(w: &Workload) -> v1::Workload {

@@ -1,7 +1,7 @@
 //! What waits to be sent: the batches that the collector has not acknowledged, drop events, names, and the Hello. Owns every
 //! bound of that queue, what is dropped when it is full, and the counts of it; knows no network.
 
-use crate::name::workload::Named;
+use crate::name::workload::{Kind, Named};
 use crate::stream::encode;
 use crate::window::WINDOW_NS;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +14,9 @@ pub const DROP_EVENTS_MAX: usize = 1_024;
 
 /// Names in one message at most, so that it stays far below the largest message.
 const NAMES_PER_MESSAGE: usize = 512;
+
+/// Ids that are gone and were told, which are told again when a connection begins: the message may have been lost with the one before.
+const GONE_MAX: usize = 8_192;
 
 /// Totals since the agent started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,8 +44,11 @@ struct Inner {
     lost: u64,
     drops: VecDeque<v1::DropEvent>,
     drop_sequence: u64,
-    names: BTreeMap<(u8, u32), Named>,
-    unsent_names: BTreeSet<(u8, u32)>,
+    names: BTreeMap<(Kind, u32), Named>,
+    unsent_names: BTreeSet<(Kind, u32)>,
+    gone: VecDeque<(Kind, u32)>,
+    /// The newest of `gone`, which were not told on this connection.
+    gone_unsent: usize,
     totals: Totals,
     closed: bool,
 }
@@ -112,6 +118,16 @@ impl Outbox {
         let mut inner = self.lock();
         for item in named {
             let key = key(&item);
+            if let Named::Gone(..) = item {
+                inner.names.remove(&key);
+                inner.unsent_names.remove(&key);
+                if inner.gone.len() >= GONE_MAX {
+                    inner.gone.pop_front();
+                }
+                inner.gone.push_back(key);
+                inner.gone_unsent = (inner.gone_unsent + 1).min(inner.gone.len());
+                continue;
+            }
             inner.names.insert(key, item);
             inner.unsent_names.insert(key);
         }
@@ -143,6 +159,7 @@ impl Outbox {
             queued.sent = false;
         }
         inner.unsent_names = inner.names.keys().copied().collect();
+        inner.gone_unsent = inner.gone.len();
         drop(inner);
         self.wake.notify_one();
     }
@@ -172,12 +189,18 @@ impl Outbox {
             return Some(Body::Hello(hello));
         }
         if !inner.unsent_names.is_empty() {
-            let keys: Vec<(u8, u32)> = inner.unsent_names.iter().take(NAMES_PER_MESSAGE).copied().collect();
+            let keys: Vec<(Kind, u32)> = inner.unsent_names.iter().take(NAMES_PER_MESSAGE).copied().collect();
             for key in &keys {
                 inner.unsent_names.remove(key);
             }
             let named = keys.iter().filter_map(|k| inner.names.get(k));
             return Some(Body::Entities(encode::entities(named)));
+        }
+        if inner.gone_unsent > 0 {
+            let first = inner.gone.len() - inner.gone_unsent;
+            let told = inner.gone_unsent.min(NAMES_PER_MESSAGE);
+            inner.gone_unsent -= told;
+            return Some(Body::Entities(encode::gone(inner.gone.range(first..first + told))));
         }
         if let Some(event) = inner.drops.pop_front() {
             return Some(Body::Drop(event));
@@ -192,6 +215,7 @@ impl Outbox {
         let inner = self.lock();
         (!inner.hello_sent && inner.hello.is_some())
             || !inner.unsent_names.is_empty()
+            || inner.gone_unsent > 0
             || !inner.drops.is_empty()
             // Batches are sent in order: if one waits, the last one does.
             || inner.batches.back().is_some_and(|q| !q.sent)
@@ -237,12 +261,13 @@ impl Inner {
 }
 
 /// Workloads sort first, because listeners and edges refer to them.
-fn key(named: &Named) -> (u8, u32) {
+fn key(named: &Named) -> (Kind, u32) {
     match named {
-        Named::Workload(w) => (0, w.id),
-        Named::Device(d) => (1, d.id),
-        Named::Listener(l) => (2, l.id),
-        Named::Edge(e) => (3, e.id),
+        Named::Workload(w) => (Kind::Workload, w.id),
+        Named::Device(d) => (Kind::Device, d.id),
+        Named::Listener(l) => (Kind::Listener, l.id),
+        Named::Edge(e) => (Kind::Edge, e.id),
+        Named::Gone(kind, id) => (*kind, *id),
     }
 }
 
@@ -265,7 +290,7 @@ mod tests {
         while let Some(body) = outbox.next() {
             out.push(match body {
                 Body::Hello(h) => format!("hello {}", h.host),
-                Body::Entities(e) => format!("names {}", e.devices.len()),
+                Body::Entities(e) => format!("names {} gone {:?}", e.devices.len(), e.gone_devices),
                 Body::Batch(b) => format!("batch {} lost {}", b.sequence, b.windows_lost),
                 Body::Drop(d) => format!("drop {}", d.sequence),
                 Body::ClockProbe(_) | Body::Status(_) => "other".to_owned(),
@@ -282,9 +307,25 @@ mod tests {
         outbox.name(vec![device(1), device(2)]);
         outbox.drops([v1::DropEvent::default()].into_iter());
         outbox.set_hello(v1::Hello { host: "web".to_owned(), ..v1::Hello::default() });
-        assert_eq!(sent(&outbox), ["hello web", "names 2", "drop 1", "batch 1 lost 0"]);
+        assert_eq!(sent(&outbox), ["hello web", "names 2 gone []", "drop 1", "batch 1 lost 0"]);
         outbox.set_hello(v1::Hello { host: "web".to_owned(), ..v1::Hello::default() });
         assert_eq!(sent(&outbox), [""; 0], "the same Hello again is no news");
+    }
+
+    #[test]
+    fn what_is_gone_is_told_and_told_again_and_is_no_name_any_more() {
+        let outbox = Outbox::new(10);
+        let gone = |id| Named::Gone(Kind::Device, id);
+        outbox.name(vec![device(1), device(2), gone(1)]);
+        assert_eq!(sent(&outbox), ["names 1 gone []", "names 0 gone [1]"]);
+        outbox.name(vec![gone(2)]);
+        assert_eq!(sent(&outbox), ["names 0 gone [2]"]);
+        outbox.resume(0);
+        assert_eq!(sent(&outbox), ["names 0 gone [1, 2]"]);
+        outbox.name((3..4 + GONE_MAX as u32).map(gone).collect());
+        let many = sent(&outbox);
+        assert_eq!(many.len(), GONE_MAX / NAMES_PER_MESSAGE, "the oldest are left out");
+        assert!(many[0].starts_with("names 0 gone [4, 5,"), "{}", &many[0][..40]);
     }
 
     #[test]
@@ -297,9 +338,9 @@ mod tests {
         sent(&outbox);
         outbox.acknowledged(1);
         outbox.resume(2);
-        assert_eq!(sent(&outbox), ["names 1", "batch 3 lost 0", "batch 4 lost 0"]);
+        assert_eq!(sent(&outbox), ["names 1 gone []", "batch 3 lost 0", "batch 4 lost 0"]);
         outbox.resume(0);
-        assert_eq!(sent(&outbox), ["names 1", "batch 3 lost 0", "batch 4 lost 0"], "a new collector");
+        assert_eq!(sent(&outbox), ["names 1 gone []", "batch 3 lost 0", "batch 4 lost 0"], "a new collector");
         outbox.acknowledged(4);
         outbox.close();
         assert!(outbox.finished());

@@ -4,12 +4,15 @@
 //! however early or late it leaves.
 
 use crate::align::Frame;
-use crate::model::{EdgeInfo, EntityId, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
-use std::collections::{BTreeMap, VecDeque};
+use crate::model::{
+    EdgeInfo, EntityId, Gone, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Windows remembered per host: 20 s, which holds the two seconds before a drop, the longest millibottleneck and the recent rates.
 pub(crate) const HISTORY_WINDOWS: usize = 400;
-/// Entities remembered per host and kind; ids only grow, so the lowest go first.
+/// Entities remembered per host and kind. An agent has no more at a time and tells what is gone; what else there is stems from agents of
+/// before, whose ids are lower: what is gone goes first, then the lowest.
 const ENTITIES_MAX: usize = 4096;
 /// Hosts remembered; beyond, silent ones are forgotten.
 const HOSTS_MAX: usize = 1024;
@@ -23,6 +26,7 @@ const UPDATES_MAX: usize = 1024;
 pub(crate) enum Update {
     Host(HostInfo),
     Entities { workloads: Vec<WorkloadInfo>, listeners: Vec<ListenerInfo>, edges: Vec<EdgeInfo> },
+    Gone(Gone),
 }
 
 /// One host's names and recent windows.
@@ -32,6 +36,10 @@ pub(crate) struct HostHistory {
     pub(crate) workloads: BTreeMap<EntityId, WorkloadInfo>,
     pub(crate) listeners: BTreeMap<EntityId, ListenerInfo>,
     pub(crate) edges: BTreeMap<EntityId, EdgeInfo>,
+    /// Of these names, those behind which there is nothing any more.
+    gone_workloads: BTreeSet<EntityId>,
+    gone_listeners: BTreeSet<EntityId>,
+    gone_edges: BTreeSet<EntityId>,
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
     windows: VecDeque<Option<Box<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
@@ -130,9 +138,15 @@ impl HostHistory {
                     self.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));
                     self.listeners.extend(listeners.into_iter().map(|l| (l.id, l)));
                     self.edges.extend(edges.into_iter().map(|e| (e.id, e)));
-                    bound(&mut self.workloads);
-                    bound(&mut self.listeners);
-                    bound(&mut self.edges);
+                    bound(&mut self.workloads, &mut self.gone_workloads);
+                    bound(&mut self.listeners, &mut self.gone_listeners);
+                    bound(&mut self.edges, &mut self.gone_edges);
+                }
+                Update::Gone(gone) => {
+                    // A case may still speak of them: their names stay while there is room.
+                    self.gone_workloads.extend(gone.workloads);
+                    self.gone_listeners.extend(gone.listeners);
+                    self.gone_edges.extend(gone.edges);
                 }
             }
         }
@@ -140,9 +154,16 @@ impl HostHistory {
     }
 }
 
-fn bound<T>(map: &mut BTreeMap<EntityId, T>) {
+fn bound<T>(map: &mut BTreeMap<EntityId, T>, gone: &mut BTreeSet<EntityId>) {
     while map.len() > ENTITIES_MAX {
-        map.pop_first();
+        match gone.pop_first() {
+            Some(id) => drop(map.remove(&id)),
+            None => drop(map.pop_first()),
+        }
+    }
+    // What was told of names that are not here, or not any more.
+    while gone.len() > ENTITIES_MAX {
+        gone.pop_first();
     }
 }
 
@@ -195,6 +216,28 @@ mod tests {
         assert!(history.hosts["a"].workloads.is_empty());
         assert!(history.push(frame(11, &["a"])));
         assert_eq!(history.hosts["a"].workloads.len(), 1);
+    }
+
+    #[test]
+    fn of_many_names_those_that_are_gone_make_room_and_old_ones_in_use_stay() {
+        let mut history = History::default();
+        history.push(frame(10, &["a"]));
+        let names = |ids: std::ops::Range<u32>| Update::Entities {
+            workloads: ids.map(|id| WorkloadInfo { id, ..WorkloadInfo::default() }).collect(),
+            listeners: vec![],
+            edges: vec![],
+        };
+        let last = ENTITIES_MAX as u32;
+        history.update("a", 11, names(1..last + 1));
+        let gone = Gone { workloads: vec![7, 9], ..Gone::default() };
+        history.update("a", 11, Update::Gone(gone));
+        history.push(frame(11, &["a"]));
+        assert!(history.hosts["a"].workloads.contains_key(&7), "a case may still speak of it");
+        history.update("a", 12, names(last + 1..last + 4));
+        history.push(frame(12, &["a"]));
+        let left = &history.hosts["a"].workloads;
+        let missing: Vec<u32> = (1..last + 4).filter(|id| !left.contains_key(id)).collect();
+        assert_eq!(missing, [1, 7, 9], "first what is gone, then what is oldest");
     }
 
     #[test]

@@ -49,12 +49,23 @@ pub enum Input {
         edges: Vec<EdgeInfo>,
         devices: Vec<DeviceInfo>,
     },
+    /// Ids that no later window uses.
+    Gone { host: Host, gone: Gone },
     /// One closed window of one host.
     Window(Box<HostWindow>),
     /// Drop seen, ahead of its window. Only speeds the first alert; the windows are the truth.
     Drop(DropNotice),
     /// The collector's clock. Moves the watermark.
     Tick { unix_ns: u64 },
+}
+
+/// Ids of a host behind which there is nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gone {
+    pub workloads: Vec<EntityId>,
+    pub listeners: Vec<EntityId>,
+    pub edges: Vec<EntityId>,
+    pub devices: Vec<EntityId>,
 }
 
 /// A host, or a scope that stands for one.

@@ -127,6 +127,7 @@ impl Pipeline {
             Input::Entities { host, workloads, listeners, edges, devices: _ } => {
                 self.rename(&mut out, &host, Update::Entities { workloads, listeners, edges });
             }
+            Input::Gone { host, gone } => self.rename(&mut out, &host, Update::Gone(gone)),
             Input::Window(window) => self.window(&mut out, window),
             Input::Drop(notice) => self.notice(&mut out, &notice),
             Input::Tick { unix_ns } => {

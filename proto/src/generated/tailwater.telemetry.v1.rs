@@ -104,6 +104,16 @@ pub struct Entities {
     pub edges: ::prost::alloc::vec::Vec<Edge>,
     #[prost(message, repeated, tag = "4")]
     pub devices: ::prost::alloc::vec::Vec<Device>,
+    /// Ids behind which there is nothing any more: ten minutes without a value, and gone, or idle while the agent was short of room. No
+    /// batch uses them from here on; what comes back gets another id. May be told again.
+    #[prost(uint32, repeated, tag = "5")]
+    pub gone_workloads: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub gone_listeners: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub gone_edges: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "8")]
+    pub gone_devices: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Workload {

@@ -156,9 +156,9 @@ impl TableBuilder {
         for (id, row) in &self.rows {
             for value in &mut values[row * windows..(row + 1) * windows] {
                 if *value == 0 {
-                    *value = held.get(metric, *id);
+                    *value = held.get(self.kind, metric, *id);
                 } else {
-                    held.set(metric, *id, *value);
+                    held.set(self.kind, metric, *id, *value);
                 }
             }
         }
