@@ -59,6 +59,10 @@ packages: package-deps ## .deb, .rpm and .tar.gz of agent and collector for glib
 chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 	./tests/chart/check.sh
 
+.PHONY: chart-apply
+chart-apply: ## The same, and the chart installed in a real API server, built for it (Go 1.26, ten minutes the first time)
+	./tests/chart/apply.sh
+
 .PHONY: container-check
 container-check: ## Both images of deploy/container, built and started (CONTAINER_PROGRAMS=target/release: with programs built before)
 	@$(SUDO) ./tests/container/install.sh
