@@ -120,8 +120,6 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	m = moment_on(cs, now);
 	if (rq && bpf_core_field_exists(rq->prev_steal_time_rq))
 		steal_ns = rq->prev_steal_time_rq;
-	if (!is_busy && rq)
-		iowait = rq->nr_iowait.counter > 0;
 	was_busy = cs->running && cs->tgid;
 	was_slot = cs->slot;
 	was_iowait = cs->iowait;
@@ -171,6 +169,10 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		if (comes)
 			comes->switches++;
 	}
+	/* As late as this, because the verifier walks what lies between once for each answer. */
+	rq = rq_of(prev);
+	if (!is_busy && rq)
+		iowait = rq->nr_iowait.counter > 0;
 	cs->since_ns = now;
 	cs->steal_ns = steal_ns;
 	cs->charged_ns = next->se.sum_exec_runtime;

@@ -139,18 +139,26 @@ static __always_inline struct task_record *record_of(__u32 cpu, __u32 slot, stru
 	return copy ? task_ring_open(copy, m) : 0;
 }
 
+/* The slot of a task that has none, or whose cgroup is another now. Global: the verifier walks it once. */
+__noinline __u32 slot_anew(struct task_state *state, __u64 id)
+{
+	__u32 given_back = slots_given_back();
+
+	/* Without a slot of its own it asks again when one has become free: the queue of free ones has a lock. */
+	if (!state || (state->cgroup_id == id && state->given_back == given_back))
+		return SLOT_OTHER;
+	state->given_back = given_back;
+	state->cgroup_id = id;
+	state->slot = slot_of_cgroup(id);
+	return state->slot;
+}
+
 static __always_inline __u32 slot_of(struct task_struct *task, struct task_state *state)
 {
 	__u64 id = cgroup_id_of(task);
-	__u32 slot;
 
-	/* Without a slot of its own it asks again when one has become free: the queue of free ones has a lock. */
-	if (state->cgroup_id == id && (state->slot != SLOT_OTHER || state->given_back == slots_given_back()))
+	if (state->cgroup_id == id && state->slot != SLOT_OTHER)
 		return state->slot;
-	state->given_back = slots_given_back();
-	slot = slot_of_cgroup(id);
-	state->cgroup_id = id;
-	state->slot = slot;
-	return slot;
+	return slot_anew(state, id);
 }
 #endif
