@@ -22,7 +22,8 @@ tests/chart/check.sh
 work=$(mktemp -d)
 pids=()
 finish() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    # At once: the server would wait for an etcd that is gone, and nothing of theirs is kept.
+    for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
     rm -rf "$work"
 }
