@@ -118,7 +118,7 @@ pub struct Entities {
     seen: HashMap<(Kind, u32), u64>,
     /// The newest window.
     now: u64,
-    /// Id of [`OTHER`]; 0: it was not needed yet.
+    /// Id of `~other`; 0: it was not needed yet.
     other: u32,
     /// Whose a process was when it was last asked; forgotten at every walk, and when a listener is named.
     processes: HashMap<ProcessKey, u32>,
@@ -385,7 +385,7 @@ impl Entities {
         path
     }
 
-    /// Id of a cgroup's workload, which is [`OTHER`]'s where there are too many; 0 if its path is not known yet.
+    /// Id of a cgroup's workload, which is that of `~other` where there are too many; 0 if its path is not known yet.
     pub fn workload(&mut self, cgroup: CgroupId) -> u32 {
         if cgroup == CgroupId::default() {
             return self.other();

@@ -40,6 +40,11 @@ const TOLD: &str = "told.jsonl";
 const CALM: Duration = Duration::from_millis(1300);
 /// … unless it does not calm down.
 const CALM_MAX: Duration = Duration::from_secs(15);
+/// After an overload that retries kept alive for ten seconds and more: whoever was dropped four times comes again 8 s later, and until then
+/// the system is not what the next injection is made into.
+const WAVES: Duration = Duration::from_secs(16);
+/// So long such an injection takes at most.
+const HELD_MAX: Duration = Duration::from_secs(20);
 /// What belongs to an injection begins this long before it at the earliest: two windows.
 const BEFORE_NS: u64 = 100_000_000;
 
@@ -92,7 +97,9 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
         System::start(scenario::lab(stack), &folder, &["--record".into(), trace.display().to_string()])?;
     let recorder = Recorder::start(&places(&system))?;
     // Longer than it can take; it is stopped at the end.
-    let longest = pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1);
+    let waves = sequence.iter().filter(|cell| cell.expected.sustained).count() as u32;
+    let longest =
+        pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1) + (HELD_MAX + WAVES) * waves;
     let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
     std::thread::sleep(pace.first);
 
@@ -124,6 +131,9 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
             && unix_ns().saturating_sub(recorder.last_drop_unix_ns()) < CALM.as_nanos() as u64
         {
             std::thread::sleep(Duration::from_millis(20));
+        }
+        if cell.expected.sustained {
+            std::thread::sleep(WAVES);
         }
     }
     let end_unix_ns = unix_ns();
