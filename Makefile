@@ -70,6 +70,7 @@ container-check: ## Both images of deploy/container, built and started (CONTAINE
 
 .PHONY: demo
 demo: programs lab-deps ## Three real tiers, two injected millibottlenecks, each named with its root cause
+	@sync # what the build left to be written would stall the lab's disks
 	@$(SUDO) ./target/debug/demo $(DEMO_FLAGS)
 
 .PHONY: replay

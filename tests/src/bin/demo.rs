@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tailwater_tests::daemons::{Collector, binary};
 use tailwater_tests::disturbed::{Taken, Watch};
-use tailwater_tests::failure::{self, REMEDY};
+use tailwater_tests::failure::{self, REMEDY, sentence};
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::process::{die_with_parent, wait_for};
 use tailwater_tests::lab::{LabConfig, Load, unix_ns};
@@ -96,12 +96,22 @@ fn demo(arguments: &Arguments) -> Result<()> {
     let follow = Follow::start(&system.collector)?;
 
     // Twice as long as it takes: each may be shown again.
-    let load = quiet_load(&system, 30_000 + 120_000 * cells.len() as u64)?;
+    let longest_ms = 30_000 + 120_000 * cells.len() as u64;
+    let (mut load, mut rate) = quiet_load(&system, system.lab.rate_per_second(), longest_ms)?;
+    let (mut slow, mut sent) = (0, 0);
     let mut shown = Vec::new();
     for (number, cell) in cells.into_iter().enumerate() {
         if number > 0 {
             // What one leaves behind would be the next one's usual level.
-            step("the load is served again", BETWEEN, || system.lab.wait_until_served())?;
+            if let Err(error) = step("the load is served again", BETWEEN, || system.lab.wait_until_served()) {
+                // Whoever was dropped comes again, and the load is too much for a machine that became slower: it stops, and less comes.
+                say(&format!("  {}: it drains, and goes on with less", sentence(&error)));
+                load.stop()?;
+                let summary = load.wait()?.summary;
+                (slow, sent) = (slow + summary.vlrt, sent + summary.sent);
+                system.lab.drain()?;
+                (load, rate) = quiet_load(&system, rate * LOWER, longest_ms)?;
+            }
             std::thread::sleep(BETWEEN);
         }
         shown.push(show(&system, cell)?);
@@ -114,7 +124,8 @@ fn demo(arguments: &Arguments) -> Result<()> {
 
     title(&format!(
         "The clients saw {} of {} requests take more than a second. The reasons, by root cause:",
-        summary.vlrt, summary.sent
+        slow + summary.vlrt,
+        sent + summary.sent
     ));
     for incident in shown.iter().filter_map(|shown| shown.row.reported.as_ref()) {
         say(&format!("  {}", incident.title));
@@ -150,14 +161,14 @@ fn demo(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A load that is served: the lab's default one, or less where ten seconds of it were not quiet. A machine may become slower after it
-/// was measured, and requests that come again would keep a load alive that is too much.
-fn quiet_load(system: &System, duration_ms: u64) -> Result<Load> {
+/// A load that is served, and how many requests a second it is: `rate`, or less where ten seconds of it were not quiet. A machine may
+/// become slower after it was measured, and requests that come again would keep a load alive that is too much.
+fn quiet_load(system: &System, mut rate: f64, duration_ms: u64) -> Result<(Load, f64)> {
     let dropped = || -> Result<u64> {
         let truth = system.lab.truth()?;
         Ok(system.lab.stack().homes().map(|tier| truth.tier(tier).listen_drops).sum())
     };
-    let (mut rate, mut left) = (system.lab.rate_per_second(), LOWER_TIMES);
+    let mut left = LOWER_TIMES;
     loop {
         title(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
         let (before, watch) = (dropped()?, Watch::start());
@@ -169,7 +180,7 @@ fn quiet_load(system: &System, duration_ms: u64) -> Result<Load> {
         })?;
         let (lost, taken) = (dropped()? - before, watch.stop());
         if lost == 0 {
-            return Ok(load);
+            return Ok((load, rate));
         }
         load.stop()?;
         let said = format!("{lost} packets were dropped without an injection ({taken})");
