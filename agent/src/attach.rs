@@ -5,6 +5,7 @@
 //! what the kernel holds, `mapping` and `ring` read what they share, `skipped` asks what the kernel
 //! left out, `privilege` gives up what is needed no longer.
 
+mod bpf;
 pub mod btf_names;
 pub mod iterator;
 pub mod loader;

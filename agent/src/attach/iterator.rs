@@ -1,10 +1,11 @@
 //! BPF iterators: programs that run once for each of the kernel's objects of a kind when user space reads a file to its end. Owns the
-//! system calls of it, which the loader's library has for some kinds only; knows no signal.
+//! commands for it, which the loader's library has for some kinds only; knows no signal.
 
+use crate::attach::bpf::descriptor;
 use aya::programs::ProgramFd;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Commands of bpf(2), and the attach type of iterators.
 const BPF_LINK_CREATE: libc::c_long = 28;
@@ -22,7 +23,7 @@ impl KernelIterator {
     pub fn new(program: &ProgramFd) -> std::io::Result<Self> {
         let program = word(program.as_fd());
         // prog_fd, target_fd, attach_type, flags.
-        Ok(Self { link: bpf(BPF_LINK_CREATE, &[program, 0, BPF_TRACE_ITER, 0])? })
+        Ok(Self { link: made(BPF_LINK_CREATE, [program, 0, BPF_TRACE_ITER, 0])? })
     }
 
     /// Over the elements of a map.
@@ -34,13 +35,13 @@ impl KernelIterator {
         let program = word(program.as_fd());
         // prog_fd, target_fd, attach_type, flags, iter_info, iter_info_len.
         let attributes = [program, 0, BPF_TRACE_ITER, 0, low, high, size_of_val(&info) as u32];
-        Ok(Self { link: bpf(BPF_LINK_CREATE, &attributes)? })
+        Ok(Self { link: made(BPF_LINK_CREATE, attributes)? })
     }
 
     /// Walks once. The programs write nothing; reading to the end drives them.
     pub fn run(&self) -> std::io::Result<()> {
         // link_fd, flags.
-        let mut file = File::from(bpf(BPF_ITER_CREATE, &[word(self.link.as_fd()), 0])?);
+        let mut file = File::from(made(BPF_ITER_CREATE, [word(self.link.as_fd()), 0])?);
         let mut nothing = [0; 4096];
         while file.read(&mut nothing)? > 0 {}
         Ok(())
@@ -51,12 +52,9 @@ fn word(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// A command of bpf(2) whose attributes are 32-bit words (of a 64-bit one, the lower half comes first on the machines that this runs on)
-/// and whose result is a descriptor.
-fn bpf(command: libc::c_long, attributes: &[u32]) -> std::io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes as it is told, takes the rest as zero, and writes none for these commands.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(std::io::Error::last_os_error)?;
-    // SAFETY: a descriptor just made, owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+/// A command whose attributes are 32-bit words (of a 64-bit one, the lower half comes first on the machines that this runs on) and whose
+/// result is a descriptor.
+fn made(command: libc::c_long, mut attributes: impl AsMut<[u32]>) -> std::io::Result<OwnedFd> {
+    // SAFETY: both commands take words from the beginning on; the one pointer among them is to a word that its caller keeps.
+    unsafe { descriptor(command, attributes.as_mut()) }
 }

@@ -1,11 +1,11 @@
 //! Collects the facts about this host by trying: loads the smallest possible programs and looks at files. Owns those system
 //! calls; what follows from the facts is `support`'s.
 
+use crate::attach::bpf::descriptor;
 use crate::attach::btf_names::BtfNames;
 use crate::attach::support::{Attempt, Cap, HostFacts, wanted_functions, wanted_tracepoints};
 use crate::name::cgroup::{Layout, Mounts};
 use caps::{CapSet, Capability};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 /// Documentation/ABI/testing/securityfs: how far the kernel is closed to root.
@@ -133,7 +133,7 @@ fn capabilities() -> std::collections::BTreeSet<Cap> {
 fn load(expected_attach_type: u32, attach_btf_id: u32) -> Attempt {
     // r0 = 0; exit
     let program: [u64; 2] = [0xb7, 0x95];
-    let attributes = ProgramAttributes {
+    let mut attributes = ProgramAttributes {
         prog_type: BPF_PROG_TYPE_TRACING,
         insn_cnt: 2,
         insns: program.as_ptr() as u64,
@@ -142,17 +142,11 @@ fn load(expected_attach_type: u32, attach_btf_id: u32) -> Attempt {
         attach_btf_id,
         ..ProgramAttributes::default()
     };
-    // SAFETY: the attributes and what they point to live across the call; the size is the struct's own.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of::<ProgramAttributes>())
-    };
-    match RawFd::try_from(fd) {
-        Ok(fd) if fd >= 0 => {
-            // SAFETY: a new descriptor that nobody else has; dropping it unloads the program.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
-            Attempt::Works
-        }
-        _ => Attempt::Refused(format!("refused at loading: {}", std::io::Error::last_os_error())),
+    // SAFETY: the attributes and what they point to live across the call; the size is the struct's own. Dropping the descriptor
+    // unloads the program.
+    match unsafe { descriptor(BPF_PROG_LOAD, &mut attributes) } {
+        Ok(_) => Attempt::Works,
+        Err(error) => Attempt::Refused(format!("refused at loading: {error}")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How often the kernel skipped a program because it had interrupted itself on its CPU, which it counts and tells nobody by itself.
-//! Owns that system call; knows no signal.
+//! Knows no signal.
 
+use crate::attach::bpf::bpf;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
@@ -24,8 +25,6 @@ pub(super) fn skipped_runs(program: BorrowedFd<'_>) -> Option<u64> {
         info: info.as_mut_ptr() as u64,
     };
     // SAFETY: the kernel writes no more than `info_len` bytes to `info`, and the length that it knows into the attributes.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw mut attributes, size_of::<InfoAttributes>())
-    };
-    (result == 0 && attributes.info_len as usize >= size_of_val(&info)).then(|| info[WORDS - 1])
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attributes) }.ok()?;
+    (attributes.info_len as usize >= size_of_val(&info)).then(|| info[WORDS - 1])
 }
