@@ -18,13 +18,14 @@ use tailwater_ebpf::record::{NEST, WINDOWS};
 
 mod edges;
 mod listeners;
+mod repeated;
 mod slots;
 mod tick;
 mod walk;
 
 use edges::Edges;
 use listeners::Listeners;
-use tick::Ticker;
+use repeated::Repeated;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
 
@@ -135,7 +136,7 @@ pub struct NetSignals {
     hooks: Vec<Hook>,
     walker: Walker,
     looking: Looking,
-    _ticker: Option<Ticker>,
+    _ticker: Option<Repeated>,
     drops: RingBuf<MapData>,
     losses: Mapping,
     clock: ClockControl,
@@ -214,7 +215,7 @@ impl NetSignals {
             Looking::Thread => {
                 const PROGRAM: &str = "net_tick";
                 let listeners = object.iterator_over(PROGRAM, "listen_sockets", config.btf)?;
-                Some(Ticker::start(listeners).map_err(|error| LoadError::NoWay {
+                Some(tick::start(listeners).map_err(|error| LoadError::NoWay {
                     refused: format!("object net, program {PROGRAM}: {error}"),
                 })?)
             }

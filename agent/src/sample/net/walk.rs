@@ -4,6 +4,7 @@
 //! A BPF iterator sees the sockets of the namespace of the thread that reads it, so the thread moves through the namespaces that
 //! processes live in. Where that is refused, only the agent's own is walked.
 
+use super::repeated::Repeated;
 use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
@@ -14,9 +15,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tailwater_ebpf::net::{ListenerLevel, WORKERS, Worker};
 
@@ -43,8 +43,8 @@ pub struct WalkReport {
 /// The walking thread; ends with this value.
 #[derive(Debug)]
 pub(super) struct Walker {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// `None`: it could not be started, as the report says.
+    _thread: Option<Repeated>,
     report: Arc<Mutex<WalkReport>>,
 }
 
@@ -56,55 +56,39 @@ impl Walker {
             Ok(iterator) => iterator,
             Err(error) => {
                 set(&report, WalkReport { trouble: Some(error.to_string()), ..WalkReport::default() });
-                return Self { stop: None, thread: None, report };
+                return Self { _thread: None, report };
             }
         };
-        let (stop, stopped) = sync_channel(0);
         let (walked, first_walk) = sync_channel(1);
         let reported = report.clone();
-        let spawned = std::thread::Builder::new().name("socket-walk".to_owned()).spawn(move || {
-            for walks in 1.. {
-                let (namespaces, trouble) = walk_all(&iterator);
-                set(&reported, WalkReport { namespaces, walks, trouble });
-                if walks == 1
-                    && let Err(error) = privilege::drop_unneeded_of_walker()
-                {
-                    tracing::warn!("socket-walk: {error}");
-                }
-                let _ = walked.try_send(());
-                if walks % WALKS_PER_SWEEP == 0 {
-                    workers.forget_dead_threads();
-                }
-                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
+        let mut walks = 0;
+        let started = Repeated::start("socket-walk", EVERY, move || {
+            walks += 1;
+            let (namespaces, trouble) = walk_all(&iterator);
+            set(&reported, WalkReport { namespaces, walks, trouble });
+            if walks == 1
+                && let Err(error) = privilege::drop_unneeded_of_walker()
+            {
+                tracing::warn!("socket-walk: {error}");
+            }
+            let _ = walked.try_send(());
+            if walks % WALKS_PER_SWEEP == 0 {
+                workers.forget_dead_threads();
             }
         });
-        match spawned {
-            Ok(thread) => {
-                // Listeners are known before the first event is asked for; a thread that died is in the report.
-                let _ = first_walk.recv();
-                Self { stop: Some(stop), thread: Some(thread), report }
-            }
+        match &started {
+            // Listeners are known before the first event is asked for; a thread that died is in the report.
+            Ok(_) => drop(first_walk.recv()),
             Err(error) => {
                 let trouble = Some(format!("no thread to walk them: {error}"));
                 set(&report, WalkReport { trouble, ..WalkReport::default() });
-                Self { stop: None, thread: None, report }
             }
         }
+        Self { _thread: started.ok(), report }
     }
 
     pub(super) fn report(&self) -> WalkReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for Walker {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
