@@ -1,6 +1,8 @@
 //! The entities of this host: small ids for cgroups, listeners, edges and devices, and the names behind them. Owns the ids, which
-//! are never reused in one run of the agent, what is forgotten, and when the cgroup tree is walked again; knows no wire format and no
-//! kernel map.
+//! are never reused in one run of the agent, and when the cgroup tree is walked again (`forgetting` has what they are forgotten by); knows
+//! no wire format and no kernel map.
+
+mod forgetting;
 
 use crate::name::cgroup::{CgroupTree, Mounts};
 use crate::name::naming::{self, Names, container_name, names};
@@ -25,13 +27,6 @@ const QUOTA_PERIOD_WINDOWS: u64 = 20;
 
 /// How often a cgroup that was met before its name was there is asked again: for a minute, each second when quotas are read.
 const ASKED_AGAIN: u32 = 60;
-
-/// Windows without a value after which an entity may be forgotten: ten minutes. A batch that waited longer is not taken by the
-/// collector, so none that uses the id can come later.
-const FORGOTTEN_AFTER_WINDOWS: u64 = 12_000;
-
-/// Entities of a kind from which on also what is there and idle is forgotten.
-const CROWDED: usize = ENTITIES_MAX / 2;
 
 /// Processes of a cgroup that are asked for their command.
 const PROCESSES_ASKED: usize = 8;
@@ -215,112 +210,20 @@ impl Entities {
             self.refused += 1;
             return None;
         }
-        let last = self.ids.entry(kind).or_default();
-        *last += 1;
-        let id = *last;
+        let id = self.fresh_id(kind);
         self.saw(kind, id);
         Some(id)
     }
 
+    /// Ids count from 1; 0 means "not known" on the wire.
+    fn fresh_id(&mut self, kind: Kind) -> u32 {
+        let last = self.ids.entry(kind).or_default();
+        *last += 1;
+        *last
+    }
+
     fn saw(&mut self, kind: Kind, id: u32) {
         self.seen.insert((kind, id), self.now);
-    }
-
-    fn stale(&self, kind: Kind, id: u32) -> bool {
-        let seen = self.seen.get(&(kind, id)).copied().unwrap_or(0);
-        self.now.saturating_sub(seen) > FORGOTTEN_AFTER_WINDOWS
-    }
-
-    /// Whether the cgroup was there at the last walk.
-    fn lives(&self, cgroup: CgroupId) -> bool {
-        self.tree.path(cgroup).is_some_and(|path| self.tree.id(&path) == Some(cgroup))
-    }
-
-    /// Makes room: what has had no value for ten minutes goes if its cgroup is gone, or if its kind is crowded. What refers to others
-    /// goes before them, so that no id is forgotten that something still belongs to.
-    fn forget(&mut self) {
-        let crowded = self.listeners.len() > CROWDED;
-        let idle = |l: &Listener| self.stale(Kind::Listener, l.id);
-        let orphan = |owner: CgroupId| owner.0 != 0 && !self.lives(owner);
-        let listeners: Vec<(Socket, u32)> = self
-            .listeners
-            .iter()
-            .filter(|(_, l)| idle(l) && (crowded || orphan(l.key.owner)))
-            .map(|(socket, l)| (*socket, l.id))
-            .collect();
-        let crowded = self.edges.len() > CROWDED;
-        let edges: Vec<(EdgeKey, u32)> = self
-            .edges
-            .values()
-            .filter(|e| self.stale(Kind::Edge, e.id) && (crowded || orphan(e.key.workload)))
-            .map(|e| (e.key, e.id))
-            .collect();
-        let crowded = self.devices.len() > CROWDED;
-        let devices: Vec<(String, u32)> = self
-            .devices
-            .values()
-            .filter(|d| crowded && self.stale(Kind::Device, d.id))
-            .map(|d| (d.name.clone(), d.id))
-            .collect();
-        for (socket, id) in listeners {
-            self.listeners.remove(&socket);
-            self.gone(Kind::Listener, id);
-        }
-        for (key, id) in edges {
-            self.edges.remove(&key);
-            self.gone(Kind::Edge, id);
-        }
-        for (name, id) in devices {
-            self.devices.remove(&name);
-            self.gone(Kind::Device, id);
-        }
-        self.forget_workloads();
-    }
-
-    fn forget_workloads(&mut self) {
-        let crowded = self.by_id.len() > CROWDED;
-        let mut needed: HashSet<u32> = self.listeners.values().map(|l| l.workload).collect();
-        needed.extend(self.edges.values().map(|e| e.workload));
-        let leaves = |entities: &Self, cgroup: &CgroupId, id: u32, needed: &HashSet<u32>| {
-            !needed.contains(&id)
-                && entities.stale(Kind::Workload, id)
-                && (crowded || !entities.lives(*cgroup))
-        };
-        // Servers in a cgroup of several go before the cgroup that they share.
-        let servers: Vec<u32> = self
-            .sharing
-            .iter()
-            .map(|w| w.id)
-            .filter(|id| self.by_id.get(id).is_some_and(|cgroup| leaves(self, cgroup, *id, &needed)))
-            .collect();
-        for id in servers {
-            self.sharing.retain(|w| w.id != id);
-            if let Some(cgroup) = self.by_id.remove(&id) {
-                self.servers.forget(cgroup, id);
-            }
-            self.gone(Kind::Workload, id);
-        }
-        needed.extend(self.sharing.iter().map(|w| w.shares));
-        let cgroups: Vec<(CgroupId, u32)> = self
-            .workloads
-            .iter()
-            .map(|(cgroup, w)| (*cgroup, w.id))
-            .filter(|(cgroup, id)| leaves(self, cgroup, *id, &needed))
-            .collect();
-        for (cgroup, id) in cgroups {
-            self.workloads.remove(&cgroup);
-            self.unsettled.remove(&cgroup);
-            self.by_id.remove(&id);
-            if !self.lives(cgroup) {
-                self.servers.forget_all(cgroup);
-            }
-            self.gone(Kind::Workload, id);
-        }
-    }
-
-    fn gone(&mut self, kind: Kind, id: u32) {
-        self.seen.remove(&(kind, id));
-        self.changed.push(Named::Gone(kind, id));
     }
 
     /// Container engines write a container's name some moments after its cgroup runs, and a process is called after whoever starts it
@@ -421,9 +324,7 @@ impl Entities {
     /// Id of the workload of all that is not told apart; there is always room for this one.
     fn other(&mut self) -> u32 {
         if self.other == 0 {
-            let last = self.ids.entry(Kind::Workload).or_default();
-            *last += 1;
-            self.other = *last;
+            self.other = self.fresh_id(Kind::Workload);
             self.changed.push(Named::Workload(Workload {
                 id: self.other,
                 cgroup: Arc::from(""),
@@ -623,219 +524,4 @@ pub fn comm(pid: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv6Addr;
-    use std::os::unix::fs::MetadataExt;
-
-    fn entities(folder: &Path) -> Entities {
-        let mounts = Mounts { unified: Some(folder.to_owned()), ..Mounts::default() };
-        Entities::new(mounts, folder)
-    }
-
-    fn cgroup(folder: &Path, path: &str) -> CgroupId {
-        std::fs::create_dir_all(folder.join(path)).unwrap();
-        CgroupId(std::fs::metadata(folder.join(path)).unwrap().ino())
-    }
-
-    fn listener(owner: CgroupId) -> ListenerKey {
-        ListenerKey { netns: 1, address: Ipv6Addr::UNSPECIFIED, port: 80, owner, pid: 0 }
-    }
-
-    #[test]
-    fn a_cgroup_made_later_is_found_by_the_next_walk() {
-        let folder = tempfile::tempdir().unwrap();
-        let first = cgroup(folder.path(), "a.service");
-        let mut entities = entities(folder.path());
-        assert!(!entities.refresh(100, None) || entities.workload(first) == 1);
-        assert_eq!(entities.workload(first), 1);
-        let later = cgroup(folder.path(), "b.service");
-        assert_eq!(entities.workload(later), 0);
-        entities.refresh(101, None);
-        assert_eq!(entities.workload(later), 2);
-        assert_eq!(entities.workload(first), 1, "ids stay");
-        let names: Vec<String> = entities
-            .take_changed()
-            .into_iter()
-            .filter_map(|c| match c {
-                Named::Workload(w) => Some(w.names.name),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(names, ["a.service", "b.service"]);
-        assert_eq!(entities.take_changed(), []);
-    }
-
-    #[test]
-    fn a_listener_keeps_its_id_when_its_owner_becomes_known() {
-        let folder = tempfile::tempdir().unwrap();
-        let owner = cgroup(folder.path(), "web");
-        let mut entities = entities(folder.path());
-        let id = entities.listener(listener(CgroupId(0)));
-        assert_eq!(entities.listener(listener(owner)), id);
-        assert_eq!(entities.listener(listener(CgroupId(0))), id);
-        let changed = entities.take_changed();
-        let owners: Vec<u32> = changed
-            .iter()
-            .filter_map(|c| match c {
-                Named::Listener(l) => Some(l.workload),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(owners, [0, 1], "told twice, with and without owner");
-    }
-
-    #[test]
-    fn a_container_that_was_met_before_its_name_gets_it_and_keeps_its_id() {
-        const ID: &str = "4bca1a6ad5e9ff4ba5a8cf6bb62e6eb9b0f0e3d24ff1a0b6a3c5d7e9f1234567";
-        let folder = tempfile::tempdir().unwrap();
-        let pod = cgroup(folder.path(), &format!("kubepods/{ID}"));
-        std::fs::write(
-            folder.path().join(format!("kubepods/{ID}/cgroup.procs")),
-            format!("{}\n", std::process::id()),
-        )
-        .unwrap();
-        let mut entities = entities(folder.path());
-        entities.refresh(100, None);
-        let id = entities.workload(pod);
-        let name = |entities: &Entities| entities.workload_of(pod).unwrap().names.name.clone();
-        assert_eq!(name(&entities), ID[..12]);
-        entities.take_changed();
-        entities.refresh(100 + QUOTA_PERIOD_WINDOWS, None);
-        assert_eq!(entities.take_changed(), [], "no name yet, and nothing to tell");
-        let logs = folder.path().join("var/log/containers");
-        std::fs::create_dir_all(&logs).unwrap();
-        std::fs::write(logs.join(format!("shop-1_default_web-{ID}.log")), "").unwrap();
-        entities.refresh(100 + 2 * QUOTA_PERIOD_WINDOWS, None);
-        assert_eq!(name(&entities), "default/shop-1/web");
-        assert_eq!((entities.take_changed().len(), entities.workload(pod)), (1, id));
-        assert!(entities.unsettled.is_empty(), "it is not asked for ever");
-    }
-
-    /// So many windows later.
-    fn wait(entities: &mut Entities, window: &mut u64, windows: u64) {
-        *window += windows;
-        entities.refresh(*window, None);
-    }
-
-    #[test]
-    fn a_hundred_thousand_restarted_services_leave_room_for_the_next() {
-        const AT_A_TIME: u64 = 125;
-        let folder = tempfile::tempdir().unwrap();
-        let keeper = cgroup(folder.path(), "keeper.service");
-        let mut entities = entities(folder.path());
-        let mut window = 100;
-        entities.refresh(window, None);
-        let kept = entities.workload(keeper);
-        let kept_listener = entities.listener(listener(keeper));
-        let (mut last, mut told) = (0, 0);
-        // A service lives for a minute, and is another cgroup with another port after it. Inodes come from a counter, as cgroups' do.
-        for round in 0..100_000 / AT_A_TIME {
-            let now: Vec<CgroupId> =
-                (0..AT_A_TIME).map(|n| CgroupId(1_000_000 + round * AT_A_TIME + n)).collect();
-            for (n, id) in now.iter().enumerate() {
-                entities.tree.pretend(*id, &format!("/job-{n}.service"));
-            }
-            for (n, id) in now.iter().enumerate() {
-                let workload = entities.workload(*id);
-                assert!(workload > last, "ids are never used again");
-                let socket = ListenerKey { port: 1 + n as u16, netns: 2 + round as u32, ..listener(*id) };
-                assert_ne!(entities.listener(socket), 0, "round {round}");
-                last = workload;
-            }
-            assert_eq!(entities.workload(keeper), kept);
-            wait(&mut entities, &mut window, 1200);
-            told += entities.take_changed().iter().filter(|n| matches!(n, Named::Gone(..))).count();
-        }
-        assert_eq!(entities.refused(), 0);
-        assert!(told > 190_000, "{told} of 200,000 are told as gone");
-        assert!(entities.seen.len() < 3_000 && entities.by_id.len() < 1_500, "{}", entities.seen.len());
-        assert_eq!(entities.listener(listener(keeper)), kept_listener, "idle for days, and still there");
-    }
-
-    #[test]
-    fn what_belongs_to_something_keeps_it_and_a_server_that_shares_goes_with_its_cgroup() {
-        let folder = tempfile::tempdir().unwrap();
-        let owner = cgroup(folder.path(), "web");
-        let mut entities = entities(folder.path());
-        let mut window = 100;
-        entities.refresh(window, None);
-        let (workload, socket) = (entities.workload(owner), entities.listener(listener(owner)));
-        std::fs::remove_dir(folder.path().join("web")).unwrap();
-        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS - 10);
-        assert_eq!(entities.listener(listener(owner)), socket, "it has a value again");
-        entities.take_changed();
-        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS - 10);
-        assert_eq!(entities.take_changed(), [], "the workload had none for long, but its listener had");
-        wait(&mut entities, &mut window, WALK_PERIOD_WINDOWS);
-        assert_eq!(
-            entities.take_changed(),
-            [Named::Gone(Kind::Listener, socket), Named::Gone(Kind::Workload, workload)]
-        );
-        let again = cgroup(folder.path(), "web");
-        wait(&mut entities, &mut window, WALK_PERIOD_WINDOWS);
-        assert_eq!(
-            (entities.workload(again), entities.listener(listener(again))),
-            (workload + 1, socket + 1)
-        );
-    }
-
-    #[test]
-    fn a_crowd_of_idle_listeners_makes_room() {
-        let folder = tempfile::tempdir().unwrap();
-        let owner = cgroup(folder.path(), "runner");
-        let mut entities = entities(folder.path());
-        let mut window = 100;
-        entities.refresh(window, None);
-        for port in 1..=u16::try_from(CROWDED).unwrap() + 1 {
-            entities.listener(ListenerKey { port, ..listener(owner) });
-        }
-        entities.take_changed();
-        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS / 2);
-        entities.listener(ListenerKey { port: 1, ..listener(owner) });
-        wait(&mut entities, &mut window, FORGOTTEN_AFTER_WINDOWS / 2 + 1);
-        assert_eq!(entities.take_changed().len(), CROWDED, "all but the one that was in use");
-        assert_eq!(entities.listeners.len(), 1);
-    }
-
-    #[test]
-    fn what_has_no_room_is_one_workload_with_a_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut entities = entities(folder.path());
-        entities.refresh(100, None);
-        for n in 0..ENTITIES_MAX as u64 {
-            entities.tree.pretend(CgroupId(1_000_000 + n), &format!("/job-{n}.service"));
-            assert_ne!(entities.workload(CgroupId(1_000_000 + n)), 0);
-        }
-        entities.take_changed();
-        let more = CgroupId(3_000_000);
-        entities.tree.pretend(more, "/late.service");
-        let other = entities.workload(more);
-        assert_ne!(other, 0);
-        assert_eq!(entities.workload(CgroupId::default()), other, "what the kernel's tables had no room for");
-        assert_eq!((entities.refused(), entities.workload(CgroupId(4_000_000))), (1, 0), "not walked to yet");
-        let named = entities.take_changed();
-        let [Named::Workload(w)] = &named[..] else { panic!("{named:?}") };
-        assert_eq!((w.id, w.names.name.as_str()), (other, "~other"));
-        let edge = EdgeKey {
-            netns: 1,
-            workload: CgroupId::default(),
-            remote_address: Ipv6Addr::LOCALHOST,
-            remote_port: 80,
-        };
-        let id = entities.edge(edge);
-        let named = entities.take_changed();
-        assert!(matches!(&named[..], [Named::Edge(e)] if e.id == id && e.workload == 0), "{named:?}");
-    }
-
-    #[test]
-    fn entities_are_bounded_and_the_rest_is_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut entities = entities(folder.path());
-        for i in 0..ENTITIES_MAX + 3 {
-            entities.device(&format!("d{i}"));
-        }
-        assert_eq!(entities.refused(), 3);
-        assert_eq!(entities.device("d0"), 1);
-    }
-}
+mod tests;

@@ -159,6 +159,13 @@ impl Pipeline {
         self.outbox.set_hello(v1::Hello { coverage, addresses, ..self.identity.hello.clone() });
     }
 
+    /// Hands over what was named or forgotten, ahead of what uses it.
+    fn tell_names(&mut self) {
+        let changed = self.view.entities.take_changed();
+        self.encoder.forget(&changed);
+        self.outbox.name(changed);
+    }
+
     fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -168,9 +175,7 @@ impl Pipeline {
         let coverage = self.handle.coverage();
         let batch = self.encoder.batch(&self.pending, entities, host, &coverage);
         self.pending.clear();
-        let changed = entities.take_changed();
-        self.encoder.forget(&changed);
-        self.outbox.name(changed);
+        self.tell_names();
         self.outbox.push(batch, std::mem::take(&mut self.lost));
     }
 }
@@ -202,9 +207,7 @@ impl Sink for Pipeline {
     fn drops(&mut self, drops: &[ListenDrop]) {
         let events: Vec<v1::DropEvent> = drops.iter().filter_map(|d| self.view.drop_event(d)).collect();
         if !events.is_empty() {
-            let changed = self.view.entities.take_changed();
-            self.encoder.forget(&changed);
-            self.outbox.name(changed);
+            self.tell_names();
             self.outbox.drops(events.into_iter());
         }
     }
