@@ -60,7 +60,7 @@ chart: ## The Helm chart through Helm and the schemas of Kubernetes (needs Go)
 	./tests/chart/check.sh
 
 .PHONY: chart-apply
-chart-apply: ## The same, and the chart installed in a real API server, built for it (Go 1.26, ten minutes the first time)
+chart-apply: ## The same, and the chart installed in a real API server, built for it (Go 1.26, some four minutes the first time)
 	./tests/chart/apply.sh
 
 .PHONY: container-check

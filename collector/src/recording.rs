@@ -33,11 +33,14 @@ struct HostNames {
     devices: BTreeMap<u32, v1::Device>,
 }
 
-fn keep<T: Clone>(into: &mut BTreeMap<u32, T>, from: &[T], id: impl Fn(&T) -> u32) {
+fn keep<T: Clone>(into: &mut BTreeMap<u32, T>, from: &[T], gone: &[u32], id: impl Fn(&T) -> u32) {
     for entity in from {
         if into.len() < NAMES_MAX || into.contains_key(&id(entity)) {
             into.insert(id(entity), entity.clone());
         }
+    }
+    for id in gone {
+        into.remove(id);
     }
 }
 
@@ -52,14 +55,10 @@ impl Names {
         match said {
             Said::Hello(hello) => names.hello = hello,
             Said::Entities(e) => {
-                keep(&mut names.workloads, &e.workloads, |w| w.id);
-                keep(&mut names.listeners, &e.listeners, |l| l.id);
-                keep(&mut names.edges, &e.edges, |e| e.id);
-                keep(&mut names.devices, &e.devices, |d| d.id);
-                e.gone_workloads.iter().for_each(|id| drop(names.workloads.remove(id)));
-                e.gone_listeners.iter().for_each(|id| drop(names.listeners.remove(id)));
-                e.gone_edges.iter().for_each(|id| drop(names.edges.remove(id)));
-                e.gone_devices.iter().for_each(|id| drop(names.devices.remove(id)));
+                keep(&mut names.workloads, &e.workloads, &e.gone_workloads, |w| w.id);
+                keep(&mut names.listeners, &e.listeners, &e.gone_listeners, |l| l.id);
+                keep(&mut names.edges, &e.edges, &e.gone_edges, |e| e.id);
+                keep(&mut names.devices, &e.devices, &e.gone_devices, |d| d.id);
             }
             _ => {}
         }

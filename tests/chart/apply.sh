@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Helm chart in a real API server: with its defaults, upgraded, with everything switched on, and taken away again. And asks
 # that server's admission which pod security level each pod needs. kube-apiserver and etcd are built from their Go modules, as
-# apiserver/go.mod pins them (about ten minutes on two CPUs, once), and listen on loopback. No controller and no kubelet run: what is
+# apiserver/go.mod pins them (some four minutes on two CPUs, once), and listen on loopback. No controller and no kubelet run: what is
 # tested is that a server takes and keeps the objects, not that pods start. Needs Go 1.26 and Python.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -50,7 +50,6 @@ if ! python3 tests/chart/objects.py ready; then
     tail -n 5 "$work/etcd.log" "$work/apiserver.log" >&2
     exit 1
 fi
-# The cluster's address of a Service is refused or given by the server, and the certificate names 127.0.0.1.
 helm() {
     HELM_CACHE_HOME=$work/helm HELM_CONFIG_HOME=$work/helm HELM_DATA_HOME=$work/helm "$tools/helm" \
         --kube-apiserver "$TAILWATER_CHART_SERVER" --kube-token "$token" --kube-ca-file "$TAILWATER_CHART_CA" "$@"

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::daemons::{Daemon, binary, http_get, wait_for};
-use tailwater_tests::lab::machine;
+use tailwater_tests::lab;
 use tailwater_tests::truth::netstat::Netstat;
 
 /// Where `tailwater up` has its page when nothing is configured, as the recipe's commands expect.
@@ -117,7 +117,7 @@ fn privileged_the_documented_first_incident_is_what_the_page_says() -> Result<()
     // The kernel holds one more than the limit, and one more for each further CPU: whether there is room is asked without a lock
     // (tcp_v4_syn_recv_sock), and the connection is added later (inet_csk_reqsk_queue_add).
     let (most, limit) = (number(hop, "accept_queue_max"), number(hop, "accept_queue_limit"));
-    let cpus = machine::cpus() as u64;
+    let cpus = lab::cpus() as u64;
     assert_eq!(limit, 5, "{hop:#}");
     assert!((limit + 1..=limit + cpus).contains(&most), "{most} in a queue of {limit}, {cpus} CPUs: {hop:#}");
 

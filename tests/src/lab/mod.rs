@@ -8,7 +8,7 @@ pub mod cgroup;
 mod config;
 mod disk;
 mod inject;
-pub mod machine;
+mod machine;
 pub mod netns;
 pub mod process;
 mod rate;
@@ -19,7 +19,7 @@ mod truth;
 
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
 pub use inject::{Injected, Injection, Running};
-pub use machine::Spell;
+pub use machine::{Spell, cpus};
 pub use rate::Fit;
 pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
