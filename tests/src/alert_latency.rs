@@ -313,8 +313,6 @@ pub fn measure(plan: Plan) -> Result<Measured> {
     let mut homes = Homes::new()?;
     let listeners: Vec<_> = (0..plan.listeners).map(|_| homes.visit(deaf_listener)).collect::<Result<_>>()?;
     let spinners = Spinners::start(plan.spinners, folder.path(), &[agent.pid(), collector.daemon.pid()])?;
-    // A listener is named with the windows of its first second; one that overflows before is told of with them.
-    std::thread::sleep(Duration::from_secs(1));
     let cpus = std::thread::available_parallelism()?.get() as f64;
     let (begun, stolen_before) = (Instant::now(), stolen()?);
     let mut episodes = Vec::new();

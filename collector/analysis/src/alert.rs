@@ -9,7 +9,7 @@ use crate::incident::{
 };
 use crate::model::{DropNotice, WINDOW_NS, WindowIndex};
 use crate::title::clock_time;
-use crate::topology::TierKey;
+use crate::topology::{Tier, TierKey};
 use std::collections::VecDeque;
 
 /// Alerts that wait for their windows.
@@ -39,7 +39,8 @@ impl Alerts {
         notice: &DropNotice,
     ) -> Option<Incident> {
         let host = view.history.hosts.get(&notice.host)?;
-        let listener = host.listeners.get(&notice.listener)?;
+        // A listener's first window may be the one that it overflows in.
+        let listener = host.listener_heard_of(notice.listener)?;
         let window = WindowIndex::at(notice.unix_ns);
         let quiet = config.quiet_ns / WINDOW_NS;
         let tier = TierKey {
@@ -66,9 +67,11 @@ impl Alerts {
         }
         self.waiting.push_back(Waiting { window: window.0, tier: tier.clone(), confirmed: false });
         let id = identity(window, &notice.host, listener.address, listener.port);
-        let names = view.topology.tiers.get(&tier);
-        let (workload, name) = names.map(|t| (t.workload.clone(), t.name.clone())).unwrap_or_default();
-        Some(provisional(notice, id, workload, name, socket(listener.address, listener.port)))
+        let tier = view.topology.tiers.get(&tier).cloned().unwrap_or_else(|| {
+            let owner = host.workload_heard_of(listener.workload);
+            Tier::heard_of(&tier, listener, owner, &config.tiers)
+        });
+        Some(provisional(notice, id, tier.workload, tier.name, socket(listener.address, listener.port)))
     }
 
     /// A tier dropped in a frame.

@@ -127,6 +127,25 @@ impl History {
 }
 
 impl HostHistory {
+    /// A listener, also when its name came a moment ago and no window with it has. For what cannot wait for the windows.
+    pub(crate) fn listener_heard_of(&self, id: EntityId) -> Option<&ListenerInfo> {
+        let waiting = self.names_waiting().flat_map(|(_, listeners)| listeners).filter(|l| l.id == id);
+        waiting.last().or_else(|| self.listeners.get(&id))
+    }
+
+    /// The same of a workload.
+    pub(crate) fn workload_heard_of(&self, id: EntityId) -> Option<&WorkloadInfo> {
+        let waiting = self.names_waiting().flat_map(|(workloads, _)| workloads).filter(|w| w.id == id);
+        waiting.last().or_else(|| self.workloads.get(&id))
+    }
+
+    fn names_waiting(&self) -> impl Iterator<Item = (&Vec<WorkloadInfo>, &Vec<ListenerInfo>)> {
+        self.updates.iter().filter_map(|(_, update)| match update {
+            Update::Entities { workloads, listeners, .. } => Some((workloads, listeners)),
+            Update::Host(_) | Update::Gone(_) => None,
+        })
+    }
+
     fn apply(&mut self, index: u64) -> bool {
         let mut changed = false;
         while self.updates.front().is_some_and(|(from, _)| *from <= index) {

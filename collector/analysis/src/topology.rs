@@ -4,7 +4,7 @@
 use crate::config::TierRule;
 use crate::history::History;
 use crate::incident::socket;
-use crate::model::{EntityId, Host};
+use crate::model::{EntityId, Host, ListenerInfo, WorkloadInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -75,6 +75,36 @@ pub(crate) struct Tier {
     pub(crate) workers_limit: Option<u32>,
 }
 
+impl Tier {
+    /// Not called anything yet, see [`name_tier`].
+    fn of_listener(listener: &ListenerInfo, owner: Option<&WorkloadInfo>) -> Self {
+        Self {
+            workload: owner.map_or_else(|| listener.comm.clone(), |w| w.name.clone()),
+            comm: if listener.comm.is_empty() {
+                owner.map(|w| w.comm.clone()).unwrap_or_default()
+            } else {
+                listener.comm.clone()
+            },
+            name: String::new(),
+            listeners: Vec::new(),
+            workers_limit: None,
+        }
+    }
+
+    /// The tier of a listener that no frame knows yet.
+    pub(crate) fn heard_of(
+        key: &TierKey,
+        listener: &ListenerInfo,
+        owner: Option<&WorkloadInfo>,
+        rules: &[TierRule],
+    ) -> Self {
+        let mut tier = Self::of_listener(listener, owner);
+        tier.listeners.push(ListenerName { id: listener.id, address: listener.address, port: listener.port });
+        name_tier(key, &mut tier, rules);
+        tier
+    }
+}
+
 /// The connections of one workload to one address and port.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
@@ -104,18 +134,9 @@ impl Topology {
                     workload: listener.workload,
                     listener: if listener.workload == 0 { listener.id } else { 0 },
                 };
-                let info = host.workloads.get(&listener.workload);
-                let tier = topology.tiers.entry(key.clone()).or_insert_with(|| Tier {
-                    workload: info.map_or_else(|| listener.comm.clone(), |w| w.name.clone()),
-                    comm: if listener.comm.is_empty() {
-                        info.map(|w| w.comm.clone()).unwrap_or_default()
-                    } else {
-                        listener.comm.clone()
-                    },
-                    name: String::new(),
-                    listeners: Vec::new(),
-                    workers_limit: None,
-                });
+                let owner = host.workloads.get(&listener.workload);
+                let tier =
+                    topology.tiers.entry(key.clone()).or_insert_with(|| Tier::of_listener(listener, owner));
                 tier.listeners.push(ListenerName {
                     id: listener.id,
                     address: listener.address,

@@ -10,7 +10,7 @@ use support::sim::{At, Do, FIRST_WINDOW, Sim, Trace};
 use support::{inputs, last_versions, outputs, told};
 use tailwater_analysis::model::{
     CulpritResource, CulpritSample, DeviceWindow, DropNotice, EdgeWindow, HostCpu, HostWindow, Input,
-    ListenerWindow, WINDOW_NS, WindowIndex, WorkloadWindow,
+    ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
 };
 use tailwater_analysis::{Config, FindingKind, Output, Pipeline};
 
@@ -249,6 +249,39 @@ fn an_early_alert_carries_the_id_of_the_incident_that_follows() {
     assert_eq!(alerts[0].version, 0);
     let silent = json(&outputs(&Config::default(), inputs(&TRACE)));
     assert_eq!(silent, json(&said), "notices change nothing of what the windows say");
+}
+
+#[test]
+fn a_listener_that_overflows_in_its_first_window_is_told_of_at_once() {
+    let mut all = Vec::new();
+    let at = (FIRST_WINDOW + 40) * WINDOW_NS + 30_000_000;
+    for input in inputs(&TRACE) {
+        let now = matches!(input, Input::Tick { unix_ns } if (unix_ns - WINDOW_NS..unix_ns).contains(&at));
+        all.push(input);
+        if now {
+            // The names go right before the notice; windows with them come later.
+            all.push(Input::Entities {
+                host: "web-1".into(),
+                workloads: vec![WorkloadInfo { id: 70, name: "new".into(), ..WorkloadInfo::default() }],
+                listeners: vec![ListenerInfo {
+                    id: 71,
+                    workload: 70,
+                    address: std::net::Ipv4Addr::UNSPECIFIED.into(),
+                    port: 8090,
+                    comm: String::new(),
+                }],
+                edges: Vec::new(),
+                devices: Vec::new(),
+            });
+            let listener = 71;
+            all.push(Input::Drop(DropNotice { listener, unix_ns: at, ..web_drops().swap_remove(0) }));
+            break;
+        }
+    }
+    let said = outputs(&Config::default(), all);
+    let alerts = said.iter().filter_map(|o| if let Output::Alert(a) = o { Some(a) } else { None });
+    let places: Vec<_> = alerts.map(|a| (a.root.workload.as_str(), a.root.tier.as_str())).collect();
+    assert_eq!(places, [("new", "new")]);
 }
 
 #[test]
