@@ -6,15 +6,23 @@
 use crate::bridge::Batch;
 use crate::chain::{Node, Place, Step, Surge, View, surge};
 use crate::episode::culprits;
+use crate::episode::queue::usual;
 use crate::episode::{Episode, cpu, io, memory, stall, stopped};
 use crate::incident::{Culprit, Order, Resource};
+use crate::model::WINDOW_NS;
 use crate::order::order;
+use crate::series::average;
 use crate::topology::TierKey;
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
 const ONSET_TOLERANCE: u64 = 3;
 /// An episode that began this long before the queue grew fits badly, windows (2 s).
 const ONSET_BEFORE: u64 = 40;
+/// What began later yet than that, up to so many windows (500 ms) after the queue began to grow, and held until the drop, is a cause
+/// if the tier then answered hardly half as much as usual: a small wave, which the usual load has, came before it.
+const STOPPED_LATER: u64 = 10;
+const STOPPED_RATIO: f64 = 0.5;
+const STOPPED_QUALITY: f64 = 0.7;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
 const OVER_SINCE: u64 = 2;
 /// What a tier's own load used up, when more requests than usual had come.
@@ -64,7 +72,10 @@ impl Candidate {
 /// Episodes at a tier that began with its queue, `last`: nothing below explains the queue.
 pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last: bool) -> Vec<Candidate> {
     let place = Place::Tier(key.clone());
-    let mut episodes = fitting(resources(view, key, node), node.onset, at);
+    let short = resources(view, key, node);
+    let later = if last { stopping_later(&short, node, at) } else { Vec::new() };
+    let mut episodes = fitting(short, node.onset, at);
+    episodes.extend(later);
     if last {
         episodes.extend(fitting(stalls(view, key, node), node.onset, at));
     }
@@ -145,6 +156,29 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
         }
     }
     episodes
+}
+
+/// Those that began too late for the first rise of the queue, but held at the drop, and whose tier hardly answered from then on.
+fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
+    let rate = usual(&node.tier.map(|s| s.answered), node.onset);
+    let latest = node.onset.saturating_add(ONSET_TOLERANCE);
+    let later = episodes.iter().filter(|e| {
+        let held = e.last.saturating_add(OVER_SINCE) >= at && e.first.saturating_add(OVER_SINCE) <= at;
+        held && e.first > latest && e.first <= node.onset.saturating_add(STOPPED_LATER)
+    });
+    let stopped = later.filter_map(|e| {
+        let answered = average(node.tier.range(e.first, at.min(e.last)).map(|(_, s)| s.answered));
+        if rate <= 0.0 || answered > STOPPED_RATIO * rate {
+            return None;
+        }
+        let ms = (e.first - node.onset) * WINDOW_NS / 1_000_000;
+        let why = format!(
+            "{}; it began {ms} ms after the queue, and from then on {answered:.1} answers came per window where {rate:.1} are usual",
+            e.why
+        );
+        Some(Episode { quality: e.quality * STOPPED_QUALITY, why, ..e.clone() })
+    });
+    stopped.collect()
 }
 
 /// The root of a surge: what held the stored batch back, else the burst itself.
