@@ -256,8 +256,8 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     (held >= ARRIVED_RATIO || dropped).then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
 }
 
-/// Part of the calls above `usual` that the tier below held, window by window: a queue that it had before and was rid of does not count.
-/// Its windows may be `slack` apart from the caller's.
+/// Part of the calls above `usual` that the tier below held, window by window, the later the more: a queue that it had before and was rid
+/// of does not count. Its windows may be `slack` apart from the caller's.
 fn held(calls: &Series<f64>, usual: f64, below: &Node, during: RangeInclusive<u64>, slack: u64) -> f64 {
     let queued = below.tier.map(TierSample::queued);
     let queued_usual = below.growth.map_or(0.0, |g| g.usual);
@@ -266,8 +266,9 @@ fn held(calls: &Series<f64>, usual: f64, below: &Node, during: RangeInclusive<u6
         let rose = (value - usual).max(0.0);
         let near = queued.range(index.saturating_sub(slack), index.saturating_add(slack));
         let most = near.map(|(_, v)| v - queued_usual).fold(0.0, f64::max);
-        all += rose;
-        there += rose.min(most);
+        let weight = (index - during.start() + 1) as f64;
+        all += weight * rose;
+        there += weight * rose.min(most);
     }
     if all > 0.0 { there / all } else { 0.0 }
 }
