@@ -48,7 +48,7 @@ impl Alerts {
             workload: listener.workload,
             listener: if listener.workload == 0 { listener.id } else { 0 },
         };
-        if cases.iter().any(|c| c.covers(view, &tier, window.0, quiet)) {
+        if cases.iter().any(|c| c.covers(view, config, &tier, window.0)) {
             return None;
         }
         let near = |w: &Waiting| {

@@ -29,6 +29,9 @@ const TELL_WITHOUT_DROPS: u64 = 100;
 const WAVE_WINDOWS: u64 = 10;
 /// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
 const FRESH_WINDOWS: u64 = 24;
+/// How long retries may keep away after an overload that they kept alive, windows (16 s). A client that was dropped again and again comes
+/// next after at most as long as it has tried (`tcp_retransmit_timer` doubles), and what is left of them after this is little.
+const BACKOFF_MAX: u64 = 320;
 /// A workload that takes a resource from another may have felt its own queue this long before, windows (1 s).
 const TAKER_BEFORE: u64 = 20;
 /// A new wave with a cause of its own, this sure, is another incident.
@@ -161,9 +164,13 @@ impl Case {
 
     /// Whether retries keep it alive, now that its root is over.
     fn judge_sustained(&mut self, view: View<'_>, now: u64) {
+        // What comes after a calm are waves of those who are left: the account of what kept it alive ends before it.
+        let last_drop = self.drops.values().map(|d| d.last).max().unwrap_or(now);
+        self.settled.waves_only |=
+            self.sustained.is_some() && now > last_drop.saturating_add(sustain::QUIET_WINDOWS);
         // Twice a second is often enough for what goes on for seconds.
         let due = now.saturating_sub(self.at).is_multiple_of(COUNTS_EVERY);
-        if !self.is_settled(now) || self.drops.is_empty() || !due {
+        if !self.is_settled(now) || self.drops.is_empty() || !due || self.settled.waves_only {
             return;
         }
         if self.root_watch.is_none() && !self.settled.root_watched {
@@ -193,13 +200,21 @@ impl Case {
         }
     }
 
+    /// Whether clients whose retries kept it alive may come to this tier again.
+    fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
+        self.sustained.is_some()
+            && now <= self.last_active.saturating_add(self.backoff_windows())
+            && self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+    }
+
     /// Until which window worst values are taken: the first wave, not the retries.
     pub(crate) fn measured_to(&self) -> u64 {
         self.at.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2))
     }
 
     /// Whether drops here would belong to it, and people know of it or will.
-    pub(crate) fn covers(&self, view: View<'_>, tier: &TierKey, window: u64, quiet: u64) -> bool {
+    pub(crate) fn covers(&self, view: View<'_>, config: &Config, tier: &TierKey, window: u64) -> bool {
+        let quiet = (config.quiet_ns / WINDOW_NS).max(self.backoff_windows());
         (self.told.is_some() || !self.drops.is_empty())
             && window <= self.last_active.saturating_add(quiet)
             && self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
@@ -207,7 +222,17 @@ impl Case {
 
     fn quiet_windows(&self, config: &Config) -> u64 {
         let quiet = if self.drops.is_empty() { config.quiet_without_drops_ns } else { config.quiet_ns };
-        quiet / WINDOW_NS
+        (quiet / WINDOW_NS).max(self.backoff_windows())
+    }
+
+    /// How long the clients that retries kept alive may wait for their next one; 0 where that was not so.
+    fn backoff_windows(&self) -> u64 {
+        let first = self.drops.values().map(|d| d.first).min();
+        let last = self.drops.values().map(|d| d.last).max();
+        match (&self.sustained, first.zip(last)) {
+            (Some(_), Some((first, last))) => last.saturating_sub(first).min(BACKOFF_MAX),
+            _ => 0,
+        }
     }
 
     fn root(&self) -> Option<&Candidate> {
@@ -325,9 +350,9 @@ impl Cases {
             .collect()
     }
 
-    /// The newest case that a tier belongs to.
-    fn belongs(&mut self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<&mut Case> {
-        self.open.iter_mut().rev().find(|case| {
+    /// The place of the newest case that a tier belongs to.
+    fn belongs(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+        self.open.iter().rposition(|case| {
             now <= case.last_active.saturating_add(case.quiet_windows(config))
                 && case.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
         })
@@ -339,7 +364,8 @@ impl Cases {
         // What is felt after the last retry can have come is not of the drops before.
         let part =
             |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
-        if let Some(case) = self.belongs(view, config, &trigger.tier, now).filter(part) {
+        let case = self.belongs(view, config, &trigger.tier, now);
+        if let Some(case) = case.and_then(|index| self.open.get_mut(index)).filter(part) {
             case.tiers.insert(trigger.tier.clone());
             if case.drops.is_empty() {
                 case.last_active = now;
@@ -368,8 +394,15 @@ impl Cases {
     ) -> Lost {
         let room = self.open.len() < CASES_MAX;
         let id = identify(view, &trigger.tier, dropped.iter().map(|d| d.listener).min(), now);
-        let case = self.belongs(view, config, &trigger.tier, now);
-        let another = case.as_ref().is_some_and(|case| has_own_cause(case, view, &trigger.tier, now));
+        let belonging = self.belongs(view, config, &trigger.tier, now);
+        // A wave may have been felt before it overflowed the queue: that is no incident of its own.
+        let wave = belonging
+            .filter(|i| self.open.get(*i).is_some_and(|case| case.drops.is_empty()))
+            .and_then(|_| self.open.iter().rposition(|case| case.is_backing_off(view, &trigger.tier, now)));
+        let own = |case: &&Case| has_own_cause(case, view, &trigger.tier, now);
+        let wave = wave.filter(|i| self.open.get(*i).filter(|case| !own(case)).is_some());
+        let another = wave.is_none() && belonging.and_then(|i| self.open.get(i)).filter(own).is_some();
+        let case = wave.or(belonging).and_then(|index| self.open.get_mut(index));
         let case = match case {
             Some(case) if !another => case,
             _ if room => {
@@ -447,7 +480,8 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     if found.episode.resource == Resource::Unexplained {
         return false;
     }
-    if since >= FRESH_WINDOWS {
+    // After an overload that retries kept alive more of them come for seconds; what a tier does under them is no cause either.
+    if since >= FRESH_WINDOWS && case.sustained.is_none() {
         return true;
     }
     let outside = matches!(

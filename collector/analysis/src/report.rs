@@ -50,6 +50,8 @@ pub(crate) struct Settled {
     start_ns: Option<u64>,
     /// Whether the root was asked if it goes on.
     pub(crate) root_watched: bool,
+    /// Whether the drops that retries kept alive have ceased: any that come now are waves of those who are left.
+    pub(crate) waves_only: bool,
 }
 
 #[derive(Debug, Clone)]

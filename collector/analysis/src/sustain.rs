@@ -4,6 +4,7 @@
 //! listener, and the judgement; knows nothing of what the trigger was.
 
 use crate::model::WINDOW_NS;
+use crate::series::quantile;
 use std::collections::VecDeque;
 
 /// A dropped SYN comes again after this, windows: as in `episode/drop.rs`, timers are up to 64 ms late.
@@ -14,7 +15,7 @@ pub(crate) const SPAN_WINDOWS: usize = 200;
 /// what they overflow is its echo, and passes.
 const OVER_WINDOWS: u64 = 80;
 /// No drop for this long is the end of it (2.5 s), as for an incident.
-const QUIET_WINDOWS: u64 = 50;
+pub(crate) const QUIET_WINDOWS: u64 = 50;
 /// Windows that are kept for that.
 const KEPT_WINDOWS: usize = SPAN_WINDOWS + RETRY_WINDOWS + 1 + QUIET_WINDOWS as usize;
 /// Part of the seconds in question in which something must have been dropped.
@@ -161,7 +162,13 @@ impl Account {
         let dropping = seconds.iter().filter(|s| s.iter().any(dropped)).count();
         let all = here(&Attempts::all);
         let again: f64 = seen.iter().map(|i| self.again(*i)).sum();
-        let (share, first) = (again / all.max(1.0), (all - again) / windows);
+        let share = again / all.max(1.0);
+        // Of the seconds, the one in the middle: those whom the trigger held back come in the first of them.
+        let fresh = |second: &&[usize]| {
+            let of = |i: &usize| self.get(*i).map_or(0.0, Attempts::all) - self.again(*i);
+            second.iter().map(of).sum::<f64>() / second.len().max(1) as f64
+        };
+        let first = quantile(seconds.iter().map(fresh), 0.5);
         let capacity = here(&|a| a.answered) / windows;
         let served = match served {
             Served::Before(usual) => usual,

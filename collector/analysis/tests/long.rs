@@ -47,6 +47,11 @@ impl Ran {
 
 /// A pause of the application, then `seconds` in which `dropped` packets are dropped in each window, then calm.
 fn run(seconds: u64, dropped: u64) -> Ran {
+    run_with_wave(seconds, dropped, 0..0)
+}
+
+/// The same, and so many windows after the last drop some more come at once, and are dropped.
+fn run_with_wave(seconds: u64, dropped: u64, wave: std::ops::Range<u64>) -> Ran {
     let trace = Sim { seconds: 9, ..Sim::default() }.act(At::App, 6000..6700, Do::Pause).run();
     let mut pipeline = Pipeline::new(Config::default());
     let mut outputs: Vec<Output> = Vec::new();
@@ -62,11 +67,14 @@ fn run(seconds: u64, dropped: u64) -> Ran {
     };
     trace.windows.iter().filter(|w| w.index.0 < FIRST_WINDOW + OVER).cloned().for_each(&mut feed);
     let end = OVER + seconds * 20;
-    for at in OVER..end + 100 {
+    for at in OVER..end + 100 + wave.end {
         for host in ["web-1", "app-1", "db-1"] {
             let mut window = again(&trace.windows, host, at);
             if host == "web-1" && at < end {
                 full(&mut window, dropped);
+            } else if host == "web-1" && wave.contains(&(at - end)) {
+                full(&mut window, dropped);
+                window.listeners.get_mut(&1).unwrap().arrivals = 300;
             }
             feed(window);
         }
@@ -152,6 +160,23 @@ fn an_echo_is_no_failure_of_its_own() {
     assert_eq!(ran.versions.iter().map(|i| &i.id).collect::<std::collections::BTreeSet<_>>().len(), 1);
     // A queue that drops now and then is not kept full by those few who come again.
     assert!(run(60, 1).versions.iter().all(|i| i.sustained.is_none()));
+}
+
+#[test]
+fn whoever_backed_off_and_comes_again_belongs_to_the_overload_that_shut_them_out() {
+    let ids =
+        |ran: &Ran| ran.versions.iter().map(|i| i.id.clone()).collect::<std::collections::BTreeSet<_>>();
+    // After 12 s of drops some come again only 8 s later.
+    let ran = run_with_wave(12, DROPPED, 100..104);
+    assert_eq!(ids(&ran).len(), 1, "{:?}", ran.versions.iter().map(|i| &i.title).collect::<Vec<_>>());
+    let last = ran.last();
+    assert_eq!(last.drops.iter().map(|d| d.count).sum::<u64>(), ran.dropped[1], "the wave is counted");
+    let s = last.sustained.as_ref().unwrap();
+    assert!((s.retry_share - 0.375).abs() < 0.02, "the calm is no part of the account: {s:?}");
+    // Nobody waits longer again than they have waited: what comes half a minute later is news.
+    assert_eq!(ids(&run_with_wave(12, DROPPED, 600..604)).len(), 2);
+    // Nor was anybody who was dropped for two seconds.
+    assert_eq!(ids(&run_with_wave(2, DROPPED, 100..104)).len(), 2);
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Cell {
 
     /// A neighbour as in [`Cell::cpu`], under so much of what the busiest tier can serve, which is cut after `hold_ms`.
     const fn retries(name: &'static str, stack: Stack, tier: Tier, load: f64, hold_ms: u64) -> Self {
-        let injection = Injection::Tip { tier, weight: 60.0, duration_ms: 2000, load, hold_ms };
+        let injection = Injection::Tip { tier, weight: 60.0, duration_ms: 1700, load, hold_ms };
         let mut cell = Self::new(name, stack, tier, Cause::Retries, injection).culprit("burner");
         cell.expected.sustained = true;
         cell
