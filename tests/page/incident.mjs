@@ -136,6 +136,7 @@ await page.keyboard.press("?");
 await page.waitForSelector("dialog[open]");
 await page.keyboard.press("Escape");
 await page.waitForSelector("dialog:not([open])", { state: "attached" });
+await page.waitForSelector("section.timeline[data-marks] .mark"); // Its windows are here; more of them may come while it is read.
 await page.locator("figure.chart").nth(1).focus();
 await page.keyboard.press("ArrowRight");
 await page.waitForFunction(() => document.querySelectorAll("figure.chart")[1].querySelector(".readout").textContent.includes("UTC"));

@@ -106,6 +106,8 @@ export function Chart(props: Props) {
   const box = useRef<HTMLDivElement>(null);
   const readout = useRef<HTMLSpanElement>(null);
   const plot = useRef<uPlot | null>(null);
+  // The moment that the keyboard reads: a chart that is made anew, as more of its windows arrive, goes on there.
+  const read = useRef<number | null>(null);
   const now = useRef(props);
   now.current = props;
   const isDark = useCell(dark);
@@ -202,6 +204,7 @@ export function Chart(props: Props) {
         hooks: {
           drawClear: [(p) => drawMarks(p, now.current.marks ?? [])],
           setCursor: [(p) => say(p)],
+          ready: [(p) => readAt(p)],
           setSelect: [
             (p) => {
               const { left, width } = p.select;
@@ -217,6 +220,9 @@ export function Chart(props: Props) {
       data,
       element,
     );
+    function readAt(p: uPlot): void {
+      if (read.current !== null) p.setCursor({ left: p.valToPos(read.current, "x") + 1, top: 10 });
+    }
     function say(p: uPlot): void {
       if (!readout.current) return;
       const at = p.cursor.idx;
@@ -254,10 +260,11 @@ export function Chart(props: Props) {
   function move(event: KeyboardEvent): void {
     const u = plot.current;
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!u || by === undefined) return;
+    if (!u || by === undefined || props.times.length < 2) return;
     event.preventDefault();
     const at = Math.min(Math.max((u.cursor.idx ?? -1) + by * (event.shiftKey ? 10 : 1), 0), props.times.length - 2);
-    u.setCursor({ left: u.valToPos(props.times[at] ?? 0, "x") + 1, top: 10 });
+    read.current = props.times[at] ?? 0;
+    u.setCursor({ left: u.valToPos(read.current, "x") + 1, top: 10 });
   }
 
   function click(event: MouseEvent): void {
@@ -276,6 +283,7 @@ export function Chart(props: Props) {
       aria-label={`${props.label}. ${summary}. Arrow keys read values.`}
       data-values={JSON.stringify(Object.fromEntries(props.lines.map((l) => [l.label, { max: peak(l.values), sum: total(l.values) }])))}
       onKeyDown={move}
+      onBlur={() => (read.current = null)}
       onClick={click}
     >
       <figcaption>
