@@ -213,6 +213,63 @@ fn privileged_a_queue_that_is_full_before_the_agent_comes_is_seen() {
     drop(late);
 }
 
+/// Listens until `enough`: at one port, or for 0 at free ones.
+fn listen_until(probe: &Probe, port: u16, enough: impl Fn(&Probe) -> bool) -> Vec<(OwnedFd, u16)> {
+    let mut all = Vec::new();
+    while !enough(probe) {
+        assert!(all.len() < 2_000, "{:?}", probe.net.kernel_losses());
+        all.push(listen(port, port != 0));
+    }
+    all
+}
+
+/// Overflows a queue until the windows tell drops at the port itself: who has no room of its own is counted with the rest.
+fn is_told_by_its_own_name(probe: &mut Probe, port: u16) {
+    // A walk comes every ten seconds, and a drain waits ten at most.
+    let mut clients: Vec<OwnedFd> = Vec::new();
+    for _ in 0..25 {
+        clients.extend((0..BACKLOG + 3).map(|_| begin_connect(port)));
+        std::thread::sleep(Duration::from_millis(500));
+        probe.drain_past_now();
+        if probe.queue((namespace::inode(), port)).drops > 0 {
+            return;
+        }
+    }
+    panic!("still not told; {:?}, {:?}", probe.net.kernel_losses(), probe.net.walk_report());
+}
+
+// Both in the namespace of this process: the walk sees those that processes live in.
+#[test]
+fn privileged_a_listener_without_room_comes_in_when_there_is() {
+    let mut probe = Probe::attach_with_little_room();
+    // More addresses than are told apart: the last is one of the rest.
+    let mut all = listen_until(&probe, 0, |p| p.net.kernel_losses().listeners_folded > 0);
+    let (last, port) = all.pop().unwrap();
+    probe.drain_past_now();
+    assert!(!probe.net.listeners().iter().any(|(key, _)| key.port == port), "it has room");
+    drop(all);
+    is_told_by_its_own_name(&mut probe, port);
+    drop(last);
+}
+
+#[test]
+fn privileged_a_socket_that_the_table_had_no_room_for_comes_in_when_it_has() {
+    let mut probe = Probe::attach();
+    let (first, port) = listen(0, true);
+    // One address, more sockets than the table holds.
+    let mut all = listen_until(&probe, port, |p| p.net.kernel_losses().listen_sockets_untracked > 0);
+    let (last, _) = all.pop().unwrap();
+    let sockets = |probe: &mut Probe| {
+        let known = probe.net.listeners();
+        known.iter().find(|(key, _)| key.port == port).map(|(_, sockets)| *sockets)
+    };
+    assert_eq!(sockets(&mut probe), Some(1 + all.len() as u32), "the last is not counted");
+    drop((first, all));
+    is_told_by_its_own_name(&mut probe, port);
+    assert_eq!(sockets(&mut probe), Some(1));
+    drop(last);
+}
+
 /// A counter of this thread's network namespace.
 fn netstat(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();

@@ -293,3 +293,83 @@ fn privileged_a_pool_that_was_restarted_is_not_twice_as_large() {
         });
     });
 }
+
+/// A cgroup of the tree by which workloads are told; removed with the value.
+struct Home(std::path::PathBuf);
+
+impl Home {
+    fn new(name: &str) -> Self {
+        let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+        let root = roots.into_iter().find(|r| r.join("cgroup.controllers").exists()).unwrap();
+        let folder = root.join(format!("tailwater-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn id(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(&self.0).unwrap().ino()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // Who lived in it has ended; the kernel may need a moment to see that.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("{} is left", self.0.display());
+    }
+}
+
+/// As systemd activates a service: one process listens, another one in a cgroup of its own serves.
+#[test]
+fn privileged_a_socket_that_another_listens_at_is_whose_service_reads_from_it() {
+    use std::os::fd::AsRawFd;
+    let mut probe = Probe::attach();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let owners = |probe: &Probe| {
+        let queues = probe.windows.iter().flat_map(|w| w.accept_queues.iter().flatten());
+        let mut owners: Vec<_> =
+            queues.filter(|(k, _)| k.port == port).map(|(k, _)| (k.owner.0, k.pid)).collect();
+        owners.dedup();
+        owners
+    };
+    probe.drain_until("the listener is known", |p| !owners(p).is_empty());
+    let before = owners(&probe);
+    assert_eq!(before.iter().map(|(_, pid)| *pid).collect::<Vec<_>>(), [std::process::id()]);
+
+    let home = Home::new("activated");
+    let procs = std::fs::OpenOptions::new().write(true).open(home.0.join("cgroup.procs")).unwrap();
+    let (procs, socket) = (procs.as_raw_fd(), listener.as_raw_fd());
+    // SAFETY: the child calls nothing but what may be called after a fork of a process with threads, on descriptors that are open.
+    let service = unsafe {
+        match libc::fork() {
+            0 => {
+                let mut request = [0u8; 16];
+                let moved = libc::write(procs, c"0".as_ptr().cast(), 1) == 1;
+                let client = libc::accept4(socket, std::ptr::null_mut(), std::ptr::null_mut(), 0);
+                let read = libc::read(client, request.as_mut_ptr().cast(), request.len());
+                let sent = libc::write(client, c"answer".as_ptr().cast(), 6);
+                libc::_exit(i32::from(!(moved && read > 0 && sent == 6)));
+            }
+            pid => pid,
+        }
+    };
+    assert!(service > 0);
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.write_all(b"request").unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    assert_eq!(unsafe { libc::waitpid(service, &raw mut status, 0) }, service);
+    assert_eq!((answer.as_slice(), status), (&b"answer"[..], 0));
+    let served_by = (home.id(), u32::try_from(service).unwrap());
+    probe.drain_until("the service is known", |p| owners(p).last() == Some(&served_by));
+    drop(listener);
+}

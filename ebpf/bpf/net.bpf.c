@@ -286,7 +286,12 @@ int net_existing(struct bpf_iter__tcp *ctx)
 		return 0;
 	sk = &tp->inet_conn.icsk_inet.sk;
 	if (skc->skc_state == TCP_LISTEN) {
-		if (listener_known(sk, &c, false) && c)
+		if (!listener_known(sk, &c, false) && c) {
+			hook_enter(&h);
+			listener_again(&h, sk, c);
+			nest_exit();
+		}
+		if (c)
 			listener_found(c->slot, sk);
 	} else if (skc->skc_state == TCP_ESTABLISHED || skc->skc_state == TCP_CLOSE_WAIT) {
 		if (known_connection(sk))

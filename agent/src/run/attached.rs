@@ -76,6 +76,7 @@ impl Attached {
                 cgroup_hierarchy: config.cgroup_hierarchy,
                 epoch_offset_ns: config.epoch_offset_ns,
                 listeners_max: LISTENERS_MAX,
+                listeners_kept_windows: 1_200,
                 edges_max: EDGES_MAX,
             };
             Ok(Box::new(NetSignals::attach(&config)?))

@@ -40,6 +40,9 @@ pub struct NetConfig<'a> {
     pub epoch_offset_ns: i64,
     /// Listening addresses told apart at a time; the rest is counted together. 64 is a good default.
     pub listeners_max: u32,
+    /// Windows after which the place of a listener that is closed may be another's. 1,200, a minute, is a good default: a server that is
+    /// restarted gets its own again.
+    pub listeners_kept_windows: u64,
     /// Workload and remote address pairs told apart at a time. 128 is a good default.
     pub edges_max: u32,
 }
@@ -179,7 +182,7 @@ impl NetSignals {
         let mut object = plan.load(config.btf)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
-        let listeners = Listeners::open(&mut object, of_listeners)?;
+        let listeners = Listeners::open(&mut object, of_listeners, config.listeners_kept_windows)?;
         let edges = Edges::open(&mut object, of_edges)?;
         let losses = object.mapping("net_losses", NetLosses::WORDS * 8)?;
         let drops = RingBuf::try_from(object.take_map("drop_events")?)

@@ -34,6 +34,13 @@ impl Probe {
         Self::attach_by(|config| NetSignals::attach_with(config, Looking::Thread))
     }
 
+    /// With room for few listeners, which is free again soon after they are closed.
+    pub fn attach_with_little_room() -> Self {
+        Self::attach_by(|config| {
+            NetSignals::attach(&NetConfig { listeners_max: 16, listeners_kept_windows: 20, ..*config })
+        })
+    }
+
     fn attach_by(attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>) -> Self {
         let clock = Clock::new(0);
         let btf = KernelBtf::read().unwrap();
@@ -43,6 +50,7 @@ impl Probe {
             cgroup_hierarchy: cgroup_hierarchy(),
             epoch_offset_ns: clock.epoch_offset_ns(),
             listeners_max: 64,
+            listeners_kept_windows: 1_200,
             edges_max: 128,
         })
         .unwrap();

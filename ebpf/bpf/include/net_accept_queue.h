@@ -182,14 +182,29 @@ static __always_inline void sight(const struct sock *sk, struct sighting *seen, 
 	seen->pushed = pushed;
 }
 
+/* Puts a listening socket into the table; false where it is full, or another CPU was first. */
+static __always_inline bool listener_enters(const struct sock *sk, __u64 cookie, __u32 slot)
+{
+	struct listen_socket fresh = {};
+	struct listener_level *level;
+
+	fresh.sk = (__u64)sk;
+	fresh.slot = slot;
+	fresh.first_drops = sk->sk_drops.counter;
+	if (bpf_map_update_elem(&listen_sockets, &cookie, &fresh, BPF_NOEXIST))
+		return false;
+	level = listener_level_of(slot);
+	if (level)
+		__sync_fetch_and_add(&level->sockets, 1);
+	return true;
+}
+
 /* Takes a listening socket into the table; returns whether it was new. */
 static __always_inline bool listener_known(const struct sock *sk, struct connection **as, bool from_listen)
 {
 	struct connection *c = known_connection(sk);
-	struct listen_socket fresh = {};
 	struct listener_key key = {};
-	struct listener_level *level;
-	__u64 cookie;
+	__u32 slot;
 
 	*as = c;
 	if (c && c->role == ROLE_LISTENER)
@@ -201,22 +216,16 @@ static __always_inline bool listener_known(const struct sock *sk, struct connect
 	*as = c;
 	if (!c)
 		return false;
-	cookie = bpf_get_socket_cookie((void *)sk);
-	c->cookie = cookie;
-	fresh.sk = (__u64)sk;
-	fresh.slot = listener_slot_of_listener(&key);
-	fresh.first_drops = sk->sk_drops.counter;
-	if (!take_role(c, ROLE_LISTENER, fresh.slot))
+	c->cookie = bpf_get_socket_cookie((void *)sk);
+	slot = listener_slot_of_listener(&key);
+	if (!take_role(c, ROLE_LISTENER, slot))
 		return false;
-	if (bpf_map_update_elem(&listen_sockets, &cookie, &fresh, BPF_NOEXIST)) {
+	if (!listener_enters(sk, c->cookie, slot)) {
 		COUNT_LOSS(listen_sockets_untracked);
 		return false;
 	}
-	level = listener_level_of(fresh.slot);
-	if (level)
-		__sync_fetch_and_add(&level->sockets, 1);
 	if (from_listen)
-		listener_owned_by_current(fresh.slot, true);
+		listener_owned_by_current(slot, true);
 	return true;
 }
 
@@ -234,6 +243,32 @@ static __always_inline void listener_gone(struct hook *h, __u64 cookie, struct l
 	__sync_fetch_and_add(&level->limit, -limit);
 	__sync_fetch_and_add(&level->sockets, -1);
 	step_level(&rec->edges[LISTENER_DEPTH], &level->levels[LISTENER_DEPTH], h, -(__s32)depth);
+}
+
+/*
+ * A listener for which there was no room when it began. Seen by the walk, whose reader holds its lock: it comes in, if there is room now.
+ * What it dropped before is not counted; the counters of loss told that it was left out.
+ */
+static __always_inline void listener_again(struct hook *h, const struct sock *sk, struct connection *c)
+{
+	__u64 cookie = c->cookie;
+	struct listen_socket *ls;
+	__u32 free;
+
+	if (c->role != ROLE_LISTENER)
+		return;
+	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
+	if (!ls && !listener_enters(sk, cookie, c->slot))
+		return;
+	if (c->slot != SLOT_OTHER || bpf_map_peek_elem(&listener_free, &free))
+		return;
+	ls = bpf_map_lookup_elem(&listen_sockets, &cookie);
+	if (!ls)
+		return;
+	/* Connections that it took before stay with the rest, where they were counted. */
+	listener_gone(h, cookie, ls);
+	c->role = ROLE_NEW;
+	listener_known(sk, &c, false);
 }
 
 /*

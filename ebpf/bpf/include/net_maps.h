@@ -270,15 +270,22 @@ static __noinline __u32 edge_slot_of(struct edge_key *key)
 	return slot;
 }
 
-/* Whose listener it is; known best from the task that calls listen(2). */
+/*
+ * Whose listener it is: the task's that calls listen(2), unless a task of another cgroup is the first to read from a connection of it.
+ * Then that one serves, and who listened only held the socket for it (socket activation).
+ */
 static __always_inline void listener_owned_by_current(__u32 slot, bool from_listen)
 {
 	struct listener_name *name = bpf_map_lookup_elem(&listener_names, &slot);
+	__u64 cgroup;
 
-	if (slot == SLOT_OTHER || !name || (name->owner_pid && !from_listen))
+	if (slot == SLOT_OTHER || !name || (name->owner_pid && !from_listen && !name->owner_from_listen))
+		return;
+	cgroup = current_cgroup();
+	if (!from_listen && name->owner_from_listen && name->owner_cgroup == cgroup)
 		return;
 	__sync_fetch_and_add(&name->generation, 1);
-	name->owner_cgroup = current_cgroup();
+	name->owner_cgroup = cgroup;
 	name->owner_pid = bpf_get_current_pid_tgid() >> 32;
 	name->owner_from_listen = from_listen;
 	__sync_fetch_and_add(&name->generation, 1);

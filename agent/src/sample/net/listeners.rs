@@ -10,9 +10,6 @@ use std::net::Ipv6Addr;
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{ListenerLevel, ListenerName, ListenerRecord, listener_edge as edge};
 
-/// Windows after which the slot of a listener that is closed may be another's: a minute.
-const RELEASE_AFTER: u64 = 1_200;
-
 type Samples<T> = Vec<(ListenerKey, T)>;
 
 /// The listeners' rings.
@@ -21,18 +18,25 @@ pub(super) struct Listeners {
     levels: Mapping,
     slots: Slots<ListenerName>,
     entities: u32,
+    /// Windows after which the slot of a listener that is closed may be another's.
+    kept_windows: u64,
     /// Per slot: accepts that a window counted before their push was seen, see [`accepts`].
     ahead: Vec<u64>,
 }
 
 impl Listeners {
-    pub(super) fn open(object: &mut LoadedObject, shape: Shape) -> Result<Self, LoadError> {
+    pub(super) fn open(
+        object: &mut LoadedObject,
+        shape: Shape,
+        kept_windows: u64,
+    ) -> Result<Self, LoadError> {
         let entities = shape.entities;
         Ok(Self {
             ring: object.ring("listener_ring", shape)?,
             levels: object.mapping("listener_levels", levels_bytes(entities))?,
             slots: Slots::open(object, ["listener_names", "listener_slots", "listener_free"], entities)?,
             entities,
+            kept_windows,
             ahead: vec![0; entities as usize],
         })
     }
@@ -85,7 +89,7 @@ impl Listeners {
             if slot != 0 {
                 let idle = now.sockets == 0 && now.levels.iter().all(|l| *l == 0);
                 let newest = idle.then(|| self.ring.newest(slot));
-                self.slots.release(slot, window.0, newest, RELEASE_AFTER);
+                self.slots.release(slot, window.0, newest, self.kept_windows);
             }
         }
         (queues, requests)
