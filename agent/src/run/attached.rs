@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 const WORKLOADS_MAX: u32 = 256;
 const LISTENERS_MAX: u32 = 64;
 const EDGES_MAX: u32 = 128;
+/// A minute.
+const LISTENERS_KEPT_WINDOWS: u64 = 1_200;
 
 const SCHED: &[SignalKind] = &[SignalKind::Cpu, SignalKind::RunQueue];
 const BLOCK: &[SignalKind] = &[SignalKind::BlockIo];
@@ -76,7 +78,7 @@ impl Attached {
                 cgroup_hierarchy: config.cgroup_hierarchy,
                 epoch_offset_ns: config.epoch_offset_ns,
                 listeners_max: LISTENERS_MAX,
-                listeners_kept_windows: 1_200,
+                listeners_kept_windows: LISTENERS_KEPT_WINDOWS,
                 edges_max: EDGES_MAX,
             };
             Ok(Box::new(NetSignals::attach(&config)?))

@@ -1,8 +1,8 @@
 //! What is forgotten, so that there is room for what comes. Owns that rule; knows no name.
 
-use super::{ENTITIES_MAX, Entities, Kind, Named, Socket};
-use crate::window::{CgroupId, EdgeKey};
-use std::collections::HashSet;
+use super::{ENTITIES_MAX, Entities, Kind, Named};
+use crate::window::CgroupId;
+use std::collections::{HashMap, HashSet};
 
 /// Windows without a value after which an entity may be forgotten: ten minutes. A batch that waited longer is not taken by the
 /// collector, so none that uses the id can come later.
@@ -15,36 +15,15 @@ impl Entities {
     /// Makes room: what has had no value for ten minutes goes if its cgroup is gone, or if its kind is crowded. What refers to others
     /// goes before them, so that no id is forgotten that something still belongs to.
     pub(super) fn forget(&mut self) {
-        let crowded = self.listeners.len() > CROWDED;
-        let listeners: Vec<(Socket, u32)> = self
-            .listeners
-            .iter()
-            .filter(|(_, l)| self.leaves(Kind::Listener, l.id, l.key.owner, crowded))
-            .map(|(socket, l)| (*socket, l.id))
-            .collect();
-        for (socket, id) in listeners {
+        for (socket, id) in self.leaving(Kind::Listener, &self.listeners, |l| (l.id, l.key.owner)) {
             self.listeners.remove(&socket);
             self.gone(Kind::Listener, id);
         }
-        let crowded = self.edges.len() > CROWDED;
-        let edges: Vec<(EdgeKey, u32)> = self
-            .edges
-            .values()
-            .filter(|e| self.leaves(Kind::Edge, e.id, e.key.workload, crowded))
-            .map(|e| (e.key, e.id))
-            .collect();
-        for (key, id) in edges {
+        for (key, id) in self.leaving(Kind::Edge, &self.edges, |e| (e.id, e.key.workload)) {
             self.edges.remove(&key);
             self.gone(Kind::Edge, id);
         }
-        let crowded = self.devices.len() > CROWDED;
-        let devices: Vec<(String, u32)> = self
-            .devices
-            .values()
-            .filter(|d| self.leaves(Kind::Device, d.id, CgroupId::default(), crowded))
-            .map(|d| (d.name.clone(), d.id))
-            .collect();
-        for (name, id) in devices {
+        for (name, id) in self.leaving(Kind::Device, &self.devices, |d| (d.id, CgroupId::default())) {
             self.devices.remove(&name);
             self.gone(Kind::Device, id);
         }
@@ -85,6 +64,20 @@ impl Entities {
             }
             self.gone(Kind::Workload, id);
         }
+    }
+
+    /// Keys and ids of those of a kind that are forgotten; `who`: id and cgroup of one.
+    fn leaving<K: Clone, V>(
+        &self,
+        kind: Kind,
+        all: &HashMap<K, V>,
+        who: impl Fn(&V) -> (u32, CgroupId),
+    ) -> Vec<(K, u32)> {
+        let crowded = all.len() > CROWDED;
+        let ids = all.iter().map(|(key, entity)| (key, who(entity)));
+        ids.filter(|(_, (id, cgroup))| self.leaves(kind, *id, *cgroup, crowded))
+            .map(|(key, (id, _))| (key.clone(), id))
+            .collect()
     }
 
     /// Whether an entity had no value for long, and is of a cgroup that is gone or of a crowd. A cgroup of 0 is not known.
