@@ -2,8 +2,10 @@
 //! servers' logs say, request by request.
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod kernel;
 mod net_probe;
 
+use kernel::Cgroup;
 use net_probe::{Probe, namespace};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -294,37 +296,6 @@ fn privileged_a_pool_that_was_restarted_is_not_twice_as_large() {
     });
 }
 
-/// A cgroup of the tree by which workloads are told; removed with the value.
-struct Home(std::path::PathBuf);
-
-impl Home {
-    fn new(name: &str) -> Self {
-        let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
-        let root = roots.into_iter().find(|r| r.join("cgroup.controllers").exists()).unwrap();
-        let folder = root.join(format!("tailwater-{name}-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn id(&self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
-        std::fs::metadata(&self.0).unwrap().ino()
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        // Who lived in it has ended; the kernel may need a moment to see that.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        eprintln!("{} is left", self.0.display());
-    }
-}
-
 /// As systemd activates a service: one process listens, another one in a cgroup of its own serves.
 #[test]
 fn privileged_a_socket_that_another_listens_at_is_whose_service_reads_from_it() {
@@ -343,15 +314,14 @@ fn privileged_a_socket_that_another_listens_at_is_whose_service_reads_from_it() 
     let before = owners(&probe);
     assert_eq!(before.iter().map(|(_, pid)| *pid).collect::<Vec<_>>(), [std::process::id()]);
 
-    let home = Home::new("activated");
-    let procs = std::fs::OpenOptions::new().write(true).open(home.0.join("cgroup.procs")).unwrap();
-    let (procs, socket) = (procs.as_raw_fd(), listener.as_raw_fd());
+    let home = Cgroup::new("activated");
+    let (procs, socket) = (home.procs(), listener.as_raw_fd());
     // SAFETY: the child calls nothing but what may be called after a fork of a process with threads, on descriptors that are open.
     let service = unsafe {
         match libc::fork() {
             0 => {
                 let mut request = [0u8; 16];
-                let moved = libc::write(procs, c"0".as_ptr().cast(), 1) == 1;
+                let moved = procs.iter().all(|f| libc::write(f.as_raw_fd(), c"0".as_ptr().cast(), 1) == 1);
                 let client = libc::accept4(socket, std::ptr::null_mut(), std::ptr::null_mut(), 0);
                 let read = libc::read(client, request.as_mut_ptr().cast(), request.len());
                 let sent = libc::write(client, c"answer".as_ptr().cast(), 6);
@@ -369,7 +339,7 @@ fn privileged_a_socket_that_another_listens_at_is_whose_service_reads_from_it() 
     // SAFETY: waits for the child that was just made.
     assert_eq!(unsafe { libc::waitpid(service, &raw mut status, 0) }, service);
     assert_eq!((answer.as_slice(), status), (&b"answer"[..], 0));
-    let served_by = (home.id(), u32::try_from(service).unwrap());
+    let served_by = (home.id().0, u32::try_from(service).unwrap());
     probe.drain_until("the service is known", |p| owners(p).last() == Some(&served_by));
     drop(listener);
 }

@@ -93,6 +93,12 @@ impl Cgroup {
         fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 
+    /// What a process that writes "0" to each of them enters it by.
+    pub fn procs(&self) -> Vec<fs::File> {
+        let open = |d: &PathBuf| fs::OpenOptions::new().write(true).open(d.join("cgroup.procs")).unwrap();
+        self.directories.iter().map(open).collect()
+    }
+
     /// `sh -c script`, which enters the cgroup before it runs the script.
     pub fn command(&self, script: &str) -> Command {
         let enter: String =
