@@ -43,11 +43,7 @@ impl Alerts {
         let listener = host.listener_heard_of(notice.listener)?;
         let window = WindowIndex::at(notice.unix_ns);
         let quiet = config.quiet_ns / WINDOW_NS;
-        let tier = TierKey {
-            host: notice.host.clone(),
-            workload: listener.workload,
-            listener: if listener.workload == 0 { listener.id } else { 0 },
-        };
+        let tier = TierKey::of(&notice.host, listener);
         if cases.iter().any(|c| c.covers(view, config, &tier, window.0)) {
             return None;
         }

@@ -160,13 +160,13 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
 
 /// Those that began too late for the first rise of the queue, but held at the drop, and whose tier hardly answered from then on.
 fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
-    let rate = usual(&node.tier.map(|s| s.answered), node.onset);
     let latest = node.onset.saturating_add(ONSET_TOLERANCE);
     let later = episodes.iter().filter(|e| {
         let held = e.last.saturating_add(OVER_SINCE) >= at && e.first.saturating_add(OVER_SINCE) <= at;
         held && e.first > latest && e.first <= node.onset.saturating_add(STOPPED_LATER)
     });
     let stopped = later.filter_map(|e| {
+        let rate = usual(&node.tier.map(|s| s.answered), node.onset);
         let answered = average(node.tier.range(e.first, at.min(e.last)).map(|(_, s)| s.answered));
         if rate <= 0.0 || answered > STOPPED_RATIO * rate {
             return None;

@@ -165,7 +165,7 @@ impl Case {
     /// Whether retries keep it alive, now that its root is over.
     fn judge_sustained(&mut self, view: View<'_>, now: u64) {
         // What comes after a calm are waves of those who are left: the account of what kept it alive ends before it.
-        let last_drop = self.drops.values().map(|d| d.last).max().unwrap_or(now);
+        let last_drop = self.last_drop().unwrap_or(now);
         self.settled.waves_only |=
             self.sustained.is_some() && now > last_drop.saturating_add(sustain::QUIET_WINDOWS);
         // Twice a second is often enough for what goes on for seconds.
@@ -204,7 +204,7 @@ impl Case {
     fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
         self.sustained.is_some()
             && now <= self.last_active.saturating_add(self.backoff_windows())
-            && self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+            && self.is_of(view, tier)
     }
 
     /// Until which window worst values are taken: the first wave, not the retries.
@@ -212,12 +212,22 @@ impl Case {
         self.at.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2))
     }
 
+    /// Whether a tier is one of its own, or calls or is called by one.
+    fn is_of(&self, view: View<'_>, tier: &TierKey) -> bool {
+        self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+    }
+
+    /// Window of its newest drop.
+    fn last_drop(&self) -> Option<u64> {
+        self.drops.values().map(|d| d.last).max()
+    }
+
     /// Whether drops here would belong to it, and people know of it or will.
     pub(crate) fn covers(&self, view: View<'_>, config: &Config, tier: &TierKey, window: u64) -> bool {
         let quiet = (config.quiet_ns / WINDOW_NS).max(self.backoff_windows());
         (self.told.is_some() || !self.drops.is_empty())
             && window <= self.last_active.saturating_add(quiet)
-            && self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+            && self.is_of(view, tier)
     }
 
     fn quiet_windows(&self, config: &Config) -> u64 {
@@ -228,8 +238,7 @@ impl Case {
     /// How long the clients that retries kept alive may wait for their next one; 0 where that was not so.
     fn backoff_windows(&self) -> u64 {
         let first = self.drops.values().map(|d| d.first).min();
-        let last = self.drops.values().map(|d| d.last).max();
-        match (&self.sustained, first.zip(last)) {
+        match (&self.sustained, first.zip(self.last_drop())) {
             (Some(_), Some((first, last))) => last.saturating_sub(first).min(BACKOFF_MAX),
             _ => 0,
         }
@@ -353,9 +362,20 @@ impl Cases {
     /// The place of the newest case that a tier belongs to.
     fn belongs(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
         self.open.iter().rposition(|case| {
-            now <= case.last_active.saturating_add(case.quiet_windows(config))
-                && case.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+            now <= case.last_active.saturating_add(case.quiet_windows(config)) && case.is_of(view, tier)
         })
+    }
+
+    /// The place of the case that drops of a tier belong to; `None`: they are an incident of their own.
+    fn dropping(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+        let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
+        let newest = self.belongs(view, config, tier, now)?;
+        if self.open.get(newest).is_some_and(|case| !case.drops.is_empty()) {
+            return Some(newest).filter(|i| !own(i));
+        }
+        // A wave may have been felt before it overflowed the queue: that is no incident of its own.
+        let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now));
+        wave.filter(|i| !own(i)).or(Some(newest))
     }
 
     /// A queue felt something, without drops.
@@ -394,24 +414,15 @@ impl Cases {
     ) -> Lost {
         let room = self.open.len() < CASES_MAX;
         let id = identify(view, &trigger.tier, dropped.iter().map(|d| d.listener).min(), now);
-        let belonging = self.belongs(view, config, &trigger.tier, now);
-        // A wave may have been felt before it overflowed the queue: that is no incident of its own.
-        let wave = belonging
-            .filter(|i| self.open.get(*i).is_some_and(|case| case.drops.is_empty()))
-            .and_then(|_| self.open.iter().rposition(|case| case.is_backing_off(view, &trigger.tier, now)));
-        let own = |case: &&Case| has_own_cause(case, view, &trigger.tier, now);
-        let wave = wave.filter(|i| self.open.get(*i).filter(|case| !own(case)).is_some());
-        let another = wave.is_none() && belonging.and_then(|i| self.open.get(i)).filter(own).is_some();
-        let case = wave.or(belonging).and_then(|index| self.open.get_mut(index));
-        let case = match case {
-            Some(case) if !another => case,
-            _ if room => {
+        let case = match self.dropping(view, config, &trigger.tier, now) {
+            Some(index) => self.open.get_mut(index),
+            None if room => {
                 self.open.push(Case::open(trigger, now, id.clone()));
-                let Some(case) = self.open.last_mut() else { return Lost::default() };
-                case
+                self.open.last_mut()
             }
-            _ => return Lost::default(),
+            None => None,
         };
+        let Some(case) = case else { return Lost::default() };
         if case.drops.is_empty() {
             (case.start, case.at, case.diagnosis) = (trigger.tier.clone(), now, None);
             case.settled = Settled::default();
@@ -464,7 +475,7 @@ fn identify(view: View<'_>, tier: &TierKey, listener: Option<u32>, now: u64) -> 
 /// Whether a new wave of drops has a cause that is not the case's: surely another resource, or the same one again. Where no retry is
 /// left of the wave before, anything that began after it is another cause.
 fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
-    let Some(last_drop) = case.drops.values().map(|d| d.last).max() else { return false };
+    let Some(last_drop) = case.last_drop() else { return false };
     let since = now.saturating_sub(last_drop);
     if since < WAVE_WINDOWS {
         return false;

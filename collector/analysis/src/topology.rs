@@ -58,11 +58,25 @@ pub(crate) struct TierKey {
     pub(crate) listener: EntityId,
 }
 
+impl TierKey {
+    /// Whose tier a listener is.
+    pub(crate) fn of(host: &str, listener: &ListenerInfo) -> Self {
+        let ListenerInfo { id, workload, .. } = *listener;
+        Self { host: host.to_owned(), workload, listener: if workload == 0 { id } else { 0 } }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct ListenerName {
     pub(crate) id: EntityId,
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
+}
+
+impl From<&ListenerInfo> for ListenerName {
+    fn from(listener: &ListenerInfo) -> Self {
+        Self { id: listener.id, address: listener.address, port: listener.port }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +113,7 @@ impl Tier {
         rules: &[TierRule],
     ) -> Self {
         let mut tier = Self::of_listener(listener, owner);
-        tier.listeners.push(ListenerName { id: listener.id, address: listener.address, port: listener.port });
+        tier.listeners.push(listener.into());
         name_tier(key, &mut tier, rules);
         tier
     }
@@ -129,19 +143,11 @@ impl Topology {
         let mut by_port: BTreeMap<u16, Vec<(&str, IpAddr, EntityId, TierKey)>> = BTreeMap::new();
         for (name, host) in &history.hosts {
             for listener in host.listeners.values() {
-                let key = TierKey {
-                    host: name.clone(),
-                    workload: listener.workload,
-                    listener: if listener.workload == 0 { listener.id } else { 0 },
-                };
+                let key = TierKey::of(name, listener);
                 let owner = host.workloads.get(&listener.workload);
                 let tier =
                     topology.tiers.entry(key.clone()).or_insert_with(|| Tier::of_listener(listener, owner));
-                tier.listeners.push(ListenerName {
-                    id: listener.id,
-                    address: listener.address,
-                    port: listener.port,
-                });
+                tier.listeners.push(listener.into());
                 by_port.entry(listener.port).or_default().push((
                     name,
                     listener.address.to_canonical(),
