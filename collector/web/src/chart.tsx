@@ -220,9 +220,6 @@ export function Chart(props: Props) {
       data,
       element,
     );
-    function readAt(p: uPlot): void {
-      if (read.current !== null) p.setCursor({ left: p.valToPos(read.current, "x") + 1, top: 10 });
-    }
     function say(p: uPlot): void {
       if (!readout.current) return;
       const at = p.cursor.idx;
@@ -257,6 +254,10 @@ export function Chart(props: Props) {
   }, [data]);
   useEffect(() => plot.current?.redraw(false, false), [props.marks]);
 
+  function readAt(u: uPlot): void {
+    if (read.current !== null) u.setCursor({ left: u.valToPos(read.current, "x") + 1, top: 10 });
+  }
+
   function move(event: KeyboardEvent): void {
     const u = plot.current;
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -264,7 +265,7 @@ export function Chart(props: Props) {
     event.preventDefault();
     const at = Math.min(Math.max((u.cursor.idx ?? -1) + by * (event.shiftKey ? 10 : 1), 0), props.times.length - 2);
     read.current = props.times[at] ?? 0;
-    u.setCursor({ left: u.valToPos(read.current, "x") + 1, top: 10 });
+    readAt(u);
   }
 
   function click(event: MouseEvent): void {
