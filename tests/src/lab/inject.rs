@@ -2,6 +2,7 @@
 //! began and ended. Knows nothing of what anybody concludes from it.
 
 use crate::lab::process::{run, sibling_binary, signal};
+use crate::lab::rate::CALM_MAX;
 use crate::lab::{Lab, Load, Software, Tier, servers, unix_ns};
 use crate::load::{Burst, LoadPlan, Mode};
 use anyhow::{Context, Result, bail};
@@ -13,12 +14,6 @@ use std::time::{Duration, Instant};
 
 /// Further clients come so long before they tip a lab over: the usual level is that of four seconds.
 const TIP_BEFORE: Duration = Duration::from_secs(6);
-/// The push waits until the front has been calm for so long: a wave that the load makes by itself is not what is told of it …
-const CALM: Duration = Duration::from_millis(500);
-/// … unless it does not calm down.
-const CALM_WITHIN: Duration = Duration::from_secs(10);
-/// The front is calm while it holds less than this part of the connections that its workers can serve.
-const CALM_PART: f64 = 0.2;
 /// Its utilisation is measured for so long.
 const UTILISATION_OVER: Duration = Duration::from_secs(2);
 
@@ -191,25 +186,6 @@ impl Lab {
         Ok(Running { thread })
     }
 
-    /// Until the front has been calm for a while, or does not become so.
-    fn wait_for_calm(&self) -> Result<()> {
-        let front = Tier::Web;
-        let least = CALM_PART * f64::from(self.config().limits(front).workers);
-        let pid = self.tier(front).pid().context("the front is running")?;
-        let port = self.stack().listener(front).port();
-        let begun = Instant::now();
-        let mut calm_since: Option<Instant> = None;
-        while begun.elapsed() < CALM_WITHIN {
-            if established(pid, port)? as f64 > least {
-                calm_since = None;
-            } else if calm_since.get_or_insert_with(Instant::now).elapsed() >= CALM {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-
     fn action(&self, injection: &Injection) -> Result<Action> {
         Ok(match *injection {
             Injection::CpuBurn { tier, threads, weight, duration_ms } => {
@@ -219,13 +195,16 @@ impl Lab {
             }
             Injection::Tip { tier, weight, duration_ms, load, hold_ms } => {
                 let more = self.rate_per_second() * (load / self.utilisation()? - 1.0).max(0.0);
-                let lasts = TIP_BEFORE + CALM_WITHIN + Duration::from_millis(hold_ms) + TIP_BEFORE;
+                let lasts = TIP_BEFORE + CALM_MAX + Duration::from_millis(hold_ms) + TIP_BEFORE;
                 let mode = Mode::Open { rate_per_second: more };
                 let clients =
                     self.load(&LoadPlan { seed: 2, ..LoadPlan::new(mode, lasts.as_millis() as u64) })?;
                 // What is usual has to be known before it.
                 std::thread::sleep(TIP_BEFORE);
-                self.wait_for_calm()?;
+                // A wave that the load makes by itself is not what is told of it, unless it does not end.
+                if let Err(error) = self.wait_until_served() {
+                    eprintln!("{error:#}; it is tipped all the same");
+                }
                 let begun = Instant::now();
                 let mut command = Command::new(sibling_binary("burner")?);
                 command.args(["0".to_owned(), duration_ms.to_string()]);
@@ -430,18 +409,6 @@ fn note(log: &Path, injected: &Injected) -> Result<()> {
     line.push(b'\n');
     let open = |path: &Path| std::fs::File::options().create(true).append(true).open(path);
     open(log).and_then(|mut file| file.write_all(&line)).with_context(|| format!("{}", log.display()))
-}
-
-/// Established connections at a port of a process's network namespace (`tcp4_seq_show`: local address second, state fourth, in hex).
-fn established(pid: u32, port: u16) -> Result<usize> {
-    let file = format!("/proc/{pid}/net/tcp");
-    let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;
-    let local = format!(":{port:04X}");
-    let is = |line: &&str| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|address| address.ends_with(&local)) && fields.nth(1) == Some("01")
-    };
-    Ok(text.lines().filter(is).count())
 }
 
 #[cfg(test)]

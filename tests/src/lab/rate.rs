@@ -35,7 +35,8 @@ const BELOW_CEILING: f64 = 0.85;
 const TIMEOUT_MS: u64 = 10_000;
 /// No drop for so long: SYNs that were refused came again, and were let in.
 const CALM: Duration = Duration::from_millis(1_500);
-const CALM_MAX: Duration = Duration::from_secs(30);
+/// So long it is waited for.
+pub(super) const CALM_MAX: Duration = Duration::from_secs(30);
 /// As many requests are met in the queues of a load that is served.
 const QUEUED_SERVED: u64 = 16;
 

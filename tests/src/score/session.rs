@@ -44,7 +44,7 @@ const CALM_MAX: Duration = Duration::from_secs(15);
 /// the system is not what the next injection is made into.
 const WAVES: Duration = Duration::from_secs(16);
 /// So long such an injection takes at most.
-const HELD_MAX: Duration = Duration::from_secs(30);
+const HELD_MAX: Duration = Duration::from_secs(50);
 /// What belongs to an injection begins this long before it at the earliest: two windows.
 const BEFORE_NS: u64 = 100_000_000;
 
