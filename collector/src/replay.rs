@@ -177,12 +177,14 @@ fn recorded_config(header: Option<&TraceHeader>) -> Result<Config> {
         .context("the configuration in the trace does not fit this build: give one with --config")
 }
 
-/// Delays each batch by up to what is left until a frame stops waiting for its first window. Names and notices keep their order.
+/// Delays each batch by up to what is left until a frame stops waiting for its first window. What one host sent keeps its order, as in its
+/// stream: the packets of a window are known from the windows before it.
 fn shuffled(bodies: Vec<Body>, lateness_ns: u64, seed: u64) -> Vec<Body> {
     // A tick may come up to one period after the moment it stands for.
     const MARGIN_NS: u64 = 60_000_000;
     let mut random = seed;
     let mut now = 0;
+    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     let mut timed: Vec<(u64, Body)> = bodies
         .into_iter()
         .map(|body| {
@@ -206,6 +208,11 @@ fn shuffled(bodies: Vec<Body>, lateness_ns: u64, seed: u64) -> Vec<Body> {
                 if room > 0 {
                     at += splitmix(&mut random) % room;
                 }
+            }
+            if let Body::Arrival(arrival) = &body {
+                let before = newest.entry(arrival.host.clone()).or_default();
+                at = at.max(*before);
+                *before = at;
             }
             (at, body)
         })

@@ -10,8 +10,13 @@ const KNOWN_WRONG: &[(&str, &str)] = &[];
 
 /// As `tailwater replay --config /dev/null` prints them: with the thresholds of today, not of the recording.
 fn replay(golden: &Golden) -> Result<Vec<serde_json::Value>> {
+    replay_in_order(golden, None)
+}
+
+/// The same; with a seed, what the hosts sent arrives in another order.
+fn replay_in_order(golden: &Golden, shuffle: Option<u64>) -> Result<Vec<serde_json::Value>> {
     let replayed =
-        tailwater::replay::replay(golden.read()?.as_slice(), Some(Default::default()), None, false)?;
+        tailwater::replay::replay(golden.read()?.as_slice(), Some(Default::default()), shuffle, false)?;
     ensure!(replayed.torn.is_none() && replayed.refused == 0, "{}: the trace is damaged", golden.cell);
     replayed.incidents.iter().map(|incident| Ok(serde_json::to_value(incident)?)).collect()
 }
@@ -48,6 +53,21 @@ fn golden_traces_say_what_they_said() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Orders of arrival that are tried of each trace.
+const ORDERS: u64 = 4;
+
+#[test]
+fn golden_traces_say_the_same_in_another_order_of_arrival() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    for golden in &Golden::all(&folder)? {
+        let as_recorded = replay(golden)?;
+        for seed in 1..=ORDERS {
+            ensure!(as_recorded == replay_in_order(golden, Some(seed))?, "{}, seed {seed}", golden.cell);
+        }
+    }
     Ok(())
 }
 
