@@ -117,9 +117,24 @@ await other.goto(page.url());
 await isTheStory(other);
 await shot(other, "story-dark");
 
-// The keyboard.
+// The keyboard. Whoever types on at once loses no letter: the field has the next key before any timer of the page has run.
+const typesAtOnce = async (keys) => {
+  await page.evaluate((keys) => {
+    for (const key of keys) (document.activeElement ?? document.body).dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    window.after = document.activeElement?.id;
+  }, [...keys]);
+  await page.waitForFunction(() => document.activeElement?.id === "search");
+  return page.evaluate(() => ({ after: window.after, search: document.activeElement.value }));
+};
+// From a page without the field the letters are its before it is drawn.
+same((await typesAtOnce("/tug")).search, "tug", "letters typed before the list is drawn");
+await page.waitForSelector("main.list");
+await page.goBack();
+await page.waitForSelector(`main.story[data-id="${incident.id}"]`);
 await page.keyboard.press("Escape");
 await page.waitForSelector("main.list");
+same((await typesAtOnce("/")).after, "search", "where the next key goes, from the list");
+await page.keyboard.press("Escape");
 await page.keyboard.press("/");
 await page.keyboard.type(incident.root.host);
 await page.waitForFunction((host) => new URLSearchParams(location.search).get("q") === host, incident.root.host);

@@ -1,5 +1,5 @@
 // The keyboard: what each key does, in one table that the help shows.
-import { go, place, routeOf } from "./route";
+import { go, place, routeOf, withQuery } from "./route";
 import { Cell } from "./cell";
 import { nextTheme, nextZone } from "./settings";
 
@@ -18,9 +18,21 @@ function step(by: 1 | -1): void {
   next?.scrollIntoView({ block: "nearest" });
 }
 
+/** Search was asked for on a page that has no field for it: the keys until it is drawn are its. */
+let awaited = false;
+
 function search(): void {
   if (place.value.route.page !== "list") go("/");
-  setTimeout(() => document.getElementById("search")?.focus(), 0);
+  const field = document.getElementById("search");
+  awaited = field === null;
+  field?.focus();
+}
+
+/** The field for it is drawn. */
+export function searchDrawn(field: HTMLInputElement | null): void {
+  if (field === null || !awaited) return;
+  awaited = false;
+  field.focus();
 }
 
 function lookUp(): void {
@@ -58,6 +70,11 @@ addEventListener("keydown", (event) => {
   const target = event.target;
   const typing = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement;
   if (typing && event.key !== "Escape") return;
+  if (awaited && event.key.length === 1) {
+    event.preventDefault();
+    return go(withQuery({ q: (place.value.query.get("q") ?? "") + event.key }), "replace");
+  }
+  awaited = false;
   // Arrows scroll a page that has no list.
   const arrow = event.key.startsWith("Arrow");
   if (arrow && place.value.route.page !== "list") return;

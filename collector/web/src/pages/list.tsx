@@ -4,6 +4,7 @@ import type { Incident, Severity } from "../api";
 import { useCell } from "../cell";
 import { LIST_MAX } from "../between";
 import { agents, fresh, incidents, link } from "../live";
+import { searchDrawn } from "../keys";
 import { recording, useMoment } from "../moment";
 import { KindBadge, MomentField, Note, SeverityMark, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
@@ -134,7 +135,7 @@ function Filters({ wish, all }: { wish: Wish; all: Incident[] }) {
   );
   return (
     <search class="filters">
-      <input id="search" type="search" placeholder="Search host, workload, culprit, id" aria-label="Search incidents" value={query.get("q") ?? ""}
+      <input id="search" ref={searchDrawn} type="search" placeholder="Search host, workload, culprit, id" aria-label="Search incidents" value={query.get("q") ?? ""}
         onInput={(e) => set({ q: e.currentTarget.value })} />
       <div class="group" role="group" aria-label="Severity">
         {SEVERITIES.map((s) => (
