@@ -4,8 +4,9 @@
 
 mod forgetting;
 
+use crate::name::aside::Aside;
 use crate::name::cgroup::{CgroupTree, Mounts};
-use crate::name::naming::{self, Names, container_name, names};
+use crate::name::naming::{self, Names, names};
 use crate::name::servers::{Place, Process, Servers};
 use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, Window};
 use std::collections::{HashMap, HashSet};
@@ -98,7 +99,7 @@ type Socket = (u32, std::net::Ipv6Addr, u16);
 #[derive(Debug)]
 pub struct Entities {
     tree: CgroupTree,
-    root: std::path::PathBuf,
+    aside: Aside,
     workloads: HashMap<CgroupId, Workload>,
     /// Workloads whose names may still come, and how often they are asked again.
     unsettled: HashMap<CgroupId, u32>,
@@ -138,7 +139,7 @@ impl Entities {
         tree.walk();
         Self {
             tree,
-            root: root.to_owned(),
+            aside: Aside::new(root),
             workloads: HashMap::new(),
             unsettled: HashMap::new(),
             sharing: Vec::new(),
@@ -165,6 +166,11 @@ impl Entities {
     /// The cgroup tree as last walked.
     pub fn tree(&self) -> &CgroupTree {
         &self.tree
+    }
+
+    /// Who reads what may take long.
+    pub fn aside(&self) -> &Aside {
+        &self.aside
     }
 
     /// Entities that got no id because there were [`ENTITIES_MAX`] of their kind.
@@ -253,7 +259,7 @@ impl Entities {
         let comm = if naming::collects(path) { common.to_owned() } else { first.clone() };
         let mut names = names(path, common);
         if !names.container.is_empty()
-            && let Some(name) = container_name(&names.container, &self.root)
+            && let Some(name) = self.aside.container(&names.container)
         {
             names.name = name;
         }

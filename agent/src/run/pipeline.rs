@@ -148,7 +148,11 @@ impl Pipeline {
         let process = self.view.netns_process();
         self.shared.netns_process.store(process, Ordering::Relaxed);
         self.shared.unnamed.store(self.view.entities.refused(), Ordering::Relaxed);
-        let addresses = scope::addresses(process)
+        let addresses = self
+            .view
+            .entities
+            .aside()
+            .addresses(process)
             .into_iter()
             .map(|a| match a {
                 std::net::IpAddr::V4(v4) => v4.octets().to_vec(),

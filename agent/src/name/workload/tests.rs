@@ -85,15 +85,48 @@ fn a_container_that_was_met_before_its_name_gets_it_and_keeps_its_id() {
     let name = |entities: &Entities| entities.workload_of(pod).unwrap().names.name.clone();
     assert_eq!(name(&entities), ID[..12]);
     entities.take_changed();
+    entities.aside.settle();
     entities.refresh(100 + QUOTA_PERIOD_WINDOWS, None);
     assert_eq!(entities.take_changed(), [], "no name yet, and nothing to tell");
+    entities.aside.settle();
     let logs = folder.path().join("var/log/containers");
     std::fs::create_dir_all(&logs).unwrap();
     std::fs::write(logs.join(format!("shop-1_default_web-{ID}.log")), "").unwrap();
     entities.refresh(100 + 2 * QUOTA_PERIOD_WINDOWS, None);
+    entities.aside.settle();
+    entities.refresh(100 + 3 * QUOTA_PERIOD_WINDOWS, None);
     assert_eq!(name(&entities), "default/shop-1/web");
     assert_eq!((entities.take_changed().len(), entities.workload(pod)), (1, id));
     assert!(entities.unsettled.is_empty(), "it is not asked for ever");
+}
+
+/// The engine's file is a pipe that nobody writes to, as a disk that does not answer.
+#[test]
+fn a_disk_that_stalls_holds_up_no_window() {
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    let folder = tempfile::tempdir().unwrap();
+    let container = cgroup(folder.path(), &format!("docker/{ID}"));
+    std::fs::write(
+        folder.path().join(format!("docker/{ID}/cgroup.procs")),
+        format!("{}\n", std::process::id()),
+    )
+    .unwrap();
+    let state = folder.path().join("var/lib/docker/containers").join(ID);
+    std::fs::create_dir_all(&state).unwrap();
+    let file = std::ffi::CString::new(state.join("config.v2.json").to_str().unwrap()).unwrap();
+    // SAFETY: the path ends with a zero and lives through the call.
+    assert_eq!(unsafe { libc::mkfifo(file.as_ptr(), 0o600) }, 0);
+    let (mut entities, mut window) = begun(folder.path());
+    entities.workload(container);
+    for _ in 0..3 {
+        wait(&mut entities, &mut window, QUOTA_PERIOD_WINDOWS);
+    }
+    let name = |entities: &Entities| entities.workload_of(container).unwrap().names.name.clone();
+    assert_eq!(name(&entities), ID[..12], "it has its id for a name meanwhile");
+    std::fs::write(state.join("config.v2.json"), r#"{"Name":"/front"}"#).unwrap();
+    entities.aside.settle();
+    wait(&mut entities, &mut window, QUOTA_PERIOD_WINDOWS);
+    assert_eq!(name(&entities), "front");
 }
 
 /// So many windows later.

@@ -1,0 +1,129 @@
+//! What may take long to read: the container engines' files, on a disk that may stall, and the addresses of a network namespace, which
+//! stand in a table of all its routes. Owns the thread that reads them, beside the one that drains windows, and what it has found; that
+//! one asks and takes what is known so far.
+
+use crate::name::addresses;
+use crate::name::naming::container_name;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Questions that wait for their answer; whoever asks another asks again later.
+const WAITING_MAX: usize = 256;
+/// Containers whose names are remembered; with more all are asked for anew.
+const CONTAINERS_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Question {
+    /// The name that an engine gave to this container id.
+    Container(String),
+    /// The addresses of this process's network namespace.
+    Addresses(u32),
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    containers: HashMap<String, String>,
+    /// `None`: they were never read.
+    addresses: Option<Vec<IpAddr>>,
+    waiting: HashSet<Question>,
+}
+
+/// The thread, for whoever asks it. It begins with the first question, so that it has no more privileges than who asks, and ends when this
+/// is dropped and what it reads just then is read.
+#[derive(Debug)]
+pub struct Aside {
+    root: PathBuf,
+    /// `None` inside: the system has no room for a thread, and nothing is answered.
+    questions: OnceLock<Option<SyncSender<Question>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+impl Aside {
+    /// `root` is the root of the file system, for the engines' files.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), questions: OnceLock::new(), known: Arc::default() }
+    }
+
+    fn start(&self) -> Option<SyncSender<Question>> {
+        let (questions, asked) = sync_channel(WAITING_MAX);
+        let (root, known) = (self.root.clone(), Arc::clone(&self.known));
+        let thread = std::thread::Builder::new().name("names-aside".into());
+        match thread.spawn(move || answer(&asked, &root, &known)) {
+            Ok(_) => Some(questions),
+            Err(error) => {
+                tracing::warn!(
+                    "containers keep their ids for names, and new addresses of this host are not seen: no thread: {error}"
+                );
+                None
+            }
+        }
+    }
+
+    /// The name of a container, if it is known; else it is asked for, and may be known a little later.
+    pub fn container(&self, id: &str) -> Option<String> {
+        let mut known = locked(&self.known);
+        let name = known.containers.get(id).cloned();
+        if name.is_none() {
+            self.ask(&mut known, Question::Container(id.to_owned()));
+        }
+        name
+    }
+
+    /// The addresses as they were read last, and they are read again. The first time they are waited for: that is when the agent starts.
+    pub fn addresses(&self, process: u32) -> Vec<IpAddr> {
+        let mut known = locked(&self.known);
+        if let Some(addresses) = known.addresses.clone() {
+            self.ask(&mut known, Question::Addresses(process));
+            return addresses;
+        }
+        known.addresses.insert(addresses::of(process)).clone()
+    }
+
+    fn ask(&self, known: &mut Known, question: Question) {
+        if known.waiting.contains(&question) {
+            return;
+        }
+        let questions = self.questions.get_or_init(|| self.start());
+        // The thread answers when this lock is free again. Where the queue is full it is asked again later.
+        if questions.as_ref().is_some_and(|q| q.try_send(question.clone()).is_ok()) {
+            known.waiting.insert(question);
+        }
+    }
+
+    /// Waits until everything that was asked is answered.
+    #[cfg(test)]
+    pub fn settle(&self) {
+        while !locked(&self.known).waiting.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
+    for question in asked {
+        match &question {
+            Question::Container(id) => {
+                let name = container_name(id, root);
+                let mut known = locked(known);
+                if known.containers.len() >= CONTAINERS_MAX {
+                    known.containers.clear();
+                }
+                known.containers.extend(name.map(|name| (id.clone(), name)));
+                known.waiting.remove(&question);
+            }
+            Question::Addresses(process) => {
+                let addresses = addresses::of(*process);
+                let mut known = locked(known);
+                known.addresses = Some(addresses);
+                known.waiting.remove(&question);
+            }
+        }
+    }
+}
+
+fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
