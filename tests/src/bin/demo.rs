@@ -15,7 +15,7 @@ use tailwater_tests::disturbed::{Taken, Watch};
 use tailwater_tests::failure::{self, REMEDY, sentence};
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::process::{die_with_parent, wait_for};
-use tailwater_tests::lab::{LabConfig, Load, unix_ns};
+use tailwater_tests::lab::{CALM_MAX, LabConfig, Load, unix_ns};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::progress::{self, say, step, title};
 use tailwater_tests::score::judge::judge;
@@ -103,7 +103,9 @@ fn demo(arguments: &Arguments) -> Result<()> {
     for (number, cell) in cells.into_iter().enumerate() {
         if number > 0 {
             // What one leaves behind would be the next one's usual level.
-            if let Err(error) = step("the load is served again", BETWEEN, || system.lab.wait_until_served()) {
+            if let Err(error) =
+                step("the load is served again", BETWEEN, || system.lab.wait_until_served(CALM_MAX))
+            {
                 // Whoever was dropped comes again, and the load is too much for a machine that became slower: it stops, and less comes.
                 say(&format!("  {}: it drains, and goes on with less", sentence(&error)));
                 load.stop()?;

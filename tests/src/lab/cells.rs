@@ -238,7 +238,7 @@ const CELLS: &[Cell] = &[
     Cell::squeeze("nx0-web-squeeze", Nx0, Web, 0.1, 700).drops(LocalOverflow, Web),
     Cell::burst("nx0-web-burst", Nx0, 600).drops(LocalOverflow, Web),
     // Near the limit of the tiers what a moment of overflow leaves behind takes many seconds to be served, and is dropped again meanwhile.
-    Cell::retries("nx0-app-retries", Nx0, App, 0.83, 9000).drops(UpstreamCtqo, Web),
+    Cell::retries("nx0-app-retries", Nx0, App, 0.84, 9000).drops(UpstreamCtqo, Web),
     // nginx takes everything: the application overflows, for itself or for the database behind it.
     Cell::cpu("nx1-app-cpu", Nx1, App, 850).drops(DownstreamCtqo, App),
     Cell::pause("nx1-app-pause", Nx1, App, 700).drops(DownstreamCtqo, App),

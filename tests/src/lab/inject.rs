@@ -5,6 +5,7 @@ use crate::lab::process::{run, sibling_binary, signal};
 use crate::lab::rate::CALM_MAX;
 use crate::lab::{Lab, Load, Software, Tier, servers, unix_ns};
 use crate::load::{Burst, LoadPlan, Mode};
+use crate::progress::complain;
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;
@@ -14,8 +15,12 @@ use std::time::{Duration, Instant};
 
 /// Further clients come so long before they tip a lab over: the usual level is that of four seconds.
 const TIP_BEFORE: Duration = Duration::from_secs(6);
+/// They have so long to be served without a drop …
+const TIP_CALM_MAX: Duration = Duration::from_secs(10);
+/// … and where they are not the next ones are so much fewer, as a part of what the busiest tier can serve.
+const TIP_FEWER: [f64; 3] = [0.0, 0.02, 0.05];
 /// Its utilisation is measured for so long.
-const UTILISATION_OVER: Duration = Duration::from_secs(2);
+const UTILISATION_OVER: Duration = Duration::from_secs(4);
 
 /// What to do to a lab.
 #[derive(Debug, Clone, PartialEq)]
@@ -194,17 +199,7 @@ impl Lab {
                 self.spanned(tier, "burner", Some(weight), command)?
             }
             Injection::Tip { tier, weight, duration_ms, load, hold_ms } => {
-                let more = self.rate_per_second() * (load / self.utilisation()? - 1.0).max(0.0);
-                let lasts = TIP_BEFORE + CALM_MAX + Duration::from_millis(hold_ms) + TIP_BEFORE;
-                let mode = Mode::Open { rate_per_second: more };
-                let clients =
-                    self.load(&LoadPlan { seed: 2, ..LoadPlan::new(mode, lasts.as_millis() as u64) })?;
-                // What is usual has to be known before it.
-                std::thread::sleep(TIP_BEFORE);
-                // A wave that the load makes by itself is not what is told of it, unless it does not end.
-                if let Err(error) = self.wait_until_served() {
-                    eprintln!("{error:#}; it is tipped all the same");
-                }
+                let clients = self.further_clients(load, Duration::from_millis(hold_ms))?;
                 let begun = Instant::now();
                 let mut command = Command::new(sibling_binary("burner")?);
                 command.args(["0".to_owned(), duration_ms.to_string()]);
@@ -301,6 +296,25 @@ impl Lab {
     }
 
     /// CPU that the busiest tier uses under the load of now, as a part of what it has.
+    /// Further clients, so many that the busiest tier works at `load` of what it can, for at least `hold` from now on. A load that
+    /// overflows by itself cannot be tipped over: then they leave, and fewer come.
+    fn further_clients(&self, load: f64, hold: Duration) -> Result<Load> {
+        let lasts = (TIP_BEFORE + TIP_CALM_MAX + hold + TIP_BEFORE).as_millis() as u64;
+        for fewer in TIP_FEWER {
+            let more = self.rate_per_second() * ((load - fewer) / self.utilisation()? - 1.0).max(0.0);
+            let mode = Mode::Open { rate_per_second: more };
+            let clients = self.load(&LoadPlan { seed: 2, ..LoadPlan::new(mode, lasts) })?;
+            // What is usual has to be known before it.
+            std::thread::sleep(TIP_BEFORE);
+            let Err(error) = self.wait_until_served(TIP_CALM_MAX) else { return Ok(clients) };
+            clients.stop()?;
+            clients.wait()?;
+            complain(&format!("lab: {error:#} with {more:.0} requests a second more: fewer come"));
+            self.wait_until_served(CALM_MAX)?;
+        }
+        bail!("no load near the limit of the tiers stayed calm before it was to be tipped over")
+    }
+
     fn utilisation(&self) -> Result<f64> {
         let before = self.truth()?;
         std::thread::sleep(UTILISATION_OVER);

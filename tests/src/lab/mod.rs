@@ -20,7 +20,7 @@ mod truth;
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
 pub use inject::{Injected, Injection, Running};
 pub use machine::{Spell, cpus};
-pub use rate::Fit;
+pub use rate::{CALM_MAX, Fit};
 pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
 

@@ -36,9 +36,11 @@ const TIMEOUT_MS: u64 = 10_000;
 /// No drop for so long: SYNs that were refused came again, and were let in.
 const CALM: Duration = Duration::from_millis(1_500);
 /// So long it is waited for.
-pub(super) const CALM_MAX: Duration = Duration::from_secs(30);
+pub const CALM_MAX: Duration = Duration::from_secs(30);
 /// As many requests are met in the queues of a load that is served.
 const QUEUED_SERVED: u64 = 16;
+/// And so many in the mean of all looks.
+const QUEUED_STANDS: u64 = 2;
 
 /// Steps of the warm-up: users at once, and the share of its requests that each step sends. The last has as many users as there are
 /// workers, so that every connection between the tiers is open before it matters.
@@ -294,28 +296,33 @@ impl Lab {
 
     /// Waits until nothing is left of a load that was too much: queues are empty, and no client's retry is refused any more.
     pub fn drain(&self) -> Result<()> {
-        self.wait_until_queued("the queues to be empty after a load that was too much", 0)
+        self.wait_until_queued("the queues to be empty after a load that was too much", 0, CALM_MAX)
     }
 
     /// Waits until a load that goes on is served again: nothing is dropped, and no queue is left of a stall.
-    pub fn wait_until_served(&self) -> Result<()> {
-        self.wait_until_queued("the load to be served again", QUEUED_SERVED)
+    pub fn wait_until_served(&self, longest: Duration) -> Result<()> {
+        self.wait_until_queued("the load to be served again", QUEUED_SERVED, longest)
     }
 
-    fn wait_until_queued(&self, what: &str, most: u64) -> Result<()> {
+    fn wait_until_queued(&self, what: &str, most: u64, longest: Duration) -> Result<()> {
         let refused = |lab: &Lab| -> Result<(u64, u64)> {
             let truth = lab.truth()?;
             let tiers = || lab.homes().map(|handle| truth.tier(handle.tier));
             Ok((tiers().map(|tier| tier.listen_drops).sum(), tiers().map(|tier| tier.accept_queue).sum()))
         };
         let (mut drops, _) = refused(self)?;
-        let mut since = Instant::now();
-        wait_for(what, CALM_MAX, || {
+        let (mut since, mut looks, mut waited) = (Instant::now(), 0, 0);
+        wait_for(what, longest, || {
             let (now, queued) = refused(self)?;
-            if now != drops || queued > most {
-                (drops, since) = (now, Instant::now());
+            (looks, waited) = (looks + 1, waited + queued);
+            let calm = since.elapsed() >= CALM;
+            // Where all workers are busy some wait all the time.
+            let stands = calm && waited > looks * QUEUED_STANDS;
+            if now != drops || queued > most || stands {
+                (drops, since, looks, waited) = (now, Instant::now(), 0, 0);
+                return Ok(None);
             }
-            Ok((since.elapsed() >= CALM).then_some(()))
+            Ok(calm.then_some(()))
         })
     }
 

@@ -43,8 +43,8 @@ const CALM_MAX: Duration = Duration::from_secs(15);
 /// After an overload that retries kept alive for ten seconds and more: whoever was dropped four times comes again 8 s later, and until then
 /// the system is not what the next injection is made into.
 const WAVES: Duration = Duration::from_secs(16);
-/// So long such an injection takes at most.
-const HELD_MAX: Duration = Duration::from_secs(50);
+/// So long such an injection takes at most, with three tries to find a load that is calm before it.
+const HELD_MAX: Duration = Duration::from_secs(170);
 /// What belongs to an injection begins this long before it at the earliest: two windows.
 const BEFORE_NS: u64 = 100_000_000;
 
@@ -103,10 +103,10 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
     let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
     std::thread::sleep(pace.first);
 
-    let mut injections = Vec::new();
+    let (mut injections, mut prepared_from) = (Vec::new(), Vec::new());
     let mut broken = None;
     for (number, cell) in sequence.iter().enumerate() {
-        let begun = Instant::now();
+        let (begun, begun_unix_ns) = (Instant::now(), unix_ns());
         match system.lab.inject(&cell.injection) {
             Ok(injected) => {
                 let number = 1 + injections.iter().filter(|i: &&Injection| i.cell == cell.name).count();
@@ -120,6 +120,8 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
                     ..TruthRecord::default()
                 };
                 injections.push(injection(cell, truth));
+                // What is dropped while one is prepared belongs to none.
+                prepared_from.push(begun_unix_ns.min(injected.start_unix_ns.saturating_sub(BEFORE_NS)));
             }
             Err(error) => {
                 broken = Some(format!("injection {} of {}: {}", number + 1, cell.name, sentence(&error)));
@@ -147,7 +149,7 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
     let log = recorder.stop()?;
     let slow = slow_requests(system.lab.folder())?;
     for index in 0..injections.len() {
-        let next = injections.get(index + 1).map_or(end_unix_ns, |next| next.truth.from_unix_ns);
+        let next = prepared_from.get(index + 1).copied().unwrap_or(end_unix_ns);
         if let Some(injection) = injections.get_mut(index) {
             injection.truth.to_unix_ns = next;
             injection.truth.observe(&log, &slow);
