@@ -32,6 +32,8 @@ struct listen_socket {
 	__u32 packets_told;
 	__u32 depth;
 	__u32 limit;
+	__u32 unborn; /* looks at which it did not listen yet */
+	__u32 reserved;
 };
 
 struct {
@@ -332,6 +334,10 @@ static __always_inline void listener_pushed(struct hook *h, const struct sock *s
 	listener_sighted(h, ls, &seen);
 }
 
+/* inet_sk_state_store() tells of listening a moment before it is so: a look between the two, or some more where that CPU is away. */
+#define LOOKS_UNBORN 200
+#define BORN (LOOKS_UNBORN + 1)
+
 static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, struct hook *h)
 {
 	struct inet_connection_sock *icsk = (struct inet_connection_sock *)ls->sk;
@@ -348,10 +354,15 @@ static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, 
 	bpf_core_read(&state, sizeof(state), &sk->__sk_common.skc_state);
 	/* Last: the reads count only if the socket was the same to their end. */
 	bpf_core_read(&cookie_now, sizeof(cookie_now), &sk->__sk_common.skc_cookie.counter);
+	if (cookie_now == *cookie && state == TCP_CLOSE && ls->unborn < LOOKS_UNBORN) {
+		ls->unborn++;
+		return 0;
+	}
 	if (state != TCP_LISTEN || cookie_now != *cookie) {
 		listener_gone(h, *cookie, ls);
 		return 0;
 	}
+	ls->unborn = BORN;
 	listener_sighted(h, ls, &seen);
 	if (may_be_deferred(deferring, &seen)) {
 		ls->first_drops = sk_drops - ls->told;
