@@ -48,6 +48,15 @@ pub struct Layer {
     /// Signals not to measure: cpu, run_queue, block_io, memory, accept_queue, requests, calls, retransmits, throttling
     #[arg(long, value_name = "SIGNAL,…", value_delimiter = ',', env = "TAILWATER_AGENT_DISABLED_SIGNALS")]
     pub disabled_signals: Option<Vec<String>>,
+    /// Load no kernel program: poll every 50 ms what files and sockets tell
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        env = "TAILWATER_AGENT_POLL_ONLY"
+    )]
+    pub poll_only: Option<bool>,
     /// Share of one core above which signals are shed, 0 to 1 [default: 0.05]
     #[arg(long, value_name = "RATIO", env = "TAILWATER_AGENT_CPU_BUDGET_RATIO")]
     pub cpu_budget_ratio: Option<f64>,
@@ -101,6 +110,7 @@ pub struct Config {
     pub windows_per_batch: u32,
     pub buffered_batches: usize,
     pub disabled_signals: BTreeSet<SignalName>,
+    pub poll_only: bool,
     pub cpu_budget_ratio: f64,
     pub log: String,
     #[serde(skip)]
@@ -273,6 +283,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         disabled_signals.insert(signal);
     }
 
+    let (_, poll_only) = pick!(poll_only);
     let (from_over, cpu_budget_ratio) = pick!(cpu_budget_ratio);
     let cpu_budget_ratio = cpu_budget_ratio.unwrap_or(0.05);
     if !(cpu_budget_ratio > 0.0 && cpu_budget_ratio <= 1.0) {
@@ -317,6 +328,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         windows_per_batch,
         buffered_batches,
         disabled_signals,
+        poll_only: poll_only.unwrap_or(false),
         cpu_budget_ratio,
         log: pick!(log).1.unwrap_or_else(|| "info".to_owned()),
         clock_shift_ms: pick!(clock_shift_ms).1.unwrap_or(0),

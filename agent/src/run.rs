@@ -16,10 +16,11 @@ use crate::config::{Config, SignalName};
 use crate::name::cgroup::Mounts;
 use crate::name::scope::Scope;
 use crate::name::workload::Entities;
-use crate::run::attached::Attached;
+use crate::run::attached::{Attached, Wanted};
 use crate::run::doctor::{Collector, Live, Report};
 use crate::run::dump::{Dump, Form};
 use crate::run::pipeline::{Identity, Pipeline, Shared, View};
+use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sampler, Sink};
 use crate::sample::self_stats::{Budget, cpu_ratio, listen_counters, resident_bytes};
 use crate::sample::throttle::Quotas;
@@ -78,9 +79,11 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
         tracing::warn!("scope_cgroup {path}: there is no such cgroup yet; nothing is seen until it is made");
     }
     let quotas = Quotas::default();
-    let attached = Attached::attach(&disabled, &clock, &mounts, quotas.clone());
+    let watched = Watched::default();
+    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only };
+    let attached = Attached::attach(wanted, &clock, &mounts, quotas.clone(), watched.clone());
     give_back_memory();
-    let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas);
+    let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
     let handle = Handle::new(disabled).map_err(|source| RunError::Start { what: "eventfd", source })?;
     // From here on only /proc and maps that are open already are needed; threads started later inherit the rest.
     privilege::drop_unneeded()?;
@@ -218,7 +221,10 @@ pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result
     let facts = probe::facts(&mounts);
     let clock = Clock::new(0);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
-    let attached = Attached::attach(&disabled, &clock, &mounts, Quotas::default());
+    let watched = Watched::default();
+    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only };
+    let attached = Attached::attach(wanted, &clock, &mounts, Quotas::default(), watched.clone());
+    watched.publish(&Entities::new(mounts.clone(), Path::new("/")), None);
     let coverage = attached.coverage();
     let live = live.map(|seconds| measure(attached, clock, seconds)).transpose()?;
     let collector = if ask_collector { Some(runtime()?.block_on(ask(config))) } else { None };

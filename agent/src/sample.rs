@@ -1,9 +1,12 @@
-//! Windows out of kernel memory: one file for each signal, and the one thread that drains them (`sampler`). Knows no network
-//! stream.
+//! Windows out of kernel memory: one file for each signal, and the one thread that drains them (`sampler`). `polled` stands in where
+//! the kernel takes no programs. Knows no network stream.
 
 pub mod block;
 pub mod memory;
+pub mod namespaces;
 pub mod net;
+pub mod polled;
+pub mod repeated;
 pub mod sampler;
 pub mod sched;
 pub mod self_stats;

@@ -14,6 +14,8 @@ pub struct Coverage {
     pub signal: SignalKind,
     /// Whether values will be there.
     pub covered: bool,
+    /// Whether they are polled, once in a window: peaks in between are missed.
+    pub sampled: bool,
     /// e.g. `tp_btf/sched_switch`.
     pub hook: String,
     /// Why better hooks, or all, were refused, with the kernel's error.

@@ -47,8 +47,42 @@ pub struct Window {
     pub calls: Option<Vec<(EdgeKey, CallSample)>>,
     /// Retransmits on connected sockets.
     pub retransmits: Option<Vec<(EdgeKey, RetransmitSample)>>,
+    /// Open connections to others, where calls are not covered.
+    pub connections: Option<Vec<(EdgeKey, ConnectionSample)>>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
+    /// Which sections were polled and so hold less.
+    pub polled: Polled,
+}
+
+/// Sections that were taken from files and sockets, once in the window: what only hooks can tell is left out of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// Of [`TaskSample`] there are `busy_ns`, `wait_ns` and `waiting_max`; of [`MachineCpu`] all but `switches`.
+    pub tasks: bool,
+    /// Of [`TaskSample`] there is `blocked_io_ns`, too.
+    pub blocked_io: bool,
+    /// Of [`MemorySample`] there is `reclaim_ns`.
+    pub memory: bool,
+    /// Of [`DeviceSample`] there is all but `issued` and `latency_max_ns`.
+    pub devices: bool,
+    /// Of [`AcceptQueueSample`] there are depth, limit and `drops`, which are packets.
+    pub accept_queues: bool,
+}
+
+impl Polled {
+    /// As bits: windows of one batch must agree.
+    pub fn bits(self) -> u16 {
+        let all = [self.tasks, self.blocked_io, self.memory, self.devices, self.accept_queues];
+        all.iter().enumerate().fold(0, |bits, (i, polled)| bits | (u16::from(*polled) << i))
+    }
+}
+
+/// Connections to one remote address and port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConnectionSample {
+    /// Open, or being opened, when they were last looked at.
+    pub open: u32,
 }
 
 /// Sums over the machine's CPUs.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailwater_analysis::model::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
-    HostWindow, Input, ListenerInfo, Uncovered, WINDOW_NS, WindowIndex, WorkloadInfo,
+    HostWindow, Input, ListenerInfo, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
 use tailwater_proto::v1::{
@@ -114,12 +114,22 @@ impl Ids {
     }
 }
 
+/// As the model and the interfaces call a signal of the wire: `run_queue`.
+#[must_use]
+pub fn signal_name(number: i32) -> String {
+    Signal::try_from(number).map_or_else(
+        |_| format!("signal_{number}"),
+        |s| s.as_str_name().trim_start_matches("SIGNAL_").to_ascii_lowercase(),
+    )
+}
+
 /// Converts the messages of one host, in their order.
 #[derive(Debug, Default)]
 pub struct Converter {
     info: HostInfo,
     covered: BTreeSet<i32>,
     uncovered: BTreeSet<i32>,
+    sampled: SignalSet,
     workloads: Ids,
     listeners: Ids,
     edges: Ids,
@@ -180,6 +190,9 @@ impl Converter {
         }
         self.covered = hello.coverage.iter().filter(|c| c.covered).map(|c| c.signal).collect();
         self.uncovered.clear();
+        let sampled = hello.coverage.iter().filter(|c| c.covered && c.sampled);
+        let names: Vec<String> = sampled.map(|c| signal_name(c.signal)).collect();
+        self.sampled = SignalSet::of(names.iter().map(String::as_str));
         self.info = HostInfo {
             host: std::mem::take(&mut self.info.host),
             agent_instance: hello.agent_instance.clone(),
@@ -204,6 +217,7 @@ impl Converter {
             calls: has(Signal::Calls),
             retransmits: has(Signal::Retransmits),
             throttling: has(Signal::Throttling),
+            sampled: self.sampled,
         }
     }
 
@@ -296,7 +310,7 @@ impl Converter {
             self.info.coverage = self.coverage();
             inputs.push(Input::Host(self.info.clone()));
         }
-        let unmeasured = Uncovered::from(self.info.coverage);
+        let unmeasured = SignalSet::uncovered(self.info.coverage);
         let phase_ns = self.settle_shift(offset_ns);
         let mut windows: Vec<HostWindow> = (0..u64::from(count))
             .zip(batch.flags.iter().copied().chain(std::iter::repeat(0)))
@@ -308,6 +322,7 @@ impl Converter {
                 clock_corrected: flags & WindowFlag::ClockCorrected as u32 != 0,
                 lost_before: if n == 0 { batch.windows_lost } else { 0 },
                 uncovered: unmeasured,
+                sampled: self.info.coverage.sampled,
                 ..HostWindow::default()
             })
             .collect();

@@ -177,3 +177,16 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_polled_is_said_of_the_host_and_of_each_window() {
+    let mut c = Converter::new("web-1");
+    let Body::Hello(mut hello) = hello("a") else { panic!("a hello") };
+    hello.coverage.iter_mut().filter(|s| s.signal == Signal::Cpu as i32).for_each(|s| s.sampled = true);
+    let told = c.message(&Body::Hello(hello), 0, 0).unwrap();
+    let Some(Input::Host(info)) = told.first() else { panic!("{told:?}") };
+    assert_eq!(info.coverage.sampled.names().collect::<Vec<_>>(), ["cpu"]);
+    assert!(info.coverage.cpu, "covered all the same");
+    let windows = windows(c.message(&Body::Batch(batch(9, 5)), 0, 0).unwrap());
+    assert!(windows.iter().all(|w| w.sampled.has("cpu") && !w.sampled.has("block_io")));
+}

@@ -108,7 +108,11 @@ fn chain(out: &mut String, i: &Incident) {
         let of = |max: u32, limit: Option<u32>| {
             limit.map_or_else(|| max.to_string(), |limit| format!("{max}/{limit}"))
         };
-        let mut facts = vec![format!("queued {}", hop.queued_max)];
+        let mut facts = if hop.requests_unknown {
+            vec!["requests not measured".to_owned()]
+        } else {
+            vec![format!("queued {}", hop.queued_max)]
+        };
         if hop.workers_busy_max > 0 {
             facts.push(format!("workers {}", of(hop.workers_busy_max, hop.workers_limit)));
         }

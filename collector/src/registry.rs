@@ -1,7 +1,7 @@
 //! Which hosts are known and who speaks for each: one slot per host name, held by at most one stream. Owns what must outlive a
 //! stream: sequence numbers, id mapping, offset, and the names that a new recording must begin with. Knows no network.
 
-use crate::convert::Converter;
+use crate::convert::{Converter, signal_name};
 use crate::offset::OffsetEstimate;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -229,6 +229,7 @@ fn losses(told: &[v1::Loss]) -> BTreeMap<String, u64> {
 pub struct CoverageView {
     pub signal: String,
     pub covered: bool,
+    pub sampled: bool,
     pub hook: String,
     pub reason: String,
 }
@@ -236,20 +237,15 @@ pub struct CoverageView {
 impl AgentView {
     fn of(host: &str, slot: &Slot) -> Self {
         let (hello, status) = (&slot.hello, &slot.status);
-        let signal = |number| {
-            v1::Signal::try_from(number).map_or_else(
-                |_| format!("signal_{number}"),
-                |s| s.as_str_name().trim_start_matches("SIGNAL_").to_ascii_lowercase(),
-            )
-        };
         let coverage = hello
             .coverage
             .iter()
             .map(|c| {
-                let signal = signal(c.signal);
+                let signal = signal_name(c.signal);
                 let shed = status.shed_signals.contains(&signal);
                 let reason = if shed { SHED.to_owned() } else { c.reason.clone() };
-                CoverageView { signal, covered: c.covered && !shed, hook: c.hook.clone(), reason }
+                let covered = c.covered && !shed;
+                CoverageView { signal, covered, sampled: covered && c.sampled, hook: c.hook.clone(), reason }
             })
             .collect();
         Self {
@@ -325,13 +321,15 @@ mod tests {
         let covers = |signal: v1::Signal| v1::SignalCoverage {
             signal: signal as i32,
             covered: true,
+            sampled: true,
             ..v1::SignalCoverage::default()
         };
         hello.coverage = vec![covers(v1::Signal::Cpu), covers(v1::Signal::BlockIo)];
         let lease = registry.take(&hello, "p", 1).unwrap();
         lease.slot().status.shed_signals = vec!["block_io".into()];
         let coverage = &registry.view()[0].coverage;
-        assert!(coverage[0].covered && coverage[0].reason.is_empty());
+        assert!(coverage[0].covered && coverage[0].sampled && coverage[0].reason.is_empty());
+        assert!(!coverage[1].sampled, "neither measured nor polled");
         assert!(!coverage[1].covered && coverage[1].reason.contains("budget"), "{coverage:?}");
     }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailwater_analysis::model::{
-    DeviceWindow, EdgeInfo, EdgeWindow, EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, Uncovered,
+    DeviceWindow, EdgeInfo, EdgeWindow, EntityId, HostWindow, Input, ListenerInfo, ListenerWindow, SignalSet,
     WINDOW_NS, WindowIndex, WorkloadWindow,
 };
 
@@ -232,7 +232,7 @@ impl Series {
         let mut things: Vec<Asked<'_>> = Vec::new();
         for (n, query) in queries.iter().enumerate() {
             let Some(metric) = metric::find(query.metric) else { continue };
-            let asked = (n, metric, metric.needs());
+            let asked = (n, metric, metric.needs(), metric.needs_hooks());
             match things.iter_mut().find(|known| known.first.same_thing(query)) {
                 Some(thing) => thing.metrics.push(asked),
                 None => {
@@ -243,8 +243,9 @@ impl Series {
         for (index, w) in host.windows.range(first.0..=last.0) {
             for thing in &things {
                 let view = thing.selected.view(w);
-                for (n, metric, needs) in &thing.metrics {
-                    if let Some(value) = metric.value(&view).filter(|_| !w.uncovered.meets(*needs)) {
+                for (n, metric, needs, hooks) in &thing.metrics {
+                    let unknown = w.uncovered.meets(*needs) || w.sampled.meets(*hooks);
+                    if let Some(value) = metric.value(&view).filter(|_| !unknown) {
                         take(*n, WindowIndex(*index), value);
                     }
                 }
@@ -421,7 +422,7 @@ fn is_listener(listener: &ListenerInfo, text: &str) -> bool {
 struct Asked<'a> {
     first: &'a Query<'a>,
     selected: Selected,
-    metrics: Vec<(usize, &'static Metric, Uncovered)>,
+    metrics: Vec<(usize, &'static Metric, SignalSet, SignalSet)>,
 }
 
 /// What of a host is asked for.

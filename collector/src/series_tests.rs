@@ -86,7 +86,7 @@ fn what_was_not_measured_in_a_window_is_unknown_there_and_not_zero() {
     let mut s = series();
     for n in 0..4 {
         let Input::Window(mut w) = window(1_000 + n, n) else { panic!() };
-        w.uncovered = Uncovered::of(
+        w.uncovered = SignalSet::of(
             if n < 2 { ["accept_queue"].as_slice() } else { &["calls", "memory"] }.iter().copied(),
         );
         s.saw(&Input::Window(w));

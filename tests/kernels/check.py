@@ -594,6 +594,10 @@ def main():
     for name, signal_ in signals.items():
         if not signal_["covered"]:
             say(signal=name, state="uncovered", said="; ".join(signal_["limits"]))
+        elif signal_.get("sampled"):
+            # Polled: what only a hook can tell is not there, so a fault is told and is none.
+            told = [("" if ok else "NOT ") + text for ok, text in found.of[name]]
+            say(signal=name, state="sampled", said="; ".join(told + signal_["limits"]))
         elif not found.of[name]:
             say(signal=name, state="untried", said="no experiment")
         else:

@@ -84,6 +84,8 @@ pub struct SignalPlan {
     pub signal: SignalName,
     /// Whether values will be there.
     pub covered: bool,
+    /// Whether they are polled, once in a window, in place of a hook.
+    pub sampled: bool,
     /// The hooks that serve it; empty if none.
     pub hook: String,
     /// What is missing though it is covered, or why it is not.
@@ -212,6 +214,7 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
     let mut plan = SignalPlan {
         signal: SignalName(need.signal),
         covered: true,
+        sampled: false,
         hook: need.needs.iter().filter_map(|t| facts.hook(t).ok()).collect::<Vec<_>>().join(", "),
         limits: Vec::new(),
         alternatives: Vec::new(),
@@ -302,6 +305,7 @@ fn throttling(facts: &HostFacts) -> SignalPlan {
     SignalPlan {
         signal: SignalName(SignalKind::Throttling),
         covered,
+        sampled: false,
         hook: hook.to_owned(),
         limits: if covered { vec![] } else { vec!["no cgroup hierarchy is mounted".to_owned()] },
         alternatives: vec![],

@@ -191,6 +191,11 @@ impl CgroupTree {
         self.ids.get(path).copied()
     }
 
+    /// Every cgroup of the last walk.
+    pub fn all(&self) -> impl Iterator<Item = (Arc<str>, CgroupId)> {
+        self.ids.iter().map(|(path, id)| (path.clone(), *id))
+    }
+
     /// As if the last walk had found this cgroup.
     #[cfg(test)]
     pub(crate) fn pretend(&mut self, id: CgroupId, path: &str) {

@@ -89,7 +89,7 @@ impl Scope {
                 })*
             };
         }
-        by_socket!(accept_queues: owner, requests: owner, calls: workload, retransmits: workload);
+        by_socket!(accept_queues: owner, requests: owner, calls: workload, retransmits: workload, connections: workload);
     }
 
     /// Whether a listener belongs to the scope; if only by its namespace, it is attributed to the scope's own cgroup.

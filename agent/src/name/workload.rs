@@ -126,6 +126,7 @@ pub struct Entities {
     quotas_read: u64,
     names_asked: u64,
     /// Never seen in the tree, asked for since the last walk.
+    walk_next: bool,
     unknown: HashSet<CgroupId>,
     /// Not in the tree when it was walked for them: gone before they were named. Not walked for again until the next period.
     gone: HashSet<CgroupId>,
@@ -157,6 +158,7 @@ impl Entities {
             walked: None,
             quotas_read: 0,
             names_asked: 0,
+            walk_next: false,
             unknown: HashSet::new(),
             gone: HashSet::new(),
             refused: 0,
@@ -178,6 +180,11 @@ impl Entities {
         self.refused
     }
 
+    /// Walks the tree with the next window: there are cgroups that no value is told of yet.
+    pub fn walk_next(&mut self) {
+        self.walk_next = true;
+    }
+
     /// Call once per window, before its values are named: walks the tree and reads quotas when their time has come. Returns
     /// whether either happened.
     pub fn refresh(&mut self, window: u64, scope: Option<&str>) -> bool {
@@ -185,7 +192,7 @@ impl Entities {
         let walked = *self.walked.get_or_insert(window);
         let since = window.saturating_sub(walked);
         let period_over = since >= WALK_PERIOD_WINDOWS;
-        if period_over || !self.unknown.is_empty() {
+        if period_over || std::mem::take(&mut self.walk_next) || !self.unknown.is_empty() {
             self.tree.walk();
             self.walked = Some(window);
             self.processes.clear();

@@ -1,5 +1,5 @@
-//! Attaches every signal that this host allows; one that fails costs only itself. Knows the signals' constructors and nothing
-//! of what they measure.
+//! Attaches every signal that this host allows; one that fails costs only itself, and is polled where it can be. Knows the signals'
+//! constructors and nothing of what they measure.
 
 use crate::attach::loader::{AttachConfig, KernelBtf, LoadError};
 use crate::clock::Clock;
@@ -7,11 +7,12 @@ use crate::name::cgroup::Mounts;
 use crate::sample::block::BlockSignal;
 use crate::sample::memory::MemorySignal;
 use crate::sample::net::{NetConfig, NetSignals};
+use crate::sample::polled::{PolledQueues, PolledResources, Watched};
 use crate::sample::sched::SchedSignal;
 use crate::sample::slots;
 use crate::sample::throttle::{Quotas, ThrottleSignal};
 use crate::signal::{Coverage, SignalKind, SignalSource};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Cgroups, listeners and edges that the kernel side tells apart.
 const WORKLOADS_MAX: u32 = 256;
@@ -41,21 +42,45 @@ impl std::fmt::Debug for Attached {
     }
 }
 
+/// Why nothing is attached where nobody wants it.
+pub const POLL_ONLY: &str = "poll_only is set: no kernel program is loaded";
+
+/// What attaching depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Signals not to measure.
+    pub disabled: &'a BTreeSet<SignalKind>,
+    /// Load no kernel program.
+    pub poll_only: bool,
+}
+
 impl Attached {
-    /// Attaches what is not disabled.
-    pub fn attach(disabled: &BTreeSet<SignalKind>, clock: &Clock, mounts: &Mounts, quotas: Quotas) -> Self {
+    /// Attaches what is not disabled. `quotas` and `watched` are where the sources that read files take their cgroups from.
+    pub fn attach(
+        wanted: Wanted<'_>,
+        clock: &Clock,
+        mounts: &Mounts,
+        quotas: Quotas,
+        watched: Watched,
+    ) -> Self {
+        let disabled = wanted.disabled;
         let mut attached = Self { sources: Vec::new(), unattached: Vec::new() };
         match mounts.cpu() {
             _ if disabled.contains(&SignalKind::Throttling) => attached.disabled(&[SignalKind::Throttling]),
             Some((_, version)) => attached.sources.push(Box::new(ThrottleSignal::new(quotas, version))),
             None => attached.failed(&[SignalKind::Throttling], "no cgroup hierarchy has the cpu controller"),
         }
-        let btf = KernelBtf::read();
+        let btf = if wanted.poll_only {
+            Err(POLL_ONLY.to_owned())
+        } else {
+            KernelBtf::read().map_err(|error| error.to_string())
+        };
+        let mut failed: BTreeMap<SignalKind, String> = BTreeMap::new();
         let mut attach = |signals: &[SignalKind], how: &dyn Fn(&AttachConfig<'_>) -> Attempted| {
             if signals.iter().all(|s| disabled.contains(s)) {
                 return attached.disabled(signals);
             }
-            let attempt = btf.as_ref().map_err(ToString::to_string).and_then(|btf| {
+            let attempt = btf.as_ref().map_err(Clone::clone).and_then(|btf| {
                 let config = AttachConfig {
                     btf,
                     cgroup_hierarchy: slots::cgroup_hierarchy(),
@@ -66,7 +91,7 @@ impl Attached {
             });
             match attempt {
                 Ok(source) => attached.sources.push(source),
-                Err(reason) => attached.failed(signals, &reason),
+                Err(reason) => failed.extend(signals.iter().map(|s| (*s, reason.clone()))),
             }
         };
         attach(SCHED, &|config| Ok(Box::new(SchedSignal::attach(config)?)));
@@ -83,7 +108,47 @@ impl Attached {
             };
             Ok(Box::new(NetSignals::attach(&config)?))
         });
+        failed.retain(|signal, _| !disabled.contains(signal));
+        attached.poll(&mut failed, mounts, watched);
+        attached.refused(failed);
         attached
+    }
+
+    /// Polls what no program tells, and takes it out of `failed`. Such sources are drained first, while their window has only just closed.
+    fn poll(&mut self, failed: &mut BTreeMap<SignalKind, String>, mounts: &Mounts, watched: Watched) {
+        if let Some(reason) = failed.get(&SignalKind::AcceptQueue) {
+            match PolledQueues::start(mounts, reason.clone()) {
+                Ok(source) => {
+                    failed.remove(&SignalKind::AcceptQueue);
+                    self.sources.insert(0, Box::new(source));
+                }
+                Err(error) => tracing::warn!("accept queues cannot be polled either: sock_diag: {error}"),
+            }
+        }
+        if let Some(source) = PolledResources::start(failed, mounts, watched) {
+            self.sources.insert(0, Box::new(source));
+        }
+        let sampled: Vec<Coverage> = self.coverage().into_iter().filter(|c| c.sampled).collect();
+        if let Some(first) = sampled.first() {
+            let names: Vec<String> =
+                sampled.iter().map(|c| crate::config::SignalName(c.signal).to_string()).collect();
+            tracing::warn!(
+                signals = names.join(","),
+                "sampled: polled every 50 ms, as no kernel program serves: {}",
+                first.reason
+            );
+        }
+    }
+
+    /// One line for each reason.
+    fn refused(&mut self, failed: BTreeMap<SignalKind, String>) {
+        let mut by_reason: BTreeMap<String, Vec<SignalKind>> = BTreeMap::new();
+        for (signal, reason) in failed {
+            by_reason.entry(reason).or_default().push(signal);
+        }
+        for (reason, signals) in by_reason {
+            self.failed(&signals, &reason);
+        }
     }
 
     fn failed(&mut self, signals: &[SignalKind], reason: &str) {
@@ -103,6 +168,7 @@ impl Attached {
         self.unattached.extend(signals.iter().map(|signal| Coverage {
             signal: *signal,
             covered: false,
+            sampled: false,
             hook: String::new(),
             reason: reason.to_owned(),
         }));

@@ -3,6 +3,7 @@
 
 use crate::attach::probe::layout_in_words;
 use crate::attach::support::{Cap, HostFacts, SignalPlan, plan};
+use crate::run::attached::POLL_ONLY;
 use crate::signal::Coverage;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -58,9 +59,13 @@ impl Report {
                 planned.hook.clone_from(&real.hook);
             } else if planned.covered {
                 planned.hook.clear();
-                planned.remedy.get_or_insert_with(|| "send this report to the maintainers".to_owned());
+                let remedy = match real.reason.as_str() {
+                    POLL_ONLY => "leave poll_only out",
+                    _ => "send this report to the maintainers",
+                };
+                planned.remedy.get_or_insert_with(|| remedy.to_owned());
             }
-            planned.covered = real.covered;
+            (planned.covered, planned.sampled) = (real.covered, real.sampled);
             if !real.reason.is_empty() && !planned.limits.contains(&real.reason) {
                 planned.limits.push(real.reason.clone());
             }
@@ -83,8 +88,10 @@ impl Report {
         let caps: Vec<&str> = f.capabilities.iter().map(|c| name(*c)).collect();
         let caps = if caps.is_empty() { "none of those that matter".to_owned() } else { caps.join(" ") };
         writeln!(out, "capabilities  {caps}")?;
-        let covered = self.signals.iter().filter(|s| s.covered).count();
-        writeln!(out, "signals       {covered} of {} covered", self.signals.len())?;
+        let sampled = self.signals.iter().filter(|s| s.sampled).count();
+        let covered = self.signals.iter().filter(|s| s.covered).count() - sampled;
+        let sampled = if sampled == 0 { String::new() } else { format!(", {sampled} sampled") };
+        writeln!(out, "signals       {covered} of {} covered{sampled}", self.signals.len())?;
         if let Some(c) = &self.collector {
             let state = if c.reachable { "reachable" } else { "NOT REACHABLE" };
             writeln!(out, "collector     {} {state} {}", c.url, c.reason)?;
@@ -102,6 +109,7 @@ impl Report {
         }
         for s in &self.signals {
             let state = match (s.covered, s.limits.is_empty()) {
+                _ if s.sampled => "SAMPLED",
                 (true, true) => "ok",
                 (true, false) => "limited",
                 (false, _) => "NOT COVERED",
@@ -111,7 +119,8 @@ impl Report {
                 writeln!(out, "  served by   {}", s.hook)?;
             }
             for limit in &s.limits {
-                writeln!(out, "  {:<11} {limit}", if s.covered { "limit" } else { "because" })?;
+                let because = s.sampled || !s.covered;
+                writeln!(out, "  {:<11} {limit}", if because { "because" } else { "limit" })?;
             }
             for a in &s.alternatives {
                 writeln!(out, "  not used    {}: {}", a.hook, a.reason)?;
@@ -162,12 +171,14 @@ mod tests {
             Coverage {
                 signal: SignalKind::Cpu,
                 covered: false,
+                sampled: false,
                 hook: String::new(),
                 reason: "verifier: back-edge".to_owned(),
             },
             Coverage {
                 signal: SignalKind::Requests,
                 covered: true,
+                sampled: false,
                 hook: "tp_btf/sock_recv_length".to_owned(),
                 reason: String::new(),
             },

@@ -297,6 +297,7 @@ mod tests {
     }
     use crate::name::cgroup::Mounts;
     use crate::name::workload::Entities;
+    use crate::sample::polled::Watched;
     use crate::sample::throttle::Quotas;
     use crate::window::{CulpritResource, CulpritSample, TaskSample, WindowIndex};
 
@@ -306,7 +307,7 @@ mod tests {
         let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
         let entities = Entities::new(mounts, folder.path());
         let db = entities.tree().id("/system.slice/db.service").unwrap();
-        let view = View::new(entities, None, Quotas::default());
+        let view = View::new(entities, None, Quotas::default(), Watched::default());
         let mut out = Vec::new();
         let mut dump = Dump::new(view, 2, form, Some(1), &mut out);
         let task =

@@ -3,6 +3,7 @@
 
 use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
+use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sink};
 use crate::sample::throttle::Quotas;
 use crate::stream::encode::{self, Encoder, HostView, sections};
@@ -57,12 +58,13 @@ pub struct View {
     pub entities: Entities,
     scope: Option<Scope>,
     quotas: Quotas,
+    watched: Watched,
 }
 
 impl View {
-    /// `quotas` is where the throttling signal takes its cgroups from.
-    pub fn new(entities: Entities, scope: Option<Scope>, quotas: Quotas) -> Self {
-        let mut view = Self { entities, scope, quotas };
+    /// `quotas` is where the throttling signal takes its cgroups from, `watched` where those do that are polled.
+    pub fn new(entities: Entities, scope: Option<Scope>, quotas: Quotas, watched: Watched) -> Self {
+        let mut view = Self { entities, scope, quotas, watched };
         view.look_around();
         view
     }
@@ -71,7 +73,9 @@ impl View {
         if let Some(scope) = &mut self.scope {
             scope.refresh(&self.entities);
         }
-        self.quotas.publish(&self.entities, self.scope.as_ref().map(Scope::path));
+        let scope = self.scope.as_ref().map(Scope::path);
+        self.quotas.publish(&self.entities, scope);
+        self.watched.publish(&self.entities, scope);
     }
 
     /// Path of the scope, if there is one.
@@ -87,6 +91,9 @@ impl View {
     /// Narrows a window to the scope. Returns whether the cgroup tree or the quotas were read again before it.
     pub fn narrow(&mut self, window: &mut Window) -> bool {
         self.entities.meet(window);
+        if self.watched.outdated() {
+            self.entities.walk_next();
+        }
         let refreshed = self.entities.refresh(window.index.0, self.scope.as_ref().map(Scope::path));
         if refreshed {
             self.look_around();
@@ -245,7 +252,12 @@ mod tests {
         shared.windows_per_batch.store(2, Ordering::Relaxed);
         let pipeline = Pipeline::new(
             Identity::read("web-1", scope, 2),
-            View::new(Entities::new(mounts, folder.path()), scope.map(Scope::new), Quotas::default()),
+            View::new(
+                Entities::new(mounts, folder.path()),
+                scope.map(Scope::new),
+                Quotas::default(),
+                Watched::default(),
+            ),
             Handle::new(BTreeSet::new()).unwrap(),
             outbox.clone(),
             shared,

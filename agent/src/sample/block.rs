@@ -207,6 +207,7 @@ impl SignalSource for BlockSignal {
         vec![Coverage {
             signal: SignalKind::BlockIo,
             covered: true,
+            sampled: false,
             hook: self.hook.to_owned(),
             reason: self.reason.clone(),
         }]

@@ -107,6 +107,7 @@ impl SignalSource for MemorySignal {
         vec![Coverage {
             signal: SignalKind::Memory,
             covered: true,
+            sampled: false,
             hook: "tp_btf/mm_vmscan_direct_reclaim_begin".to_owned(),
             reason: self.reason.clone(),
         }]

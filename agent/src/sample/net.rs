@@ -7,6 +7,7 @@ use crate::attach::loader::{
 };
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::ring::Shape;
+use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
@@ -18,14 +19,12 @@ use tailwater_ebpf::record::{NEST, WINDOWS};
 
 mod edges;
 mod listeners;
-mod repeated;
 mod slots;
 mod tick;
 mod walk;
 
 use edges::Edges;
 use listeners::Listeners;
-use repeated::Repeated;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
 
@@ -277,7 +276,7 @@ impl NetSignals {
             reasons
                 .push(format!("sockets older than the agent are known from their traffic only: {trouble}"));
         }
-        Coverage { signal, covered, hook: hook.to_owned(), reason: reasons.join("; ") }
+        Coverage { signal, covered, sampled: false, hook: hook.to_owned(), reason: reasons.join("; ") }
     }
 
     fn requests_covered(&self) -> bool {

@@ -311,6 +311,7 @@ impl<S: Sink> Sampler<S> {
             }
             self.unattached.extend(source.coverage().into_iter().map(|c| Coverage {
                 covered: false,
+                sampled: false,
                 reason: SHED.to_owned(),
                 ..c
             }));
@@ -324,7 +325,7 @@ impl<S: Sink> Sampler<S> {
             self.sources.iter().flat_map(|s| s.coverage()).chain(self.unattached.iter().cloned()).collect();
         for c in &mut coverage {
             if disabled.contains(&c.signal) && c.covered {
-                c.covered = false;
+                (c.covered, c.sampled) = (false, false);
                 "disabled by configuration (disabled_signals)".clone_into(&mut c.reason);
             }
         }
@@ -353,7 +354,10 @@ fn strip(window: &mut Window, signal: SignalKind) {
         SignalKind::Memory => window.memory = None,
         SignalKind::AcceptQueue => window.accept_queues = None,
         SignalKind::Requests => window.requests = None,
-        SignalKind::Calls => window.calls = None,
+        SignalKind::Calls => {
+            window.calls = None;
+            window.connections = None;
+        }
         SignalKind::Retransmits => window.retransmits = None,
         SignalKind::Throttling => window.throttled = None,
     }

@@ -161,6 +161,7 @@ impl SignalSource for SchedSignal {
             .map(|signal| Coverage {
                 signal,
                 covered: true,
+                sampled: false,
                 hook: HOOK.to_owned(),
                 reason: self.degraded.clone(),
             })

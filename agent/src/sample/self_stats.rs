@@ -8,7 +8,7 @@ const ABOVE_FOR: u32 = 3;
 
 /// What is shed before what: first what costs most for what it tells, which is a file read for each cgroup with a quota and window, then
 /// the least important. Accept queues, drops and CPU are what a cause is named from.
-pub const SHED_ORDER: [&str; 5] = ["throttling", "memory", "block", "net", "sched"];
+pub const SHED_ORDER: [&str; 6] = ["throttling", "memory", "block", "polled", "net", "sched"];
 
 /// CPU share of one core between two measurements.
 pub fn cpu_ratio(cpu_ns: u64, elapsed: Duration) -> f64 {
@@ -34,7 +34,7 @@ pub fn listen_counters(pid: u32) -> Option<(u64, u64)> {
 }
 
 /// Names in one line, values in the next, both behind `TcpExt:`.
-fn parse_netstat(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_netstat(text: &str) -> Option<(u64, u64)> {
     let mut lines = text.lines().filter_map(|l| l.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
     let of = |wanted: &str| {
@@ -98,8 +98,8 @@ mod tests {
         for _ in 0..20 {
             shed.extend(budget.measured(0.2, |s| s != "block"));
         }
-        assert_eq!(shed, ["throttling", "memory", "net"]);
-        assert_eq!(budget.shed(), ["throttling", "memory", "net"]);
+        assert_eq!(shed, ["throttling", "memory", "polled", "net"]);
+        assert_eq!(budget.shed(), ["throttling", "memory", "polled", "net"]);
     }
 
     #[test]

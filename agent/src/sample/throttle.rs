@@ -64,6 +64,7 @@ impl SignalSource for ThrottleSignal {
         vec![Coverage {
             signal: SignalKind::Throttling,
             covered: true,
+            sampled: false,
             hook: self.hook.to_owned(),
             reason: String::new(),
         }]

@@ -16,8 +16,8 @@ use table::TableBuilder;
 use tailwater_proto::v1::{self, EntityKind, Metric, WindowFlag};
 
 /// Which sections a window has, as bits: windows in one batch must agree, because a metric is in all of them or in none.
-pub fn sections(window: &Window) -> u16 {
-    [
+pub fn sections(window: &Window) -> u32 {
+    let there = [
         window.machine_cpu.is_some(),
         window.tasks.is_some(),
         window.stopped.is_some(),
@@ -29,10 +29,10 @@ pub fn sections(window: &Window) -> u16 {
         window.requests.is_some(),
         window.calls.is_some(),
         window.retransmits.is_some(),
-    ]
-    .iter()
-    .enumerate()
-    .fold(0, |bits, (i, there)| bits | (u16::from(*there) << i))
+        window.connections.is_some(),
+    ];
+    let bits = there.iter().enumerate().fold(0, |bits, (i, there)| bits | (u32::from(*there) << i));
+    bits | (u32::from(window.polled.bits()) << there.len())
 }
 
 /// What the host's own row needs beside the windows.
@@ -96,11 +96,19 @@ impl Encoder {
         let stopped = b.section(windows, |w| w.stopped.as_deref(), |p| entities.process(*p));
         let io = b.section(windows, |w| w.io.as_deref(), |c| entities.workload(*c));
         let memory = b.section(windows, |w| w.memory.as_deref(), |c| entities.workload(*c));
-        b.columns(tasks.as_deref(), metrics::TASK);
-        b.histogram(tasks.as_deref(), Metric::RunQueueWaitHist, |s| &s.wait_hist);
+        let polled = windows.first().map(|w| w.polled).unwrap_or_default();
+        if polled.tasks {
+            b.columns(tasks.as_deref(), metrics::TASK_POLLED);
+            if polled.blocked_io {
+                b.columns(tasks.as_deref(), metrics::BLOCKED_POLLED);
+            }
+        } else {
+            b.columns(tasks.as_deref(), metrics::TASK);
+            b.histogram(tasks.as_deref(), Metric::RunQueueWaitHist, |s| &s.wait_hist);
+        }
         b.columns(stopped.as_deref(), metrics::STOPPED);
         b.columns(io.as_deref(), metrics::IO);
-        b.columns(memory.as_deref(), metrics::MEMORY);
+        b.columns(memory.as_deref(), if polled.memory { metrics::MEMORY_POLLED } else { metrics::MEMORY });
         let per_cgroup: Vec<(u32, u64)> =
             b.ids().map(|id| (id, capacity_ns(entities.quota_ns(id), host.cpus))).collect();
         if tasks.is_some() {
@@ -118,7 +126,11 @@ impl Encoder {
         let mut b = TableBuilder::new(EntityKind::Listener, windows.len());
         let queues = b.section(windows, |w| w.accept_queues.as_deref(), |k| entities.listener(*k));
         let requests = b.section(windows, |w| w.requests.as_deref(), |k| entities.listener(*k));
-        b.columns(queues.as_deref(), metrics::ACCEPT_QUEUE);
+        let polled = windows.first().is_some_and(|w| w.polled.accept_queues);
+        b.columns(
+            queues.as_deref(),
+            if polled { metrics::ACCEPT_QUEUE_POLLED } else { metrics::ACCEPT_QUEUE },
+        );
         b.columns(requests.as_deref(), metrics::REQUESTS);
         b.histogram(requests.as_deref(), Metric::ResponseTimeHist, |s| &s.response_hist);
         // Limits, not counts: a window that does not tell them has the one before's.
@@ -165,8 +177,13 @@ fn host_table(windows: &[Window], entities: &Entities, host: HostView<'_>) -> v1
             let largest = w.tasks.iter().flatten().map(|(_, t)| t.waiting_max).max();
             u64::from(largest.unwrap_or(0)).max(wait_ns(w).div_ceil(WINDOW_NS))
         });
-        each(Metric::RunQueueSwitches, &sum(|t| t.switches));
-        each(Metric::BlockedIoNs, &sum(|t| t.blocked_io_ns));
+        let polled = windows.first().map(|w| w.polled).unwrap_or_default();
+        if !polled.tasks {
+            each(Metric::RunQueueSwitches, &sum(|t| t.switches));
+        }
+        if !polled.tasks || polled.blocked_io {
+            each(Metric::BlockedIoNs, &sum(|t| t.blocked_io_ns));
+        }
         if host.scope.is_some() {
             let busy_ns = sum(|t| t.busy_ns);
             each(Metric::CpuBusyNs, &busy_ns);
@@ -198,6 +215,8 @@ fn edge_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
     let mut b = TableBuilder::new(EntityKind::Edge, windows.len());
     let calls = b.section(windows, |w| w.calls.as_deref(), |k| entities.edge(*k));
     let resent = b.section(windows, |w| w.retransmits.as_deref(), |k| entities.edge(*k));
+    let open = b.section(windows, |w| w.connections.as_deref(), |k| entities.edge(*k));
+    b.columns(open.as_deref(), metrics::CONNECTIONS);
     b.columns(calls.as_deref(), metrics::CALLS);
     b.histogram(calls.as_deref(), Metric::ResponseTimeHist, |s| &s.response_hist);
     b.columns(resent.as_deref(), metrics::RETRANSMITS);
@@ -207,7 +226,8 @@ fn edge_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
 fn device_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
     let mut b = TableBuilder::new(EntityKind::Device, windows.len());
     let devices = b.section(windows, |w| w.devices.as_deref(), |name| entities.device(name));
-    b.columns(devices.as_deref(), metrics::DEVICE);
+    let polled = windows.first().is_some_and(|w| w.polled.devices);
+    b.columns(devices.as_deref(), if polled { metrics::DEVICE_POLLED } else { metrics::DEVICE });
     b.build()
 }
 
@@ -280,6 +300,7 @@ pub fn coverage(coverage: &[Coverage]) -> Vec<v1::SignalCoverage> {
         .map(|c| v1::SignalCoverage {
             signal: signal(c.signal) as i32,
             covered: c.covered,
+            sampled: c.sampled,
             hook: c.hook.clone(),
             reason: c.reason.clone(),
         })

@@ -141,6 +141,7 @@ fn provisional(
             listener: listener.clone(),
             role: Role::Drop,
             observed: true,
+            requests_unknown: false,
             onset_unix_ns: start,
             order_to_root: None,
             queued_max: u64::from(notice.depth),

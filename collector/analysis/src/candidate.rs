@@ -33,6 +33,8 @@ const BATCH_AFTER: u64 = 10;
 const SHARED_CPU: f64 = 0.95;
 /// More requests than usual at a tier that stood still: it would have met the usual ones as still.
 const CAME_TO_A_STOP: f64 = 0.6;
+/// What a tier's own load used up, where nobody counts what comes.
+const ARRIVALS_UNKNOWN: f64 = 0.7;
 /// A tier whose growth is explained below can still be the root.
 const EXPLAINED_BELOW: f64 = 0.6;
 
@@ -80,6 +82,10 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
         episodes.extend(fitting(stalls(view, key, node), node.onset, at));
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
+    if view.history.polls_queues(&key.host) {
+        let own = found.iter_mut().filter(|c| c.episode.by_load);
+        own.for_each(|c| c.times(ARRIVALS_UNKNOWN, "as it is not measured whether more requests had come"));
+    }
     if !last {
         found.iter_mut().for_each(|c| c.times(EXPLAINED_BELOW, "as calls below explain this tier's queue"));
     }
@@ -99,6 +105,13 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
         found.push(Candidate::new(place, unexplained(node, at)));
     }
     found
+}
+
+/// The best episode of a tier that was short of a resource, or whose threads were stopped, when a queue overflowed.
+pub(crate) fn short(view: View<'_>, key: &TierKey, node: &Node, at: u64) -> Option<Episode> {
+    let mut episodes = resources(view, key, node);
+    episodes.extend(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds));
+    fitting(episodes, node.onset, at).into_iter().max_by(|a, b| a.quality.total_cmp(&b.quality))
 }
 
 /// Stalls of a tier, held against its busiest listener's curve where one is kept.

@@ -5,6 +5,7 @@ use crate::bridge;
 use crate::candidate::{self, Candidate};
 use crate::config::Thresholds;
 use crate::congestion::Congestion;
+use crate::episode::Episode;
 use crate::episode::queue::{Growth, growth, quiet, usual};
 use crate::history::{HISTORY_WINDOWS, History};
 use crate::series::{
@@ -37,6 +38,8 @@ const SURGE_AFTER: u64 = 2;
 const RETRY_WINDOWS: u64 = 20;
 /// Windows with less than this part of the usual requests are a trough, in which requests are held back.
 const TROUGH_RATIO: f64 = 0.5;
+/// Of two tiers that were short of something, the second is as likely the cause with this part of the first one's quality.
+const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
@@ -200,6 +203,9 @@ fn beside(view: View<'_>, bridge: &bridge::Bridge, at: u64) -> Vec<Candidate> {
 
 /// The tier below whose calls explain this tier's growth best.
 fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
+    if !view.history.measures_calls(&here.host) {
+        return short_below(view, here, node, at, path);
+    }
     let mut best: Option<(f64, Step)> = None;
     for link in view.topology.down(here) {
         let seen = link.to.as_ref().is_some_and(|to| path.iter().any(|s| s.place == Place::Tier(to.clone())));
@@ -209,6 +215,34 @@ fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) ->
         }
     }
     best.map(|(_, step)| step)
+}
+
+/// The way to a tier in which a resource was short when this one's queue overflowed, where nobody measures calls: of those that it calls, at
+/// any depth, the one whose shortage fits best. `None` also where this tier was short of something itself, or where two are as likely.
+fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
+    if candidate::short(view, here, node, at).is_some() {
+        return None;
+    }
+    let seen = |key: &TierKey| path.iter().any(|s| s.place == Place::Tier(key.clone()));
+    let mut found: Vec<(Episode, TierKey)> = Vec::new();
+    for key in view.topology.reachable(here).into_iter().filter(|key| !seen(key)) {
+        let at = at.saturating_add(view.slack(&here.host, &key.host, at));
+        let Some(there) = view.around(&key, at) else { continue };
+        found.extend(candidate::short(view, &key, &there, at).map(|episode| (episode, key)));
+    }
+    found.sort_by(|a, b| b.0.quality.total_cmp(&a.0.quality));
+    let (best, key) = found.first()?;
+    if found.get(1).is_some_and(|(second, _)| second.quality >= AS_LIKELY * best.quality) {
+        return None;
+    }
+    let next = view.topology.path(here, key)?.into_iter().nth(1)?;
+    let name = view.topology.tiers.get(key).map_or("a tier below", |tier| tier.name.as_str());
+    Some(Step {
+        place: Place::Tier(next),
+        onset: best.first.min(at),
+        explains: 0.0,
+        why: format!("calls are not measured here; {name}, which it depends on, was short of a resource"),
+    })
 }
 
 /// Whether calls along a link account for the growth at their caller: by how much they rose, and the step.
@@ -302,6 +336,10 @@ pub(crate) struct Surge {
 
 /// Follows more arrivals than usual upwards; `None` if there were not more.
 pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Surge> {
+    // Where arrivals are not seen, drops alone would be many times what is usual.
+    if view.history.polls_queues(&here.host) {
+        return None;
+    }
     let least = view.thresholds.burst_ratio;
     let mut found: Option<Surge> = None;
     let mut key = here.clone();

@@ -54,6 +54,25 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Whether a host's agent measures requests; so does one that is not known.
+    pub(crate) fn measures_requests(&self, host: &str) -> bool {
+        !self.newest(host).is_some_and(|w| w.uncovered.has("requests"))
+    }
+
+    /// Whether it measures calls.
+    pub(crate) fn measures_calls(&self, host: &str) -> bool {
+        !self.newest(host).is_some_and(|w| w.uncovered.has("calls"))
+    }
+
+    /// Whether it polls its accept queues, and so cannot tell what came from what was dropped.
+    pub(crate) fn polls_queues(&self, host: &str) -> bool {
+        self.newest(host).is_some_and(|w| w.sampled.has("accept_queue"))
+    }
+
+    fn newest(&self, host: &str) -> Option<&HostWindow> {
+        self.hosts.get(host)?.windows.iter().rev().flatten().map(Box::as_ref).next()
+    }
+
     /// Keeps an update until the host's window `from`.
     pub(crate) fn update(&mut self, host: &str, from: u64, update: Update) -> bool {
         let entry = self.hosts.entry(host.to_owned()).or_default();

@@ -117,6 +117,7 @@ impl<'a> Report<'a> {
             listener: String::new(),
             role: Role::Root,
             observed: true,
+            requests_unknown: false,
             onset_unix_ns: self.start_ns(self.clock_host(&step.place), step.onset),
             order_to_root: None,
             queued_max: 0,
@@ -143,6 +144,7 @@ impl<'a> Report<'a> {
         }
         let (Place::Tier(key) | Place::Missing(key)) = &step.place else { return hop };
         let Some(tier) = self.tier(key) else { return hop };
+        hop.requests_unknown = !self.view.history.measures_requests(&key.host);
         let (from, to) = (step.onset.saturating_sub(2), self.measured_to(&step.place));
         let series = tier_series(self.view.history, &key.host, tier, from, to);
         for (_, s) in series.range(from, to) {
@@ -171,8 +173,10 @@ impl<'a> Report<'a> {
         let link = self.link(key, next, from, to);
         if let Some(link) = link {
             let calls = call_series(self.view.history, &key.host, &link.edges, from, to);
-            hop.pool_in_flight_max = calls.range(from, to).map(|(_, s)| s.in_flight_max).max();
-            hop.pool_open = calls.range(from, to).map(|(_, s)| s.open_max).max();
+            if self.view.history.measures_calls(&key.host) {
+                hop.pool_in_flight_max = calls.range(from, to).map(|(_, s)| s.in_flight_max).max();
+                hop.pool_open = calls.range(from, to).map(|(_, s)| s.open_max).max();
+            }
         }
         let dropped = self.case.drops.keys().any(|(k, _)| k == key);
         hop.role = match &best.place {

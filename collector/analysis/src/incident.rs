@@ -214,6 +214,9 @@ pub struct Hop {
     /// Whether an agent sees it. If not, `queued_max` are the calls to it that its observed caller had in flight.
     #[serde(default = "yes")]
     pub observed: bool,
+    /// Its agent does not measure requests there: those numbers are not known, and its queue is its accept queue. Left out if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requests_unknown: bool,
     /// When its queue began to grow, to the window.
     pub onset_unix_ns: u64,
     /// How that stands to the root's onset by the clocks alone; `null`: it is the root, or no clock of it is known.

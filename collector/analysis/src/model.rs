@@ -90,6 +90,8 @@ pub struct Coverage {
     pub calls: bool,
     pub retransmits: bool,
     pub throttling: bool,
+    /// Of those, the ones that are polled.
+    pub sampled: SignalSet,
 }
 
 /// Signals by their names, in the order of [`Coverage`]'s fields.
@@ -105,12 +107,14 @@ pub const SIGNALS: [&str; 9] = [
     "throttling",
 ];
 
-/// Signals that an agent did not measure in a window: what they would have said is unknown there, not zero. Empty by default.
+/// Some of [`SIGNALS`]. Empty by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Uncovered(u16);
+pub struct SignalSet(u16);
 
-impl From<Coverage> for Uncovered {
-    fn from(c: Coverage) -> Self {
+impl SignalSet {
+    /// Those that an agent with this coverage does not measure.
+    #[must_use]
+    pub fn uncovered(c: Coverage) -> Self {
         let covered = [
             c.cpu,
             c.run_queue,
@@ -124,9 +128,7 @@ impl From<Coverage> for Uncovered {
         ];
         Self::of(SIGNALS.into_iter().zip(covered).filter(|(_, covered)| !covered).map(|(name, _)| name))
     }
-}
 
-impl Uncovered {
     /// These signals; a name that is none adds nothing.
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let place = |name: &str| SIGNALS.iter().position(|s| *s == name);
@@ -136,6 +138,12 @@ impl Uncovered {
     /// Their names.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         SIGNALS.into_iter().enumerate().filter(move |(n, _)| self.0 & 1 << n != 0).map(|(_, name)| name)
+    }
+
+    /// Whether a signal of this name is among them.
+    #[must_use]
+    pub fn has(self, name: &str) -> bool {
+        self.meets(Self::of([name]))
     }
 
     /// Whether both have one in common.
@@ -195,7 +203,10 @@ pub struct HostWindow {
     pub clock_corrected: bool,
     /// Windows lapped in the kernel just before this one.
     pub lost_before: u64,
-    pub uncovered: Uncovered,
+    /// Not measured: what they would have said is unknown, not zero.
+    pub uncovered: SignalSet,
+    /// Polled once in the window: peaks in between are missed, and what happened may have happened a window before.
+    pub sampled: SignalSet,
     pub cpu: Option<HostCpu>,
     pub workloads: BTreeMap<EntityId, WorkloadWindow>,
     pub listeners: BTreeMap<EntityId, ListenerWindow>,

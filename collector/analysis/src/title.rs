@@ -128,6 +128,9 @@ fn now(hop: &Hop) -> Option<String> {
     let now = hop.life?.now?;
     let of =
         |value: u32, limit: Option<u32>| limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"));
+    if hop.requests_unknown {
+        return Some(of(now.accept_queue, hop.accept_queue_limit));
+    }
     Some(format!(
         "{} and {}",
         of(now.accept_queue, hop.accept_queue_limit),
@@ -144,6 +147,9 @@ fn state(hop: &Hop) -> String {
 }
 
 fn workers(hop: &Hop) -> String {
+    if hop.requests_unknown {
+        return "requests not measured".to_owned();
+    }
     match hop.workers_limit {
         Some(limit) => format!("{}/{limit} workers busy", hop.workers_busy_max),
         None => format!("{} workers busy", hop.workers_busy_max),

@@ -231,6 +231,23 @@ impl Topology {
         None
     }
 
+    /// Every observed tier that this one calls, at any depth, nearest first.
+    pub(crate) fn reachable(&self, from: &TierKey) -> Vec<TierKey> {
+        let mut found: Vec<TierKey> = Vec::new();
+        let mut next = 0;
+        let mut at = from.clone();
+        loop {
+            for to in self.links.iter().filter(|l| l.from == at).filter_map(|l| l.to.as_ref()) {
+                if to != from && !found.contains(to) {
+                    found.push(to.clone());
+                }
+            }
+            let Some(following) = found.get(next) else { return found };
+            at = following.clone();
+            next += 1;
+        }
+    }
+
     /// Whether one calls the other, at any depth.
     pub(crate) fn related(&self, a: &TierKey, b: &TierKey) -> bool {
         self.path(a, b).is_some() || self.path(b, a).is_some()

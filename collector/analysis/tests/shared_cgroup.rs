@@ -47,6 +47,7 @@ fn names() -> Vec<Input> {
         calls: true,
         retransmits: true,
         throttling: true,
+        ..Coverage::default()
     };
     vec![
         Input::Host(HostInfo {

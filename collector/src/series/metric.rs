@@ -3,7 +3,7 @@
 
 use super::View;
 use crate::store::Kind;
-use tailwater_analysis::model::{Uncovered, WINDOW_NS};
+use tailwater_analysis::model::{SignalSet, WINDOW_NS};
 
 /// A metric of a host, a workload or a listener.
 #[derive(Debug)]
@@ -310,14 +310,33 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }
 
+/// What polling does not tell.
+const BY_HOOKS: [&str; 10] = [
+    "run_queue_wait_max_ms",
+    "stopped_threads",
+    "swap_ins",
+    "io_bytes",
+    "io_flushes",
+    "device_latency_max_ms",
+    "accept_queue_wait_ms",
+    "connections_arrived",
+    "connections_accepted",
+    "syn_ack_retransmits",
+];
+
 fn mean_ms(sum_ns: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum_ns as f64 / count as f64 / 1e6)
 }
 
 impl Metric {
     /// Signals without any of which it is unknown.
-    pub(super) fn needs(&self) -> Uncovered {
-        Uncovered::of(self.signals.iter().copied())
+    pub(super) fn needs(&self) -> SignalSet {
+        SignalSet::of(self.signals.iter().copied())
+    }
+
+    /// Signals that must not be polled.
+    pub(super) fn needs_hooks(&self) -> SignalSet {
+        if BY_HOOKS.contains(&self.name) { self.needs() } else { SignalSet::default() }
     }
 
     /// `None`: there is nothing that it could be of.

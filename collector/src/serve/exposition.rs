@@ -136,6 +136,20 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
         "1: the agent measures this signal; 0: /api/v1/agents says why not.",
         &signals,
     );
+    let sampled: Vec<_> = agents
+        .iter()
+        .flat_map(|a| {
+            a.coverage.iter().map(|c| {
+                (labels(&[("host", &a.host), ("signal", &c.signal)]), f64::from(u8::from(c.sampled)))
+            })
+        })
+        .collect();
+    gauge(
+        out,
+        "agent_signal_sampled",
+        "1: polled every 50 ms, because the agent can load no kernel program for it; peaks in between are missed.",
+        &sampled,
+    );
 }
 
 fn incidents(out: &mut String, app: &App, now: u64) {

@@ -71,6 +71,9 @@ pub(super) fn key_about(name: &str) -> &'static str {
         "uncovered" => {
             "signals that the agent did not measure in this window, separated by spaces; what they would have said is 0 in all files, and unknown"
         }
+        "sampled" => {
+            "signals that were polled in this window, separated by spaces: peaks between two looks are missed"
+        }
         "lost_before" => "windows just before this one that the agent could not read in time",
         "id" => "tells rows of one host apart; holds within one segment only",
         "workload_id" => "`id` of its workload; 0: unknown",

@@ -146,7 +146,13 @@ pub(super) fn keys(kind: Kind) -> Vec<Field> {
     let mut fields = vec![text("host"), field("start", Shape::Moment)];
     fields.extend(match kind {
         Kind::Host => {
-            vec![int("clock_error_us"), int("clock_corrected"), int("lost_before"), text("uncovered")]
+            vec![
+                int("clock_error_us"),
+                int("clock_corrected"),
+                int("lost_before"),
+                text("uncovered"),
+                text("sampled"),
+            ]
         }
         Kind::Workload => {
             vec![

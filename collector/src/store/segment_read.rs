@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use tailwater_analysis::model::{
-    CulpritSample, DeviceInfo, EdgeInfo, EntityId, HostCpu, HostWindow, Input, ListenerInfo, Uncovered,
+    CulpritSample, DeviceInfo, EdgeInfo, EntityId, HostCpu, HostWindow, Input, ListenerInfo, SignalSet,
     WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 
@@ -158,13 +158,16 @@ impl Reading<'_> {
     fn host(&mut self) -> Result<(), SegmentError> {
         let columns = columns::cpu();
         let values = self.wanted.of(Kind::Host, &columns).unwrap_or_default();
-        let mut names = vec!["start", "clock_error_us", "clock_corrected", "lost_before", "uncovered"];
+        let mut names =
+            vec!["start", "clock_error_us", "clock_corrected", "lost_before", "uncovered", "sampled"];
         let keys = names.len();
         names.extend(&values);
         let Some((rows, cells)) = self.columns(Kind::Host, &names)? else { return Ok(()) };
         let chosen: Vec<_> = columns.iter().filter(|c| values.contains(&c.name)).collect();
         let key = |n: usize, row| unsigned(cells.get(n).and_then(Option::as_ref).and_then(|c| c.int(row)));
-        let uncovered = |row| cells.get(4).and_then(Option::as_ref).map_or("", |c| c.text(row));
+        let signals = |n: usize, row| {
+            SignalSet::of(cells.get(n).and_then(Option::as_ref).map_or("", |c| c.text(row)).split(' '))
+        };
         for row in 0..rows {
             let Some(index) = self.index(cells.first(), row) else { continue };
             let mut cpu: Option<HostCpu> = None;
@@ -179,7 +182,8 @@ impl Reading<'_> {
                 clock_error_ns: key(1, row).saturating_mul(1_000),
                 clock_corrected: key(2, row) != 0,
                 lost_before: key(3, row),
-                uncovered: Uncovered::of(uncovered(row).split(' ')),
+                uncovered: signals(4, row),
+                sampled: signals(5, row),
                 cpu,
                 ..HostWindow::default()
             };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use tailwater_analysis::model::{EntityId, HostWindow, Uncovered, WindowIndex, WorkloadInfo};
+use tailwater_analysis::model::{EntityId, HostWindow, SignalSet, WindowIndex, WorkloadInfo};
 
 fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -235,6 +235,20 @@ fn fill(
     Ok(count)
 }
 
+/// The names of a set of signals as one text, which mostly is the one of the window before.
+#[derive(Default)]
+struct SignalNames(SignalSet, Arc<str>);
+
+impl SignalNames {
+    fn of(&mut self, signals: SignalSet) -> &Arc<str> {
+        if signals != self.0 {
+            let names: Vec<_> = signals.names().collect();
+            *self = Self(signals, names.join(" ").into());
+        }
+        &self.1
+    }
+}
+
 fn host_rows(hosts: &ByHost<'_>, count: &mut Written) -> (Vec<Field>, Vec<Vec<Cells>>) {
     let columns = columns::cpu();
     let fields = fields(Kind::Host, &columns, true);
@@ -242,20 +256,17 @@ fn host_rows(hosts: &ByHost<'_>, count: &mut Written) -> (Vec<Field>, Vec<Vec<Ce
     let groups = hosts.iter().map(|(host, windows)| {
         let host: Arc<str> = (*host).into();
         let mut group = Group::new(&fields);
-        // The same text mostly.
-        let mut uncovered: (Uncovered, Arc<str>) = (Uncovered::default(), "".into());
+        let mut uncovered = SignalNames::default();
+        let mut sampled = SignalNames::default();
         for (index, w) in windows {
-            if w.uncovered != uncovered.0 {
-                let names: Vec<_> = w.uncovered.names().collect();
-                uncovered = (w.uncovered, names.join(" ").into());
-            }
             group.row(&[
                 Key::Text(&host),
                 Key::Int(moment(*index)),
                 Key::Int(int(micros(w.clock_error_ns))),
                 Key::Int(w.clock_corrected.into()),
                 Key::Int(int(w.lost_before)),
-                Key::Text(&uncovered.1),
+                Key::Text(uncovered.of(w.uncovered)),
+                Key::Text(sampled.of(w.sampled)),
             ]);
             group.values(after, &columns, w.cpu.as_ref(), count);
         }

@@ -254,7 +254,8 @@ fn some_window(host: &str, index: u64, seed: u64) -> HostWindow {
         clock_error_ns: n(1),
         clock_corrected: seed.is_multiple_of(2),
         lost_before: seed % 3,
-        uncovered: Uncovered::of(["memory", "calls"].into_iter().take((seed % 40 / 38) as usize)),
+        uncovered: SignalSet::of(["memory", "calls"].into_iter().take((seed % 40 / 38) as usize)),
+        sampled: SignalSet::of(["cpu", "accept_queue"].into_iter().take((seed % 30 / 14) as usize)),
         cpu: (!seed.is_multiple_of(5)).then(|| HostCpu {
             capacity_ns: 100_000_000,
             busy_ns: n(2),

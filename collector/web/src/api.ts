@@ -33,6 +33,8 @@ export interface Hop {
   host: string; workload: string; tier: string; listener: string; role: Role; onset_unix_ns: number;
   /** Whether an agent sees it. If not, `queued_max` are the calls to it that its observed caller had in flight, and the other numbers are not known. */
   observed?: boolean;
+  /** Its agent does not measure requests: queued and workers are not known. */
+  requests_unknown?: boolean;
   order_to_root?: "before" | "after" | "unknown" | null;
   congestion?: Congestion | null;
   /** The same over the whole life of the incident; the numbers here are those of its onset. */
@@ -81,7 +83,8 @@ export interface Series {
   oldest_unix_ns?: number; newest_unix_ns?: number; step_ns?: number;
 }
 
-export interface Coverage { signal: string; covered: boolean; hook: string; reason: string }
+/** Covered, sampled (polled: peaks between two looks are missed), or not covered. */
+export interface Coverage { signal: string; covered: boolean; sampled?: boolean; hook: string; reason: string }
 
 export interface Agent {
   host: string; connected: boolean; peer: string | null; since_unix_ns: number; agent_version: string;

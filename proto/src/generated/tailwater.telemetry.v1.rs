@@ -92,6 +92,10 @@ pub struct SignalCoverage {
     /// why better hooks, or all of them, were refused; the error text of the kernel
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
+    /// Covered, but polled: values are taken from outside once in a window. Peaks between two looks are missed, what happened is told at
+    /// the end of the window in which it was seen, and metrics that only hooks can tell are absent.
+    #[prost(bool, tag = "5")]
+    pub sampled: bool,
 }
 /// Names behind the small ids that batches use. Ids are unique per kind within one agent_instance, and never reused in it.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -1,9 +1,9 @@
 //! Looks at every listening socket each 5 ms where the kernel gives programs no timer (PREEMPT_RT): reads an iterator over the table
 //! of them. Knows no window.
 
-use super::repeated::Repeated;
 use crate::attach::iterator::KernelIterator;
 use crate::attach::privilege;
+use crate::sample::repeated::Repeated;
 use std::time::Duration;
 
 /// As `cfg_tick_ns` of the kernel's timer.

@@ -4,15 +4,13 @@
 //! A BPF iterator sees the sockets of the namespace of the thread that reads it, so the thread moves through the namespaces that
 //! processes live in. Where that is refused, only the agent's own is walked.
 
-use super::repeated::Repeated;
 use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
 use crate::attach::privilege;
+use crate::sample::namespaces::in_every_namespace;
+use crate::sample::repeated::Repeated;
 use aya::programs::ProgramFd;
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -24,8 +22,6 @@ use tailwater_ebpf::net::{ListenerLevel, WORKERS, Worker};
 const EVERY: Duration = Duration::from_secs(10);
 /// Walks between two looks for threads that are gone: so long a pool that was restarted is taken for one twice as large.
 const WALKS_PER_SWEEP: u64 = 2;
-/// Namespaces walked at most; the rest is left out and told.
-const NAMESPACES_MAX: usize = 256;
 /// Inode of the first process-id namespace, `PROC_PID_INIT_INO`.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -101,7 +97,7 @@ fn walk_all(iterator: &ProgramFd) -> (u32, Option<String>) {
     if let Err(error) = walk(iterator) {
         return (0, Some(format!("tcp iterator: {error}")));
     }
-    in_every_namespace(&mut || walk(iterator))
+    in_every_namespace(&mut |_| walk(iterator))
 }
 
 /// Ports from here on are given to connecting sockets: the lowest of all namespaces' `net.ipv4.ip_local_port_range`, which each may
@@ -114,65 +110,13 @@ pub(super) fn ephemeral_first() -> u32 {
     // The file shows the namespace of the thread that opens it; a thread of its own, for it does not stay at home.
     let lowest = std::thread::spawn(move || {
         let mut lowest = read();
-        in_every_namespace(&mut || {
+        in_every_namespace(&mut |_| {
             lowest = lowest.into_iter().chain(read()).min();
             Ok(())
         });
         lowest
     });
     lowest.join().ok().flatten().unwrap_or(32_768)
-}
-
-/// Takes the calling thread through the network namespaces that processes live in, other than its own, and home again. Returns how many
-/// it saw, its own among them, and why not all.
-fn in_every_namespace(visit: &mut dyn FnMut() -> std::io::Result<()>) -> (u32, Option<String>) {
-    let mut seen = BTreeSet::new();
-    let mut trouble = None;
-    let own = File::open("/proc/thread-self/ns/net").ok();
-    seen.extend(own.as_ref().and_then(|f| f.metadata().ok()).map(|m| m.ino()));
-    for pid in processes() {
-        let path = format!("/proc/{pid}/ns/net");
-        // Gone, or not ours to look at.
-        let Ok(meta) = std::fs::metadata(&path) else { continue };
-        if !seen.insert(meta.ino()) {
-            continue;
-        }
-        if seen.len() > NAMESPACES_MAX {
-            trouble = Some(format!("more than {NAMESPACES_MAX} network namespaces"));
-            seen.remove(&meta.ino());
-            break;
-        }
-        let Ok(namespace) = File::open(&path) else { continue };
-        if let Err(error) = enter(&namespace).and_then(|()| visit()) {
-            seen.remove(&meta.ino());
-            trouble = Some(format!("network namespace of process {pid}: {error}"));
-            if error.kind() == std::io::ErrorKind::PermissionDenied {
-                break;
-            }
-        }
-    }
-    // Back home, so that a namespace that nothing else lives in can go.
-    if let Some(own) = own.filter(|_| seen.len() > 1)
-        && let Err(error) = enter(&own)
-    {
-        trouble = Some(format!("own network namespace: {error}"));
-    }
-    (u32::try_from(seen.len()).unwrap_or(u32::MAX), trouble)
-}
-
-fn processes() -> impl Iterator<Item = u32> {
-    std::fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-}
-
-fn enter(namespace: &File) -> std::io::Result<()> {
-    // SAFETY: changes the calling thread's namespace only; the descriptor is open.
-    match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
 }
 
 /// Runs the iterator over the sockets of this thread's namespace, which it is bound to anew each time.

@@ -36,7 +36,13 @@ impl SignalSource for Fake {
         "fake"
     }
     fn coverage(&self) -> Vec<Coverage> {
-        let one = |signal| Coverage { signal, covered: true, hook: "fake".to_owned(), reason: String::new() };
+        let one = |signal| Coverage {
+            signal,
+            covered: true,
+            sampled: false,
+            hook: "fake".to_owned(),
+            reason: String::new(),
+        };
         vec![one(SignalKind::Cpu), one(SignalKind::RunQueue)]
     }
     fn drain(&mut self, into: &mut Window) {

@@ -2,8 +2,8 @@
 
 use super::table::Reader;
 use crate::window::{
-    AcceptQueueSample, CallSample, DeviceSample, IoSample, MemorySample, RequestSample, RetransmitSample,
-    StoppedSample, TaskSample,
+    AcceptQueueSample, CallSample, ConnectionSample, DeviceSample, IoSample, MemorySample, RequestSample,
+    RetransmitSample, StoppedSample, TaskSample,
 };
 use std::collections::{HashMap, HashSet};
 use tailwater_proto::v1::{EntityKind, Metric as M};
@@ -38,6 +38,16 @@ pub(super) const TASK: &[Reader<TaskSample>] = &[
     (M::BlockedIoMax, |s| s.blocked_io_max.into()),
 ];
 
+/// Of [`TASK`] what polling tells.
+pub(super) const TASK_POLLED: &[Reader<TaskSample>] = &[
+    (M::CpuBusyNs, |s| s.busy_ns),
+    (M::RunQueueWaitNs, |s| s.wait_ns),
+    (M::RunQueueWaitingMax, |s| s.waiting_max.into()),
+];
+
+/// The same, where the kernel has pressure stall information.
+pub(super) const BLOCKED_POLLED: &[Reader<TaskSample>] = &[(M::BlockedIoNs, |s| s.blocked_io_ns)];
+
 pub(super) const STOPPED: &[Reader<StoppedSample>] =
     &[(M::StoppedNs, |s| s.stopped_ns), (M::StoppedMax, |s| s.stopped_max.into())];
 
@@ -49,6 +59,27 @@ pub(super) const MEMORY: &[Reader<MemorySample>] = &[
     (M::SwapIns, |s| s.swap_ins),
     (M::DirtyThrottleNs, |s| s.dirty_throttle_ns),
 ];
+
+pub(super) const MEMORY_POLLED: &[Reader<MemorySample>] = &[(M::ReclaimNs, |s| s.reclaim_ns)];
+
+pub(super) const DEVICE_POLLED: &[Reader<DeviceSample>] = &[
+    (M::DeviceInFlightNs, |s| s.in_flight_ns),
+    (M::DeviceInFlightMax, |s| s.in_flight_max.into()),
+    (M::DeviceCompleted, |s| s.completed),
+    (M::DeviceBytes, |s| s.bytes),
+    (M::DeviceLatencyNs, |s| s.latency_ns),
+    (M::DeviceFlushes, |s| s.flushes),
+];
+
+pub(super) const ACCEPT_QUEUE_POLLED: &[Reader<AcceptQueueSample>] = &[
+    (M::AcceptQueueDepthLast, |s| s.depth_last.into()),
+    (M::AcceptQueueDepthMax, |s| s.depth_max.into()),
+    (M::AcceptQueueDepthNs, |s| s.depth_ns),
+    (M::AcceptQueueLimit, |s| s.limit.into()),
+    (M::ListenDrops, |s| s.drops),
+];
+
+pub(super) const CONNECTIONS: &[Reader<ConnectionSample>] = &[(M::ConnectionsOpenLast, |s| s.open.into())];
 
 pub(super) const DEVICE: &[Reader<DeviceSample>] = &[
     (M::DeviceInFlightNs, |s| s.in_flight_ns),

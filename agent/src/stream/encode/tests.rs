@@ -1,6 +1,9 @@
 use super::*;
 use crate::name::cgroup::Mounts;
-use crate::window::{AcceptQueueSample, CgroupId, RequestSample, TaskSample, WindowIndex};
+use crate::window::{
+    AcceptQueueSample, CgroupId, ConnectionSample, MemorySample, Polled, RequestSample, TaskSample,
+    WindowIndex,
+};
 use std::collections::BTreeMap;
 use tailwater_proto::columnar::decode_values;
 
@@ -149,7 +152,13 @@ fn histograms_send_the_buckets_in_use() {
 #[test]
 fn a_covered_signal_without_a_section_is_told() {
     let mut world = world();
-    let covered = |signal| Coverage { signal, covered: true, hook: String::new(), reason: String::new() };
+    let covered = |signal| Coverage {
+        signal,
+        covered: true,
+        sampled: false,
+        hook: String::new(),
+        reason: String::new(),
+    };
     let mut w = window(1);
     w.late = true;
     w.tasks = Some(vec![]);
@@ -158,6 +167,39 @@ fn a_covered_signal_without_a_section_is_told() {
     let batch = world.encoder.batch(&[w], &mut world.entities, host, &coverage);
     assert_eq!(batch.uncovered, [v1::Signal::Throttling as i32]);
     assert_eq!(batch.flags, [WindowFlag::Late as u32]);
+    drop(world.folder);
+}
+
+#[test]
+fn what_polling_cannot_tell_has_no_column() {
+    let mut world = world();
+    let mut w = window(1);
+    let web = world.id("/lab/web");
+    let edge = EdgeKey { workload: web, netns: 5, remote_address: Ipv6Addr::LOCALHOST, remote_port: 3306 };
+    w.polled = Polled { tasks: true, memory: true, devices: true, accept_queues: true, blocked_io: false };
+    w.tasks = Some(vec![(web, busy(7, 5, 1))]);
+    w.memory = Some(vec![(web, MemorySample { reclaim_ns: 3, ..MemorySample::default() })]);
+    let queue = AcceptQueueSample { depth_last: 2, limit: 128, drops: 4, ..AcceptQueueSample::default() };
+    w.accept_queues = Some(vec![(listener(80), queue)]);
+    w.connections = Some(vec![(edge, ConnectionSample { open: 9 })]);
+    let batch = world.batch(&[w], None);
+    let has = |kind, metric| decode(&batch, kind).keys().any(|(m, _)| *m == metric);
+    for (kind, there, absent) in [
+        (EntityKind::Workload, Metric::RunQueueWaitNs, Metric::RunQueueWaitMaxNs),
+        (EntityKind::Workload, Metric::CpuBusyNs, Metric::BlockedIoNs),
+        (EntityKind::Workload, Metric::ReclaimNs, Metric::SwapIns),
+        (EntityKind::Workload, Metric::CpuCapacityNs, Metric::RunQueueWaitHist),
+        (EntityKind::Listener, Metric::ListenDrops, Metric::AcceptQueueArrivals),
+        (EntityKind::Listener, Metric::AcceptQueueLimit, Metric::WorkersBusyMax),
+        (EntityKind::Edge, Metric::ConnectionsOpenLast, Metric::CallsStarted),
+        (EntityKind::Host, Metric::RunQueueWaitNs, Metric::RunQueueSwitches),
+    ] {
+        assert!(has(kind, there), "{there:?}");
+        assert!(!has(kind, absent), "{absent:?}");
+    }
+    let mut other = window(2);
+    other.polled.tasks = true;
+    assert_ne!(sections(&window(1)), sections(&other), "they are in no batch together");
     drop(world.folder);
 }
 

@@ -157,7 +157,7 @@ pub static SIGNALS: &[Signal] = &[
         "Bytes that the workload submitted to block devices.",
         "block_rq_issue",
         Read::Workload(|w, _| sum(w.io_bytes)),
-        |c| c.block_io,
+        |c| c.block_io && !c.sampled.has("block_io"),
     )
     .counter(),
     signal(
@@ -178,6 +178,7 @@ pub static SIGNALS: &[Signal] = &[
         |c| c.accept_queue,
     )
     .limit(),
+    // Of a listener that is polled all are told as SYNs: its counters do not tell them apart.
     signal(
         "listen_drops",
         "packets",
@@ -194,7 +195,7 @@ pub static SIGNALS: &[Signal] = &[
         "Packets that the listener dropped: connections that must try again.",
         "the listener's sk_drops, each packet once",
         Read::Listener(|w| sum(w.drops.saturating_sub(w.drops_syn))),
-        |c| c.accept_queue,
+        |c| c.accept_queue && !c.sampled.has("accept_queue"),
     )
     .counter()
     .label("reason", "final_ack"),

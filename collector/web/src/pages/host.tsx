@@ -195,7 +195,7 @@ function About({ agent, inventory, workload, oldest }: { agent: Agent | undefine
               <thead><tr><th scope="col">Signal</th><th scope="col">Covered</th><th scope="col">By</th></tr></thead>
               <tbody>
                 {agent.coverage.map((c) => (
-                  <tr key={c.signal}><td>{c.signal.replaceAll("_", " ")}</td><td>{c.covered ? "yes" : <b class="lost">no</b>}</td><td class="quiet">{c.covered ? c.hook : c.reason}</td></tr>
+                  <tr key={c.signal}><td>{c.signal.replaceAll("_", " ")}</td><td>{c.sampled ? <b title="polled every 50 ms: peaks between two looks are missed">sampled</b> : c.covered ? "yes" : <b class="lost">no</b>}</td><td class="quiet">{c.covered ? c.hook : c.reason}{c.sampled && `; ${c.reason}`}</td></tr>
                 ))}
               </tbody>
             </table>

@@ -47,6 +47,7 @@ export function Hosts() {
           const at = state.state === "there" ? state.value.hosts.find((h) => h.host === a.host) : undefined;
           const busy = at?.metrics["cpu_busy_ratio"];
           const uncovered = a.coverage.filter((c) => !c.covered);
+          const sampled = a.coverage.filter((c) => c.sampled);
           return (
             <li key={a.host} class="card">
               <div class="card-head"><a class="card-name" href={hostAddress(a.host)}>{a.host}</a><AgentState agent={a} now={now} /></div>
@@ -60,6 +61,7 @@ export function Hosts() {
                 <dt>Clock</dt><dd>{clockError(a)}</dd>
                 <dt>Windows lost</dt><dd>{count(a.windows_lost)}</dd>
                 <dt>Agent</dt><dd>{a.agent_version}{a.resident_bytes > 0 && `, ${percent(a.cpu_ratio)} of a core, ${bytes(a.resident_bytes)}`}</dd>
+                {sampled.length > 0 && <><dt>Sampled</dt><dd>{sampled.map((c) => c.signal.replaceAll("_", " ")).join(", ")}</dd></>}
                 {uncovered.length > 0 && <><dt>Not covered</dt><dd>{uncovered.map((c) => c.signal.replaceAll("_", " ")).join(", ")}</dd></>}
               </dl>
             </li>

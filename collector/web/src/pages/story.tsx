@@ -80,12 +80,13 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
       {seen && <div class="meters">
         <Meter name="Accept queue" value={hop.accept_queue_max} limit={hop.accept_queue_limit} tone="accept"
           hint="deepest, of what the listener may hold; the kernel takes one more than the limit" />
-        <Meter name="Workers busy" value={hop.workers_busy_max} limit={hop.workers_limit} tone="workers"
-          hint={hop.workers_limit === null ? "no limit is known: not configured, not learned, or event-driven" : "most threads with a request at once, of those there are"} />
+        {hop.requests_unknown && <p class="unseen">Requests, workers and calls are not measured on {hop.host}: its agent can load no kernel program.</p>}
+        {!hop.requests_unknown && <Meter name="Workers busy" value={hop.workers_busy_max} limit={hop.workers_limit} tone="workers"
+          hint={hop.workers_limit === null ? "no limit is known: not configured, not learned, or event-driven" : "most threads with a request at once, of those there are"} />}
         {hop.pool_in_flight_max !== null && (
           <Meter name="Calls in flight" value={hop.pool_in_flight_max} limit={hop.pool_open} tone="calls" hint="most at once, of the connections that were open" />
         )}
-        <div class="queued"><span>Queued at most</span><b>{count(hop.queued_max)}</b></div>
+        {!hop.requests_unknown && <div class="queued"><span>Queued at most</span><b>{count(hop.queued_max)}</b></div>}
         {hop.life && msOf(i.end_unix_ns) - msOf(i.start_unix_ns) >= LONG_MS && (
           <div class="congestion" title="the numbers above are those of the onset">
             <span>{i.state === "open" ? "Now" : "At the end"}</span><b>{hop.life.now ? count(hop.life.now.queued) : "unknown"}</b>

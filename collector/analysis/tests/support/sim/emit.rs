@@ -19,8 +19,9 @@ impl Sim {
                     run_queue: true,
                     block_io: true,
                     accept_queue: true,
-                    requests: true,
-                    calls: true,
+                    requests: !self.polled,
+                    calls: !self.polled,
+                    sampled: if self.polled { sampled() } else { SignalSet::default() },
                     ..Coverage::default()
                 },
             }));
@@ -180,10 +181,45 @@ impl Sim {
                 });
             }
             let lost = self.gaps.iter().any(|(at, during)| Self::host_of(*at) == host && during.contains(&t));
+            if self.polled {
+                only_what_is_polled(&mut window);
+            }
             if self.sees(host) && !lost {
                 windows.push(window);
             }
         }
         debug_assert_eq!(WINDOW_NS, 50 * MS);
     }
+}
+
+fn sampled() -> SignalSet {
+    SignalSet::of(["cpu", "run_queue", "block_io", "accept_queue"])
+}
+
+/// Takes out what only hooks tell.
+fn only_what_is_polled(window: &mut HostWindow) {
+    window.uncovered = SignalSet::of(["memory", "requests", "calls", "retransmits"]);
+    window.sampled = sampled();
+    for l in window.listeners.values_mut() {
+        *l = ListenerWindow {
+            depth_last: l.depth_last,
+            depth_max: l.depth_max,
+            depth_ns: l.depth_ns,
+            limit: l.limit,
+            drops: l.drops,
+            drops_syn: l.drops,
+            sk_drops: l.sk_drops,
+            ..ListenerWindow::default()
+        };
+    }
+    for e in window.edges.values_mut() {
+        *e = EdgeWindow { open_last: e.open_max, ..EdgeWindow::default() };
+    }
+    for w in window.workloads.values_mut() {
+        w.wait_max_ns = 0;
+        // Pressure says for how long somebody was blocked, not how many.
+        w.blocked_io_ns = w.blocked_io_ns.min(WINDOW_NS);
+        w.stopped_ns = None;
+    }
+    window.culprits.retain(|c| c.resource == CulpritResource::Cpu);
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use tailwater_analysis::model::{
     Coverage, CulpritResource, CulpritSample, EdgeInfo, EdgeWindow, HostCpu, HostInfo, HostWindow, Input,
-    ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
+    ListenerInfo, ListenerWindow, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
 };
 
 pub const FIRST_WINDOW: u64 = 34_000_000_000;
@@ -64,6 +64,8 @@ pub struct Sim {
     pub first_window: u64,
     /// Of web, app and db.
     pub clocks: [SimClock; 3],
+    /// The agents poll: no requests, no calls, no arrivals.
+    pub polled: bool,
 }
 
 /// A host's clock, and what the collector made of it.
@@ -102,6 +104,7 @@ impl Default for Sim {
             gaps: Vec::new(),
             first_window: FIRST_WINDOW,
             clocks: [SimClock::default(); 3],
+            polled: false,
         }
     }
 }

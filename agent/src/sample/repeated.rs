@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// The thread; ends with this value.
 #[derive(Debug)]
-pub(super) struct Repeated {
+pub struct Repeated {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Repeated {
     /// Does `work` at once, and then with this pause in between.
-    pub(super) fn start(
+    pub fn start(
         name: &str,
         pause: Duration,
         mut work: impl FnMut() + Send + 'static,

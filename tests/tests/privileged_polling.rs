@@ -1,0 +1,88 @@
+//! Agents that load no kernel program, on the real three tiers: they poll, say so, count every dropped packet, and name the root or nobody.
+
+#![allow(clippy::disallowed_methods, reason = "the test measures with its own clock")]
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+use tailwater_tests::daemons::{binary, http_get, wait_for};
+use tailwater_tests::disturbed::experiment;
+use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::system::System;
+
+const SAMPLED: [&str; 5] = ["accept_queue", "block_io", "cpu", "memory", "run_queue"];
+
+fn sampled(signals: &Value) -> BTreeSet<String> {
+    let signals = signals.as_array().into_iter().flatten();
+    let polled = signals.filter(|s| s["sampled"] == true && s["covered"] == true);
+    polled.filter_map(|s| s["signal"].as_str().map(ToOwned::to_owned)).collect()
+}
+
+/// Whoever may not load programs polls by itself, without being told to.
+#[test]
+fn privileged_without_the_capability_the_agent_polls() -> Result<()> {
+    let all = "-bpf,-perfmon,-sys_admin,-sys_resource,-net_admin,-sys_ptrace,-dac_read_search";
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", all, "--inh-caps", all])
+        .arg(binary("tailwater-agent")?)
+        .args(["doctor", "--json"])
+        .output()
+        .context("setpriv of util-linux")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: Value = serde_json::from_str(&text)
+        .with_context(|| format!("{text}\n{}", String::from_utf8_lossy(&output.stderr)))?;
+    assert_eq!(sampled(&report["signals"]), SAMPLED.map(ToOwned::to_owned).into(), "{report:#}");
+    let requests = report["signals"].as_array().into_iter().flatten().find(|s| s["signal"] == "requests");
+    let requests = requests.context("requests")?;
+    assert_eq!(requests["covered"], false, "{requests:#}");
+    assert!(requests["remedy"].as_str().is_some_and(|r| r.contains("CAP_BPF")), "{requests:#}");
+    Ok(())
+}
+
+#[test]
+fn privileged_agents_that_poll_name_the_root_or_nobody() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let lab = Lab::start(LabConfig::default())?;
+    let system = System::around_with(lab, folder.path(), &[], |_| Some(vec!["--poll-only".to_owned()]))?;
+    // What is covered follows the first greeting within a second.
+    wait_for("all agents to say that they poll", Duration::from_secs(5), || {
+        let (_, agents) = http_get(system.collector.http, "/api/v1/agents")?;
+        let agents: Value = serde_json::from_str(&agents)?;
+        let agents = agents["agents"].as_array().context("agents")?;
+        let expected: BTreeSet<String> = SAMPLED.map(ToOwned::to_owned).into();
+        let all = agents.len() == 3 && agents.iter().all(|agent| sampled(&agent["coverage"]) == expected);
+        Ok(all.then_some(()))
+    })?;
+
+    // What was short can be seen by polling; a process that stands, or waits for a lock, cannot.
+    let cells = [
+        ("app-cpu", "app-1", Some("cpu_neighbour")),
+        ("db-io", "db-1", Some("io")),
+        ("app-pause", "app-1", None),
+        ("web-burst", "web-1", None),
+    ];
+    for (cell, host, resource) in cells {
+        experiment(cell, || {
+            let provoked = system.provoke(cell, 10_000, Duration::from_secs(4))?;
+            let (incident, root) = (&provoked.incident, &provoked.incident["root"]);
+            let named = (root["host"].as_str(), root["resource"].as_str());
+            match resource {
+                Some(resource) => assert_eq!(named, (Some(host), Some(resource)), "{incident:#}"),
+                None => assert!(named.0 == Some(host) || named.1 == Some("unexplained"), "{incident:#}"),
+            }
+            let told: u64 = incident["drops"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|drops| drops["count"].as_u64())
+                .sum();
+            let true_packets = provoked.truth.web.dropped();
+            assert_eq!(told, true_packets, "packets, as ListenDrops counts them: {incident:#}");
+            assert!(incident["title"].as_str().is_some_and(|t| !t.contains("0 workers")), "{incident:#}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
