@@ -22,7 +22,7 @@ cp "$here/init" "$init/init"
 echo "$command" >"$init/command"
 (cd "$kernel/lib/modules" && pwd -P) >"$init/modules/tree"
 : >"$init/modules/order"
-for module in virtio_pci virtiofs overlay virtio_blk ext4; do
+for module in virtio_pci virtiofs overlay virtio_blk ext4 tcp_diag; do
     /sbin/modprobe -d "$kernel" -S "$release" --show-depends "$module" 2>/dev/null | awk '$1 == "insmod" { print $2 }' |
         while read -r file; do
             name=$(basename "$file" | sed -E 's/\.(xz|zst|gz)$//')

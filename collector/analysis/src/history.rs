@@ -69,6 +69,11 @@ impl History {
         self.newest(host).is_some_and(|w| w.sampled.has("accept_queue"))
     }
 
+    /// Whether it polls who waits for a CPU.
+    pub(crate) fn polls_run_queue(&self, host: &str) -> bool {
+        self.newest(host).is_some_and(|w| w.sampled.has("run_queue"))
+    }
+
     fn newest(&self, host: &str) -> Option<&HostWindow> {
         self.hosts.get(host)?.windows.iter().rev().flatten().map(Box::as_ref).next()
     }

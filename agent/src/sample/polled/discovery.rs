@@ -184,7 +184,10 @@ impl Look {
             return Ok(());
         }
         let netstat = File::open("/proc/thread-self/net/netstat")?;
-        let namespace = Namespace { diag: Diag::open()?, netstat };
+        let mut diag = Diag::open()?;
+        // A kernel that does not answer is found out here, where it is an error.
+        diag.dump(&StateFlags::LISTEN)?;
+        let namespace = Namespace { diag, netstat };
         self.walked.insert(inode, (Diag::open()?, 0));
         locked(&self.shared).namespaces.insert(inode, Arc::new(Mutex::new(namespace)));
         Ok(())

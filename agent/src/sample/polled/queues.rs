@@ -87,11 +87,11 @@ impl PolledQueues {
         let there: BTreeMap<Socket, &Listening> =
             snapshot.listeners.iter().take(LISTENERS_MAX).map(|l| ((l.key.netns, l.id.cookie), l)).collect();
         self.known.retain(|socket, _| there.contains_key(socket));
+        // One that was opened since the look before is told from its beginning, late: what it dropped meanwhile is not lost.
+        let before = (snapshot.number > 1).then_some((0, 0));
         for (socket, listening) in there {
-            let known = self
-                .known
-                .entry(socket)
-                .or_insert_with(|| Known { listening: listening.clone(), before: None });
+            let known =
+                self.known.entry(socket).or_insert_with(|| Known { listening: listening.clone(), before });
             known.listening = listening.clone();
         }
     }

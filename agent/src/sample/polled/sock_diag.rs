@@ -60,15 +60,24 @@ impl Diag {
             let mut request = Vec::new();
             append(&mut request, message(family, states.clone(), id, NLM_F_DUMP, 0));
             self.socket.send(&request, 0)?;
+            let mut refused = None;
             loop {
-                let mut done = false;
+                let (mut done, mut absent) = (false, false);
                 self.receive(0, &mut |_, answered| match answered {
                     Answered::Found(one) => found.push(one),
                     Answered::Done => done = true,
-                    // No such family here: it has no sockets.
-                    Answered::Refused(code) if code == -libc::ENOENT => done = true,
-                    Answered::Refused(_) => {}
+                    Answered::Refused(code) if code == -libc::ENOENT => absent = true,
+                    Answered::Refused(code) => refused = Some(-code),
                 })?;
+                if let Some(code) = refused {
+                    return Err(Error::from_raw_os_error(code));
+                }
+                // A kernel without IPv6 has no sockets of it.
+                if absent && family == AF_INET {
+                    let what = "this kernel lists no TCP sockets by netlink: load its module tcp_diag";
+                    return Err(Error::new(ErrorKind::Unsupported, what));
+                }
+                done |= absent;
                 if done {
                     break;
                 }

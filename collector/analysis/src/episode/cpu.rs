@@ -33,7 +33,10 @@ pub(crate) fn episodes(
     let usual = (around.saturating_sub(60), around.saturating_sub(10));
     let span =
         |(first, last)| Span { history, host, workload, series, first, last, usual, usual_wait, thresholds };
-    runs(series, waiting).into_iter().map(|run| span(run).episode()).collect()
+    let told = runs(series, waiting).into_iter().map(|run| span(run).episode());
+    // Waits that are polled are told when they end, and those of one window may look as if nothing had taken the CPU.
+    let polled = history.polls_run_queue(host);
+    told.filter(|e| !polled || e.resource != Resource::CpuSteal).collect()
 }
 
 /// The CPUs that the workload may use are in use, or were taken away.
