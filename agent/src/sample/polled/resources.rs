@@ -26,6 +26,8 @@ const SHORT_NS: u64 = 5_000_000;
 const BUSY_NS: u64 = 10_000_000;
 /// Windows between two looks at threads of a cgroup that is not short: a second.
 const RENEW_WINDOWS: u64 = 20;
+/// Windows after which a new cgroup is seen at the latest.
+const NEW_WINDOWS: u64 = 4;
 /// Culprits told per window.
 const TOLD: usize = 5;
 /// Unit of /proc/diskstats.
@@ -191,8 +193,9 @@ impl PolledResources {
         let mut on_cpu: Vec<(u64, u32, CgroupId)> = Vec::new();
         for (place, (id, cgroup)) in (0_u64..).zip(&mut self.cgroups) {
             let all = spent.get(id).copied().unwrap_or_default();
-            // A cgroup that is new has no window before it.
-            let Some(with_children_ns) = all.cpu_ns else { continue };
+            // A cgroup that is new has no window before it, and one that only seems new (it had no room before) tells all of its life at once.
+            let most_ns = NEW_WINDOWS * u64::from(self.cpus) * WINDOW_NS;
+            let Some(with_children_ns) = all.cpu_ns.filter(|ns| *ns <= most_ns) else { continue };
             let below_ns: u64 = cgroup.children.iter().filter_map(|child| spent.get(child)?.cpu_ns).sum();
             let mut sample =
                 TaskSample { busy_ns: with_children_ns.saturating_sub(below_ns), ..TaskSample::default() };
