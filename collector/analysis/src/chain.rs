@@ -241,7 +241,10 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
         place: Place::Tier(next),
         onset: best.first.min(at),
         explains: 0.0,
-        why: format!("calls are not measured here; {name}, which it depends on, was short of a resource"),
+        why: format!(
+            "calls of {} are not measured, and {name}, which it depends on, was short of something",
+            here.host
+        ),
     })
 }
 

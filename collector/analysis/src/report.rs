@@ -282,12 +282,13 @@ impl Report<'_> {
         let (host, workload, tier) = self.place(&candidate.place);
         let episode = &candidate.episode;
         let mut evidence = episode.why.clone();
-        let steps = self
-            .diagnosis
-            .path
-            .iter()
-            .skip(1)
-            .map(|s| format!("; {} ({:.0} % of its caller's growth)", s.why, 100.0 * s.explains));
+        let steps = self.diagnosis.path.iter().skip(1).map(|s| match s.explains {
+            explained if explained > 0.0 => {
+                format!("; {} ({:.0} % of its caller's growth)", s.why, 100.0 * explained)
+            }
+            // Where calls are not measured nothing of it is explained by them.
+            _ => format!("; {}", s.why),
+        });
         evidence.extend(steps);
         let host_of = self.clock_host(&candidate.place).to_owned();
         let start_unix_ns = self.start_ns(&host_of, episode.first);

@@ -34,7 +34,7 @@ export const PANELS: Panel[] = [
   },
   { name: "Run queue", signals: ["run_queue"], format: number, lines: [{ metric: "run_queue_wait_tasks", color: "root", fill: true }] },
   {
-    name: "Queues", signals: ["accept_queue", "requests"], format: number, whole: true,
+    name: "Queues", signals: ["accept_queue"], format: number, whole: true,
     lines: [
       { metric: "queued_requests", color: "queued", fill: true },
       { metric: "accept_queue_depth", color: "accept", fill: true },

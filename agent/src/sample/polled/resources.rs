@@ -26,8 +26,6 @@ const SHORT_NS: u64 = 5_000_000;
 const BUSY_NS: u64 = 10_000_000;
 /// Windows between two looks at threads of a cgroup that is not short: a second.
 const RENEW_WINDOWS: u64 = 20;
-/// Windows after which a new cgroup is seen at the latest.
-const NEW_WINDOWS: u64 = 4;
 /// Culprits told per window.
 const TOLD: usize = 5;
 /// Unit of /proc/diskstats.
@@ -53,11 +51,6 @@ struct Totals {
     waiting_ns: Option<u64>,
     io_ns: Option<u64>,
     memory_ns: Option<u64>,
-}
-
-impl Totals {
-    /// Of a cgroup that was made while others were watched.
-    const NEW: Self = Self { cpu_ns: Some(0), waiting_ns: Some(0), io_ns: Some(0), memory_ns: Some(0) };
 }
 
 /// Files in place of the scheduler's, the block layer's and the memory management's hooks.
@@ -162,10 +155,7 @@ impl PolledResources {
                 continue;
             }
             // A cgroup that went away since the walk has nothing to read.
-            if let Some(mut cgroup) = Cgroup::open(&self.mounts, watched) {
-                if !first {
-                    cgroup.before = Totals::NEW;
-                }
+            if let Some(cgroup) = Cgroup::open(&self.mounts, watched) {
                 self.cgroups.insert(id, cgroup);
             }
         }
@@ -193,9 +183,8 @@ impl PolledResources {
         let mut on_cpu: Vec<(u64, u32, CgroupId)> = Vec::new();
         for (place, (id, cgroup)) in (0_u64..).zip(&mut self.cgroups) {
             let all = spent.get(id).copied().unwrap_or_default();
-            // A cgroup that is new has no window before it, and one that only seems new (it had no room before) tells all of its life at once.
-            let most_ns = NEW_WINDOWS * u64::from(self.cpus) * WINDOW_NS;
-            let Some(with_children_ns) = all.cpu_ns.filter(|ns| *ns <= most_ns) else { continue };
+            // A cgroup that is new has no window before it: what it did is told of the one above, as before it was known.
+            let Some(with_children_ns) = all.cpu_ns else { continue };
             let below_ns: u64 = cgroup.children.iter().filter_map(|child| spent.get(child)?.cpu_ns).sum();
             let mut sample =
                 TaskSample { busy_ns: with_children_ns.saturating_sub(below_ns), ..TaskSample::default() };

@@ -108,7 +108,9 @@ export function Story({ i }: { i: Incident }) {
   const grid = useMemo(() => gridOf(from, to, POINTS_MAX), [from, to]);
   const held = useHeld(i, grid, kept);
   const rows = useMemo(() => merge(grid, i, kept, held), [grid, i, kept, held]);
-  const every = rows.tiers.flatMap((t) => [t.queued_requests]).concat(rows.resource ? [rows.resource] : []);
+  // Where requests are not measured the accept queue is all that is known of a queue.
+  const queue = (n: number) => (i.hops[n]?.requests_unknown ? rows.tiers[n]!.accept_queue_depth : rows.tiers[n]!.queued_requests);
+  const every = rows.tiers.map((_, n) => queue(n)).concat(rows.resource ? [rows.resource] : []);
   const known = every.some((row) => row.some((v) => v !== null));
   if (asked.state === "waiting" && !known) return <section><Wait what="the timeline" /></section>;
   const order = fromRoot(i.hops);
@@ -143,8 +145,16 @@ export function Story({ i }: { i: Incident }) {
           )}
           {order.map((hop) => {
             const tier = rows.tiers[i.hops.indexOf(hop)]!;
-            if (!hop.listener || tier.queued_requests.every((v) => v === null)) {
+            const queued = queue(i.hops.indexOf(hop));
+            if (!hop.listener || queued.every((v) => v === null)) {
               return <div key={hop.host + hop.listener} class="absent">{placeOf(hop)} {hop.listener}: {observed(hop) ? "nothing known. Its windows are not kept." : "not observed. No agent is there."}</div>;
+            }
+            if (hop.requests_unknown) {
+              const limit = hop.accept_queue_limit;
+              return (
+                <Chart key={hop.host + hop.listener} label={`${placeOf(hop)} ${hop.listener} · accept queue, polled`} group={group} times={grid.times} height={110}
+                  lines={[{ label: "accept queue", values: queued, color: "accept", fill: true }]} marks={marks(queued)} format={number} whole {...(limit !== null ? { atLeast: limit } : {})} />
+              );
             }
             const holds = hop.workers_limit !== null && hop.accept_queue_limit !== null ? hop.workers_limit + hop.accept_queue_limit + 1 : null;
             const lines: Line[] = [
