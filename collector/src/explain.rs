@@ -146,14 +146,20 @@ fn lived(life: &HopLife, hop: &Hop) -> String {
         let of = |value: u32, limit: Option<u32>| {
             limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"))
         };
+        let served = if hop.requests_unknown {
+            String::new()
+        } else {
+            format!(" queued {}, workers {},", now.queued, of(now.workers_busy, hop.workers_limit))
+        };
         format!(
-            "; at {} queued {}, workers {}, accept queue {}",
+            "; at {}{served} accept queue {}",
             Civil::of(now.start_unix_ns).time_ms(),
-            now.queued,
-            of(now.workers_busy, hop.workers_limit),
             of(now.accept_queue, hop.accept_queue_limit)
         )
     });
+    if hop.requests_unknown {
+        return format!("over its whole life {} packets dropped{now}", life.dropped);
+    }
     format!(
         "over its whole life queued {}, {} requests received, {} answered, {} packets dropped{now}",
         life.queued_max, life.received, life.answered, life.dropped

@@ -89,10 +89,10 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
         {!hop.requests_unknown && <div class="queued"><span>Queued at most</span><b>{count(hop.queued_max)}</b></div>}
         {hop.life && msOf(i.end_unix_ns) - msOf(i.start_unix_ns) >= LONG_MS && (
           <div class="congestion" title="the numbers above are those of the onset">
-            <span>{i.state === "open" ? "Now" : "At the end"}</span><b>{hop.life.now ? count(hop.life.now.queued) : "unknown"}</b>
+            <span>{i.state === "open" ? "Now" : "At the end"}</span><b>{hop.life.now && !hop.requests_unknown ? count(hop.life.now.queued) : "unknown"}</b>
             <span class="about">
-              {hop.life.now && `accept queue ${count(hop.life.now.accept_queue)}, ${plural(hop.life.now.workers_busy, "worker")} busy; `}
-              over its whole life {plural(hop.life.answered, "answer")}, {plural(hop.life.dropped, "packet")} dropped
+              {hop.life.now && `accept queue ${count(hop.life.now.accept_queue)}${hop.requests_unknown ? "" : `, ${plural(hop.life.now.workers_busy, "worker")} busy`}; `}
+              over its whole life {!hop.requests_unknown && `${plural(hop.life.answered, "answer")}, `}{plural(hop.life.dropped, "packet")} dropped
             </span>
           </div>
         )}
