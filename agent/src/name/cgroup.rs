@@ -278,12 +278,13 @@ pub fn is_within(path: &str, top: &str) -> bool {
     top == "/" || path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn below(root: &Path, path: &str) -> PathBuf {
+/// The folder of a cgroup in the hierarchy that is mounted at `root`.
+pub fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
 /// `path`, its parent, and so on up to `/`.
-fn parents(path: &str) -> impl Iterator<Item = &str> {
+pub fn parents(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |p| match p.rfind('/') {
         _ if *p == "/" => None,
         Some(0) => Some("/"),

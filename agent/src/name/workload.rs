@@ -125,8 +125,9 @@ pub struct Entities {
     walked: Option<u64>,
     quotas_read: u64,
     names_asked: u64,
-    /// Never seen in the tree, asked for since the last walk.
+    /// The tree is walked with the next window, whatever its period says.
     walk_next: bool,
+    /// Never seen in the tree, asked for since the last walk.
     unknown: HashSet<CgroupId>,
     /// Not in the tree when it was walked for them: gone before they were named. Not walked for again until the next period.
     gone: HashSet<CgroupId>,

@@ -6,7 +6,7 @@
 //! Such a signal is covered and *sampled*: sums are exact to the moment at which the agent looked, peaks between two looks are missed,
 //! and what only a hook can tell (requests, calls, the longest wait) is absent.
 
-use crate::name::cgroup::is_within;
+use crate::name::cgroup::{is_within, parents};
 use crate::name::workload::Entities;
 use crate::window::CgroupId;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,13 +26,13 @@ const CGROUPS_MAX: usize = 512;
 
 /// A cgroup to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WatchedCgroup {
+struct WatchedCgroup {
     /// Who it is.
-    pub id: CgroupId,
+    id: CgroupId,
     /// Its path below the root of the hierarchy.
-    pub path: Arc<str>,
+    path: Arc<str>,
     /// Cgroups directly below it: what they use is told of them, not of this one.
-    pub children: Vec<CgroupId>,
+    children: Vec<CgroupId>,
 }
 
 /// The cgroups of the last walk, told by who knows the tree; only if somebody asked for them.
@@ -48,11 +48,11 @@ struct State {
 
 /// A list of cgroups, and how many did not fit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
+struct Published {
     /// In the order of their paths.
-    pub cgroups: Vec<WatchedCgroup>,
+    cgroups: Vec<WatchedCgroup>,
     /// Cgroups left out.
-    pub left_out: usize,
+    left_out: usize,
 }
 
 impl Watched {
@@ -97,13 +97,7 @@ fn published(found: &[(Arc<str>, CgroupId)]) -> Published {
         cgroups.iter().enumerate().map(|(i, c)| (c.path.clone(), i)).collect();
     for i in 0..cgroups.len() {
         let (id, path) = (cgroups[i].id, cgroups[i].path.clone());
-        let parent = match path.rfind('/') {
-            _ if path.as_ref() == "/" => None,
-            Some(0) => at.get("/"),
-            Some(end) => at.get(&path[..end]),
-            None => None,
-        };
-        if let Some(parent) = parent {
+        if let Some(parent) = parents(&path).nth(1).and_then(|parent| at.get(parent)) {
             cgroups[*parent].children.push(id);
         }
     }

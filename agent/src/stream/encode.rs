@@ -8,7 +8,7 @@ use crate::config::SignalName;
 use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
-    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, ProcessKey, WINDOW_NS, Window,
+    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, WINDOW_NS, Window,
 };
 use metrics::Held;
 use std::net::Ipv6Addr;
@@ -96,7 +96,7 @@ impl Encoder {
         let stopped = b.section(windows, |w| w.stopped.as_deref(), |p| entities.process(*p));
         let io = b.section(windows, |w| w.io.as_deref(), |c| entities.workload(*c));
         let memory = b.section(windows, |w| w.memory.as_deref(), |c| entities.workload(*c));
-        let polled = windows.first().map(|w| w.polled).unwrap_or_default();
+        let polled = polled(windows);
         if polled.tasks {
             b.columns(tasks.as_deref(), metrics::TASK_POLLED);
             if polled.blocked_io {
@@ -126,7 +126,7 @@ impl Encoder {
         let mut b = TableBuilder::new(EntityKind::Listener, windows.len());
         let queues = b.section(windows, |w| w.accept_queues.as_deref(), |k| entities.listener(*k));
         let requests = b.section(windows, |w| w.requests.as_deref(), |k| entities.listener(*k));
-        let polled = windows.first().is_some_and(|w| w.polled.accept_queues);
+        let polled = polled(windows).accept_queues;
         b.columns(
             queues.as_deref(),
             if polled { metrics::ACCEPT_QUEUE_POLLED } else { metrics::ACCEPT_QUEUE },
@@ -138,6 +138,11 @@ impl Encoder {
         b.hold(Metric::WorkersSeen, &mut self.held);
         b.build()
     }
+}
+
+/// Which sections of a batch hold less, the same in each of its windows.
+fn polled(windows: &[Window]) -> Polled {
+    windows.first().map(|w| w.polled).unwrap_or_default()
 }
 
 fn flags(window: &Window) -> u32 {
@@ -177,7 +182,7 @@ fn host_table(windows: &[Window], entities: &Entities, host: HostView<'_>) -> v1
             let largest = w.tasks.iter().flatten().map(|(_, t)| t.waiting_max).max();
             u64::from(largest.unwrap_or(0)).max(wait_ns(w).div_ceil(WINDOW_NS))
         });
-        let polled = windows.first().map(|w| w.polled).unwrap_or_default();
+        let polled = polled(windows);
         if !polled.tasks {
             each(Metric::RunQueueSwitches, &sum(|t| t.switches));
         }
@@ -226,7 +231,7 @@ fn edge_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
 fn device_table(windows: &[Window], entities: &mut Entities) -> v1::Table {
     let mut b = TableBuilder::new(EntityKind::Device, windows.len());
     let devices = b.section(windows, |w| w.devices.as_deref(), |name| entities.device(name));
-    let polled = windows.first().is_some_and(|w| w.polled.devices);
+    let polled = polled(windows).devices;
     b.columns(devices.as_deref(), if polled { metrics::DEVICE_POLLED } else { metrics::DEVICE });
     b.build()
 }

@@ -171,12 +171,10 @@ impl<'a> Report<'a> {
         }
         hop.congestion = self.congestion(key, tier, step.onset, (from, to));
         let link = self.link(key, next, from, to);
-        if let Some(link) = link {
+        if let Some(link) = link.filter(|_| self.view.history.measures_calls(&key.host)) {
             let calls = call_series(self.view.history, &key.host, &link.edges, from, to);
-            if self.view.history.measures_calls(&key.host) {
-                hop.pool_in_flight_max = calls.range(from, to).map(|(_, s)| s.in_flight_max).max();
-                hop.pool_open = calls.range(from, to).map(|(_, s)| s.open_max).max();
-            }
+            hop.pool_in_flight_max = calls.range(from, to).map(|(_, s)| s.in_flight_max).max();
+            hop.pool_open = calls.range(from, to).map(|(_, s)| s.open_max).max();
         }
         let dropped = self.case.drops.keys().any(|(k, _)| k == key);
         hop.role = match &best.place {

@@ -7,7 +7,7 @@ use crate::driver::QUEUE_MAX;
 use crate::export::SECONDS_MAX;
 use crate::metrics::{counter, gauge, labels};
 use crate::outlet::kind_name;
-use crate::registry::AgentView;
+use crate::registry::{AgentView, CoverageView};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -121,34 +121,26 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
         "What the agent could not keep or name, since it began; troubleshooting.md says what to do.",
         &losses,
     );
-    let signals: Vec<_> = agents
-        .iter()
-        .flat_map(|a| {
-            a.coverage.iter().map(|c| {
-                let there = f64::from(u8::from(c.covered));
-                (labels(&[("host", &a.host), ("signal", &c.signal)]), there)
-            })
-        })
-        .collect();
+    let signals = |is: fn(&CoverageView) -> bool| -> Vec<_> {
+        let of = |a: &AgentView| {
+            let told = |c: &CoverageView| {
+                (labels(&[("host", &a.host), ("signal", &c.signal)]), f64::from(u8::from(is(c))))
+            };
+            a.coverage.iter().map(told).collect::<Vec<_>>()
+        };
+        agents.iter().flat_map(of).collect()
+    };
     gauge(
         out,
         "agent_signal_covered",
         "1: the agent measures this signal; 0: /api/v1/agents says why not.",
-        &signals,
+        &signals(|c| c.covered),
     );
-    let sampled: Vec<_> = agents
-        .iter()
-        .flat_map(|a| {
-            a.coverage.iter().map(|c| {
-                (labels(&[("host", &a.host), ("signal", &c.signal)]), f64::from(u8::from(c.sampled)))
-            })
-        })
-        .collect();
     gauge(
         out,
         "agent_signal_sampled",
         "1: polled every 50 ms, because the agent can load no kernel program for it; peaks in between are missed.",
-        &sampled,
+        &signals(|c| c.sampled),
     );
 }
 

@@ -6,7 +6,7 @@
 
 use super::sock_diag::{Diag, Found};
 use crate::attach::privilege;
-use crate::name::cgroup::Mounts;
+use crate::name::cgroup::{Mounts, below};
 use crate::sample::namespaces::{in_every_namespace, processes};
 use crate::sample::repeated::Repeated;
 use crate::window::{CgroupId, EdgeKey, ListenerKey};
@@ -40,6 +40,9 @@ pub(super) struct Namespace {
     pub(super) netstat: File,
 }
 
+/// By inode.
+pub(super) type Namespaces = BTreeMap<u32, Arc<Mutex<Namespace>>>;
+
 /// A listening socket.
 #[derive(Debug, Clone)]
 pub(super) struct Listening {
@@ -64,7 +67,7 @@ pub(super) struct Snapshot {
 
 #[derive(Debug, Default)]
 struct Shared {
-    namespaces: BTreeMap<u32, Arc<Mutex<Namespace>>>,
+    namespaces: Namespaces,
     snapshot: Arc<Snapshot>,
 }
 
@@ -105,7 +108,7 @@ impl Discovery {
         locked(&self.shared).snapshot.clone()
     }
 
-    pub(super) fn namespaces(&self) -> BTreeMap<u32, Arc<Mutex<Namespace>>> {
+    pub(super) fn namespaces(&self) -> Namespaces {
         locked(&self.shared).namespaces.clone()
     }
 }
@@ -290,7 +293,7 @@ fn cgroup_of(process: u32, mounts: &Mounts) -> Option<CgroupId> {
         None => c.controllers.iter().any(|name| name == "cpu"),
     };
     let path = cgroups.0.iter().find(wanted)?.pathname.clone();
-    let meta = std::fs::metadata(root.join(path.trim_start_matches('/'))).ok()?;
+    let meta = std::fs::metadata(below(root, &path)).ok()?;
     Some(CgroupId(meta.ino()))
 }
 

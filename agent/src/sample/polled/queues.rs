@@ -1,7 +1,7 @@
 //! Accept queues from the kernel's list of sockets: each listener's depth, limit and `sk_drops`, asked for in every window, and how many
 //! packets of those its network namespace counts. Owns turning two looks into a sample.
 
-use super::discovery::{Discovery, Listening, Namespace};
+use super::discovery::{Discovery, Listening, Namespace, Namespaces, Snapshot};
 use super::files::read_again;
 use super::sock_diag::Found;
 use crate::name::cgroup::Mounts;
@@ -12,7 +12,7 @@ use crate::window::{
 };
 use netlink_packet_sock_diag::inet::{SocketId, StateFlags};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Listening sockets that are asked in each window; those beyond are not told, and counted.
 const LISTENERS_MAX: usize = 512;
@@ -76,8 +76,7 @@ impl PolledQueues {
         })
     }
 
-    fn renew(&mut self) {
-        let snapshot = self.discovery.snapshot();
+    fn renew(&mut self, snapshot: &Snapshot) {
         if std::mem::replace(&mut self.seen, snapshot.number) == snapshot.number {
             return;
         }
@@ -97,12 +96,12 @@ impl PolledQueues {
     }
 
     /// Every known socket anew, namespace by namespace.
-    fn look(&mut self) -> Vec<Seen> {
+    fn look(&mut self, namespaces: &Namespaces) -> Vec<Seen> {
         let mut seen = Vec::new();
-        for (netns, namespace) in self.discovery.namespaces() {
+        for (netns, namespace) in namespaces {
             let mut namespace = namespace.lock().unwrap_or_else(PoisonError::into_inner);
             let mut here: Vec<(&Socket, &mut Known)> =
-                self.known.iter_mut().filter(|((at, _), _)| *at == netns).collect();
+                self.known.iter_mut().filter(|((at, _), _)| at == netns).collect();
             if here.is_empty() {
                 continue;
             }
@@ -141,8 +140,8 @@ impl PolledQueues {
     }
 
     fn drain_queues(&mut self) -> Vec<(ListenerKey, AcceptQueueSample)> {
-        let seen = self.look();
-        let namespaces: BTreeMap<u32, Arc<Mutex<Namespace>>> = self.discovery.namespaces();
+        let namespaces = self.discovery.namespaces();
+        let seen = self.look(&namespaces);
         self.counters.retain(|netns, _| namespaces.contains_key(netns));
         let mut rose: BTreeMap<u32, u64> = BTreeMap::new();
         for s in &seen {
@@ -231,14 +230,15 @@ impl SignalSource for PolledQueues {
 
     fn drain(&mut self, into: &mut Window) {
         into.polled.accept_queues = true;
-        self.renew();
+        let snapshot = self.discovery.snapshot();
+        self.renew(&snapshot);
         // What was dropped in windows that are drained late is told of the next one that is not.
         if into.late {
             return;
         }
         into.accept_queues = Some(self.drain_queues());
         let open = |(key, open): &(EdgeKey, u32)| (*key, ConnectionSample { open: *open });
-        into.connections = Some(self.discovery.snapshot().edges.iter().map(open).collect());
+        into.connections = Some(snapshot.edges.iter().map(open).collect());
     }
 
     fn skip_to(&mut self, _: WindowIndex) {}

@@ -9,7 +9,8 @@ use super::files::{Total, read_again};
 use super::threads::{THREADS_MAX, Threads};
 use super::{Watched, WatchedCgroup};
 use crate::attach::probe::online_cpus;
-use crate::name::cgroup::Mounts;
+use crate::name::cgroup::{Mounts, below};
+use crate::name::workload::comm;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{
     CgroupId, CulpritResource, CulpritSample, DeviceSample, MachineCpu, MemorySample, TaskSample, WINDOW_NS,
@@ -139,7 +140,7 @@ impl PolledResources {
         self.left_out = self.left_out.max(published.left_out as u64);
         let first = self.cgroups.is_empty();
         if first && let Some(top) = published.cgroups.first() {
-            let folder = self.mounts.unified.as_deref().map(|root| folder(root, &top.path));
+            let folder = self.mounts.unified.as_deref().map(|root| below(root, &top.path));
             self.stat_of_cgroups = folder.and_then(|f| File::open(f.join("cgroup.stat")).ok());
         }
         let there: BTreeMap<CgroupId, WatchedCgroup> =
@@ -225,16 +226,7 @@ impl PolledResources {
         if self.serves(SignalKind::Cpu) {
             on_cpu.sort_unstable_by(|a, b| b.cmp(a));
             into.culprits.extend(on_cpu.into_iter().take(TOLD).map(|(amount, pid, workload)| {
-                CulpritSample {
-                    resource: CulpritResource::Cpu,
-                    pid,
-                    comm: std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                        .unwrap_or_default()
-                        .trim_end()
-                        .to_owned(),
-                    workload,
-                    amount,
-                }
+                CulpritSample { resource: CulpritResource::Cpu, pid, comm: comm(pid), workload, amount }
             }));
             into.tasks = Some(tasks);
         }
@@ -307,21 +299,17 @@ fn device(before: &DiskStat, now: &DiskStat) -> Option<DeviceSample> {
     (sample != DeviceSample::default()).then_some(sample)
 }
 
-fn folder(root: &Path, path: &str) -> PathBuf {
-    root.join(path.trim_start_matches('/'))
-}
-
 fn cpu_total(mounts: &Mounts, path: &str) -> Option<Total> {
     match &mounts.unified {
-        Some(root) => Total::cpu_stat(&folder(root, path)),
-        None => Total::cpuacct(&folder(mounts.cpu_v1.as_deref()?, path)),
+        Some(root) => Total::cpu_stat(&below(root, path)),
+        None => Total::cpuacct(&below(mounts.cpu_v1.as_deref()?, path)),
     }
 }
 
 impl Cgroup {
     fn open(mounts: &Mounts, watched: WatchedCgroup) -> Option<Self> {
         let cpu = cpu_total(mounts, &watched.path)?;
-        let folder = folder(mounts.identity()?, &watched.path);
+        let folder = below(mounts.identity()?, &watched.path);
         let leaf = watched.children.is_empty() && mounts.unified.is_some();
         let pressure = |resource| if leaf { Total::pressure(&folder, resource) } else { None };
         let (waiting, io, memory) = (pressure("cpu"), pressure("io"), pressure("memory"));

@@ -3,6 +3,7 @@
 
 use crate::attach::loader::{LoadError, LoadedObject};
 use crate::attach::mapping::Mapping;
+use crate::name::workload::comm;
 use crate::sample::slots::{OTHER, Slots};
 use crate::window::{CulpritResource, CulpritSample, WINDOW_NS};
 use std::collections::HashMap;
@@ -153,15 +154,11 @@ fn top(
     into.extend(all.into_iter().map(|(pid, used)| CulpritSample {
         resource,
         pid,
-        comm: used.comm.unwrap_or_else(|| comm_of(pid)),
+        // One without has been on CPU since before the window, and so is alive.
+        comm: used.comm.unwrap_or_else(|| comm(pid)),
         workload: slots.owner(used.slot).unwrap_or(OTHER),
         amount: used.ns,
     }));
-}
-
-/// For a process that has been on CPU since before the window, and so is alive.
-fn comm_of(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 fn text(comm: &[u8; 16]) -> String {
