@@ -33,8 +33,6 @@ const BATCH_AFTER: u64 = 10;
 const SHARED_CPU: f64 = 0.95;
 /// More requests than usual at a tier that stood still: it would have met the usual ones as still.
 const CAME_TO_A_STOP: f64 = 0.6;
-/// What a tier's own load used up, where nobody counts what comes.
-const ARRIVALS_UNKNOWN: f64 = 0.7;
 /// A tier whose growth is explained below can still be the root.
 const EXPLAINED_BELOW: f64 = 0.6;
 
@@ -82,10 +80,6 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
         episodes.extend(fitting(stalls(view, key, node), node.onset, at));
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
-    if view.history.polls_queues(&key.host) {
-        let own = found.iter_mut().filter(|c| c.episode.by_load);
-        own.for_each(|c| c.times(ARRIVALS_UNKNOWN, "as it is not measured whether more requests had come"));
-    }
     if !last {
         found.iter_mut().for_each(|c| c.times(EXPLAINED_BELOW, "as calls below explain this tier's queue"));
     }
@@ -134,6 +128,10 @@ fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
     if workload != key.workload {
         let name = culprits::workload_name(history.hosts.get(host), key.workload);
         episodes.iter_mut().for_each(|e| of_all_that_share(e, &name));
+    }
+    if history.polls_queues(host) {
+        // Where nobody counts what comes, a burst that goes through all tiers looks like the own load of each of them.
+        episodes.retain(|e| !e.by_load);
     }
     episodes
 }

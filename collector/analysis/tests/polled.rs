@@ -70,3 +70,9 @@ fn a_burst_is_never_told_from_drops_alone() {
     let incident = only(sim);
     assert_ne!(incident.root.resource, Resource::Burst, "{}", incident.title);
 }
+
+#[test]
+fn what_a_tiers_own_load_used_up_may_be_a_burst_and_is_not_determined() {
+    let incident = only(polled().act(At::App, 6000..6700, Do::Costly(20.0)));
+    assert_eq!(incident.root.resource, Resource::Unexplained, "{}", incident.title);
+}
