@@ -38,6 +38,9 @@ const SURGE_AFTER: u64 = 2;
 const RETRY_WINDOWS: u64 = 20;
 /// Windows with less than this part of the usual requests are a trough, in which requests are held back.
 const TROUGH_RATIO: f64 = 0.5;
+/// A tier below that was short of something fills the queues above it only after a while; what began less than this before the drop (200 ms)
+/// may be what the same burst did there, which nobody counts.
+const FILLS_WINDOWS: u64 = 4;
 /// Of two tiers that were short of something, the second is as likely the cause with this part of the first one's quality.
 const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
@@ -228,7 +231,9 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
     for key in view.topology.reachable(here).into_iter().filter(|key| !seen(key)) {
         let at = at.saturating_add(view.slack(&here.host, &key.host, at));
         let Some(there) = view.around(&key, at) else { continue };
-        found.extend(candidate::short(view, &key, &there, at).map(|episode| (episode, key)));
+        let short = candidate::short(view, &key, &there, at);
+        let before = short.filter(|episode| episode.first.saturating_add(FILLS_WINDOWS) <= at);
+        found.extend(before.map(|episode| (episode, key)));
     }
     found.sort_by(|a, b| b.0.quality.total_cmp(&a.0.quality));
     let (best, key) = found.first()?;
