@@ -2,7 +2,7 @@
 //! no signal's meaning.
 //!
 //! `support` has the one table of hooks, `probe` asks this machine, `loader` loads objects, `iterator` runs programs over
-//! what the kernel holds, `mapping` and `ring` read what they share, `skipped` asks what the kernel
+//! what the kernel holds, `mapping`, `ring` and `window_log` read what they share, `skipped` asks what the kernel
 //! left out, `privilege` gives up what is needed no longer.
 
 mod bpf;
@@ -15,3 +15,4 @@ pub mod probe;
 pub mod ring;
 mod skipped;
 pub mod support;
+pub mod window_log;

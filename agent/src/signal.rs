@@ -2,7 +2,7 @@
 //! `sample`.
 //!
 //! Order of calls, from the sampler's one loop: `attach` once; then for every closed window, in order and exactly once,
-//! `drain`. When windows were lapped (older than the ring), the sampler calls `skip_to` with the first readable window and
+//! `drain`. When windows were lapped (older than the logs keep), the sampler calls `skip_to` with the first readable window and
 //! counts the gap; each signal then rebuilds its levels (see `ebpf/bpf/include/window.h`) from the kernel's absolute counters.
 
 use crate::window::{ListenDrop, Window, WindowIndex};
@@ -46,7 +46,7 @@ pub struct Loss {
     pub count: u64,
 }
 
-/// One attached group of kernel programs and its rings.
+/// One attached group of kernel programs and its logs.
 pub trait SignalSource: Send {
     /// For logs and `self_stats`.
     fn name(&self) -> &'static str;

@@ -1,5 +1,5 @@
 //! What one 50 ms window of this host holds: plain values, every unit in its name.
-//! Owns the shape between the kernel rings (`signal/*` fill it) and the wire (`stream` encodes it). Knows no kernel map,
+//! Owns the shape between the kernel logs (`signal/*` fill it) and the wire (`stream` encodes it). Knows no kernel map,
 //! no clock and no network.
 
 /// Length of a window.

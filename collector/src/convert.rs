@@ -36,7 +36,7 @@ pub enum ConvertError {
         /// `EntityKind` number.
         kind: i32,
     },
-    /// No windows, or more than a kernel ring holds.
+    /// No windows, or more than the kernel side keeps.
     #[error("{count} windows in one batch: it must be 1 to {WINDOWS_MAX}")]
     WindowCount {
         /// Windows declared.

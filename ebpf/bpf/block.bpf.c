@@ -11,15 +11,15 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include "window.h"
+#include "window_log.h"
 #include "nest.h"
 #include "cgroup.h"
 #include "block_records.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-RING(device_ring, device_record)
-RING(io_ring, io_record)
+LOG(device_log, device_record, NEST)
+LOG(io_log, io_record, NEST)
 RING(submitters_ring, submitters_record)
 
 #define DEVICE_OTHER 0
@@ -83,18 +83,12 @@ static __always_inline struct event event_begins(void)
 
 static __always_inline struct device_record *device_record_of(struct event *e, __u32 device)
 {
-	__u32 index = e->writer * cfg_devices + device;
-	struct device_ring_copy *copy = bpf_map_lookup_elem(&device_ring, &index);
-
-	return copy ? device_ring_open(copy, &e->m) : 0;
+	return device_log_at(e->writer, e->writer * cfg_devices + device, &e->m);
 }
 
 static __always_inline struct io_record *io_record_of(struct event *e, __u32 slot)
 {
-	__u32 index = e->writer * cfg_entities + slot;
-	struct io_ring_copy *copy = bpf_map_lookup_elem(&io_ring, &index);
-
-	return copy ? io_ring_open(copy, &e->m) : 0;
+	return io_log_at(e->writer, e->writer * cfg_entities + slot, &e->m);
 }
 
 /* Devices are few and come rarely; a slot is never given back. */

@@ -7,13 +7,13 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include "window.h"
+#include "window_log.h"
 #include "cgroup.h"
 #include "memory_records.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-RING(memory_ring, memory_record)
+LOG(memory_log, memory_record, 1)
 
 /* Length of the kernel's tick: the unit of a pause. */
 const volatile __u32 cfg_tick_ns = 4000000;
@@ -32,10 +32,9 @@ struct {
 
 static __always_inline struct memory_record *record_of(__u32 slot, struct moment *m)
 {
-	__u32 index = bpf_get_smp_processor_id() * cfg_entities + slot;
-	struct memory_ring_copy *copy = bpf_map_lookup_elem(&memory_ring, &index);
+	__u32 cpu = bpf_get_smp_processor_id();
 
-	return copy ? memory_ring_open(copy, m) : 0;
+	return memory_log_at(cpu, cpu * cfg_entities + slot, m);
 }
 
 static __always_inline int reclaim_begins(void)

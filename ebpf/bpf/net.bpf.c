@@ -15,7 +15,7 @@
 
 #include "nest.h"
 #include "net_types.h"
-#include "window.h"
+#include "window_log.h"
 #include "net_records.h"
 #include "net_maps.h"
 #include "net_connection.h"
@@ -153,7 +153,7 @@ int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
 
 /*
  * Before 6.3 (6e6eda44b939): what TCP returns is what the tracepoint tells. These run with preemption on where the kernel has
- * CONFIG_PREEMPT, so there a task that is preempted inside one can share its ring copy with another for that moment.
+ * CONFIG_PREEMPT, so there a task that is preempted inside one can share its copy with another for that moment.
  */
 SEC("fexit/tcp_recvmsg")
 int BPF_PROG(net_recv_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int flags, int *addr_len, int length)
@@ -305,7 +305,7 @@ int net_existing(struct bpf_iter__tcp *ctx)
 
 /*
  * What the timer does, where there is none: user space reads this iterator over `listen_sockets` every 5 ms. It runs in that reader's
- * context, with preemption on: a hook that interrupts it takes the next ring copy (nest.h).
+ * context, with preemption on: a hook that interrupts it takes the next copy (nest.h).
  */
 SEC("iter/bpf_map_elem")
 int net_tick(struct bpf_iter__bpf_map_elem *ctx)

@@ -102,14 +102,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *cs = bpf_map_lookup_elem(&cpu_states, &cpu);
 	struct machine_ring_copy *machine_copy = bpf_map_lookup_elem(&machine_ring, &cpu);
-	struct task_state *state;
+	struct task_state *state = 0;
 	struct machine_record *machine;
 	struct task_record *left = 0, *comes = 0;
 	struct culprit *fresh;
 	__u32 was_busy, was_slot, was_iowait, is_busy = next->pid != 0, slot = SLOT_OTHER, iowait = 0;
 	__s64 uncharged_ns = 0;
 	struct rq *rq = rq_of(prev);
-	bool expected, crossed;
+	bool expected, crossed, stays;
 	struct moment m;
 
 	if (!cs || !machine_copy)
@@ -157,17 +157,28 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			slot = slot_of(next, state);
 		else
 			cs->untracked++;
-		comes = left && slot == was_slot ? left : record_of(cpu, slot, &m);
-		if (state && state->waiting) {
-			if (comes && state->waiting_slot == slot)
-				wait_ends_in(comes, state, &m, now);
-			else
-				waiting_ends(state, &m, now);
-		}
-		if (state && state->asleep)
+	}
+	stays = left && is_busy && slot == was_slot;
+	/* Through with it before another record is opened. */
+	if (left && !stays)
+		edge(&left->edges[TASK_BUSY], &m, -1);
+	if (is_busy) {
+		if (state && state->asleep) {
 			sleep_ends(state, &m, now);
-		if (comes)
+			left = 0;
+		}
+		if (state && state->waiting && state->waiting_slot != slot) {
+			waiting_ends(state, &m, now);
+			left = 0;
+		}
+		comes = stays && left ? left : record_of(cpu, slot, &m);
+		if (comes) {
 			comes->switches++;
+			if (!stays)
+				edge(&comes->edges[TASK_BUSY], &m, 1);
+			if (state && state->waiting && state->waiting_slot == slot)
+				wait_ends_in(comes, state, &m, now);
+		}
 	}
 	/* As late as this, because the verifier walks what lies between once for each answer. */
 	rq = rq_of(prev);
@@ -188,12 +199,6 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		edge(&machine->edges[MACHINE_BUSY], &m, is_busy ? 1 : -1);
 	if (was_iowait != iowait)
 		edge(&machine->edges[MACHINE_IOWAIT], &m, iowait ? 1 : -1);
-	if (left != comes) {
-		if (left)
-			edge(&left->edges[TASK_BUSY], &m, -1);
-		if (comes)
-			edge(&comes->edges[TASK_BUSY], &m, 1);
-	}
 	if (prev->pid)
 		leaves_cpu(prev, preempt, expected, was_slot, &m, now);
 	return 0;

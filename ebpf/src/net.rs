@@ -31,7 +31,7 @@ pub mod edge_edge {
     pub const COUNT: usize = 2;
 }
 
-/// `struct listener_record`: one listener in one window, as one copy of the ring saw it.
+/// `struct listener_record`: one listener in one window, as one copy of the log saw it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "explained in net_records.h")]
@@ -62,7 +62,7 @@ pub struct ListenerRecord {
 }
 crate::record!(ListenerRecord, edges: listener_edge::COUNT);
 
-/// `struct edge_record`: one edge in one window, as one copy of the ring saw it.
+/// `struct edge_record`: one edge in one window, as one copy of the log saw it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "explained in net_records.h")]

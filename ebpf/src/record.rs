@@ -1,4 +1,4 @@
-//! What every window ring has in common: the mirror of `bpf/include/window.h`. Knows no signal.
+//! What all windows have in common: the mirror of `bpf/include/window.h` and `window_log.h`. Knows no signal.
 
 /// Length of a window, `WINDOW_NS`.
 pub const WINDOW_NS: u64 = 50_000_000;
@@ -8,6 +8,35 @@ pub const WINDOWS: u64 = 64;
 pub const WINDOW_BEING_RESET: u64 = u64::MAX;
 /// Copies per CPU of a ring whose hooks interrupt each other, `NEST` of `bpf/include/nest.h`.
 pub const NEST: u32 = 3;
+
+/// How much shorter the log of programs that interrupt others is, `LOG_NESTED_PART` of `bpf/include/window_log.h`.
+pub const LOG_NESTED_PART: u32 = 8;
+/// The position of a log's entry that is being taken, `LOG_BEING_RESET`.
+pub const LOG_BEING_RESET: u64 = u64::MAX;
+
+/// An entry of a log, as `LOG` of `bpf/include/window_log.h` declares it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct LogEntry<R> {
+    /// Of the use that it has now, counted from 1.
+    pub position: u64,
+    /// Whose, plus 1: `writer * entities + entity + 1`.
+    pub copy: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Its record.
+    pub record: R,
+}
+
+/// `struct log_end`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct LogEnd {
+    /// Entries that a writer ever took.
+    pub taken: u64,
+    /// Zero: a cache line of its own.
+    pub reserved: [u64; 7],
+}
 
 /// `struct edge_sum`: one step function in one window, as one copy of a ring saw it.
 #[repr(C)]
@@ -66,4 +95,5 @@ macro_rules! record {
 }
 
 const _: () = assert!(size_of::<EdgeSum>() == 16);
+const _: () = assert!(size_of::<LogEnd>() == 64 && size_of::<LogEntry<u64>>() == 24);
 const _: () = assert!(size_of::<ClockControl>() == 8);

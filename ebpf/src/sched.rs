@@ -124,7 +124,7 @@ pub struct StoppedProcess {
     pub reserved: u32,
 }
 
-/// `struct slot_state`: one slot of a cgroup-indexed ring.
+/// `struct slot_state`: one slot of a table of cgroups.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "cgroup.h explains the fields")]

@@ -8,7 +8,7 @@
 use crate::v1::{Column, EntityKind, Metric, Table};
 use std::collections::BTreeMap;
 
-/// Windows in one batch, at most: the length of a kernel ring.
+/// Windows in one batch, at most: what the kernel side keeps.
 pub const WINDOWS_MAX: u32 = 64;
 /// Entities in one table, at most.
 pub const ENTITIES_MAX: usize = 4096;

@@ -5,6 +5,7 @@ use crate::attach::iterator::KernelIterator;
 use crate::attach::mapping::{ClockControl, Mapping, MappingError};
 use crate::attach::ring::{Ring, RingError, Shape};
 use crate::attach::skipped::skipped_runs;
+use crate::attach::window_log::{Log, LogMaps, LogShape};
 use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -75,6 +76,40 @@ impl KernelBtf {
     }
 }
 
+/// What `LOG` of `ebpf/bpf/include/window_log.h` declares for one log.
+#[derive(Debug, Clone, Copy)]
+pub struct LogNames {
+    entries: &'static str,
+    heads: &'static str,
+    ends: &'static str,
+    records: &'static str,
+}
+
+/// The [`LogNames`] of a log.
+macro_rules! log_names {
+    ($log:literal) => {
+        $crate::attach::loader::LogNames::of(
+            concat!($log, "_entries"),
+            concat!($log, "_heads"),
+            concat!($log, "_ends"),
+            concat!($log, "_records"),
+        )
+    };
+}
+pub(crate) use log_names;
+
+impl LogNames {
+    /// Use [`log_names`].
+    pub(crate) const fn of(
+        entries: &'static str,
+        heads: &'static str,
+        ends: &'static str,
+        records: &'static str,
+    ) -> Self {
+        Self { entries, heads, ends, records }
+    }
+}
+
 /// What to change in an object before it is loaded.
 #[derive(Debug)]
 pub struct ObjectPlan<'a> {
@@ -102,6 +137,15 @@ impl<'a> ObjectPlan<'a> {
     pub fn global(mut self, name: &'a str, value: u32) -> Self {
         self.globals.push((name, value));
         self
+    }
+
+    /// Sizes the maps of a log.
+    #[must_use]
+    pub fn log(self, names: &'a LogNames, shape: LogShape) -> Self {
+        self.max_entries(names.entries, shape.entries())
+            .max_entries(names.heads, shape.copies())
+            .max_entries(names.ends, shape.writers())
+            .global(names.records, shape.records)
     }
 
     /// Makes the maps and relocates the programs; attaches nothing yet.
@@ -233,6 +277,19 @@ impl LoadedObject {
             .map_err(|source| LoadError::Ring { object: self.object, source })
     }
 
+    /// Opens a log.
+    pub fn log<R: Record>(&self, names: &LogNames, shape: LogShape) -> Result<Log<R>, LoadError> {
+        Log::<R>::check(names.entries, self.array(names.entries)?)
+            .map_err(|source| LoadError::Ring { object: self.object, source })?;
+        let words = |n: u32, of: usize| n as usize * of * 8;
+        let maps = LogMaps {
+            entries: self.mapping(names.entries, shape.entries() as usize * Log::<R>::ENTRY_BYTES)?,
+            heads: self.mapping(names.heads, words(shape.copies(), Log::<R>::HEAD_WORDS))?,
+            ends: self.mapping(names.ends, words(shape.writers(), Log::<R>::END_WORDS))?,
+        };
+        Ok(Log::new(maps, shape))
+    }
+
     /// Maps any mmapable array for reading.
     pub fn mapping(&self, name: &str, bytes: usize) -> Result<Mapping, LoadError> {
         Mapping::read_only(name, self.array(name)?, bytes)
@@ -294,7 +351,7 @@ fn reason(error: &ProgramError) -> String {
     text
 }
 
-/// Possible CPUs of the machine: what per-CPU rings are sized by.
+/// Possible CPUs of the machine: the highest number that programs may see is one less.
 pub fn possible_cpus() -> u32 {
     aya::util::nr_cpus().ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(1)
 }
@@ -306,19 +363,18 @@ pub struct AttachConfig<'a> {
     pub btf: &'a KernelBtf,
     /// `cgroup_hierarchy` of `sample::slots`.
     pub cgroup_hierarchy: u32,
-    /// Cgroups told apart at a time; the rest is counted together. Sizes the rings: see [`AttachConfig::entities`].
+    /// What logs and rings are sized by: [`possible_cpus`].
+    pub cpus: u32,
+    /// Cgroups told apart at a time; the rest is counted together.
     pub workloads_max: u32,
     /// Unix time minus CLOCK_MONOTONIC, now.
     pub epoch_offset_ns: i64,
 }
 
 impl AttachConfig<'_> {
-    /// Slots of a ring, the shared slot 0 included, such that the ring of `copy_bytes` per writer and slot stays below
-    /// 64 MiB of kernel memory on a machine of any size.
-    pub fn entities(&self, writers: u32, copy_bytes: usize) -> u32 {
-        const RING_BYTES_MAX: usize = 64 << 20;
-        let fit = RING_BYTES_MAX / (copy_bytes * writers.max(1) as usize);
-        (self.workloads_max + 1).min(u32::try_from(fit).unwrap_or(u32::MAX)).max(2)
+    /// Slots of workloads, the shared slot 0 included.
+    pub fn entities(&self) -> u32 {
+        self.workloads_max + 1
     }
 }
 

@@ -55,6 +55,27 @@ impl Mapping {
         Ok(Self { start, bytes, writable })
     }
 
+    /// Memory of its own in place of a map's.
+    #[cfg(test)]
+    pub fn anonymous(bytes: usize) -> Self {
+        // SAFETY: a new anonymous mapping touches nothing of ours.
+        let start = unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self { start, bytes, writable: true }
+    }
+
+    /// The same memory again, as the kernel's side has it.
+    #[cfg(test)]
+    pub fn shared(&self) -> Self {
+        // SAFETY: with an old size of 0 the pages of a shared mapping are mapped a second time (mremap(2)).
+        let start = unsafe { libc::mremap(self.start, 0, self.bytes, libc::MREMAP_MAYMOVE) };
+        assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self { start, bytes: self.bytes, writable: true }
+    }
+
     /// The word at `index`. Panics beyond the mapping.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(

@@ -1,5 +1,5 @@
-//! Reads the window rings that kernel programs write, by mmap and without system calls, and settles their edge sums into exact
-//! integrals. Owns the reader's half of `ebpf/bpf/include/window.h`; knows no signal.
+//! Reads the window rings that kernel programs write, one per writer, by mmap and without system calls, and settles their edge sums
+//! into exact integrals. Owns the reader's half of `ebpf/bpf/include/window.h`; knows no signal.
 
 use crate::attach::mapping::Mapping;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,21 +17,19 @@ pub enum RingError {
     ValueSize { map: String, found: u32, expected: usize },
 }
 
-/// How many copies a ring has and which is whose: `(cpu * nest + level) * entities + entity`.
+/// How many copies a ring has and which is whose: `cpu * nest + level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Possible CPUs of the machine.
     pub cpus: u32,
     /// Copies per CPU: 1, or [`tailwater_ebpf::record::NEST`].
     pub nest: u32,
-    /// Entities: slots of workloads, devices, listeners or edges.
-    pub entities: u32,
 }
 
 impl Shape {
     /// The map's `max_entries`.
     pub const fn copies(self) -> u32 {
-        self.cpus * self.nest * self.entities
+        self.cpus * self.nest
     }
 }
 
@@ -75,7 +73,7 @@ enum Read<R> {
 #[derive(Debug)]
 pub struct Ring<R> {
     mapping: Mapping,
-    shape: Shape,
+    copies: usize,
     /// `EDGES` levels per copy.
     levels: Vec<i32>,
     /// Per copy, the window at whose start those levels hold; 0: to be found again.
@@ -99,36 +97,25 @@ impl<R: Record> Ring<R> {
                 expected: Self::COPY_BYTES,
             });
         }
-        let bytes = Self::COPY_BYTES * shape.copies() as usize;
-        let mapping = Mapping::read_only(name, map, bytes)?;
-        let levels = vec![0; shape.copies() as usize * R::EDGES];
+        let copies = shape.copies() as usize;
         Ok(Self {
-            mapping,
-            shape,
-            levels,
-            valid_at: vec![0; shape.copies() as usize],
-            found_under: vec![0; shape.copies() as usize],
+            mapping: Mapping::read_only(name, map, Self::COPY_BYTES * copies)?,
+            copies,
+            levels: vec![0; copies * R::EDGES],
+            valid_at: vec![0; copies],
+            found_under: vec![0; copies],
             lapped: 0,
             record: std::marker::PhantomData,
         })
     }
 
-    /// Settles window `window` of `entity`: writes its step functions to `levels` (length `EDGES`) and hands every copy's
-    /// record to `each`. Call in ascending order; windows may be left out. Returns whether the entity had any record.
-    pub fn drain(
-        &mut self,
-        entity: u32,
-        window: u64,
-        levels: &mut [Level],
-        mut each: impl FnMut(&R),
-    ) -> bool {
+    /// Settles window `window`: writes its step functions to `levels` (length `EDGES`) and hands every copy's record to `each`.
+    /// Call in ascending order; windows may be left out.
+    pub fn drain(&mut self, window: u64, levels: &mut [Level], mut each: impl FnMut(&R)) {
         levels.fill(Level::default());
-        let mut any = false;
-        for writer in 0..self.shape.cpus * self.shape.nest {
-            let copy = (writer * self.shape.entities + entity) as usize;
+        for copy in 0..self.copies {
             match self.read(copy, window) {
                 Read::Found(record) => {
-                    any = true;
                     for (i, edge) in record.edges().iter().enumerate() {
                         let start = i64::from(edge.level_start);
                         levels[i].start += start;
@@ -147,7 +134,6 @@ impl<R: Record> Ring<R> {
                 }
             }
         }
-        any
     }
 
     /// The copy had no edge in this window: it kept the level that it began with.
@@ -205,14 +191,6 @@ impl<R: Record> Ring<R> {
     /// Records that held a later window when they were read: each is one copy's share of one window, lost.
     pub fn lapped(&self) -> u64 {
         self.lapped
-    }
-
-    /// The newest window in which the entity had an edge; 0 if it never had.
-    pub fn newest(&self, entity: u32) -> u64 {
-        (0..self.shape.cpus * self.shape.nest)
-            .map(|writer| self.newest_of((writer * self.shape.entities + entity) as usize))
-            .max()
-            .unwrap_or(0)
     }
 
     fn newest_of(&self, copy: usize) -> u64 {

@@ -1,7 +1,7 @@
 //! Attaches every signal that this host allows; one that fails costs only itself, and is polled where it can be. Knows the signals'
 //! constructors and nothing of what they measure.
 
-use crate::attach::loader::{AttachConfig, KernelBtf, LoadError};
+use crate::attach::loader::{AttachConfig, KernelBtf, LoadError, possible_cpus};
 use crate::clock::Clock;
 use crate::name::cgroup::Mounts;
 use crate::sample::block::BlockSignal;
@@ -15,9 +15,9 @@ use crate::signal::{Coverage, SignalKind, SignalSource};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Cgroups, listeners and edges that the kernel side tells apart.
-const WORKLOADS_MAX: u32 = 256;
-const LISTENERS_MAX: u32 = 64;
-const EDGES_MAX: u32 = 128;
+const WORKLOADS_MAX: u32 = 1_024;
+const LISTENERS_MAX: u32 = 1_024;
+const EDGES_MAX: u32 = 2_048;
 /// A minute.
 const LISTENERS_KEPT_WINDOWS: u64 = 1_200;
 
@@ -84,6 +84,7 @@ impl Attached {
                 let config = AttachConfig {
                     btf,
                     cgroup_hierarchy: slots::cgroup_hierarchy(),
+                    cpus: possible_cpus(),
                     workloads_max: WORKLOADS_MAX,
                     epoch_offset_ns: clock.epoch_offset_ns(),
                 };
@@ -102,6 +103,7 @@ impl Attached {
                 btf: config.btf,
                 cgroup_hierarchy: config.cgroup_hierarchy,
                 epoch_offset_ns: config.epoch_offset_ns,
+                cpus: config.cpus,
                 listeners_max: LISTENERS_MAX,
                 listeners_kept_windows: LISTENERS_KEPT_WINDOWS,
                 edges_max: EDGES_MAX,

@@ -1,9 +1,12 @@
 //! Block I/O per device and per cgroup, from `ebpf/bpf/block.bpf.c`. Owns turning the block layer's records into samples and
 //! device numbers into names. Knows no cgroup names and no task states.
 
-use crate::attach::loader::{AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, possible_cpus};
+use crate::attach::loader::{
+    AttachConfig, KernelBtf, LoadError, LoadedObject, LogNames, ObjectPlan, log_names,
+};
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::ring::{Level, Ring, Shape};
+use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, OTHER, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, CulpritResource, CulpritSample, DeviceSample, IoSample, Window, WindowIndex};
@@ -27,11 +30,16 @@ const BUSY_NS: u64 = 5_000_000;
 /// Told per window.
 const TOLD: usize = 5;
 
-/// The block layer's hooks and rings.
+const DEVICE_LOG: LogNames = log_names!("device_log");
+const IO_LOG: LogNames = log_names!("io_log");
+/// Room for the records of all CPUs, of either.
+const LOG_BYTES: usize = 4 << 20;
+
+/// The block layer's hooks and logs.
 #[derive(Debug)]
 pub struct BlockSignal {
-    devices: Ring<DeviceRecord>,
-    io: Ring<IoRecord>,
+    devices: Log<DeviceRecord>,
+    io: Log<IoRecord>,
     submitters: Ring<SubmittersRecord>,
     slots: Slots,
     device_states: Mapping,
@@ -47,22 +55,24 @@ pub struct BlockSignal {
 impl BlockSignal {
     /// Loads and attaches; from its return on every request that begins is followed.
     pub fn attach(config: &BlockConfig<'_>) -> Result<Self, LoadError> {
-        let cpus = possible_cpus();
-        let entities = config.entities(cpus * NEST, 8 + WINDOWS as usize * size_of::<IoRecord>());
-        let shape = |entities| Shape { cpus, nest: NEST, entities };
+        let cpus = config.cpus;
+        let entities = config.entities();
+        let of_devices = LogShape::within::<DeviceRecord>(LOG_BYTES, cpus, NEST, DEVICES);
+        let of_io = LogShape::within::<IoRecord>(LOG_BYTES, cpus, NEST, entities);
+        let of_submitters = Shape { cpus, nest: NEST };
         let plan = ObjectPlan::new("block", objects::BLOCK)
-            .max_entries("device_ring", shape(DEVICES).copies())
-            .max_entries("io_ring", shape(entities).copies())
-            .max_entries("submitters_ring", shape(1).copies())
+            .log(&DEVICE_LOG, of_devices)
+            .log(&IO_LOG, of_io)
+            .max_entries("submitters_ring", of_submitters.copies())
             .max_entries("device_slots", DEVICES)
             .max_entries("device_states", DEVICES)
             .global("cfg_devices", DEVICES);
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
-        let devices = object.ring("device_ring", shape(DEVICES))?;
-        let io = object.ring("io_ring", shape(entities))?;
-        let submitters = object.ring("submitters_ring", shape(1))?;
+        let devices = object.log(&DEVICE_LOG, of_devices)?;
+        let io = object.log(&IO_LOG, of_io)?;
+        let submitters = object.ring("submitters_ring", of_submitters)?;
         let slots = Slots::open(&mut object, entities)?;
         let device_states = object.mapping("device_states", DEVICES as usize * size_of::<DeviceState>())?;
         let losses = object.mapping("losses", size_of::<BlockLosses>())?;
@@ -140,7 +150,7 @@ impl BlockSignal {
     fn drain_submitters(&mut self, window: u64, tell: bool, into: &mut Vec<CulpritSample>) {
         // Slot, name and bytes, and the bytes of the copy that the name is of.
         let mut bytes_of: HashMap<u32, (u32, [u8; 16], u64, u64)> = HashMap::new();
-        self.submitters.drain(0, window, &mut [], |record| {
+        self.submitters.drain(window, &mut [], |record| {
             for s in record.submitters.iter().filter(|s| s.bytes > 0) {
                 let (_, comm, bytes, most) = bytes_of.entry(s.tgid).or_insert((s.slot, s.comm, 0, 0));
                 *bytes += s.bytes.saturating_sub(s.over_bytes);
@@ -230,7 +240,7 @@ impl SignalSource for BlockSignal {
         into.io = Some(self.drain_io(window));
         into.devices = Some(devices);
         if window.is_multiple_of(WINDOWS) {
-            let io = &self.io;
+            let io = &mut self.io;
             self.slots.release_removed(window, |slot| io.newest(slot));
         }
     }

@@ -1,9 +1,10 @@
 //! Memory stalls per cgroup, from `ebpf/bpf/memory.bpf.c`: direct reclaim and dirty-page pauses. Owns turning its records into
 //! samples. Knows no limits and no cgroup names.
 
-use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, ObjectPlan, possible_cpus};
+use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, LogNames, ObjectPlan, log_names};
 use crate::attach::mapping::ClockControl;
-use crate::attach::ring::{Level, Ring, Shape};
+use crate::attach::ring::Level;
+use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MemorySample, Window, WindowIndex};
@@ -14,10 +15,14 @@ use tailwater_ebpf::record::WINDOWS;
 /// What the memory signal needs to attach.
 pub type MemoryConfig<'a> = AttachConfig<'a>;
 
-/// The memory hooks and their ring.
+const LOG: LogNames = log_names!("memory_log");
+/// Room for the records of all CPUs: stalls are rare.
+const LOG_BYTES: usize = 4 << 20;
+
+/// The memory hooks and their log.
 #[derive(Debug)]
 pub struct MemorySignal {
-    ring: Ring<MemoryRecord>,
+    log: Log<MemoryRecord>,
     slots: Slots,
     /// Per slot, what pauses of earlier windows sleep in the window that comes next, and in those after it.
     pauses_ns: Vec<[u64; PAUSE_WINDOWS]>,
@@ -31,16 +36,15 @@ pub struct MemorySignal {
 impl MemorySignal {
     /// Loads and attaches; from its return on every stall is counted.
     pub fn attach(config: &MemoryConfig<'_>) -> Result<Self, LoadError> {
-        let cpus = possible_cpus();
-        let entities = config.entities(cpus, 8 + WINDOWS as usize * size_of::<MemoryRecord>());
-        let shape = Shape { cpus, nest: 1, entities };
-        let plan = ObjectPlan::new("memory", objects::MEMORY)
-            .max_entries("memory_ring", shape.copies())
-            .global("cfg_tick_ns", tick_ns());
+        let cpus = config.cpus;
+        let entities = config.entities();
+        let shape = LogShape::within::<MemoryRecord>(LOG_BYTES, cpus, 1, entities);
+        let plan =
+            ObjectPlan::new("memory", objects::MEMORY).log(&LOG, shape).global("cfg_tick_ns", tick_ns());
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
-        let ring = object.ring("memory_ring", shape)?;
+        let log = object.log(&LOG, shape)?;
         let slots = Slots::open(&mut object, entities)?;
         for (program, tracepoint) in [
             ("on_direct_end", "mm_vmscan_direct_reclaim_end"),
@@ -61,7 +65,7 @@ impl MemorySignal {
         ];
         missing.extend(optional.into_iter().filter_map(Result::err).map(|e| e.to_string()));
         Ok(Self {
-            ring,
+            log,
             pauses_ns: vec![[0; PAUSE_WINDOWS]; entities as usize],
             slots,
             next: 0,
@@ -74,7 +78,7 @@ impl MemorySignal {
     fn drain_slot(&mut self, slot: u32, window: u64) -> MemorySample {
         let mut levels = [Level::default(); 1];
         let pauses = &mut self.pauses_ns[slot as usize];
-        self.ring.drain(slot, window, &mut levels, |record| {
+        self.log.drain(slot, window, &mut levels, |record| {
             for (sum, ns) in pauses.iter_mut().zip(record.pause_ns) {
                 *sum += ns;
             }
@@ -116,7 +120,7 @@ impl SignalSource for MemorySignal {
     fn losses(&self) -> Vec<Loss> {
         vec![
             Loss { what: "memory_cgroups_folded", count: self.slots.overflows().into() },
-            Loss { what: "memory_records_lapped", count: self.ring.lapped() },
+            Loss { what: "memory_records_lapped", count: self.log.lapped() },
             Loss { what: "memory_runs_skipped", count: self.object.skipped_runs() },
         ]
     }
@@ -138,13 +142,13 @@ impl SignalSource for MemorySignal {
         }
         into.memory = Some(found);
         if window.is_multiple_of(WINDOWS) {
-            let ring = &self.ring;
-            self.slots.release_removed(window, |slot| ring.newest(slot));
+            let log = &mut self.log;
+            self.slots.release_removed(window, |slot| log.newest(slot));
         }
     }
 
     fn skip_to(&mut self, first: WindowIndex) {
-        self.ring.skip_to(first.0);
+        self.log.skip_to(first.0);
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {

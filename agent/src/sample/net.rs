@@ -2,11 +2,9 @@
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
 //! `walk` the sockets that were there before, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
 
-use crate::attach::loader::{
-    AttachConfig, KernelBtf, LoadError, LoadedObject, ObjectPlan, Place, possible_cpus,
-};
+use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
-use crate::attach::ring::Shape;
+use crate::attach::window_log::LogShape;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
@@ -15,7 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses, WORKERS, Worker};
 use tailwater_ebpf::objects;
-use tailwater_ebpf::record::{NEST, WINDOWS};
+use tailwater_ebpf::record::NEST;
 
 mod edges;
 mod listeners;
@@ -37,25 +35,15 @@ pub struct NetConfig<'a> {
     pub cgroup_hierarchy: u32,
     /// Unix time minus CLOCK_MONOTONIC, now.
     pub epoch_offset_ns: i64,
-    /// Listening addresses told apart at a time; the rest is counted together. 64 is a good default.
+    /// What logs are sized by: [`crate::attach::loader::possible_cpus`].
+    pub cpus: u32,
+    /// Listening addresses told apart at a time; the rest is counted together. 1,024 is a good default.
     pub listeners_max: u32,
     /// Windows after which the place of a listener that is closed may be another's. 1,200, a minute, is a good default: a server that is
     /// restarted gets its own again.
     pub listeners_kept_windows: u64,
-    /// Workload and remote address pairs told apart at a time. 128 is a good default.
+    /// Workload and remote address pairs told apart at a time. 2,048 is a good default.
     pub edges_max: u32,
-}
-
-impl NetConfig<'_> {
-    fn entities(&self, max: u32, record_bytes: usize) -> u32 {
-        let sizing = AttachConfig {
-            btf: self.btf,
-            cgroup_hierarchy: self.cgroup_hierarchy,
-            workloads_max: max,
-            epoch_offset_ns: self.epoch_offset_ns,
-        };
-        sizing.entities(possible_cpus() * NEST, 8 + WINDOWS as usize * record_bytes)
-    }
 }
 
 /// The programs that see one moment, by the name of the first, and where one of them attached, or why none did.
@@ -131,7 +119,10 @@ impl std::fmt::Display for Looking {
 /// How a verifier names the timer that it refuses: under PREEMPT_RT by its name, before 5.15 as the function of this number.
 const TIMER_REFUSED: [&str; 2] = ["bpf_timer", "unknown#169"];
 
-/// The socket hooks and their rings.
+/// Room for the records of all CPUs, of listeners and of edges.
+const LOG_BYTES: usize = 16 << 20;
+
+/// The socket hooks and their logs.
 pub struct NetSignals {
     listeners: Listeners,
     edges: Edges,
@@ -161,12 +152,13 @@ impl NetSignals {
 
     /// The same in a given way.
     pub fn attach_with(config: &NetConfig<'_>, looking: Looking) -> Result<Self, LoadError> {
-        let shape = |entities| Shape { cpus: possible_cpus(), nest: NEST, entities };
-        let of_listeners = shape(config.entities(config.listeners_max, size_of::<ListenerRecord>()));
-        let of_edges = shape(config.entities(config.edges_max, size_of::<EdgeRecord>()));
+        let cpus = config.cpus;
+        let of_listeners =
+            LogShape::within::<ListenerRecord>(LOG_BYTES, cpus, NEST, config.listeners_max + 1);
+        let of_edges = LogShape::within::<EdgeRecord>(LOG_BYTES, cpus, NEST, config.edges_max + 1);
         let mut plan = ObjectPlan::new("net", objects::NET)
-            .max_entries("listener_ring", of_listeners.copies())
-            .max_entries("edge_ring", of_edges.copies())
+            .log(&listeners::LOG, of_listeners)
+            .log(&edges::LOG, of_edges)
             .global("cfg_listener_entities", of_listeners.entities)
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)

@@ -2,8 +2,8 @@
 //! drop event waits. Owns which windows are drained, late or lost; knows neither names nor the wire.
 //!
 //! A paused or starved agent finds several closed windows when it runs again. It drains each of them, in order and once; what
-//! the kernel rings have overwritten meanwhile is counted as lost. Normal priority on purpose: the watcher must not preempt what
-//! it watches, and the rings are there so that it need not.
+//! the kernel logs have overwritten meanwhile is counted as lost. Normal priority on purpose: the watcher must not preempt what
+//! it watches, and the logs are there so that it need not.
 
 use crate::clock::Clock;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// When a window is drained after its end: late enough for events that were stamped inside it to be written.
 const SETTLE_NS: u64 = 6_000_000;
 
-/// Windows that the kernel rings keep.
+/// Windows that the kernel logs keep at most.
 const RING_WINDOWS: u64 = 64;
 
 /// Slots next to the open window that are left alone, since the open one may move on while an old one is read.

@@ -1,10 +1,13 @@
 //! CPU, run queue and tasks blocked on I/O, from `ebpf/bpf/sched.bpf.c`. Owns turning the scheduler's records into samples;
 //! `culprits` owns the processes behind them, `stopped` those whose threads are stopped. Knows no cgroup names and no device.
 
-use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, ObjectPlan, possible_cpus};
+use crate::attach::loader::{
+    AttachConfig, LoadError, LoadedObject, LogNames, ObjectPlan, log_names, possible_cpus,
+};
 use crate::attach::mapping::ClockControl;
 use crate::attach::probe::online_cpus;
 use crate::attach::ring::{Level, Ring, Shape};
+use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MachineCpu, TaskSample, WINDOW_NS, Window, WindowIndex};
@@ -23,13 +26,16 @@ use stopped::Stopped;
 pub type SchedConfig<'a> = AttachConfig<'a>;
 
 const HOOK: &str = "tp_btf/sched_switch";
+const TASK_LOG: LogNames = log_names!("task_log");
+/// Room for the records of all CPUs: of 128 CPUs each can hold those of 512 cgroups and windows.
+const TASK_LOG_BYTES: usize = 16 << 20;
 /// Windows between two looks at which CPUs are online: a second. They come and go with a machine's size.
 const ONLINE_ASKED_WINDOWS: u64 = 20;
 
-/// The scheduler's hooks and rings.
+/// The scheduler's hooks and records.
 #[derive(Debug)]
 pub struct SchedSignal {
-    tasks: Ring<TaskRecord>,
+    tasks: Log<TaskRecord>,
     machine: Ring<MachineRecord>,
     slots: Slots,
     culprits: Culprits,
@@ -44,21 +50,20 @@ pub struct SchedSignal {
 impl SchedSignal {
     /// Loads and attaches; from its return on every switch is counted.
     pub fn attach(config: &SchedConfig<'_>) -> Result<Self, LoadError> {
-        let cpus = possible_cpus();
-        let copy_bytes = 8 + WINDOWS as usize * size_of::<TaskRecord>();
-        let entities = config.entities(cpus, copy_bytes);
-        let task_shape = Shape { cpus, nest: 1, entities };
-        let machine_shape = Shape { cpus, nest: 1, entities: 1 };
+        let cpus = config.cpus;
+        let entities = config.entities();
+        let task_shape = LogShape::within::<TaskRecord>(TASK_LOG_BYTES, cpus, 1, entities);
+        let machine_shape = Shape { cpus, nest: 1 };
         let plan = ObjectPlan::new("sched", objects::SCHED)
-            .max_entries("task_ring", task_shape.copies())
+            .log(&TASK_LOG, task_shape)
             .max_entries("machine_ring", machine_shape.copies())
-            .max_entries("stopped_ring", Stopped::shape(cpus).copies())
+            .log(&stopped::LOG, Stopped::shape(cpus))
             .max_entries("cpu_states", cpus)
             .max_entries("blocked_tables", cpus);
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
-        let tasks = object.ring("task_ring", task_shape)?;
+        let tasks = object.log(&TASK_LOG, task_shape)?;
         let machine = object.ring("machine_ring", machine_shape)?;
         let slots = Slots::open(&mut object, entities)?;
         let culprits = Culprits::open(&object, cpus, config.epoch_offset_ns)?;
@@ -132,7 +137,7 @@ impl SchedSignal {
             sample.switches = 0;
             (uncharged_ns, stolen_ns) = (0, 0);
             culprits.begin(window);
-            self.machine.drain(0, window, &mut levels, |record| {
+            self.machine.drain(window, &mut levels, |record| {
                 sample.switches += u64::from(record.switches);
                 uncharged_ns += record.uncharged_ns;
                 stolen_ns += record.stolen_ns;
@@ -191,7 +196,7 @@ impl SignalSource for SchedSignal {
         into.tasks = Some(tasks);
         into.stopped = Some(self.stopped.drain(into.index, &self.slots));
         if window.is_multiple_of(WINDOWS) {
-            let tasks = &self.tasks;
+            let tasks = &mut self.tasks;
             self.slots.release_removed(window, |slot| tasks.newest(slot));
         }
     }

@@ -1,4 +1,4 @@
-//! Slots: the dense index that kernel rings use for a cgroup. Owns handing slots out and taking them back; knows no signal.
+//! Slots: the dense index that kernel records have for a cgroup. Owns handing slots out and taking them back; knows no signal.
 //! The kernel's half is `ebpf/bpf/include/cgroup.h`.
 
 use crate::attach::loader::{LoadError, LoadedObject};
@@ -55,7 +55,7 @@ impl Slots {
         Ok(Self { states, by_id, free, entities, released: 0 })
     }
 
-    /// Slots in the rings, slot 0 included.
+    /// All slots, slot 0 included.
     pub fn entities(&self) -> u32 {
         self.entities
     }
@@ -82,7 +82,7 @@ impl Slots {
         self.released
     }
 
-    /// Gives back the slots of removed cgroups whose last record, as `newest` tells, has left the ring at `window`.
+    /// Gives back the slots of removed cgroups whose last record, as `newest` tells, is 64 windows old at `window`.
     pub fn release_removed(&mut self, window: u64, mut newest: impl FnMut(u32) -> u64) {
         for slot in 1..self.entities {
             let Some(CgroupId(id)) = self.owner(slot) else { continue };

@@ -1,5 +1,5 @@
 //! How long each cgroup with a CPU quota was throttled, from its `cpu.stat`. Owns the open files and the totals read before;
-//! knows neither workload names nor the kernel rings.
+//! knows neither workload names nor the kernel logs.
 
 use crate::name::cgroup::{CpuVersion, Quota, is_within};
 use crate::name::workload::Entities;

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
+use tailwater_agent::attach::loader::{AttachConfig, KernelBtf, possible_cpus};
 use tailwater_agent::sample::slots::cgroup_hierarchy;
 use tailwater_agent::signal::SignalSource;
 use tailwater_agent::window::{CgroupId, WINDOW_NS, Window, WindowIndex};
@@ -36,6 +36,7 @@ pub fn attach_config(btf: &KernelBtf, workloads_max: u32) -> AttachConfig<'_> {
     AttachConfig {
         btf,
         cgroup_hierarchy: cgroup_hierarchy(),
+        cpus: possible_cpus(),
         workloads_max,
         epoch_offset_ns: epoch_offset_ns(),
     }

@@ -4,7 +4,7 @@
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
-use tailwater_agent::attach::loader::{KernelBtf, LoadError};
+use tailwater_agent::attach::loader::{KernelBtf, LoadError, possible_cpus};
 use tailwater_agent::clock::Clock;
 use tailwater_agent::sample::net::{Looking, NetConfig, NetSignals};
 use tailwater_agent::sample::slots::cgroup_hierarchy;
@@ -49,6 +49,7 @@ impl Probe {
             btf: &btf,
             cgroup_hierarchy: cgroup_hierarchy(),
             epoch_offset_ns: clock.epoch_offset_ns(),
+            cpus: possible_cpus(),
             listeners_max: 64,
             listeners_kept_windows: 1_200,
             edges_max: 128,

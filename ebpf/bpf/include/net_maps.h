@@ -11,8 +11,8 @@ const volatile __u32 cfg_edge_entities = 129;
 const volatile __u32 cfg_cgroup_hierarchy = 0; /* 0: the unified one; else workloads are cgroups of the v1 cpu controller */
 const volatile __u32 cfg_ephemeral_first = 32768; /* net.ipv4.ip_local_port_range */
 
-RING(listener_ring, listener_record)
-RING(edge_ring, edge_record)
+LOG(listener_log, listener_record, NEST)
+LOG(edge_log, edge_record, NEST)
 
 #define ARRAY_OF(name, value_type)                                                                                       \
 	struct {                                                                                                         \
@@ -87,18 +87,12 @@ static __always_inline void count_loss(__u32 offset)
 
 static __always_inline struct listener_record *listener_now(struct hook *h, __u32 slot)
 {
-	__u32 copy_index = h->writer * cfg_listener_entities + slot;
-	struct listener_ring_copy *copy = bpf_map_lookup_elem(&listener_ring, &copy_index);
-
-	return copy ? listener_ring_open(copy, &h->at) : 0;
+	return listener_log_at(h->writer, h->writer * cfg_listener_entities + slot, &h->at);
 }
 
 static __always_inline struct edge_record *edge_now(struct hook *h, __u32 slot)
 {
-	__u32 copy_index = h->writer * cfg_edge_entities + slot;
-	struct edge_ring_copy *copy = bpf_map_lookup_elem(&edge_ring, &copy_index);
-
-	return copy ? edge_ring_open(copy, &h->at) : 0;
+	return edge_log_at(h->writer, h->writer * cfg_edge_entities + slot, &h->at);
 }
 
 /* Steps a level in this copy's record and over all CPUs; returns the latter. */

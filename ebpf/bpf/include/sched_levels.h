@@ -159,10 +159,9 @@ __noinline __u32 stopped_slot_of(__u64 process)
 
 static __always_inline struct stopped_record *stopped_record_of(__u32 slot, struct moment *m)
 {
-	__u32 index = bpf_get_smp_processor_id() * STOPPED_PROCESSES + slot;
-	struct stopped_ring_copy *copy = bpf_map_lookup_elem(&stopped_ring, &index);
+	__u32 cpu = bpf_get_smp_processor_id();
 
-	return copy ? stopped_ring_open(copy, m) : 0;
+	return stopped_log_at(cpu, cpu * STOPPED_PROCESSES + slot, m);
 }
 
 /* Expects `state->who` to name the process and its cgroup's slot. */

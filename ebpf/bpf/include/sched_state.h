@@ -6,13 +6,13 @@
 #ifndef TAILWATER_SCHED_STATE_H
 #define TAILWATER_SCHED_STATE_H
 
-#include "window.h"
+#include "window_log.h"
 #include "cgroup.h"
 #include "sched_records.h"
 
-RING(task_ring, task_record)
+LOG(task_log, task_record, 1)
 RING(machine_ring, machine_record)
-RING(stopped_ring, stopped_record)
+LOG(stopped_log, stopped_record, 1)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -133,10 +133,7 @@ static __always_inline struct moment moment_on(struct cpu_state *cs, __u64 mono_
 
 static __always_inline struct task_record *record_of(__u32 cpu, __u32 slot, struct moment *m)
 {
-	__u32 index = cpu * cfg_entities + slot;
-	struct task_ring_copy *copy = bpf_map_lookup_elem(&task_ring, &index);
-
-	return copy ? task_ring_open(copy, m) : 0;
+	return task_log_at(cpu, cpu * cfg_entities + slot, m);
 }
 
 /* The slot of a task that has none, or whose cgroup is another now. Global: the verifier walks it once. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The ring of 50 ms windows that every signal writes: which record an event falls into and how a record is recycled.
- * Knows no signal. Include vmlinux/kernel.h and bpf/bpf_helpers.h before it.
+ * The 50 ms windows that every signal writes: which record an event falls into, what a record's edges are, and the ring of records
+ * for what is one per CPU. Of what there are many, window_log.h keeps the records. Knows no signal. Include vmlinux/kernel.h and
+ * bpf/bpf_helpers.h before it.
  *
  * A *copy* is one writer's ring for one entity: WINDOWS records behind the index of the newest. A writer is a CPU at one
  * nesting level (nest.h), so no event takes a lock or an atomic for what it adds, and user space reads closed windows with
- * no system call. Copies sit in one mmapable array at
- *     (cpu * NEST + nest) * entities + entity
+ * no system call. Copies sit in one mmapable array at cpu * NEST + nest.
  *
  * Integrals over time (busy ns, tasks waiting, requests in flight) are kept as *edges*: a step of +1 or -1 at time t adds
  * step * (end - t) to the integral of its window and step to its `carry`, the change of the level at the window's end. With
@@ -72,6 +72,14 @@ static __always_inline struct moment moment_at(__u64 mono_ns)
 	return m;
 }
 
+/* To the start of a window. */
+static __always_inline void move_to_window(struct moment *m, __u64 window)
+{
+	m->unix_ns = window * WINDOW_NS;
+	m->window = window;
+	m->left_ns = WINDOW_NS;
+}
+
 static __always_inline void edge(struct edge_sum *e, const struct moment *m, __s32 step)
 {
 	e->integral_ns += step * (__s64)m->left_ns;
@@ -131,11 +139,8 @@ static __always_inline void edge(struct edge_sum *e, const struct moment *m, __s
 		if (copy->newest != m->window) {                                                                         \
 			__u64 opened = name##_turn(copy, m->window);                                                     \
                                                                                                                          \
-			if (opened != m->window) {                                                                       \
-				m->unix_ns = opened * WINDOW_NS;                                                         \
-				m->window = opened;                                                                      \
-				m->left_ns = WINDOW_NS;                                                                  \
-			}                                                                                                \
+			if (opened != m->window)                                                                         \
+				move_to_window(m, opened);                                                               \
 		}                                                                                                        \
 		return &copy->ring[m->window % WINDOWS];                                                                 \
 	}

@@ -1,9 +1,10 @@
 //! From edge records to call and retransmit samples. Knows no map but its own.
 
-use super::slots::Slots;
-use crate::attach::loader::{LoadError, LoadedObject};
+use super::slots::{Slots, may_leave};
+use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
 use crate::attach::mapping::Mapping;
-use crate::attach::ring::{Level, Ring, Shape};
+use crate::attach::ring::Level;
+use crate::attach::window_log::{Log, LogShape};
 use crate::window::{CallSample, CgroupId, EdgeKey, RetransmitSample, WindowIndex};
 use std::net::Ipv6Addr;
 use std::sync::atomic::Ordering;
@@ -14,19 +15,21 @@ const RELEASE_AFTER: u64 = 6_000;
 
 type Samples<T> = Vec<(EdgeKey, T)>;
 
-/// The edges' rings.
+pub(super) const LOG: LogNames = log_names!("edge_log");
+
+/// The edges' log.
 pub(super) struct Edges {
-    ring: Ring<EdgeRecord>,
+    log: Log<EdgeRecord>,
     levels: Mapping,
     slots: Slots<EdgeName>,
     entities: u32,
 }
 
 impl Edges {
-    pub(super) fn open(object: &mut LoadedObject, shape: Shape) -> Result<Self, LoadError> {
+    pub(super) fn open(object: &mut LoadedObject, shape: LogShape) -> Result<Self, LoadError> {
         let entities = shape.entities;
         Ok(Self {
-            ring: object.ring("edge_ring", shape)?,
+            log: object.log(&LOG, shape)?,
             levels: object.mapping("edge_levels", entities as usize * EdgeLevel::WORDS * 8)?,
             slots: Slots::open(object, ["edge_names", "edge_slots", "edge_free"], entities)?,
             entities,
@@ -34,21 +37,25 @@ impl Edges {
     }
 
     pub(super) fn lapped(&self) -> u64 {
-        self.ring.lapped()
+        self.log.lapped()
     }
 
     pub(super) fn skip_to(&mut self, first: WindowIndex) {
-        self.ring.skip_to(first.0);
+        self.log.skip_to(first.0);
     }
 
     pub(super) fn drain(&mut self, window: WindowIndex) -> (Samples<CallSample>, Samples<RetransmitSample>) {
         let (mut calls, mut retransmits) = (Vec::new(), Vec::new());
         for slot in 0..self.entities {
+            let release = slot != 0 && may_leave(slot, window);
+            if !release && self.log.quiet(slot, window.0) {
+                continue;
+            }
             let Some(name) = self.slots.name(slot) else { continue };
             let mut levels = [Level::default(); edge::COUNT];
             let mut call = CallSample::default();
             let mut resent = RetransmitSample::default();
-            let any = self.ring.drain(slot, window.0, &mut levels, |r| {
+            let any = self.log.drain(slot, window.0, &mut levels, |r| {
                 add_calls(&mut call, r);
                 add_retransmits(&mut resent, r);
             });
@@ -59,8 +66,8 @@ impl Edges {
             if resent != RetransmitSample::default() {
                 retransmits.push((key(&name), resent));
             }
-            if slot != 0 {
-                let newest = self.idle(slot).then(|| self.ring.newest(slot));
+            if release {
+                let newest = self.idle(slot).then(|| self.log.newest(slot));
                 self.slots.release(slot, window.0, newest, RELEASE_AFTER);
             }
         }

@@ -1,10 +1,11 @@
 //! From listener records to accept-queue and request samples. Owns the arithmetic that needs several records or levels; knows no
 //! map but its own.
 
-use super::slots::Slots;
-use crate::attach::loader::{LoadError, LoadedObject};
+use super::slots::{Slots, may_leave};
+use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
 use crate::attach::mapping::Mapping;
-use crate::attach::ring::{Level, Ring, Shape};
+use crate::attach::ring::Level;
+use crate::attach::window_log::{Log, LogShape};
 use crate::window::{AcceptQueueSample, CgroupId, ListenerKey, RequestSample, WindowIndex};
 use std::net::Ipv6Addr;
 use std::sync::atomic::Ordering;
@@ -12,9 +13,11 @@ use tailwater_ebpf::net::{ListenerLevel, ListenerName, ListenerRecord, listener_
 
 type Samples<T> = Vec<(ListenerKey, T)>;
 
-/// The listeners' rings.
+pub(super) const LOG: LogNames = log_names!("listener_log");
+
+/// The listeners' log.
 pub(super) struct Listeners {
-    ring: Ring<ListenerRecord>,
+    log: Log<ListenerRecord>,
     levels: Mapping,
     slots: Slots<ListenerName>,
     entities: u32,
@@ -27,12 +30,12 @@ pub(super) struct Listeners {
 impl Listeners {
     pub(super) fn open(
         object: &mut LoadedObject,
-        shape: Shape,
+        shape: LogShape,
         kept_windows: u64,
     ) -> Result<Self, LoadError> {
         let entities = shape.entities;
         Ok(Self {
-            ring: object.ring("listener_ring", shape)?,
+            log: object.log(&LOG, shape)?,
             levels: object.mapping("listener_levels", levels_bytes(entities))?,
             slots: Slots::open(object, ["listener_names", "listener_slots", "listener_free"], entities)?,
             entities,
@@ -62,11 +65,11 @@ impl Listeners {
     }
 
     pub(super) fn lapped(&self) -> u64 {
-        self.ring.lapped()
+        self.log.lapped()
     }
 
     pub(super) fn skip_to(&mut self, first: WindowIndex) {
-        self.ring.skip_to(first.0);
+        self.log.skip_to(first.0);
         self.ahead.fill(0);
     }
 
@@ -76,19 +79,23 @@ impl Listeners {
     ) -> (Samples<AcceptQueueSample>, Samples<RequestSample>) {
         let (mut queues, mut requests) = (Vec::new(), Vec::new());
         for slot in 0..self.entities {
+            let release = slot != 0 && may_leave(slot, window);
+            if !release && self.log.quiet(slot, window.0) {
+                continue;
+            }
             let Some(name) = self.slots.name(slot) else { continue };
             let mut levels = [Level::default(); edge::COUNT];
             let mut sum = Sum::default();
-            let any = self.ring.drain(slot, window.0, &mut levels, |r| sum.add(r));
+            let any = self.log.drain(slot, window.0, &mut levels, |r| sum.add(r));
             let now = self.level(slot);
             if any || levels.iter().any(|l| l.start != 0 || l.end != 0) {
                 let ahead = &mut self.ahead[slot as usize];
                 queues.push((key(&name), sum.accept_queue(&levels, &now, ahead)));
                 requests.push((key(&name), sum.requests(&levels, &now)));
             }
-            if slot != 0 {
+            if release {
                 let idle = now.sockets == 0 && now.levels.iter().all(|l| *l == 0);
-                let newest = idle.then(|| self.ring.newest(slot));
+                let newest = idle.then(|| self.log.newest(slot));
                 self.slots.release(slot, window.0, newest, self.kept_windows);
             }
         }

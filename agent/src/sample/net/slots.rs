@@ -3,6 +3,7 @@
 
 use crate::attach::loader::{LoadError, LoadedObject};
 use crate::attach::mapping::Mapping;
+use crate::window::WindowIndex;
 use aya::maps::{HashMap, MapData, Queue};
 use std::sync::atomic::{Ordering, fence};
 use tailwater_ebpf::net::{EdgeAddress, EdgeName, ListenerAddress, ListenerName, SLOT_OTHER};
@@ -10,6 +11,14 @@ use tailwater_ebpf::record::WINDOWS;
 
 /// Reads of one name before it is left for the next window; each fails only if the kernel wrote it meanwhile.
 const TRIES: usize = 4;
+
+/// Windows between two looks at whether a slot may leave: most have nothing to tell and are not even named.
+const LEAVES_EVERY: u64 = 16;
+
+/// Whether it is this slot's turn to be looked at.
+pub(super) fn may_leave(slot: u32, window: WindowIndex) -> bool {
+    (u64::from(slot) + window.0).is_multiple_of(LEAVES_EVERY)
+}
 
 /// The name of a slot, and the key that the kernel finds it by.
 pub(super) trait Name: Copy + Default {
@@ -68,7 +77,7 @@ impl Name for EdgeName {
 enum Use {
     Free,
     Taken,
-    /// The kernel finds it no more; free once nothing wrote to it for a whole ring after this window.
+    /// The kernel finds it no more; free once nothing wrote to it for 64 windows after this one.
     Leaving(u64),
 }
 

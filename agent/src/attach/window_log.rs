@@ -1,0 +1,406 @@
+//! Reads the logs of windows that kernel programs append to, by mmap and without system calls, and settles their edge sums into exact
+//! integrals. Owns the reader's half of `ebpf/bpf/include/window_log.h`; knows no signal.
+
+use crate::attach::mapping::Mapping;
+use crate::attach::ring::{Level, RingError};
+use std::sync::atomic::{Ordering, fence};
+use tailwater_ebpf::record::{
+    LOG_BEING_RESET, LOG_NESTED_PART, LogEnd, LogEntry, Record, WINDOW_NS, WINDOWS,
+};
+
+/// How long the logs are and what they tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogShape {
+    /// Possible CPUs of the machine.
+    pub cpus: u32,
+    /// Writers per CPU: 1, or [`tailwater_ebpf::record::NEST`].
+    pub nest: u32,
+    /// Entities: slots of workloads, devices, listeners or edges.
+    pub entities: u32,
+    /// Entries of a writer that interrupts nobody; the others have an eighth.
+    pub records: u32,
+}
+
+impl LogShape {
+    /// Entries of a writer where there is room enough: more than an entity that is active in each of 64 windows needs, for 64 of them.
+    const RECORDS_MAX: u32 = 4_096;
+    /// However many CPUs: the shortest log has eight entries.
+    const RECORDS_MIN: u32 = 8 * LOG_NESTED_PART;
+
+    /// The longest logs of `R` that take up to `bytes` on this many CPUs.
+    pub fn within<R: Record>(bytes: usize, cpus: u32, nest: u32, entities: u32) -> Self {
+        let of_a_cpu = bytes / cpus.max(1) as usize / size_of::<LogEntry<R>>();
+        let parts = LOG_NESTED_PART + nest - 1;
+        let fit = u32::try_from(of_a_cpu).unwrap_or(u32::MAX) / parts * LOG_NESTED_PART;
+        let records = fit.clamp(Self::RECORDS_MIN, Self::RECORDS_MAX);
+        // A power of two: an entry is found by the remainder.
+        Self { cpus, nest, entities, records: 1 << records.ilog2() }
+    }
+
+    /// `max_entries` of the map of entries.
+    pub const fn entries(self) -> u32 {
+        self.cpus * self.entries_of_a_cpu()
+    }
+
+    /// `max_entries` of the map of heads.
+    pub const fn copies(self) -> u32 {
+        self.writers() * self.entities
+    }
+
+    /// `max_entries` of the map of ends.
+    pub const fn writers(self) -> u32 {
+        self.cpus * self.nest
+    }
+
+    const fn few(self) -> u32 {
+        self.records / LOG_NESTED_PART
+    }
+
+    const fn entries_of_a_cpu(self) -> u32 {
+        self.records + (self.nest - 1) * self.few()
+    }
+
+    /// Entries of a writer.
+    const fn size(self, writer: u32) -> u32 {
+        if writer.is_multiple_of(self.nest) { self.records } else { self.few() }
+    }
+
+    /// Index of a writer's first entry.
+    const fn first(self, writer: u32) -> u32 {
+        let level = writer % self.nest;
+        let before = if level == 0 { 0 } else { self.records + (level - 1) * self.few() };
+        writer / self.nest * self.entries_of_a_cpu() + before
+    }
+}
+
+/// The three maps of one log.
+#[derive(Debug)]
+pub struct LogMaps {
+    /// `name_entries`.
+    pub entries: Mapping,
+    /// `name_heads`.
+    pub heads: Mapping,
+    /// `name_ends`.
+    pub ends: Mapping,
+}
+
+/// An entry that was seen and may still be written to.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    writer: u32,
+    position: u64,
+    copy: u32,
+    window: u64,
+}
+
+/// The reader of one log.
+#[derive(Debug)]
+pub struct Log<R> {
+    maps: LogMaps,
+    shape: LogShape,
+    /// The window that [`Log::drain`] tells of.
+    settled: u64,
+    /// Records of that window, with their entity, in the entities' order.
+    found: Vec<(u32, R)>,
+    /// Seen, of windows that come later.
+    pending: Vec<Taken>,
+    /// Settled with the last window: a hook may have been writing to them.
+    fresh: Vec<Taken>,
+    /// Per writer, how many entries were seen.
+    seen: Vec<u64>,
+    /// Writers of which entries were lost before they were read: their levels have to be found again.
+    behind: Vec<u32>,
+    /// `EDGES` levels per copy, after the settled window.
+    levels: Vec<i32>,
+    /// Per copy, the position whose end these are, shortened.
+    levels_by: Vec<u32>,
+    /// `EDGES` levels per entity, over all copies, after the settled window.
+    totals: Vec<i64>,
+    /// Per entity, the newest window of a record that was seen.
+    newest: Vec<u64>,
+    /// Since the settled window was read.
+    looked_ahead: bool,
+    lapped: u64,
+}
+
+const fn words(bytes: usize) -> usize {
+    bytes.div_ceil(8)
+}
+
+impl<R: Record> Log<R> {
+    /// Bytes of an entry: the value size of the map of entries.
+    pub const ENTRY_BYTES: usize = size_of::<LogEntry<R>>();
+    /// Words of a head in its array, whose elements begin at multiples of 8 bytes.
+    pub const HEAD_WORDS: usize = words(4 + 4 * R::EDGES);
+    const ENTRY_WORDS: usize = Self::ENTRY_BYTES / 8;
+    const RECORD_WORD: usize = std::mem::offset_of!(LogEntry<R>, record) / 8;
+    /// Words of an end.
+    pub const END_WORDS: usize = size_of::<LogEnd>() / 8;
+
+    /// Over maps of that shape.
+    pub fn new(maps: LogMaps, shape: LogShape) -> Self {
+        let (copies, entities) = (shape.copies() as usize, shape.entities as usize);
+        Self {
+            maps,
+            shape,
+            settled: 0,
+            found: Vec::new(),
+            pending: Vec::new(),
+            fresh: Vec::new(),
+            seen: vec![0; shape.writers() as usize],
+            behind: Vec::new(),
+            levels: vec![0; copies * R::EDGES],
+            levels_by: vec![0; copies],
+            totals: vec![0; entities * R::EDGES],
+            newest: vec![0; entities],
+            looked_ahead: false,
+            lapped: 0,
+        }
+    }
+
+    /// Whether the map's values are this log's entries.
+    pub fn check(name: &str, map: &aya::maps::MapData) -> Result<(), RingError> {
+        let found = map.info().map(|i| i.value_size()).unwrap_or(0);
+        if found as usize == Self::ENTRY_BYTES {
+            return Ok(());
+        }
+        Err(RingError::ValueSize { map: name.to_owned(), found, expected: Self::ENTRY_BYTES })
+    }
+
+    /// Window `window` of `entity`: writes its step functions to `levels` (length `EDGES`) and hands every copy's record to `each`. Call
+    /// in ascending order; windows may be left out. Returns whether the entity had any record.
+    pub fn drain(
+        &mut self,
+        entity: u32,
+        window: u64,
+        levels: &mut [Level],
+        mut each: impl FnMut(&R),
+    ) -> bool {
+        self.settle(window);
+        let totals = &self.totals[entity as usize * R::EDGES..][..R::EDGES];
+        for (level, end) in levels.iter_mut().zip(totals) {
+            *level = Level { start: *end, end: *end, integral_ns: 0 };
+        }
+        let first = self.found.partition_point(|(e, _)| *e < entity);
+        let records = self.found[first..].iter().take_while(|(e, _)| *e == entity);
+        let mut any = false;
+        for (_, record) in records {
+            any = true;
+            for (level, edge) in levels.iter_mut().zip(record.edges()) {
+                level.start -= i64::from(edge.carry);
+                level.integral_ns += edge.integral_ns;
+            }
+            each(record);
+        }
+        for level in levels {
+            level.integral_ns += level.start * WINDOW_NS as i64;
+        }
+        any
+    }
+
+    /// Whether the entity has no record in `window` and all its levels are zero then.
+    pub fn quiet(&mut self, entity: u32, window: u64) -> bool {
+        self.settle(window);
+        let totals = &self.totals[entity as usize * R::EDGES..][..R::EDGES];
+        totals.iter().all(|level| *level == 0)
+            && self.found.binary_search_by_key(&entity, |(e, _)| *e).is_err()
+    }
+
+    /// The next window is `first`. What lies beyond any ring after it is of a clock that went back since: it changes levels, and belongs
+    /// to no window that comes.
+    pub fn skip_to(&mut self, first: u64) {
+        self.look_at_all();
+        let last = first + WINDOWS;
+        for taken in std::mem::take(&mut self.pending) {
+            if taken.window > last {
+                self.take(taken);
+            } else {
+                self.pending.push(taken);
+            }
+        }
+        for newest in &mut self.newest {
+            *newest = last.min(*newest);
+        }
+    }
+
+    /// Entries that were taken again before they were read: each is one copy's share of one window, lost.
+    pub fn lapped(&self) -> u64 {
+        self.lapped
+    }
+
+    /// The newest window in which the entity had an edge, also one that is not over; 0 if it never had.
+    pub fn newest(&mut self, entity: u32) -> u64 {
+        if !self.looked_ahead {
+            self.looked_ahead = true;
+            self.look_at_all();
+        }
+        self.newest[entity as usize]
+    }
+
+    /// Takes the records of `window` in, once.
+    fn settle(&mut self, window: u64) {
+        if self.settled == window {
+            return;
+        }
+        self.settled = window;
+        self.found.clear();
+        self.look_again();
+        self.look_at_all();
+        self.looked_ahead = false;
+        for taken in std::mem::take(&mut self.pending) {
+            if taken.window > window {
+                self.pending.push(taken);
+            } else {
+                self.take(taken);
+            }
+        }
+        self.found.sort_by_key(|(entity, _)| *entity);
+        for writer in std::mem::take(&mut self.behind) {
+            self.find_levels(writer);
+        }
+    }
+
+    fn look_at_all(&mut self) {
+        for writer in 0..self.shape.writers() {
+            self.look(writer);
+        }
+    }
+
+    /// What a hook wrote to a record after it was read changes the level that it ended with.
+    fn look_again(&mut self) {
+        for taken in std::mem::take(&mut self.fresh) {
+            if self.levels_by[taken.copy as usize] == taken.position as u32
+                && let Some(record) = self.read(taken)
+            {
+                self.hold(taken.copy, &record);
+            }
+        }
+    }
+
+    /// Finds what a writer took since the last look.
+    fn look(&mut self, writer: u32) {
+        let taken = self.maps.ends.word(writer as usize * Self::END_WORDS).load(Ordering::Acquire);
+        let size = u64::from(self.shape.size(writer));
+        let seen = self.seen[writer as usize];
+        if taken == seen {
+            return;
+        }
+        let mut next = seen + 1;
+        if taken > seen + size {
+            next = taken - size + 1;
+            self.lose(writer, next - 1 - seen);
+        }
+        while next <= taken {
+            let first = self.entry_word(writer, next);
+            let position = self.maps.entries.word(first).load(Ordering::Acquire);
+            // Being taken right now: at the next look.
+            if position < next || position == LOG_BEING_RESET {
+                break;
+            }
+            let copy = (self.maps.entries.word(first + 1).load(Ordering::Relaxed) as u32).wrapping_sub(1);
+            let window = self.maps.entries.word(first + Self::RECORD_WORD).load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            let still = self.maps.entries.word(first).load(Ordering::Relaxed) == next;
+            if position == next && still && copy < self.shape.copies() {
+                self.pending.push(Taken { writer, position, copy, window });
+                let newest = &mut self.newest[(copy % self.shape.entities) as usize];
+                *newest = window.max(*newest);
+            } else {
+                self.lose(writer, 1);
+            }
+            next += 1;
+        }
+        self.seen[writer as usize] = next - 1;
+    }
+
+    fn take(&mut self, taken: Taken) {
+        let Some(record) = self.read(taken) else { return self.lose(taken.writer, 1) };
+        self.hold(taken.copy, &record);
+        self.levels_by[taken.copy as usize] = taken.position as u32;
+        self.fresh.push(taken);
+        if taken.window == self.settled {
+            self.found.push((taken.copy % self.shape.entities, record));
+        }
+    }
+
+    /// A copy's levels are what its newest record ends with.
+    fn hold(&mut self, copy: u32, record: &R) {
+        for (i, edge) in record.edges().iter().enumerate() {
+            self.hold_level(copy, i, edge.level_start.wrapping_add(edge.carry));
+        }
+    }
+
+    fn hold_level(&mut self, copy: u32, edge: usize, level: i32) {
+        let held = &mut self.levels[copy as usize * R::EDGES + edge];
+        if *held != level {
+            let entity = (copy % self.shape.entities) as usize;
+            self.totals[entity * R::EDGES + edge] += i64::from(level) - i64::from(*held);
+            *held = level;
+        }
+    }
+
+    fn lose(&mut self, writer: u32, records: u64) {
+        self.lapped += records;
+        if !self.behind.contains(&writer) {
+            self.behind.push(writer);
+        }
+    }
+
+    /// The levels of all copies of a writer of which records were lost, as they are now.
+    fn find_levels(&mut self, writer: u32) {
+        for copy in writer * self.shape.entities..(writer + 1) * self.shape.entities {
+            let head = copy as usize * Self::HEAD_WORDS;
+            let entry = self.maps.heads.word(head).load(Ordering::Acquire) as u32;
+            let own = (entry < self.shape.entries()).then(|| self.read_of(copy, entry)).flatten();
+            match own {
+                Some(record) => self.hold(copy, &record),
+                // Another copy has its entry: the head keeps the levels.
+                None => {
+                    for edge in 0..R::EDGES {
+                        let word = self.maps.heads.word(head + edge.div_ceil(2)).load(Ordering::Acquire);
+                        self.hold_level(copy, edge, (word >> (32 * ((edge + 1) % 2))) as u32 as i32);
+                    }
+                }
+            }
+            self.levels_by[copy as usize] = 0;
+        }
+    }
+
+    fn entry_word(&self, writer: u32, position: u64) -> usize {
+        let within = (position % u64::from(self.shape.size(writer))) as u32;
+        (self.shape.first(writer) + within) as usize * Self::ENTRY_WORDS
+    }
+
+    /// The record of an entry, unless it was taken again.
+    fn read(&self, taken: Taken) -> Option<R> {
+        let first = self.entry_word(taken.writer, taken.position);
+        self.read_at(first, taken.position)
+    }
+
+    /// The record at index `entry`, if it is the copy's.
+    fn read_of(&self, copy: u32, entry: u32) -> Option<R> {
+        let first = entry as usize * Self::ENTRY_WORDS;
+        let position = self.maps.entries.word(first).load(Ordering::Acquire);
+        let own = self.maps.entries.word(first + 1).load(Ordering::Relaxed) as u32 == copy + 1;
+        if !own || position == LOG_BEING_RESET { None } else { self.read_at(first, position) }
+    }
+
+    fn read_at(&self, first: usize, position: u64) -> Option<R> {
+        if self.maps.entries.word(first).load(Ordering::Acquire) != position {
+            return None;
+        }
+        let mut record = std::mem::MaybeUninit::<R>::uninit();
+        for i in 0..size_of::<R>() / 8 {
+            let word = self.maps.entries.word(first + Self::RECORD_WORD + i).load(Ordering::Relaxed);
+            // SAFETY: `i` stays inside R, whose size is a multiple of 8 (Record); writes may be unaligned to R, so unaligned.
+            unsafe { record.as_mut_ptr().cast::<u64>().add(i).write_unaligned(word) };
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: every word was written, and every bit pattern is a value of R (Record).
+        let record = unsafe { record.assume_init() };
+        (self.maps.entries.word(first).load(Ordering::Relaxed) == position).then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Sizes: what the kernel side holds for a machine of 128 CPUs, and how much it tells apart there, as root.
+#![allow(clippy::disallowed_methods, reason = "tests wait for real time to pass")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod kernel;
+
+use kernel::{Cgroup, Drained, attach_config, epoch_offset_ns};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
+use tailwater_agent::sample::block::BlockSignal;
+use tailwater_agent::sample::memory::MemorySignal;
+use tailwater_agent::sample::net::{NetConfig, NetSignals};
+use tailwater_agent::sample::sched::SchedSignal;
+use tailwater_agent::sample::slots::cgroup_hierarchy;
+use tailwater_agent::signal::SignalSource;
+use tailwater_agent::window::WINDOW_NS;
+
+/// Of all maps of this process, as the kernel accounts them.
+fn maps_bytes() -> u64 {
+    let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+    // A map may be open more than once.
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    for info in infos.filter_map(|f| std::fs::read_to_string(f.path()).ok()) {
+        let value = |key: &str| info.lines().find_map(|l| l.strip_prefix(key)?.trim().parse::<u64>().ok());
+        if let (Some(memlock), Some(id)) = (value("memlock:"), value("map_id:"))
+            && seen.insert(id)
+        {
+            bytes += memlock;
+        }
+    }
+    bytes
+}
+
+fn cpu_time() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) }, 0);
+    Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap())
+}
+
+fn attach(cpus: u32) -> Vec<Box<dyn SignalSource>> {
+    let btf = KernelBtf::read().unwrap();
+    let config = AttachConfig { cpus, ..attach_config(&btf, 1_024) };
+    let net = NetConfig {
+        btf: &btf,
+        cgroup_hierarchy: cgroup_hierarchy(),
+        epoch_offset_ns: epoch_offset_ns(),
+        cpus,
+        listeners_max: 1_024,
+        listeners_kept_windows: 1_200,
+        edges_max: 2_048,
+    };
+    vec![
+        Box::new(SchedSignal::attach(&config).unwrap()),
+        Box::new(BlockSignal::attach(&config).unwrap()),
+        Box::new(MemorySignal::attach(&config).unwrap()),
+        Box::new(NetSignals::attach(&net).unwrap()),
+    ]
+}
+
+#[test]
+fn privileged_what_the_kernel_holds_for_128_cpus_has_a_bound() {
+    let mut told = Vec::new();
+    for cpus in [2, 8, 32, 128] {
+        let mut sources = attach(cpus);
+        let bytes = maps_bytes();
+        let mut drained = Drained::from_now();
+        std::thread::sleep(Duration::from_nanos(20 * WINDOW_NS));
+        let (before, mut windows) = (cpu_time(), 0);
+        for source in &mut sources {
+            windows = drained.clone().until_now(source.as_mut()).len();
+        }
+        drained.skip_lapped(sources[0].as_mut());
+        let each = (cpu_time() - before) / u32::try_from(windows.max(1)).unwrap();
+        eprintln!("{cpus} CPUs: {:.1} MB of maps, {each:?} to read a window", bytes as f64 / 1e6);
+        told.push(bytes);
+    }
+    assert!(told[3] < 105_000_000, "what is left of 120 MB is the agent's: {told:?}");
+    assert!(told[0] < 30_000_000, "{told:?}");
+}
+
+#[test]
+fn privileged_a_thousand_cgroups_are_told_apart_on_128_cpus() {
+    let btf = KernelBtf::read().unwrap();
+    let config = AttachConfig { cpus: 128, ..attach_config(&btf, 1_024) };
+    let mut signal = SchedSignal::attach(&config).unwrap();
+    let mut drained = Drained::from_now();
+    let groups: Vec<Cgroup> = (0..1_000).map(|n| Cgroup::new(&format!("of-many-{n}"))).collect();
+    let mut seen = BTreeSet::new();
+    let mut see = |signal: &mut SchedSignal, drained: &mut Drained| {
+        for window in drained.until_now(signal) {
+            seen.extend(window.tasks.unwrap().iter().filter(|(_, t)| t.busy_ns > 0).map(|(id, _)| *id));
+        }
+    };
+    let began = Instant::now();
+    for group in &groups {
+        // A child, because who enters a cgroup is counted there from its next switch on.
+        assert!(group.command("/bin/true; exit 0").status().unwrap().success());
+        see(&mut signal, &mut drained);
+    }
+    std::thread::sleep(Duration::from_nanos(3 * WINDOW_NS));
+    see(&mut signal, &mut drained);
+    let missed = groups.iter().filter(|g| !seen.contains(&g.id())).count();
+    assert_eq!(missed, 0, "of 1,000 cgroups that ran a shell each, in {:?}", began.elapsed());
+    assert_eq!((signal.slot_overflows(), signal.lapped()), (0, 0));
+}
