@@ -155,6 +155,10 @@ lab-score-quick: build lab-deps ## Each cell of the matrix once
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
 	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")
 
+.PHONY: kernel-types
+kernel-types: programs ## Other kernels' types, of which the tests hold what the programs ask for (tests/kernels/types) made anew
+	$(SUDO) tests/kernels/types.sh "$$(ls -dt target/debug/build/tailwater-ebpf-*/out | head -n 1)"
+
 .PHONY: lab-down
 lab-down: programs ## Removes whatever an interrupted lab left behind
 	$(SUDO) ./target/debug/lab down

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Unpacks the newest kernel of a Debian suite whose package matches, and prints the folder: FOLDER/RELEASE with boot/ and lib/modules/.
 # Never installs anything; the lists of packages are its own, so that the machine's sources stay as they are.
-#   fetch.sh FOLDER SUITE PATTERN     e.g. fetch.sh /var/cache/tailwater-kernels bookworm 'linux-image-6\.1\..*-cloud-amd64-unsigned'
+#   fetch.sh FOLDER SUITE PATTERN [ARCHITECTURE]
+#   e.g. fetch.sh /var/cache/tailwater-kernels bookworm 'linux-image-6\.1\..*-cloud-amd64-unsigned'
 set -eu
 
-folder=$1 suite=$2 pattern=$3
+folder=$1 suite=$2 pattern=$3 architecture=${4-}
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lists.sh"
 
@@ -15,7 +16,7 @@ for known in "$folder/kernels/$suite"/*; do
     exit 0
 done
 
-own_lists "$folder" "$suite"
+own_lists "$folder" "$suite" "$architecture"
 # A version that left the archive before its list did is replaced by the one before it, and named.
 # shellcheck disable=SC2086
 candidates=$(apt-cache $own search --names-only "^$pattern\$" | awk '{ print $1 }' | sort -rV | head -n 6)

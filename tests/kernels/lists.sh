@@ -2,18 +2,18 @@
 
 fail() { echo "$0: $1" >&2; exit 1; }
 
-# own_lists FOLDER SUITE: sets $own, the options with which apt knows that suite alone, and $mirror.
+# own_lists FOLDER SUITE [ARCHITECTURE]: sets $own, the options with which apt knows that suite alone, and $mirror.
 own_lists() {
     # The mirror that this machine uses already: of Debian itself, not of its security updates or of others.
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -E '/debian/?$' | head -n 1)
     [ -n "$mirror" ] || mirror=http://deb.debian.org/debian/
     case $2 in *-security) mirror=$(echo "$mirror" | sed 's,/debian/*$,/debian-security/,') ;; esac
-    lists=$1/lists/$2
+    lists=$1/lists/$2${3:+-$3}
     mkdir -p "$lists/state/partial" "$lists/cache/archives/partial" "$lists/parts"
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $2 main" >"$lists/sources.list"
     own="-o Dir::Etc::sourcelist=$lists/sources.list -o Dir::Etc::sourceparts=$lists/parts -o Dir::State::lists=$lists/state \
         -o Dir::Cache=$lists/cache -o Dir::Cache::archives=$lists/cache/archives -o Dir::State::status=/dev/null \
-        -o APT::Default-Release= -o Acquire::Languages=none -o APT::Sandbox::User=root"
+        -o APT::Default-Release= -o Acquire::Languages=none -o APT::Sandbox::User=root${3:+ -o APT::Architecture=$3 -o APT::Architectures=$3}"
     # shellcheck disable=SC2086  # options on purpose
     apt-get $own update -qq >/dev/null 2>&1 || fail "the list of packages of $2 cannot be had from $mirror"
 }
