@@ -155,9 +155,18 @@ lab-score-quick: build lab-deps ## Each cell of the matrix once
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
 	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")
 
+.PHONY: bench-sizes
+bench-sizes: programs ## What many CPUs, cgroups, listeners and edges cost: bytes of maps, and the reading of a window, as ratios
+	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --test privileged_sizes -- --test-threads=1 --nocapture
+	$(CARGO) test --workspace --locked --lib bench_what_reading -- --ignored --nocapture
+
+.PHONY: endurance
+endurance: programs ## A million processes and a hundred thousand cgroups in real maps (root, some 15 minutes)
+	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --test privileged_endurance -- --ignored --test-threads=1 --nocapture
+
 .PHONY: kernel-types
 kernel-types: programs ## Other kernels' types, of which the tests hold what the programs ask for (tests/kernels/types) made anew
-	$(SUDO) tests/kernels/types.sh "$$(ls -dt target/debug/build/tailwater-ebpf-*/out | head -n 1)"
+	$(SUDO) tests/kernels/kernel_types.sh "$$(ls -dt target/debug/build/tailwater-ebpf-*/out | head -n 1)"
 
 .PHONY: lab-down
 lab-down: programs ## Removes whatever an interrupted lab left behind

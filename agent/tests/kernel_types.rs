@@ -1,5 +1,5 @@
 //! The kernel programs against other kernels' type information, of x86-64 and arm64, without booting them: each field is there or asked
-//! for first, each hook has the arguments that are read, each helper is known. `tests/kernels/types.py` says where the files come from.
+//! for first, each hook has the arguments that are read, each helper is known. `tests/kernels/kernel_types.py` says where the files come from.
 //! The kernels that `make kernel-matrix` boots say more; what cannot be booted here (5.15, arm64) has this alone.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 

@@ -9,6 +9,7 @@ import collections
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -530,6 +531,20 @@ def verified():
         os.close(fd)
 
 
+def memory(pid):
+    """Bytes of a process that are in memory without pages of maps, bytes of all maps of this kernel, and what the largest are."""
+    resident, of_maps = 0, False
+    for line in read(f"/proc/{pid}/smaps").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            of_maps = "bpf-map" in line
+        elif line.startswith("Rss:") and not of_maps:
+            resident += int(line.split()[1]) * 1024
+    maps = subprocess.run(["bpftool", "-j", "map", "show"], check=True, stdout=subprocess.PIPE).stdout
+    maps = sorted(json.loads(maps), key=lambda one: one["bytes_memlock"], reverse=True)
+    largest = ", ".join(f"{one.get('name', one['type'])} {one['bytes_memlock']}" for one in maps[:8])
+    return resident, sum(one["bytes_memlock"] for one in maps), largest
+
+
 def disk():
     """An empty disk with a file system on it: the guest's second one."""
     device = "vda"
@@ -586,6 +601,8 @@ def main():
             holds.append(experiment())
         except Exception as error:  # one that cannot be made is no reason to leave out the others
             say(experiment=name, failed=repr(error))
+    resident, maps, largest = memory(agent.process.pid)
+    say(resident_bytes=resident, map_bytes=maps, largest_maps=largest)
     agent.end()
     for hold in holds:
         hold(agent, found)

@@ -42,6 +42,9 @@ const CLOUD_6_1: &str = r"linux-image-6\.1\.0-[0-9]+-cloud-amd64-unsigned";
 /// A tenth of what a kernel allows: older verifiers, and those of distributions, walk more for the same program.
 pub const INSTRUCTIONS_MAX: u32 = 100_000;
 
+/// What an agent may hold, its maps included, however many CPUs a machine may have.
+pub const MEMORY_MAX: u64 = 120_000_000;
+
 /// All that are looked at.
 pub const GUESTS: [Guest; 11] = [
     Guest {
@@ -92,6 +95,9 @@ struct Said {
     attach_s: Option<f64>,
     verified: Option<BTreeMap<String, u32>>,
     lost: Option<u64>,
+    resident_bytes: Option<u64>,
+    map_bytes: Option<u64>,
+    largest_maps: Option<String>,
     experiment: Option<String>,
     failed: Option<String>,
 }
@@ -118,6 +124,10 @@ pub struct Visit {
     pub verified: BTreeMap<String, u32>,
     /// Windows that were lost.
     pub lost: u64,
+    /// Of the agent in memory and of its maps together, at the end of the experiments.
+    pub memory_bytes: u64,
+    /// What it consists of.
+    pub memory: String,
     /// By signal.
     pub findings: BTreeMap<String, Finding>,
     /// Experiments that could not be made, and why.
@@ -206,6 +216,11 @@ fn take(visit: &mut Visit, said: Said) {
     if let Some(lost) = said.lost {
         visit.lost = lost;
     }
+    if let (Some(resident), Some(maps)) = (said.resident_bytes, said.map_bytes) {
+        visit.memory_bytes = resident + maps;
+        let largest = said.largest_maps.unwrap_or_default();
+        visit.memory = format!("{resident} resident, {maps} in maps: {largest}");
+    }
     if let (Some(experiment), Some(failed)) = (said.experiment, said.failed) {
         visit.failed.push(format!("{experiment}: {failed}"));
     }
@@ -236,6 +251,12 @@ impl Visit {
         faults.extend(beyond.map(|(program, walked)| {
             format!("program {program}: the verifier walks {walked} instructions of {INSTRUCTIONS_MAX}")
         }));
+        if self.memory_bytes > MEMORY_MAX {
+            faults.push(format!(
+                "the agent holds {} bytes of {MEMORY_MAX}: {}",
+                self.memory_bytes, self.memory
+            ));
+        }
         if self.lost > 0 {
             faults.push(format!("{} windows were lost", self.lost));
         }
@@ -265,7 +286,7 @@ pub fn table(visits: &[Visit]) -> String {
         let _ = write!(text, " {} |", signal.replace('_', " "));
         line.push_str("---|");
     }
-    text = format!("{text} attached in | most verified |\n{line}---|---|\n");
+    text = format!("{text} attached in | holds | most verified |\n{line}---|---|---|\n");
     let mut reasons = String::new();
     for visit in visits {
         let _ =
@@ -280,7 +301,8 @@ pub fn table(visits: &[Visit]) -> String {
             let _ = write!(text, " {shown} |");
         }
         let largest = visit.largest().map_or("–".to_owned(), |(name, walked)| format!("{walked} ({name})"));
-        let _ = writeln!(text, " {:.1} s | {largest} |", visit.attach_s);
+        let _ =
+            writeln!(text, " {:.1} s | {} MB | {largest} |", visit.attach_s, visit.memory_bytes / 1_000_000);
         for fault in visit.faults() {
             let _ = writeln!(reasons, "* {}: {fault}", visit.name);
         }
@@ -297,6 +319,7 @@ module crc16.ko is refused
 {"kernel": "6.1.0-50-cloud-amd64", "cpus": 2, "attach_s": 7.1}
 {"experiment": "disk", "failed": "OSError()"}
 {"windows": 300, "lost": 2}
+{"resident_bytes": 30000000, "map_bytes": 91000000, "largest_maps": "a 1, b 2"}
 {"verified": {"net_state": 9000, "on_switch": 100001}}
 {"signal": "cpu", "state": "right", "said": "ns on CPU 10 of 10"}
 {"signal": "calls", "state": "uncovered", "said": "no hook"}
@@ -318,11 +341,12 @@ exit 0
                 "an experiment failed: disk: OSError()",
                 "its kernel warns: <4>[    7.0] a warning",
                 "program on_switch: the verifier walks 100001 instructions of 100000",
+                "the agent holds 121000000 bytes of 120000000: 30000000 resident, 91000000 in maps: a 1, b 2",
                 "2 windows were lost"
             ]
         );
         assert!(table(&[visit]).contains(
-            "|  | 6.1.0-50-cloud-amd64 | 1 of 2 | not covered | right | 7.1 s | 100001 (on_switch) |"
+            "|  | 6.1.0-50-cloud-amd64 | 1 of 2 | not covered | right | 7.1 s | 121 MB | 100001 (on_switch) |"
         ));
         assert_eq!(read("a line\n").faults(), ["it told of no signal: a line"]);
     }

@@ -302,3 +302,53 @@ fn logs_are_as_long_as_there_is_room() {
     assert_eq!(next, shape.entries());
     assert!(WINDOWS <= u64::from(shape.records));
 }
+
+/// `make bench-sizes`. Every active entity writes on every CPU in every window, which is the most there can be.
+#[test]
+#[ignore = "a measurement"]
+fn bench_what_reading_a_window_costs() {
+    const WINDOWS_READ: u32 = 200;
+    let cost = |cpus: u32, active: u32| {
+        let shape = LogShape { cpus, nest: 1, entities: 1_024, records: 256 };
+        let (kernel, mut log) = pair(shape);
+        let mut took = std::time::Duration::ZERO;
+        let mut told = 0_i64;
+        for window in FIRST..FIRST + u64::from(WINDOWS_READ) {
+            for cpu in 0..cpus {
+                for entity in 0..active {
+                    kernel.step(cpu, entity, window * WINDOW_NS + 5, 1);
+                    kernel.step(cpu, entity, window * WINDOW_NS + 9, -1);
+                }
+            }
+            let begun = thread_cpu_time();
+            for entity in 0..shape.entities {
+                let mut levels = [Level::default()];
+                if log.drain(entity, window, &mut levels, |_| {}) {
+                    told += levels[0].integral_ns;
+                }
+            }
+            took += thread_cpu_time() - begun;
+        }
+        let each = i64::from(cpus) * i64::from(active) * 4 * i64::from(WINDOWS_READ);
+        assert_eq!((told, log.lapped()), (each, 0));
+        took / WINDOWS_READ
+    };
+    let of_two = cost(2, 100);
+    for (cpus, active) in [(2, 0), (2, 100), (8, 100), (32, 100), (128, 0), (128, 100)] {
+        let took = cost(cpus, active);
+        let records = cpus * active;
+        eprintln!(
+            "{cpus:>3} CPUs, {active:>3} of 1024 entities active on each: {took:?} a window, {:.2} % of a core, {:.1} times that of 2 CPUs and 100, {} ns a record",
+            took.as_secs_f64() / 0.05 * 100.0,
+            took.as_secs_f64() / of_two.as_secs_f64(),
+            if records == 0 { 0 } else { took.as_nanos() / u128::from(records) }
+        );
+    }
+}
+
+fn thread_cpu_time() -> std::time::Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) }, 0);
+    std::time::Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
+}

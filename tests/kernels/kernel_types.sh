@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes tests/kernels/types anew: of each kernel of the matrix, and of some on arm64, what the programs ask of its types.
-#   types.sh OBJECTS       the folder of the compiled programs
+#   kernel_types.sh OBJECTS       the folder of the compiled programs
 #   HEADERS=FOLDER         with 5.15-x86_64.h and 5.15-arm64.h, all types of an Ubuntu 22.04's kernel in C
 #                          (bpftool btf dump file vmlinux format c): Debian has no 5.15
 set -eu
@@ -40,4 +40,4 @@ for name in 5.15-x86_64 5.15-arm64; do
     fi
 done
 # shellcheck disable=SC2086  # a list on purpose: no path in it has a space
-python3 "$here/types.py" "$1" "$out" $sources
+python3 "$here/kernel_types.py" "$1" "$out" $sources

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes, from a kernel's type information, the little of it that Tailwater's programs ask for, to be held against them in `make test`.
 
-    types.py OBJECTS OUT NAME=SOURCE...
+    kernel_types.py OBJECTS OUT NAME=SOURCE...
 
 OBJECTS: folder of the compiled `*.bpf.o`. SOURCE: a kernel's image (a vmlinuz of x86-64 or arm64), or a C header with all types of a
 kernel as bpftool writes it (`bpftool btf dump file vmlinux format c`), for kernels that can be had in no other way. For each NAME:
@@ -64,7 +64,7 @@ def types_of_image(path, to):
     # The first is of the kernel itself; none other is in an image.
     at = kernel.find(BTF_START)
     if at < 0:
-        sys.exit(f"types.py: {path} has no type information (CONFIG_DEBUG_INFO_BTF), or is packed in a way that is not known here")
+        sys.exit(f"kernel_types.py: {path} has no type information (CONFIG_DEBUG_INFO_BTF), or is packed in a way that is not known here")
     length, = struct.unpack_from("<I", kernel, at + 4)
     strings_at, strings_length = struct.unpack_from("<II", kernel, at + 16)
     with open(to, "wb") as file:
@@ -128,7 +128,7 @@ def offers(full, wanted):
 def main():
     objects, out = sorted(glob.glob(f"{sys.argv[1]}/*.bpf.o")), sys.argv[2]
     if not objects:
-        sys.exit(f"types.py: no compiled programs in {sys.argv[1]}")
+        sys.exit(f"kernel_types.py: no compiled programs in {sys.argv[1]}")
     wanted = set()
     for compiled in objects:
         for section in re.findall(rb" (tp_btf|fentry|fexit|iter)/(\w+)", said_by("readelf", "-SW", compiled)):
