@@ -93,6 +93,18 @@ struct Taken {
     window: u64,
 }
 
+/// No record.
+const NONE: u32 = u32::MAX;
+
+/// A record of the settled window, in a list of its entity's: no order has to be made of what all CPUs wrote.
+#[derive(Debug)]
+struct Found<R> {
+    entity: u32,
+    /// Index of the entity's next one, or [`NONE`].
+    next: u32,
+    record: R,
+}
+
 /// The reader of one log.
 #[derive(Debug)]
 pub struct Log<R> {
@@ -100,8 +112,10 @@ pub struct Log<R> {
     shape: LogShape,
     /// The window that [`Log::drain`] tells of.
     settled: u64,
-    /// Records of that window, with their entity, in the entities' order.
-    found: Vec<(u32, R)>,
+    /// Records of that window.
+    found: Vec<Found<R>>,
+    /// Per entity, the index in `found` of one of its records; [`NONE`] without any.
+    first: Vec<u32>,
     /// Seen, of windows that come later.
     pending: Vec<Taken>,
     /// Settled with the last window: a hook may have been writing to them.
@@ -145,6 +159,7 @@ impl<R: Record> Log<R> {
             shape,
             settled: 0,
             found: Vec::new(),
+            first: vec![NONE; entities],
             pending: Vec::new(),
             fresh: Vec::new(),
             seen: vec![0; shape.writers() as usize],
@@ -181,10 +196,10 @@ impl<R: Record> Log<R> {
         for (level, end) in levels.iter_mut().zip(totals) {
             *level = Level { start: *end, end: *end, integral_ns: 0 };
         }
-        let first = self.found.partition_point(|(e, _)| *e < entity);
-        let records = self.found[first..].iter().take_while(|(e, _)| *e == entity);
         let mut any = false;
-        for (_, record) in records {
+        let mut at = self.first[entity as usize];
+        while let Some(Found { next, record, .. }) = self.found.get(at as usize) {
+            at = *next;
             any = true;
             for (level, edge) in levels.iter_mut().zip(record.edges()) {
                 level.start -= i64::from(edge.carry);
@@ -202,8 +217,7 @@ impl<R: Record> Log<R> {
     pub fn quiet(&mut self, entity: u32, window: u64) -> bool {
         self.settle(window);
         let totals = &self.totals[entity as usize * R::EDGES..][..R::EDGES];
-        totals.iter().all(|level| *level == 0)
-            && self.found.binary_search_by_key(&entity, |(e, _)| *e).is_err()
+        totals.iter().all(|level| *level == 0) && self.first[entity as usize] == NONE
     }
 
     /// The next window is `first`. What lies beyond any ring after it is of a clock that went back since: it changes levels, and belongs
@@ -243,7 +257,9 @@ impl<R: Record> Log<R> {
             return;
         }
         self.settled = window;
-        self.found.clear();
+        for found in self.found.drain(..) {
+            self.first[found.entity as usize] = NONE;
+        }
         self.look_again();
         self.look_at_all();
         self.looked_ahead = false;
@@ -254,7 +270,6 @@ impl<R: Record> Log<R> {
                 self.take(taken);
             }
         }
-        self.found.sort_by_key(|(entity, _)| *entity);
         for writer in std::mem::take(&mut self.behind) {
             self.find_levels(writer);
         }
@@ -319,7 +334,9 @@ impl<R: Record> Log<R> {
         self.levels_by[taken.copy as usize] = taken.position as u32;
         self.fresh.push(taken);
         if taken.window == self.settled {
-            self.found.push((taken.copy % self.shape.entities, record));
+            let entity = taken.copy % self.shape.entities;
+            let next = std::mem::replace(&mut self.first[entity as usize], self.found.len() as u32);
+            self.found.push(Found { entity, next, record });
         }
     }
 
