@@ -45,7 +45,7 @@ fn privileged_lab_at_half_the_speed_overflows_the_same_queue() -> Result<()> {
     let lab = Lab::start(tuned.clone().slower(2.0))?;
     let fit = lab.fit().context("a lab that was fitted")?;
     let share = fit.rate_per_second / fit.tuned_per_second;
-    assert!((0.25..0.9).contains(&share), "{fit}");
+    assert!((0.15..0.9).contains(&share), "{fit}");
     let (held, of) = (lab.config().web, tuned.web);
     let held = f64::from(held.workers + held.backlog) / f64::from(of.workers + of.backlog);
     assert!((held / share - 1.0).abs() < 0.2, "{held} of the queue for {share} of the load");

@@ -268,7 +268,7 @@ fn plan_one(need: &Need, facts: &HostFacts) -> SignalPlan {
 fn obstacle(need: &Need, facts: &HostFacts) -> Option<(String, String)> {
     if let Some(reason) = facts.btf.refusal() {
         let remedy =
-            "run a kernel built with CONFIG_DEBUG_INFO_BTF=y (5.15 or later of any large distribution)";
+            "run a kernel built with CONFIG_DEBUG_INFO_BTF=y (6.1 or later of any large distribution)";
         return Some((format!("/sys/kernel/btf/vmlinux: {reason}"), remedy.to_owned()));
     }
     let may = |cap| facts.capabilities.contains(&cap) || facts.capabilities.contains(&Cap::SysAdmin);

@@ -22,7 +22,7 @@ const UTILISATION_MAX: f64 = 0.6;
 /// machine is full no quota says any more which tier gives way.
 const MACHINE_MAX: f64 = 0.7;
 /// A load smaller than this share of the tuned one: queues of a few dozen, which the machine's own hiccups fill.
-const SHARE_MIN: f64 = 0.25;
+const SHARE_MIN: f64 = 0.15;
 /// A load that is smaller by less than this does not ask for smaller limits: they hold a little more than they should.
 const SHARE_RESCALED: f64 = 0.85;
 /// Slower, 99 of 100 requests: the machine itself makes them wait, and the front's queue holds 280 ms of them.
@@ -475,10 +475,10 @@ mod tests {
             too_much.overload().unwrap(),
             "1000 requests a second were too many: 70 packets were dropped, and sent again; steal 31 %, other programs 0.2 of 2 CPUs"
         );
-        let error = too_slow(180.0, 1000.0, &too_much).unwrap_err().to_string();
+        let error = too_slow(120.0, 1000.0, &too_much).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the lab needs a machine that serves 250 requests a second and this one serves 180 (the app tier could do 1750, p99 900 ms): \
+            "the lab needs a machine that serves 150 requests a second and this one serves 120 (the app tier could do 1750, p99 900 ms): \
              the hypervisor took 31 % of this machine's CPU for others: try again when they are quiet, or on another machine"
         );
     }
