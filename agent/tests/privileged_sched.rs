@@ -6,7 +6,7 @@ mod kernel;
 
 use kernel::{Cgroup, Drained, Spinner, attach_config, epoch_offset_ns, proc_stat_busy_ns, unix_ns};
 use std::time::Duration;
-use tailwater_agent::attach::loader::KernelBtf;
+use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
 use tailwater_agent::sample::sched::SchedSignal;
 use tailwater_agent::signal::SignalSource;
 use tailwater_agent::window::{CgroupId, CulpritResource, TaskSample, WINDOW_NS, Window};
@@ -229,6 +229,33 @@ fn privileged_unskipped_laps_are_counted_and_repaired() {
     for s in spinners {
         s.stop();
     }
+}
+
+#[test]
+fn privileged_windows_of_which_records_were_overwritten_are_not_told() {
+    let btf = KernelBtf::read().unwrap();
+    let groups: Vec<Cgroup> = (0..12).map(|i| Cgroup::new(&format!("overwritten{i}"))).collect();
+    // So many possible CPUs leave each the shortest log: a dozen cgroups fill it in five windows.
+    let mut signal = SchedSignal::attach(&AttachConfig { cpus: 1_024, ..attach_config(&btf, 64) }).unwrap();
+    let script = "while :; do sleep 0.01; done";
+    let spinners: Vec<Spinner> = groups.iter().map(|g| Spinner::start(g, script, &[0])).collect();
+    let always = Cgroup::new("overwritten");
+    let spinner = Spinner::start(&always, "while :; do :; done", &[1]);
+    let mut drained = Drained::from_now();
+    std::thread::sleep(WINDOW * 20);
+    let mut windows = drained.until_now(&mut signal);
+    assert!(signal.lapped() > 0);
+    for _ in 0..20 {
+        std::thread::sleep(WINDOW);
+        windows.extend(drained.until_now(&mut signal));
+    }
+    let told: Vec<bool> = windows.iter().map(|w| w.tasks.is_some()).collect();
+    assert!(told.iter().take(10).all(|told| !told), "nobody knows what was in them: {told:?}");
+    assert!(told.iter().rev().take(15).all(|told| *told), "they were read in time: {told:?}");
+    // Nor is anything of today told of them: one that runs all the time has 50 ms in each window that is told.
+    let late: Vec<Window> = windows.iter().filter(|w| w.tasks.is_some()).cloned().collect();
+    all_runnable(&late, always.id(), 1);
+    drop((spinner, spinners));
 }
 
 #[test]

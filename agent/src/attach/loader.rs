@@ -351,9 +351,19 @@ fn reason(error: &ProgramError) -> String {
     text
 }
 
-/// Possible CPUs of the machine: the highest number that programs may see is one less.
+/// Possible CPUs of the machine: the highest number that programs may see is one less. More than there are where numbers are left out.
 pub fn possible_cpus() -> u32 {
-    aya::util::nr_cpus().ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(1)
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    possible_of(&list).unwrap_or_else(|| {
+        // SAFETY: takes a plain integer and cannot fail for this name; it looks in other places too.
+        u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1).max(1)
+    })
+}
+
+/// One more than the last number of a list like `0-3,8-11` (`cpulist_parse` of the kernel's Documentation/core-api/printk-formats).
+fn possible_of(list: &str) -> Option<u32> {
+    let last = list.trim().rsplit([',', '-']).next()?;
+    last.parse::<u32>().ok()?.checked_add(1)
 }
 
 /// What every cgroup-indexed signal needs to attach.
@@ -381,6 +391,16 @@ impl AttachConfig<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_are_counted_to_the_last_number() {
+        let of = |list| possible_of(list);
+        assert_eq!(
+            [of("0\n"), of("0-127\n"), of("0-3,8-11\n"), of("0,4\n")],
+            [Some(1), Some(128), Some(12), Some(5)]
+        );
+        assert_eq!((of(""), of("none")), (None, None));
+    }
 
     #[test]
     fn of_a_verifiers_log_its_verdict_is_told() {

@@ -132,8 +132,10 @@ pub struct Log<R> {
     totals: Vec<i64>,
     /// Per entity, the newest window of a record that was seen.
     newest: Vec<u64>,
-    /// Since the settled window was read.
-    looked_ahead: bool,
+    /// Records were lost of windows up to here.
+    blind_until: u64,
+    /// Writers of which the last that was seen is a loss: up to which window is known with their next record.
+    gaps: Vec<u32>,
     lapped: u64,
 }
 
@@ -168,7 +170,8 @@ impl<R: Record> Log<R> {
             levels_by: vec![0; copies],
             totals: vec![0; entities * R::EDGES],
             newest: vec![0; entities],
-            looked_ahead: false,
+            blind_until: 0,
+            gaps: Vec::new(),
             lapped: 0,
         }
     }
@@ -235,6 +238,14 @@ impl<R: Record> Log<R> {
         for newest in &mut self.newest {
             *newest = last.min(*newest);
         }
+        if self.blind_until > last {
+            self.blind_until = 0;
+        }
+    }
+
+    /// Whether records of `window`, or of what came before it, were lost: what is told of it may be anything. Asked once it was drained.
+    pub fn is_blind(&self, window: u64) -> bool {
+        window <= self.blind_until || !self.gaps.is_empty()
     }
 
     /// Entries that were taken again before they were read: each is one copy's share of one window, lost.
@@ -244,8 +255,8 @@ impl<R: Record> Log<R> {
 
     /// The newest window in which the entity had an edge, also one that is not over; 0 if it never had.
     pub fn newest(&mut self, entity: u32) -> u64 {
-        if !self.looked_ahead {
-            self.looked_ahead = true;
+        // Somebody may be given up for what is answered: whoever seems to be gone is looked for once more.
+        if self.newest[entity as usize] + WINDOWS < self.settled {
             self.look_at_all();
         }
         self.newest[entity as usize]
@@ -262,7 +273,6 @@ impl<R: Record> Log<R> {
         }
         self.look_again();
         self.look_at_all();
-        self.looked_ahead = false;
         for taken in std::mem::take(&mut self.pending) {
             if taken.window > window {
                 self.pending.push(taken);
@@ -270,8 +280,12 @@ impl<R: Record> Log<R> {
                 self.take(taken);
             }
         }
-        for writer in std::mem::take(&mut self.behind) {
-            self.find_levels(writer);
+        let behind = std::mem::take(&mut self.behind);
+        for writer in &behind {
+            self.find_levels(*writer);
+        }
+        if !behind.is_empty() {
+            self.find_levels_before_pending(&behind);
         }
     }
 
@@ -294,7 +308,7 @@ impl<R: Record> Log<R> {
 
     /// Finds what a writer took since the last look.
     fn look(&mut self, writer: u32) {
-        let taken = self.maps.ends.word(writer as usize * Self::END_WORDS).load(Ordering::Acquire);
+        let taken = self.taken(writer);
         let size = u64::from(self.shape.size(writer));
         let seen = self.seen[writer as usize];
         if taken == seen {
@@ -309,6 +323,11 @@ impl<R: Record> Log<R> {
             let first = self.entry_word(writer, next);
             let position = self.maps.entries.word(first).load(Ordering::Acquire);
             // Being taken right now: at the next look.
+            if position == LOG_BEING_RESET && self.taken(writer) >= next + size {
+                self.lose(writer, 1);
+                next += 1;
+                continue;
+            }
             if position < next || position == LOG_BEING_RESET {
                 break;
             }
@@ -320,6 +339,10 @@ impl<R: Record> Log<R> {
                 self.pending.push(Taken { writer, position, copy, window });
                 let newest = &mut self.newest[(copy % self.shape.entities) as usize];
                 *newest = window.max(*newest);
+                if let Some(gap) = self.gaps.iter().position(|w| *w == writer) {
+                    self.gaps.swap_remove(gap);
+                    self.blind_until = self.blind_until.max(window);
+                }
             } else {
                 self.lose(writer, 1);
             }
@@ -328,8 +351,16 @@ impl<R: Record> Log<R> {
         self.seen[writer as usize] = next - 1;
     }
 
+    /// How many entries a writer took so far.
+    fn taken(&self, writer: u32) -> u64 {
+        self.maps.ends.word(writer as usize * Self::END_WORDS).load(Ordering::Acquire)
+    }
+
     fn take(&mut self, taken: Taken) {
-        let Some(record) = self.read(taken) else { return self.lose(taken.writer, 1) };
+        let Some(record) = self.read(taken) else {
+            self.blind_until = self.blind_until.max(taken.window);
+            return self.lose(taken.writer, 1);
+        };
         self.hold(taken.copy, &record);
         self.levels_by[taken.copy as usize] = taken.position as u32;
         self.fresh.push(taken);
@@ -351,25 +382,45 @@ impl<R: Record> Log<R> {
         let held = &mut self.levels[copy as usize * R::EDGES + edge];
         if *held != level {
             let entity = (copy % self.shape.entities) as usize;
-            self.totals[entity * R::EDGES + edge] += i64::from(level) - i64::from(*held);
+            // A copy's level has no bounds: what one CPU begins another may end, for weeks. Only the sum is small, and its steps are.
+            self.totals[entity * R::EDGES + edge] += i64::from(level.wrapping_sub(*held));
             *held = level;
         }
     }
 
     fn lose(&mut self, writer: u32, records: u64) {
         self.lapped += records;
-        if !self.behind.contains(&writer) {
-            self.behind.push(writer);
+        for list in [&mut self.behind, &mut self.gaps] {
+            if !list.contains(&writer) {
+                list.push(writer);
+            }
         }
     }
 
-    /// The levels of all copies of a writer of which records were lost, as they are now.
+    /// After the settled window a copy of a writer that is behind had the levels with which its next record begins.
+    fn find_levels_before_pending(&mut self, behind: &[u32]) {
+        // Backwards: the earliest record of a copy has the last word.
+        for taken in self.pending.clone().into_iter().rev().filter(|taken| behind.contains(&taken.writer)) {
+            let Some(record) = self.read(taken) else { continue };
+            for (i, edge) in record.edges().iter().enumerate() {
+                self.hold_level(taken.copy, i, edge.level_start);
+            }
+        }
+    }
+
+    /// The levels of all copies of a writer of which records were lost, after the last record that each wrote.
     fn find_levels(&mut self, writer: u32) {
         for copy in writer * self.shape.entities..(writer + 1) * self.shape.entities {
             let head = copy as usize * Self::HEAD_WORDS;
             let entry = self.maps.heads.word(head).load(Ordering::Acquire) as u32;
             let own = (entry < self.shape.entries()).then(|| self.read_of(copy, entry)).flatten();
             match own {
+                // Begun since the last look.
+                Some(record) if record.window() > self.settled => {
+                    for (i, edge) in record.edges().iter().enumerate() {
+                        self.hold_level(copy, i, edge.level_start);
+                    }
+                }
                 Some(record) => self.hold(copy, &record),
                 // Another copy has its entry: the head keeps the levels.
                 None => {
@@ -398,7 +449,8 @@ impl<R: Record> Log<R> {
     fn read_of(&self, copy: u32, entry: u32) -> Option<R> {
         let first = entry as usize * Self::ENTRY_WORDS;
         let position = self.maps.entries.word(first).load(Ordering::Acquire);
-        let own = self.maps.entries.word(first + 1).load(Ordering::Relaxed) as u32 == copy + 1;
+        // Before the head is asked for what its entry does not have any more.
+        let own = self.maps.entries.word(first + 1).load(Ordering::Acquire) as u32 == copy + 1;
         if !own || position == LOG_BEING_RESET { None } else { self.read_at(first, position) }
     }
 

@@ -140,7 +140,8 @@ impl SignalSource for MemorySignal {
                 found.push((owner, sample));
             }
         }
-        into.memory = Some(found);
+        // What was overwritten before it was read is not known, which is not the same as nothing.
+        into.memory = (!self.log.is_blind(window)).then_some(found);
         if window.is_multiple_of(WINDOWS) {
             let log = &mut self.log;
             self.slots.release_removed(window, |slot| log.newest(slot));

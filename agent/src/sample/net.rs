@@ -337,10 +337,12 @@ impl SignalSource for NetSignals {
         let turns = self.requests_covered();
         let (accept_queues, requests) = self.listeners.drain(into.index);
         let (calls, retransmits) = self.edges.drain(into.index);
-        into.accept_queues = Some(accept_queues);
-        into.requests = turns.then_some(requests);
-        into.calls = turns.then_some(calls);
-        into.retransmits = self.refusal("net_resent").is_none().then_some(retransmits);
+        // What was overwritten before it was read is not known, which is not the same as nothing.
+        let (listeners, edges) = (self.listeners.is_whole(into.index), self.edges.is_whole(into.index));
+        into.accept_queues = listeners.then_some(accept_queues);
+        into.requests = (turns && listeners).then_some(requests);
+        into.calls = (turns && edges).then_some(calls);
+        into.retransmits = (edges && self.refusal("net_resent").is_none()).then_some(retransmits);
     }
 
     fn skip_to(&mut self, first: WindowIndex) {

@@ -40,6 +40,11 @@ impl Edges {
         self.log.lapped()
     }
 
+    /// Whether nothing of the window was lost; it was drained.
+    pub(super) fn is_whole(&self, window: WindowIndex) -> bool {
+        !self.log.is_blind(window.0)
+    }
+
     pub(super) fn skip_to(&mut self, first: WindowIndex) {
         self.log.skip_to(first.0);
     }

@@ -68,6 +68,15 @@ impl Listeners {
         self.log.lapped()
     }
 
+    /// Whether nothing of the window was lost; it was drained.
+    pub(super) fn is_whole(&mut self, window: WindowIndex) -> bool {
+        let whole = !self.log.is_blind(window.0);
+        if !whole {
+            self.ahead.fill(0);
+        }
+        whole
+    }
+
     pub(super) fn skip_to(&mut self, first: WindowIndex) {
         self.log.skip_to(first.0);
         self.ahead.fill(0);

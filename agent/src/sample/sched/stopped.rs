@@ -62,7 +62,7 @@ impl Stopped {
                     .push((key, StoppedSample { stopped_ns: level.ns(), stopped_max: level.max_with(most) }));
             }
             if !any && level.end == 0 {
-                self.give_back(slot, window.0);
+                self.give_back(slot, window.0, process);
             }
         }
         found
@@ -76,16 +76,21 @@ impl Stopped {
         self.log.lapped()
     }
 
+    pub(super) fn is_blind(&self, window: u64) -> bool {
+        self.log.is_blind(window)
+    }
+
     /// In two steps, each once 64 windows have nothing of it any more: an event that found the slot just before the first may write a
     /// little later.
-    fn give_back(&mut self, slot: usize, window: u64) {
+    fn give_back(&mut self, slot: usize, window: u64, process: u64) {
         let newest = self.log.newest(slot as u32);
         if newest.max(self.leaving[slot]) + WINDOWS >= window {
             return;
         }
         if self.leaving[slot] == 0 {
-            self.leaving[slot] = window;
-            self.table.store(slot * WORDS, LEAVING);
+            if self.table.replace(slot * WORDS, process, LEAVING) {
+                self.leaving[slot] = window;
+            }
         } else {
             self.leaving[slot] = 0;
             self.table.store(slot * WORDS, 0);
