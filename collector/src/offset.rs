@@ -188,8 +188,9 @@ impl OffsetEstimate {
             }
         }
         let wider = ((slow - WANDER_PPB).max(-DRIFT_MAX_PPB), (fast + WANDER_PPB).min(DRIFT_MAX_PPB));
-        // A drift that changed by more than it may contradicts itself, and is not known.
-        self.drift_ppb = (slow <= fast && wider.1 - wider.0 < 2 * DRIFT_MAX_PPB).then_some(wider);
+        // Pairs of bounds tell the drift of different seconds, so that they may differ by what it wanders; one that changed by more
+        // contradicts itself, and is not known.
+        self.drift_ppb = (wider.0 <= wider.1 && wider.1 - wider.0 < 2 * DRIFT_MAX_PPB).then_some(wider);
     }
 
     fn monotonic(&self, agent_unix_ns: u64) -> i64 {

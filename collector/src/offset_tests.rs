@@ -9,6 +9,8 @@ const MS: i64 = 1_000_000;
 /// An agent whose monotonic clock began at 0 at time 0 of the collector's and drifts; its epoch offset makes its Unix time.
 struct Agent {
     drift_ppb: i64,
+    /// By how much its oscillator wanders about that drift, to and fro in 40 s.
+    wander_ppb: f64,
     epoch_ns: i64,
     last_reply: (u64, u64),
 }
@@ -16,7 +18,9 @@ struct Agent {
 impl Agent {
     fn unix_ns(&self, true_ns: u64) -> u64 {
         let mono = true_ns.cast_signed() + drifted(true_ns.cast_signed(), self.drift_ppb);
-        (mono + self.epoch_ns).unsigned_abs()
+        let turns = std::f64::consts::TAU / 40e9;
+        let wandered_ns = self.wander_ppb / 1e9 / turns * (true_ns as f64 * turns).sin();
+        (mono + wandered_ns as i64 + self.epoch_ns).unsigned_abs()
     }
 
     /// The true offset at a true time.
@@ -39,7 +43,7 @@ impl Agent {
 }
 
 fn agent(shift_ms: i64, drift_ppm: i64) -> Agent {
-    Agent { drift_ppb: drift_ppm * 1000, epoch_ns: shift_ms * MS, last_reply: (0, 0) }
+    Agent { drift_ppb: drift_ppm * 1000, wander_ppb: 0.0, epoch_ns: shift_ms * MS, last_reply: (0, 0) }
 }
 
 #[test]
@@ -100,6 +104,19 @@ fn a_steady_drift_is_learned_and_carried_to_windows_that_come_late() {
     let later = e.at(a.unix_ns(190 * S));
     assert!((later.offset_ns - a.offset_ns(190 * S)).unsigned_abs() <= later.error_ns, "{later:?}");
     assert!(later.error_ns < 2_000_000, "{later:?}");
+}
+
+#[test]
+fn a_drift_that_wanders_as_oscillators_do_stays_known() {
+    let (a, mut e) = (agent(35, 200), OffsetEstimate::default());
+    let mut a = Agent { wander_ppb: 10_000.0, ..a };
+    for i in 1..=120 {
+        // Round trips so short that they tell the drift of one second from another's.
+        a.exchange(&mut e, i, 100 * S + i * S, 10_000, 10_000);
+        let (now, truth) = (e.now(), a.offset_ns(100 * S + i * S));
+        assert!(i < 20 || (now.drift_ppb + 200_000).abs() <= 40_000, "{i}: {now:?}");
+        assert!((now.offset_ns - truth).unsigned_abs() <= now.error_ns, "{i}: {now:?} {truth}");
+    }
 }
 
 #[test]
