@@ -30,7 +30,8 @@ fn threads_of(pid: u32) -> usize {
 }
 
 fn until(what: &str, is: impl Fn() -> bool) {
-    for _ in 0..2_000 {
+    // Two dozen interpreters start at once: on a slow machine that takes seconds, and no claim is about it.
+    for _ in 0..60_000 {
         if is() {
             return;
         }

@@ -2,8 +2,9 @@
 //! daemons; judges nothing.
 
 use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
-use crate::lab::{Injected, Lab, LabConfig, Tier, Truth, unix_ns};
-use crate::progress::step;
+use crate::lab::{Injected, Lab, LabConfig, Load, Tier, Truth, unix_ns};
+use crate::load::{LoadPlan, Mode};
+use crate::progress::{complain, step};
 use crate::scenario;
 use crate::score::model::Reported;
 use crate::verdict;
@@ -18,6 +19,10 @@ use std::time::Duration;
 pub fn host(tier: Tier) -> &'static str {
     tier.host()
 }
+
+/// Loads that are tried before the machine is given up, and how much smaller each is than the one before.
+const SERVED_TRIES: u32 = 3;
+const LOWER: f64 = 0.85;
 
 /// A lab that is watched.
 #[derive(Debug)]
@@ -67,6 +72,7 @@ impl System {
             system.watched.push(tier);
         }
         step("the agents load their kernel programs", Duration::from_secs(3), || system.wait_for_agents())?;
+        system.lab.fit_beside_observers()?;
         Ok(system)
     }
 
@@ -94,22 +100,47 @@ impl System {
     /// the one alarm there must be.
     pub fn provoke(&self, cell: &str, load_ms: u64, settled: Duration) -> Result<Provoked> {
         let cell = scenario::find(cell).context("a cell of the table")?;
-        let before = self.lab.truth()?;
-        let load = self.lab.load(&self.lab.default_load(load_ms))?;
-        std::thread::sleep(settled);
+        let (before, load) = self.served_load(load_ms, settled)?;
         let from = unix_ns();
         let injected = self.lab.inject(&cell.injection)?;
         let found =
             self.closed_incidents(from, injected.end_unix_ns + 3_000_000_000, Duration::from_secs(30))?;
         println!("{}: {:?}\n  {} incident(s)", cell.name, load.wait()?.summary, found.len());
+        // What was dropped when the incident was over is told in another one.
+        let all = self.closed_incidents(from, u64::MAX, Duration::from_secs(30))?;
         let truth = self.lab.truth()?.since(&before);
+        let told_packets = front_packets(&all);
         for incident in &found {
             let (title, evidence) = (&incident["title"], &incident["root"]["evidence"]);
             println!("  {} {} {title}\n    {evidence}", incident["severity"], incident["kind"]);
         }
         let alarming: Vec<&Value> = found.iter().filter(|incident| is_alarming(incident)).collect();
         assert_eq!(alarming.len(), 1, "one cause, one incident, not: {}", briefly(&found));
-        Ok(Provoked { injected, truth, incident: Incident(alarming[0].clone()) })
+        Ok(Provoked { injected, truth, incident: Incident(alarming[0].clone()), told_packets })
+    }
+
+    /// Sends the default load until it was served for `settled` without a drop, and returns what the kernel had counted before it. Drops
+    /// before anything is injected say that the machine gives less than when the lab was fitted to it: then it is a smaller load.
+    fn served_load(&self, load_ms: u64, settled: Duration) -> Result<(Truth, Load)> {
+        let mut rate_per_second = self.lab.rate_per_second();
+        for _ in 0..SERVED_TRIES {
+            let plan = LoadPlan::new(Mode::Open { rate_per_second }, load_ms);
+            let before = self.lab.truth()?;
+            let load = self.lab.load(&plan)?;
+            std::thread::sleep(settled);
+            let dropped = self.lab.truth()?.since(&before).web.dropped();
+            if dropped == 0 {
+                return Ok((before, load));
+            }
+            load.stop()?;
+            load.wait()?;
+            complain(&format!(
+                "lab: {dropped} packets were dropped before anything was injected: a smaller load"
+            ));
+            self.lab.drain()?;
+            rate_per_second *= LOWER;
+        }
+        bail!("no load was served for {} s, {SERVED_TRIES} times over", settled.as_secs())
     }
 
     /// Incidents that overlap `[from, to]` (Unix ns).
@@ -145,6 +176,13 @@ pub struct Provoked {
     pub truth: Truth,
     /// What was reported.
     pub incident: Incident,
+    /// Packets dropped at the front, as all incidents of that time tell them.
+    pub told_packets: u64,
+}
+
+fn front_packets(incidents: &[Value]) -> u64 {
+    let drops = incidents.iter().flat_map(|incident| incident["drops"].as_array().into_iter().flatten());
+    drops.filter(|d| d["host"] == host(Tier::Web)).filter_map(|d| d["count"].as_u64()).sum()
 }
 
 /// An incident that says what it is in a line where a test prints it, not in a page of JSON.

@@ -68,6 +68,15 @@ pub struct Fit {
     pub tried: Vec<String>,
 }
 
+impl Fit {
+    /// Whether the machine bears the tuned load and keeps more than half of its CPUs for those who watch.
+    fn has_room(&self) -> bool {
+        let Spell { cpus, steal_ratio, lab_cores, other_cores, .. } = self.machine;
+        let left = cpus as f64 * (1.0 - steal_ratio) - other_cores;
+        self.rate_per_second >= 0.95 * self.tuned_per_second && lab_cores <= 0.55 * left
+    }
+}
+
 impl std::fmt::Display for Fit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rate, tuned) = (self.rate_per_second, self.tuned_per_second);
@@ -181,9 +190,21 @@ impl Lab {
         let tuned = scenario::rate_per_second(self.stack());
         let hint = step("the servers are warmed up", Duration::from_secs(4), || self.warm_up())?;
         self.set_quotas()?;
-        let mut search = Search::new(tuned);
         // A first guess that is far too high would fill queues that then take long to empty.
-        let mut rate = tuned.min(UTILISATION_MAX * hint);
+        self.find_load(tuned, Search::new(tuned), tuned.min(UTILISATION_MAX * hint))
+    }
+
+    /// Measures the load once more with those who watch the lab at work beside it, and makes the lab smaller where that is too much. On
+    /// a slow machine they take CPUs that the lab was measured with; a machine with much to spare is not measured again.
+    pub fn fit_beside_observers(&mut self) -> Result<()> {
+        let Some(fit) = self.fit.as_ref().filter(|fit| !fit.has_room()) else { return Ok(()) };
+        let (tuned, rate) = (fit.tuned_per_second, fit.rate_per_second);
+        self.tried.clone_from(&fit.tried);
+        self.find_load(tuned, Search::new(rate), rate)
+    }
+
+    /// Measures loads, `rate` first, until one is served, and makes the lab as small as that.
+    fn find_load(&mut self, tuned: f64, mut search: Search, mut rate: f64) -> Result<()> {
         for _ in 0..MEASURED_MAX {
             let measured = step("what this machine can do is measured", Duration::from_secs(3), || {
                 self.measure(rate.max(SHARE_MIN * tuned))
