@@ -244,14 +244,11 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
  * sk_drops_skbadd, mostly without a reason; so does what a filter, a policy or a missing signature keeps from the listener, which
  * ListenDrops does not count either. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
  */
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+static __always_inline int listener_discards(const struct sk_buff *skb, enum skb_drop_reason reason, const struct sock *sk)
 {
 	enum discarded discarded;
 	struct hook h;
 
-	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
-		return 0;
 	if (REASON_IS(TCP_LISTEN_OVERFLOW))
 		discarded = OVERFLOW_AT_LAST_ACK;
 	else if (REASON_IS(NO_SOCKET))
@@ -267,6 +264,51 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 	segment_discarded(&h, sk, skb, discarded);
 	nest_exit();
 	return 0;
+}
+
+/* The segment that net_dropped took last on this CPU, until net_dropped_again saw it too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} dropped_taken SEC(".maps");
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+{
+	__u32 zero = 0;
+	__u64 *taken;
+
+	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
+		return 0;
+	taken = bpf_map_lookup_elem(&dropped_taken, &zero);
+	if (taken)
+		*taken = (__u64)skb;
+	return listener_discards(skb, reason, sk);
+}
+
+/*
+ * The kernel skips a program that would interrupt itself. An interrupt that meets net_dropped at some other packet lets in a whole wave
+ * of connections, whose discarded segments it would miss and that would read as drops. It cannot meet both programs at once: this one
+ * takes what the other has not.
+ */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(net_dropped_again, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+{
+	__u32 zero = 0;
+	__u64 *taken;
+
+	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
+		return 0;
+	taken = bpf_map_lookup_elem(&dropped_taken, &zero);
+	if (!taken)
+		return 0;
+	if (*taken == (__u64)skb) {
+		*taken = 0;
+		return 0;
+	}
+	return listener_discards(skb, reason, sk);
 }
 
 /* What was there before the agent: listeners, then (the kernel walks them later) accepted connections. */

@@ -188,6 +188,8 @@ impl NetSignals {
                 Err(error) => Err(error.to_string()),
             };
             if name == "net_dropped" && at.is_ok() {
+                // Without it, segments that come while the other is interrupted read as drops: `net_runs_skipped` counts them.
+                let _ = object.attach("net_dropped_again", Place::Tracepoint("kfree_skb"), config.btf);
                 object.mapping_for_writing("net_control", 8)?.store(0, 1);
             }
             // sendfile(2) goes by a function of its own wherever sends are seen at their function; since 6.5 there is none.
