@@ -77,7 +77,7 @@ static __always_inline struct event event_begins(void)
 
 	e.now = bpf_ktime_get_ns();
 	e.m = moment_at(e.now);
-	e.writer = bpf_get_smp_processor_id() * NEST + nest_enter();
+	e.writer = nest_enter();
 	return e;
 }
 
@@ -264,7 +264,7 @@ int BPF_PROG(on_io_start, struct request *rq)
 		request_ends(key, &e, false);
 	}
 	request_begins(rq, &e);
-	nest_exit();
+	nest_exit(e.writer);
 	return 0;
 }
 
@@ -290,7 +290,7 @@ int BPF_PROG(on_issue, struct request *rq)
 		}
 		submitted(state, &e, rq->__data_len);
 	}
-	nest_exit();
+	nest_exit(e.writer);
 	return 0;
 }
 
@@ -309,7 +309,7 @@ int BPF_PROG(on_complete, struct request *rq, int error, unsigned int bytes)
 		if (bytes >= rq->__data_len)
 			request_ends(key, &e, true);
 	}
-	nest_exit();
+	nest_exit(e.writer);
 	return 0;
 }
 
@@ -319,7 +319,7 @@ int BPF_PROG(on_io_done, struct request *rq)
 	struct event e = event_begins();
 
 	request_ends((__u64)rq, &e, true);
-	nest_exit();
+	nest_exit(e.writer);
 	return 0;
 }
 
@@ -330,7 +330,7 @@ int BPF_PROG(on_merge, struct request *rq)
 	struct event e = event_begins();
 
 	request_ends((__u64)rq, &e, false);
-	nest_exit();
+	nest_exit(e.writer);
 	return 0;
 }
 

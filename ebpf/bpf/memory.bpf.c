@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Memory stalls per cgroup: time in direct reclaim (global and memcg) and pauses of tasks that dirtied pages too fast. Owns the
- * reclaim and writeback hooks; knows no device. All of them run in the stalled task's own context, so NEST is 1.
+ * reclaim and writeback hooks; knows no device. All of them run in the stalled task's own context.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "nest.h"
 #include "window_log.h"
 #include "cgroup.h"
 #include "memory_records.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-LOG(memory_log, memory_record, 1)
+LOG(memory_log, memory_record, NEST)
 
 /* Length of the kernel's tick: the unit of a pause. */
 const volatile __u32 cfg_tick_ns = 4000000;
@@ -30,11 +31,19 @@ struct {
 	__type(value, struct stall_state);
 } stall_states SEC(".maps");
 
-static __always_inline struct memory_record *record_of(__u32 slot, struct moment *m)
+static __always_inline struct memory_record *record_of(__u32 writer, __u32 slot, struct moment *m)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
+	return memory_log_at(writer, writer * cfg_entities + slot, m);
+}
 
-	return memory_log_at(cpu, cpu * cfg_entities + slot, m);
+static __always_inline void reclaim_steps(__u32 slot, struct moment *m, __s32 step)
+{
+	__u32 writer = nest_enter();
+	struct memory_record *record = record_of(writer, slot, m);
+
+	if (record)
+		edge(&record->edges[MEMORY_RECLAIM], m, step);
+	nest_exit(writer);
 }
 
 static __always_inline int reclaim_begins(void)
@@ -42,15 +51,12 @@ static __always_inline int reclaim_begins(void)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct stall_state *state = bpf_task_storage_get(&stall_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct moment m = moment_at(bpf_ktime_get_ns());
-	struct memory_record *record;
 
 	/* kswapd and its like reclaim for a living. */
 	if (!state || task->flags & PF_KTHREAD || state->depth++)
 		return 0;
 	state->slot = slot_of_cgroup(cgroup_id_of(task));
-	record = record_of(state->slot, &m);
-	if (record)
-		edge(&record->edges[MEMORY_RECLAIM], &m, 1);
+	reclaim_steps(state->slot, &m, 1);
 	return 0;
 }
 
@@ -59,14 +65,11 @@ static __always_inline int reclaim_ends(void)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct stall_state *state = bpf_task_storage_get(&stall_states, task, 0, 0);
 	struct moment m;
-	struct memory_record *record;
 
 	if (!state || !state->depth || --state->depth)
 		return 0;
 	m = moment_at(bpf_ktime_get_ns());
-	record = record_of(state->slot, &m);
-	if (record)
-		edge(&record->edges[MEMORY_RECLAIM], &m, -1);
+	reclaim_steps(state->slot, &m, -1);
 	return 0;
 }
 
@@ -100,21 +103,23 @@ static __always_inline int paused(__s64 ticks)
 	struct moment m;
 	struct memory_record *record;
 	__u64 pause_ns;
+	__u32 slot, writer;
 
 	if (ticks <= 0)
 		return 0;
 	m = moment_at(bpf_ktime_get_ns());
-	record = record_of(slot_of_cgroup(cgroup_id_of(task)), &m);
-	if (!record)
-		return 0;
-	pause_ns = (__u64)ticks * cfg_tick_ns;
-	for (int k = 0; k < PAUSE_WINDOWS; k++) {
+	slot = slot_of_cgroup(cgroup_id_of(task));
+	writer = nest_enter();
+	record = record_of(writer, slot, &m);
+	pause_ns = record ? (__u64)ticks * cfg_tick_ns : 0;
+	for (int k = 0; record && k < PAUSE_WINDOWS; k++) {
 		__u64 room = k ? WINDOW_NS : m.left_ns;
 		__u64 part = pause_ns < room ? pause_ns : room;
 
 		record->pause_ns[k] += part;
 		pause_ns -= part;
 	}
+	nest_exit(writer);
 	return 0;
 }
 

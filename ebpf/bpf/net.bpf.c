@@ -4,8 +4,8 @@
  * a socket, and a loader cannot share socket storage between objects without a BPF file system; still each program is loaded
  * on its own, so a kernel that refuses one loses what that one serves. Owns the hooks; what they do is in include/net_*.h.
  *
- * Typed tracepoints run with preemption off, so a hook is interrupted by softirqs and hardirqs only (nest.h). Owners come from
- * the socket or from the task inside its own system call, never from the task that a softirq happened to interrupt.
+ * Typed tracepoints run with preemption off before Linux 7.0, so a hook is interrupted by softirqs and hardirqs only; what may be
+ * preempted holds a level of its own (nest.h). Owners come from the socket or from the task inside its own system call, never from the task that a softirq happened to interrupt.
  */
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -42,7 +42,7 @@ int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
 			listener_known(sk, &c, true);
 		else
 			listener_closes(&h, sk);
-		nest_exit();
+		hook_exit(&h);
 		return 0;
 	}
 	if (now == TCP_SYN_SENT || now == TCP_ESTABLISHED) {
@@ -53,7 +53,7 @@ int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
 			connect_succeeded(&h, sk);
 		else if (before == TCP_SYN_RECV)
 			child_arrived(&h, sk);
-		nest_exit();
+		hook_exit(&h);
 		return 0;
 	}
 	if (now != TCP_FIN_WAIT1 && now != TCP_LAST_ACK && now != TCP_CLOSE)
@@ -63,7 +63,7 @@ int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
 		return 0;
 	hook_enter(&h);
 	fin_sent(&h, c, sk, now);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -78,7 +78,7 @@ int BPF_PROG(net_destroy, struct sock *sk)
 		return 0;
 	hook_enter(&h);
 	connection_closed(&h, c);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -93,7 +93,7 @@ static __always_inline int data_ready(const struct sock *sk)
 	if (sk->__sk_common.skc_state == TCP_LISTEN) {
 		hook_enter(&h);
 		listener_pushed(&h, sk);
-		nest_exit();
+		hook_exit(&h);
 		return 0;
 	}
 	c = known_connection(sk);
@@ -110,7 +110,7 @@ static __always_inline int data_ready(const struct sock *sk)
 	unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
 	if (c->phase != PHASE_IDLE)
 		unread_ended(&h, c);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -141,7 +141,7 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 		return 0;
 	hook_enter(&h);
 	data_read(&h, c, sk, tp);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -183,7 +183,7 @@ static __always_inline int sent(struct sock *sk, int length)
 		return 0;
 	hook_enter_at(&h, sent_ns(tp));
 	data_written(&h, c, sk, tp);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -213,7 +213,7 @@ int BPF_PROG(net_resent, const struct sock *sk)
 
 	hook_enter(&h);
 	segment_resent(&h, sk);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -230,7 +230,7 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
 	rec = listener_now(&h, c->slot);
 	if (rec)
 		rec->syn_ack_retransmits++;
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -262,7 +262,7 @@ static __always_inline int listener_discards(const struct sk_buff *skb, enum skb
 		return 0;
 	hook_enter(&h);
 	segment_discarded(&h, sk, skb, discarded);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }
 
@@ -331,7 +331,7 @@ int net_existing(struct bpf_iter__tcp *ctx)
 		if (!listener_known(sk, &c, false) && c) {
 			hook_enter(&h);
 			listener_again(&h, sk, c);
-			nest_exit();
+			hook_exit(&h);
 		}
 		if (c)
 			listener_found(c->slot, sk);
@@ -340,7 +340,7 @@ int net_existing(struct bpf_iter__tcp *ctx)
 			return 0;
 		hook_enter(&h);
 		accepted_before(&h, sk);
-		nest_exit();
+		hook_exit(&h);
 	}
 	return 0;
 }
@@ -366,6 +366,6 @@ int net_tick(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	hook_enter(&h);
 	sample_listener(0, &cookie, ls, &h);
-	nest_exit();
+	hook_exit(&h);
 	return 0;
 }

@@ -8,6 +8,7 @@ use crate::attach::skipped::skipped_runs;
 use crate::attach::window_log::{Log, LogMaps, LogShape};
 use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
+use aya::util::KernelVersion;
 use aya::{Btf, Ebpf, EbpfLoader};
 use std::os::fd::AsFd;
 use tailwater_ebpf::record::Record;
@@ -146,6 +147,13 @@ impl<'a> ObjectPlan<'a> {
             .max_entries(names.heads, shape.copies())
             .max_entries(names.ends, shape.writers())
             .global(names.records, shape.records)
+    }
+
+    /// Of programs that interrupt each other (`nest.h`): sets whether they may be preempted too.
+    #[must_use]
+    pub fn nested(self) -> Self {
+        let real_time = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
+        self.global("cfg_preempted", u32::from(real_time || tracepoints_are_preempted()))
     }
 
     /// Makes the maps and relocates the programs; attaches nothing yet.
@@ -349,6 +357,12 @@ fn reason(error: &ProgramError) -> String {
         cause = inner.source();
     }
     text
+}
+
+/// Whether a program of a tracepoint may be preempted: since Linux 7.0 (`__DECLARE_TRACE` takes SRCU in place of disabling preemption). A
+/// kernel that does not say its version may.
+fn tracepoints_are_preempted() -> bool {
+    KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(7, 0, 0))
 }
 
 /// Possible CPUs of the machine: the highest number that programs may see is one less. More than there are where numbers are left out.

@@ -63,6 +63,7 @@ impl BlockSignal {
         let plan = ObjectPlan::new("block", objects::BLOCK)
             .log(&DEVICE_LOG, of_devices)
             .log(&IO_LOG, of_io)
+            .nested()
             .max_entries("submitters_ring", of_submitters.copies())
             .max_entries("device_slots", DEVICES)
             .max_entries("device_states", DEVICES)

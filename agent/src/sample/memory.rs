@@ -10,7 +10,7 @@ use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MemorySample, Window, WindowIndex};
 use tailwater_ebpf::memory::{MEMORY_RECLAIM, MemoryRecord, PAUSE_WINDOWS};
 use tailwater_ebpf::objects;
-use tailwater_ebpf::record::WINDOWS;
+use tailwater_ebpf::record::{NEST, WINDOWS};
 
 /// What the memory signal needs to attach.
 pub type MemoryConfig<'a> = AttachConfig<'a>;
@@ -38,9 +38,11 @@ impl MemorySignal {
     pub fn attach(config: &MemoryConfig<'_>) -> Result<Self, LoadError> {
         let cpus = config.cpus;
         let entities = config.entities();
-        let shape = LogShape::within::<MemoryRecord>(LOG_BYTES, cpus, 1, entities);
-        let plan =
-            ObjectPlan::new("memory", objects::MEMORY).log(&LOG, shape).global("cfg_tick_ns", tick_ns());
+        let shape = LogShape::within::<MemoryRecord>(LOG_BYTES, cpus, NEST, entities);
+        let plan = ObjectPlan::new("memory", objects::MEMORY)
+            .log(&LOG, shape)
+            .nested()
+            .global("cfg_tick_ns", tick_ns());
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);

@@ -9,7 +9,6 @@ use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
-use aya::util::KernelVersion;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses, WORKERS, Worker};
@@ -160,6 +159,7 @@ impl NetSignals {
         let mut plan = ObjectPlan::new("net", objects::NET)
             .log(&listeners::LOG, of_listeners)
             .log(&edges::LOG, of_edges)
+            .nested()
             .global("cfg_listener_entities", of_listeners.entities)
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
@@ -189,11 +189,8 @@ impl NetSignals {
                 Err(error) => Err(error.to_string()),
             };
             if name == "net_dropped" && at.is_ok() {
-                // Without it, segments that come while the other is interrupted read as drops: `net_runs_skipped` counts them. Linux
-                // 7.0 may run another task between two programs of one tracepoint, and on 7.3 a call in 90 was missed with it.
-                if KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(7, 0, 0)) {
-                    let _ = object.attach("net_dropped_again", Place::Tracepoint("kfree_skb"), config.btf);
-                }
+                // Without it, segments that come while the other is interrupted read as drops: `net_runs_skipped` counts them.
+                let _ = object.attach("net_dropped_again", Place::Tracepoint("kfree_skb"), config.btf);
                 object.mapping_for_writing("net_control", 8)?.store(0, 1);
             }
             // sendfile(2) goes by a function of its own wherever sends are seen at their function; since 6.5 there is none.

@@ -379,7 +379,7 @@ static int sample_listeners(void *map, int *key, struct tick *tick)
 	hook_enter(&h);
 	COUNT_LOSS(ticks);
 	bpf_for_each_map_elem(&listen_sockets, sample_listener, &h, 0);
-	nest_exit();
+	hook_exit(&h);
 	bpf_timer_start(&tick->timer, cfg_tick_ns, 0);
 	return 0;
 }

@@ -65,7 +65,7 @@ struct hook {
 
 static __always_inline void hook_enter_at(struct hook *h, __u64 mono_ns)
 {
-	h->writer = bpf_get_smp_processor_id() * NEST + nest_enter();
+	h->writer = nest_enter();
 	h->mono_ns = mono_ns;
 	h->at = moment_at(mono_ns);
 }
@@ -73,6 +73,11 @@ static __always_inline void hook_enter_at(struct hook *h, __u64 mono_ns)
 static __always_inline void hook_enter(struct hook *h)
 {
 	hook_enter_at(h, bpf_ktime_get_ns());
+}
+
+static __always_inline void hook_exit(const struct hook *h)
+{
+	nest_exit(h->writer);
 }
 
 static __always_inline void count_loss(__u32 offset)
