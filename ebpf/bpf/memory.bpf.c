@@ -14,7 +14,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-LOG(memory_log, memory_record, NEST)
+/* Writers of a CPU: NEST where programs may be preempted, else 1, and a third of the memory: all of them run in a task's context. */
+const volatile __u32 cfg_memory_nest = 1;
+
+LOG(memory_log, memory_record, cfg_memory_nest)
 
 /* Length of the kernel's tick: the unit of a pause. */
 const volatile __u32 cfg_tick_ns = 4000000;
@@ -36,14 +39,25 @@ static __always_inline struct memory_record *record_of(__u32 writer, __u32 slot,
 	return memory_log_at(writer, writer * cfg_entities + slot, m);
 }
 
+static __always_inline __u32 writer_begins(void)
+{
+	return cfg_memory_nest == NEST ? nest_enter() : bpf_get_smp_processor_id();
+}
+
+static __always_inline void writer_ends(__u32 writer)
+{
+	if (cfg_memory_nest == NEST)
+		nest_exit(writer);
+}
+
 static __always_inline void reclaim_steps(__u32 slot, struct moment *m, __s32 step)
 {
-	__u32 writer = nest_enter();
+	__u32 writer = writer_begins();
 	struct memory_record *record = record_of(writer, slot, m);
 
 	if (record)
 		edge(&record->edges[MEMORY_RECLAIM], m, step);
-	nest_exit(writer);
+	writer_ends(writer);
 }
 
 static __always_inline int reclaim_begins(void)
@@ -109,7 +123,7 @@ static __always_inline int paused(__s64 ticks)
 		return 0;
 	m = moment_at(bpf_ktime_get_ns());
 	slot = slot_of_cgroup(cgroup_id_of(task));
-	writer = nest_enter();
+	writer = writer_begins();
 	record = record_of(writer, slot, &m);
 	pause_ns = record ? (__u64)ticks * cfg_tick_ns : 0;
 	for (int k = 0; record && k < PAUSE_WINDOWS; k++) {
@@ -119,7 +133,7 @@ static __always_inline int paused(__s64 ticks)
 		record->pause_ns[k] += part;
 		pause_ns -= part;
 	}
-	nest_exit(writer);
+	writer_ends(writer);
 	return 0;
 }
 

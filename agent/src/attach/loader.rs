@@ -152,8 +152,7 @@ impl<'a> ObjectPlan<'a> {
     /// Of programs that interrupt each other (`nest.h`): sets whether they may be preempted too.
     #[must_use]
     pub fn nested(self) -> Self {
-        let real_time = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
-        self.global("cfg_preempted", u32::from(real_time || tracepoints_are_preempted()))
+        self.global("cfg_preempted", u32::from(programs_are_preempted()))
     }
 
     /// Makes the maps and relocates the programs; attaches nothing yet.
@@ -359,10 +358,11 @@ fn reason(error: &ProgramError) -> String {
     text
 }
 
-/// Whether a program of a tracepoint may be preempted: since Linux 7.0 (`__DECLARE_TRACE` takes SRCU in place of disabling preemption). A
-/// kernel that does not say its version may.
-fn tracepoints_are_preempted() -> bool {
-    KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(7, 0, 0))
+/// Whether programs may be preempted: those of tracepoints since Linux 7.0 (`__DECLARE_TRACE` takes SRCU in place of disabling preemption),
+/// iterators under PREEMPT_RT. A kernel that does not say its version may.
+pub fn programs_are_preempted() -> bool {
+    let real_time = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
+    real_time || KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(7, 0, 0))
 }
 
 /// Possible CPUs of the machine: the highest number that programs may see is one less. More than there are where numbers are left out.

@@ -1,7 +1,9 @@
 //! Memory stalls per cgroup, from `ebpf/bpf/memory.bpf.c`: direct reclaim and dirty-page pauses. Owns turning its records into
 //! samples. Knows no limits and no cgroup names.
 
-use crate::attach::loader::{AttachConfig, LoadError, LoadedObject, LogNames, ObjectPlan, log_names};
+use crate::attach::loader::{
+    AttachConfig, LoadError, LoadedObject, LogNames, ObjectPlan, log_names, programs_are_preempted,
+};
 use crate::attach::mapping::ClockControl;
 use crate::attach::ring::Level;
 use crate::attach::window_log::{Log, LogShape};
@@ -38,7 +40,8 @@ impl MemorySignal {
     pub fn attach(config: &MemoryConfig<'_>) -> Result<Self, LoadError> {
         let cpus = config.cpus;
         let entities = config.entities();
-        let shape = LogShape::within::<MemoryRecord>(LOG_BYTES, cpus, NEST, entities);
+        let nest = if programs_are_preempted() { NEST } else { 1 };
+        let shape = LogShape::within::<MemoryRecord>(LOG_BYTES, cpus, nest, entities);
         let plan = ObjectPlan::new("memory", objects::MEMORY)
             .log(&LOG, shape)
             .nested()
