@@ -14,10 +14,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Writers of a CPU: NEST where programs may be preempted, else 1, and a third of the memory: all of them run in a task's context. */
-const volatile __u32 cfg_memory_nest = 1;
+/* Writers of a CPU. All hooks run in a task's context: where that is not preempted one is enough, for a third of the memory. */
+#define MEMORY_NEST (cfg_preempted ? NEST : 1)
 
-LOG(memory_log, memory_record, cfg_memory_nest)
+LOG(memory_log, memory_record, MEMORY_NEST)
 
 /* Length of the kernel's tick: the unit of a pause. */
 const volatile __u32 cfg_tick_ns = 4000000;
@@ -41,12 +41,12 @@ static __always_inline struct memory_record *record_of(__u32 writer, __u32 slot,
 
 static __always_inline __u32 writer_begins(void)
 {
-	return cfg_memory_nest == NEST ? nest_enter() : bpf_get_smp_processor_id();
+	return cfg_preempted ? nest_enter() : bpf_get_smp_processor_id();
 }
 
 static __always_inline void writer_ends(__u32 writer)
 {
-	if (cfg_memory_nest == NEST)
+	if (cfg_preempted)
 		nest_exit(writer);
 }
 

@@ -40,6 +40,7 @@ impl MemorySignal {
     pub fn attach(config: &MemoryConfig<'_>) -> Result<Self, LoadError> {
         let cpus = config.cpus;
         let entities = config.entities();
+        // MEMORY_NEST of the programs.
         let nest = if programs_are_preempted() { NEST } else { 1 };
         let shape = LogShape::within::<MemoryRecord>(LOG_BYTES, cpus, nest, entities);
         let plan = ObjectPlan::new("memory", objects::MEMORY)
