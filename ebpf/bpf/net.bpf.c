@@ -5,7 +5,8 @@
  * on its own, so a kernel that refuses one loses what that one serves. Owns the hooks; what they do is in include/net_*.h.
  *
  * Typed tracepoints run with preemption off before Linux 7.0, so a hook is interrupted by softirqs and hardirqs only; what may be
- * preempted holds a level of its own (nest.h). Owners come from the socket or from the task inside its own system call, never from the task that a softirq happened to interrupt.
+ * preempted holds a level of its own (nest.h). Owners come from the socket or from the task inside its own system call, never from
+ * the task that a softirq happened to interrupt.
  */
 #include "kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -274,17 +275,24 @@ struct {
 	__type(value, __u64);
 } dropped_taken SEC(".maps");
 
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+/* Where the segment of a listener is noted; none for that of another socket. */
+static __always_inline __u64 *dropped_taken_of(const struct sock *sk)
 {
 	__u32 zero = 0;
-	__u64 *taken;
 
 	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
 		return 0;
-	taken = bpf_map_lookup_elem(&dropped_taken, &zero);
-	if (taken)
-		*taken = (__u64)skb;
+	return bpf_map_lookup_elem(&dropped_taken, &zero);
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+{
+	__u64 *taken = dropped_taken_of(sk);
+
+	if (!taken)
+		return 0;
+	*taken = (__u64)skb;
 	return listener_discards(skb, reason, sk);
 }
 
@@ -296,12 +304,8 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped_again, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
 {
-	__u32 zero = 0;
-	__u64 *taken;
+	__u64 *taken = dropped_taken_of(sk);
 
-	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
-		return 0;
-	taken = bpf_map_lookup_elem(&dropped_taken, &zero);
 	if (!taken)
 		return 0;
 	if (*taken == (__u64)skb) {

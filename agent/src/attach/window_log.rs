@@ -248,6 +248,11 @@ impl<R: Record> Log<R> {
         window <= self.blind_until || !self.gaps.is_empty()
     }
 
+    /// What is told of a window that was drained. What was overwritten before it was read is not known, which is not the same as nothing.
+    pub fn if_known<T>(&self, window: u64, told: T) -> Option<T> {
+        (!self.is_blind(window)).then_some(told)
+    }
+
     /// Entries that were taken again before they were read: each is one copy's share of one window, lost.
     pub fn lapped(&self) -> u64 {
         self.lapped
@@ -378,6 +383,13 @@ impl<R: Record> Log<R> {
         }
     }
 
+    /// Before a record its copy's levels were what it begins with.
+    fn hold_start(&mut self, copy: u32, record: &R) {
+        for (i, edge) in record.edges().iter().enumerate() {
+            self.hold_level(copy, i, edge.level_start);
+        }
+    }
+
     fn hold_level(&mut self, copy: u32, edge: usize, level: i32) {
         let held = &mut self.levels[copy as usize * R::EDGES + edge];
         if *held != level {
@@ -400,10 +412,12 @@ impl<R: Record> Log<R> {
     /// After the settled window a copy of a writer that is behind had the levels with which its next record begins.
     fn find_levels_before_pending(&mut self, behind: &[u32]) {
         // Backwards: the earliest record of a copy has the last word.
-        for taken in self.pending.clone().into_iter().rev().filter(|taken| behind.contains(&taken.writer)) {
-            let Some(record) = self.read(taken) else { continue };
-            for (i, edge) in record.edges().iter().enumerate() {
-                self.hold_level(taken.copy, i, edge.level_start);
+        for i in (0..self.pending.len()).rev() {
+            let taken = self.pending[i];
+            if behind.contains(&taken.writer)
+                && let Some(record) = self.read(taken)
+            {
+                self.hold_start(taken.copy, &record);
             }
         }
     }
@@ -416,11 +430,7 @@ impl<R: Record> Log<R> {
             let own = (entry < self.shape.entries()).then(|| self.read_of(copy, entry)).flatten();
             match own {
                 // Begun since the last look.
-                Some(record) if record.window() > self.settled => {
-                    for (i, edge) in record.edges().iter().enumerate() {
-                        self.hold_level(copy, i, edge.level_start);
-                    }
-                }
+                Some(record) if record.window() > self.settled => self.hold_start(copy, &record),
                 Some(record) => self.hold(copy, &record),
                 // Another copy has its entry: the head keeps the levels.
                 None => {

@@ -239,9 +239,8 @@ impl SignalSource for BlockSignal {
         let tell = devices.iter().any(|(_, d)| d.in_flight_ns > BUSY_NS);
         self.drain_submitters(window, tell, &mut into.culprits);
         let io = self.drain_io(window);
-        // What was overwritten before it was read is not known, which is not the same as nothing.
-        into.io = (!self.io.is_blind(window)).then_some(io);
-        into.devices = (!self.devices.is_blind(window)).then_some(devices);
+        into.io = self.io.if_known(window, io);
+        into.devices = self.devices.if_known(window, devices);
         if window.is_multiple_of(WINDOWS) {
             let io = &mut self.io;
             self.slots.release_removed(window, |slot| io.newest(slot));

@@ -146,8 +146,7 @@ impl SignalSource for MemorySignal {
                 found.push((owner, sample));
             }
         }
-        // What was overwritten before it was read is not known, which is not the same as nothing.
-        into.memory = (!self.log.is_blind(window)).then_some(found);
+        into.memory = self.log.if_known(window, found);
         if window.is_multiple_of(WINDOWS) {
             let log = &mut self.log;
             self.slots.release_removed(window, |slot| log.newest(slot));

@@ -340,7 +340,6 @@ impl SignalSource for NetSignals {
         let turns = self.requests_covered();
         let (accept_queues, requests) = self.listeners.drain(into.index);
         let (calls, retransmits) = self.edges.drain(into.index);
-        // What was overwritten before it was read is not known, which is not the same as nothing.
         let (listeners, edges) = (self.listeners.is_whole(into.index), self.edges.is_whole(into.index));
         into.accept_queues = listeners.then_some(accept_queues);
         into.requests = (turns && listeners).then_some(requests);

@@ -193,10 +193,8 @@ impl SignalSource for SchedSignal {
         let io_saturated = tasks.iter().any(|(_, t)| t.blocked_io_ns > SATURATED_NS);
         self.culprits.report(cpu_saturated, io_saturated, &self.slots, &mut into.culprits);
         into.machine_cpu = Some(machine);
-        let stopped = self.stopped.drain(into.index, &self.slots);
-        // What was overwritten before it was read is not known, which is not the same as nothing.
-        into.tasks = (!self.tasks.is_blind(window)).then_some(tasks);
-        into.stopped = (!self.stopped.is_blind(window)).then_some(stopped);
+        into.tasks = self.tasks.if_known(window, tasks);
+        into.stopped = self.stopped.drain(into.index, &self.slots);
         if window.is_multiple_of(WINDOWS) {
             let tasks = &mut self.tasks;
             self.slots.release_removed(window, |slot| tasks.newest(slot));

@@ -43,7 +43,11 @@ impl Stopped {
     }
 
     /// The processes with stopped threads in `window`. What found no slot belongs to nobody and is left out.
-    pub(super) fn drain(&mut self, window: WindowIndex, cgroups: &Slots) -> Vec<(ProcessKey, StoppedSample)> {
+    pub(super) fn drain(
+        &mut self,
+        window: WindowIndex,
+        cgroups: &Slots,
+    ) -> Option<Vec<(ProcessKey, StoppedSample)>> {
         let mut found = Vec::new();
         for slot in 1..STOPPED_PROCESSES {
             let process = self.table.word(slot * WORDS).load(Ordering::Acquire);
@@ -65,7 +69,7 @@ impl Stopped {
                 self.give_back(slot, window.0, process);
             }
         }
-        found
+        self.log.if_known(window.0, found)
     }
 
     pub(super) fn skip_to(&mut self, first: WindowIndex) {
@@ -74,10 +78,6 @@ impl Stopped {
 
     pub(super) fn lapped(&self) -> u64 {
         self.log.lapped()
-    }
-
-    pub(super) fn is_blind(&self, window: u64) -> bool {
-        self.log.is_blind(window)
     }
 
     /// In two steps, each once 64 windows have nothing of it any more: an event that found the slot just before the first may write a
