@@ -349,8 +349,10 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
                 "{queue:?}"
             );
             // The kernel counts such a drop twice in the socket, once in the namespace.
-            assert_eq!(queue.drops - queue.drops_final_ack, listen_drops, "{queue:?}");
-            assert_eq!(queue.drops, counter - no_loss, "{queue:?}");
+            let story = probe.story(at);
+            eprintln!("{queue:?} ListenDrops {listen_drops}, sk_drops {counter}, no loss {no_loss}, told {told:?}: {story}");
+            assert_eq!(queue.drops - queue.drops_final_ack, listen_drops, "{story}");
+            assert_eq!(queue.drops, counter - no_loss, "{story}");
             assert_eq!(told, (queue.drops, listen_drops), "drop events tell both: {queue:?}");
             // Their data comes again and again: that is no other connection, and each of them has waited for long once.
             let waiting = deferred.len() as u64;

@@ -120,6 +120,25 @@ impl Probe {
         events
     }
 
+    /// What each window told of a listener's losses, for a failure's message.
+    pub fn story(&self, at: impl Into<At>) -> String {
+        let at = at.into();
+        let mut text = String::new();
+        for window in &self.windows {
+            let of = |w: &Window| w.accept_queues.clone().unwrap_or_default();
+            for (_, s) in of(window).iter().filter(|(key, _)| at.is(key.netns, key.port)) {
+                let lost = (s.drops, s.drops_final_ack, s.drops_repeated);
+                if s.arrivals > 0 || lost != (0, 0, 0) {
+                    text += &format!(
+                        "\n  window {}: {} arrivals, {} drops, {} of them last ACKs, {} repeated",
+                        window.index.0, s.arrivals, lost.0, lost.1, lost.2
+                    );
+                }
+            }
+        }
+        text + &format!("\n  losses {:?}", self.net.losses())
+    }
+
     pub fn queue(&self, at: impl Into<At>) -> AcceptQueueSample {
         let at = at.into();
         let mut sum = AcceptQueueSample::default();
