@@ -102,6 +102,8 @@ struct Found<R> {
     entity: u32,
     /// Index of the entity's next one, or [`NONE`].
     next: u32,
+    /// Of a window that was told before it was seen: its edges are in the level by now.
+    late: bool,
     record: R,
 }
 
@@ -186,7 +188,8 @@ impl<R: Record> Log<R> {
     }
 
     /// Window `window` of `entity`: writes its step functions to `levels` (length `EDGES`) and hands every copy's record to `each`. Call
-    /// in ascending order; windows may be left out. Returns whether the entity had any record.
+    /// in ascending order; windows may be left out. Returns whether the entity had any record. A record that was not there yet when its
+    /// window was told, because its CPU was away between the clock and the record, is told with the window that comes next.
     pub fn drain(
         &mut self,
         entity: u32,
@@ -201,10 +204,10 @@ impl<R: Record> Log<R> {
         }
         let mut any = false;
         let mut at = self.first[entity as usize];
-        while let Some(Found { next, record, .. }) = self.found.get(at as usize) {
+        while let Some(Found { next, late, record, .. }) = self.found.get(at as usize) {
             at = *next;
             any = true;
-            for (level, edge) in levels.iter_mut().zip(record.edges()) {
+            for (level, edge) in levels.iter_mut().zip(record.edges()).filter(|_| !late) {
                 level.start -= i64::from(edge.carry);
                 level.integral_ns += edge.integral_ns;
             }
@@ -230,7 +233,7 @@ impl<R: Record> Log<R> {
         let last = first + WINDOWS;
         for taken in std::mem::take(&mut self.pending) {
             if taken.window > last {
-                self.take(taken);
+                self.take(taken, false);
             } else {
                 self.pending.push(taken);
             }
@@ -272,7 +275,7 @@ impl<R: Record> Log<R> {
         if self.settled == window {
             return;
         }
-        self.settled = window;
+        let told = std::mem::replace(&mut self.settled, window);
         for found in self.found.drain(..) {
             self.first[found.entity as usize] = NONE;
         }
@@ -282,7 +285,7 @@ impl<R: Record> Log<R> {
             if taken.window > window {
                 self.pending.push(taken);
             } else {
-                self.take(taken);
+                self.take(taken, taken.window <= told && told < window);
             }
         }
         let behind = std::mem::take(&mut self.behind);
@@ -361,7 +364,7 @@ impl<R: Record> Log<R> {
         self.maps.ends.word(writer as usize * Self::END_WORDS).load(Ordering::Acquire)
     }
 
-    fn take(&mut self, taken: Taken) {
+    fn take(&mut self, taken: Taken, late: bool) {
         let Some(record) = self.read(taken) else {
             self.blind_until = self.blind_until.max(taken.window);
             return self.lose(taken.writer, 1);
@@ -369,10 +372,10 @@ impl<R: Record> Log<R> {
         self.hold(taken.copy, &record);
         self.levels_by[taken.copy as usize] = taken.position as u32;
         self.fresh.push(taken);
-        if taken.window == self.settled {
+        if taken.window == self.settled || late {
             let entity = taken.copy % self.shape.entities;
             let next = std::mem::replace(&mut self.first[entity as usize], self.found.len() as u32);
-            self.found.push(Found { entity, next, record });
+            self.found.push(Found { entity, next, late, record });
         }
     }
 

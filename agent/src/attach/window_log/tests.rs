@@ -319,6 +319,28 @@ fn an_edge_after_the_reading_changes_the_windows_after_it() {
 }
 
 #[test]
+fn a_record_that_comes_after_its_window_was_told_is_told_with_the_next() {
+    let shape = LogShape { cpus: 2, nest: 1, entities: 2, records: 64 };
+    let (kernel, mut log) = pair(shape);
+    let mut levels = [Level::default()];
+    kernel.step(0, 1, FIRST * WINDOW_NS, 1);
+    assert!(log.drain(1, FIRST, &mut levels, |_| {}));
+    // The hook read the clock in time, and its CPU was away before it wrote.
+    kernel.step(1, 1, FIRST * WINDOW_NS + 5, 1);
+    let mut told = Vec::new();
+    assert!(log.drain(1, FIRST + 1, &mut levels, |record| told.push(record.window)));
+    let level = levels[0];
+    assert_eq!(told, [FIRST]);
+    assert_eq!((level.start, level.end, level.integral_ns), (2, 2, 2 * WINDOW_NS as i64));
+    assert!(!log.drain(1, FIRST + 2, &mut levels, |_| {}));
+    // What was left out on purpose is not told later.
+    kernel.step(1, 1, (FIRST + 3) * WINDOW_NS, 1);
+    log.skip_to(FIRST + 5);
+    assert!(!log.drain(1, FIRST + 5, &mut levels, |_| {}));
+    assert_eq!(levels[0].end, 3);
+}
+
+#[test]
 fn a_record_of_a_later_window_waits_for_it() {
     let shape = LogShape { cpus: 1, nest: 1, entities: 2, records: 64 };
     let (kernel, mut log) = pair(shape);
