@@ -3,10 +3,11 @@
 //!
 //! `support` has the one table of hooks, `probe` asks this machine, `loader` loads objects, `iterator` runs programs over
 //! what the kernel holds, `mapping`, `ring` and `window_log` read what they share, `skipped` asks what the kernel
-//! left out, `privilege` gives up what is needed no longer.
+//! left out, `privilege` gives up what is needed no longer, `filter` the system calls among that.
 
 mod bpf;
 pub mod btf_names;
+pub mod filter;
 pub mod iterator;
 pub mod loader;
 pub mod mapping;

@@ -83,6 +83,10 @@ fn touch_little_memory() {
 
 fn begin(config: &Config) -> Result<Begun, RunError> {
     touch_little_memory();
+    // With what it still has of root, it measures all the same.
+    if let Err(error) = privilege::leave_root() {
+        tracing::warn!("this agent stays root: {error}");
+    }
     let mounts = Mounts::read().map_err(RunError::Mounts)?;
     let clock = Clock::new(config.clock_shift_ms.saturating_mul(1_000_000)).drifting(config.clock_drift_ppm);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();

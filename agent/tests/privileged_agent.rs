@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{Collector, Connection, First};
+use tailwater_agent::attach::privilege::{KEPT, OWN_ID};
 use tailwater_agent::name::cgroup::{CpuVersion, Mounts};
 use tailwater_proto::columnar::decode_values;
 use tailwater_proto::v1::{self, EntityKind, Metric, agent_message::Body, collector_message::Body as Said};
@@ -370,6 +371,36 @@ async fn privileged_an_agent_squeezed_to_a_hundredth_of_a_cpu_loses_no_window() 
     assert_eq!((disturbed.lost, beside.lost), (0, 0));
     assert_eq!(gaps(&disturbed, disturbed.first()), 0);
     println!("{} values compared, {} windows late", compare(&disturbed, &beside, from), disturbed.late);
+}
+
+#[tokio::test]
+async fn privileged_an_agent_that_root_starts_goes_on_as_a_user_of_its_own() {
+    let load = Load::start("user");
+    let agent = Agent::start(&load, "user").await;
+    // All that it measures is told by that user.
+    agent.told_up_to(0).await;
+    let mut threads = 0;
+    for thread in std::fs::read_dir(format!("/proc/{}/task", agent.process.id())).unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<String>>()
+        };
+        let own = [OWN_ID.to_string(), OWN_ID.to_string(), OWN_ID.to_string(), OWN_ID.to_string()];
+        assert_eq!((field("Uid"), field("Gid")), (own.clone().into(), own.into()), "{status}");
+        assert!(
+            field("Groups").is_empty() && field("NoNewPrivs") == ["1"] && field("Seccomp") == ["2"],
+            "{status}"
+        );
+        let kept = KEPT.iter().map(|(capability, _)| capability.bitmask()).sum::<u64>();
+        let walker = caps::Capability::CAP_SYS_ADMIN.bitmask();
+        for set in ["CapEff", "CapPrm"] {
+            let has = u64::from_str_radix(&field(set)[0], 16).unwrap();
+            assert_eq!(has & !(kept | walker), 0, "{status}");
+        }
+        threads += 1;
+    }
+    assert!(threads > 2, "{threads} threads");
 }
 
 #[tokio::test]

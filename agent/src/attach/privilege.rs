@@ -1,9 +1,11 @@
-//! Gives up what the agent no longer needs once its programs are attached. Owns the list of what stays, and why.
+//! Gives up root at the start, and what the agent no longer needs once its programs are attached: capabilities, and system calls
+//! (`filter.rs`). Owns the list of what stays, and why.
 //!
-//! Capabilities belong to threads. Call [`drop_unneeded`] from the main thread after attaching and before any other thread is
+//! Users and capabilities belong to threads. Call [`leave_root`] while there is one, and [`drop_unneeded`] from the main thread after attaching and before any other thread is
 //! started: they inherit the rest. The one thread that exists earlier, which walks the sockets of network namespaces, drops by itself
 //! what it does not need and keeps CAP_SYS_ADMIN for setns(2); it reads nothing from the network.
 
+use super::filter::{self, Namespaces};
 use caps::{CapSet, Capability, CapsHashSet};
 
 /// What stays, and what for.
@@ -14,26 +16,67 @@ pub const KEPT: [(Capability, &str); 3] = [
     (Capability::CAP_DAC_READ_SEARCH, "container engines' files with the names of containers"),
 ];
 
-/// Capabilities could not be dropped.
+/// User and group of an agent that root started: one of 61001 to 61183, which systemd leaves to nobody (its UIDS-GIDS.md).
+pub const OWN_ID: u32 = 61_100;
+
+/// User or capabilities could not be given up.
 #[derive(Debug, thiserror::Error)]
-#[error("capabilities of this process ({step}): {source}")]
+#[error("privileges of this process ({step}): {source}")]
 pub struct PrivilegeError {
     step: &'static str,
-    source: caps::errors::CapsError,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Drops everything but [`KEPT`], for good: nothing started from here can get more.
+fn error<E: std::error::Error + Send + Sync + 'static>(step: &'static str) -> impl Fn(E) -> PrivilegeError {
+    move |source| PrivilegeError { step, source: Box::new(source) }
+}
+
+/// Where root started the agent: goes on as [`OWN_ID`], with the capabilities that it has until they are dropped. Whoever runs as
+/// that user then, or reads and writes as root's, is somebody else. Returns whether it did: a container's root mostly may not.
+pub fn leave_root() -> Result<bool, PrivilegeError> {
+    let had = caps::read(None, CapSet::Permitted).map_err(error("read"))?;
+    // SAFETY: takes nothing.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root || !had.contains(&Capability::CAP_SETUID) || !had.contains(&Capability::CAP_SETGID) {
+        return Ok(false);
+    }
+    let done = |step, failed: libc::c_int| match failed {
+        0 => Ok(()),
+        _ => Err(error(step)(std::io::Error::last_os_error())),
+    };
+    let mut with_parent: libc::c_int = 0;
+    // SAFETY: plain integers, one that lives here, and a list without elements.
+    unsafe {
+        // Whoever started the agent may have asked that it ends with them, which a change of users forgets (commit_creds).
+        done("parent", libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut with_parent))?;
+        if libc::setresgid(OWN_ID, OWN_ID, OWN_ID) != 0 {
+            // Unknown in this user namespace, whose root is not the machine's.
+            return Ok(false);
+        }
+        done("setgroups", libc::setgroups(0, std::ptr::null()))?;
+        done("keep", libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
+        done("setresuid", libc::setresuid(OWN_ID, OWN_ID, OWN_ID))?;
+        done("keep", libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0))?;
+        done(
+            "parent",
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::c_ulong::from(with_parent.cast_unsigned())),
+        )?;
+    }
+    caps::set(None, CapSet::Effective, &had).map_err(error("effective"))?;
+    Ok(true)
+}
+
+/// Drops everything but [`KEPT`], and what no such agent asks of the kernel, for good: nothing started from here can get more.
 pub fn drop_unneeded() -> Result<(), PrivilegeError> {
-    drop_but(&[])
+    drop_but(&[], Namespaces::Left)
 }
 
 /// The same in the calling thread, but for CAP_SYS_ADMIN, if it has that.
 pub fn drop_unneeded_of_walker() -> Result<(), PrivilegeError> {
-    drop_but(&[Capability::CAP_SYS_ADMIN])
+    drop_but(&[Capability::CAP_SYS_ADMIN], Namespaces::Entered)
 }
 
-fn drop_but(also: &[Capability]) -> Result<(), PrivilegeError> {
-    let error = |step| move |source| PrivilegeError { step, source };
+fn drop_but(also: &[Capability], namespaces: Namespaces) -> Result<(), PrivilegeError> {
     let had = caps::read(None, CapSet::Permitted).map_err(error("read"))?;
     let wanted = KEPT.iter().map(|(c, _)| c).chain(also);
     let stay: CapsHashSet = wanted.copied().filter(|c| had.contains(c)).collect();
@@ -50,6 +93,9 @@ fn drop_but(also: &[Capability]) -> Result<(), PrivilegeError> {
     caps::clear(None, CapSet::Inheritable).map_err(error("inheritable"))?;
     // SAFETY: prctl with plain integers; it cannot fail for this option.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if let Err(error) = filter::refuse(namespaces) {
+        tracing::warn!("{error}; this agent may ask everything of the kernel that its user may");
+    }
     Ok(())
 }
 
