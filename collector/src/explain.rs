@@ -1,7 +1,7 @@
 //! `tailwater explain`: one incident as a person reads it at three in the morning, in 80 columns. Pure: incident and timeline in,
 //! text out.
 
-use crate::text::Civil;
+use crate::text::{Civil, lines};
 use crate::timeline::{TierRow, Timeline};
 use std::fmt::Write;
 use tailwater_analysis::incident::{Hop, HopCongestion, HopLife, Order, Role};
@@ -32,7 +32,7 @@ pub fn text(incident: &Incident, timeline: &Timeline) -> String {
     chain(&mut out, incident);
     axis(&mut out, incident, timeline);
     rest(&mut out, incident);
-    out
+    lines(&out)
 }
 
 fn cause(out: &mut String, i: &Incident) {

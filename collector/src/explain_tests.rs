@@ -38,6 +38,20 @@ fn timeline(n: usize) -> Timeline {
 }
 
 #[test]
+fn no_name_is_a_command_to_the_terminal() {
+    let mut hostile = incident("01A", 1);
+    let name = "a\u{1b}]0;owned\u{7}\u{9b}2J".to_owned();
+    (hostile.title, hostile.root.workload, hostile.root.host) = (name.clone(), name.clone(), name.clone());
+    hostile.root.evidence.clone_from(&name);
+    for hop in &mut hostile.hops {
+        (hop.host, hop.workload) = (name.clone(), name.clone());
+    }
+    let got = text(&hostile, &timeline(24));
+    assert!(got.chars().all(|c| c == '\n' || !c.is_control()), "{got:?}");
+    assert!(got.contains("a\\u{1b}]0;owned\\u{7}\\u{9b}2J"), "{got}");
+}
+
+#[test]
 fn the_story_reads_from_root_to_drop_on_one_axis() {
     let got = text(&incident("01A", 1), &timeline(24));
     for line in [

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             {
                 return ExitCode::SUCCESS; // `tailwater incidents | head`
             }
-            eprintln!("tailwater: {}", failure::told(&*e));
+            eprintln!("tailwater: {}", text::lines(&failure::told(&*e)));
             if e.downcast_ref::<ConfigError>().is_some() {
                 ExitCode::from(EXIT_CONFIG)
             } else if let Some(ClientError::Unreachable { .. }) = e.downcast_ref() {
@@ -196,7 +196,7 @@ impl Shown {
             let at = text::Civil::of(i.start_unix_ns);
             let kind = outlet::kind_name(i.kind);
             writeln!(out, "{} {} {severity:<8} {state:<6} {kind} {}", at.date(), at.time_ms(), i.id)?;
-            writeln!(out, "    {}", i.title)?;
+            writeln!(out, "    {}", text::line(&i.title))?;
         }
         out.flush()?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Times as people write them. UTC; no clock and no time zone database.
+//! What is written to a terminal: times as people write them (UTC; no clock and no time zone database), and text that others named.
 
 /// A moment in the proleptic Gregorian calendar, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +39,36 @@ impl Civil {
     }
 }
 
+/// One line. Whoever may name a process, a cgroup or a host may not write to the operator's terminal: control characters are shown,
+/// not sent.
+#[must_use]
+pub fn line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// The same of several lines.
+#[must_use]
+pub fn lines(text: &str) -> String {
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_named_does_not_reach_the_terminal_as_a_command() {
+        assert_eq!(line("a\u{1b}]0;owned\u{7}\n\u{9b}2Jb ü"), "a\\u{1b}]0;owned\\u{7}\\n\\u{9b}2Jb ü");
+        assert_eq!(lines("a\r\nb\tc\n"), "a\\r\nb\\tc\n");
+    }
 
     #[test]
     fn known_moments() {

@@ -3,7 +3,7 @@
 use super::api::Resend;
 use super::outbox::Listed;
 use crate::client::Collector;
-use crate::text::Civil;
+use crate::text::{Civil, line};
 use anyhow::{Result, bail};
 use serde::Deserialize;
 use std::io::Write;
@@ -40,9 +40,9 @@ pub async fn print(url: &str, dead: bool, json: bool) -> Result<()> {
             one.hook,
             one.id
         )?;
-        writeln!(out, "    {}", printable(&one.title))?;
+        writeln!(out, "    {}", line(&one.title))?;
         if !one.error.is_empty() {
-            writeln!(out, "    after {} failed tries: {}", one.tries, printable(&one.error))?;
+            writeln!(out, "    after {} failed tries: {}", one.tries, line(&one.error))?;
         }
     }
     Ok(())
@@ -58,9 +58,4 @@ pub async fn resend(url: &str, id: Option<String>) -> Result<()> {
     }
     println!("{} sent again; `tailwater alerts` shows what became of them", answer.resent);
     Ok(())
-}
-
-/// What a receiver answered is not to move the terminal's cursor.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
