@@ -7,6 +7,7 @@ use net_probe::{Probe, namespace};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tailwater_agent::signal::{SignalKind, SignalSource};
 
@@ -300,6 +301,107 @@ fn netstat(name: &str) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
+fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &[libc::c_int]) {
+    // SAFETY: plain call on a descriptor and values that live here.
+    let failed = unsafe {
+        let length = size_of_val(value) as u32;
+        libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length)
+    };
+    assert_eq!(failed, 0);
+}
+
+/// One byte, of which the handshake is told done if it was deferred.
+fn request(client: &OwnedFd) {
+    // SAFETY: as above.
+    unsafe { libc::send(client.as_raw_fd(), c"x".as_ptr().cast(), 1, libc::MSG_NOSIGNAL) };
+}
+
+/// Ends a connection with a reset: nothing of it comes again.
+fn reset(client: &OwnedFd) {
+    set(client, libc::SOL_SOCKET, libc::SO_LINGER, &[1, 0]);
+}
+
+fn accept_all(listener: &OwnedFd) -> Vec<OwnedFd> {
+    std::iter::from_fn(|| {
+        let no = std::ptr::null_mut();
+        // SAFETY: nobody asks who came.
+        let fd = unsafe { libc::accept4(listener.as_raw_fd(), no, no.cast(), libc::SOCK_NONBLOCK) };
+        // SAFETY: just made.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+    .collect()
+}
+
+/// Packets that nobody read are freed in process context, where an interrupt may meet the hooks that it wants itself.
+fn free_packets(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let (unread, full) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        full.set_nonblocking(true).unwrap();
+        while full.send(b"x").is_ok() {}
+        drop((unread, full));
+    }
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+#[ignore = "in one of some eighty runs two discarded segments of 37,000 are not seen, and read as drops; make waves"]
+fn privileged_a_thousand_waves_are_counted_to_the_packet() {
+    const DEFERRED: usize = 10;
+    const QUEUE: usize = 16;
+    let mut probe = Probe::attach();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let stop = &stop;
+        s.spawn(|| free_packets(stop));
+        s.spawn(|| {
+            let _end = StopAtEnd(stop);
+            namespace::enter_new();
+            let (listener, port) = listen(0, false);
+            set(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[30]);
+            // SAFETY: plain calls on a descriptor that lives here.
+            unsafe {
+                assert_eq!(libc::listen(listener.as_raw_fd(), QUEUE as i32), 0);
+                assert_eq!(libc::fcntl(listener.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK), 0);
+            }
+            let at = (namespace::inode(), port);
+            let mut told = (0, 0);
+            for _ in 0..1_000 {
+                let deferred: Vec<OwnedFd> = (0..DEFERRED).map(|_| begin_connect(port)).collect();
+                let mut others = Vec::new();
+                for _ in 0..=QUEUE {
+                    let other = begin_connect(port);
+                    request(&other);
+                    others.push(other);
+                }
+                deferred.iter().for_each(request);
+                deferred.iter().chain(&others).chain(&accept_all(&listener)).for_each(reset);
+                probe.drain();
+                for event in probe.drops(port) {
+                    told = (told.0 + event.count, told.1 + event.packets);
+                }
+            }
+            // The last look at the counter is in a window of its own.
+            probe.drain_past_now();
+            probe.drain_past_now();
+            for event in probe.drops(port) {
+                told = (told.0 + event.count, told.1 + event.packets);
+            }
+            let (queue, truth) = (probe.queue(at), netstat("ListenDrops"));
+            let what = format!("ListenDrops {truth}, told {told:?}, {queue:?}: {}", probe.story(at));
+            assert!(truth >= 5_000 && queue.drops_final_ack >= 5_000, "{what}");
+            assert_eq!(queue.drops - queue.drops_final_ack, truth, "{what}");
+            assert_eq!(told, (queue.drops, truth), "{what}");
+        });
+    });
+}
+
 #[test]
 fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
     let mut probe = Probe::attach();
@@ -307,13 +409,7 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
         s.spawn(|| {
             namespace::enter_new();
             let (listener, port) = listen(0, false);
-            let seconds: libc::c_int = 30;
-            // SAFETY: plain call on a descriptor and a value that live here.
-            let set = unsafe {
-                let value = (&raw const seconds).cast();
-                libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, value, 4)
-            };
-            assert_eq!(set, 0);
+            set(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[30]);
             let at = (namespace::inode(), port);
             let deferred: Vec<OwnedFd> = (0..BACKLOG - 1).map(|_| begin_connect(port)).collect();
             probe.drain_past_now();
@@ -322,10 +418,6 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
             assert_eq!((healthy.drops, healthy.arrivals, healthy.depth_max), (0, 0, 0), "{healthy:?}");
             assert!(probe.drops(port).is_empty());
             // Others fill the queue; then the requests of the first meet a full one at the last step of their handshake.
-            let request = |client: &OwnedFd| {
-                // SAFETY: as above.
-                unsafe { libc::send(client.as_raw_fd(), c"x".as_ptr().cast(), 1, libc::MSG_NOSIGNAL) };
-            };
             let others: Vec<OwnedFd> = (0..12).map(|_| begin_connect(port)).collect();
             others.iter().for_each(request);
             probe.drain_until("the queue is full", |p| p.queue(at).depth_last == BACKLOG as u32 + 1);
@@ -349,11 +441,13 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
                 "{queue:?}"
             );
             // The kernel counts such a drop twice in the socket, once in the namespace.
-            let story = probe.story(at);
-            eprintln!("{queue:?} ListenDrops {listen_drops}, sk_drops {counter}, no loss {no_loss}, told {told:?}: {story}");
+            let story = format!(
+                "{queue:?}, ListenDrops {listen_drops}, sk_drops {counter}, no loss {no_loss}: {}",
+                probe.story(at)
+            );
             assert_eq!(queue.drops - queue.drops_final_ack, listen_drops, "{story}");
             assert_eq!(queue.drops, counter - no_loss, "{story}");
-            assert_eq!(told, (queue.drops, listen_drops), "drop events tell both: {queue:?}");
+            assert_eq!(told, (queue.drops, listen_drops), "drop events tell both: {story}");
             // Their data comes again and again: that is no other connection, and each of them has waited for long once.
             let waiting = deferred.len() as u64;
             probe.drain_until("all that are left wait for long", |p| {
