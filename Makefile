@@ -135,6 +135,22 @@ privileged: programs lab-deps package-deps ## Tests on real kernel programs, ser
 	@sync # what the build left to be written would stall the lab's disks
 	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --no-fail-fast privileged_ -- --test-threads=1 --nocapture
 
+# What a loaded or weaker host finds out otherwise.
+SPEED := 50
+.PHONY: test-slow
+test-slow: programs lab-deps ## The tests that measure, on a machine at half its speed (root, about 15 minutes; SPEED=30 for less)
+	@$(STEP) tests "The tests are compiled" "5 min" $(CARGO) test --workspace --locked --no-run
+	$(SUDO) env "PATH=$$PATH" ./target/debug/slowdown $(SPEED) $(CARGO) test --workspace --locked --no-fail-fast \
+	  $(addprefix --test privileged_,clocks end_to_end lab lab_fit lab_score net_accept_queue listen_drops sched) -- \
+	  privileged_ --test-threads=1 --nocapture
+
+# Not part of `make test` while one of some eighty runs tells two packets too many of 10,000.
+.PHONY: waves
+waves: ## Ten thousand overflows in a second, counted to the packet, ten times over (root)
+	$(CARGO) test --workspace --locked --no-run
+	for i in {1..10}; do $(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --test privileged_net_accept_queue -- \
+	  --ignored --nocapture privileged_a_thousand_waves || exit 1; done
+
 .PHONY: bench
 bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
 	$(SUDO) ./target/release/bench

@@ -9,6 +9,7 @@ pub mod alert_latency;
 pub mod bench;
 pub mod clean_system;
 pub mod controls;
+pub mod cpus;
 pub mod daemons;
 pub mod disturbed;
 pub mod failure;

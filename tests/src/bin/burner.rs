@@ -5,8 +5,8 @@ use anyhow::{Context, Result};
 use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use tailwater_tests::failure;
 use tailwater_tests::lab::unix_ns;
+use tailwater_tests::{cpus, failure};
 
 fn main() -> ExitCode {
     ExitCode::from(failure::run("burner", None, work))
@@ -20,11 +20,11 @@ fn work() -> Result<()> {
     };
     let threads: usize = threads.parse().context("THREADS")?;
     let duration = Duration::from_millis(duration_ms.parse().context("MILLISECONDS")?);
-    let cpus = cpus()?;
+    let cpus = cpus::allowed()?;
     let threads = if threads == 0 { cpus } else { threads };
     let ready = Barrier::new(threads + 1);
     let spin = |cpu: usize| {
-        pin(cpu);
+        cpus::pin(cpu);
         ready.wait();
         let end = Instant::now() + duration;
         while Instant::now() < end {
@@ -42,26 +42,4 @@ fn work() -> Result<()> {
     });
     println!("{{\"start_unix_ns\":{start_unix_ns},\"end_unix_ns\":{}}}", unix_ns());
     Ok(())
-}
-
-/// CPUs that this process may run on. `available_parallelism` would say what the tier's quota comes to, which is one.
-fn cpus() -> Result<usize> {
-    // SAFETY: an all-zero set is a valid one; the call writes no more than its size.
-    let count = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        let failed = libc::sched_getaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &raw mut set);
-        anyhow::ensure!(failed == 0, "sched_getaffinity: {}", std::io::Error::last_os_error());
-        libc::CPU_COUNT(&set)
-    };
-    usize::try_from(count).context("CPUs")
-}
-
-/// Keeps this thread on one CPU. Where that is not allowed, the scheduler's choice has to do.
-fn pin(cpu: usize) {
-    // SAFETY: an all-zero set is a valid one; the call reads no more than its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &raw const set);
-    }
 }
