@@ -38,7 +38,8 @@ impl KernelIterator {
         Ok(Self { link: made(BPF_LINK_CREATE, attributes)? })
     }
 
-    /// Walks once. The programs write nothing; reading to the end drives them.
+    /// Walks once; the kernel's objects are those of the namespace that the calling thread is in (`bpf_iter_init_seq_net`). The programs
+    /// write nothing; reading to the end drives them.
     pub fn run(&self) -> std::io::Result<()> {
         // link_fd, flags.
         let mut file = File::from(made(BPF_ITER_CREATE, [word(self.link.as_fd()), 0])?);

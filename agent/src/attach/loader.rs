@@ -221,15 +221,24 @@ impl LoadedObject {
         })
     }
 
-    /// Loads an iterator program over the kernel's objects of kind `target`; bpf(2) links it and makes iterators of it.
-    pub fn iterator(&mut self, program: &str, target: &str, btf: &KernelBtf) -> Result<ProgramFd, LoadError> {
+    /// Loads an iterator program over the kernel's objects of kind `target` and binds it to them.
+    pub fn iterator(
+        &mut self,
+        program: &str,
+        target: &str,
+        btf: &KernelBtf,
+    ) -> Result<KernelIterator, LoadError> {
+        let loaded = self.load_iterator(program, target, btf)?;
+        KernelIterator::new(&loaded).map_err(|error| self.unbound(program, target, error.to_string()))
+    }
+
+    fn load_iterator(
+        &mut self,
+        program: &str,
+        target: &str,
+        btf: &KernelBtf,
+    ) -> Result<ProgramFd, LoadError> {
         let object = self.object;
-        let refused = |reason: String| LoadError::Program {
-            object,
-            program: program.to_owned(),
-            hook: format!("iter/{target}"),
-            reason,
-        };
         let found = self.ebpf.program_mut(program).ok_or_else(|| LoadError::Missing {
             object,
             kind: "program",
@@ -238,7 +247,16 @@ impl LoadedObject {
         let loaded = <&mut Iter>::try_from(found).and_then(|p| {
             p.load(target, &btf.0).and_then(|()| p.fd()?.try_clone().map_err(ProgramError::from))
         });
-        loaded.map_err(|error| refused(reason(&error)))
+        loaded.map_err(|error| self.unbound(program, target, reason(&error)))
+    }
+
+    fn unbound(&self, program: &str, target: &str, reason: String) -> LoadError {
+        LoadError::Program {
+            object: self.object,
+            program: program.to_owned(),
+            hook: format!("iter/{target}"),
+            reason,
+        }
     }
 
     /// Takes a map out of the object.
@@ -258,17 +276,13 @@ impl LoadedObject {
         btf: &KernelBtf,
     ) -> Result<KernelIterator, LoadError> {
         const TARGET: &str = "bpf_map_elem";
-        let loaded = self.iterator(program, TARGET, btf)?;
+        let loaded = self.load_iterator(program, TARGET, btf)?;
         let object = self.object;
         let Some(Map::HashMap(data)) = self.ebpf.map(map) else {
             return Err(LoadError::Missing { object, kind: "hash map", name: map.to_owned() });
         };
-        KernelIterator::over_map(&loaded, data.fd().as_fd()).map_err(|error| LoadError::Program {
-            object,
-            program: program.to_owned(),
-            hook: format!("iter/{TARGET}"),
-            reason: error.to_string(),
-        })
+        KernelIterator::over_map(&loaded, data.fd().as_fd())
+            .map_err(|error| self.unbound(program, TARGET, error.to_string()))
     }
 
     fn array(&self, name: &str) -> Result<&MapData, LoadError> {

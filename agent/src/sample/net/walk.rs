@@ -10,7 +10,6 @@ use crate::attach::mapping::Mapping;
 use crate::attach::privilege;
 use crate::sample::namespaces::in_every_namespace;
 use crate::sample::repeated::Repeated;
-use aya::programs::ProgramFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -46,7 +45,7 @@ pub(super) struct Walker {
 
 impl Walker {
     /// Walks once, and then from its own thread.
-    pub(super) fn start(iterator: Result<ProgramFd, LoadError>, workers: Workers) -> Self {
+    pub(super) fn start(iterator: Result<KernelIterator, LoadError>, workers: Workers) -> Self {
         let report = Arc::new(Mutex::new(WalkReport::default()));
         let iterator = match iterator {
             Ok(iterator) => iterator,
@@ -93,11 +92,11 @@ fn set(report: &Mutex<WalkReport>, new: WalkReport) {
 }
 
 /// Namespaces walked, and why not more.
-fn walk_all(iterator: &ProgramFd) -> (u32, Option<String>) {
-    if let Err(error) = walk(iterator) {
+fn walk_all(iterator: &KernelIterator) -> (u32, Option<String>) {
+    if let Err(error) = iterator.run() {
         return (0, Some(format!("tcp iterator: {error}")));
     }
-    in_every_namespace(&mut |_| walk(iterator))
+    in_every_namespace(&mut |_| iterator.run())
 }
 
 /// Ports from here on are given to connecting sockets: the lowest of all namespaces' `net.ipv4.ip_local_port_range`, which each may
@@ -117,11 +116,6 @@ pub(super) fn ephemeral_first() -> u32 {
         lowest
     });
     lowest.join().ok().flatten().unwrap_or(32_768)
-}
-
-/// Runs the iterator over the sockets of this thread's namespace, which it is bound to anew each time.
-fn walk(iterator: &ProgramFd) -> std::io::Result<()> {
-    KernelIterator::new(iterator)?.run()
 }
 
 /// The kernel's table of threads that read requests, and the levels of the listeners that count them.
