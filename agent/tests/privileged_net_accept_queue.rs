@@ -332,6 +332,64 @@ fn accept_all(listener: &OwnedFd) -> Vec<OwnedFd> {
     .collect()
 }
 
+/// Flags of a TCP header (RFC 9293, 3.1).
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+
+/// Sends segments with these flags that belong to no connection; a broken one has a wrong checksum.
+fn strays(port: u16, flags: u8, broken: bool, count: u16) {
+    // SAFETY: makes a descriptor.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_TCP) };
+    assert!(fd >= 0);
+    // SAFETY: just made.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let address = c_address(0);
+    for from in 1..=count {
+        let mut words = [from, port, 0x1234, from, 0, 0, 0x5000 | u16::from(flags), 64_240, 0, 0];
+        let local = [0x7f00, 0x0001, 0x7f00, 0x0001, libc::IPPROTO_TCP as u16, 20];
+        let sum: u32 = words.iter().chain(&local).map(|word| u32::from(*word)).sum();
+        words[8] = !((sum & 0xffff) + (sum >> 16)) as u16 ^ u16::from(broken);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        // SAFETY: pointers and lengths of live values.
+        let sent = unsafe {
+            let to = (&raw const address).cast();
+            libc::sendto(fd, bytes.as_ptr().cast(), bytes.len(), 0, to, size_of_val(&address) as u32)
+        };
+        assert_eq!(sent, 20);
+    }
+    drop(socket);
+}
+
+/// What a scanner sends: some of it the listener counts where it counts drops, some not, and none of it is one.
+#[test]
+fn privileged_segments_of_no_connection_are_no_drops_and_hide_none() {
+    let mut probe = Probe::attach();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            let (_listener, port) = listen(0, false);
+            let at = (namespace::inode(), port);
+            strays(port, 0, false, 10);
+            strays(port, SYN | FIN, false, 10);
+            strays(port, RST, false, 10);
+            assert_eq!(sk_drops(port), 30, "the kernel counts them");
+            strays(port, ACK, false, 10);
+            strays(port, SYN, true, 10);
+            strays(port, 0, true, 10);
+            assert_eq!(sk_drops(port), 30, "the kernel does not count these");
+            let clients: Vec<OwnedFd> = (0..20).map(|_| begin_connect(port)).collect();
+            let (windows, counter) = settled(&mut probe, at, port);
+            let dropped = netstat("ListenDrops");
+            assert!(dropped >= 15, "{dropped}");
+            assert_eq!((windows, counter), (dropped, dropped + 30), "{}", probe.story(at));
+            assert_eq!(probe.drops(port).iter().map(|event| event.packets).sum::<u64>(), dropped);
+            drop(clients);
+        });
+    });
+}
+
 /// Packets that nobody read are freed in process context, where an interrupt may meet the hooks that it wants itself.
 fn free_packets(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {

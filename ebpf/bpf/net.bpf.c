@@ -239,27 +239,43 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
 	(bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_##name) && \
 	 reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_##name))
 
+/* Bytes of a TCP header before that of SYN, ACK and RST, and ACK in that one (RFC 9293, 3.1). */
+#define TCP_FLAGS_AT 13
+#define TCP_FLAG_ACK 0x10
+
+/*
+ * What a listener discards without counting it (tcp_v4_do_rcv, cookie_v4_check): a broken checksum, an ACK that belongs to nothing, and
+ * what no route or key goes with.
+ */
+static __always_inline bool uncounted(const struct sk_buff *skb, enum skb_drop_reason reason)
+{
+	__u8 flags = 0;
+
+	if (REASON_IS(TCP_CSUM) || REASON_IS(IP_OUTNOROUTES) || REASON_IS(PSP_INPUT))
+		return true;
+	if (!REASON_IS(TCP_FLAGS))
+		return false;
+	bpf_probe_read_kernel(&flags, sizeof(flags),
+			      BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, transport_header) + TCP_FLAGS_AT);
+	return flags & TCP_FLAG_ACK;
+}
+
 /*
  * Segments that a listener discards: with LISTEN_OVERFLOW (since 6.15) the last ACK of a handshake that met a full queue, with NO_SOCKET
- * (cookie_v4_check) one that answered a SYN cookie. What is no loss comes out of tcp_check_req or tcp_rcv_state_process by way of
- * sk_drops_skbadd, mostly without a reason; so does what a filter, a policy or a missing signature keeps from the listener, which
- * ListenDrops does not count either. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
+ * (cookie_v4_check) one that answered a SYN cookie. What is no loss goes by sk_drops_skbadd, whatever its reason: mostly none (out of
+ * tcp_check_req), or that of the filter, policy or missing signature that keeps it from the listener. ListenDrops does not count it
+ * either. Kernels tell the socket since 6.11 (commit 2def9ff4c9ce).
  */
 static __always_inline int listener_discards(const struct sk_buff *skb, enum skb_drop_reason reason, const struct sock *sk)
 {
-	enum discarded discarded;
+	enum discarded discarded = NO_LOSS;
 	struct hook h;
 
 	if (REASON_IS(TCP_LISTEN_OVERFLOW))
 		discarded = OVERFLOW_AT_LAST_ACK;
 	else if (REASON_IS(NO_SOCKET))
 		discarded = OVERFLOW_AT_COOKIE;
-	else if (REASON_IS(NOT_SPECIFIED) || REASON_IS(TCP_RESET) || REASON_IS(TCP_RFC7323_PAWS) ||
-		 REASON_IS(TCP_RFC7323_TSECR) || REASON_IS(TCP_OVERWINDOW) || REASON_IS(SOCKET_FILTER) ||
-		 REASON_IS(XFRM_POLICY) || REASON_IS(TCP_MINTTL) || REASON_IS(TCP_MD5NOTFOUND) ||
-		 REASON_IS(TCP_MD5UNEXPECTED) || REASON_IS(TCP_MD5FAILURE))
-		discarded = NO_LOSS;
-	else
+	else if (uncounted(skb, reason))
 		return 0;
 	hook_enter(&h);
 	segment_discarded(&h, sk, skb, discarded);
@@ -267,16 +283,24 @@ static __always_inline int listener_discards(const struct sk_buff *skb, enum skb
 	return 0;
 }
 
-/* The segment that net_dropped took last on this CPU, until net_dropped_again saw it too. */
+/*
+ * The segment that net_dropped took last on this CPU, until net_dropped_again saw it too. That one may miss it, and another segment get
+ * its address: that has another sequence number, which comes first in `cb`.
+ */
+struct taken {
+	__u64 skb;
+	__u64 sequence;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct taken);
 } dropped_taken SEC(".maps");
 
 /* Where the segment of a listener is noted; none for that of another socket. */
-static __always_inline __u64 *dropped_taken_of(const struct sock *sk)
+static __always_inline struct taken *dropped_taken_of(const struct sock *sk)
 {
 	__u32 zero = 0;
 
@@ -285,14 +309,23 @@ static __always_inline __u64 *dropped_taken_of(const struct sock *sk)
 	return bpf_map_lookup_elem(&dropped_taken, &zero);
 }
 
+static __always_inline __u32 sequence_of(const struct sk_buff *skb)
+{
+	__u32 sequence = 0;
+
+	bpf_core_read(&sequence, sizeof(sequence), &skb->cb);
+	return sequence;
+}
+
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
 {
-	__u64 *taken = dropped_taken_of(sk);
+	struct taken *taken = dropped_taken_of(sk);
 
 	if (!taken)
 		return 0;
-	*taken = (__u64)skb;
+	taken->skb = (__u64)skb;
+	taken->sequence = sequence_of(skb);
 	return listener_discards(skb, reason, sk);
 }
 
@@ -304,12 +337,12 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped_again, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
 {
-	__u64 *taken = dropped_taken_of(sk);
+	struct taken *taken = dropped_taken_of(sk);
 
 	if (!taken)
 		return 0;
-	if (*taken == (__u64)skb) {
-		*taken = 0;
+	if (taken->skb == (__u64)skb && taken->sequence == sequence_of(skb)) {
+		taken->skb = 0;
 		return 0;
 	}
 	return listener_discards(skb, reason, sk);

@@ -30,19 +30,12 @@ enum {
 
 /* include/net/dropreason-core.h: numbered by kernel version, so always taken by bpf_core_enum_value */
 enum skb_drop_reason {
-	SKB_DROP_REASON_NOT_SPECIFIED = 2,
 	SKB_DROP_REASON_NO_SOCKET = 3,
-	SKB_DROP_REASON_SOCKET_FILTER = 5,
-	SKB_DROP_REASON_XFRM_POLICY = 18,
-	SKB_DROP_REASON_TCP_MD5NOTFOUND = 22,
-	SKB_DROP_REASON_TCP_MD5UNEXPECTED = 23,
-	SKB_DROP_REASON_TCP_MD5FAILURE = 24,
-	SKB_DROP_REASON_TCP_OVERWINDOW = 34,
-	SKB_DROP_REASON_TCP_RFC7323_PAWS = 36,
-	SKB_DROP_REASON_TCP_RFC7323_TSECR = 39,
+	SKB_DROP_REASON_TCP_CSUM = 4,
+	SKB_DROP_REASON_TCP_FLAGS = 27,
 	SKB_DROP_REASON_TCP_LISTEN_OVERFLOW = 40,
-	SKB_DROP_REASON_TCP_RESET = 45,
-	SKB_DROP_REASON_TCP_MINTTL = 97,
+	SKB_DROP_REASON_IP_OUTNOROUTES = 52,
+	SKB_DROP_REASON_PSP_INPUT = 119, /* since 6.18 */
 };
 
 /* include/uapi/linux/bpf.h */
@@ -77,6 +70,7 @@ struct in6_addr {
 
 /* include/linux/skbuff.h, include/uapi/linux/{ip,ipv6,tcp}.h: headers are at `head` plus an offset */
 struct sk_buff {
+	char cb[48]; /* of TCP, struct tcp_skb_cb */
 	__be16 protocol;
 	__u16 transport_header;
 	__u16 network_header;
