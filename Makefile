@@ -144,7 +144,7 @@ test-slow: programs lab-deps ## The tests that measure, on a machine at half its
 	  $(addprefix --test privileged_,clocks end_to_end lab lab_fit lab_score net_accept_queue listen_drops sched) -- \
 	  privileged_ --test-threads=1 --nocapture
 
-# Not part of `make test` while one of some eighty runs tells two packets too many of 10,000.
+# Not part of `make test` while one of some two hundred runs tells two or four packets too many of 10,000.
 .PHONY: waves
 waves: ## Ten thousand overflows in a second, counted to the packet, ten times over (root)
 	$(CARGO) test --workspace --locked --no-run

@@ -409,7 +409,7 @@ impl Drop for StopAtEnd<'_> {
 }
 
 #[test]
-#[ignore = "in one of some eighty runs two discarded segments of 37,000 are not seen, and read as drops; make waves"]
+#[ignore = "in one of some two hundred runs two or four of 37,000 discarded segments are not seen, and read as drops; make waves"]
 fn privileged_a_thousand_waves_are_counted_to_the_packet() {
     const DEFERRED: usize = 10;
     const QUEUE: usize = 16;
@@ -452,7 +452,9 @@ fn privileged_a_thousand_waves_are_counted_to_the_packet() {
                 told = (told.0 + event.count, told.1 + event.packets);
             }
             let (queue, truth) = (probe.queue(at), netstat("ListenDrops"));
-            let what = format!("ListenDrops {truth}, told {told:?}, {queue:?}: {}", probe.story(at));
+            let counted = format!("sk_drops {}, no loss {}", sk_drops(port), netstat("TCPDeferAcceptDrop"));
+            let what =
+                format!("ListenDrops {truth}, {counted}, told {told:?}, {queue:?}: {}", probe.story(at));
             assert!(truth >= 5_000 && queue.drops_final_ack >= 5_000, "{what}");
             assert_eq!(queue.drops - queue.drops_final_ack, truth, "{what}");
             assert_eq!(told, (queue.drops, truth), "{what}");
