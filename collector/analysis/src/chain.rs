@@ -9,7 +9,7 @@ use crate::episode::Episode;
 use crate::episode::queue::{Growth, growth, quiet, usual};
 use crate::history::{HISTORY_WINDOWS, History};
 use crate::series::{
-    CallSample, Series, TierSample, UseSample, call_series, quantile, tier_series, use_series,
+    CallSample, Series, TierSample, UseSample, average, call_series, quantile, tier_series, use_series,
 };
 use crate::topology::{Link, Tier, TierKey, Topology};
 use std::net::IpAddr;
@@ -46,6 +46,15 @@ const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
+/// A tier stands that answers less than this part of its usual rate, where that is at least [`STANDS_RATE`] answers in a window.
+const STANDS_RATIO: f64 = 0.5;
+const STANDS_RATE: f64 = 0.5;
+/// It holds what its caller waits for with this part of the calls in flight, of at least so many.
+const HELD_ALL: f64 = 0.9;
+const HELD_LEAST: f64 = 4.0;
+/// A pool of connections is one from so many on, and used up with this part of them.
+const POOL_LEAST: u32 = 4;
+const POOL_USED: f64 = 0.95;
 
 /// Why what is found behind an unobserved tier is less sure.
 const CROSSED: &str = "as the way to it leads through a tier that no agent sees";
@@ -253,8 +262,53 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
     })
 }
 
-/// Whether calls along a link account for the growth at their caller: by how much they rose, and the step.
+/// Whether calls along a link account for what waits at their caller: how many of them do, and the step.
 fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+    risen_below(view, link, node, at).or_else(|| stands_below(view, link, node, at))
+}
+
+/// Whether all connections of a pool had a call in flight.
+fn exhausted(in_flight: u32, open: u32) -> bool {
+    open >= POOL_LEAST && f64::from(in_flight) >= POOL_USED * f64::from(open)
+}
+
+/// Calls that were in flight already, to a tier that came to a stand with all of them: under an overload that lasts, a caller's workers
+/// all wait below at all times, so that neither its calls nor the queue below can grow when that tier stops.
+fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+    let key = link.to.as_ref()?;
+    // The window in which it came to a stand still had answers.
+    let (from, to) = (node.onset.saturating_add(1).min(at.saturating_sub(1)), at);
+    let calls = view.calls(link, at);
+    let mean = average(calls.range(from, to).map(|(_, s)| s.in_flight));
+    let active = average(node.tier.range(from, to).map(|(_, s)| s.active));
+    let (in_flight, open) =
+        calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
+    let part = mean / active.max(1.0);
+    if mean < HELD_LEAST || !(part >= view.thresholds.explained_ratio || exhausted(in_flight, open)) {
+        return None;
+    }
+    let slack = view.slack(&link.from.host, &key.host, at);
+    let below = view.around(key, at.saturating_add(slack))?;
+    let answered = below.tier.map(|s| s.answered);
+    let rate = usual(&answered, node.onset);
+    let now = average(answered.range(from, to).map(|(_, v)| *v));
+    if rate < STANDS_RATE || now > STANDS_RATIO * rate || below.tier.missing(from, to) >= 0.5 {
+        return None;
+    }
+    let queued = below.tier.map(TierSample::queued);
+    let in_flight = calls.map(|s| s.in_flight);
+    if held(&in_flight, 0.0, &queued, 0.0, from..=to, slack) < HELD_ALL {
+        return None;
+    }
+    let why = format!(
+        "it held all {mean:.0} calls to it and sent {now:.1} answers per window where {rate:.1} are usual"
+    );
+    let step = Step { place: Place::Tier(key.clone()), onset: node.onset, explains: part.min(1.0), why };
+    Some((mean, step))
+}
+
+/// Calls that rose with the queue of their caller.
+fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
     let calls = view.calls(link, at);
     let waiting = with_connecting(&calls, node.onset);
@@ -265,7 +319,7 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     let explains = called.rise() / active_rise.max(1.0);
     let (in_flight, open) =
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
-    let exhausted = open >= 4 && f64::from(in_flight) >= 0.95 * f64::from(open);
+    let exhausted = exhausted(in_flight, open);
     let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= 0.2);
     if !accounts {
         return None;
@@ -288,21 +342,25 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {
         return None;
     }
-    let held = if below.growth.is_some() {
-        held(&waiting, called.usual, &below, u64::midpoint(node.onset, at)..=at, slack)
-    } else {
-        0.0
-    };
+    let held = below.growth.map_or(0.0, |grown| {
+        let queued = below.tier.map(TierSample::queued);
+        held(&waiting, called.usual, &queued, grown.usual, u64::midpoint(node.onset, at)..=at, slack)
+    });
     let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
     // Calls that the tier below does not hold were answered, and the answers wait in the caller, unless it dropped them.
     (held >= ARRIVED_RATIO || dropped).then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
 }
 
-/// Part of the calls above `usual` that the tier below held, window by window, the later the more: a queue that it had before and was rid
-/// of does not count. Its windows may be `slack` apart from the caller's.
-fn held(calls: &Series<f64>, usual: f64, below: &Node, during: RangeInclusive<u64>, slack: u64) -> f64 {
-    let queued = below.tier.map(TierSample::queued);
-    let queued_usual = below.growth.map_or(0.0, |g| g.usual);
+/// Part of the calls above `usual` that the tier below held, which `queued` more than `queued_usual`: window by window, the later the
+/// more, for a queue that it had before and was rid of does not count. Its windows may be `slack` apart from the caller's.
+fn held(
+    calls: &Series<f64>,
+    usual: f64,
+    queued: &Series<f64>,
+    queued_usual: f64,
+    during: RangeInclusive<u64>,
+    slack: u64,
+) -> f64 {
     let (mut all, mut there) = (0.0, 0.0);
     for (index, value) in calls.range(*during.start(), *during.end()) {
         let rose = (value - usual).max(0.0);
