@@ -96,6 +96,17 @@ pub enum Injection {
 }
 
 impl Injection {
+    /// The same, where it works under a load near what the tiers can serve, with this much more of it.
+    #[must_use]
+    pub fn with_more_load(&self, more: f64) -> Self {
+        match *self {
+            Injection::Tip { tier, weight, duration_ms, load, hold_ms } => {
+                Injection::Tip { tier, weight, duration_ms, load: load + more, hold_ms }
+            }
+            ref other => other.clone(),
+        }
+    }
+
     /// Name of its kind, as in the log.
     #[must_use]
     pub fn kind(&self) -> &'static str {

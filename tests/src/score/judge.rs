@@ -55,7 +55,7 @@ fn rank(injection: &Injection, incident: &Reported) -> (u8, u64, u64, u64) {
 }
 
 /// Drops that end sooner after their cause are its echo.
-const SUSTAINED_NS: u64 = 5_000_000_000;
+pub(super) const SUSTAINED_NS: u64 = 5_000_000_000;
 
 /// Whether an injection did what its cell is about, by the truth alone.
 #[must_use]
