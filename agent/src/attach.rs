@@ -2,8 +2,8 @@
 //! no signal's meaning.
 //!
 //! `support` has the one table of hooks, `probe` asks this machine, `loader` loads objects, `iterator` runs programs over
-//! what the kernel holds, `mapping`, `ring` and `window_log` read what they share, `skipped` asks what the kernel
-//! left out, `privilege` gives up what is needed no longer, `filter` the system calls among that.
+//! what the kernel holds, `mapping`, `ring` and `window_log` read what they share, `price` times the programs, `skipped` asks what
+//! the kernel left out, `privilege` gives up what is needed no longer, `filter` the system calls among that.
 
 mod bpf;
 pub mod btf_names;
@@ -11,6 +11,7 @@ pub mod filter;
 pub mod iterator;
 pub mod loader;
 pub mod mapping;
+pub mod price;
 pub mod privilege;
 pub mod probe;
 pub mod ring;

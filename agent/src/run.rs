@@ -9,6 +9,7 @@ pub mod dump;
 pub mod failure;
 pub mod pipeline;
 
+use crate::attach::price::Price;
 use crate::attach::privilege;
 use crate::attach::probe;
 use crate::clock::{Clock, monotonic_ns, process_cpu_ns};
@@ -44,6 +45,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Between two looks at our own cost.
 const STATS_PERIOD: Duration = Duration::from_secs(5);
+
+/// How often the kernel programs are timed, and for how long.
+const TIMED_EVERY: Duration = Duration::from_secs(1);
+const TIMED_FOR: Duration = Duration::from_millis(20);
 
 /// What keeps the agent from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +172,9 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
         shared: shared.clone(),
         disabled: config.disabled_signals.iter().map(|s| s.0).collect(),
         windows_per_batch: config.windows_per_batch,
+        cpus,
         cost: Mutex::default(),
+        timed: Mutex::default(),
     });
     let unattached = attached.unattached.clone();
     let source_coverage = attached.coverage();
@@ -194,6 +201,7 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
         };
         let mut streaming = tokio::spawn(stream.run(stop.clone()));
         let caring = tokio::spawn(agent.clone().care(config.cpu_budget_ratio, names));
+        let timing = tokio::spawn(agent.clone().time_programs(attached.prices));
         notify(&[sd_notify::NotifyState::Ready]);
         tokio::select! {
             asked = asked_to_stop() => asked?,
@@ -202,6 +210,7 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
         notify(&[sd_notify::NotifyState::Stopping]);
         tracing::info!("stopping: sending what is measured");
         caring.abort();
+        timing.abort();
         handle.stop();
         if tokio::time::timeout(Duration::from_secs(1), sampler_ended).await.is_err() {
             tracing::warn!("the sampling thread did not end within 1 s");
@@ -301,6 +310,8 @@ fn notify(state: &[sd_notify::NotifyState<'_>]) {
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     cpu_ratio: f64,
+    /// Of the kernel programs; none where there are none, or nothing was timed.
+    kernel_cpu_ratio: Option<f64>,
     resident_bytes: u64,
 }
 
@@ -311,7 +322,16 @@ struct Agent {
     shared: Arc<Shared>,
     disabled: BTreeSet<SignalKind>,
     windows_per_batch: u32,
+    cpus: u32,
     cost: Mutex<Cost>,
+    timed: Mutex<Timed>,
+}
+
+/// What the kernel programs took while they were timed, and how long that was.
+#[derive(Debug, Clone, Copy, Default)]
+struct Timed {
+    cpu_ns: u64,
+    during: Duration,
 }
 
 impl Agent {
@@ -324,6 +344,33 @@ impl Agent {
         let unnamed = Loss { what: "entities_unnamed", count: self.shared.unnamed.load(Ordering::Relaxed) };
         let of = |loss: Loss| v1::Loss { what: loss.what.to_owned(), count: loss.count };
         self.handle.losses().into_iter().chain([unnamed]).map(of).collect()
+    }
+
+    /// Times the kernel programs, a fiftieth of the time: often enough for a ratio of five seconds, and rarely enough to cost nothing.
+    async fn time_programs(self: Arc<Self>, mut prices: Vec<Price>) {
+        let sum = |prices: &[Price]| prices.iter().map(|price| price.sum().0).fold(0, u64::wrapping_add);
+        let mut timer = tokio::time::interval(TIMED_EVERY);
+        timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while !prices.is_empty() {
+            timer.tick().await;
+            let (before, since_ns) = (sum(&prices), monotonic_ns());
+            let asked = prices.iter_mut().try_for_each(Price::ask);
+            tokio::time::sleep(TIMED_FOR).await;
+            if let Err(error) = asked.and_then(|()| prices.iter_mut().try_for_each(Price::rest)) {
+                tracing::warn!("what the kernel programs cost is no longer measured: {error}");
+                return;
+            }
+            let during = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
+            let mut timed = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+            timed.cpu_ns += sum(&prices).wrapping_sub(before);
+            timed.during += during;
+        }
+    }
+
+    /// What was timed since this was asked last, as a part of one core.
+    fn take_timed(&self) -> Option<f64> {
+        let timed = std::mem::take(&mut *self.timed.lock().unwrap_or_else(PoisonError::into_inner));
+        (!timed.during.is_zero()).then(|| cpu_ratio(timed.cpu_ns, timed.during))
     }
 
     /// Measures our own cost, sheds signals when it is too high, and tells systemd that windows are still drained.
@@ -346,10 +393,15 @@ impl Agent {
             let cpu_ns = process_cpu_ns();
             let ratio =
                 cpu_ratio(cpu_ns.saturating_sub(std::mem::replace(&mut last_cpu_ns, cpu_ns)), elapsed);
-            *self.cost() = Cost { cpu_ratio: ratio, resident_bytes: resident_bytes() };
-            if let Some(source) = budget.measured(ratio, |s| attached.contains(&s)) {
+            let kernel = self.take_timed();
+            *self.cost() =
+                Cost { cpu_ratio: ratio, kernel_cpu_ratio: kernel, resident_bytes: resident_bytes() };
+            // Their price grows with the machine, which they serve on all its CPUs.
+            let all = ratio + kernel.unwrap_or(0.0) / f64::from(self.cpus.max(1));
+            if let Some(source) = budget.measured(all, |s| attached.contains(&s)) {
                 tracing::error!(
                     cpu_ratio = ratio,
+                    kernel_cpu_ratio = kernel,
                     cpu_budget_ratio,
                     "above the CPU budget for 15 s: {source} is shed until the agent is started again"
                 );
@@ -371,6 +423,7 @@ impl Control for Agent {
             batches_dropped: totals.batches_dropped,
             drop_events_dropped: totals.drop_events_dropped,
             cpu_ratio: cost.cpu_ratio,
+            kernel_cpu_ratio: cost.kernel_cpu_ratio,
             resident_bytes: cost.resident_bytes,
             shed_signals: self.handle.shed_signals().into_iter().map(|s| SignalName(s).to_string()).collect(),
             netns_listen_overflows,

@@ -201,6 +201,9 @@ pub struct AgentView {
     pub drop_events_dropped: u64,
     pub newest_window_end_unix_ns: u64,
     pub cpu_ratio: f64,
+    /// What its kernel programs take; absent where the agent does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_cpu_ratio: Option<f64>,
     pub resident_bytes: u64,
     pub shed_signals: Vec<String>,
     pub netns_listen_overflows: u64,
@@ -269,6 +272,7 @@ impl AgentView {
             drop_events_dropped: status.drop_events_dropped,
             newest_window_end_unix_ns: slot.newest_window_end_unix_ns,
             cpu_ratio: status.cpu_ratio,
+            kernel_cpu_ratio: status.kernel_cpu_ratio,
             resident_bytes: status.resident_bytes,
             shed_signals: status.shed_signals.clone(),
             netns_listen_overflows: status.netns_listen_overflows,

@@ -19,6 +19,7 @@ fn own(name: &str) -> (&'static str, &'static str) {
         ("agent_window_age", "the collector's clock"),
         ("agent_batches_dropped", "the agent's status"),
         ("agent_cpu", "the agent's status"),
+        ("agent_kernel_cpu", "the agent's status"),
         ("agent_losses", "the agent's status"),
         ("agent_resident", "the agent's status"),
         ("agent_", "the agent's stream"),

@@ -13,6 +13,7 @@
 #include <bpf/bpf_tracing.h>
 #include "window_log.h"
 #include "nest.h"
+#include "price.h"
 #include "cgroup.h"
 #include "block_records.h"
 
@@ -253,8 +254,7 @@ __noinline int submitted(const struct request_state *state, struct event *e, __u
 	return 0;
 }
 
-SEC("tp_btf/block_io_start")
-int BPF_PROG(on_io_start, struct request *rq)
+static __always_inline int io_starts(struct request *rq)
 {
 	struct event e = event_begins();
 	__u64 key = (__u64)rq;
@@ -268,8 +268,13 @@ int BPF_PROG(on_io_start, struct request *rq)
 	return 0;
 }
 
-SEC("tp_btf/block_rq_issue")
-int BPF_PROG(on_issue, struct request *rq)
+SEC("tp_btf/block_io_start")
+int BPF_PROG(on_io_start, struct request *rq)
+{
+	return PRICED(io_starts(rq));
+}
+
+static __always_inline int issued(struct request *rq)
 {
 	struct event e = event_begins();
 	__u64 key = (__u64)rq;
@@ -294,8 +299,13 @@ int BPF_PROG(on_issue, struct request *rq)
 	return 0;
 }
 
-SEC("tp_btf/block_rq_complete")
-int BPF_PROG(on_complete, struct request *rq, int error, unsigned int bytes)
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_issue, struct request *rq)
+{
+	return PRICED(issued(rq));
+}
+
+static __always_inline int completed(struct request *rq, unsigned int bytes)
 {
 	struct event e = event_begins();
 	__u64 key = (__u64)rq;
@@ -313,8 +323,13 @@ int BPF_PROG(on_complete, struct request *rq, int error, unsigned int bytes)
 	return 0;
 }
 
-SEC("tp_btf/block_io_done")
-int BPF_PROG(on_io_done, struct request *rq)
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_complete, struct request *rq, int error, unsigned int bytes)
+{
+	return PRICED(completed(rq, bytes));
+}
+
+static __always_inline int io_ends(struct request *rq)
 {
 	struct event e = event_begins();
 
@@ -323,15 +338,26 @@ int BPF_PROG(on_io_done, struct request *rq)
 	return 0;
 }
 
+SEC("tp_btf/block_io_done")
+int BPF_PROG(on_io_done, struct request *rq)
+{
+	return PRICED(io_ends(rq));
+}
+
 /* The request became part of another one and ends without a word. */
-SEC("tp_btf/block_rq_merge")
-int BPF_PROG(on_merge, struct request *rq)
+static __always_inline int merged(struct request *rq)
 {
 	struct event e = event_begins();
 
 	request_ends((__u64)rq, &e, false);
 	nest_exit(e.writer);
 	return 0;
+}
+
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(on_merge, struct request *rq)
+{
+	return PRICED(merged(rq));
 }
 
 SEC("tp_btf/cgroup_rmdir")

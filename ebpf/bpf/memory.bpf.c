@@ -8,6 +8,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "nest.h"
+#include "price.h"
 #include "window_log.h"
 #include "cgroup.h"
 #include "memory_records.h"
@@ -90,25 +91,25 @@ static __always_inline int reclaim_ends(void)
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(on_direct_begin)
 {
-	return reclaim_begins();
+	return PRICED(reclaim_begins());
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")
 int BPF_PROG(on_direct_end)
 {
-	return reclaim_ends();
+	return PRICED(reclaim_ends());
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
 int BPF_PROG(on_memcg_begin)
 {
-	return reclaim_begins();
+	return PRICED(reclaim_begins());
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
 int BPF_PROG(on_memcg_end)
 {
-	return reclaim_ends();
+	return PRICED(reclaim_ends());
 }
 
 static __always_inline int paused(__s64 ticks)
@@ -141,14 +142,14 @@ static __always_inline int paused(__s64 ticks)
 SEC("tp_btf/balance_dirty_pages")
 int on_pause(__u64 *ctx)
 {
-	return paused(ctx[6]);
+	return PRICED(paused(ctx[6]));
 }
 
 /* Before: wb, thresh, bg_thresh, dirty, bdi_thresh, bdi_dirty, dirty_ratelimit, task_ratelimit, dirtied, period, pause, start. */
 SEC("tp_btf/balance_dirty_pages")
 int on_pause_before_6_17(__u64 *ctx)
 {
-	return paused(ctx[10]);
+	return PRICED(paused(ctx[10]));
 }
 
 SEC("tp_btf/cgroup_rmdir")

@@ -15,6 +15,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "nest.h"
+#include "price.h"
 #include "net_types.h"
 #include "window_log.h"
 #include "net_records.h"
@@ -28,8 +29,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct msghdr;
 struct page;
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
+static __always_inline int state_changes(const struct sock *sk, const int before, const int now)
 {
 	struct connection *c;
 	struct hook h;
@@ -68,9 +68,13 @@ int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
 	return 0;
 }
 
-/* The last resort: the hook above cannot run where it interrupts itself. */
-SEC("tp_btf/tcp_destroy_sock")
-int BPF_PROG(net_destroy, struct sock *sk)
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(net_state, const struct sock *sk, const int before, const int now)
+{
+	return PRICED(state_changes(sk, before, now));
+}
+
+static __always_inline int destroyed(struct sock *sk)
 {
 	struct connection *c = known_connection(sk);
 	struct hook h;
@@ -81,6 +85,13 @@ int BPF_PROG(net_destroy, struct sock *sk)
 	connection_closed(&h, c);
 	hook_exit(&h);
 	return 0;
+}
+
+/* The last resort: the hook above cannot run where it interrupts itself. */
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(net_destroy, struct sock *sk)
+{
+	return PRICED(destroyed(sk));
 }
 
 static __always_inline int data_ready(const struct sock *sk)
@@ -118,14 +129,14 @@ static __always_inline int data_ready(const struct sock *sk)
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(net_ready, const struct sock *sk)
 {
-	return data_ready(sk);
+	return PRICED(data_ready(sk));
 }
 
 /* Before 6.3 (40e0b0908142): the function that the tracepoint was put into. */
 SEC("fentry/sock_def_readable")
 int BPF_PROG(net_ready_entry, struct sock *sk)
 {
-	return data_ready(sk);
+	return PRICED(data_ready(sk));
 }
 
 static __always_inline int received(struct sock *sk, int length, int flags)
@@ -149,7 +160,7 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
 {
-	return received(sk, length, flags);
+	return PRICED(received(sk, length, flags));
 }
 
 /*
@@ -159,7 +170,7 @@ int BPF_PROG(net_recv, struct sock *sk, int length, int flags)
 SEC("fexit/tcp_recvmsg")
 int BPF_PROG(net_recv_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int flags, int *addr_len, int length)
 {
-	return received(sk, length, flags);
+	return PRICED(received(sk, length, flags));
 }
 
 /* Before 5.19 (ec095263a965) with one parameter more. A kernel without that refuses it, because it reads behind the last. */
@@ -167,7 +178,7 @@ SEC("fexit/tcp_recvmsg")
 int BPF_PROG(net_recv_exit_before_5_19, struct sock *sk, struct msghdr *msg, unsigned long size, int nonblock, int flags,
 	     int *addr_len, int length)
 {
-	return received(sk, length, flags);
+	return PRICED(received(sk, length, flags));
 }
 
 static __always_inline int sent(struct sock *sk, int length)
@@ -191,24 +202,23 @@ static __always_inline int sent(struct sock *sk, int length)
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(net_send, struct sock *sk, int length, int flags)
 {
-	return sent(sk, length);
+	return PRICED(sent(sk, length));
 }
 
 SEC("fexit/tcp_sendmsg")
 int BPF_PROG(net_send_exit, struct sock *sk, struct msghdr *msg, unsigned long size, int length)
 {
-	return sent(sk, length);
+	return PRICED(sent(sk, length));
 }
 
 /* sendfile(2) before 6.5 (dc97391e6610). */
 SEC("fexit/tcp_sendpage")
 int BPF_PROG(net_sendpage_exit, struct sock *sk, struct page *page, int offset, unsigned long size, int flags, int length)
 {
-	return sent(sk, length);
+	return PRICED(sent(sk, length));
 }
 
-SEC("tp_btf/tcp_retransmit_skb")
-int BPF_PROG(net_resent, const struct sock *sk)
+static __always_inline int resent(const struct sock *sk)
 {
 	struct hook h;
 
@@ -218,8 +228,13 @@ int BPF_PROG(net_resent, const struct sock *sk)
 	return 0;
 }
 
-SEC("tp_btf/tcp_retransmit_synack")
-int BPF_PROG(net_resent_synack, const struct sock *sk)
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(net_resent, const struct sock *sk)
+{
+	return PRICED(resent(sk));
+}
+
+static __always_inline int synack_resent(const struct sock *sk)
 {
 	struct connection *c = known_connection(sk);
 	struct listener_record *rec;
@@ -233,6 +248,12 @@ int BPF_PROG(net_resent_synack, const struct sock *sk)
 		rec->syn_ack_retransmits++;
 	hook_exit(&h);
 	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_synack")
+int BPF_PROG(net_resent_synack, const struct sock *sk)
+{
+	return PRICED(synack_resent(sk));
 }
 
 #define REASON_IS(name)                                                                \
@@ -317,8 +338,7 @@ static __always_inline __u32 sequence_of(const struct sk_buff *skb)
 	return sequence;
 }
 
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+static __always_inline int dropped(struct sk_buff *skb, enum skb_drop_reason reason, struct sock *sk)
 {
 	struct taken *taken = dropped_taken_of(sk);
 
@@ -326,6 +346,25 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 		return 0;
 	taken->skb = (__u64)skb;
 	taken->sequence = sequence_of(skb);
+	return listener_discards(skb, reason, sk);
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
+{
+	return PRICED(dropped(skb, reason, sk));
+}
+
+static __always_inline int dropped_again(struct sk_buff *skb, enum skb_drop_reason reason, struct sock *sk)
+{
+	struct taken *taken = dropped_taken_of(sk);
+
+	if (!taken)
+		return 0;
+	if (taken->skb == (__u64)skb && taken->sequence == sequence_of(skb)) {
+		taken->skb = 0;
+		return 0;
+	}
 	return listener_discards(skb, reason, sk);
 }
 
@@ -337,15 +376,7 @@ int BPF_PROG(net_dropped, struct sk_buff *skb, void *location, enum skb_drop_rea
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(net_dropped_again, struct sk_buff *skb, void *location, enum skb_drop_reason reason, struct sock *sk)
 {
-	struct taken *taken = dropped_taken_of(sk);
-
-	if (!taken)
-		return 0;
-	if (taken->skb == (__u64)skb && taken->sequence == sequence_of(skb)) {
-		taken->skb = 0;
-		return 0;
-	}
-	return listener_discards(skb, reason, sk);
+	return PRICED(dropped_again(skb, reason, sk));
 }
 
 /* What was there before the agent: listeners, then (the kernel walks them later) accepted connections. */

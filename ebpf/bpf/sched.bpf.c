@@ -18,6 +18,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "price.h"
 #include "sched_levels.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -95,8 +96,7 @@ static __always_inline void leaves_cpu(struct task_struct *task, bool preempt, b
 	}
 }
 
-SEC("tp_btf/sched_switch")
-int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+static __always_inline int switched(bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	__u64 now, steal_ns = 0, on_cpu_ns;
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -204,6 +204,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	return PRICED(switched(preempt, prev, next));
+}
+
 static __always_inline int woken(struct task_struct *task)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -229,13 +235,13 @@ static __always_inline int woken(struct task_struct *task)
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *task)
 {
-	return woken(task);
+	return PRICED(woken(task));
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_wakeup_new, struct task_struct *task)
 {
-	return woken(task);
+	return PRICED(woken(task));
 }
 
 SEC("tp_btf/cgroup_rmdir")

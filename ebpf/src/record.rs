@@ -14,6 +14,21 @@ pub const LOG_NESTED_PART: u32 = 8;
 /// The position of a log's entry that is being taken, `LOG_BEING_RESET`.
 pub const LOG_BEING_RESET: u64 = u64::MAX;
 
+/// Hooks that interrupt each other on one CPU and are timed, `PRICE_DEPTH` of `bpf/include/price.h`.
+pub const PRICE_DEPTH: usize = 4;
+
+/// `struct price`: what an object's programs took on one CPU while they were timed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "price.h explains the fields")]
+pub struct Price {
+    pub ns: u64,
+    pub runs: u64,
+    pub asked: u32,
+    pub depth: u32,
+    pub since_ns: [u64; PRICE_DEPTH],
+}
+
 /// An entry of a log, as `LOG` of `bpf/include/window_log.h` declares it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

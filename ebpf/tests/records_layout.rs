@@ -48,6 +48,7 @@ fn sched_records_are_those_of_the_object() {
     let structs = structs_of(objects::SCHED);
     same!(structs, "edge_sum", record::EdgeSum: integral_ns, carry, level_start);
     same!(structs, "clock_control", record::ClockControl: epoch_offset_ns);
+    same!(structs, "price", record::Price: ns, runs, asked, depth, since_ns);
     same!(structs, "task_record", sched::TaskRecord: window, edges, uncharged_ns, wait_max_ns, waiting_max,
         blocked_max, switches, reserved, wait_hist);
     same!(structs, "culprit", sched::Culprit: ns, over_ns, tgid, slot, comm);

@@ -3,10 +3,11 @@
 
 use crate::attach::iterator::KernelIterator;
 use crate::attach::mapping::{ClockControl, Mapping, MappingError};
+use crate::attach::price::{self, Price};
 use crate::attach::ring::{Ring, RingError, Shape};
 use crate::attach::skipped::skipped_runs;
 use crate::attach::window_log::{Log, LogMaps, LogShape};
-use aya::maps::{Map, MapData};
+use aya::maps::{Array, Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
 use aya::util::KernelVersion;
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -123,7 +124,8 @@ pub struct ObjectPlan<'a> {
 impl<'a> ObjectPlan<'a> {
     /// `object` is the name for messages.
     pub fn new(object: &'static str, bytes: &'static [u8]) -> Self {
-        Self { object, bytes, max_entries: Vec::new(), globals: Vec::new() }
+        // Every object says what it costs.
+        Self { object, bytes, max_entries: vec![(price::SUMS, possible_cpus())], globals: Vec::new() }
     }
 
     /// Sizes a map.
@@ -327,6 +329,15 @@ impl LoadedObject {
     pub fn clock(&self) -> Result<ClockControl, LoadError> {
         ClockControl::open(self.array("clock_control")?)
             .map_err(|source| LoadError::Mapping { object: self.object, source })
+    }
+
+    /// What its programs cost. To be taken once.
+    pub fn price(&mut self) -> Result<Price, LoadError> {
+        let cpus = possible_cpus() as usize;
+        let sums = self.mapping(price::SUMS, cpus * price::BYTES)?;
+        let asked = Array::try_from(self.take_map(price::ASKED)?)
+            .map_err(|source| self.map_error(price::ASKED, source))?;
+        Ok(Price::new(asked, sums, cpus))
     }
 
     /// Runs of its programs that the kernel skipped, because they had interrupted themselves on their CPU. Zero where it does not count

@@ -2,6 +2,7 @@
 //! constructors and nothing of what they measure.
 
 use crate::attach::loader::{AttachConfig, KernelBtf, LoadError, possible_cpus};
+use crate::attach::price::Price;
 use crate::clock::Clock;
 use crate::name::cgroup::Mounts;
 use crate::sample::block::BlockSignal;
@@ -33,6 +34,8 @@ pub struct Attached {
     pub sources: Vec<Box<dyn SignalSource>>,
     /// Signals without a source, with the reason.
     pub unattached: Vec<Coverage>,
+    /// Of the sources that have kernel programs.
+    pub prices: Vec<Price>,
 }
 
 impl std::fmt::Debug for Attached {
@@ -64,7 +67,7 @@ impl Attached {
         watched: Watched,
     ) -> Self {
         let disabled = wanted.disabled;
-        let mut attached = Self { sources: Vec::new(), unattached: Vec::new() };
+        let mut attached = Self { sources: Vec::new(), unattached: Vec::new(), prices: Vec::new() };
         match mounts.cpu() {
             _ if disabled.contains(&SignalKind::Throttling) => attached.disabled(&[SignalKind::Throttling]),
             Some((_, version)) => attached.sources.push(Box::new(ThrottleSignal::new(quotas, version))),
@@ -91,13 +94,21 @@ impl Attached {
                 how(&config).map_err(|e| e.to_string())
             });
             match attempt {
-                Ok(source) => attached.sources.push(source),
+                Ok((source, price)) => {
+                    match price {
+                        Ok(price) => attached.prices.push(price),
+                        Err(error) => {
+                            tracing::warn!("what its kernel programs cost is not measured: {error}");
+                        }
+                    }
+                    attached.sources.push(source);
+                }
                 Err(reason) => failed.extend(signals.iter().map(|s| (*s, reason.clone()))),
             }
         };
-        attach(SCHED, &|config| Ok(Box::new(SchedSignal::attach(config)?)));
-        attach(BLOCK, &|config| Ok(Box::new(BlockSignal::attach(config)?)));
-        attach(MEMORY, &|config| Ok(Box::new(MemorySignal::attach(config)?)));
+        attach(SCHED, &|config| priced(SchedSignal::attach(config)?, SchedSignal::price));
+        attach(BLOCK, &|config| priced(BlockSignal::attach(config)?, BlockSignal::price));
+        attach(MEMORY, &|config| priced(MemorySignal::attach(config)?, MemorySignal::price));
         attach(NET, &|config| {
             let config = NetConfig {
                 btf: config.btf,
@@ -108,7 +119,7 @@ impl Attached {
                 listeners_kept_windows: LISTENERS_KEPT_WINDOWS,
                 edges_max: EDGES_MAX,
             };
-            Ok(Box::new(NetSignals::attach(&config)?))
+            priced(NetSignals::attach(&config)?, NetSignals::price)
         });
         failed.retain(|signal, _| !disabled.contains(signal));
         attached.poll(&mut failed, mounts, watched);
@@ -183,4 +194,13 @@ impl Attached {
     }
 }
 
-type Attempted = Result<Box<dyn SignalSource>, LoadError>;
+/// A source, and what its kernel programs cost; that this cannot be measured costs it nothing else.
+type Attempted = Result<(Box<dyn SignalSource>, Result<Price, LoadError>), LoadError>;
+
+fn priced<S: SignalSource + 'static>(
+    mut source: S,
+    price: impl FnOnce(&mut S) -> Result<Price, LoadError>,
+) -> Attempted {
+    let price = price(&mut source);
+    Ok((Box::new(source), price))
+}

@@ -5,6 +5,7 @@ use crate::attach::loader::{
     AttachConfig, KernelBtf, LoadError, LoadedObject, LogNames, ObjectPlan, log_names,
 };
 use crate::attach::mapping::{ClockControl, Mapping};
+use crate::attach::price::Price;
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, OTHER, Slots};
@@ -90,6 +91,11 @@ impl BlockSignal {
     /// Requests whose end was never told, found when their memory was used again.
     pub fn stale(&self) -> u64 {
         self.losses.word(1).load(Ordering::Relaxed)
+    }
+
+    /// What its kernel programs cost. To be taken once.
+    pub fn price(&mut self) -> Result<Price, LoadError> {
+        self.object.price()
     }
 
     /// Records that were overwritten before they were read.

@@ -5,6 +5,7 @@ use crate::attach::loader::{
     AttachConfig, LoadError, LoadedObject, LogNames, ObjectPlan, log_names, programs_are_preempted,
 };
 use crate::attach::mapping::ClockControl;
+use crate::attach::price::Price;
 use crate::attach::ring::Level;
 use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
@@ -93,6 +94,11 @@ impl MemorySignal {
         pauses.rotate_left(1);
         pauses[PAUSE_WINDOWS - 1] = 0;
         MemorySample { reclaim_ns: levels[MEMORY_RECLAIM].ns(), swap_ins: 0, dirty_throttle_ns }
+    }
+
+    /// What its kernel programs cost. To be taken once.
+    pub fn price(&mut self) -> Result<Price, LoadError> {
+        self.object.price()
     }
 }
 

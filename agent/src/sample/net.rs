@@ -4,6 +4,7 @@
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
+use crate::attach::price::Price;
 use crate::attach::window_log::LogShape;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
@@ -228,6 +229,11 @@ impl NetSignals {
     /// How the last walk over existing sockets went.
     pub fn walk_report(&self) -> WalkReport {
         self.walker.report()
+    }
+
+    /// What its kernel programs cost. To be taken once.
+    pub fn price(&mut self) -> Result<Price, LoadError> {
+        self.object.price()
     }
 
     /// Records that were overwritten while they were read.

@@ -5,6 +5,7 @@ use crate::attach::loader::{
     AttachConfig, LoadError, LoadedObject, LogNames, ObjectPlan, log_names, possible_cpus,
 };
 use crate::attach::mapping::ClockControl;
+use crate::attach::price::Price;
 use crate::attach::probe::online_cpus;
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::attach::window_log::{Log, LogShape};
@@ -90,6 +91,11 @@ impl SchedSignal {
     /// Slots of removed cgroups that were given back.
     pub fn slots_released(&self) -> u64 {
         self.slots.released()
+    }
+
+    /// What its kernel programs cost. To be taken once.
+    pub fn price(&mut self) -> Result<Price, LoadError> {
+        self.object.price()
     }
 
     /// Records that were overwritten before they were read.

@@ -89,6 +89,14 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
     gauge(out, "agent_window_age_seconds", "Age of the newest window.", &age);
     let cpu = rows(&|a| a.cpu_ratio);
     gauge(out, "agent_cpu_ratio", "CPU that the agent uses, of one core.", &cpu);
+    let kernel: Vec<_> =
+        agents.iter().filter_map(|a| Some((labels(&[("host", &a.host)]), a.kernel_cpu_ratio?))).collect();
+    gauge(
+        out,
+        "agent_kernel_cpu_ratio",
+        "CPU that its kernel programs take, of one core, by samples.",
+        &kernel,
+    );
     let resident = rows(&|a| a.resident_bytes as f64);
     gauge(out, "agent_resident_bytes", "Memory that the agent has resident.", &resident);
     let lost = rows(&|a| a.windows_lost as f64);

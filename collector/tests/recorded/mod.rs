@@ -54,7 +54,8 @@ pub fn play(serve: &Serve, file: &Path) -> Playing {
         let hello = v1::Hello { protocol_min: 1, protocol_max: 1, ..hello.unwrap() };
         let mut agent = runtime.block_on(Agent::connect(serve.grpc, hello));
         runtime.block_on(agent.welcome());
-        let status = v1::AgentStatus { losses: nothing_lost(), ..Default::default() };
+        let status =
+            v1::AgentStatus { losses: nothing_lost(), kernel_cpu_ratio: Some(0.01), ..Default::default() };
         runtime.block_on(agent.say(Body::Status(status)));
         runtime.spawn(feed(agent, said, moved, windows));
     }
@@ -99,6 +100,7 @@ async fn feed(mut agent: Agent, all: Vec<Said>, mut moved: u64, windows: u64) {
                 Body::Status(mut status) => {
                     // The recording is of an agent that did not tell.
                     status.losses = nothing_lost();
+                    status.kernel_cpu_ratio = Some(0.01);
                     agent.say(Body::Status(status)).await;
                 }
                 body @ Body::Entities(_) => agent.say(body).await,

@@ -223,6 +223,7 @@ async fn feed(mut agent: Agent, windows: Vec<HostWindow>) {
             probe(&agent, 5 + n, newest).await;
             let status = v1::AgentStatus {
                 cpu_ratio: 0.005,
+                kernel_cpu_ratio: Some(0.003),
                 resident_bytes: 30 << 20,
                 losses: nothing_lost(),
                 ..Default::default()

@@ -90,7 +90,7 @@ export interface Agent {
   host: string; connected: boolean; peer: string | null; since_unix_ns: number; agent_version: string;
   kernel_release: string; cpus: number; scope_cgroup: string; coverage: Coverage[];
   clock: { error_ns?: number }; batches: number; batches_refused: number; windows_lost: number;
-  newest_window_end_unix_ns: number; cpu_ratio: number; resident_bytes: number; shed_signals: string[];
+  newest_window_end_unix_ns: number; cpu_ratio: number; kernel_cpu_ratio?: number; resident_bytes: number; shed_signals: string[];
 }
 
 export interface Topology {

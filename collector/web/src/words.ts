@@ -43,6 +43,13 @@ export function culprit(root: Root): string {
 
 export const count = (n: number): string => n.toLocaleString("en-US");
 export const percent = (ratio: number): string => `${Math.round(ratio * 100)} %`;
+
+/** What an agent costs: its own CPU, and that of its kernel programs where it says so. */
+export const agentCost = (agent: { cpu_ratio: number; kernel_cpu_ratio?: number }): string => {
+  const tenth = (ratio: number) => `${(ratio * 100).toFixed(1)} %`;
+  const kernel = agent.kernel_cpu_ratio;
+  return `${tenth(agent.cpu_ratio)} of a core${kernel === undefined ? "" : ` and ${tenth(kernel)} in its kernel programs`}`;
+};
 export const plural = (n: number, one: string, many = `${one}s`): string => `${count(n)} ${n === 1 ? one : many}`;
 
 /** Three digits are enough to read. */

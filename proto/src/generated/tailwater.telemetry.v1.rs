@@ -414,6 +414,10 @@ pub struct AgentStatus {
     pub netns_listen_drops: u64,
     #[prost(message, repeated, tag = "11")]
     pub losses: ::prost::alloc::vec::Vec<Loss>,
+    /// what its kernel programs take, of one core, from samples since the status before, without what the kernel does to get to
+    /// them; absent: unknown
+    #[prost(double, optional, tag = "12")]
+    pub kernel_cpu_ratio: ::core::option::Option<f64>,
 }
 /// What an agent could not keep or name, since it began. Each that it knows is told, also while it is zero.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -105,8 +105,9 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
     let recorder = Recorder::start(&places(&system))?;
     // Longer than it can take; it is stopped at the end.
     let waves = sequence.iter().filter(|cell| cell.expected.sustained).count() as u32;
-    let longest =
-        pace.first + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1) + (HELD_MAX + WAVES) * waves * TRIES;
+    let longest = pace.first
+        + (pace.spacing + CALM_MAX) * (sequence.len() as u32 + 1)
+        + (HELD_MAX + WAVES) * waves * TRIES;
     let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
     std::thread::sleep(pace.first);
 

@@ -11,7 +11,7 @@ import { Moment, MomentField, Note, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, nsOf, span, toAddress, WINDOW_MS } from "../time";
-import { METRICS, number, percent, placeOf, plural } from "../words";
+import { agentCost, METRICS, number, placeOf, plural } from "../words";
 import { AgentState, clockError, LastSeen } from "./hosts";
 
 /** More than a chart has pixels shows nothing more. */
@@ -201,7 +201,7 @@ function About({ agent, inventory, workload, oldest }: { agent: Agent | undefine
             </table>
           </div>
           <p class="quiet">
-            Agent {agent.agent_version}{agent.kernel_release && ` on ${agent.kernel_release}`}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost{agent.resident_bytes > 0 && `; ${percent(agent.cpu_ratio)} of a core`}.
+            Agent {agent.agent_version}{agent.kernel_release && ` on ${agent.kernel_release}`}; clock {clockError(agent)}; {plural(agent.windows_lost, "window")} lost{agent.resident_bytes > 0 && `; ${agentCost(agent)}`}.
             {oldest !== null && <> Windows are held since {day(oldest, in_)} {clock(oldest, in_)}.</>}
             {agent.shed_signals.length > 0 && <> Shed to stay within its budget: {agent.shed_signals.join(", ")}.</>}
           </p>

@@ -7,7 +7,7 @@ import { recording, useMoment } from "../moment";
 import { Moment, Note, Trail, useAsk, Wait } from "../parts";
 import { hostAddress } from "../route";
 import { ago, msOf, toAddress } from "../time";
-import { bytes, count, number, percent, plural } from "../words";
+import { agentCost, bytes, count, number, percent, plural } from "../words";
 
 /** Of a host that is gone, the last of what is kept. */
 const LOOK_MS = 300_000;
@@ -60,7 +60,7 @@ export function Hosts() {
                 <dt>Kernel</dt><dd>{a.kernel_release || "unknown"}, {plural(a.cpus, "CPU")}</dd>
                 <dt>Clock</dt><dd>{clockError(a)}</dd>
                 <dt>Windows lost</dt><dd>{count(a.windows_lost)}</dd>
-                <dt>Agent</dt><dd>{a.agent_version}{a.resident_bytes > 0 && `, ${percent(a.cpu_ratio)} of a core, ${bytes(a.resident_bytes)}`}</dd>
+                <dt>Agent</dt><dd>{a.agent_version}{a.resident_bytes > 0 && `, ${agentCost(a)}, ${bytes(a.resident_bytes)}`}</dd>
                 {sampled.length > 0 && <><dt>Sampled</dt><dd>{sampled.map((c) => c.signal.replaceAll("_", " ")).join(", ")}</dd></>}
                 {uncovered.length > 0 && <><dt>Not covered</dt><dd>{uncovered.map((c) => c.signal.replaceAll("_", " ")).join(", ")}</dd></>}
               </dl>
