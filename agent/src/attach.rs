@@ -3,7 +3,7 @@
 //!
 //! `support` has the one table of hooks, `probe` asks this machine, `loader` loads objects, `iterator` runs programs over
 //! what the kernel holds, `mapping`, `ring` and `window_log` read what they share, `price` times the programs, `skipped` asks what
-//! the kernel left out, `privilege` gives up what is needed no longer, `filter` the system calls among that.
+//! the kernel left out, `storage` whether it keeps what it is given, `privilege` gives up what is needed no longer, `filter` the system calls among that.
 
 mod bpf;
 pub mod btf_names;
@@ -16,5 +16,6 @@ pub mod privilege;
 pub mod probe;
 pub mod ring;
 mod skipped;
+pub mod storage;
 pub mod support;
 pub mod window_log;

@@ -2,7 +2,7 @@
 # Boots a kernel in QEMU without any hardware's help (TCG), on this machine's root read-only, and runs one command in it.
 #   boot.sh KERNEL FOLDER SECONDS COMMAND
 # KERNEL: a folder that fetch.sh printed. FOLDER: made anew; what the guest says is in FOLDER/out, its kernel's log in FOLDER/console.
-# CPUS, MEMORY_MIB and CGROUPS (v2, hybrid) change the machine, APPEND what its kernel is told. Ends with what the command ended with,
+# CPUS, PROCESSOR, MEMORY_MIB and CGROUPS (v2, hybrid) change the machine, APPEND what its kernel is told. Ends with what the command ended with,
 # or 90 where the guest did not get that far.
 set -eu
 
@@ -65,7 +65,7 @@ while [ ! -S "$folder/share" ]; do
     sleep 0.05
 done
 # A processor with what the host's programs may use. The timer check of early boot fails where the host is busy.
-timeout --foreground -k 2 "$seconds" "$qemu/usr/bin/qemu-system-x86_64" -L "$qemu/usr/share/qemu" -L /usr/share/seabios -machine q35 -accel tcg,thread=multi -cpu Haswell-noTSX \
+timeout --foreground -k 2 "$seconds" "$qemu/usr/bin/qemu-system-x86_64" -L "$qemu/usr/share/qemu" -L /usr/share/seabios -machine q35 -accel tcg,thread=multi -cpu "${PROCESSOR:-Haswell-noTSX}" \
     -smp "$cpus" -m "$memory" -nodefaults -no-user-config -display none -no-reboot \
     -kernel "$image" -initrd "$folder/initrd" \
     -append "console=ttyS0,115200 panic=-1 quiet no_timer_check tailwater.cgroups=${CGROUPS:-v2} ${APPEND:-}" \

@@ -46,7 +46,7 @@ pub const INSTRUCTIONS_MAX: u32 = 100_000;
 pub const MEMORY_MAX: u64 = 120_000_000;
 
 /// All that are looked at.
-pub const GUESTS: [Guest; 11] = [
+pub const GUESTS: [Guest; 12] = [
     Guest {
         name: "5.10",
         suite: "bullseye-security",
@@ -62,6 +62,13 @@ pub const GUESTS: [Guest; 11] = [
     },
     Guest { name: "6.16", suite: "trixie-backports", package: r"linux-image-6\.16\..*-cloud-amd64", ..PLAIN },
     Guest { name: "newest", suite: "trixie-backports", package: r"linux-binary-7\..*-cloud-amd64", ..PLAIN },
+    Guest {
+        name: "newest, no cmpxchg16b",
+        suite: "trixie-backports",
+        package: r"linux-binary-7\..*-cloud-amd64",
+        environment: &[("PROCESSOR", "Haswell-noTSX,-cx16")],
+        ..PLAIN
+    },
     Guest { name: "6.1, PREEMPT_RT", package: r"linux-image-6\.1\.0-[0-9]+-rt-amd64-unsigned", ..PLAIN },
     Guest { name: "6.1, hybrid cgroups", package: CLOUD_6_1, environment: &[("CGROUPS", "hybrid")], ..PLAIN },
     Guest { name: "6.1, one CPU", package: CLOUD_6_1, cpus: 1, ..PLAIN },

@@ -6,6 +6,7 @@ use crate::attach::mapping::{ClockControl, Mapping, MappingError};
 use crate::attach::price::{self, Price};
 use crate::attach::ring::{Ring, RingError, Shape};
 use crate::attach::skipped::skipped_runs;
+use crate::attach::storage::{self, Owner};
 use crate::attach::window_log::{Log, LogMaps, LogShape};
 use aya::maps::{Array, Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, FExit, Iter, ProgramError, ProgramFd};
@@ -41,6 +42,11 @@ pub enum LoadError {
     /// A ring could not be opened.
     #[error("object {object}: {source}")]
     Ring { object: &'static str, source: RingError },
+    /// The kernel has a kind of map, and no memory for what it is to keep.
+    #[error(
+        "object {object}, map {map}: this kernel keeps nothing with a {owner} ({source}); since Linux 7 it needs a processor with cmpxchg16b for that"
+    )]
+    Storage { object: &'static str, map: String, owner: Owner, source: std::io::Error },
     /// A map operation failed.
     #[error("object {object}, map {map}: {source}")]
     MapAccess { object: &'static str, map: String, source: Box<aya::maps::MapError> },
@@ -292,6 +298,25 @@ impl LoadedObject {
             Some(Map::Array(data)) => Ok(data),
             _ => Err(LoadError::Missing { object: self.object, kind: "array map", name: name.to_owned() }),
         }
+    }
+
+    /// Whether the kernel really keeps what is put into a storage map. To be asked before anything is attached.
+    pub fn keeps(&self, name: &str, owner: Owner) -> Result<(), LoadError> {
+        let (Some(Map::Unsupported(map) | Map::SkStorage(map)), object) = (self.ebpf.map(name), self.object)
+        else {
+            return Err(LoadError::Missing {
+                object: self.object,
+                kind: "storage map",
+                name: name.to_owned(),
+            });
+        };
+        let bytes = map.info().map_err(|source| self.map_error(name, source))?.value_size();
+        storage::try_out(map.fd().as_fd(), bytes as usize, owner).map_err(|source| LoadError::Storage {
+            object,
+            map: name.to_owned(),
+            owner,
+            source,
+        })
     }
 
     /// Opens a window ring.

@@ -1,8 +1,7 @@
 //! What an object's programs cost, by `price.h`: their runs are timed while it is asked for. Knows no budget, no schedule and no clock.
 
-use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
-use aya::maps::{Array, MapData};
+use aya::maps::{Array, MapData, MapError};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::record;
@@ -38,22 +37,18 @@ impl Price {
     }
 
     /// Runs that begin from now on are timed.
-    pub fn ask(&mut self) -> Result<(), LoadError> {
+    pub fn ask(&mut self) -> Result<(), MapError> {
         self.turn = self.turn.checked_add(1).unwrap_or(1);
         self.set(self.turn)
     }
 
     /// They are no longer.
-    pub fn rest(&mut self) -> Result<(), LoadError> {
+    pub fn rest(&mut self) -> Result<(), MapError> {
         self.set(0)
     }
 
-    fn set(&mut self, turn: u32) -> Result<(), LoadError> {
-        self.asked.set(0, turn, 0).map_err(|source| LoadError::MapAccess {
-            object: "price",
-            map: ASKED.to_owned(),
-            source: Box::new(source),
-        })
+    fn set(&mut self, turn: u32) -> Result<(), MapError> {
+        self.asked.set(0, turn, 0)
     }
 
     /// CPU time of the runs that were timed, and how many these are, since the object was loaded.

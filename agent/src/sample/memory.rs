@@ -7,6 +7,7 @@ use crate::attach::loader::{
 use crate::attach::mapping::ClockControl;
 use crate::attach::price::Price;
 use crate::attach::ring::Level;
+use crate::attach::storage::Owner;
 use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
@@ -49,6 +50,7 @@ impl MemorySignal {
             .nested()
             .global("cfg_tick_ns", tick_ns());
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
+        object.keeps("stall_states", Owner::Task)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
         let log = object.log(&LOG, shape)?;

@@ -5,6 +5,7 @@
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::price::Price;
+use crate::attach::storage::Owner;
 use crate::attach::window_log::LogShape;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
@@ -173,6 +174,7 @@ impl NetSignals {
             plan = plan.max_entries(map, of_edges.entities);
         }
         let mut object = plan.load(config.btf)?;
+        object.keeps("connections", Owner::Socket)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
         let listeners = Listeners::open(&mut object, of_listeners, config.listeners_kept_windows)?;

@@ -8,6 +8,7 @@ use crate::attach::mapping::ClockControl;
 use crate::attach::price::Price;
 use crate::attach::probe::online_cpus;
 use crate::attach::ring::{Level, Ring, Shape};
+use crate::attach::storage::Owner;
 use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
@@ -62,6 +63,7 @@ impl SchedSignal {
             .max_entries("cpu_states", cpus)
             .max_entries("blocked_tables", cpus);
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
+        object.keeps("task_states", Owner::Task)?;
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
         let tasks = object.log(&TASK_LOG, task_shape)?;
