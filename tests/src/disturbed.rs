@@ -23,6 +23,11 @@ const STOLEN_RATIO: f64 = 0.05;
 /// … or in some second of it: the lab's queues hold 280 ms of arrivals.
 const STOLEN_RATIO_OF_A_SECOND: f64 = 0.2;
 
+/// The second time begins when the hypervisor gives the CPUs again, or after so long: such spells last for minutes.
+const BACK_WITHIN: Duration = Duration::from_secs(120);
+/// It is asked by using them all for so long: whoever wants no CPU is refused none.
+const ASKED_FOR: Duration = Duration::from_millis(500);
+
 /// What an experiment's time was like, by the measurement's own timers and the hypervisor's account.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taken {
@@ -180,12 +185,36 @@ fn own_cpus() -> Vec<usize> {
 /// Makes an experiment; once more if it fails or panics and the machine was taken away meanwhile, by this measurement and by nothing
 /// else.
 pub fn experiment<T>(name: &str, make: impl FnMut() -> Result<T>) -> Result<T> {
-    measured(name, BETWEEN, Watch::start, Watch::stop, make)
+    let between = || {
+        std::thread::sleep(BETWEEN);
+        let waited = wait_until_back();
+        println!("{name}: the machine was asked for again for {:.1} s", waited.as_secs_f64());
+    };
+    measured(name, between, Watch::start, Watch::stop, make)
+}
+
+/// Waits until all CPUs are given when they are wanted; how long that took.
+fn wait_until_back() -> Duration {
+    let begun = Instant::now();
+    while begun.elapsed() < BACK_WITHIN {
+        let before = Account::read();
+        let until = Instant::now() + ASKED_FOR;
+        std::thread::scope(|scope| {
+            for _ in own_cpus() {
+                scope.spawn(|| while Instant::now() < until {});
+            }
+        });
+        if Account::read().stolen_ratio_since(&before) < STOLEN_RATIO {
+            break;
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    begun.elapsed()
 }
 
 fn measured<T, W>(
     name: &str,
-    between: Duration,
+    between: impl FnOnce(),
     start: impl Fn() -> W,
     stop: impl Fn(W) -> Taken,
     mut make: impl FnMut() -> Result<T>,
@@ -207,7 +236,7 @@ fn measured<T, W>(
         println!("{name} failed: {error:#}");
     }
     println!("{name}: the machine was taken away meanwhile ({taken}): once more");
-    std::thread::sleep(between);
+    between();
     let watch = start();
     let again = make();
     let taken = stop(watch);
@@ -229,7 +258,7 @@ mod tests {
             times += 1;
             if times <= failures { bail!("no") } else { Ok(()) }
         };
-        let succeeded = measured("it", Duration::ZERO, || (), |()| taken, make).is_ok();
+        let succeeded = measured("it", || (), || (), |()| taken, make).is_ok();
         (times, succeeded)
     }
 
@@ -248,7 +277,7 @@ mod tests {
     #[test]
     fn a_panic_on_a_quiet_machine_is_passed_on() {
         let panics = || -> Result<()> { panic!("as it was") };
-        let passed = catch_unwind(|| measured("it", Duration::ZERO, || (), |()| QUIET, panics));
+        let passed = catch_unwind(|| measured("it", || (), || (), |()| QUIET, panics));
         assert_eq!(passed.unwrap_err().downcast_ref::<&str>(), Some(&"as it was"));
     }
 
