@@ -147,13 +147,14 @@ static __noinline void listener_sighted(struct hook *h, struct listen_socket *ls
 static __always_inline __u32 sure_rise(__u32 *before, __u32 *told, __u32 now, bool last)
 {
 	__u32 sure = !last && (__s32)(*before - now) < 0 ? *before : now;
-	__s32 fresh = sure - *told;
+	__u32 was = *(volatile __u32 *)told;
+	__s32 fresh = sure - was;
 
 	*before = now;
 	if (fresh <= 0)
 		return 0;
-	*told = sure;
-	return fresh;
+	/* A listener that closes is looked at beside the timer: one of the two tells of it. */
+	return __sync_val_compare_and_swap(told, was, sure) == was ? fresh : 0;
 }
 
 /* `sk_drops` was read before this call. */
