@@ -57,7 +57,7 @@ pub struct Layer {
         env = "TAILWATER_AGENT_POLL_ONLY"
     )]
     pub poll_only: Option<bool>,
-    /// Share of one core above which signals are shed, 0 to 1 [default: 0.05]
+    /// CPU above which signals are shed: its own of one core plus its kernel programs' of all CPUs, 0 to 1 [default: 0.05]
     #[arg(long, value_name = "RATIO", env = "TAILWATER_AGENT_CPU_BUDGET_RATIO")]
     pub cpu_budget_ratio: Option<f64>,
     /// What to log: error, warn, info, debug, trace, or a filter such as tailwater_agent::stream=debug [default: info]

@@ -453,8 +453,14 @@ fn privileged_a_thousand_waves_are_counted_to_the_packet() {
             }
             let (queue, truth) = (probe.queue(at), netstat("ListenDrops"));
             let counted = format!("sk_drops {}, no loss {}", sk_drops(port), netstat("TCPDeferAcceptDrop"));
-            let what =
-                format!("ListenDrops {truth}, {counted}, told {told:?}, {queue:?}: {}", probe.story(at));
+            let dump = std::process::Command::new("bpftool")
+                .args(["map", "dump", "name", "listen_sockets"])
+                .output();
+            let dump = dump.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+            let what = format!(
+                "ListenDrops {truth}, {counted}, told {told:?}, {queue:?}, {dump}: {}",
+                probe.story(at)
+            );
             assert!(truth >= 5_000 && queue.drops_final_ack >= 5_000, "{what}");
             assert_eq!(queue.drops - queue.drops_final_ack, truth, "{what}");
             assert_eq!(told, (queue.drops, truth), "{what}");
