@@ -78,6 +78,24 @@ pub(crate) enum Place {
     Missing(TierKey),
 }
 
+/// What of a caller calls account for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartOf {
+    /// By how much its queue grew.
+    Growth,
+    /// All that it had read and not answered.
+    Requests,
+}
+
+impl std::fmt::Display for PartOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Growth => "growth",
+            Self::Requests => "requests",
+        })
+    }
+}
+
 /// One place on the way down, and how the walk came there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
@@ -86,6 +104,8 @@ pub(crate) struct Step {
     pub(crate) onset: u64,
     /// Part of the caller's growth that its calls account for, 0 to 1; 1 for the first.
     pub(crate) explains: f64,
+    /// Or of what else of it.
+    pub(crate) part_of: PartOf,
     pub(crate) why: String,
 }
 
@@ -144,7 +164,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut candidates = Vec::new();
     let mut above = None;
     let mut here = start.clone();
-    let mut explains = 1.0;
+    let (mut explains, mut part_of) = (1.0, PartOf::Growth);
     let mut why = String::new();
     // What is left of confidence after the unobserved tiers that were crossed.
     let mut crossed: Option<f64> = None;
@@ -153,7 +173,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
         // The same moment in this host's windows, as late as it can be.
         let at = start_at.saturating_add(view.slack(&start.host, &here.host, start_at));
         let Some(node) = view.around(&here, at) else { break };
-        path.push(Step { place: Place::Tier(here.clone()), onset: node.onset, explains, why });
+        path.push(Step { place: Place::Tier(here.clone()), onset: node.onset, explains, part_of, why });
         let below = below(view, &here, &node, at, &path);
         let last = path.len() >= PATH_MAX || below.is_none();
         let mut found = candidate::at_tier(view, &here, &node, at, last);
@@ -169,7 +189,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
         match &step.place {
             Place::Tier(next) => {
                 here = next.clone();
-                explains = step.explains;
+                (explains, part_of) = (step.explains, step.part_of);
                 why = step.why;
             }
             Place::Unobserved(..) => {
@@ -186,7 +206,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
                 }
                 crossed = Some(crossed.unwrap_or(1.0) * first.factor);
                 here = first.to.clone();
-                explains = 1.0;
+                (explains, part_of) = (1.0, PartOf::Growth);
                 why = first.why.clone();
             }
             Place::Missing(_) => {
@@ -255,6 +275,7 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
         place: Place::Tier(next),
         onset: best.first.min(at),
         explains: 0.0,
+        part_of: PartOf::Growth,
         why: format!(
             "calls of {} are not measured, and {name}, which it depends on, was short of something",
             here.host
@@ -303,7 +324,13 @@ fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     let why = format!(
         "it held all {mean:.0} calls to it and sent {now:.1} answers per window where {rate:.1} are usual"
     );
-    let step = Step { place: Place::Tier(key.clone()), onset: node.onset, explains: part.min(1.0), why };
+    let step = Step {
+        place: Place::Tier(key.clone()),
+        onset: node.onset,
+        explains: part.min(1.0),
+        part_of: PartOf::Requests,
+        why,
+    };
     Some((mean, step))
 }
 
@@ -329,7 +356,13 @@ fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64
     } else {
         format!("calls to it rose by {:.0}", called.rise())
     };
-    let step = |place, onset| Step { place, onset, explains: explains.min(1.0), why: how.clone() };
+    let step = |place, onset| Step {
+        place,
+        onset,
+        explains: explains.min(1.0),
+        part_of: PartOf::Growth,
+        why: how.clone(),
+    };
     let Some(key) = &link.to else {
         return Some((called.rise(), step(Place::Unobserved(link.remote.0, link.remote.1), called.onset)));
     };

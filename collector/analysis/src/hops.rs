@@ -1,7 +1,7 @@
 //! The tiers between drop and root with their worst values. Owns their order and roles; decides nothing about the root.
 
 use crate::candidate::Candidate;
-use crate::chain::{Place, Step};
+use crate::chain::{PartOf, Place, Step};
 use crate::congestion::{Knee, Serving, tenth};
 use crate::incident::{Hop, HopCongestion, Role};
 use crate::model::EntityId;
@@ -26,7 +26,13 @@ impl<'a> Report<'a> {
         };
         let mut add = |place: Place, onset: u64| {
             if places.len() < HOPS_MAX && !places.iter().any(|p| p.place == place) {
-                places.push(Step { place, onset, explains: 1.0, why: String::new() });
+                places.push(Step {
+                    place,
+                    onset,
+                    explains: 1.0,
+                    part_of: PartOf::Growth,
+                    why: String::new(),
+                });
             }
         };
         let mut others: Vec<&TierKey> =

@@ -284,7 +284,7 @@ impl Report<'_> {
         let mut evidence = episode.why.clone();
         let steps = self.diagnosis.path.iter().skip(1).map(|s| match s.explains {
             explained if explained > 0.0 => {
-                format!("; {} ({:.0} % of its caller's growth)", s.why, 100.0 * explained)
+                format!("; {} ({:.0} % of its caller's {})", s.why, 100.0 * explained, s.part_of)
             }
             // Where calls are not measured nothing of it is explained by them.
             _ => format!("; {}", s.why),

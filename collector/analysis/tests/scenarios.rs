@@ -380,13 +380,15 @@ fn a_lock_after_a_moment_of_another_shortage_is_still_the_lock() {
 fn what_stands_with_all_calls_that_were_waiting_already_is_the_root() {
     // A burst has filled the front's workers, and the application, near the end of its CPU, does not get rid of it: when that one
     // stops, neither its caller's calls nor its own queue can grow.
-    let sim = Sim { bursts: vec![(500..750, 1.7)], ..Sim::default() }
-        .act(At::App, 500..12_000, Do::Costly(1.93))
+    let sim = Sim { bursts: vec![(500..750, 1.9)], ..Sim::default() }
+        .act(At::App, 500..12_000, Do::Costly(1.95))
         .act(At::App, 6000..6700, Do::Pause);
     let incidents = diagnose(sim);
     let said: Vec<_> =
         incidents.iter().map(|i| format!("{:?} {} {}", i.kind, i.title, i.root.evidence)).collect();
     let dropped = incidents.iter().rfind(|i| !i.drops.is_empty()).unwrap();
+    assert!(dropped.root.evidence.contains("it held all "), "{}", dropped.root.evidence);
+    assert!(dropped.root.evidence.contains("of its caller's requests)"), "{}", dropped.root.evidence);
     assert_eq!(
         (dropped.root.host.as_str(), dropped.root.resource),
         ("app-1", Resource::Pause),
