@@ -3,13 +3,11 @@
 //! so. Knows of the lab only how to clean up after one.
 
 use crate::failure::{self, REMEDY};
-use crate::lab::reaper;
+use crate::lab::{BUILDING, CACHE, reaper};
 use crate::progress::complain;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Where labs keep what takes long to make.
-const CACHE: &str = "/var/cache/tailwater-lab";
 /// The guard of a lab ends within this, also while the machine is busy.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -164,7 +162,7 @@ fn clean_up(worker: libc::pid_t) -> Result<(), String> {
     }
     // A database that was being made for the next lab too; its folder has the maker's pid in its name.
     for entry in std::fs::read_dir(CACHE).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&format!("building-{worker}-")) {
+        if entry.file_name().to_string_lossy().starts_with(&format!("{BUILDING}{worker}-")) {
             std::fs::remove_dir_all(entry.path())
                 .map_err(|error| format!("{}: {error}", entry.path().display()))?;
         }

@@ -26,8 +26,8 @@ use tailwater_tests::system::System;
 use tailwater_tests::truth::{Recorder, TruthRecord};
 use tailwater_tests::{preflight, supervise::supervise, verdict};
 
-/// Before the first injection: the usual level has to be known.
-const QUIET: Duration = Duration::from_secs(10);
+/// Before the first injection: the usual level has to be known, which the collector looks for in the five seconds before a stall.
+const QUIET: Duration = Duration::from_secs(5);
 /// Two windows: what belongs to an injection begins this long before it at the earliest.
 const BEFORE_NS: u64 = 100_000_000;
 /// Retries of dropped connections come after 1 and 3 s; an incident of their own would come in this time.
@@ -36,8 +36,8 @@ const AFTER_NS: u64 = 4_000_000_000;
 const CLOSES_WITHIN: Duration = Duration::from_secs(45);
 /// For retries of the one before to end, when one is shown again.
 const CALM: Duration = Duration::from_secs(5);
-/// Between two injections: long enough for the usual level to be seen.
-const BETWEEN: Duration = Duration::from_secs(2);
+/// Between two injections, after the load is served again: the five seconds before the second one begin after the retries of the first.
+const BETWEEN: Duration = Duration::from_secs(1);
 /// A load that dropped requests without an injection is followed by one of this share of it, so many times.
 const LOWER: f64 = 0.8;
 const LOWER_TIMES: u32 = 2;
@@ -163,7 +163,7 @@ fn demo(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A load that is served, and how many requests a second it is: `rate`, or less where ten seconds of it were not quiet. A machine may
+/// A load that is served, and how many requests a second it is: `rate`, or less where five seconds of it were not quiet. A machine may
 /// become slower after it was measured, and requests that come again would keep a load alive that is too much.
 fn quiet_load(system: &System, mut rate: f64, duration_ms: u64) -> Result<(Load, f64)> {
     let dropped = || -> Result<u64> {
@@ -172,7 +172,7 @@ fn quiet_load(system: &System, mut rate: f64, duration_ms: u64) -> Result<(Load,
     };
     let mut left = LOWER_TIMES;
     loop {
-        title(&format!("{rate:.0} requests a second, one connection each; ten quiet seconds first …"));
+        title(&format!("{rate:.0} requests a second, one connection each; five quiet seconds first …"));
         let (before, watch) = (dropped()?, Watch::start());
         let mode = Mode::Open { rate_per_second: rate };
         let load = system.lab.load(&LoadPlan::new(mode, duration_ms))?;

@@ -8,6 +8,7 @@ pub mod cgroup;
 mod config;
 mod disk;
 mod inject;
+mod kept;
 mod machine;
 pub mod netns;
 pub mod process;
@@ -26,6 +27,7 @@ pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
 
 use crate::failure::{one_line, sentence};
 use crate::lab::cgroup::Cgroup;
+use crate::lab::kept::Kept;
 use crate::lab::netns::NetNs;
 use crate::lab::process::{Spawner, run, sibling_binary};
 use crate::lab::reaper::{Guard, RunLock};
@@ -42,6 +44,10 @@ use std::time::Duration;
 /// Share of CPU against the machine's other cgroups, as a multiple of an ordinary one's: the lab's own neighbours are inside it, and
 /// the machine's are no part of its experiments. At full contention two CPUs leave a fifth of each to everybody else.
 const CPU_WEIGHT: f64 = 4.0;
+/// What takes long to make, or to find out, is kept here from one lab to the next.
+pub(crate) const CACHE: &str = "/var/cache/tailwater-lab";
+/// Begins the names of folders there that are being made; the maker's pid follows.
+pub(crate) const BUILDING: &str = "building-";
 /// Memory of three tiers, their disk, and what watches them, MiB.
 const MEMORY_MIB: u64 = 1_000;
 /// Memory of each tier more.
@@ -171,6 +177,7 @@ impl Lab {
             .args(["-t", "tmpfs", "-o", "size=1200m,mode=755", "tailwater-lab"])
             .arg(&folder))?;
         let stack = config.stack;
+        let kept = if config.warm_up_requests > 0 { Kept::find(&config) } else { None };
         let mut parts = vec![("client", CLIENT_ADDRESS)];
         parts.extend(stack.homes().map(|tier| (tier.name(), tier.address())));
         netns::create(&run_id, &parts)?;
@@ -195,8 +202,8 @@ impl Lab {
             rate_per_second: scenario::rate_per_second(stack),
             logs,
             folder,
-            tuned: config.clone(),
-            config,
+            config: kept.as_ref().map_or_else(|| config.clone(), |kept| config.scaled(kept.scale())),
+            tuned: config,
             top,
             tiers,
             client,
@@ -213,7 +220,7 @@ impl Lab {
         scaffold.1 = true;
         lab.set_network_limits()?;
         lab.start_servers()?;
-        lab.fit_to_machine()?;
+        lab.fit_to_machine(kept)?;
         Ok(lab)
     }
 

@@ -1,6 +1,7 @@
 //! How much load a lab bears on this machine, and a lab as small as that. Measured before any default load is sent: by what a request
 //! takes of each tier, and by whether a short load is served without a queue running over. Knows no cell and no server.
 
+use super::kept::Kept;
 use super::machine::{Moment, Spell};
 use super::process::wait_for;
 use super::{Lab, Scale, Tier, TierHandle};
@@ -27,6 +28,8 @@ const SHARE_MIN: f64 = 0.15;
 const SHARE_RESCALED: f64 = 0.85;
 /// Slower, 99 of 100 requests: the machine itself makes them wait, and the front's queue holds 280 ms of them.
 const P99_MAX_US: u64 = 150_000;
+/// A load that was kept from an earlier lab is given up, and searched for anew, where the machine bears so much more by now.
+const OUTGROWN: f64 = 1.3;
 /// After a load that was too much, the next is this share of it.
 const LOWER: f64 = 0.75;
 /// And none after it is a larger share of it than this.
@@ -153,11 +156,27 @@ struct Search {
     ceiling_per_second: f64,
     /// The last measurement was not believed, and made once more: a machine that others use too may stall in the very seconds of one.
     doubted: bool,
+    /// Nothing was measured yet of a load that was kept from an earlier lab, with limits made for it.
+    kept: bool,
 }
 
 impl Search {
     fn new(tuned_per_second: f64) -> Self {
-        Self { tuned_per_second, ceiling_per_second: f64::INFINITY, doubted: false }
+        Self { tuned_per_second, ceiling_per_second: f64::INFINITY, doubted: false, kept: false }
+    }
+
+    /// Begins with what an earlier lab ended with. Where limits were made smaller for it, no more is asked of these.
+    fn kept(tuned_per_second: f64, kept: &Kept) -> Self {
+        let smaller = kept.scale() != Scale::TUNED;
+        let most = if smaller { kept.rate_per_second } else { tuned_per_second };
+        Self { kept: smaller, ..Self::new(most) }
+    }
+
+    /// Whether the machine bears much more by now than the load that was kept from an earlier lab.
+    fn is_outgrown(&mut self, measured: &Measured) -> bool {
+        std::mem::take(&mut self.kept)
+            && measured.overload().is_none()
+            && measured.borne_per_second() > OUTGROWN * measured.rate_per_second
     }
 
     fn next(&mut self, measured: &Measured) -> Next {
@@ -183,13 +202,17 @@ impl Search {
 
 impl Lab {
     /// Warms up a lab that was just started, finds the load that it bears, and makes it smaller if that is less than the tuned one.
-    pub(super) fn fit_to_machine(&mut self) -> Result<()> {
+    /// With a load that an earlier lab was found to bear it begins as small as that one ended.
+    pub(super) fn fit_to_machine(&mut self, kept: Option<Kept>) -> Result<()> {
         if self.config.warm_up_requests == 0 {
             return self.set_quotas();
         }
         let tuned = scenario::rate_per_second(self.stack());
         let hint = step("the servers are warmed up", Duration::from_secs(4), || self.warm_up())?;
         self.set_quotas()?;
+        if let Some(kept) = kept {
+            return self.find_load(tuned, Search::kept(tuned, &kept), kept.rate_per_second);
+        }
         // A first guess that is far too high would fill queues that then take long to empty.
         self.find_load(tuned, Search::new(tuned), tuned.min(UTILISATION_MAX * hint))
     }
@@ -210,6 +233,11 @@ impl Lab {
                 self.measure(rate.max(SHARE_MIN * tuned))
             })?;
             self.note_overload(&measured);
+            if search.is_outgrown(&measured) {
+                self.rescale(Scale::TUNED)?;
+                (search, rate) = (Search::new(tuned), tuned.min(measured.borne_per_second()));
+                continue;
+            }
             match search.next(&measured) {
                 Next::Measure(next) if next < SHARE_MIN * tuned => {
                     // What a load that was too much took of the CPUs says little of a smaller one: the smallest is tried.
@@ -224,7 +252,9 @@ impl Lab {
                     let limits_for = self.config.scale.requests * tuned;
                     if rate >= SHARE_RESCALED * limits_for {
                         self.rate_per_second = rate;
-                        self.fit = Some(self.fitted(tuned, measured));
+                        let fit = self.fitted(tuned, measured);
+                        Kept::keep(&self.tuned, &fit);
+                        self.fit = Some(fit);
                         return self.tell_fit();
                     }
                     let capacity = measured.capacity_per_second / self.config.scale.cores;
@@ -476,6 +506,30 @@ mod tests {
             assert!(rate <= supply && rate > 0.6 * supply, "{rate} of {supply}");
             assert!(count <= 7, "{count} measurements for {supply}");
         }
+    }
+
+    #[test]
+    fn a_load_that_was_kept_is_measured_once_and_given_up_where_the_machine_bears_much_more_or_less() {
+        let kept = |requests, cores| Kept { boot_id: String::new(), rate_per_second: 600.0, requests, cores };
+        // Limits were made for it: no more is asked of them.
+        let mut search = Search::kept(1000.0, &kept(0.6, 0.8));
+        let as_it_was = measured(600.0, 1000.0, 5000.0);
+        assert!(!search.is_outgrown(&as_it_was));
+        assert_eq!(search.next(&as_it_was), Next::Keep);
+        // Faster by half: the next lab would be as small again and again.
+        let faster = measured(600.0, 1500.0, 5000.0);
+        assert!(Search::kept(1000.0, &kept(0.6, 0.8)).is_outgrown(&faster));
+        assert!(Search::kept(1000.0, &kept(0.6, 1.0)).is_outgrown(&faster));
+        assert!(!search.is_outgrown(&faster), "only the first measurement is of the load that was kept");
+        // With the tuned limits a larger load can be found.
+        let mut search = Search::kept(1000.0, &kept(1.0, 1.0));
+        assert!(!search.is_outgrown(&faster));
+        assert_eq!(search.next(&faster), Next::Measure(900.0));
+        // Slower: as any load that is too much.
+        let slower = measured(600.0, 600.0, 5000.0);
+        let mut search = Search::kept(1000.0, &kept(0.6, 0.8));
+        assert!(!search.is_outgrown(&slower));
+        assert_eq!(search.next(&slower), Next::Measure(360.0));
     }
 
     #[test]

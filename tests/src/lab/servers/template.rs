@@ -3,16 +3,13 @@
 
 use super::plan::Dialect;
 use super::proof::{self, Proof};
+use crate::lab::{BUILDING, CACHE};
 use crate::progress::complain;
 use anyhow::{Context, Result};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-const CACHE: &str = "/var/cache/tailwater-lab";
-
-/// Begins the names of folders that are being made; the maker's pid follows.
-const BUILDING: &str = "building-";
 /// Begins the name of a template that was found bad. The newest of each name is kept, for whoever wants to know why.
 const REFUSED: &str = "refused-";
 
