@@ -5,16 +5,37 @@
 mod said;
 mod traces;
 
+use anyhow::ensure;
 use said::said_all;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tailwater_tests::lab::process::signal;
+use tailwater_tests::lab::process::{signal, wait_for};
 use traces::{nothing_left, traces};
 
-/// Starting takes some ten seconds, then come ten quiet ones and the injections.
-const SECONDS: [f64; 10] = [0.3, 1.0, 2.0, 3.0, 5.0, 7.0, 9.0, 12.0, 17.0, 24.0];
+/// When it is interrupted.
+#[derive(Debug)]
+enum Moment {
+    /// So many seconds after it began.
+    Second(f64),
+    /// So many seconds after it said this.
+    Said(&'static str, f64),
+}
+
+/// While namespaces and servers are made, while the lab is measured, in the quiet, in an injection and after one.
+const MOMENTS: [Moment; 8] = [
+    Moment::Second(0.3),
+    Moment::Second(1.0),
+    Moment::Second(2.0),
+    Moment::Said("the servers are warmed up", 1.0),
+    Moment::Said("what this machine can do is measured", 0.5),
+    Moment::Said("the usual level is learnt", 1.0),
+    Moment::Said("Injecting into", 0.3),
+    Moment::Said("the incident closes", 0.5),
+];
+/// A slow machine takes this long to come there.
+const SAID_WITHIN: Duration = Duration::from_secs(180);
 /// Whoever presses Ctrl-C waits no longer than this.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
@@ -22,7 +43,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(15);
 fn privileged_a_demo_that_is_interrupted_leaves_nothing_whenever_it_is() {
     let before = traces();
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-    for (second, number) in SECONDS.into_iter().zip(signals.into_iter().cycle()) {
+    for (moment, number) in MOMENTS.into_iter().zip(signals.into_iter().cycle()) {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("output");
         let file = File::create(&output).unwrap();
@@ -38,16 +59,31 @@ fn privileged_a_demo_that_is_interrupted_leaves_nothing_whenever_it_is() {
                 Ok(())
             });
         }
-        let demo = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
+        let mut demo = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
         // Not a wait for an event: the moment is what is varied.
-        std::thread::sleep(Duration::from_secs_f64(second));
+        let seconds = match moment {
+            Moment::Second(seconds) => seconds,
+            Moment::Said(words, seconds) => {
+                wait_for(words, SAID_WITHIN, || {
+                    let ended = demo.try_wait()?;
+                    ensure!(
+                        ended.is_none(),
+                        "the demo ended by itself before it said \"{words}\": {ended:?}"
+                    );
+                    Ok(std::fs::read_to_string(&output)?.contains(words).then_some(()))
+                })
+                .unwrap();
+                seconds
+            }
+        };
+        std::thread::sleep(Duration::from_secs_f64(seconds));
         signal(demo.id().cast_signed(), number).unwrap();
         let told = Instant::now();
         let ended = demo.wait_with_output().unwrap();
         let took = told.elapsed();
         let so_far = std::fs::read_to_string(&output).unwrap_or_default();
         println!(
-            "signal {number} after {second} s: over in {:.1} s; it had said last: {}",
+            "signal {number}, {moment:?}: over in {:.1} s; it had said last: {}",
             took.as_secs_f64(),
             so_far.lines().rev().find(|line| !line.is_empty()).unwrap_or_default()
         );
