@@ -173,7 +173,8 @@ kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted 
 
 .PHONY: bench-sizes
 bench-sizes: programs ## What many CPUs, cgroups, listeners and edges cost: bytes of maps, and the reading of a window, as ratios
-	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --test privileged_sizes -- --test-threads=1 --nocapture
+	$(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --test privileged_sizes --test privileged_many_connections -- \
+	  --include-ignored --test-threads=1 --nocapture
 	$(CARGO) test -p tailwater-agent --locked --release --lib bench_what_reading -- --ignored --nocapture
 
 .PHONY: endurance
