@@ -81,8 +81,15 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let store_thread = opened.thread;
     let shown =
         Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
-    let (alerts, alerts_handle, alerts_task) =
-        alert::start(&config.hook, &config.silence, config.outbox, &config.data, &metrics.alerts, clock)?;
+    let (alerts, alerts_handle, alerts_task) = alert::start(
+        &config.hook,
+        &config.silence,
+        config.outbox,
+        &config.data,
+        &opened.open_before,
+        &metrics.alerts,
+        clock,
+    )?;
     let outlet = Outlet {
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),

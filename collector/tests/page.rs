@@ -254,7 +254,7 @@ fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store
     let store = Arc::clone(&shown.store);
     let clock = Clock::default();
     let (alerts, _handle, _task) =
-        alert::start(&[], &[], config::Outbox::default(), folder, &metrics.alerts, clock).unwrap();
+        alert::start(&[], &[], config::Outbox::default(), folder, &[], &metrics.alerts, clock).unwrap();
     let outlet = Outlet {
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),

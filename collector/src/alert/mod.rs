@@ -81,12 +81,13 @@ pub struct Handle {
 }
 
 /// Starts one worker for each hook, with what `data`/outbox.db remembers. The task ends when [`Alerts`] is dropped and what could be
-/// sent at once is sent; the rest is in the outbox.
+/// sent at once is sent; the rest is in the outbox. `open_before`: incidents that were open when the collector died.
 pub fn start(
     hooks: &[config::Hook],
     silences: &[config::Silence],
     bounds: config::Outbox,
     data: &Path,
+    open_before: &[Arc<Incident>],
     stats: &Arc<Stats>,
     clock: Clock,
 ) -> Result<(Alerts, Handle, tokio::task::JoinHandle<()>), AlertError> {
@@ -103,8 +104,8 @@ pub fn start(
             Receiver::new(hook).map_err(|source| AlertError::Hook { name: name.clone(), source })?;
         named.push((Arc::<str>::from(name), hook, receiver));
     }
-    let outbox::Opened { outbox, restored, mut late, thread: _ } =
-        Outbox::open(data, bounds, Arc::clone(stats))?;
+    let outbox::Opened { outbox, restored, heard, mut late, thread: _ } =
+        Outbox::open(data, bounds, Arc::clone(stats), open_before)?;
     let mut handle = Handle { outbox: Some(outbox.clone()), workers: Vec::new() };
     let mut by_hook = by_hook(restored);
     let mut tasks = tokio::task::JoinSet::new();
@@ -122,7 +123,11 @@ pub fn start(
             name: Arc::clone(&name),
             all: Arc::clone(stats),
         };
-        let worker = Worker::new(parts, by_hook.remove(name.as_ref()).unwrap_or_default());
+        let unheard = |i: &&Arc<Incident>| {
+            heard.as_ref().is_some_and(|heard| !heard.contains(&(name.to_string(), i.id.clone())))
+        };
+        let unheard: Vec<_> = open_before.iter().filter(unheard).cloned().collect();
+        let worker = Worker::new(parts, by_hook.remove(name.as_ref()).unwrap_or_default(), &unheard);
         tasks.spawn(worker.run(inputs));
     }
     by_hook.into_iter().for_each(|(hook, rows)| give_up(&outbox, hook, rows));

@@ -1,9 +1,10 @@
 //! The outbox on disk: every message of every hook in `DATA/outbox.db` (SQLite), written by a thread of its own behind the
 //! deliveries. Owns the schema, the bounds, and what is known again after a restart.
 //!
-//! Nothing waits for it: a message goes out first and is written while it is under way. A crash in between loses what neither
-//! was sent nor written (about a millisecond of messages); a crash after the delivery and before its mark sends the message again,
-//! with the same id. `synchronous = NORMAL` with a write-ahead log: a commit is one write to the page cache, which a killed process does
+//! A message is written first and then goes out, but waits for the disk only 20 ms: a disk that stalls may be the very
+//! thing that is told. A crash after the delivery and before its mark sends the message again, with the same id. An incident that the
+//! collector knew and that is in no row of a hook was not told before the crash; the hook's worker tells it after (`worker/restart.rs`).
+//! `synchronous = NORMAL` with a write-ahead log: a commit is one write to the page cache, which a killed process does
 //! not lose; after a power cut the last seconds may be missing, never the file. An fsync per message would guard against that alone,
 //! and would stand in line behind the very disk whose stall is being told.
 //!
@@ -19,12 +20,17 @@ use super::message::Message;
 use super::stats::Stats;
 use file::File;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
+use tailwater_analysis::Incident;
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// A message goes out when it is written, or after this. A commit is one write to the page cache, a fraction of a millisecond.
+pub(super) const WRITTEN_WITHIN: Duration = Duration::from_millis(20);
 /// Writes that may wait for the disk, in the channel and again in the thread.
 const WRITES_MAX: usize = 8192;
 /// Writes in one transaction.
@@ -100,6 +106,8 @@ enum Op {
         hook: Arc<str>,
         message: Arc<Message>,
         state: State,
+        /// Whoever waits for this write hears of it when it is dropped.
+        _written: DropGuard,
     },
     Mark {
         hook: Arc<str>,
@@ -140,6 +148,8 @@ pub struct Opened {
     pub outbox: Outbox,
     /// What it remembers; nothing if its file could not be read.
     pub restored: Vec<Restored>,
+    /// Hooks, and those of the incidents asked for that each has a row of, whatever became of it. `None`: it could not be read.
+    pub heard: Option<BTreeSet<(String, String)>>,
     /// Then that comes here, once the file can be read.
     pub late: Option<oneshot::Receiver<Vec<Restored>>>,
     /// Ends when the last handle is dropped.
@@ -147,8 +157,13 @@ pub struct Opened {
 }
 
 impl Outbox {
-    /// Opens `folder`/outbox.db and starts the thread.
-    pub fn open(folder: &Path, bounds: config::Outbox, stats: Arc<Stats>) -> std::io::Result<Opened> {
+    /// Opens `folder`/outbox.db and starts the thread. `open_before`: incidents that were open when the collector died.
+    pub fn open(
+        folder: &Path,
+        bounds: config::Outbox,
+        stats: Arc<Stats>,
+        open_before: &[Arc<Incident>],
+    ) -> std::io::Result<Opened> {
         let (ops, work) = sync_channel(WRITES_MAX);
         let mut file = File {
             path: folder.join("outbox.db"),
@@ -159,8 +174,9 @@ impl Outbox {
             rows: 0,
             bytes: 0,
         };
-        let (restored, late) = match file.connect().and_then(|()| file.restore()) {
-            Ok(restored) => (restored, None),
+        let read = |file: &mut File| Ok((file.restore()?, file.heard(open_before)?));
+        let (restored, heard, late) = match file.connect().and_then(|()| read(&mut file)) {
+            Ok((restored, heard)) => (restored, Some(heard), None),
             Err(e) => {
                 stats.write_failures.inc();
                 tracing::warn!(
@@ -169,16 +185,19 @@ impl Outbox {
                 );
                 let (rows, late) = oneshot::channel();
                 file.late = Some(rows);
-                (Vec::new(), Some(late))
+                (Vec::new(), None, Some(late))
             }
         };
         let thread = std::thread::Builder::new().name("outbox".into()).spawn(move || file.run(&work))?;
-        Ok(Opened { outbox: Self { ops, stats }, restored, late, thread })
+        Ok(Opened { outbox: Self { ops, stats }, restored, heard, late, thread })
     }
 
-    /// A new message.
-    pub fn put(&self, hook: &Arc<str>, message: &Arc<Message>, state: State) {
-        self.send(Op::Put { hook: Arc::clone(hook), message: Arc::clone(message), state });
+    /// A new message. What is returned is cancelled once it is written, or never will be.
+    pub fn put(&self, hook: &Arc<str>, message: &Arc<Message>, state: State) -> CancellationToken {
+        let (hook, message) = (Arc::clone(hook), Arc::clone(message));
+        let written = CancellationToken::new();
+        self.send(Op::Put { hook, message, state, _written: written.clone().drop_guard() });
+        written
     }
 
     /// What became of it.

@@ -6,6 +6,7 @@ use super::message::{Message, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// A message and its fate so far.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct Item {
     pub since_unix_ns: u64,
     /// How it came here, if it is an early alert.
     pub early: Option<Moments>,
+    /// Cancelled once the outbox has it; its first try waits a little for that.
+    pub written: Option<CancellationToken>,
 }
 
 /// Why a message will not be sent.
@@ -181,7 +184,8 @@ mod tests {
     use std::time::Duration;
 
     fn item(incident: &str, version: u64, what: What) -> Item {
-        Item { message: Arc::new(message(incident, version, what)), tries: 0, since_unix_ns: 0, early: None }
+        let message = Arc::new(message(incident, version, what));
+        Item { message, tries: 0, since_unix_ns: 0, early: None, written: None }
     }
 
     fn ids(queue: &mut Queue, now: Instant) -> Vec<String> {

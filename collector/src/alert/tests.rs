@@ -23,14 +23,14 @@ struct Running {
 
 impl Running {
     fn start(folder: &Path, hooks: &[Hook]) -> Self {
-        Self::with(folder, hooks, &[])
+        Self::with(folder, hooks, &[], &[])
     }
 
-    fn with(folder: &Path, hooks: &[Hook], silences: &[Silence]) -> Self {
+    fn with(folder: &Path, hooks: &[Hook], silences: &[Silence], open_before: &[Arc<Incident>]) -> Self {
         rules::check(hooks, silences).unwrap();
         let stats = Arc::new(Stats::default());
         let (alerts, handle, task) =
-            start(hooks, silences, Bounds::default(), folder, &stats, Clock::default()).unwrap();
+            start(hooks, silences, Bounds::default(), folder, open_before, &stats, Clock::default()).unwrap();
         Self { alerts: Some(alerts), handle, task, stats }
     }
 
@@ -271,6 +271,31 @@ async fn an_incident_that_was_open_when_the_collector_died_is_closed_later() {
     running.stop().await;
 }
 
+/// Killed after an incident was kept and before its alert was: nobody would ever hear of it, or of its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incident_that_was_kept_and_never_told_is_told_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::good();
+    let mild = Incident { severity: Severity::Info, ..incident(3, 1) };
+    let open_before = [incident(1, 1), incident(2, 1), mild].map(Arc::new);
+    let mut running = Running::start(folder.path(), &[hook(&server)]);
+    running.say(&open_before[0], &[]);
+    running.until("it to be sent", |s| s.hook("webhook").sent.get() == 1).await;
+    running.stop().await;
+    let hooks = [Hook { min_severity: Severity::Warning, ..hook(&server) }];
+    let running = Running::with(folder.path(), &hooks, &[], &open_before);
+    let got = server.wait("both ends", |g| g.len() == 4);
+    let mut said: Vec<_> = got.iter().map(receiver_server::Got::id).collect();
+    said[2..].sort();
+    let of = |n: u32, end: &str| format!("{}.{end}", id(n));
+    assert_eq!(said, [of(1, "1"), of(2, "1.again"), of(1, "2.restart"), of(2, "2.restart")]);
+    assert_eq!(got[1].json()["type"], "incident.opened");
+    running.stop().await;
+    let running = Running::with(folder.path(), &hooks, &[], &open_before);
+    running.stop().await;
+    assert_eq!(server.got().len(), 4, "once");
+}
+
 /// Alerts of incident 1 wait for "pager", 2 waits for it and is told again while the disk refuses; "alertmanager" has both open, in one thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_on_a_disk_that_refuses_delivers_once_it_works_what_waited_and_resolves_what_was_open() {
@@ -399,7 +424,7 @@ async fn silences_and_filters_hold_back_what_they_name_and_nothing_else() {
         toml::from_str("comment = \"maintenance\"\nhost = \"web-2\"\nfrom = \"2020-01-01T00:00:00Z\"")
             .unwrap();
     let past: Silence = toml::from_str("comment = \"over\"\nuntil = \"2020-01-01T00:00:00Z\"").unwrap();
-    let mut running = Running::with(folder.path(), &hooks, &[silence, past]);
+    let mut running = Running::with(folder.path(), &hooks, &[silence, past], &[]);
     for n in [1, 2] {
         running.say(&early(n), &[]);
         running.say(&incident(n, 1), &[]);

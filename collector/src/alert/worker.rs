@@ -117,9 +117,9 @@ pub struct Parts {
 }
 
 impl Worker {
-    /// With what the outbox remembers of this hook, oldest first.
+    /// With what the outbox remembers of this hook, oldest first, and the incidents that were open before and that it has nothing of.
     #[must_use]
-    pub fn new(parts: Parts, restored: Vec<Restored>) -> Self {
+    pub fn new(parts: Parts, restored: Vec<Restored>, unheard: &[Arc<Incident>]) -> Self {
         let now = parts.clock.monotonic();
         let resend_at = parts.receiver.resend().map(|every| now + every);
         let mut worker = Self {
@@ -145,6 +145,7 @@ impl Worker {
             clock: parts.clock,
         };
         worker.restore(restored);
+        worker.tell_unheard(unheard);
         worker
     }
 
@@ -388,9 +389,9 @@ impl Worker {
         while self.told.len() > TOLD_MAX {
             self.told.pop_first(); // ids sort by time
         }
-        self.outbox.put(&self.name, &message, Fate::Waiting);
+        let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
         let since_unix_ns = message.at_unix_ns;
-        self.enqueue(Item { message, tries: 0, since_unix_ns, early });
+        self.enqueue(Item { message, tries: 0, since_unix_ns, early, written });
     }
 }
 

@@ -120,6 +120,8 @@ pub struct Opened {
     pub store: Arc<Mutex<Store>>,
     /// Everything that is kept.
     pub past: Past,
+    /// Incidents that were open when the collector died, as they were; they are closed here.
+    pub open_before: Vec<Arc<Incident>>,
     /// Ends after [`Store::close`], when all that waited is written.
     pub thread: JoinHandle<()>,
 }
@@ -179,6 +181,8 @@ pub fn open(
             (None, Db::reader(&settings.folder).and_then(|db| known(&db).ok()).unwrap_or_default())
         }
     };
+    let open = |line: &&Line| line.incident.state == State::Open;
+    let open_before = lines.iter().filter(open).map(|line| Arc::new(line.incident.clone())).collect();
     let unwritten = store.load(lines).into_iter().map(|line| (line.incident.id.clone(), line)).collect();
     let past = Past {
         folder: settings.folder.clone(),
@@ -209,7 +213,7 @@ pub fn open(
         windows_retry: None,
     };
     let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run())?;
-    Ok(Opened { store, past, thread })
+    Ok(Opened { store, past, open_before, thread })
 }
 
 impl Store {

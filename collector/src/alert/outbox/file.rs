@@ -5,11 +5,12 @@ use crate::alert::config;
 use crate::alert::message::Message;
 use crate::alert::stats::Stats;
 use rusqlite::{Connection, params};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use tailwater_analysis::Incident;
 use tokio::sync::oneshot;
 
 const SCHEMA: &str = "
@@ -172,7 +173,7 @@ impl File {
         let mut outdated = transaction.prepare(OUTDATED)?;
         for op in ops {
             match op {
-                Op::Put { hook, message, state } => {
+                Op::Put { hook, message, state, .. } => {
                     let Ok(body) = serde_json::to_string(message.as_ref()) else { continue };
                     let size = body.len() as u64 + 200;
                     let new = insert.execute(params![
@@ -272,6 +273,15 @@ impl File {
         let all = rows.query_map([], restored)?;
         // A row that this version does not understand is left where it is.
         all.filter_map(|r| r.transpose()).collect::<Sql<_>>()
+    }
+
+    /// Which hooks have a row of which of these incidents.
+    pub(super) fn heard(&mut self, incidents: &[Arc<Incident>]) -> Sql<BTreeSet<(String, String)>> {
+        let ids: Vec<&str> = incidents.iter().map(|i| i.id.as_str()).collect();
+        let sql =
+            "SELECT DISTINCT hook, incident FROM message WHERE incident IN (SELECT value FROM json_each(?))";
+        let mut rows = self.db()?.prepare(sql)?;
+        rows.query_map([serde_json::json!(ids).to_string()], |r| Ok((r.get(0)?, r.get(1)?)))?.collect()
     }
 
     fn dead(&mut self, id: Option<&str>) -> Sql<Vec<Restored>> {

@@ -10,7 +10,7 @@ fn hook() -> Arc<str> {
 
 fn open(folder: &Path, rows_max: u64) -> (Outbox, Vec<Restored>, std::thread::JoinHandle<()>) {
     let bounds = config::Outbox { rows_max, mib_max: 64 };
-    let opened = Outbox::open(folder, bounds, Arc::default()).unwrap();
+    let opened = Outbox::open(folder, bounds, Arc::default(), &[]).unwrap();
     (opened.outbox, opened.restored, opened.thread)
 }
 
@@ -116,7 +116,7 @@ fn what_could_not_be_read_at_the_start_is_told_once_it_can_be_and_before_anythin
     close(outbox, thread);
     std::fs::rename(&folder, &away).unwrap();
     std::fs::write(&folder, "in the way").unwrap();
-    let opened = Outbox::open(&folder, config::Outbox::default(), Arc::default()).unwrap();
+    let opened = Outbox::open(&folder, config::Outbox::default(), Arc::default(), &[]).unwrap();
     assert!(opened.restored.is_empty());
     put(&opened.outbox, "C", 0, What::Opened, State::Waiting);
     while opened.outbox.stats.write_failures.get() < 2 {

@@ -8,6 +8,7 @@ use crate::alert::queue::Item;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tailwater_analysis::Incident;
 use tailwater_analysis::incident::State;
 
 /// After a restart, an incident that was open before and of which nothing came within this is over: agents send what they kept, and early
@@ -31,6 +32,22 @@ impl Worker {
             restored.into_iter().partition(|one| self.told.contains_key(&one.message.incident));
         self.restore(before);
         self.told_since(again);
+    }
+
+    /// Incidents that were open when the collector died and that no row of this hook names: the crash came before they were told. They are
+    /// told now, under an id of their own, because nobody knows whether the first try had gone out; then they are as those of the outbox.
+    pub(super) fn tell_unheard(&mut self, unheard: &[Arc<Incident>]) {
+        for incident in unheard {
+            if !self.wanted(incident) {
+                continue;
+            }
+            self.orphans_at.get_or_insert(self.clock.monotonic() + ORPHANS_AFTER);
+            let thread = self.threads.join(incident, None, self.clock.unix_ns());
+            self.tell(What::Opened, incident, Vec::new(), thread, ".again", None);
+            if let Some(told) = self.told.get_mut(&incident.id) {
+                told.orphan = true;
+            }
+        }
     }
 
     /// Of these incidents this hook was told again: what waited of them is old news.
@@ -66,8 +83,8 @@ impl Worker {
         self.threads.restore(&last.thread, &closed, false, last.at_unix_ns);
         let thread = self.threads.told(&last.thread.id, &closed, false, now);
         let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, ".restart"));
-        self.outbox.put(&self.name, &message, Fate::Waiting);
-        self.enqueue(Item { message, tries: 0, since_unix_ns: now, early: None });
+        let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
+        self.enqueue(Item { message, tries: 0, since_unix_ns: now, early: None, written });
     }
 
     fn remember(&mut self, one: Restored) {
@@ -90,7 +107,7 @@ impl Worker {
         }
         if one.waiting {
             let since_unix_ns = message.at_unix_ns;
-            self.enqueue(Item { message, tries: one.tries, since_unix_ns, early: None });
+            self.enqueue(Item { message, tries: one.tries, since_unix_ns, early: None, written: None });
         }
     }
 

@@ -6,7 +6,7 @@ use crate::alert::http::DeliveryError;
 use crate::alert::latency::Written;
 use crate::alert::limit::pause;
 use crate::alert::message::{Content, Line, Message, Thread, What, severity_name};
-use crate::alert::outbox::{Restored, State as Fate};
+use crate::alert::outbox::{Restored, State as Fate, WRITTEN_WITHIN};
 use crate::alert::queue::{Gone, Item};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,12 +51,17 @@ impl Worker {
         }
     }
 
-    fn send(&mut self, item: Item) {
+    fn send(&mut self, mut item: Item) {
+        let outbox_has_it = item.written.take();
         let (receiver, message) = (Arc::clone(&self.receiver), Arc::clone(&item.message));
         let (clock, all) = (self.clock, Arc::clone(&self.all));
         // A try after a failure says how the receiver was, not how quick the alert.
         let early = item.early.filter(|_| item.tries == 0);
         let task = self.sending.spawn(async move {
+            if let Some(it) = outbox_has_it {
+                // Later is no error: a disk that stalls delays no alert further.
+                let _ = tokio::time::timeout(WRITTEN_WITHIN, it.cancelled()).await;
+            }
             let (begun, written) = (clock.unix_ns(), Written::default());
             let outcome = receiver.deliver(&message, begun, &written).await;
             if let (Ok(()), Some(moments)) = (&outcome, early) {
@@ -153,11 +158,11 @@ impl Worker {
         let message =
             Arc::new(Message { incident: id.clone(), id, what: What::Summary, at_unix_ns, thread, content });
         // First the summary, then what it stands for: a crash in between tells twice, not never.
-        self.outbox.put(&self.name, &message, Fate::Waiting);
+        let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
         for one in &held {
             self.outbox.mark(&self.name, one, Fate::Superseded, 0, "in a summary");
         }
-        self.enqueue(Item { message, tries: 0, since_unix_ns: at_unix_ns, early: None });
+        self.enqueue(Item { message, tries: 0, since_unix_ns: at_unix_ns, early: None, written });
         if let Some(item) = self.queue.take(self.clock.monotonic()) {
             self.send(item);
         }
@@ -168,7 +173,7 @@ impl Worker {
         for letter in letters {
             let message = Arc::new(letter.message);
             self.outbox.mark(&self.name, &message, Fate::Waiting, 0, "");
-            self.enqueue(Item { message, tries: 0, since_unix_ns, early: None });
+            self.enqueue(Item { message, tries: 0, since_unix_ns, early: None, written: None });
         }
     }
 
