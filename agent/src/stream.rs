@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::config::TlsFiles;
 use crate::stream::outbox::Outbox;
 use backon::{BackoffBuilder, ExponentialBuilder};
-use connect::{ConnectError, LateRefusal, causes, connect};
+use connect::{ConnectError, LateRefusal, causes, connect, proves_itself};
 use offset::OffsetEstimate;
 use std::sync::Arc;
 use std::time::Duration;
@@ -332,7 +332,13 @@ impl Session<'_> {
                 );
                 self.stream.outbox.refused(refused.sequence);
             }
-            Some(Said::Configuration(configuration)) => self.stream.control.configure(&configuration),
+            Some(Said::Configuration(configuration)) if proves_itself(&self.stream.url) => {
+                self.stream.control.configure(&configuration);
+            }
+            Some(Said::Configuration(_)) => tracing::warn!(
+                "{} sent a configuration, which is not taken: without https:// nobody knows who listens there",
+                self.stream.url
+            ),
             Some(Said::Refusal(refusal)) => {
                 let url = self.stream.url.clone();
                 return Err(SessionError::Refused { url, reason: refusal.reason, retry: refusal.retry });

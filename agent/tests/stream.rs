@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{Collector, First};
+use support::{Collector, Connection, First};
 use tailwater_agent::clock::Clock;
 use tailwater_agent::config::TlsFiles;
 use tailwater_agent::name::workload::{Device, Named};
@@ -150,12 +150,42 @@ async fn introduces_itself_names_entities_and_probes_the_clock() {
     assert_eq!(status.resident_bytes, 7);
     let hour = 3_600_000_000_000_i64;
     assert!((status.clock_offset_ns - hour).unsigned_abs() <= status.clock_error_ns, "{status:?}");
-    connection.say(Said::Configuration(v1::Configuration { version: 3, ..Default::default() })).await;
     connection.say(Said::Ack(v1::Ack { sequence: 1 })).await;
     agent.outbox.close();
     agent.stop.cancel();
     agent.task.await.unwrap();
+}
+
+/// Everything off, as somebody would say it who listens in the collector's place.
+async fn switch_off(connection: &Connection) {
+    let disabled = (1..=9).collect();
+    let all_off = v1::Configuration { version: 3, windows_per_batch: 64, disabled };
+    connection.say(Said::Configuration(all_off)).await;
+}
+
+#[tokio::test]
+async fn a_configuration_is_taken_from_a_collector_that_proves_itself_and_from_no_other() {
+    let (log, _guard) = Log::start();
+    let mut anybody = Collector::plain("127.0.0.1:0", WELCOME).await;
+    let deaf = agent(&url(&anybody), None, 1);
+    let connection = anybody.connection().await;
+    switch_off(&connection).await;
+    log.says("sent a configuration, which is not taken").await;
+    assert!(deaf.rest.configured.lock().unwrap().is_empty());
+    deaf.stop.cancel();
+    let pki = Pki::new("ours");
+    let (mut collector, url) = pki.collector().await;
+    let agent = agent(&url, Some(pki.agent_files(&pki)), 1);
+    let connection = collector.connection().await;
+    switch_off(&connection).await;
+    let taken = async {
+        while agent.rest.configured.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), taken).await.expect("it is taken");
     assert_eq!(agent.rest.configured.lock().unwrap()[0].version, 3);
+    agent.stop.cancel();
 }
 
 #[tokio::test]

@@ -58,6 +58,11 @@ impl LateRefusal {
     }
 }
 
+/// Whether a collector at this URL proves who it is. Plaintext stays on loopback, where every local user can listen in its place.
+pub fn proves_itself(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https"))
+}
+
 /// Connects once. TLS files are read now.
 pub async fn connect(url: &str, files: Option<&TlsFiles>) -> Result<(Channel, LateRefusal), ConnectError> {
     let late = LateRefusal::default();
@@ -97,7 +102,7 @@ async fn open(
     let addresses: Vec<SocketAddr> = resolved
         .map_err(|source| ConnectError::Resolve { url: url.to_owned(), host: host.clone(), source })?
         .collect();
-    let encrypted = uri.scheme_str() == Some("https");
+    let encrypted = proves_itself(url);
     if !encrypted && let Some(address) = addresses.iter().find(|a| !a.ip().is_loopback()) {
         return Err(ConnectError::Plaintext { url: url.to_owned(), address: *address });
     }
