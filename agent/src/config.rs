@@ -12,7 +12,7 @@ pub const ENV_PREFIX: &str = "TAILWATER_AGENT_";
 /// Read when no `--config` is given and it exists.
 pub const DEFAULT_FILE: &str = "/etc/tailwater/agent.toml";
 
-const DEFAULT_COLLECTOR: &str = "http://127.0.0.1:4781";
+const DEFAULT_COLLECTOR: &str = "unix:///run/tailwater/agents.sock";
 
 /// A configuration that cannot be used. The text names the file, the line and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub struct ConfigError {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// Where the collector listens: http:// for loopback, https:// (mutual TLS) for anything else
+    /// Where the collector listens: unix:///PATH on this machine, https:// (mutual TLS) on others, http:// for loopback [default:
+    /// unix:///run/tailwater/agents.sock]
     #[arg(long, value_name = "URL", env = "TAILWATER_AGENT_COLLECTOR")]
     pub collector: Option<String>,
     /// Name that operators know this host or scope by [default: the host name]
@@ -255,7 +256,12 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
     let (from_over, collector) = pick!(collector);
     let collector = collector.unwrap_or_else(|| DEFAULT_COLLECTOR.to_owned());
     check_url(&collector).map_err(|problem| {
-        fail("collector", from_over, problem, "write http://ADDRESS:PORT or https://NAME:PORT")
+        fail(
+            "collector",
+            from_over,
+            problem,
+            "write unix:///PATH, https://NAME:PORT, or http://ADDRESS:PORT on loopback",
+        )
     })?;
 
     let (from_over, windows_per_batch) = pick!(windows_per_batch);
@@ -349,12 +355,17 @@ fn tls_files(file: &TlsLayer, over: &TlsLayer) -> Result<Option<TlsFiles>, &'sta
 }
 
 fn check_url(url: &str) -> Result<(), String> {
+    match url.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') && !path.ends_with('/') => return Ok(()),
+        Some(_) => return Err(format!("collector = {url:?} has no whole path")),
+        None => {}
+    }
     let uri: tonic::transport::Uri =
         url.parse().map_err(|e| format!("collector = {url:?} is no URL: {e}"))?;
     match uri.scheme_str() {
         Some("http" | "https") if uri.host().is_some() && uri.port_u16().is_some() => Ok(()),
         Some("http" | "https") => Err(format!("collector = {url:?} has no port")),
-        _ => Err(format!("collector = {url:?} is neither http:// nor https://")),
+        _ => Err(format!("collector = {url:?} is none of unix://, https:// and http://")),
     }
 }
 

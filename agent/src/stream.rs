@@ -3,6 +3,7 @@
 
 pub mod connect;
 pub mod encode;
+pub mod local;
 pub mod offset;
 pub mod outbox;
 pub mod tls;
@@ -336,7 +337,7 @@ impl Session<'_> {
                 self.stream.control.configure(&configuration);
             }
             Some(Said::Configuration(_)) => tracing::warn!(
-                "{} sent a configuration, which is not taken: without https:// nobody knows who listens there",
+                "{} sent a configuration, which is not taken: without https:// or unix:// nobody knows who listens there",
                 self.stream.url
             ),
             Some(Said::Refusal(refusal)) => {

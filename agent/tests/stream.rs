@@ -14,6 +14,7 @@ use tailwater_agent::name::workload::{Device, Named};
 use tailwater_agent::stream::outbox::Outbox;
 use tailwater_agent::stream::{Control, Stream};
 use tailwater_proto::v1::{self, agent_message::Body, collector_message::Body as Said};
+use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 const WELCOME: First = First::Welcome { last_sequence: 0 };
@@ -156,11 +157,52 @@ async fn introduces_itself_names_entities_and_probes_the_clock() {
     agent.task.await.unwrap();
 }
 
+#[tokio::test]
+async fn the_collector_of_this_machine_is_met_at_its_socket_and_may_say_what_to_measure() {
+    let mut collector = Collector::plain("127.0.0.1:0", WELCOME).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agents.sock");
+    let socket = UnixListener::bind(&path).unwrap();
+    let to = collector.address;
+    let passing = tokio::spawn(async move {
+        while let Ok((mut here, _)) = socket.accept().await {
+            let mut there = tokio::net::TcpStream::connect(to).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut here, &mut there).await });
+        }
+    });
+    let agent = agent(&format!("unix://{}", path.display()), None, 10);
+    let mut connection = collector.connection().await;
+    assert_eq!(connection.next("hello", hello).await.host, "web-1");
+    switch_off(&connection).await;
+    taken(&agent).await;
+    agent.stop.cancel();
+    passing.abort();
+}
+
+#[tokio::test]
+async fn a_socket_without_a_collector_is_told_with_the_remedy() {
+    let (log, _guard) = Log::start();
+    let folder = tempfile::tempdir().unwrap();
+    let agent = agent(&format!("unix://{}/agents.sock", folder.path().display()), None, 10);
+    log.says("nobody listens there; start `tailwater serve` on this machine").await;
+    agent.stop.cancel();
+}
+
 /// Everything off, as somebody would say it who listens in the collector's place.
 async fn switch_off(connection: &Connection) {
     let disabled = (1..=9).collect();
     let all_off = v1::Configuration { version: 3, windows_per_batch: 64, disabled };
     connection.say(Said::Configuration(all_off)).await;
+}
+
+/// Waits until the agent was told what to measure.
+async fn taken(agent: &Agent) {
+    let taken = async {
+        while agent.rest.configured.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), taken).await.expect("it is taken");
 }
 
 #[tokio::test]
@@ -178,12 +220,7 @@ async fn a_configuration_is_taken_from_a_collector_that_proves_itself_and_from_n
     let agent = agent(&url, Some(pki.agent_files(&pki)), 1);
     let connection = collector.connection().await;
     switch_off(&connection).await;
-    let taken = async {
-        while agent.rest.configured.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), taken).await.expect("it is taken");
+    taken(&agent).await;
     assert_eq!(agent.rest.configured.lock().unwrap()[0].version, 3);
     agent.stop.cancel();
 }

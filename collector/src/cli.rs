@@ -1,6 +1,7 @@
 //! The command line: what can be said, and how flags become settings. Does nothing itself.
 
 use crate::config::{Config, ConfigError};
+use crate::endpoint::Endpoint;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -181,9 +182,9 @@ pub struct Settings {
     /// Configuration file [default: /etc/tailwater/tailwater.toml, if it exists]
     #[arg(long, env = "TAILWATER_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where agents connect [default: 127.0.0.1:4781]
+    /// Where agents connect, an address or unix:///PATH [default: unix:///run/tailwater/agents.sock]
     #[arg(long, env = "TAILWATER_GRPC", value_name = "ADDR")]
-    pub grpc: Option<SocketAddr>,
+    pub grpc: Option<Endpoint>,
     /// Where API, page and metrics are [default: 127.0.0.1:4780]
     #[arg(long, env = "TAILWATER_HTTP", value_name = "ADDR")]
     pub http: Option<SocketAddr>,
@@ -286,7 +287,7 @@ impl Settings {
     pub fn load(&self) -> Result<Config, ConfigError> {
         let path = |p: &PathBuf| toml::Value::from(p.display().to_string());
         let mut all: Vec<(&str, Option<toml::Value>)> = vec![
-            ("grpc", self.grpc.map(|a| a.to_string().into())),
+            ("grpc", self.grpc.as_ref().map(|a| a.to_string().into())),
             ("http", self.http.map(|a| a.to_string().into())),
             ("http_remote", self.http_remote.map(Into::into)),
             ("data", self.data.as_ref().map(path)),

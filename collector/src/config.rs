@@ -2,6 +2,7 @@
 //! checks that need no system call; knows nothing of what the settings do.
 
 use crate::alert::{config as alert, rules};
+use crate::endpoint::Endpoint;
 use crate::export;
 use crate::serve::hosts;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub const DEFAULT_FILE: &str = "/etc/tailwater/tailwater.toml";
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where agents connect.
-    pub grpc: SocketAddr,
+    pub grpc: Endpoint,
     /// API, page and metrics.
     pub http: SocketAddr,
     /// Lets `http` be an address that is not loopback. It has no access control of its own.
@@ -49,7 +50,7 @@ pub struct Config {
     pub agents_max: usize,
     /// Messages of one agent that may wait for the pipeline; an agent beyond it is refused.
     pub agent_queue: usize,
-    /// Mutual TLS for agents; required unless `grpc` is loopback.
+    /// Mutual TLS for agents; required where `grpc` can be reached from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Where alerts go.
@@ -86,7 +87,7 @@ pub struct Tls {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            grpc: SocketAddr::from(([127, 0, 0, 1], 4781)),
+            grpc: Endpoint::default(),
             http: SocketAddr::from(([127, 0, 0, 1], 4780)),
             http_remote: false,
             http_hosts: Vec::new(),
@@ -205,9 +206,15 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         let rule = |text: String| Err(ConfigError::Rule(text));
-        if !self.grpc.ip().is_loopback() && self.tls.is_none() {
+        if !self.grpc.is_local() && self.tls.is_none() {
             return rule(format!(
                 "grpc = \"{}\": plaintext is for loopback addresses only\n  remedy: add [tls] with cert, key and ca, or listen on 127.0.0.1",
+                self.grpc
+            ));
+        }
+        if let (Endpoint::Unix(_), true) = (&self.grpc, self.tls.is_some()) {
+            return rule(format!(
+                "grpc = \"{}\": [tls] is for agents of other machines, which do not reach a socket of this one\n  remedy: set grpc = \"0.0.0.0:4781\", or remove [tls]",
                 self.grpc
             ));
         }
@@ -452,6 +459,11 @@ mod tests {
     fn plaintext_stays_on_loopback() {
         let text = with(&[("grpc", "0.0.0.0:4781".into())]).unwrap_err().to_string();
         assert!(text.contains("plaintext is for loopback") && text.contains("remedy"), "{text}");
+        let text = with(&[("grpc", "4781".into())]).unwrap_err().to_string();
+        assert!(text.starts_with("grpc: \"4781\" is no address with a port; write ADDRESS:PORT"), "{text}");
+        let files = toml::from_str::<toml::Table>("cert = 'a'\nkey = 'b'\nca = 'c'").unwrap();
+        let text = with(&[("tls", files.into())]).unwrap_err().to_string();
+        assert!(text.contains("[tls] is for agents of other machines") && text.contains("remedy"), "{text}");
         assert!(with(&[("http", "10.0.0.1:4780".into())]).is_err());
         assert!(with(&[("http", "10.0.0.1:4780".into()), ("http_remote", true.into())]).is_ok());
     }

@@ -1,8 +1,10 @@
 //! `tailwater doctor`: whether this machine lets the collector work. Tries each thing and says what to do about a refusal.
 
 use crate::config::Config;
+use crate::endpoint::Endpoint;
 use crate::tls::TlsFiles;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
 /// One thing that was tried.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub struct Check {
 #[must_use]
 pub fn run(config: &Config) -> Vec<Check> {
     let mut checks = vec![
-        Check { what: format!("grpc {}", config.grpc), outcome: port(config.grpc, "grpc") },
+        Check { what: format!("grpc {}", config.grpc), outcome: agents(&config.grpc) },
         Check { what: format!("http {}", config.http), outcome: port(config.http, "http") },
         Check { what: format!("data {}", config.data.display()), outcome: data(config) },
     ];
@@ -36,6 +38,33 @@ pub fn run(config: &Config) -> Vec<Check> {
     let agent = crate::up::find_agent().map(|path| path.display().to_string()).map_err(|e| e.to_string());
     checks.push(Check { what: "agent for `up`".into(), outcome: agent });
     checks
+}
+
+fn agents(endpoint: &Endpoint) -> Result<String, String> {
+    match endpoint {
+        Endpoint::Tcp(address) => port(*address, "grpc"),
+        Endpoint::Unix(path) => match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => Ok("in use: by a running collector, or else choose another with --grpc".into()),
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Err(format!(
+                "{e}\n  remedy: ask as root or as a member of its group, or choose another place with --grpc"
+            )),
+            Err(_) => place(path),
+        },
+    }
+}
+
+/// Whether a socket can be made there.
+fn place(path: &Path) -> Result<String, String> {
+    let there = path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let probe = there.join(".tailwater-doctor");
+    std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe)).map(|()| "free".into()).map_err(
+        |e| {
+            format!(
+                "{}: {e}\n  remedy: run as root, or choose another place with --grpc unix:///PATH",
+                there.display()
+            )
+        },
+    )
 }
 
 fn port(address: SocketAddr, flag: &str) -> Result<String, String> {

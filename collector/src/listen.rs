@@ -2,15 +2,16 @@
 //! connections that are not what they should be; nothing of that kind reaches a stream.
 
 use crate::ingest::{Connection, Ingest};
+use crate::local::Local;
 use crate::rpc::Telemetry;
 use crate::tls::{TlsFiles, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 /// A peer that opens a connection speaks, and finishes its TLS handshake, within this.
@@ -21,13 +22,41 @@ const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Connections beyond the agents that are allowed: those that are new, refused or garbage.
 const CONNECTIONS_SPARE: usize = 64;
 
+/// Where agents connect, open.
+pub enum Listener {
+    /// An address.
+    Tcp(TcpListener),
+    /// A socket of this machine's file system.
+    Local(Local),
+}
+
+enum Accepted {
+    Tcp(TcpStream),
+    Local(UnixStream),
+}
+
+impl Listener {
+    /// The next connection, unless whoever made it may not speak here, and who that is.
+    async fn accept(&self) -> std::io::Result<(Option<Accepted>, String)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Small messages at once: a drop event must not wait for an acknowledgement.
+                if let Err(e) = stream.set_nodelay(true) {
+                    tracing::debug!(%peer, "TCP_NODELAY: {e}");
+                }
+                Ok((Some(Accepted::Tcp(stream)), peer.to_string()))
+            }
+            Self::Local(listener) => {
+                let (stream, peer, may) = listener.accept().await?;
+                Ok((may.then_some(Accepted::Local(stream)), peer.to_string()))
+            }
+        }
+    }
+}
+
 /// Accepts until the shutdown token of `ingest`.
-pub async fn serve(
-    listener: TcpListener,
-    tls: Option<Arc<TlsFiles>>,
-    ingest: Arc<Ingest>,
-    agents_max: usize,
-) {
+pub async fn serve(listener: Listener, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>, agents_max: usize) {
     let slots = Arc::new(Semaphore::new(agents_max.saturating_add(CONNECTIONS_SPARE)));
     loop {
         let accepted = tokio::select! {
@@ -43,6 +72,11 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(stream) = stream else {
+            ingest.metrics.connections_refused.inc("stranger");
+            tracing::warn!(%peer, "connection refused: neither root, nor this collector's user, nor of the group of its socket");
+            continue;
+        };
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
             ingest.metrics.connections_refused.inc("too_many");
             tracing::warn!(%peer, "connection refused: too many are open; raise agents_max");
@@ -52,30 +86,48 @@ pub async fn serve(
         let (tls, ingest) = (tls.clone(), Arc::clone(&ingest));
         let tasks = ingest.tasks.clone();
         tasks.spawn(async move {
-            connection(stream, peer, tls, ingest).await;
+            match stream {
+                Accepted::Tcp(stream) => over_tcp(stream, peer, tls, ingest).await,
+                Accepted::Local(stream) => over_socket(stream, peer, ingest).await,
+            }
             drop(slot);
         });
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>) {
-    // Small messages at once: a drop event must not wait for an acknowledgement.
-    if let Err(e) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, "TCP_NODELAY: {e}");
-    }
-    let mut first = [0; 1];
+/// Whether the other end says anything; `peeked` looks at how many bytes came first, and leaves them.
+async fn speaks(peeked: impl Future<Output = std::io::Result<usize>>, peer: &str, ingest: &Ingest) -> bool {
     let spoken = tokio::select! {
-        spoken = tokio::time::timeout(SPEAK_WITHIN, stream.peek(&mut first)) => spoken,
-        () = ingest.shutdown.cancelled() => return,
+        spoken = tokio::time::timeout(SPEAK_WITHIN, peeked) => spoken,
+        () = ingest.shutdown.cancelled() => return false,
     };
     match spoken {
-        Ok(Ok(n)) if n > 0 => {}
-        Ok(_) => return, // closed without a word: a health check
+        Ok(bytes) => bytes.is_ok_and(|n| n > 0), // else closed without a word: a health check
         Err(_) => {
             ingest.metrics.connections_refused.inc("silent");
             tracing::warn!(%peer, "connection closed: nothing came within {} s", SPEAK_WITHIN.as_secs());
-            return;
+            false
         }
+    }
+}
+
+async fn over_socket(stream: UnixStream, peer: String, ingest: Arc<Ingest>) {
+    let peeked = stream.async_io(Interest::READABLE, || {
+        let mut first = [0_u8; 1];
+        // SAFETY: the descriptor is open as long as `stream` lives, and there is room for the one byte.
+        let read = unsafe {
+            libc::recv(stream.as_raw_fd(), first.as_mut_ptr().cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+        };
+        usize::try_from(read).map_err(|_| std::io::Error::last_os_error())
+    });
+    if speaks(peeked, &peer, &ingest).await {
+        http2(stream, peer, ingest).await;
+    }
+}
+
+async fn over_tcp(stream: TcpStream, peer: String, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>) {
+    if !speaks(stream.peek(&mut [0; 1]), &peer, &ingest).await {
+        return;
     }
     let Some(tls) = tls else {
         return http2(stream, peer, ingest).await;
@@ -99,12 +151,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<Arc<TlsFile
     }
 }
 
-async fn http2(
-    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: SocketAddr,
-    ingest: Arc<Ingest>,
-) {
-    let service = Telemetry(Arc::new(Connection { ingest: Arc::clone(&ingest), peer: peer.to_string() }));
+async fn http2(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: String, ingest: Arc<Ingest>) {
+    let service = Telemetry(Arc::new(Connection { ingest: Arc::clone(&ingest), peer: peer.clone() }));
     let mut connection = std::pin::pin!(
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -4,8 +4,11 @@
 use crate::alert;
 use crate::config::Config;
 use crate::driver::{self, Clock};
+use crate::endpoint::Endpoint;
 use crate::export;
 use crate::ingest::Ingest;
+use crate::listen::{self, Listener};
+use crate::local::Local;
 use crate::metrics::Metrics;
 use crate::outlet::{self, LIVE_MAX, Outlet, Shown};
 use crate::provisional::Provisionals;
@@ -14,7 +17,7 @@ use crate::series::Series;
 use crate::serve::{App, hosts};
 use crate::store;
 use crate::tls::TlsFiles;
-use crate::{listen, recording, watchdog};
+use crate::{recording, watchdog};
 use anyhow::{Context, Result, anyhow};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +67,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let clock = Clock::default();
     let metrics = Arc::new(Metrics::default());
     outlet::begin(&metrics);
-    let grpc = bind("grpc", config.grpc).await?;
+    let grpc = match &config.grpc {
+        Endpoint::Tcp(address) => Listener::Tcp(bind("grpc", *address).await?),
+        Endpoint::Unix(path) => Listener::Local(Local::bind(path)?),
+    };
     let http = bind("http", config.http).await?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
     let series = Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20)));

@@ -29,14 +29,14 @@ pub fn find_agent() -> Result<PathBuf> {
 
 /// Runs both until `stop`.
 pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
-    if !config.grpc.ip().is_loopback() || config.tls.is_some() {
+    if !config.grpc.is_local() || config.tls.is_some() {
         bail!(
-            "`up` is for one machine: it needs a loopback address for --grpc, and no [tls]\n  remedy: run `tailwater serve` and `tailwater-agent run` instead"
+            "`up` is for one machine: it needs a socket or a loopback address for --grpc, and no [tls]\n  remedy: run `tailwater serve` and `tailwater-agent run` instead"
         );
     }
     let program = find_agent()?;
     println!("page: http://{}", config.http);
-    let url = format!("http://{}", config.grpc);
+    let url = config.grpc.url();
     // The agent ends first, so that the collector takes its last windows.
     let (end_agent, end_collector) = (stop.child_token(), CancellationToken::new());
     let ended = end_collector.clone();

@@ -54,7 +54,7 @@ fn errors_name_file_line_and_remedy() {
         "disabled_signals = [\"cpu\", \"disk\"]\n",
         "agent.toml:1: disabled_signals: there is no signal \"disk\"; use of cpu, run_queue,",
     );
-    refused("collector = \"db-1\"\n", "agent.toml:1: collector = \"db-1\" is neither");
+    refused("collector = \"db-1\"\n", "agent.toml:1: collector = \"db-1\" is none of unix:");
     refused("collector = \"http://db-1\"\n", "agent.toml:1: collector = \"http://db-1\" has no port");
     refused("cpu_budget_ratio = nan\n", "agent.toml:1: cpu_budget_ratio = NaN is out of range");
     refused("scope_cgroup = \"/../x\"\n", "agent.toml:1: scope_cgroup = \"/../x\" is no path");
@@ -68,6 +68,23 @@ fn errors_of_flags_name_flag_and_variable() {
         check("", over).unwrap_err(),
         "--buffered-batches (TAILWATER_AGENT_BUFFERED_BATCHES): buffered_batches = 0 is out of range; use 1 to 100000"
     );
+}
+
+#[test]
+fn a_collector_is_a_socket_or_a_url_with_a_port() {
+    let config = check("", Layer::default()).unwrap();
+    assert_eq!(config.collector, "unix:///run/tailwater/agents.sock");
+    for (text, problem) in [
+        ("unix://run/agents.sock", "has no whole path"),
+        ("unix:///run/tailwater/", "has no whole path"),
+        ("http://127.0.0.1", "has no port"),
+        ("db-1:4781", "is none of unix://, https:// and http://"),
+    ] {
+        refused(
+            &format!("collector = {text:?}\n"),
+            &format!("agent.toml:1: collector = {text:?} {problem}; write unix:///PATH"),
+        );
+    }
 }
 
 #[test]

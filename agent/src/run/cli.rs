@@ -28,7 +28,7 @@ Examples:
   tailwater-agent doctor                                 what this kernel and these privileges allow
   tailwater-agent doctor --live                          and what gets lost in five seconds of measuring
   tailwater-agent dump --windows 20                      one second of this machine, on the terminal
-  tailwater-agent run --collector http://127.0.0.1:4781  the daemon
+  tailwater-agent run                                    the daemon
   tailwater-agent run --config /etc/tailwater/agent.toml
   tailwater-agent run --scope-cgroup /lab/web --host web-1
                                                          one cgroup subtree as a host of its own

@@ -1,6 +1,7 @@
-//! From a URL to a gRPC channel: name resolution, TCP, mutual TLS. Owns the rule that plaintext stays on loopback; knows no
-//! message.
+//! From a URL to a gRPC channel: a socket of this machine, or name resolution, TCP, mutual TLS. Owns the rule that plaintext stays on
+//! loopback; knows no message.
 
+use super::local::{self, LocalError};
 use super::tls::{self, TlsError};
 use crate::config::TlsFiles;
 use hyper_util::rt::TokioIo;
@@ -29,8 +30,10 @@ pub enum ConnectError {
         "collector {url}: plaintext to {address} is refused, which is not loopback; use https:// with tls.cert, tls.key and tls.ca"
     )]
     Plaintext { url: String, address: SocketAddr },
-    #[error("collector {url}: {address}: {source}")]
+    #[error("collector {url}: {address}: {source}{}", elsewhere(address))]
     Tcp { url: String, address: SocketAddr, source: std::io::Error },
+    #[error("collector {url}: {source}")]
+    Local { url: String, source: LocalError },
     #[error("collector {url}: {source}")]
     Files { url: String, source: TlsError },
     #[error("collector {url}: {reason}")]
@@ -39,6 +42,15 @@ pub enum ConnectError {
     Timeout { url: String },
     #[error("collector {url}: {reason}")]
     Http { url: String, reason: String },
+}
+
+/// Where a collector of this machine listens unless it is told another place.
+fn elsewhere(address: &SocketAddr) -> &'static str {
+    if address.ip().is_loopback() {
+        "; a collector of this machine listens at unix:///run/tailwater/agents.sock unless its grpc says otherwise"
+    } else {
+        ""
+    }
 }
 
 /// What TLS said on a connection after its handshake: with TLS 1.3 the collector's refusal of a client certificate arrives then.
@@ -58,8 +70,13 @@ impl LateRefusal {
     }
 }
 
-/// Whether a collector at this URL proves who it is. Plaintext stays on loopback, where every local user can listen in its place.
+/// Whether a collector at this URL proves who it is: by its certificate, or by what the kernel says of who listens. Plaintext is for
+/// loopback, where every local user can listen in its place.
 pub fn proves_itself(url: &str) -> bool {
+    local::path(url).is_some() || is_https(url)
+}
+
+fn is_https(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https"))
 }
 
@@ -75,7 +92,9 @@ pub async fn connect(url: &str, files: Option<&TlsFiles>) -> Result<(Channel, La
         let stream = handed.lock().unwrap_or_else(PoisonError::into_inner).take();
         async move { stream.ok_or_else(|| std::io::Error::other("the connection ended")) }
     });
-    let endpoint = Endpoint::from_shared(url.to_owned())
+    // HTTP/2 wants a name of who is spoken to; a socket's path is none.
+    let authority = if local::path(url).is_some() { "http://localhost" } else { url };
+    let endpoint = Endpoint::from_shared(authority.to_owned())
         .map_err(|e| ConnectError::Url { url: url.to_owned(), reason: e.to_string() })?
         .http2_keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(5))
@@ -95,6 +114,11 @@ async fn open(
     late: LateRefusal,
 ) -> Result<Box<dyn Stream>, ConnectError> {
     let bad = |reason: &str| ConnectError::Url { url: url.to_owned(), reason: reason.to_owned() };
+    if let Some(path) = local::path(url) {
+        let stream = local::connect(path).await;
+        let told = |source| ConnectError::Local { url: url.to_owned(), source };
+        return stream.map(|stream| Box::new(stream) as Box<dyn Stream>).map_err(told);
+    }
     let uri: Uri = url.parse().map_err(|e| bad(&format!("{e}")))?;
     let host = uri.host().ok_or_else(|| bad("it has no host"))?.trim_matches(['[', ']']).to_owned();
     let port = uri.port_u16().ok_or_else(|| bad("it has no port"))?;
@@ -102,7 +126,7 @@ async fn open(
     let addresses: Vec<SocketAddr> = resolved
         .map_err(|source| ConnectError::Resolve { url: url.to_owned(), host: host.clone(), source })?
         .collect();
-    let encrypted = proves_itself(url);
+    let encrypted = is_https(url);
     if !encrypted && let Some(address) = addresses.iter().find(|a| !a.ip().is_loopback()) {
         return Err(ConnectError::Plaintext { url: url.to_owned(), address: *address });
     }

@@ -104,10 +104,20 @@ impl Serve {
     }
 
     pub fn start_at(folder: &Path, grpc: SocketAddr, http: SocketAddr, extra: &[&str]) -> Self {
+        Self::start_with(folder, &grpc.to_string(), grpc, http, extra)
+    }
+
+    /// As the collector of one machine: agents meet it at a socket.
+    pub fn start_local(folder: &Path, socket: &Path) -> Self {
+        let (none, url) = (SocketAddr::from(([0; 4], 0)), format!("unix://{}", socket.display()));
+        Self::start_with(folder, &url, none, free_address(), &[])
+    }
+
+    fn start_with(folder: &Path, said: &str, grpc: SocketAddr, http: SocketAddr, extra: &[&str]) -> Self {
         let log = folder.join("log");
         let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
         let child = tailwater()
-            .args(["serve", "--grpc", &grpc.to_string(), "--http", &http.to_string(), "--data"])
+            .args(["serve", "--grpc", said, "--http", &http.to_string(), "--data"])
             .arg(folder.join("data"))
             .args(extra)
             .stdout(Stdio::null())

@@ -60,6 +60,13 @@ export function Note({ title, children, tone = "plain" }: { title: string; child
   );
 }
 
+/** How agents are started that this collector hears: of its own machine over a socket, of others by mutual TLS. */
+export function StartAgents() {
+  const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+  const url = `https://${here ? "COLLECTOR" : location.hostname}:4781`;
+  return <p>On this machine: <code>tailwater-agent run</code>. On others, with certificates: <code>tailwater-agent run --collector {url} --host NAME</code></p>;
+}
+
 export function Wait({ what }: { what: string }) {
   return <div class="wait" role="status">Reading {what} …</div>;
 }

@@ -4,7 +4,7 @@ import { query, type Agent, type NowAnswer, type Seen } from "../api";
 import { useCell } from "../cell";
 import { agents, link } from "../live";
 import { recording, useMoment } from "../moment";
-import { Moment, Note, Trail, useAsk, Wait } from "../parts";
+import { Moment, Note, StartAgents, Trail, useAsk, Wait } from "../parts";
 import { hostAddress } from "../route";
 import { ago, msOf, toAddress } from "../time";
 import { agentCost, bytes, count, number, percent, plural } from "../words";
@@ -41,7 +41,7 @@ export function Hosts() {
   return (
     <main class="hosts">
       <h1>Hosts</h1>
-      {known.length === 0 && seen.state !== "waiting" && <Note title={before.length > 0 ? "No agent has connected since the collector started." : "No agent has ever connected."}><p>On each machine: <code>tailwater-agent run --collector http://{location.hostname}:4781 --host NAME</code></p></Note>}
+      {known.length === 0 && seen.state !== "waiting" && <Note title={before.length > 0 ? "No agent has connected since the collector started." : "No agent has ever connected."}><StartAgents /></Note>}
       <ul class="cards">
         {known.map((a) => {
           const at = state.state === "there" ? state.value.hosts.find((h) => h.host === a.host) : undefined;

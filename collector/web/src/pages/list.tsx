@@ -6,7 +6,7 @@ import { LIST_MAX } from "../between";
 import { agents, fresh, incidents, link } from "../live";
 import { searchDrawn } from "../keys";
 import { recording, useMoment } from "../moment";
-import { KindBadge, MomentField, Note, SeverityMark, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
+import { KindBadge, MomentField, Note, SeverityMark, StartAgents, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
@@ -178,7 +178,7 @@ function Nothing() {
   if (known !== null && on.length === 0) {
     return (
       <Note title="No incident, and no agent is connected.">
-        <p>Start one on each machine: <code>tailwater-agent run --collector http://{location.hostname}:4781 --host NAME</code></p>
+        <StartAgents />
         {known.map((a) => <p key={a.host}>{a.host}: gone for {ago(msOf(a.since_unix_ns), now).replace(" ago", "")}</p>)}
       </Note>
     );
