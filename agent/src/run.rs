@@ -3,6 +3,7 @@
 //! from the sampler to the outbox, and what an operator reads: `doctor`, `dump` and failures.
 
 pub mod attached;
+pub mod budget;
 pub mod cli;
 pub mod doctor;
 pub mod dump;
@@ -18,19 +19,20 @@ use crate::name::cgroup::Mounts;
 use crate::name::scope::Scope;
 use crate::name::workload::Entities;
 use crate::run::attached::{Attached, Wanted};
+use crate::run::budget::{Budget, Change};
 use crate::run::doctor::{Collector, Live, Report};
 use crate::run::dump::{Dump, Form};
 use crate::run::pipeline::{Identity, Pipeline, Shared, View};
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sampler, Sink};
-use crate::sample::self_stats::{Budget, cpu_ratio, listen_counters, resident_bytes};
+use crate::sample::self_stats::{cpu_ratio, listen_counters, resident_bytes};
 use crate::sample::throttle::Quotas;
 use crate::signal::{Loss, SignalKind};
 use crate::stream::encode::signal_kind;
 use crate::stream::outbox::Outbox;
 use crate::stream::{Control, Stream, connect};
 use crate::window::{ListenDrop, WINDOW_NS, Window};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -200,7 +202,7 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
             clock,
         };
         let mut streaming = tokio::spawn(stream.run(stop.clone()));
-        let caring = tokio::spawn(agent.clone().care(config.cpu_budget_ratio, names));
+        let caring = tokio::spawn(agent.clone().care(config.cpu_budget_ratio));
         let timing = tokio::spawn(agent.clone().time_programs(attached.prices));
         notify(&[sd_notify::NotifyState::Ready]);
         tokio::select! {
@@ -327,10 +329,10 @@ struct Agent {
     timed: Mutex<Timed>,
 }
 
-/// What the kernel programs took while they were timed, and how long that was.
-#[derive(Debug, Clone, Copy, Default)]
+/// What the kernel programs of each source took while they were timed, and how long that was.
+#[derive(Debug, Clone, Default)]
 struct Timed {
-    cpu_ns: u64,
+    cpu_ns: BTreeMap<&'static str, u64>,
     during: Duration,
 }
 
@@ -347,34 +349,39 @@ impl Agent {
     }
 
     /// Times the kernel programs, a fiftieth of the time: often enough for a ratio of five seconds, and rarely enough to cost nothing.
-    async fn time_programs(self: Arc<Self>, mut prices: Vec<Price>) {
-        let sum = |prices: &[Price]| prices.iter().map(|price| price.sum().0).fold(0, u64::wrapping_add);
+    async fn time_programs(self: Arc<Self>, mut prices: Vec<(&'static str, Price)>) {
+        let sums = |prices: &[(_, Price)]| prices.iter().map(|(_, price)| price.sum().0).collect::<Vec<_>>();
         let mut timer = tokio::time::interval(TIMED_EVERY);
         timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !prices.is_empty() {
             timer.tick().await;
-            let (before, since_ns) = (sum(&prices), monotonic_ns());
-            let asked = prices.iter_mut().try_for_each(Price::ask);
+            let (before, since_ns) = (sums(&prices), monotonic_ns());
+            let asked = prices.iter_mut().try_for_each(|(_, price)| price.ask());
             tokio::time::sleep(TIMED_FOR).await;
-            if let Err(error) = asked.and_then(|()| prices.iter_mut().try_for_each(Price::rest)) {
+            if let Err(error) = asked.and_then(|()| prices.iter_mut().try_for_each(|(_, price)| price.rest()))
+            {
                 tracing::warn!("what the kernel programs cost is no longer measured: {error}");
                 return;
             }
             let during = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
             let mut timed = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
-            timed.cpu_ns += sum(&prices).wrapping_sub(before);
+            for (((source, _), after), before) in prices.iter().zip(sums(&prices)).zip(before) {
+                *timed.cpu_ns.entry(source).or_default() += after.wrapping_sub(before);
+            }
             timed.during += during;
         }
     }
 
-    /// What was timed since this was asked last, as a part of one core.
-    fn take_timed(&self) -> Option<f64> {
+    /// What was timed since this was asked last, as parts of one core.
+    fn take_timed(&self) -> Option<BTreeMap<&'static str, f64>> {
         let timed = std::mem::take(&mut *self.timed.lock().unwrap_or_else(PoisonError::into_inner));
-        (!timed.during.is_zero()).then(|| cpu_ratio(timed.cpu_ns, timed.during))
+        let of = |(source, ns)| (source, cpu_ratio(ns, timed.during));
+        (!timed.during.is_zero()).then(|| timed.cpu_ns.into_iter().map(of).collect())
     }
 
     /// Measures our own cost, sheds signals when it is too high, and tells systemd that windows are still drained.
-    async fn care(self: Arc<Self>, cpu_budget_ratio: f64, mut attached: Vec<&'static str>) {
+    async fn care(self: Arc<Self>, cpu_budget_ratio: f64) {
+        let mut drained = BTreeMap::new();
         let mut budget = Budget::new(cpu_budget_ratio);
         let watchdog = sd_notify::watchdog_enabled().map(|longest| longest / 3);
         let mut timer = tokio::time::interval(watchdog.unwrap_or(STATS_PERIOD).min(STATS_PERIOD));
@@ -393,20 +400,44 @@ impl Agent {
             let cpu_ns = process_cpu_ns();
             let ratio =
                 cpu_ratio(cpu_ns.saturating_sub(std::mem::replace(&mut last_cpu_ns, cpu_ns)), elapsed);
-            let kernel = self.take_timed();
+            let programs = self.take_timed();
+            let kernel = programs.as_ref().map(|of| of.values().sum::<f64>());
             *self.cost() =
                 Cost { cpu_ratio: ratio, kernel_cpu_ratio: kernel, resident_bytes: resident_bytes() };
             // Their price grows with the machine, which they serve on all its CPUs.
-            let all = ratio + kernel.unwrap_or(0.0) / f64::from(self.cpus.max(1));
-            if let Some(source) = budget.measured(all, |s| attached.contains(&s)) {
-                tracing::error!(
-                    cpu_ratio = ratio,
-                    kernel_cpu_ratio = kernel,
-                    cpu_budget_ratio,
-                    "above the CPU budget for 15 s: {source} is shed until the agent is started again"
-                );
-                attached.retain(|s| *s != source);
-                self.handle.shed(source);
+            let cpus = f64::from(self.cpus.max(1));
+            let before = std::mem::replace(&mut drained, self.handle.cpu_ns());
+            let of = |(source, ns): (&&'static str, &u64)| {
+                let own = ns.saturating_sub(before.get(source).copied().unwrap_or(0));
+                let programs = programs.as_ref().and_then(|of| of.get(source)).copied().unwrap_or(0.0);
+                (*source, cpu_ratio(own, elapsed) + programs / cpus)
+            };
+            let sources: BTreeMap<&str, f64> = drained.iter().map(of).collect();
+            let all = ratio + kernel.unwrap_or(0.0) / cpus;
+            match budget.measured(all, &sources) {
+                Some(Change::Shed(source)) => {
+                    let until = match budget::is_for_good(source) {
+                        true => "the agent is started again",
+                        false => "there is room for it again",
+                    };
+                    tracing::error!(
+                        cpu_ratio = ratio,
+                        kernel_cpu_ratio = kernel,
+                        its_ratio = sources.get(source),
+                        cpu_budget_ratio,
+                        "above the CPU budget for 15 s: {source} is shed until {until}"
+                    );
+                    self.handle.shed(source);
+                }
+                Some(Change::TakeBack(source)) => {
+                    tracing::warn!(
+                        cpu_ratio = ratio,
+                        cpu_budget_ratio,
+                        "there is room again: {source} is taken back"
+                    );
+                    self.handle.take_back(source);
+                }
+                None => {}
             }
         }
     }

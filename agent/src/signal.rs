@@ -60,6 +60,12 @@ pub trait SignalSource: Send {
     fn skip_to(&mut self, first: WindowIndex);
     /// Maps in which the sampler must keep `clock_control.epoch_offset_ns` current.
     fn set_epoch_offset_ns(&mut self, offset_ns: i64);
+    /// Costs nothing from now on, or works again: then [`Self::skip_to`] follows, with the first window that is whole again. False: it
+    /// cannot, and can only be given up for good.
+    fn rest(&mut self, rests: bool) -> bool {
+        let _ = rests;
+        false
+    }
     /// A descriptor that polls readable while drop events wait in the kernel; `None`: this signal sends none. Asked once, after
     /// attach; it stays open as long as the signal lives.
     fn drop_events_fd(&self) -> Option<std::os::fd::RawFd> {

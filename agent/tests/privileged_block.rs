@@ -9,6 +9,7 @@ use std::time::Duration;
 use tailwater_agent::attach::loader::KernelBtf;
 use tailwater_agent::sample::block::BlockSignal;
 use tailwater_agent::sample::sched::SchedSignal;
+use tailwater_agent::signal::SignalSource;
 use tailwater_agent::window::{CulpritResource, DeviceSample, WINDOW_NS, Window};
 
 const WRITES: u64 = 300;
@@ -59,7 +60,7 @@ fn privileged_synced_writes_are_counted_and_their_author_named() {
     let (writes, bytes, flushes) =
         (after.writes - before.writes, after.bytes - before.bytes, after.flushes - before.flushes);
     assert!(writes >= WRITES && bytes >= WRITES * WRITE_BYTES, "dd wrote: {writes} requests, {bytes} bytes");
-    assert_eq!(sum(|d| d.bytes), bytes, "bytes as the device counts them");
+    assert_eq!(sum(|d| d.bytes), bytes, "bytes as the device counts them; {:?}", block.losses());
     assert!(sum(|d| d.completed) >= writes, "completed {} of {writes}", sum(|d| d.completed));
     assert!(flushes == 0 || sum(|d| d.flushes) >= flushes, "flushes {} of {flushes}", sum(|d| d.flushes));
     let busy_ns = sum(|d| d.in_flight_ns);
@@ -139,5 +140,47 @@ fn privileged_in_flight_returns_to_zero_and_late_drain_agrees() {
     assert!(
         device_of(std::slice::from_ref(end), device.name()).iter().all(|d| d.in_flight_ns == 0),
         "nothing is left in flight"
+    );
+}
+
+#[test]
+fn privileged_while_it_rests_nothing_is_counted_and_afterwards_no_request_is_left_standing() {
+    let btf = KernelBtf::read().unwrap();
+    let group = Cgroup::new("resting");
+    let device = LoopDevice::new(32 << 20);
+    let mut block = BlockSignal::attach(&attach_config(&btf, 64)).unwrap();
+    let mut drained = Drained::from_now();
+    let drain = |block: &mut BlockSignal, drained: &mut Drained| {
+        std::thread::sleep(Duration::from_nanos(3 * WINDOW_NS));
+        device_of(&drained.until_now(block), device.name())
+    };
+
+    assert!(block.rest(true));
+    assert!(synced_writes(&group, &device).wait().unwrap().success());
+    let rested = drain(&mut block, &mut drained);
+    assert!(rested.iter().all(|d| (d.issued, d.completed, d.bytes) == (0, 0, 0)), "{rested:?}");
+
+    // Requests begin in one turn and end in another.
+    let mut writer = synced_writes(&group, &device);
+    let mut rests = true;
+    while writer.try_wait().unwrap().is_none() {
+        rests = !rests;
+        assert!(block.rest(rests));
+        std::thread::sleep(Duration::from_millis(3));
+        drained.until_now(&mut block);
+    }
+    assert!(block.rest(false));
+    drain(&mut block, &mut drained);
+
+    let before = device.completed();
+    assert!(synced_writes(&group, &device).wait().unwrap().success());
+    let after = device.completed();
+    let worked = drain(&mut block, &mut drained);
+    let sum = |f: fn(&DeviceSample) -> u64| -> u64 { worked.iter().map(f).sum() };
+    assert_eq!(sum(|d| d.bytes), after.bytes - before.bytes, "bytes as the device counts them");
+    let (busy_ns, latency_ns) = (sum(|d| d.in_flight_ns), sum(|d| d.latency_ns));
+    assert!(
+        busy_ns.abs_diff(latency_ns) <= latency_ns / 50,
+        "no request of before is still in flight: {busy_ns} {latency_ns}"
     );
 }

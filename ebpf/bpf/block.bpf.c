@@ -14,6 +14,7 @@
 #include "window_log.h"
 #include "nest.h"
 #include "price.h"
+#include "rest.h"
 #include "cgroup.h"
 #include "block_records.h"
 
@@ -263,7 +264,8 @@ static __always_inline int io_starts(struct request *rq)
 		count_loss(true);
 		request_ends(key, &e, false);
 	}
-	request_begins(rq, &e);
+	if (!resting)
+		request_begins(rq, &e);
 	nest_exit(e.writer);
 	return 0;
 }
@@ -281,7 +283,7 @@ static __always_inline int issued(struct request *rq)
 	struct request_state *state = bpf_map_lookup_elem(&requests, &key);
 	struct device_record *record;
 
-	if (!state) {
+	if (!state && !resting) {
 		request_begins(rq, &e);
 		state = bpf_map_lookup_elem(&requests, &key);
 	}

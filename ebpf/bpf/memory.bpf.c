@@ -9,6 +9,7 @@
 #include <bpf/bpf_tracing.h>
 #include "nest.h"
 #include "price.h"
+#include "rest.h"
 #include "window_log.h"
 #include "cgroup.h"
 #include "memory_records.h"
@@ -64,9 +65,13 @@ static __always_inline void reclaim_steps(__u32 slot, struct moment *m, __s32 st
 static __always_inline int reclaim_begins(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct stall_state *state = bpf_task_storage_get(&stall_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct moment m = moment_at(bpf_ktime_get_ns());
+	struct stall_state *state;
+	struct moment m;
 
+	if (resting)
+		return 0;
+	state = bpf_task_storage_get(&stall_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	m = moment_at(bpf_ktime_get_ns());
 	/* kswapd and its like reclaim for a living. */
 	if (!state || task->flags & PF_KTHREAD || state->depth++)
 		return 0;
@@ -120,7 +125,7 @@ static __always_inline int paused(__s64 ticks)
 	__u64 pause_ns;
 	__u32 slot, writer;
 
-	if (ticks <= 0)
+	if (ticks <= 0 || resting)
 		return 0;
 	m = moment_at(bpf_ktime_get_ns());
 	slot = slot_of_cgroup(cgroup_id_of(task));

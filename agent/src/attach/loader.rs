@@ -4,6 +4,7 @@
 use crate::attach::iterator::KernelIterator;
 use crate::attach::mapping::{ClockControl, Mapping, MappingError};
 use crate::attach::price::{self, Price};
+use crate::attach::rest::{self, Rest};
 use crate::attach::ring::{Ring, RingError, Shape};
 use crate::attach::skipped::skipped_runs;
 use crate::attach::storage::{self, Owner};
@@ -363,6 +364,13 @@ impl LoadedObject {
         let asked = Array::try_from(self.take_map(price::ASKED)?)
             .map_err(|source| self.map_error(price::ASKED, source))?;
         Ok(Price::new(asked, sums, cpus))
+    }
+
+    /// Lets its hooks rest, of an object that has `rest.h`. To be taken once.
+    pub fn rest(&mut self) -> Result<Rest, LoadError> {
+        let resting = Array::try_from(self.take_map(rest::RESTING)?)
+            .map_err(|source| self.map_error(rest::RESTING, source))?;
+        Ok(Rest::new(resting))
     }
 
     /// Runs of its programs that the kernel skipped, because they had interrupted themselves on their CPU. Zero where it does not count

@@ -34,8 +34,8 @@ pub struct Attached {
     pub sources: Vec<Box<dyn SignalSource>>,
     /// Signals without a source, with the reason.
     pub unattached: Vec<Coverage>,
-    /// Of the sources that have kernel programs.
-    pub prices: Vec<Price>,
+    /// Of the sources that have kernel programs, by name.
+    pub prices: Vec<(&'static str, Price)>,
 }
 
 impl std::fmt::Debug for Attached {
@@ -96,7 +96,7 @@ impl Attached {
             match attempt {
                 Ok((source, price)) => {
                     match price {
-                        Ok(price) => attached.prices.push(price),
+                        Ok(price) => attached.prices.push((source.name(), price)),
                         Err(error) => {
                             tracing::warn!("what its kernel programs cost is not measured: {error}");
                         }

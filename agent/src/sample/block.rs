@@ -6,6 +6,7 @@ use crate::attach::loader::{
 };
 use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::price::Price;
+use crate::attach::rest::Rest;
 use crate::attach::ring::{Level, Ring, Shape};
 use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, OTHER, Slots};
@@ -49,6 +50,7 @@ pub struct BlockSignal {
     clock: ClockControl,
     hook: &'static str,
     reason: String,
+    rest: Rest,
     /// Keeps the programs attached.
     object: LoadedObject,
 }
@@ -70,7 +72,7 @@ impl BlockSignal {
             .max_entries("device_states", DEVICES)
             .global("cfg_devices", DEVICES);
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
-        let clock = object.clock()?;
+        let (clock, rest) = (object.clock()?, object.rest()?);
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
         let devices = object.log(&DEVICE_LOG, of_devices)?;
         let io = object.log(&IO_LOG, of_io)?;
@@ -80,7 +82,20 @@ impl BlockSignal {
         let losses = object.mapping("losses", size_of::<BlockLosses>())?;
         let (hook, reason) = attach_programs(&mut object, config.btf)?;
         let names = HashMap::new();
-        Ok(Self { devices, io, submitters, slots, device_states, losses, names, clock, hook, reason, object })
+        Ok(Self {
+            devices,
+            io,
+            submitters,
+            slots,
+            device_states,
+            losses,
+            names,
+            clock,
+            hook,
+            reason,
+            rest,
+            object,
+        })
     }
 
     /// Requests that could not be followed because too many were in flight at once.
@@ -257,6 +272,14 @@ impl SignalSource for BlockSignal {
         self.devices.skip_to(first.0);
         self.io.skip_to(first.0);
         self.submitters.skip_to(first.0);
+    }
+
+    fn rest(&mut self, rests: bool) -> bool {
+        let set = self.rest.set(rests);
+        if let Err(error) = &set {
+            tracing::warn!("its hooks cannot rest: {error}");
+        }
+        set.is_ok()
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {

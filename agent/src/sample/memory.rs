@@ -6,6 +6,7 @@ use crate::attach::loader::{
 };
 use crate::attach::mapping::ClockControl;
 use crate::attach::price::Price;
+use crate::attach::rest::Rest;
 use crate::attach::ring::Level;
 use crate::attach::storage::Owner;
 use crate::attach::window_log::{Log, LogShape};
@@ -33,6 +34,7 @@ pub struct MemorySignal {
     next: u64,
     clock: ClockControl,
     reason: String,
+    rest: Rest,
     /// Keeps the programs attached.
     object: LoadedObject,
 }
@@ -51,7 +53,7 @@ impl MemorySignal {
             .global("cfg_tick_ns", tick_ns());
         let mut object = slots::plan(plan, entities, config.cgroup_hierarchy).load(config.btf)?;
         object.keeps("stall_states", Owner::Task)?;
-        let clock = object.clock()?;
+        let (clock, rest) = (object.clock()?, object.rest()?);
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
         let log = object.log(&LOG, shape)?;
         let slots = Slots::open(&mut object, entities)?;
@@ -80,6 +82,7 @@ impl MemorySignal {
             next: 0,
             clock,
             reason: missing.join("; "),
+            rest,
             object,
         })
     }
@@ -163,6 +166,14 @@ impl SignalSource for MemorySignal {
 
     fn skip_to(&mut self, first: WindowIndex) {
         self.log.skip_to(first.0);
+    }
+
+    fn rest(&mut self, rests: bool) -> bool {
+        let set = self.rest.set(rests);
+        if let Err(error) = &set {
+            tracing::warn!("its hooks cannot rest: {error}");
+        }
+        set.is_ok()
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {

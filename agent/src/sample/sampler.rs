@@ -5,10 +5,10 @@
 //! the kernel logs have overwritten meanwhile is counted as lost. Normal priority on purpose: the watcher must not preempt what
 //! it watches, and the logs are there so that it need not.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, thread_cpu_ns};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, WINDOW_NS, Window, WindowIndex};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +25,11 @@ const RING_MARGIN: u64 = 2;
 /// Windows between two looks at the system clock: 1 s.
 const CLOCK_PERIOD_WINDOWS: u64 = 20;
 
-/// Why a signal whose source was detached is not covered.
+/// Why a signal whose source rests or was detached is not covered.
 const SHED: &str = "shed: the agent was above its CPU budget (cpu_budget_ratio)";
+
+/// From a source's first window of work after a rest to its first one that is told, a second: what had begun before is over by then.
+const REVIVED_WINDOWS: u64 = 20;
 
 /// Windows between two looks at the counters of losses: a second.
 const LOSSES_READ_WINDOWS: u64 = 20;
@@ -58,12 +61,19 @@ pub struct Counters {
     pub clock_corrections: AtomicU64,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Command {
+    Shed(&'static str),
+    TakeBack(&'static str),
+}
+
 /// Asks a running sampler to stop or to give up signals; shared with other threads.
 #[derive(Debug, Clone)]
 pub struct Handle {
     wake: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
-    shed: Arc<Mutex<Vec<&'static str>>>,
+    commands: Arc<Mutex<Vec<Command>>>,
+    cpu_ns: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     disabled: Arc<Mutex<BTreeSet<SignalKind>>>,
     losses: Arc<Mutex<Vec<Loss>>>,
     coverage: Arc<Mutex<Vec<Coverage>>>,
@@ -83,7 +93,8 @@ impl Handle {
             // SAFETY: the descriptor is new and nobody else's.
             wake: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }),
             stop: Arc::default(),
-            shed: Arc::default(),
+            commands: Arc::default(),
+            cpu_ns: Arc::default(),
             disabled: Arc::new(Mutex::new(whole_sections(disabled))),
             losses: Arc::default(),
             coverage: Arc::default(),
@@ -100,9 +111,19 @@ impl Handle {
         unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Detaches a source at the next tick, for good.
+    /// Lets a source rest from the next tick on; one that cannot is detached, for good.
     pub fn shed(&self, source: &'static str) {
-        locked(&self.shed).push(source);
+        locked(&self.commands).push(Command::Shed(source));
+    }
+
+    /// Lets a source that rests work again from the next tick on. Its windows begin a second later.
+    pub fn take_back(&self, source: &'static str) {
+        locked(&self.commands).push(Command::TakeBack(source));
+    }
+
+    /// CPU time that was spent in draining each source that is attached, since the agent began.
+    pub fn cpu_ns(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.cpu_ns).clone()
     }
 
     /// Signals that were measured until their source was shed.
@@ -126,10 +147,50 @@ impl Handle {
     }
 }
 
+/// Whether a source is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Works,
+    /// From this window on.
+    WorksFrom(WindowIndex),
+    Rests,
+}
+
+struct Attached {
+    source: Box<dyn SignalSource>,
+    turn: Turn,
+    /// Spent in draining it.
+    cpu_ns: u64,
+}
+
+impl Attached {
+    /// Whether it is drained for this window.
+    fn serves(&mut self, window: WindowIndex) -> bool {
+        if let Turn::WorksFrom(first) = self.turn
+            && first <= window
+        {
+            self.source.skip_to(window);
+            self.turn = Turn::Works;
+        }
+        self.turn == Turn::Works
+    }
+
+    fn coverage(&self) -> Vec<Coverage> {
+        let coverage = self.source.coverage();
+        if self.turn == Turn::Rests { shed(coverage) } else { coverage }
+    }
+}
+
+/// The same signals, not covered.
+fn shed(coverage: Vec<Coverage>) -> Vec<Coverage> {
+    let not = |c| Coverage { covered: false, sampled: false, reason: SHED.to_owned(), ..c };
+    coverage.into_iter().map(not).collect()
+}
+
 /// The loop and what it drains.
 pub struct Sampler<S> {
     clock: Clock,
-    sources: Vec<Box<dyn SignalSource>>,
+    sources: Vec<Attached>,
     unattached: Vec<Coverage>,
     sink: S,
     handle: Handle,
@@ -153,6 +214,8 @@ impl<S: Sink> Sampler<S> {
         sink: S,
         handle: Handle,
     ) -> Self {
+        let works = |source| Attached { source, turn: Turn::Works, cpu_ns: 0 };
+        let sources = sources.into_iter().map(works).collect();
         let sampler = Self {
             clock_read: clock.window(),
             clock,
@@ -170,7 +233,7 @@ impl<S: Sink> Sampler<S> {
     /// Runs until [`Handle::stop`], or until the sink is done. Returns the sink.
     pub fn run(mut self) -> S {
         let mut waited_for = vec![self.handle.wake.as_raw_fd()];
-        waited_for.extend(self.sources.iter().filter_map(|s| s.drop_events_fd()));
+        waited_for.extend(self.sources.iter().filter_map(|s| s.source.drop_events_fd()));
         loop {
             let now = self.clock.unix_ns();
             let due = self.next.map_or(now, |n| (n.0 + 1) * WINDOW_NS + SETTLE_NS);
@@ -221,9 +284,7 @@ impl<S: Sink> Sampler<S> {
         match self.next {
             Some(next) if next.0 <= open + RING_WINDOWS => next.0,
             Some(_) => {
-                for source in &mut self.sources {
-                    source.skip_to(WindowIndex(open + 1));
-                }
+                self.skip_to(WindowIndex(open + 1));
                 open + 1
             }
             None => open + 1,
@@ -235,12 +296,16 @@ impl<S: Sink> Sampler<S> {
             lost,
             "windows were lapped in the kernel before this agent got to run; counted as lost"
         );
-        for source in &mut self.sources {
-            source.skip_to(first);
-        }
+        self.skip_to(first);
         self.handle.counters.windows_lost.fetch_add(lost, Ordering::Relaxed);
         self.sink.lost(lost);
         self.next = Some(first);
+    }
+
+    fn skip_to(&mut self, first: WindowIndex) {
+        for Attached { source, .. } in self.sources.iter_mut().filter(|s| s.turn == Turn::Works) {
+            source.skip_to(first);
+        }
     }
 
     fn drain(&mut self, index: WindowIndex, open: u64) {
@@ -251,8 +316,12 @@ impl<S: Sink> Sampler<S> {
             clock_corrected: self.corrected.is_some_and(|(from, to)| (from..=to).contains(&index)),
             ..Window::default()
         };
-        for source in &mut self.sources {
-            source.drain(&mut window);
+        for attached in &mut self.sources {
+            if attached.serves(index) {
+                let before = thread_cpu_ns();
+                attached.source.drain(&mut window);
+                attached.cpu_ns += thread_cpu_ns().saturating_sub(before);
+            }
         }
         let disabled = locked(&self.handle.disabled).clone();
         for signal in disabled {
@@ -262,7 +331,9 @@ impl<S: Sink> Sampler<S> {
         counters.windows.fetch_add(1, Ordering::Relaxed);
         counters.windows_late.fetch_add(u64::from(late), Ordering::Relaxed);
         if index.0.is_multiple_of(LOSSES_READ_WINDOWS) {
-            *locked(&self.handle.losses) = self.sources.iter().flat_map(|s| s.losses()).collect();
+            *locked(&self.handle.losses) = self.sources.iter().flat_map(|s| s.source.losses()).collect();
+            let spent = |s: &Attached| (s.source.name(), s.cpu_ns);
+            *locked(&self.handle.cpu_ns) = self.sources.iter().map(spent).collect();
         }
         self.sink.window(window);
     }
@@ -273,7 +344,7 @@ impl<S: Sink> Sampler<S> {
         }
         let before = self.clock.window();
         if let Some(correction) = self.clock.correct() {
-            for source in &mut self.sources {
+            for Attached { source, .. } in &mut self.sources {
                 source.set_epoch_offset_ns(correction.offset_ns);
             }
             let after = self.clock.window();
@@ -289,7 +360,7 @@ impl<S: Sink> Sampler<S> {
 
     fn drop_events(&mut self) {
         let mut drops = Vec::new();
-        for source in &mut self.sources {
+        for Attached { source, .. } in &mut self.sources {
             source.take_drop_events(&mut drops);
         }
         if !drops.is_empty() {
@@ -300,23 +371,33 @@ impl<S: Sink> Sampler<S> {
     }
 
     fn apply_commands(&mut self, waited_for: &mut Vec<RawFd>) {
-        let shed = std::mem::take(&mut *locked(&self.handle.shed));
-        for name in shed {
-            let Some(at) = self.sources.iter().position(|s| s.name() == name) else {
+        let commands = std::mem::take(&mut *locked(&self.handle.commands));
+        for command in commands {
+            let (Command::Shed(name) | Command::TakeBack(name)) = command;
+            let Some(at) = self.sources.iter().position(|s| s.source.name() == name) else {
                 continue;
             };
-            let source = self.sources.remove(at);
-            if let Some(fd) = source.drop_events_fd() {
-                waited_for.retain(|f| *f != fd);
+            let rests = matches!(command, Command::Shed(_));
+            let attached = &mut self.sources[at];
+            if rests == (attached.turn == Turn::Rests) {
+                continue;
             }
-            self.unattached.extend(source.coverage().into_iter().map(|c| Coverage {
-                covered: false,
-                sampled: false,
-                reason: SHED.to_owned(),
-                ..c
-            }));
+            if attached.source.rest(rests) {
+                let first = WindowIndex(self.clock.window().0 + REVIVED_WINDOWS);
+                attached.turn = if rests { Turn::Rests } else { Turn::WorksFrom(first) };
+            } else {
+                self.detach(at, waited_for);
+            }
         }
         self.publish_coverage();
+    }
+
+    fn detach(&mut self, at: usize, waited_for: &mut Vec<RawFd>) {
+        let Attached { source, .. } = self.sources.remove(at);
+        if let Some(fd) = source.drop_events_fd() {
+            waited_for.retain(|f| *f != fd);
+        }
+        self.unattached.extend(shed(source.coverage()));
     }
 
     fn publish_coverage(&self) {

@@ -89,6 +89,11 @@ impl SignalSource for ThrottleSignal {
         self.reader.missed();
     }
 
+    fn rest(&mut self, _: bool) -> bool {
+        // It works only while it is drained.
+        true
+    }
+
     fn set_epoch_offset_ns(&mut self, _: i64) {}
 }
 

@@ -398,5 +398,10 @@ impl SignalSource for PolledResources {
         self.last = None;
     }
 
+    fn rest(&mut self, _: bool) -> bool {
+        // It works only while it is drained.
+        true
+    }
+
     fn set_epoch_offset_ns(&mut self, _: i64) {}
 }

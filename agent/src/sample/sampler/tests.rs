@@ -6,11 +6,17 @@ use std::sync::atomic::AtomicI64;
 struct Log {
     windows: Vec<(u64, bool, bool)>,
     lost: u64,
+    /// Without the source's value.
+    empty: Vec<u64>,
 }
 
 impl Sink for Log {
     fn window(&mut self, w: Window) {
-        assert_eq!(w.machine_cpu.map(|c| c.busy_ns), Some(w.index.0), "the source's value");
+        if let Some(cpu) = w.machine_cpu {
+            assert_eq!(cpu.busy_ns, w.index.0, "the source's value");
+        } else {
+            self.empty.push(w.index.0);
+        }
         self.windows.push((w.index.0, w.late, w.clock_corrected));
     }
     fn lost(&mut self, windows: u64) {
@@ -22,6 +28,7 @@ impl Sink for Log {
 
 /// Each window drained moves time on by `drain_ns`.
 struct Fake {
+    rests: Option<Arc<Mutex<Vec<bool>>>>,
     skipped: Arc<Mutex<Vec<u64>>>,
     now: Arc<AtomicI64>,
     drain_ns: i64,
@@ -53,6 +60,10 @@ impl SignalSource for Fake {
         self.skipped.lock().unwrap().push(first.0);
     }
     fn set_epoch_offset_ns(&mut self, _: i64) {}
+    fn rest(&mut self, rests: bool) -> bool {
+        let can = self.rests.as_ref();
+        can.map(|told| told.lock().unwrap().push(rests)).is_some()
+    }
 }
 
 struct Bench {
@@ -64,9 +75,13 @@ struct Bench {
 const WINDOW: i64 = WINDOW_NS as i64;
 
 fn bench(drain_ns: i64) -> Bench {
+    bench_of(drain_ns, None)
+}
+
+fn bench_of(drain_ns: i64, rests: Option<Arc<Mutex<Vec<bool>>>>) -> Bench {
     let now = Arc::new(AtomicI64::new(1_000 * WINDOW + 20_000_000));
     let skipped = Arc::new(Mutex::new(Vec::new()));
-    let source = Fake { skipped: skipped.clone(), now: now.clone(), drain_ns };
+    let source = Fake { rests, skipped: skipped.clone(), now: now.clone(), drain_ns };
     let handle = Handle::new(BTreeSet::new()).unwrap();
     let clock = Clock::manual(now.clone());
     let sampler = Sampler::new(clock, vec![Box::new(source)], vec![], Log::default(), handle);
@@ -156,4 +171,28 @@ fn shed_and_disabled_signals_lose_their_coverage() {
     assert!(handle.coverage()[0].reason.contains("cpu_budget_ratio"));
     assert_eq!(handle.shed_signals(), [handle.coverage()[0].signal, handle.coverage()[1].signal]);
     assert!(b.sampler.sources.is_empty());
+}
+
+#[test]
+fn a_source_that_rests_is_left_out_and_begins_anew_a_second_after_it_was_taken_back() {
+    let told = Arc::<Mutex<Vec<bool>>>::default();
+    let mut b = bench_of(0, Some(told.clone()));
+    let handle = b.sampler.handle.clone();
+    let covered = || handle.coverage().iter().all(|c| c.covered);
+    b.tick_at(3, 7_000_000);
+    handle.shed("fake");
+    handle.shed("fake");
+    b.sampler.apply_commands(&mut vec![]);
+    assert_eq!((covered(), handle.shed_signals().len()), (false, 2));
+    b.tick_at(5, 7_000_000);
+    assert_eq!(std::mem::take(&mut b.sampler.sink.empty), [1_003, 1_004]);
+    assert_eq!(*b.skipped.lock().unwrap(), [0; 0]);
+    handle.take_back("fake");
+    b.sampler.apply_commands(&mut vec![]);
+    assert_eq!((covered(), handle.shed_signals().len()), (true, 0));
+    b.tick_at(30, 7_000_000);
+    assert_eq!(std::mem::take(&mut b.sampler.sink.empty), (1_005..1_025).collect::<Vec<_>>());
+    assert_eq!(*b.skipped.lock().unwrap(), [1_025], "its levels begin anew");
+    assert_eq!(*told.lock().unwrap(), [true, false]);
+    assert!(handle.cpu_ns().contains_key("fake"));
 }
