@@ -8,6 +8,7 @@ use tailwater_agent::config::{Config, ConfigError, check_environment, load};
 use tailwater_agent::run::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::run::dump::Form;
 use tailwater_agent::run::{self, failure};
+use tailwater_agent::sample::net::helper;
 
 fn main() -> ExitCode {
     failure::one_sentence_for_panics();
@@ -42,6 +43,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             let text = toml::to_string(&config).context("write the configuration")?;
             std::io::stdout().write_all(text.as_bytes())?;
         }
+        Command::WalkNamespaces => helper::serve()?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tailwater-agent", &mut std::io::stdout());
         }

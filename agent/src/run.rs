@@ -45,6 +45,9 @@ use tokio_util::sync::CancellationToken;
 /// From the wish to stop to the exit, at most, of what is on its way to the collector.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// This program, also when another version was put in its place.
+const THIS: &str = "/proc/self/exe";
+
 /// Between two looks at our own cost.
 const STATS_PERIOD: Duration = Duration::from_secs(5);
 
@@ -105,7 +108,7 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
     }
     let quotas = Quotas::default();
     let watched = Watched::default();
-    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only };
+    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only, helper: Some(Path::new(THIS)) };
     let attached = Attached::attach(wanted, &clock, &mounts, quotas.clone(), watched.clone());
     give_back_memory();
     let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
@@ -251,7 +254,7 @@ pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result
     let clock = Clock::new(0);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
     let watched = Watched::default();
-    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only };
+    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only, helper: Some(Path::new(THIS)) };
     let attached = Attached::attach(wanted, &clock, &mounts, Quotas::default(), watched.clone());
     watched.publish(&Entities::new(mounts.clone(), Path::new("/")), None);
     let coverage = attached.coverage();

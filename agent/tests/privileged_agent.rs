@@ -11,7 +11,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use support::{Collector, Connection, First};
 use tailwater_agent::attach::privilege::{KEPT, OWN_ID};
 use tailwater_agent::name::cgroup::{CpuVersion, Mounts};
+use tailwater_agent::sample::namespaces::processes;
 use tailwater_proto::columnar::decode_values;
 use tailwater_proto::v1::{self, EntityKind, Metric, agent_message::Body, collector_message::Body as Said};
 
@@ -379,13 +380,22 @@ async fn privileged_an_agent_that_root_starts_goes_on_as_a_user_of_its_own() {
     let agent = Agent::start(&load, "user").await;
     // All that it measures is told by that user.
     agent.told_up_to(0).await;
-    let mut threads = 0;
-    for thread in std::fs::read_dir(format!("/proc/{}/task", agent.process.id())).unwrap() {
+    let field_of = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let parent = [agent.process.id().to_string()];
+    let is_helper = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|l| l.starts_with("PPid:")) && field_of(&status, "PPid") == parent
+    };
+    let helpers: Vec<u32> = processes().filter(is_helper).collect();
+    let [helper] = helpers[..] else { panic!("one process walks namespaces, not {helpers:?}") };
+    let of = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let (mut threads, mut walkers) = (0, 0);
+    for thread in of(agent.process.id()).chain(of(helper)) {
         let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<String>>()
-        };
+        let field = |name: &str| field_of(&status, name);
         let own = [OWN_ID.to_string(), OWN_ID.to_string(), OWN_ID.to_string(), OWN_ID.to_string()];
         assert_eq!((field("Uid"), field("Gid")), (own.clone().into(), own.into()), "{status}");
         assert!(
@@ -394,13 +404,27 @@ async fn privileged_an_agent_that_root_starts_goes_on_as_a_user_of_its_own() {
         );
         let kept = KEPT.iter().map(|(capability, _)| capability.bitmask()).sum::<u64>();
         let walker = caps::Capability::CAP_SYS_ADMIN.bitmask();
+        let walks = field("Tgid") == [helper.to_string()];
         for set in ["CapEff", "CapPrm"] {
             let has = u64::from_str_radix(&field(set)[0], 16).unwrap();
-            assert_eq!(has & !(kept | walker), 0, "{status}");
+            let may = if walks { kept | walker } else { kept };
+            assert_eq!((has & !may, has & walker != 0), (0, walks), "{status}");
         }
+        for set in ["CapInh", "CapAmb"] {
+            assert_eq!(u64::from_str_radix(&field(set)[0], 16), Ok(0), "{status}");
+        }
+        walkers += u32::from(walks);
         threads += 1;
     }
-    assert!(threads > 2, "{threads} threads");
+    assert!(threads > 2 && walkers == 1, "{threads} threads");
+    // It goes with its agent, also with one that is killed.
+    drop(agent);
+    let gone = async {
+        while is_helper(&helper) || Path::new(&format!("/proc/{helper}")).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.expect("the helper ends");
 }
 
 #[tokio::test]

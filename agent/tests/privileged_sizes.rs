@@ -51,6 +51,7 @@ fn attach(cpus: u32) -> Vec<Box<dyn SignalSource>> {
         listeners_max: 1_024,
         listeners_kept_windows: 1_200,
         edges_max: 2_048,
+        helper: None,
     };
     vec![
         Box::new(SchedSignal::attach(&config).unwrap()),

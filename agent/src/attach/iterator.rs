@@ -38,6 +38,16 @@ impl KernelIterator {
         Ok(Self { link: made(BPF_LINK_CREATE, attributes)? })
     }
 
+    /// Bound to what it walks already, by another process.
+    pub fn of_link(link: OwnedFd) -> Self {
+        Self { link }
+    }
+
+    /// What it is bound by, for another process.
+    pub fn link(&self) -> std::io::Result<OwnedFd> {
+        self.link.try_clone()
+    }
+
     /// Walks once; the kernel's objects are those of the namespace that the calling thread is in (`bpf_iter_init_seq_net`). The programs
     /// write nothing; reading to the end drives them.
     pub fn run(&self) -> std::io::Result<()> {

@@ -2,11 +2,12 @@
 //! (`filter.rs`). Owns the list of what stays, and why.
 //!
 //! Users and capabilities belong to threads. Call [`leave_root`] while there is one, and [`drop_unneeded`] from the main thread after attaching and before any other thread is
-//! started: they inherit the rest. The one thread that exists earlier, which walks the sockets of network namespaces, drops by itself
-//! what it does not need and keeps CAP_SYS_ADMIN for setns(2); it reads nothing from the network.
+//! started: they inherit the rest. What exists earlier drops by itself what it does not need. CAP_SYS_ADMIN, for setns(2), stays in the process that
+//! walks the sockets of network namespaces (`sample/net/helper.rs`), and where sockets are polled in the thread that does; neither reads from the network.
 
 use super::filter::{self, Namespaces};
 use caps::{CapSet, Capability, CapsHashSet};
+use std::process::{Child, Command};
 
 /// What stays, and what for.
 pub const KEPT: [(Capability, &str); 3] = [
@@ -74,6 +75,26 @@ pub fn drop_unneeded() -> Result<(), PrivilegeError> {
 /// The same in the calling thread, but for CAP_SYS_ADMIN, if it has that.
 pub fn drop_unneeded_of_walker() -> Result<(), PrivilegeError> {
     drop_but(&[Capability::CAP_SYS_ADMIN], Namespaces::Entered)
+}
+
+/// Whether this thread has a capability now.
+pub fn has(capability: Capability) -> bool {
+    caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
+}
+
+/// Starts a program that keeps these capabilities, of those that this thread has (capabilities(7): only ambient ones outlive execve(2) of
+/// whoever is not root). It has to drop what it does not need by itself.
+pub fn spawn_with(capabilities: &[Capability], command: &mut Command) -> std::io::Result<Child> {
+    let all: CapsHashSet = capabilities.iter().copied().filter(|c| has(*c)).collect();
+    let inheritable = caps::read(None, CapSet::Inheritable).map_err(std::io::Error::other)?;
+    let both: CapsHashSet = inheritable.union(&all).copied().collect();
+    caps::set(None, CapSet::Inheritable, &both).map_err(std::io::Error::other)?;
+    let ambient = caps::set(None, CapSet::Ambient, &all).map_err(std::io::Error::other);
+    let child = ambient.and_then(|()| command.spawn());
+    // What was ambient before was the unit's, and is in the other sets.
+    caps::clear(None, CapSet::Ambient).map_err(std::io::Error::other)?;
+    caps::set(None, CapSet::Inheritable, &inheritable).map_err(std::io::Error::other)?;
+    child
 }
 
 fn drop_but(also: &[Capability], namespaces: Namespaces) -> Result<(), PrivilegeError> {

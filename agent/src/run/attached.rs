@@ -14,6 +14,7 @@ use crate::sample::slots;
 use crate::sample::throttle::{Quotas, ThrottleSignal};
 use crate::signal::{Coverage, SignalKind, SignalSource};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Cgroups, listeners and edges that the kernel side tells apart.
 const WORKLOADS_MAX: u32 = 1_024;
@@ -55,6 +56,8 @@ pub struct Wanted<'a> {
     pub disabled: &'a BTreeSet<SignalKind>,
     /// Load no kernel program.
     pub poll_only: bool,
+    /// This program, for what another process does.
+    pub helper: Option<&'a Path>,
 }
 
 impl Attached {
@@ -118,6 +121,7 @@ impl Attached {
                 listeners_max: LISTENERS_MAX,
                 listeners_kept_windows: LISTENERS_KEPT_WINDOWS,
                 edges_max: EDGES_MAX,
+                helper: wanted.helper,
             };
             priced(NetSignals::attach(&config)?, NetSignals::price)
         });

@@ -1,6 +1,7 @@
 //! The command line: commands, flags, help. Owns their names, which scripts hold on to; knows nothing of what they do.
 
 use crate::config::Layer;
+use crate::sample::net::helper;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -92,6 +93,9 @@ pub enum Command {
         #[command(flatten)]
         configured: Configured,
     },
+    /// Walks network namespaces for an agent that is running
+    #[command(name = helper::COMMAND, hide = true)]
+    WalkNamespaces,
     /// Prints a completion script for a shell
     Completions {
         /// Which shell

@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `walk` the sockets that were there before, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
+//! `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -12,12 +12,14 @@ use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses, WORKERS, Worker};
 use tailwater_ebpf::objects;
 use tailwater_ebpf::record::NEST;
 
 mod edges;
+pub mod helper;
 mod listeners;
 mod slots;
 mod tick;
@@ -46,6 +48,8 @@ pub struct NetConfig<'a> {
     pub listeners_kept_windows: u64,
     /// Workload and remote address pairs told apart at a time. 2,048 is a good default.
     pub edges_max: u32,
+    /// This program, which walks other network namespaces as a process of its own; without, a thread does.
+    pub helper: Option<&'a Path>,
 }
 
 /// The programs that see one moment, by the name of the first, and where one of them attached, or why none did.
@@ -206,7 +210,8 @@ impl NetSignals {
             table: object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?,
             levels: object.mapping_for_writing("listener_levels", listeners.levels_bytes())?,
         };
-        let walker = Walker::start(object.iterator("net_existing", "tcp", config.btf), workers);
+        let existing = object.iterator("net_existing", "tcp", config.btf);
+        let walker = Walker::start(existing, workers, config.helper);
         let ticker = match looking {
             Looking::Timer => {
                 walk::provoke_a_state_change();

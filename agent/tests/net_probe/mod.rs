@@ -53,6 +53,7 @@ impl Probe {
             listeners_max: 64,
             listeners_kept_windows: 1_200,
             edges_max: 128,
+            helper: None,
         })
         .unwrap();
         Self { net, clock, next, windows: Vec::new() }

@@ -1,16 +1,18 @@
 //! The sockets that were there before the agent, network namespace by network namespace, and the threads that are gone. Owns one
 //! thread that walks every ten seconds; knows no window.
 //!
-//! A BPF iterator sees the sockets of the namespace of the thread that reads it, so the thread moves through the namespaces that
-//! processes live in. Where that is refused, only the agent's own is walked.
+//! A BPF iterator sees the sockets of the namespace of the thread that reads it, so a process of its own (`helper.rs`) moves through the
+//! namespaces that processes live in. Where that is refused, only the agent's own is walked.
 
+use super::helper::{Helper, walk_all};
 use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
-use crate::attach::privilege;
+use crate::attach::privilege::{self, PrivilegeError};
 use crate::sample::namespaces::in_every_namespace;
 use crate::sample::repeated::Repeated;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,8 +46,13 @@ pub(super) struct Walker {
 }
 
 impl Walker {
-    /// Walks once, and then from its own thread.
-    pub(super) fn start(iterator: Result<KernelIterator, LoadError>, workers: Workers) -> Self {
+    /// Walks once, and then again from its own thread; through other namespaces by a process of `program`, if there is one, else
+    /// by that thread.
+    pub(super) fn start(
+        iterator: Result<KernelIterator, LoadError>,
+        workers: Workers,
+        program: Option<&Path>,
+    ) -> Self {
         let report = Arc::new(Mutex::new(WalkReport::default()));
         let iterator = match iterator {
             Ok(iterator) => iterator,
@@ -54,15 +61,22 @@ impl Walker {
                 return Self { _thread: None, report };
             }
         };
+        let helper = program.map(|program| Helper::start(program, &iterator)).transpose();
+        let (mut helper, no_helper) = match helper {
+            Ok(helper) => (helper.flatten(), None),
+            Err(error) => (None, Some(format!("no process to walk network namespaces: {error}"))),
+        };
         let (walked, first_walk) = sync_channel(1);
         let reported = report.clone();
         let mut walks = 0;
+        let given_up: fn() -> Result<(), PrivilegeError> =
+            if program.is_some() { privilege::drop_unneeded } else { privilege::drop_unneeded_of_walker };
         let started = Repeated::start("socket-walk", EVERY, move || {
             walks += 1;
-            let (namespaces, trouble) = walk_all(&iterator);
-            set(&reported, WalkReport { namespaces, walks, trouble });
+            let (namespaces, trouble) = helper.as_mut().map_or_else(|| walk_all(&iterator), Helper::walk);
+            set(&reported, WalkReport { namespaces, walks, trouble: no_helper.clone().or(trouble) });
             if walks == 1
-                && let Err(error) = privilege::drop_unneeded_of_walker()
+                && let Err(error) = given_up()
             {
                 tracing::warn!("socket-walk: {error}");
             }
@@ -89,14 +103,6 @@ impl Walker {
 
 fn set(report: &Mutex<WalkReport>, new: WalkReport) {
     *report.lock().unwrap_or_else(PoisonError::into_inner) = new;
-}
-
-/// Namespaces walked, and why not more.
-fn walk_all(iterator: &KernelIterator) -> (u32, Option<String>) {
-    if let Err(error) = iterator.run() {
-        return (0, Some(format!("tcp iterator: {error}")));
-    }
-    in_every_namespace(&mut |_| iterator.run())
 }
 
 /// Ports from here on are given to connecting sockets: the lowest of all namespaces' `net.ipv4.ip_local_port_range`, which each may
