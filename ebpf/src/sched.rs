@@ -134,6 +134,7 @@ pub struct SlotState {
     pub overflows: u32,
     pub waiting: i32,
     pub blocked: i32,
+    pub reserved: [u64; 5],
 }
 
 const _: () = assert!(size_of::<TaskRecord>() == 128);
@@ -143,4 +144,4 @@ const _: () = assert!(size_of::<CpuState>() == 88);
 const _: () = assert!(size_of::<BlockedNow>() == 32);
 const _: () = assert!(size_of::<StoppedRecord>() == 32);
 const _: () = assert!(size_of::<StoppedProcess>() == 16);
-const _: () = assert!(size_of::<SlotState>() == 24);
+const _: () = assert!(size_of::<SlotState>() == 64);

@@ -59,7 +59,7 @@ fn sched_records_are_those_of_the_object() {
     same!(structs, "blocked_now", sched::BlockedNow: since_ns, slot, tgid, comm);
     same!(structs, "stopped_record", sched::StoppedRecord: window, edges, stopped_max, reserved);
     same!(structs, "stopped_process", sched::StoppedProcess: process, stopped, reserved);
-    same!(structs, "slot_state", sched::SlotState: cgroup_id, removed, overflows, waiting, blocked);
+    same!(structs, "slot_state", sched::SlotState: cgroup_id, removed, overflows, waiting, blocked, reserved);
 }
 
 #[test]

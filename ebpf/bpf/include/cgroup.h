@@ -13,12 +13,14 @@
 
 #define SLOT_OTHER 0
 
+/* A cache line of its own: `waiting` and `blocked` are written at every switch, by whichever CPU the cgroup's tasks are on. */
 struct slot_state {
 	__u64 cgroup_id;
 	__u32 removed; /* of SLOT_OTHER: slots that user space gave back so far */
 	__u32 overflows; /* of SLOT_OTHER: lookups that found no free slot */
 	__s32 waiting; /* tasks of all CPUs, now */
 	__s32 blocked;
+	__u64 reserved[5];
 };
 
 /* 0: the unified hierarchy; else the v1 hierarchy of the cpu controller, where no cgroup2 is in use. */
