@@ -3,9 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod kernel;
+mod net_probe;
 
 use kernel::{Cgroup, Drained, attach_config, epoch_offset_ns};
-use std::collections::BTreeSet;
+use net_probe::{Probe, namespace};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
 use tailwater_agent::sample::block::BlockSignal;
@@ -50,7 +54,7 @@ fn attach(cpus: u32) -> Vec<Box<dyn SignalSource>> {
         cpus,
         listeners_max: 1_024,
         listeners_kept_windows: 1_200,
-        edges_max: 2_048,
+        edges_max: 4_095,
         helper: None,
     };
     vec![
@@ -106,4 +110,46 @@ fn privileged_a_thousand_cgroups_are_told_apart_on_128_cpus() {
     let missed = groups.iter().filter(|g| !seen.contains(&g.id())).count();
     assert_eq!(missed, 0, "of 1,000 cgroups that ran a shell each, in {:?}", began.elapsed());
     assert_eq!((signal.slot_overflows(), signal.lapped()), (0, 0));
+}
+
+#[test]
+fn privileged_four_thousand_servers_that_one_workload_calls_are_told_apart() {
+    const SERVERS: u16 = 4_000;
+    const PORT: u16 = 9_100;
+    // Each at an address of its own: all of 127/8 is this machine.
+    let address = |n: u16| std::net::Ipv4Addr::new(127, 7, (n >> 8) as u8, n as u8);
+    let told = std::thread::spawn(move || {
+        namespace::enter_new();
+        let mut probe = Probe::attach_with_all_edges();
+        let listener = TcpListener::bind(("0.0.0.0", PORT)).unwrap();
+        let server = std::thread::spawn(move || {
+            for mut stream in listener.incoming().take(SERVERS.into()).map(Result::unwrap) {
+                stream.read_exact(&mut [0]).unwrap();
+                stream.write_all(b"!").unwrap();
+            }
+        });
+        for n in 0..SERVERS {
+            let mut stream = TcpStream::connect((address(n), PORT)).unwrap();
+            stream.write_all(b"?").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            if n % 100 == 0 {
+                probe.drain();
+            }
+        }
+        server.join().unwrap();
+        probe.drain_past_now();
+        let netns = namespace::inode();
+        let mut calls: BTreeMap<_, [u64; 3]> = BTreeMap::new();
+        for (key, call) in probe.windows.iter().flat_map(|w| w.calls.as_deref().unwrap()) {
+            if key.netns == netns && key.remote_port == PORT {
+                let sum = calls.entry(key.remote_address).or_default();
+                *sum = [sum[0] + call.connects, sum[1] + call.started, sum[2] + call.answered];
+            }
+        }
+        (calls, format!("{:?}", probe.net.losses()))
+    });
+    let (calls, losses) = told.join().unwrap();
+    let expected = (0..SERVERS).map(|n| (address(n).to_ipv6_mapped(), [1, 1, 1])).collect();
+    assert_eq!(calls.len(), usize::from(SERVERS), "{losses}");
+    assert!(calls == expected, "each was connected to and asked once: {losses}");
 }

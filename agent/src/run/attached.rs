@@ -16,10 +16,10 @@ use crate::signal::{Coverage, SignalKind, SignalSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Cgroups, listeners and edges that the kernel side tells apart.
+/// Cgroups, listeners and edges that the kernel side tells apart; with the row of the rest as many edges as the wire has ids for.
 const WORKLOADS_MAX: u32 = 1_024;
 const LISTENERS_MAX: u32 = 1_024;
-const EDGES_MAX: u32 = 2_048;
+const EDGES_MAX: u32 = 4_095;
 /// A minute.
 const LISTENERS_KEPT_WINDOWS: u64 = 1_200;
 

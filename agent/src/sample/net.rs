@@ -46,7 +46,7 @@ pub struct NetConfig<'a> {
     /// Windows after which the place of a listener that is closed may be another's. 1,200, a minute, is a good default: a server that is
     /// restarted gets its own again.
     pub listeners_kept_windows: u64,
-    /// Workload and remote address pairs told apart at a time. 2,048 is a good default.
+    /// Workload and remote address pairs told apart at a time. 4,095 is a good default.
     pub edges_max: u32,
     /// This program, which walks other network namespaces as a process of its own; without, a thread does.
     pub helper: Option<&'a Path>,
@@ -125,8 +125,9 @@ impl std::fmt::Display for Looking {
 /// How a verifier names the timer that it refuses: under PREEMPT_RT by its name, before 5.15 as the function of this number.
 const TIMER_REFUSED: [&str; 2] = ["bpf_timer", "unknown#169"];
 
-/// Room for the records of all CPUs, of listeners and of edges.
-const LOG_BYTES: usize = 16 << 20;
+/// Room for the records of all CPUs: on 128 of them, 256 listeners and 256 edges of a CPU that are active at once.
+const LISTENER_LOG_BYTES: usize = 16 << 20;
+const EDGE_LOG_BYTES: usize = 9 << 20;
 
 /// The socket hooks and their logs.
 pub struct NetSignals {
@@ -160,8 +161,8 @@ impl NetSignals {
     pub fn attach_with(config: &NetConfig<'_>, looking: Looking) -> Result<Self, LoadError> {
         let cpus = config.cpus;
         let of_listeners =
-            LogShape::within::<ListenerRecord>(LOG_BYTES, cpus, NEST, config.listeners_max + 1);
-        let of_edges = LogShape::within::<EdgeRecord>(LOG_BYTES, cpus, NEST, config.edges_max + 1);
+            LogShape::within::<ListenerRecord>(LISTENER_LOG_BYTES, cpus, NEST, config.listeners_max + 1);
+        let of_edges = LogShape::within::<EdgeRecord>(EDGE_LOG_BYTES, cpus, NEST, config.edges_max + 1);
         let mut plan = ObjectPlan::new("net", objects::NET)
             .log(&listeners::LOG, of_listeners)
             .log(&edges::LOG, of_edges)

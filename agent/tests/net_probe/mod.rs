@@ -41,6 +41,11 @@ impl Probe {
         })
     }
 
+    /// With room for as many edges as the agent has.
+    pub fn attach_with_all_edges() -> Self {
+        Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max: 4_095, ..*config }))
+    }
+
     fn attach_by(attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>) -> Self {
         let clock = Clock::new(0);
         let btf = KernelBtf::read().unwrap();
