@@ -1,20 +1,26 @@
-//! A long life in real maps, as root: `make endurance`, some ten minutes. What is told of a million processes and of a hundred thousand
-//! cgroups that come and go is held against what the machine says, and nothing is used up at the end.
+//! A long life in real maps, as root: `make endurance`, some fifteen minutes. What is told of a million processes, of a hundred thousand
+//! cgroups that come and go and of a day's windows is held against what the machine says, and nothing is used up at the end.
 #![allow(clippy::disallowed_methods, reason = "tests wait for real time to pass")]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod kernel;
+mod net_probe;
 
-use kernel::{Cgroup, Drained, Spinner, attach_config};
+use kernel::{Cgroup, Drained, Spinner, attach_config, unix_ns};
+use net_probe::{Probe, namespace};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tailwater_agent::attach::loader::KernelBtf;
 use tailwater_agent::sample::sched::SchedSignal;
+use tailwater_agent::sample::self_stats::resident_bytes;
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::window::{CgroupId, WINDOW_NS};
+use tailwater_agent::window::{CgroupId, WINDOW_NS, Window, WindowIndex};
 
 const PROCESSES: u64 = 1_000_000;
 const CGROUPS: u32 = 100_000;
+const WINDOWS_OF_A_DAY: u64 = 24 * 3600 * 1_000_000_000 / WINDOW_NS;
 
 fn lost(signal: &SchedSignal, what: &str) -> u64 {
     signal.losses().iter().find(|loss| loss.what == what).unwrap().count
@@ -124,4 +130,146 @@ fn privileged_a_hundred_thousand_cgroups_come_and_go() {
     assert_eq!(lost(&signal, "sched_records_lapped"), 0);
     let off = of_rows.abs_diff(of_machine) as f64 / of_machine as f64;
     assert!(off < 0.01, "what is folded is in the shared row: {of_rows} ns of {of_machine}");
+}
+
+/// A clock that is put forward by a window whenever one was drained: a day goes by in minutes, in real maps. Windows are drained two
+/// behind the open one, because a hook may be at work with the time of before.
+struct Hasty {
+    ahead_ns: u64,
+    next: u64,
+}
+
+impl Hasty {
+    fn now_ns(&self) -> u64 {
+        unix_ns() + self.ahead_ns
+    }
+
+    /// Puts the clock forward, and drains what is closed by it.
+    fn go_on(&mut self, probe: &mut Probe, sched: &mut SchedSignal, mut see: impl FnMut(&Window)) {
+        self.ahead_ns += WINDOW_NS;
+        let offset = kernel::epoch_offset_ns() + self.ahead_ns.cast_signed();
+        probe.net.set_epoch_offset_ns(offset);
+        sched.set_epoch_offset_ns(offset);
+        while self.next + 2 < self.now_ns() / WINDOW_NS {
+            let mut window = Window { index: WindowIndex(self.next), ..Window::default() };
+            probe.net.drain(&mut window);
+            sched.drain(&mut window);
+            see(&window);
+            self.next += 1;
+        }
+    }
+}
+
+/// One question over a connection, and its answer.
+fn ask(client: &TcpStream, server: &TcpStream) {
+    for (mut from, mut to) in [(client, server), (server, client)] {
+        from.write_all(b"!").unwrap();
+        to.read_exact(&mut [0]).unwrap();
+    }
+}
+
+/// What was told of a listener and of the calls that go to it.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    received: u64,
+    answered: u64,
+    calls_answered: u64,
+    connects: u64,
+    open_last: u32,
+    in_flight_last: u32,
+}
+
+impl Told {
+    fn add(&mut self, window: &Window, netns: u32, port: u16) {
+        let requests = window.requests.as_deref().unwrap().iter();
+        for (_, requests) in requests.filter(|(key, _)| (key.netns, key.port) == (netns, port)) {
+            self.received += requests.received;
+            self.answered += requests.answered;
+            (self.open_last, self.in_flight_last) = (requests.open_last, requests.in_flight_last);
+        }
+        let calls = window.calls.as_deref().unwrap().iter();
+        for (_, call) in calls.filter(|(key, _)| (key.netns, key.remote_port) == (netns, port)) {
+            self.calls_answered += call.answered;
+            self.connects += call.connects;
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes; make endurance"]
+fn privileged_after_a_day_of_windows_everything_is_counted_as_on_the_first() {
+    // The namespace goes with its thread.
+    std::thread::spawn(a_day).join().unwrap();
+}
+
+fn a_day() {
+    const PORT: u16 = 9_200;
+    const ASKED_EVERY: u64 = 16;
+    const CALLED_EVERY: u64 = 64;
+    namespace::enter_new();
+    let netns = namespace::inode();
+    let btf = KernelBtf::read().unwrap();
+    let mut probe = Probe::attach_with_all_edges();
+    let mut sched = SchedSignal::attach(&attach_config(&btf, 1_024)).unwrap();
+    let mut hasty = Hasty { ahead_ns: 0, next: unix_ns() / WINDOW_NS };
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).unwrap();
+    let kept = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let began = Instant::now();
+    let (mut told, mut resident_early) = (Told::default(), 0);
+    for n in 0..WINDOWS_OF_A_DAY {
+        if n % ASKED_EVERY == 0 {
+            ask(&kept, &server);
+        }
+        if n % CALLED_EVERY == 0 {
+            // Each time another server: 27,000 edges in a day.
+            let [_, _, middle, low] = u32::try_from(n / CALLED_EVERY).unwrap().to_be_bytes();
+            let client = TcpStream::connect((Ipv4Addr::new(127, 8, middle, low), PORT)).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            ask(&client, &accepted);
+        }
+        hasty.go_on(&mut probe, &mut sched, |window| told.add(window, netns, PORT));
+        if n == WINDOWS_OF_A_DAY / 10 {
+            resident_early = resident_bytes();
+        }
+    }
+    for _ in 0..4 {
+        hasty.go_on(&mut probe, &mut sched, |window| told.add(window, netns, PORT));
+    }
+    let grown = resident_bytes().saturating_sub(resident_early);
+    let losses = [probe.net.losses(), sched.losses()].concat();
+    eprintln!("{WINDOWS_OF_A_DAY} windows in {:?}: {told:?}, {grown} B grown, {losses:?}", began.elapsed());
+    let called = WINDOWS_OF_A_DAY.div_ceil(CALLED_EVERY);
+    let asked = WINDOWS_OF_A_DAY.div_ceil(ASKED_EVERY) + called;
+    let expected = Told {
+        received: asked,
+        answered: asked,
+        calls_answered: asked,
+        connects: called + 1,
+        open_last: 1,
+        in_flight_last: 0,
+    };
+    assert_eq!(told, expected);
+    for loss in losses.iter().filter(|loss| !loss.what.ends_with("_runs_skipped")) {
+        assert_eq!(loss.count, 0, "{}", loss.what);
+    }
+    assert!(grown < 2 << 20, "{grown} B more than after a tenth of the day");
+
+    // And then time goes by as always.
+    let group = Cgroup::new("after-a-day");
+    let spinner = Spinner::start(&group, "while :; do :; done", &[0]);
+    std::thread::sleep(Duration::from_millis(300));
+    let first = hasty.now_ns() / WINDOW_NS + 1;
+    std::thread::sleep(Duration::from_nanos(12 * WINDOW_NS));
+    drop(spinner);
+    let mut busy_ns = Vec::new();
+    for index in hasty.next..first + 10 {
+        let mut window = Window { index: WindowIndex(index), ..Window::default() };
+        sched.drain(&mut window);
+        let of_group = window.tasks.unwrap().into_iter().find(|(id, _)| *id == group.id());
+        if index >= first {
+            busy_ns.push(of_group.map_or(0, |(_, tasks)| tasks.busy_ns));
+        }
+    }
+    assert!(busy_ns.iter().all(|ns| (1..=WINDOW_NS).contains(ns)), "a spinner's windows: {busy_ns:?}");
 }
