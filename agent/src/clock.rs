@@ -2,6 +2,7 @@
 //! at the same instants on every host. Owns the offset and its corrections; knows no window ring and no network.
 
 use crate::window::{WINDOW_NS, WindowIndex};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -110,13 +111,11 @@ fn needed(current_ns: i64, measured_ns: i64, threshold_ns: u64) -> Option<Correc
 
 /// CLOCK_MONOTONIC, as `bpf_ktime_get_ns` reads it.
 pub fn monotonic_ns() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
+    read(ClockId::Monotonic)
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec that lives here; both clocks exist on every Linux, so it cannot fail.
-    unsafe { libc::clock_gettime(clock, &raw mut t) };
+fn read(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
     (t.tv_sec.max(0).unsigned_abs())
         .saturating_mul(1_000_000_000)
         .saturating_add(t.tv_nsec.max(0).unsigned_abs())
@@ -125,9 +124,9 @@ fn read(clock: libc::clockid_t) -> u64 {
 fn measured_offset_ns() -> i64 {
     let mut offsets = [0_i64; PAIRS];
     for offset in &mut offsets {
-        let before = read(libc::CLOCK_MONOTONIC);
-        let epoch = read(libc::CLOCK_REALTIME);
-        let after = read(libc::CLOCK_MONOTONIC);
+        let before = read(ClockId::Monotonic);
+        let epoch = read(ClockId::Realtime);
+        let after = read(ClockId::Monotonic);
         let middle = before + (after - before) / 2;
         *offset = i64::try_from(epoch)
             .unwrap_or(i64::MAX)
@@ -139,12 +138,12 @@ fn measured_offset_ns() -> i64 {
 
 /// CPU time that this process used so far, in ns.
 pub fn process_cpu_ns() -> u64 {
-    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+    read(ClockId::ProcessCPUTime)
 }
 
 /// CPU time that the calling thread used so far, in ns.
 pub fn thread_cpu_ns() -> u64 {
-    read(libc::CLOCK_THREAD_CPUTIME_ID)
+    read(ClockId::ThreadCPUTime)
 }
 
 #[cfg(test)]

@@ -66,9 +66,8 @@ pub trait SignalSource: Send {
         let _ = rests;
         false
     }
-    /// A descriptor that polls readable while drop events wait in the kernel; `None`: this signal sends none. Asked once, after
-    /// attach; it stays open as long as the signal lives.
-    fn drop_events_fd(&self) -> Option<std::os::fd::RawFd> {
+    /// A descriptor that polls readable while drop events wait in the kernel; `None`: this signal sends none.
+    fn drop_events_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
     /// Moves the waiting drop events to `into`, oldest first. Called when the descriptor is readable.

@@ -7,7 +7,7 @@ use crate::rpc::Telemetry;
 use crate::tls::{TlsFiles, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::os::fd::AsRawFd;
+use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
@@ -113,12 +113,8 @@ async fn speaks(peeked: impl Future<Output = std::io::Result<usize>>, peer: &str
 
 async fn over_socket(stream: UnixStream, peer: String, ingest: Arc<Ingest>) {
     let peeked = stream.async_io(Interest::READABLE, || {
-        let mut first = [0_u8; 1];
-        // SAFETY: the descriptor is open as long as `stream` lives, and there is room for the one byte.
-        let read = unsafe {
-            libc::recv(stream.as_raw_fd(), first.as_mut_ptr().cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
-        };
-        usize::try_from(read).map_err(|_| std::io::Error::last_os_error())
+        let (read, _) = recv(&stream, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+        Ok(read)
     });
     if speaks(peeked, &peer, &ingest).await {
         http2(stream, peer, ingest).await;

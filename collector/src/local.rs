@@ -116,8 +116,7 @@ fn clear(path: &Path) -> Result<()> {
 }
 
 fn own_user() -> u32 {
-    // SAFETY: takes nothing, and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Further groups of whoever connected, as of then: `SO_PEERGROUPS`, socket(7).

@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::server;
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -60,8 +61,7 @@ async fn keep_agent(program: PathBuf, url: String, stop: CancellationToken) {
         unsafe {
             command.pre_exec(|| {
                 // A collector that is killed takes its agent along.
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-                Ok(())
+                Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
             });
         }
         let started = command.spawn();
@@ -87,12 +87,11 @@ async fn keep_agent(program: PathBuf, url: String, stop: CancellationToken) {
 }
 
 async fn end(mut child: Child) {
-    if let Some(pid) = child.id() {
-        // SAFETY: kill takes plain integers; the child is not reaped yet, so the pid is still its own.
-        let asked = libc::pid_t::try_from(pid).map(|pid| unsafe { libc::kill(pid, libc::SIGTERM) });
-        if asked != Ok(0) {
-            tracing::warn!("asking {AGENT} to end failed: {}", std::io::Error::last_os_error());
-        }
+    // The child is not reaped yet, so the pid is still its own.
+    if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+        && let Err(e) = kill_process(pid, Signal::TERM)
+    {
+        tracing::warn!("asking {AGENT} to end failed: {e}");
     }
     if tokio::time::timeout(AGENT_ENDS_WITHIN, child.wait()).await.is_err() {
         tracing::warn!("{AGENT} did not end within {} s and is killed", AGENT_ENDS_WITHIN.as_secs());

@@ -36,9 +36,10 @@ fn error<E: std::error::Error + Send + Sync + 'static>(step: &'static str) -> im
 /// that user then, or reads and writes as root's, is somebody else. Returns whether it did: a container's root mostly may not.
 pub fn leave_root() -> Result<bool, PrivilegeError> {
     let had = caps::read(None, CapSet::Permitted).map_err(error("read"))?;
-    // SAFETY: takes nothing.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root || !had.contains(&Capability::CAP_SETUID) || !had.contains(&Capability::CAP_SETGID) {
+    if !rustix::process::geteuid().is_root()
+        || !had.contains(&Capability::CAP_SETUID)
+        || !had.contains(&Capability::CAP_SETGID)
+    {
         return Ok(false);
     }
     let done = |step, failed: libc::c_int| match failed {
@@ -112,8 +113,7 @@ fn drop_but(also: &[Capability], namespaces: Namespaces) -> Result<(), Privilege
     caps::set(None, CapSet::Effective, &stay).map_err(error("effective"))?;
     caps::set(None, CapSet::Permitted, &stay).map_err(error("permitted"))?;
     caps::clear(None, CapSet::Inheritable).map_err(error("inheritable"))?;
-    // SAFETY: prctl with plain integers; it cannot fail for this option.
-    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    rustix::thread::set_no_new_privs(true).map_err(error("no new privileges"))?;
     if let Err(error) = filter::refuse(namespaces) {
         tracing::warn!("{error}; this agent may ask everything of the kernel that its user may");
     }

@@ -2,8 +2,10 @@
 //! any: Linux 7.3 on a processor without cmpxchg16b. Knows no map's meaning.
 
 use crate::attach::bpf::bpf;
-use std::io::{Error, Result};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use std::io::Result;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
@@ -30,18 +32,10 @@ impl std::fmt::Display for Owner {
 impl Owner {
     /// One of our own, by which user space names it to the kernel.
     fn example(self) -> Result<OwnedFd> {
-        // SAFETY: plain integers; the result is checked below.
-        let fd = unsafe {
-            match self {
-                Self::Task => libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0),
-                Self::Socket => {
-                    libc::c_long::from(libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
-                }
-            }
-        };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(Error::last_os_error)?;
-        // SAFETY: a descriptor just made is owned by nobody else.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        Ok(match self {
+            Self::Task => pidfd_open(getpid(), PidfdFlags::empty())?,
+            Self::Socket => socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?,
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! (relative to the root, beginning with `/`) is the same in every mounted hierarchy.
 
 use crate::window::{CgroupId, WINDOW_NS};
+use procfs::process::MountInfo;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -48,26 +49,20 @@ pub struct Mounts {
 impl Mounts {
     /// From `/proc/self/mountinfo`.
     pub fn read() -> std::io::Result<Self> {
-        Ok(Self::parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
+        // Whoever mounts something at a name that is no text hides nothing else.
+        Ok(Self::parse(&String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo")?)))
     }
 
     /// From the text of a mountinfo file.
     pub fn parse(mountinfo: &str) -> Self {
         let mut mounts = Self::default();
-        for line in mountinfo.lines() {
-            let Some((mount, filesystem)) = line.split_once(" - ") else {
-                continue;
-            };
-            let Some(point) = mount.split(' ').nth(4) else {
-                continue;
-            };
-            let mut filesystem = filesystem.split(' ');
-            match filesystem.next() {
-                Some("cgroup2") => {
-                    mounts.unified.get_or_insert_with(|| PathBuf::from(point));
+        for mount in mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok()) {
+            match mount.fs_type.as_str() {
+                "cgroup2" => {
+                    mounts.unified.get_or_insert(mount.mount_point);
                 }
-                Some("cgroup") if filesystem.nth(1).is_some_and(|o| o.split(',').any(|o| o == "cpu")) => {
-                    mounts.cpu_v1.get_or_insert_with(|| PathBuf::from(point));
+                "cgroup" if mount.super_options.contains_key("cpu") => {
+                    mounts.cpu_v1.get_or_insert(mount.mount_point);
                 }
                 _ => {}
             }

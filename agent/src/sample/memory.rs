@@ -13,6 +13,7 @@ use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MemorySample, Window, WindowIndex};
+use rustix::time::{ClockId, clock_getres};
 use tailwater_ebpf::memory::{MEMORY_RECLAIM, MemoryRecord, PAUSE_WINDOWS};
 use tailwater_ebpf::objects;
 use tailwater_ebpf::record::{NEST, WINDOWS};
@@ -110,11 +111,8 @@ impl MemorySignal {
 /// The kernel's tick: what its coarse clock resolves.
 fn tick_ns() -> u32 {
     const TICK_250_HZ_NS: u32 = 4_000_000;
-    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec.
-    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
-    match u32::try_from(resolution.tv_nsec) {
-        Ok(ns) if result == 0 && ns > 0 => ns,
+    match u32::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec) {
+        Ok(ns) if ns > 0 => ns,
         _ => TICK_250_HZ_NS,
     }
 }

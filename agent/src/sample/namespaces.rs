@@ -1,8 +1,9 @@
 //! The network namespaces that processes live in. Owns the way through them; knows nothing of what is looked at there.
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 /// Namespaces walked at most; the rest is left out and told.
@@ -54,9 +55,5 @@ pub fn processes() -> impl Iterator<Item = u32> {
 }
 
 fn enter(namespace: &File) -> std::io::Result<()> {
-    // SAFETY: changes the calling thread's namespace only; the descriptor is open.
-    match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
 }

@@ -11,7 +11,7 @@ use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{DropEvent, EdgeRecord, ListenerRecord, NetLosses, WORKERS, Worker};
@@ -370,8 +370,8 @@ impl SignalSource for NetSignals {
         self.clock.set_epoch_offset_ns(offset_ns);
     }
 
-    fn drop_events_fd(&self) -> Option<RawFd> {
-        Some(self.drops.as_raw_fd())
+    fn drop_events_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.drops.as_fd())
     }
 
     fn take_drop_events(&mut self, into: &mut Vec<ListenDrop>) {

@@ -8,8 +8,9 @@
 use crate::clock::{Clock, thread_cpu_ns};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, WINDOW_NS, Window, WindowIndex};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -84,14 +85,8 @@ pub struct Handle {
 impl Handle {
     /// A handle for a sampler that is not made yet.
     pub fn new(disabled: BTreeSet<SignalKind>) -> std::io::Result<Self> {
-        // SAFETY: eventfd takes plain integers; its result is checked below.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
         Ok(Self {
-            // SAFETY: the descriptor is new and nobody else's.
-            wake: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }),
+            wake: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
             stop: Arc::default(),
             commands: Arc::default(),
             cpu_ns: Arc::default(),
@@ -105,10 +100,8 @@ impl Handle {
     /// The sampler drains what has closed, tells its sink to finish, and returns.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        let one = 1_u64.to_ne_bytes();
-        // SAFETY: writes eight bytes that live here to a descriptor that this handle keeps open. It fails only when the counter
-        // is full, and then the sampler is awake anyway.
-        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // It fails only when the counter is full, and then the sampler is awake anyway.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     /// Lets a source rest from the next tick on; one that cannot is detached, for good.
@@ -232,21 +225,27 @@ impl<S: Sink> Sampler<S> {
 
     /// Runs until [`Handle::stop`], or until the sink is done. Returns the sink.
     pub fn run(mut self) -> S {
-        let mut waited_for = vec![self.handle.wake.as_raw_fd()];
-        waited_for.extend(self.sources.iter().filter_map(|s| s.source.drop_events_fd()));
         loop {
             let now = self.clock.unix_ns();
             let due = self.next.map_or(now, |n| (n.0 + 1) * WINDOW_NS + SETTLE_NS);
             // Bounded, because the clock may be set back while we sleep.
-            wait(&waited_for, due.saturating_sub(now).min(2 * WINDOW_NS));
+            self.sleep(due.saturating_sub(now).min(2 * WINDOW_NS));
             self.drop_events();
             self.tick();
             if self.handle.stop.load(Ordering::Acquire) || self.sink.done() {
                 self.sink.finish();
                 return self.sink;
             }
-            self.apply_commands(&mut waited_for);
+            self.apply_commands();
         }
+    }
+
+    /// Until something is told, a drop event waits, or the time is over.
+    fn sleep(&self, longest_ns: u64) {
+        let drop_events = self.sources.iter().filter_map(|s| s.source.drop_events_fd());
+        let descriptors: Vec<BorrowedFd<'_>> =
+            std::iter::once(self.handle.wake.as_fd()).chain(drop_events).collect();
+        wait(&descriptors, longest_ns);
     }
 
     /// Drains every window that has closed and settled.
@@ -370,7 +369,7 @@ impl<S: Sink> Sampler<S> {
         }
     }
 
-    fn apply_commands(&mut self, waited_for: &mut Vec<RawFd>) {
+    fn apply_commands(&mut self) {
         let commands = std::mem::take(&mut *locked(&self.handle.commands));
         for command in commands {
             let (Command::Shed(name) | Command::TakeBack(name)) = command;
@@ -386,17 +385,14 @@ impl<S: Sink> Sampler<S> {
                 let first = WindowIndex(self.clock.window().0 + REVIVED_WINDOWS);
                 attached.turn = if rests { Turn::Rests } else { Turn::WorksFrom(first) };
             } else {
-                self.detach(at, waited_for);
+                self.detach(at);
             }
         }
         self.publish_coverage();
     }
 
-    fn detach(&mut self, at: usize, waited_for: &mut Vec<RawFd>) {
+    fn detach(&mut self, at: usize) {
         let Attached { source, .. } = self.sources.remove(at);
-        if let Some(fd) = source.drop_events_fd() {
-            waited_for.retain(|f| *f != fd);
-        }
         self.unattached.extend(shed(source.coverage()));
     }
 
@@ -454,22 +450,18 @@ fn whole_sections(mut signals: BTreeSet<SignalKind>) -> BTreeSet<SignalKind> {
 }
 
 /// Sleeps until a descriptor is readable, at most `longest_ns`. The first one is the wake-up eventfd, which is emptied.
-fn wait(descriptors: &[RawFd], longest_ns: u64) {
-    let mut polled: Vec<libc::pollfd> =
-        descriptors.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    let longest = libc::timespec {
+fn wait(descriptors: &[BorrowedFd<'_>], longest_ns: u64) {
+    let mut polled: Vec<PollFd<'_>> =
+        descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let longest = Timespec {
         tv_sec: i64::try_from(longest_ns / 1_000_000_000).unwrap_or(1),
         tv_nsec: i64::try_from(longest_ns % 1_000_000_000).unwrap_or(0),
     };
-    // SAFETY: polls an array that lives here, with its own length; no signal mask. An error means an interruption, after which the
-    // caller looks at the clock and comes back.
-    unsafe {
-        libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &raw const longest, std::ptr::null())
-    };
-    if polled.first().is_some_and(|p| p.revents != 0) {
-        let mut count = [0_u8; 8];
-        // SAFETY: reads at most eight bytes into an array of eight from a non-blocking descriptor.
-        unsafe { libc::read(polled[0].fd, count.as_mut_ptr().cast(), count.len()) };
+    // An error means an interruption, after which the caller looks at the clock and comes back.
+    let _ = poll(&mut polled, Some(&longest));
+    if let Some(wake) = polled.first().filter(|p| !p.revents().is_empty()) {
+        // It does not block, and whatever it counted has been heard.
+        let _ = rustix::io::read(wake, &mut [0_u8; 8]);
     }
 }
 

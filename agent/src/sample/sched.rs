@@ -13,6 +13,7 @@ use crate::attach::window_log::{Log, LogShape};
 use crate::sample::slots::{self, Slots};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{CgroupId, MachineCpu, TaskSample, WINDOW_NS, Window, WindowIndex};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tailwater_ebpf::objects;
 use tailwater_ebpf::record::WINDOWS;
 use tailwater_ebpf::sched::{
@@ -224,16 +225,11 @@ impl SignalSource for SchedSignal {
 /// Makes every CPU switch once, so that one that runs a single task for seconds is counted from now on.
 fn visit_every_cpu() {
     let visit = || {
-        for cpu in 0..possible_cpus() as usize {
-            // SAFETY: an all-zero cpu_set_t is the empty set; CPU_SET checks no bounds, so they are checked here.
-            unsafe {
-                let mut set: libc::cpu_set_t = std::mem::zeroed();
-                if cpu < libc::CPU_SETSIZE as usize {
-                    libc::CPU_SET(cpu, &mut set);
-                    // An offline CPU, or one outside our cpuset, refuses: it is counted from its first own switch.
-                    libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-                }
-            }
+        for cpu in 0..(possible_cpus() as usize).min(CpuSet::MAX_CPU) {
+            let mut one = CpuSet::new();
+            one.set(cpu);
+            // An offline CPU, or one outside our cpuset, refuses: it is counted from its first own switch.
+            let _ = sched_setaffinity(None, &one);
         }
     };
     // A thread of its own, because it ends up pinned.

@@ -3,8 +3,10 @@
 
 use crate::attach::loader::{LoadError, LoadedObject};
 use crate::attach::mapping::Mapping;
+use crate::name::cgroup::Mounts;
 use crate::window::CgroupId;
 use aya::maps::{HashMap, MapData, Queue};
+use procfs::CGroupControllers;
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::record::WINDOWS;
 use tailwater_ebpf::sched::SlotState;
@@ -112,40 +114,41 @@ impl Slots {
 
 /// The hierarchy whose cgroups are the workloads: 0 where a cgroup2 is mounted, else that of the v1 cpu controller.
 pub fn cgroup_hierarchy() -> u32 {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let cgroups = std::fs::read_to_string("/proc/cgroups").unwrap_or_default();
-    hierarchy_of(&mounts, &cgroups)
+    match (Mounts::read(), procfs::cgroups()) {
+        (Ok(mounts), Ok(controllers)) => hierarchy_of(&mounts, &controllers),
+        _ => 0,
+    }
 }
 
-fn hierarchy_of(mounts: &str, cgroups: &str) -> u32 {
-    if mounts.lines().any(|l| l.split(' ').nth(2) == Some("cgroup2")) {
-        return 0;
+fn hierarchy_of(mounts: &Mounts, controllers: &CGroupControllers) -> u32 {
+    match mounts.unified {
+        Some(_) => 0,
+        None => controllers.0.iter().find(|c| c.name == "cpu").map_or(0, |c| c.hierarchy),
     }
-    cgroups
-        .lines()
-        .find_map(|l| l.strip_prefix("cpu\t"))
-        .and_then(|l| l.split('\t').next())
-        .and_then(|id| id.parse().ok())
-        .unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::hierarchy_of;
+    use super::*;
+    use procfs::FromBufRead;
 
+    const CPU: &str = "31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+    const UNIFIED: &str = "30 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
     const CGROUPS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\ncpu\t7\t1\t1\n";
+
+    fn hierarchy(mountinfo: &str, cgroups: &str) -> u32 {
+        let controllers = CGroupControllers::from_buf_read(cgroups.as_bytes()).unwrap();
+        hierarchy_of(&Mounts::parse(mountinfo), &controllers)
+    }
 
     #[test]
     fn a_mounted_cgroup2_is_the_identity() {
-        let mounts =
-            "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\nnone /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(hierarchy_of(mounts, CGROUPS), 0);
+        assert_eq!(hierarchy(&format!("{CPU}{UNIFIED}"), CGROUPS), 0);
     }
 
     #[test]
     fn without_it_the_cpu_controllers_hierarchy_is() {
-        let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
-        assert_eq!(hierarchy_of(mounts, CGROUPS), 7);
-        assert_eq!(hierarchy_of("", ""), 0);
+        assert_eq!(hierarchy(CPU, CGROUPS), 7);
+        assert_eq!(hierarchy("", ""), 0);
     }
 }

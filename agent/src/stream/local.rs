@@ -42,8 +42,7 @@ pub async fn connect(path: &Path) -> Result<UnixStream, LocalError> {
         _ => LocalError::Connect(e),
     })?;
     let uid = stream.peer_cred().map_err(LocalError::Connect)?.uid();
-    // SAFETY: takes nothing, and cannot fail.
-    let own = unsafe { libc::geteuid() };
+    let own = rustix::process::geteuid().as_raw();
     match open_to_others(path, uid).map_err(LocalError::Connect)? {
         Some(folder) if uid != 0 && uid != own => Err(LocalError::Stranger { uid, folder }),
         _ => Ok(stream),

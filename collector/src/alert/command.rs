@@ -4,6 +4,7 @@
 use super::config::Hook;
 use super::http::DeliveryError;
 use super::message::{Content, Message};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use std::process::Stdio;
 use std::time::Duration;
@@ -25,13 +26,13 @@ pub struct Command {
 }
 
 /// The process group of a child, killed when this is dropped, whatever the reason.
-struct Group(libc::pid_t);
+struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: plain integers. While any member lives, the group's number belongs to no other; if none does, this finds nobody (the
-        // numbers come round only after all others were used).
-        unsafe { libc::kill(-self.0, libc::SIGKILL) };
+        // While any member lives, the group's number belongs to no other; if none does, this finds nobody (the numbers come round only
+        // after all others were used).
+        let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
 
@@ -110,7 +111,7 @@ impl Command {
             .kill_on_drop(true)
             .spawn()
             .map_err(|e| DeliveryError::later(format!("{program}: {e}")))?;
-        let group = child.id().and_then(|pid| libc::pid_t::try_from(pid).ok());
+        let group = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let group = group.ok_or_else(|| DeliveryError::later(format!("{program}: it has no pid")))?;
         Ok((child, Group(group)))
     }
