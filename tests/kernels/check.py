@@ -503,6 +503,22 @@ def experiment_hotplug():
     return hold
 
 
+def experiment_clock():
+    """The clock goes forward by an hour: what comes then is told as of then, and no window is lost."""
+    group = Group("check-later")
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + 3600)
+    # It is looked at once a second.
+    time.sleep(1.5)
+    begun_ns = time.time_ns()
+    run, _ = group.fork(spin_for(1, 0))()
+
+    def hold(agent, found):
+        rows = [r for r in agent.rows("workload", group.name) if r["window_unix_ns"] >= begun_ns - 60 * MS]
+        found.near("cpu", "ns on CPU an hour later", sum(r["values"].get("cpu_busy_ns", 0) for r in rows), run, 0.03, 30 * MS)
+
+    return hold
+
+
 def verified():
     """Instructions that the verifier walked, by program, of those that are loaded: `verified_insns` of `struct bpf_prog_info`."""
     system_call = {"x86_64": 321, "aarch64": 280}[os.uname().machine]
@@ -593,8 +609,9 @@ def main():
     if device:
         experiments["disk"] = lambda: experiment_disk(device, folder)
         experiments["memory"] = lambda: experiment_memory(folder)
-    # Last: what follows would find its CPU gone.
+    # Last: what follows would find its CPU gone, and another time.
     experiments["hotplug"] = experiment_hotplug
+    experiments["clock"] = experiment_clock
     found, holds = Findings(), []
     for name, experiment in experiments.items():
         try:

@@ -250,7 +250,6 @@ impl<S: Sink> Sampler<S> {
 
     /// Drains every window that has closed and settled.
     pub fn tick(&mut self) {
-        self.correct_clock();
         let open = self.clock.window().0;
         let mut next = self.begin_at(open);
         if open > next + 1 {
@@ -274,6 +273,8 @@ impl<S: Sink> Sampler<S> {
             next += 1;
         }
         self.next = Some(WindowIndex(next));
+        // Last: what is over by the clock of before is told by it.
+        self.correct_clock();
     }
 
     /// The first window to drain. At the start that is the one after the open one, which the signals saw only in part. When the
@@ -293,7 +294,7 @@ impl<S: Sink> Sampler<S> {
     fn skip(&mut self, lost: u64, first: WindowIndex) {
         tracing::warn!(
             lost,
-            "windows were lapped in the kernel before this agent got to run; counted as lost"
+            "windows were over before this agent got to run, and are not told; counted as lost"
         );
         self.skip_to(first);
         self.handle.counters.windows_lost.fetch_add(lost, Ordering::Relaxed);
@@ -353,8 +354,21 @@ impl<S: Sink> Sampler<S> {
                 moved_ns = correction.moved_ns,
                 "the system clock moved against CLOCK_MONOTONIC; window boundaries follow it"
             );
+            self.stepped(before, after);
         }
         self.clock_read = self.clock.window();
+    }
+
+    /// The clock was put forward, or went on while the machine slept: the windows in between never were, and none of them was lost. What was
+    /// closed before and not drained yet was.
+    fn stepped(&mut self, before: WindowIndex, after: WindowIndex) {
+        let Some(next) = self.next.filter(|_| after.0 > before.0 + 1) else { return };
+        let first = WindowIndex(after.0 + 1);
+        match before.0.saturating_sub(next.0) {
+            0 => self.skip_to(first),
+            lost => self.skip(lost, first),
+        }
+        self.next = Some(first);
     }
 
     fn drop_events(&mut self) {

@@ -155,6 +155,26 @@ fn a_clock_set_back_stretches_a_window_and_repeats_none() {
 }
 
 #[test]
+fn what_a_clock_that_was_put_forward_left_out_was_not_lost() {
+    let mut b = bench(0);
+    b.tick_at(10, 7_000_000);
+    // An hour's sleep.
+    let open = |windows: u64| WindowIndex(1_000 + windows);
+    b.now.store((1_000 + 72_010) * WINDOW + 8_000_000, Ordering::Release);
+    b.sampler.stepped(open(10), open(72_010));
+    assert_eq!(b.tick_at(72_011, 7_000_000), [], "it was seen in part");
+    assert_eq!(b.tick_at(72_012, 7_000_000), [(73_011, false)]);
+    assert_eq!((b.sampler.sink.lost, b.skipped.lock().unwrap().clone()), (0, vec![73_011]));
+    // Two had closed before it was put forward by three windows.
+    b.sampler.stepped(open(72_014), open(72_017));
+    assert_eq!(b.sampler.sink.lost, 2);
+    assert_eq!(b.tick_at(72_019, 7_000_000), [(73_018, false)]);
+    // By less than a window: one is longer.
+    b.sampler.stepped(open(72_019), open(72_020));
+    assert_eq!((b.sampler.sink.lost, b.skipped.lock().unwrap().len()), (2, 2));
+}
+
+#[test]
 fn shed_and_disabled_signals_lose_their_coverage() {
     let covered = |h: &Handle| -> Vec<bool> { h.coverage().iter().map(|c| c.covered).collect() };
     let mut b = bench(0);
