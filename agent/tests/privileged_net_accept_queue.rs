@@ -528,3 +528,44 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
         });
     });
 }
+
+/// Each of these handshakes makes the listener count segments that are no drops, on one CPU while another looks at the counter.
+#[test]
+fn privileged_healthy_handshakes_are_no_drops_however_many_there_are() {
+    const LONG: Duration = Duration::from_secs(6);
+    let mut probe = Probe::attach();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            let (listener, port) = listen(0, false);
+            set(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[30]);
+            // SAFETY: plain call on a descriptor that lives here.
+            assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 4_096) }, 0);
+            let at = (namespace::inode(), port);
+            let stop = AtomicBool::new(false);
+            let made = std::thread::scope(|clients| {
+                let handshakes = || {
+                    let mut made = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        reset(&begin_connect(port));
+                        made += 1;
+                    }
+                    made
+                };
+                let both = [clients.spawn(handshakes), clients.spawn(handshakes)];
+                let began = std::time::Instant::now();
+                while began.elapsed() < LONG {
+                    std::thread::sleep(Duration::from_millis(20));
+                    probe.drain();
+                }
+                stop.store(true, Ordering::Relaxed);
+                both.into_iter().map(|client| client.join().unwrap()).sum::<u64>()
+            });
+            let (windows, counter) = settled(&mut probe, at, port);
+            let (no_loss, dropped) = (netstat("TCPDeferAcceptDrop"), netstat("ListenDrops"));
+            eprintln!("{made} handshakes, {no_loss} discarded in good health, sk_drops {counter}, ListenDrops {dropped}");
+            assert!(no_loss >= 10_000, "{made} handshakes, {no_loss} discarded");
+            assert_eq!(windows, dropped, "sk_drops {counter}, {no_loss} no loss: {}", probe.story(at));
+        });
+    });
+}

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use tailwater_analysis::model::{EntityId, HostWindow, ListenerWindow, WindowIndex};
 
-/// A dropped last ACK is seen as it is dropped; the socket's counter is read every 5 ms, and believed at the second look. What the
-/// counter does not show within this many windows (500 ms) it will not show: a window between was lost.
+/// A dropped last ACK is seen as it is dropped; the socket's counter is read every 5 ms, and believed at the second look, or after
+/// 100 ms where the queue was not full. What the counter does not show within this many windows (500 ms) it will not show: a window between
+/// was lost.
 const SHOWN_WITHIN: u64 = 10;
 
 /// What the counter of one listener is still to show of last ACKs that were dropped.

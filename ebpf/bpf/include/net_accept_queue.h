@@ -20,19 +20,26 @@ const volatile __u32 cfg_tick_ns = 5000000;
 /* Whether this kernel gives programs a timer. Where it does not (PREEMPT_RT), user space reads the iterator net_tick as often. */
 const volatile __u32 cfg_timer = 1;
 
+/* A count that may read too high for a moment, and what of it was believed. */
+struct believed {
+	__u32 told;
+	__u32 least; /* since it rose above that */
+	__u32 looks; /* since then */
+};
+
 struct listen_socket {
 	__u64 sk;
 	__u32 slot;
 	__u32 first_drops; /* sk_drops when the socket was taken in */
+	__u32 sk_drops; /* at the look before */
 	__u32 discarded; /* counted in sk_drops since, and no drop */
 	__u32 twice; /* packets dropped since that sk_drops counts twice */
-	__u32 dropped_before; /* at the look before */
-	__u32 packets_before;
-	__u32 told; /* drops reported so far */
-	__u32 packets_told;
+	struct believed drops;
+	struct believed packets;
 	__u32 depth;
 	__u32 limit;
 	__u32 unborn; /* looks at which it did not listen yet */
+	__u32 was_full; /* looks for which its queue still counts as full */
 	__u32 reserved;
 };
 
@@ -60,6 +67,9 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tick);
 } ticks SEC(".maps");
+
+/* 100 ms: a hypervisor rarely takes a CPU for longer. */
+#define LOOKS_FOR_SURE 20
 
 /* What one look at a listening socket saw. */
 struct sighting {
@@ -133,6 +143,8 @@ static __noinline void listener_sighted(struct hook *h, struct listen_socket *ls
 	if (limit_was != seen->limit)
 		__sync_fetch_and_add(&level->limit, seen->limit - limit_was);
 	rec->limit = level->limit;
+	if (seen->depth >= seen->limit)
+		ls->was_full = LOOKS_FOR_SURE;
 	depth_was = __sync_lock_test_and_set(&ls->depth, seen->depth);
 	depth = step_level(&rec->edges[LISTENER_DEPTH], &level->levels[LISTENER_DEPTH], h, (__s32)(seen->depth - depth_was));
 	/* With one socket the queue itself is the truth; several are summed as each was last seen. */
@@ -140,35 +152,59 @@ static __noinline void listener_sighted(struct hook *h, struct listen_socket *ls
 	accepted_maxima(rec, level);
 }
 
-/*
- * What is new and sure of a count that was `now` at this look. A discarded segment is counted by the socket a moment before kfree_skb
- * tells of it, so a rise counts only once two looks in a row agree; the last look needs no second.
- */
-static __always_inline __u32 sure_rise(__u32 *before, __u32 *told, __u32 now, bool last)
+/* What is new and sure of a count that is `now` at this look: the least that it was at so many looks in a row. */
+static __always_inline __u32 sure_rise(struct believed *count, __u32 now, __u32 looks)
 {
-	__u32 sure = !last && (__s32)(*before - now) < 0 ? *before : now;
-	__u32 was = *(volatile __u32 *)told;
-	__s32 fresh = sure - was;
+	__u32 was = *(volatile __u32 *)&count->told, least = count->least;
 
-	*before = now;
-	if (fresh <= 0)
+	if ((__s32)(now - was) <= 0) {
+		count->looks = 0;
 		return 0;
+	}
+	if (!count->looks || (__s32)(now - least) < 0)
+		least = now;
+	count->least = least;
+	if (++count->looks < looks)
+		return 0;
+	count->looks = 0;
 	/* A listener that closes is looked at beside the timer: one of the two tells of it. */
-	return __sync_val_compare_and_swap(told, was, sure) == was ? fresh : 0;
+	return __sync_val_compare_and_swap(&count->told, was, least) == was ? least - was : 0;
+}
+
+/*
+ * A discarded segment is counted by the socket a moment before kfree_skb tells of it, and reads as a drop until then. So what the
+ * socket had counted at the look before is held against what was discarded by now; at the last look nothing is under way any more.
+ *
+ * A CPU that is taken away in that moment may stay away for longer than from one look to the next. On a listener that discards a segment
+ * of each handshake (TCP_DEFER_ACCEPT) that is no rare moment: where its queue was not full lately, a rise has to last.
+ */
+enum look {
+	LOOK_ONE_OF_MANY,
+	LOOK_IN_DOUBT,
+	LOOK_LAST,
+};
+
+static __always_inline enum look look_of_timer(struct listen_socket *ls, bool deferring)
+{
+	if (ls->was_full)
+		ls->was_full--;
+	return deferring && !ls->was_full ? LOOK_IN_DOUBT : LOOK_ONE_OF_MANY;
 }
 
 /* `sk_drops` was read before this call. */
 static __noinline void drops_sighted(struct hook *h, struct listen_socket *ls, struct sighting *seen, __u32 sk_drops,
-				     bool last)
+				     enum look look)
 {
-	__u32 dropped = sk_drops - ls->first_drops - *(volatile __u32 *)&ls->discarded;
+	__u32 counted = look == LOOK_ONE_OF_MANY ? ls->sk_drops : sk_drops, looks = look == LOOK_IN_DOUBT ? LOOKS_FOR_SURE : 1;
+	__u32 dropped = counted - ls->first_drops - *(volatile __u32 *)&ls->discarded;
 	__u32 packets = dropped - *(volatile __u32 *)&ls->twice;
 	struct rise rise = {
-		.count = sure_rise(&ls->dropped_before, &ls->told, dropped, last),
-		.packets = sure_rise(&ls->packets_before, &ls->packets_told, packets, last),
+		.count = sure_rise(&ls->drops, dropped, looks),
+		.packets = sure_rise(&ls->packets, packets, looks),
 	};
 	struct listener_record *rec;
 
+	ls->sk_drops = sk_drops;
 	if (!rise.count && !rise.packets)
 		return;
 	rec = listener_now(h, ls->slot);
@@ -194,6 +230,7 @@ static __always_inline bool listener_enters(const struct sock *sk, __u64 cookie,
 	fresh.sk = (__u64)sk;
 	fresh.slot = slot;
 	fresh.first_drops = sk->sk_drops.counter;
+	fresh.sk_drops = fresh.first_drops;
 	if (bpf_map_update_elem(&listen_sockets, &cookie, &fresh, BPF_NOEXIST))
 		return false;
 	level = listener_level_of(slot);
@@ -293,6 +330,7 @@ static __always_inline void listener_closes(struct hook *h, const struct sock *s
 	struct connection *c = known_connection(sk);
 	struct listen_socket *ls;
 	struct sighting seen;
+	__u8 deferring;
 	__u64 cookie;
 
 	if (!c || c->role != ROLE_LISTENER)
@@ -305,8 +343,9 @@ static __always_inline void listener_closes(struct hook *h, const struct sock *s
 		return;
 	sight(sk, &seen, false);
 	listener_sighted(h, ls, &seen);
-	if (!may_be_deferred(BPF_CORE_READ(icsk, icsk_accept_queue.rskq_defer_accept), &seen))
-		drops_sighted(h, ls, &seen, sk->sk_drops.counter, true);
+	deferring = BPF_CORE_READ(icsk, icsk_accept_queue.rskq_defer_accept);
+	if (!may_be_deferred(deferring, &seen))
+		drops_sighted(h, ls, &seen, sk->sk_drops.counter, LOOK_LAST);
 	listener_gone(h, cookie, ls);
 }
 
@@ -366,10 +405,11 @@ static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, 
 	ls->unborn = BORN;
 	listener_sighted(h, ls, &seen);
 	if (may_be_deferred(deferring, &seen)) {
-		ls->first_drops = sk_drops - ls->told;
+		ls->first_drops = sk_drops - ls->drops.told;
+		ls->sk_drops = sk_drops;
 		return 0;
 	}
-	drops_sighted(h, ls, &seen, sk_drops, false);
+	drops_sighted(h, ls, &seen, sk_drops, look_of_timer(ls, deferring));
 	return 0;
 }
 
