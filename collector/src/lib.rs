@@ -1,44 +1,32 @@
 //! The collector: takes agents' streams, runs the analysis, keeps and shows incidents, and tells whoever is to be woken.
 //! A library so that its parts can be tested; `main` is wiring and exit codes.
+//!
+//! The rooms stand along the way of a window: `ingest` takes it, `run` hands it to the analysis and what comes out to `live`, `store`,
+//! `alert` and `export`; `serve` shows it, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
+//! `tests/tests/arrows.rs`.
 
 pub mod alert;
-pub mod cli;
 pub mod client;
-pub mod config;
-pub mod convert;
-pub mod doctor;
-pub mod driver;
-mod drop_packets;
+pub mod clock;
+pub mod columns;
+pub mod counters;
+pub mod draw;
 pub mod endpoint;
-pub mod explain;
 pub mod export;
 pub mod failure;
-mod fields;
+pub mod fault;
 #[cfg(test)]
 mod fixture;
 pub mod ingest;
-pub mod listen;
-pub mod local;
+pub mod live;
 pub mod log;
-pub mod metrics;
-pub mod offset;
-pub mod outlet;
-pub mod plot;
-pub mod provisional;
-pub mod recording;
-pub mod registry;
-pub mod replay;
-pub mod rpc;
-pub mod sanity;
-pub mod series;
+pub mod moments;
+pub mod names;
+mod raw;
+pub mod run;
+pub mod send;
 pub mod serve;
-pub mod server;
-pub mod session;
 pub mod store;
 pub mod text;
-pub mod timeline;
-pub mod tls;
-pub mod top;
-pub mod up;
-mod waiting;
-mod watchdog;
+pub mod tui;
+pub mod verdict;

@@ -12,15 +12,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tailwater::alert::{self, config};
-use tailwater::driver::{self, Clock};
-use tailwater::metrics::Metrics;
-use tailwater::outlet::{LIVE_MAX, Outlet, Shown};
-use tailwater::provisional::Provisionals;
-use tailwater::registry::Registry;
-use tailwater::series::Series;
-use tailwater::serve::App;
+use tailwater::clock::Clock;
+use tailwater::counters::Metrics;
+use tailwater::ingest::registry::Registry;
+use tailwater::live::series::Series;
+use tailwater::live::timeline::{TierRow, Timeline};
+use tailwater::run::driver;
+use tailwater::run::outlet::{LIVE_MAX, Outlet};
+use tailwater::run::provisional::Provisionals;
+use tailwater::serve::{App, Shown};
 use tailwater::store;
-use tailwater::timeline::{TierRow, Timeline};
 use tailwater_analysis::Incident;
 use tailwater_analysis::Pipeline;
 use tailwater_analysis::model::{
@@ -254,10 +255,11 @@ fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store
     let store = Arc::clone(&shown.store);
     let clock = Clock::default();
     let (alerts, _handle, _task) =
-        alert::start(&[], &[], config::Outbox::default(), folder, &[], &metrics.alerts, clock).unwrap();
+        alert::start(&[], &[], config::Outbox::default(), folder, &[], &Arc::default(), clock).unwrap();
     let outlet = Outlet {
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),
+        export: Arc::default(),
         alerts,
         provisionals: Provisionals::default(),
     };

@@ -189,7 +189,7 @@ fn the_command_line_asks_a_recording_like_a_collector() {
 /// The golden recording `times` times in a row: what follows is a minute later each time.
 fn again_and_again(times: u64) -> Vec<u8> {
     const LATER_NS: u64 = 60_000_000_000;
-    let input = tailwater::replay::open(Path::new(GOLDEN)).unwrap();
+    let input = tailwater::run::replay::open(Path::new(GOLDEN)).unwrap();
     let records: Vec<_> = TraceReader::new(input).unwrap().map(Result::unwrap).collect();
     let mut out = MAGIC.to_vec();
     for n in 0..times {

@@ -257,7 +257,7 @@ fn stopped_and_continued_it_gives_the_terminal_away_and_takes_it_back() {
 fn a_panic_restores_the_terminal_before_its_message() {
     const PANICS: &str = "TAILWATER_TEST_PANICS";
     if std::env::var_os(PANICS).is_some() {
-        let mut session = tailwater::top::terminal::Session::start().unwrap();
+        let mut session = tailwater::tui::terminal::Session::start().unwrap();
         session.draw(|frame| frame.render_widget("taken", frame.area())).unwrap();
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();

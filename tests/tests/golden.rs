@@ -16,7 +16,7 @@ fn replay(golden: &Golden) -> Result<Vec<serde_json::Value>> {
 /// The same; with a seed, what the hosts sent arrives in another order.
 fn replay_in_order(golden: &Golden, shuffle: Option<u64>) -> Result<Vec<serde_json::Value>> {
     let replayed =
-        tailwater::replay::replay(golden.read()?.as_slice(), Some(Default::default()), shuffle, false)?;
+        tailwater::run::replay::replay(golden.read()?.as_slice(), Some(Default::default()), shuffle, false)?;
     ensure!(replayed.torn.is_none() && replayed.refused == 0, "{}: the trace is damaged", golden.cell);
     replayed.incidents.iter().map(|incident| Ok(serde_json::to_value(incident)?)).collect()
 }

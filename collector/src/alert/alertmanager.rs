@@ -2,9 +2,9 @@
 //! an open alert is sent again at an interval, with an `endsAt` a few intervals ahead, so that it resolves if the collector is gone.
 
 use super::config::Hook;
-use super::http::{DeliveryError, HookError, Http};
-use super::latency::Written;
 use super::message::{Content, Message, What, rfc3339};
+use crate::send::http::Written;
+use crate::send::http::{DeliveryError, HookError, Http};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Alertmanager {
 impl Alertmanager {
     /// As configured.
     pub fn new(hook: &Hook) -> Result<Self, HookError> {
-        Ok(Self { http: Http::new(hook, "")?, resend_s: hook.resend_s, link: hook.link.clone() })
+        Ok(Self { http: Http::new(&hook.address(), "")?, resend_s: hook.resend_s, link: hook.link.clone() })
     }
 
     /// Time between messages of an open alert.
@@ -64,7 +64,7 @@ fn alert(message: &Message, resend_s: u64, link: Option<&str>, unix_ns: u64) -> 
     if let Content::Incident { incident, .. } = &message.content {
         note("description", &incident.root.evidence);
         note("incident", &incident.id);
-        note("kind", crate::outlet::kind_name(incident.kind));
+        note("kind", crate::names::kind_name(incident.kind));
         note(
             "root",
             &format!("{}@{} {}", incident.root.workload, incident.root.host, incident.root.resource.name()),

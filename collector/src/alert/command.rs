@@ -2,8 +2,8 @@
 //! group, which is killed when the program ends or its time is over; the first part of what it says is kept for the log.
 
 use super::config::Hook;
-use super::http::DeliveryError;
 use super::message::{Content, Message};
+use crate::send::http::DeliveryError;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use std::process::Stdio;

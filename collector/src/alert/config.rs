@@ -1,6 +1,7 @@
 //! What can be said about alerting in the configuration: hooks, silences, and the bounds of the outbox. The rules between keys are
 //! in `rules`.
 
+use crate::send::http::Address;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -214,6 +215,18 @@ impl Hook {
             HookKind::Slack => 20,
             HookKind::Pagerduty | HookKind::Command => 60,
         })
+    }
+
+    /// Where it sends.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address {
+            url: self.url.clone(),
+            url_file: self.url_file.clone(),
+            authorization_file: self.authorization_file.clone(),
+            ca: self.ca.clone(),
+            timeout: self.timeout(),
+        }
     }
 
     /// What one delivery may take.

@@ -1,8 +1,9 @@
 //! How long an early alert takes from the drop in the kernel to the receiver's socket, stage by stage. Owns the stages and their
 //! histograms; reads no clock and knows no receiver.
 
+use crate::moments::Moments;
+use crate::send::http::Written;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Upper bounds of the buckets, ms. A stage is a wake-up or a short queue: most end within the first three, and one that does not
@@ -14,37 +15,6 @@ pub const STAGES: [&str; 8] =
     ["agent_read", "agent_send", "network", "queue", "decide", "hook", "write", "answer"];
 /// Those up to the receiver's socket; what the receiver then takes is its own.
 const TO_SOCKET: usize = 7;
-
-/// When an early alert was where, Unix ns by the collector's clock. An agent of before has not said `read` and `sent`: 0.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moments {
-    /// The kernel's timer saw the drop, at most its period of 5 ms after it.
-    pub dropped: u64,
-    /// The agent's sampler had it.
-    pub read: u64,
-    /// The agent handed it to the connection.
-    pub sent: u64,
-    /// It reached the collector's end of the stream.
-    pub received: u64,
-    /// The analysis took it from its queue.
-    pub taken: u64,
-    /// The analysis had decided that it is an alert, and told the hooks.
-    pub decided: u64,
-}
-
-/// Set by whoever hands a message to a receiver's socket: when that was, Unix ns; 0: not yet.
-#[derive(Debug, Clone, Default)]
-pub struct Written(Arc<AtomicU64>);
-
-impl Written {
-    /// It is being written now.
-    pub fn at(&self, unix_ns: u64) {
-        self.0.store(unix_ns, Ordering::Relaxed);
-    }
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 #[derive(Debug, Default)]
 struct Histogram {

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Kind, Resource, Severity, State};
+use tailwater_analysis::incident::Severity;
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -136,41 +136,6 @@ impl Message {
     }
 }
 
-/// The lower-case name that receivers know.
-#[must_use]
-pub fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "info",
-        Severity::Warning => "warning",
-        Severity::Critical => "critical",
-    }
-}
-
-/// What was told of an incident; it is told again when this differs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    kind: Kind,
-    root: (String, String, Resource),
-    drops: bool,
-    sustained: bool,
-    state: State,
-}
-
-impl Verdict {
-    /// Of this version.
-    #[must_use]
-    pub fn of(i: &Incident) -> Self {
-        let root = (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
-        Self {
-            kind: i.kind,
-            root,
-            drops: !i.drops.is_empty(),
-            sustained: i.sustained.is_some(),
-            state: i.state,
-        }
-    }
-}
-
 /// RFC 3339 in UTC, to the ms.
 #[must_use]
 pub fn rfc3339(unix_ns: u64) -> String {
@@ -182,6 +147,7 @@ pub fn rfc3339(unix_ns: u64) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::fixture::incident;
+    use tailwater_analysis::incident::State;
 
     /// A message of a thread of its own.
     pub(crate) fn message(incident_id: &str, version: u64, what: What) -> Message {

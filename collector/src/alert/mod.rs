@@ -7,26 +7,22 @@ pub mod api;
 pub mod command;
 pub mod config;
 pub mod group;
-pub mod http;
 pub mod latency;
-pub mod limit;
-pub mod list;
 pub mod message;
 pub mod outbox;
 pub mod pagerduty;
 pub mod queue;
 pub mod receiver;
 pub mod rules;
-pub mod secret;
 pub mod silence;
 pub mod slack;
 pub mod stats;
 pub mod webhook;
 pub mod worker;
 
-use crate::driver::Clock;
-use latency::Moments;
-use message::Verdict;
+use crate::clock::Clock;
+use crate::moments::Moments;
+use crate::verdict::Verdict;
 use outbox::{Outbox, Restored, State as Fate};
 use receiver::Receiver;
 use stats::Stats;
@@ -54,7 +50,7 @@ pub enum AlertError {
         /// Which.
         name: String,
         /// Why.
-        source: http::HookError,
+        source: crate::send::http::HookError,
     },
     /// A silence; checked with the configuration.
     #[error("[[silence]] {0}: {1}")]

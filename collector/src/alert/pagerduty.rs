@@ -2,10 +2,11 @@
 //! next ones, and resolved when the last of its incidents closed.
 
 use super::config::Hook;
-use super::http::{DeliveryError, HookError, Http};
-use super::latency::Written;
-use super::message::{Content, Message, What, rfc3339, severity_name};
-use super::secret::{Watched, line};
+use super::message::{Content, Message, What, rfc3339};
+use crate::names::severity_name;
+use crate::send::http::Written;
+use crate::send::http::{DeliveryError, HookError, Http};
+use crate::send::secret::{Watched, line};
 use serde_json::{Value, json};
 
 const ENQUEUE: &str = "https://events.pagerduty.com/v2/enqueue";
@@ -32,7 +33,7 @@ impl Pagerduty {
             line,
         )?;
         Ok(Self {
-            http: Http::new(hook, ENQUEUE)?,
+            http: Http::new(&hook.address(), ENQUEUE)?,
             routing_key,
             acknowledge: hook.acknowledge,
             link: hook.link.clone(),
@@ -76,7 +77,7 @@ fn event(message: &Message, routing_key: &str, acknowledge: bool, link: Option<&
                 "evidence": incident.root.evidence, "root": incident.root, "drops": incident.drops,
                 "number_in_thread": message.thread.number,
             });
-            (details, place.0, place.1, crate::outlet::kind_name(incident.kind))
+            (details, place.0, place.1, crate::names::kind_name(incident.kind))
         }
         Content::Summary { held, incidents } => (
             json!({ "held": held, "incidents": incidents }),

@@ -1,8 +1,8 @@
 //! What one hook has yet to be told. Messages of a thread go one at a time and in order; threads go side by side. Owns the bound, and
 //! what is worth sending of an incident that waits: that it opened, the newest of what became known, and that it closed. Pure.
 
-use super::latency::Moments;
 use super::message::{Message, What};
+use crate::moments::Moments;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;

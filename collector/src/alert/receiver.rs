@@ -3,12 +3,12 @@
 use super::alertmanager::Alertmanager;
 use super::command::Command;
 use super::config::{Hook, HookKind};
-use super::http::{DeliveryError, HookError};
-use super::latency::Written;
 use super::message::Message;
 use super::pagerduty::Pagerduty;
 use super::slack::Slack;
 use super::webhook::Webhook;
+use crate::send::http::Written;
+use crate::send::http::{DeliveryError, HookError};
 use std::sync::Arc;
 use std::time::Duration;
 

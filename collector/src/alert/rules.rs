@@ -3,22 +3,8 @@
 
 use super::config::{Hook, HookKind, Silence, names};
 use super::silence;
+use crate::fault::Fault;
 use tailwater_analysis::incident::Severity;
-
-/// A broken rule, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// `hook` or `silence`.
-    pub table: &'static str,
-    /// Which one, from 0.
-    pub index: usize,
-    /// The key, or "" when one is missing.
-    pub key: &'static str,
-    /// What is wrong.
-    pub what: String,
-    /// What to do.
-    pub remedy: String,
-}
 
 impl Hook {
     fn fault(&self) -> Option<(&'static str, String, &'static str)> {
@@ -68,7 +54,7 @@ impl Hook {
             return not_for(if self.acknowledge { "acknowledge" } else { "routing_key_file" }, "pagerduty");
         }
         if let Some(url) = &self.url
-            && let Err(why) = super::http::address(url)
+            && let Err(why) = crate::send::http::address(url)
         {
             return Some(("url", why, "give it as http://host:port/path or https://host/path"));
         }

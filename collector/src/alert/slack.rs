@@ -2,9 +2,9 @@
 //! What comes from the network is data: no character of it is markup.
 
 use super::config::Hook;
-use super::http::{DeliveryError, HookError, Http};
-use super::latency::Written;
 use super::message::{Content, Message, What};
+use crate::send::http::Written;
+use crate::send::http::{DeliveryError, HookError, Http};
 use serde_json::{Value, json};
 use tailwater_analysis::incident::Severity;
 
@@ -21,7 +21,7 @@ pub struct Slack {
 impl Slack {
     /// As configured.
     pub fn new(hook: &Hook) -> Result<Self, HookError> {
-        Ok(Self { http: Http::new(hook, "")?, link: hook.link.clone() })
+        Ok(Self { http: Http::new(&hook.address(), "")?, link: hook.link.clone() })
     }
 
     /// Sends it once.

@@ -2,26 +2,10 @@
 //! results, from the code.
 
 use super::latency::Latency;
-use crate::metrics::{Counter, gauge};
+use crate::counters::{Counter, Gauge, gauge};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// A value that goes up and down.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
-
-impl Gauge {
-    /// It is this now.
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-    /// Now.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Of one hook.
 #[derive(Debug, Default)]

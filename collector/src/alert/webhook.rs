@@ -1,10 +1,10 @@
 //! The webhook: the incident as JSON in an envelope, signed as Standard Webhooks ask, with every secret that is in use.
 
 use super::config::Hook;
-use super::http::{DeliveryError, HookError, Http};
-use super::latency::Written;
 use super::message::{Content, Message, What, rfc3339};
-use super::secret::{SIGNING_REMEDY, Watched, signing_secrets};
+use crate::send::http::Written;
+use crate::send::http::{DeliveryError, HookError, Http};
+use crate::send::secret::{SIGNING_REMEDY, Watched, signing_secrets};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac};
@@ -26,7 +26,7 @@ impl Webhook {
             .iter()
             .map(|file| Watched::load("secret_files", file, SIGNING_REMEDY, signing_secrets))
             .collect::<Result<_, _>>()?;
-        Ok(Self { http: Http::new(hook, "")?, secrets })
+        Ok(Self { http: Http::new(&hook.address(), "")?, secrets })
     }
 
     /// Sends it once. The id stays the same over retries, so that the receiver can tell them.

@@ -9,11 +9,10 @@ pub mod rows;
 pub mod signals;
 pub mod write;
 
-use crate::driver::Clock;
-use crate::metrics::Counter;
-use crate::outlet::Shown;
-use crate::series::{Series, size_of};
-use crate::waiting::WindowQueue;
+use crate::clock::Clock;
+use crate::counters::Counter;
+use crate::live::series::{Series, size_of};
+use crate::live::waiting::WindowQueue;
 use rows::{Labels, Room, Rows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -57,6 +56,15 @@ impl Default for Bounds {
     fn default() -> Self {
         Self { per_host_max: 64, rows_max: 8192 }
     }
+}
+
+/// Where names and tiers of what is told come from.
+#[derive(Debug, Clone)]
+pub struct Reads {
+    /// Windows in memory.
+    pub series: Arc<Mutex<Series>>,
+    /// Who calls whom.
+    pub topology: Arc<Mutex<Arc<TopologyView>>>,
 }
 
 #[derive(Debug, Default)]
@@ -230,7 +238,7 @@ impl Export {
     pub fn start(
         self: &Arc<Self>,
         bounds: &Bounds,
-        shown: Shown,
+        reads: Reads,
         mut sinks: Sinks,
         clock: Clock,
     ) -> std::io::Result<std::thread::JoinHandle<()>> {
@@ -239,7 +247,7 @@ impl Export {
         let export = Arc::clone(self);
         std::thread::Builder::new()
             .name("export".into())
-            .spawn(move || while export.turn(&shown, &mut sinks, clock.unix_ns()) {})
+            .spawn(move || while export.turn(&reads, &mut sinks, clock.unix_ns()) {})
     }
 
     /// Nothing more comes.
@@ -254,7 +262,7 @@ impl Export {
         (lock(&self.queue).windows.bytes(), QUEUE_BYTES_MAX)
     }
 
-    fn turn(&self, shown: &Shown, sinks: &mut Sinks, now_unix_ns: u64) -> bool {
+    fn turn(&self, reads: &Reads, sinks: &mut Sinks, now_unix_ns: u64) -> bool {
         let (windows, coverage, open) = {
             let queue = lock(&self.queue);
             let (mut queue, _) = self
@@ -263,7 +271,7 @@ impl Export {
                 .unwrap_or_else(PoisonError::into_inner);
             (queue.windows.take(), std::mem::take(&mut queue.coverage), queue.open)
         };
-        let topology = Arc::clone(&lock(&shown.topology));
+        let topology = Arc::clone(&lock(&reads.topology));
         // Never with the queue's lock: a scrape holds this one while it works.
         let mut state = lock(&self.state);
         state.topology(&topology);
@@ -271,7 +279,7 @@ impl Export {
             state.hosts.entry(host).or_default().coverage = coverage;
         }
         for (n, (window, _)) in windows.into_iter().enumerate() {
-            let labels = || labels(&shown.series, &window);
+            let labels = || labels(&reads.series, &window);
             if state.window(&window, labels) {
                 sinks.write.window(&state, &window.host, now_unix_ns);
             } else {

@@ -151,7 +151,7 @@ pub fn labels(state: &State, host: &str, row: &Row) -> Vec<(&'static str, String
 fn text(own: &[(&'static str, String)], more: &[(&str, &str)]) -> String {
     let all: Vec<(&str, &str)> =
         own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect();
-    crate::metrics::labels(&all)
+    crate::counters::labels(&all)
 }
 
 /// Appends the roll-up of the last `seconds` of every host.

@@ -2,7 +2,7 @@
 //! cardinality: what is beyond it is one row `~other`, and counted. Knows no text and no receiver.
 
 use super::signals::{Form, Level, SIGNALS, Seen, each};
-use crate::store::Names;
+use crate::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_analysis::incident::socket;
 use tailwater_analysis::model::{HostWindow, WorkloadInfo};

@@ -1,7 +1,7 @@
 //! Roll-ups, rows and their bounds.
 
 use super::*;
-use crate::store::Names;
+use crate::names::Names;
 use tailwater_analysis::model::{HostCpu, ListenerInfo, ListenerWindow, WorkloadInfo, WorkloadWindow};
 
 const NOW: u64 = 34_000_000_000;

@@ -1,13 +1,13 @@
-//! `/metrics`: OpenMetrics text of the roll-ups (`export`), the counters (`metrics`) and what stands at this moment. `?seconds=15` rolls
+//! `/metrics`: OpenMetrics text of the roll-ups (`export`), the counters and what stands at this moment. `?seconds=15` rolls
 //! up as much as lies between two scrapes, so that no peak falls between them. Every label's values are bounded by the configuration,
 //! by the code, or by a limit here.
 
 use super::{App, Problem, Source, lock};
-use crate::driver::QUEUE_MAX;
+use crate::counters::{counter, gauge, labels};
 use crate::export::SECONDS_MAX;
-use crate::metrics::{counter, gauge, labels};
-use crate::outlet::kind_name;
-use crate::registry::{AgentView, CoverageView};
+use crate::ingest::feed::QUEUE_MAX;
+use crate::ingest::registry::{AgentView, CoverageView};
+use crate::names::kind_name;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -50,7 +50,7 @@ pub(super) async fn metrics(State(app): State<App>, Query(q): Query<Wanted>) -> 
 fn text(app: &App, seconds: u64) -> String {
     let now = app.clock.unix_ns();
     let mut out = String::new();
-    app.metrics.export.render(&mut out, seconds, now);
+    app.export.render(&mut out, seconds, now);
     own(&mut out, app, now);
     out.push_str("# EOF\n");
     out
@@ -71,8 +71,9 @@ fn own(out: &mut String, app: &App, now: u64) {
     incidents(out, app, now);
     collector(out, app, now);
     out.push_str(&app.metrics.render());
-    app.metrics.export.writes.render(out);
-    app.metrics.export.otlp.render(out);
+    app.alerts.render(out);
+    app.export.writes.render(out);
+    app.export.otlp.render(out);
 }
 
 fn agents(out: &mut String, agents: &[AgentView], now: u64) {
@@ -211,10 +212,10 @@ fn collector(out: &mut String, app: &App, now: u64) {
     let one = |value: f64| vec![(String::new(), value)];
     let past = &app.shown.past;
     let waiting = match &app.source {
-        Source::Agents(driver) => driver.waiting(),
+        Source::Agents(feed) => feed.waiting(),
         Source::Recording(_) => 0,
     };
-    let (export, store) = (app.metrics.export.fill(), past.queue.fill());
+    let (export, store) = (app.export.fill(), past.queue.fill());
     let part = |(used, limit): (usize, usize)| used as f64 / limit.max(1) as f64;
     let queue = |name: &str, fill: (usize, usize)| (labels(&[("queue", name)]), part(fill));
     let fills = [queue("analysis", (waiting, QUEUE_MAX)), queue("store", store), queue("export", export)];
@@ -224,7 +225,7 @@ fn collector(out: &mut String, app: &App, now: u64) {
         "How full a queue of the collector is: 1 loses something, and counts it.",
         &fills,
     );
-    let (rows, folded) = app.metrics.export.cardinality();
+    let (rows, folded) = app.export.cardinality();
     gauge(
         out,
         "export_rows",
@@ -237,14 +238,14 @@ fn collector(out: &mut String, app: &App, now: u64) {
         "Those told together as ~other, because of the limits in [metrics].",
         &one(folded as f64),
     );
-    let dropped = app.metrics.export.windows_dropped.get() as f64;
+    let dropped = app.export.windows_dropped.get() as f64;
     counter(
         out,
         "export_windows_dropped",
         "Windows missing in roll-ups because their thread was behind.",
         &one(dropped),
     );
-    let late = app.metrics.export.windows_late.get() as f64;
+    let late = app.export.windows_late.get() as f64;
     counter(
         out,
         "export_windows_late",

@@ -1,8 +1,8 @@
 //! What the page asks beside incidents and series: a host by name, and what every tier does right now.
 
 use super::{App, Problem, Source, lock};
-use crate::series::Series;
-use crate::series::inventory::{HostInventory, Now};
+use crate::live::inventory::{HostInventory, Now};
+use crate::live::series::Series;
 use crate::store::Past;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;

@@ -2,7 +2,8 @@
 //! thread and no Parquet.
 
 use super::{Line, Which, shelf::Span};
-use crate::timeline::Timeline;
+use crate::live::timeline::Timeline;
+use crate::names::Seen;
 use rusqlite::{Connection, MAIN_DB, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -99,23 +100,6 @@ impl DbError {
             Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
         )
     }
-}
-
-/// Something seen: a host, workload, listener or tier.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Seen {
-    /// "host", "workload", "listener" or "tier".
-    pub kind: String,
-    /// Its host; empty for a tier.
-    pub host: String,
-    /// Workload name, `address:port`, or the host's or tier's name.
-    pub name: String,
-    /// More about it: for a listener its workload, for a workload its cgroup.
-    pub detail: String,
-    /// When first, Unix ns.
-    pub first_unix_ns: u64,
-    /// When last.
-    pub last_unix_ns: u64,
 }
 
 /// An open database.

@@ -1,7 +1,7 @@
 //! What was there by name, for as long as it was: hosts, their workloads and listeners, and tiers. Knows neither disk nor time.
 
-use super::db::Seen;
-use super::segment::Names;
+use crate::names::Names;
+use crate::names::Seen;
 use std::collections::BTreeMap;
 use tailwater_analysis::TopologyView;
 

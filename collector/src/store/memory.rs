@@ -1,15 +1,15 @@
 //! A store without a disk, for a recording that is looked at: the same incidents and the same ways to ask, and nothing written. Its
 //! incidents are shown at once, and what was there by name is told when the recording has been read.
 
-use super::db::Seen;
+use super::Store;
 use super::health::Health;
 use super::inventory;
 use super::past::Past;
 use super::queue::Queue;
 use super::shelf::Shelf;
-use super::{Names, Store};
-use crate::metrics::Metrics;
-use crate::series::Series;
+use crate::counters::Metrics;
+use crate::live::series::Series;
+use crate::names::{Names, Seen};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};

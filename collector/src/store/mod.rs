@@ -2,7 +2,6 @@
 //! their own (`writer`) behind a bounded queue (`queue`), read back by `past`. This file owns the newest incidents in memory: their
 //! bound, the numbering of their versions across restarts, and that an incident is shown once it is on disk.
 
-mod columns;
 mod db;
 mod health;
 mod inventory;
@@ -16,19 +15,18 @@ mod segment_write;
 mod shelf;
 mod writer;
 
-pub use columns::{Column, Kind};
-pub use db::{Db, DbError, FILE, MARGIN_NS, Seen};
+pub use db::{Db, DbError, FILE, MARGIN_NS};
 pub use health::Health;
 pub use memory::in_memory;
 pub use past::Past;
 pub use queue::Queue;
-pub use segment::{Names, SegmentError, Wanted, Written, documentation};
+pub use segment::{SegmentError, Wanted, Written, documentation};
 pub use shelf::Shelf;
 
-use crate::driver::Clock;
-use crate::metrics::Metrics;
-use crate::series::Series;
-use crate::timeline::Timeline;
+use crate::clock::Clock;
+use crate::counters::Metrics;
+use crate::live::series::Series;
+use crate::live::timeline::Timeline;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,16 +2,19 @@
 //! reads files, so it is for threads that may wait.
 
 use super::Which;
-use super::columns::Kind;
-use super::db::{Db, Seen};
+use super::db::Db;
 use super::health::Health;
 use super::memory::Remembered;
 use super::queue::Queue;
 use super::segment::Wanted;
 use super::shelf::{Entry, Shelf};
-use crate::series::inventory::{HostInventory, Now};
-use crate::series::{self, Decimator, Point, Query, Series};
-use crate::timeline::{self, Timeline};
+use crate::columns::Kind;
+use crate::live::inventory::{HostInventory, Now};
+use crate::live::metric;
+use crate::live::series::{Decimator, Point, Series};
+use crate::live::timeline::{self, Timeline};
+use crate::live::view::Query;
+use crate::names::Seen;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -33,7 +36,7 @@ struct Wished<'a> {
 impl<'a> Wished<'a> {
     fn of(queries: &[Query<'a>]) -> Self {
         let mut columns: BTreeMap<Kind, Vec<&str>> = BTreeMap::new();
-        let metrics = queries.iter().filter_map(|query| series::metric::find(query.metric));
+        let metrics = queries.iter().filter_map(|query| metric::find(query.metric));
         for (kind, names) in metrics.flat_map(|metric| metric.columns) {
             columns.entry(*kind).or_default().extend(*names);
         }

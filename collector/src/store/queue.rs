@@ -2,8 +2,8 @@
 //! oldest windows go, with a counter. Knows no disk.
 
 use super::Line;
-use crate::metrics::Metrics;
-use crate::waiting::WindowQueue;
+use crate::counters::Metrics;
+use crate::live::waiting::WindowQueue;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

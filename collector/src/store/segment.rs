@@ -1,13 +1,10 @@
 //! One segment: a folder with a Parquet file per kind. Owns its name, its columns, what is named in it, and their documentation;
 //! `segment_write` fills it and `segment_read` takes out of it.
 
-use super::columns::{self, Column, Kind};
 use super::parquet_file::{Field, Shape};
-use std::collections::BTreeMap;
+use crate::columns::{self, Column, Kind};
 use std::path::PathBuf;
-use tailwater_analysis::model::{
-    DeviceInfo, EdgeInfo, EntityId, ListenerInfo, WINDOW_NS, WindowIndex, WorkloadInfo,
-};
+use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
 
 /// Ends the name of a segment that is being written.
 pub(super) const TEMPORARY: &str = ".tmp";
@@ -43,19 +40,6 @@ impl SegmentError {
             Self::File { .. } => None,
         }
     }
-}
-
-/// Names behind a host's ids.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Names {
-    /// By id.
-    pub workloads: BTreeMap<EntityId, WorkloadInfo>,
-    /// By id.
-    pub listeners: BTreeMap<EntityId, ListenerInfo>,
-    /// By id.
-    pub edges: BTreeMap<EntityId, EdgeInfo>,
-    /// By id.
-    pub devices: BTreeMap<EntityId, DeviceInfo>,
 }
 
 /// What was written.

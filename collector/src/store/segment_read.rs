@@ -1,10 +1,11 @@
 //! Reading a segment: the windows of one host, with the columns that are asked for. What it returns is what the pipeline was fed,
 //! so that whoever reads windows in memory reads these too.
 
-use super::columns::{self, Column, Kind};
 use super::parquet_file::{Cells, Reader, Rows};
-use super::segment::{Names, SegmentError, Wanted, keys};
-use crate::series::fold;
+use super::segment::{SegmentError, Wanted, keys};
+use crate::columns::{self, Column, Kind};
+use crate::live::fold;
+use crate::names::Names;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,9 +1,10 @@
 //! Writing a segment: under a temporary name, synced and renamed, so that it is there as a whole or not at all. Owns the order of
 //! rows, which makes neighbours resemble each other. Knows no retention.
 
-use super::columns::{self, Column, Kind};
 use super::parquet_file::{self, Cells, Field, Shape};
-use super::segment::{Names, SegmentError, TEMPORARY, Written, fields, keys};
+use super::segment::{SegmentError, TEMPORARY, Written, fields, keys};
+use crate::columns::{self, Column, Kind};
+use crate::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;

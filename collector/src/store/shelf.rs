@@ -1,9 +1,10 @@
 //! The segments on disk: which there are, which answer a question about the past, which must go. Owns retention by age and by
 //! bytes, the evidence kept around incidents, and what is set aside because it cannot be read. Knows no thread and no HTTP.
 
-use super::segment::{self, Names, SegmentError, TEMPORARY, Wanted, Written};
+use super::segment::{self, SegmentError, TEMPORARY, Wanted, Written};
 use super::{segment_read, segment_write};
-use crate::metrics::Metrics;
+use crate::counters::Metrics;
+use crate::names::Names;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,6 +6,7 @@ use super::shelf::Entry;
 use super::shelf::{Limits, Shelf};
 use super::*;
 use crate::fixture::incident;
+use crate::names::Names;
 use proptest::prelude::*;
 use tailwater_analysis::model::*;
 
@@ -392,8 +393,8 @@ fn each_metric_is_the_same_from_memory_and_from_disk() {
     for (workload, listener) in
         [(None, None), (Some("w1.service"), None), (Some("w2.service"), Some("10.0.0.1:8082"))]
     {
-        let of = |metric| crate::series::Query { host: "web-1", workload, listener, metric };
-        let queries: Vec<_> = crate::series::METRICS.iter().map(|metric| of(metric.name)).collect();
+        let of = |metric| crate::live::view::Query { host: "web-1", workload, listener, metric };
+        let queries: Vec<_> = crate::live::metric::METRICS.iter().map(|metric| of(metric.name)).collect();
         let together = after.opened.past.points(&queries, first, last, 70);
         for (query, together) in queries.iter().zip(together) {
             let expected = memory.lock().unwrap().points(&[*query], first, last, 70).remove(0);
@@ -609,8 +610,8 @@ fn hour_from_disk_against_memory() {
         windows.iter().for_each(|w| drop(memory.saw(&Input::Window(Box::new((**w).clone())))));
     }
     let (first, last) = (WindowIndex(base), WindowIndex(base + 71_999));
-    let of = |metric| crate::series::Query { host: "web-1", workload: None, listener: None, metric };
-    let queries: Vec<_> = crate::series::METRICS.iter().map(|metric| of(metric.name)).collect();
+    let of = |metric| crate::live::view::Query { host: "web-1", workload: None, listener: None, metric };
+    let queries: Vec<_> = crate::live::metric::METRICS.iter().map(|metric| of(metric.name)).collect();
     for _ in 0..3 {
         let begun = std::time::Instant::now();
         let part = memory.part("web-1", first, last);

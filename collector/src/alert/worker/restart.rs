@@ -2,9 +2,10 @@
 //! them. Usually that is read before the worker starts; from a disk that refused then, later.
 
 use super::{Told, Worker};
-use crate::alert::message::{Content, Message, Verdict, What};
+use crate::alert::message::{Content, Message, What};
 use crate::alert::outbox::{Restored, State as Fate};
 use crate::alert::queue::Item;
+use crate::verdict::Verdict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,12 +2,13 @@
 //! limit has no room for. Knows no incident's meaning.
 
 use super::{HELD_MAX, SUMMARY_LINES_MAX, WAITING_MAX, Worker};
-use crate::alert::http::DeliveryError;
-use crate::alert::latency::Written;
-use crate::alert::limit::pause;
-use crate::alert::message::{Content, Line, Message, Thread, What, severity_name};
+use crate::alert::message::{Content, Line, Message, Thread, What};
 use crate::alert::outbox::{Restored, State as Fate, WRITTEN_WITHIN};
 use crate::alert::queue::{Gone, Item};
+use crate::names::severity_name;
+use crate::send::http::DeliveryError;
+use crate::send::http::Written;
+use crate::send::limit::pause;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::{Id, JoinError};

@@ -99,7 +99,7 @@ impl Otlp {
             let path = path.trim_end_matches('/');
             path.ends_with("/v1/metrics") || path.ends_with("/v1/logs")
         };
-        match crate::alert::http::address(&self.endpoint) {
+        match crate::send::http::address(&self.endpoint) {
             Err(why) => {
                 return fault("endpoint", &why, "give it as http://host:4317 or https://host/path");
             }

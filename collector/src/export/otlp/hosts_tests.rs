@@ -5,7 +5,7 @@ use super::*;
 use crate::export::Bounds;
 use crate::export::rows::Labels;
 use crate::export::write::stats::Receiver;
-use crate::store::Names;
+use crate::names::Names;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::common::v1::any_value;

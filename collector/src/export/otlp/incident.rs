@@ -1,9 +1,8 @@
 //! An incident as a log record. Attributes of it have names of their own, below `tailwater.`; nothing is told as 0 that is not known.
 
 use super::message::{SCHEMA_URL, attribute, resource, scope, text};
-use crate::alert::message::severity_name;
 use crate::export::write::queue::Request;
-use crate::outlet::kind_name;
+use crate::names::{kind_name, severity_name};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};

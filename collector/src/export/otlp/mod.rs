@@ -16,9 +16,9 @@ mod transport;
 
 use super::Export;
 use super::write::queue::Queue;
-use crate::alert::http::HookError;
-use crate::alert::message::Verdict;
-use crate::driver::Clock;
+use crate::clock::Clock;
+use crate::send::http::HookError;
+use crate::verdict::Verdict;
 use config::{Otlp, Signal};
 use message::Batch;
 use opentelemetry_proto::tonic::common::v1::KeyValue;

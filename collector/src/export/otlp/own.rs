@@ -138,8 +138,10 @@ fn quoted(from: &str) -> Option<(String, &str)> {
 mod tests {
     use super::super::message::common;
     use super::*;
-    use crate::alert::latency::{Moments, Written};
-    use crate::metrics::{Metrics, gauge, labels};
+    use crate::alert::stats::Stats;
+    use crate::counters::{Metrics, gauge, labels};
+    use crate::moments::Moments;
+    use crate::send::http::Written;
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
     use opentelemetry_proto::tonic::metrics::v1::metric::Data;
     use prost::Message;
@@ -186,13 +188,15 @@ mod tests {
 
     #[test]
     fn a_histogram_counts_between_its_bounds() {
-        let metrics = Metrics::default();
+        let stats = Stats::default();
         let moments = Moments { dropped: 1, read: 3_000_001, ..Moments::default() };
         for answered in [3_000_001, 60_000_001] {
-            metrics.alerts.latency.told(&moments, 0, &Written::default(), answered);
+            stats.latency.told(&moments, 0, &Written::default(), answered);
         }
+        let mut exposition = String::new();
+        stats.render(&mut exposition);
         let mut batch = Batch::new(Vec::new());
-        assert_eq!(add(&mut batch, &metrics.render(), (7, 9)), 0);
+        assert_eq!(add(&mut batch, &exposition, (7, 9)), 0);
         let body = batch.requests().remove(0).body;
         let resource = ExportMetricsServiceRequest::decode(body).unwrap().resource_metrics.remove(0);
         let stages = resource.scope_metrics[0]

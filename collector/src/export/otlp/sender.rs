@@ -4,8 +4,8 @@
 use super::config::Signal;
 use super::stats::Lane;
 use super::transport::{Outcome, Transport};
-use crate::alert::limit;
 use crate::export::write::queue::{Queue, Request};
+use crate::send::limit;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -1,8 +1,8 @@
 //! What OTLP counts about itself, and its OpenMetrics text. Labels are from the code.
 
 use super::config::Signal;
+use crate::counters::{Counter, counter, gauge, labels};
 use crate::export::write::stats::Receiver;
-use crate::metrics::{Counter, counter, gauge, labels};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 

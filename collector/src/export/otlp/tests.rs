@@ -266,7 +266,7 @@ async fn the_collectors_own_metrics_are_told_every_interval() {
     let heard = broadcast::channel(1).1;
     let table = Otlp { interval_seconds: 1, ..table(&server.url(), "grpc") };
     let started = start(&table, &export, heard, &tasks, &stop, Clock::default()).unwrap();
-    let metrics = Arc::new(crate::metrics::Metrics::default());
+    let metrics = Arc::new(crate::counters::Metrics::default());
     metrics.batches.add(5);
     let text = Arc::clone(&metrics);
     tasks.spawn(started.own.unwrap().run(move || text.render()));

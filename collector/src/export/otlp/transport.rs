@@ -2,10 +2,9 @@
 //! (<https://opentelemetry.io/docs/specs/otlp/>). Owns headers, time limits and the rules about answers; knows no queue.
 
 use super::config::{Otlp, Protocol, Signal};
-use crate::alert::config::Hook;
-use crate::alert::http::{self, Answer, DeliveryError, HookError, Http};
-use crate::alert::secret::Watched;
-use crate::rpc::RawDecoder;
+use crate::raw::RawDecoder;
+use crate::send::http::{self, Address, Answer, DeliveryError, HookError, Http};
+use crate::send::secret::Watched;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -95,10 +94,11 @@ impl Transport {
         let headers = table.headers_file.as_deref().map(load).transpose()?;
         let way = match table.protocol {
             Protocol::Http => {
-                let to = Hook {
+                let to = Address {
+                    url: Some(table.endpoint.clone()),
                     ca: table.ca.clone(),
-                    timeout_s: table.timeout_s,
-                    ..Hook::webhook(&table.endpoint)
+                    timeout: table.timeout(),
+                    ..Address::default()
                 };
                 Way::Http(Box::new(Http::new(&to, "")?))
             }

@@ -1,6 +1,6 @@
 //! What can be said about remote write: the `[[remote_write]]` tables, and the rules between their keys.
 
-use crate::alert::rules::Fault;
+use crate::fault::Fault;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ pub fn check(all: &[RemoteWrite]) -> Result<(), Fault> {
             what,
             remedy: remedy.to_owned(),
         };
-        if let Err(why) = crate::alert::http::address(&one.url) {
+        if let Err(why) = crate::send::http::address(&one.url) {
             return Err(fault("url", why, "give it as http://host:port/api/v1/write or https://host/path"));
         }
         if !(1..=300).contains(&one.timeout_s) {

@@ -10,13 +10,13 @@ pub mod sender;
 pub mod stats;
 
 use super::{PER_SECOND, STALE_NS, State};
-use crate::alert::config::Hook;
-use crate::alert::http::{HookError, Http};
+use crate::send::http::{Address, HookError, Http};
 use batch::Batch;
 use config::{RemoteWrite, Resolution};
 use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tailwater_analysis::Incident;
 use tailwater_analysis::model::{HostWindow, WindowIndex};
 use tokio::sync::broadcast;
@@ -80,13 +80,14 @@ pub fn start(
     let mut each = Vec::new();
     for (index, one) in all.iter().enumerate() {
         let name = one.name(index);
-        let hook = Hook {
+        let to = Address {
+            url: Some(one.url.clone()),
+            url_file: None,
             authorization_file: one.authorization_file.clone(),
             ca: one.ca.clone(),
-            timeout_s: one.timeout_s,
-            ..Hook::webhook(&one.url)
+            timeout: Duration::from_secs(one.timeout_s),
         };
-        let http = Http::new(&hook, "").map_err(|source| WriteError { name: name.clone(), source })?;
+        let http = Http::new(&to, "").map_err(|source| WriteError { name: name.clone(), source })?;
         let stats = stats.of(&name);
         let queue = Arc::new(Queue::new(one.queue_mib_max << 20, Arc::clone(&stats)));
         tasks.spawn(sender::run(name, http, Arc::clone(&queue), stats, stop.clone()));

@@ -4,8 +4,8 @@
 
 use super::queue::{Queue, Request};
 use super::stats::Receiver;
-use crate::alert::http::{Answer, DeliveryError, Http};
-use crate::alert::limit;
+use crate::send::http::{Answer, DeliveryError, Http};
+use crate::send::limit;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

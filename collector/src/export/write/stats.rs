@@ -1,7 +1,7 @@
 //! What remote write counts about itself, and its OpenMetrics text. Labels are names from the configuration and reasons from the code.
 
-use crate::alert::stats::Gauge;
-use crate::metrics::{Counter, gauge};
+use crate::counters::Gauge;
+use crate::counters::{Counter, gauge};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -9,7 +9,7 @@ use super::queue::Request;
 use super::*;
 use crate::alert::tests::receiver_server::{Answer, Got, Receiver};
 use crate::fixture::incident as fixture;
-use crate::store::Names;
+use crate::names::Names;
 use prost::Message;
 use std::time::Duration;
 use tailwater_analysis::model::{Coverage, HostCpu};

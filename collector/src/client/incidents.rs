@@ -1,0 +1,87 @@
+//! `tailwater incidents`: a list in a terminal, and what comes after it.
+
+use super::explain::Incidents;
+use super::options::Api;
+use super::{ClientError, Collector, Events};
+use crate::{names, text};
+use anyhow::{Context, Result};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+use tailwater_analysis::Incident;
+
+#[derive(Deserialize)]
+struct Now {
+    now_unix_ns: u64,
+}
+
+/// Prints incidents, and with `follow` each new version as it comes.
+pub async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Duration>) -> Result<()> {
+    let collector = Collector::new(&api.url)?;
+    let from = match since {
+        None => 0,
+        // Before the collector's now: that of a recording is its end.
+        Some(since) => {
+            let now: Now = collector.get("/api/v1/now?seconds=1").await?;
+            now.now_unix_ns.saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        }
+    };
+    // Subscribe first: what happens between the two requests comes twice rather than never.
+    let live = if follow { Some(collector.open("/api/v1/live").await?) } else { None };
+    let list: Incidents = collector.get(&format!("/api/v1/incidents?limit=10000&since={from}")).await?;
+    let mut shown = Shown { json, told: BTreeMap::new() };
+    for incident in list.incidents.iter().rev() {
+        shown.print(incident)?;
+    }
+    let Some(mut live) = live else { return Ok(()) };
+    let mut events = Events::default();
+    while let Some(frame) = live.frame().await {
+        let lost = |why: String| ClientError::Unreachable { url: api.url.clone(), why };
+        let frame = frame.map_err(|e| lost(e.to_string()))?;
+        let Some(bytes) = frame.data_ref() else { continue };
+        for (event, data) in events.feed(bytes) {
+            match event.as_str() {
+                "incident" => {
+                    shown.print(&serde_json::from_str(&data).context("an event of the collector")?)?
+                }
+                "lagged" => eprintln!("tailwater: {data} versions were skipped: this terminal is too slow"),
+                _ => {}
+            }
+        }
+    }
+    Err(ClientError::Unreachable { url: api.url.clone(), why: "it closed the stream".into() }.into())
+}
+
+/// What was printed of each incident, so that text shows changes of meaning and not of counts.
+struct Shown {
+    json: bool,
+    told: BTreeMap<String, (u64, String)>,
+}
+
+impl Shown {
+    fn print(&mut self, i: &Incident) -> Result<()> {
+        let meaning = format!("{:?} {:?} {:?} {}", i.state, i.kind, i.root.resource, i.root.host);
+        let before = self.told.insert(i.id.clone(), (i.version, meaning.clone()));
+        let repeated =
+            before.is_some_and(|(version, told)| version >= i.version || (!self.json && told == meaning));
+        if repeated {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, i)?;
+            writeln!(out)?;
+        } else {
+            let severity = format!("{:?}", i.severity).to_lowercase();
+            let state = format!("{:?}", i.state).to_lowercase();
+            let at = text::Civil::of(i.start_unix_ns);
+            let kind = names::kind_name(i.kind);
+            writeln!(out, "{} {} {severity:<8} {state:<6} {kind} {}", at.date(), at.time_ms(), i.id)?;
+            writeln!(out, "    {}", text::line(&i.title))?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! The command line's side of the HTTP API: a request, and what it means when nobody answers. Knows no incident.
+
+pub mod alerts;
+pub mod explain;
+pub mod incidents;
+pub mod options;
+pub mod record;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tonic::codegen::Bytes;
+
+/// An answer longer than this is no answer of a collector.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Why a collector could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody there. Ends the process with 69.
+    #[error(
+        "collector {url} cannot be reached: {why}\n  remedy: start it with `tailwater serve`, or name another with --collector URL"
+    )]
+    Unreachable {
+        /// Who was asked.
+        url: String,
+        /// What happened.
+        why: String,
+    },
+    /// It answered with an error.
+    #[error("collector {url}: {status}: {text}")]
+    Refused {
+        /// What was asked.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// Its explanation.
+        text: String,
+    },
+    /// It answered something else.
+    #[error(
+        "collector {url}: {why}\n  remedy: check that a Tailwater collector of this version listens there"
+    )]
+    Strange {
+        /// What was asked.
+        url: String,
+        /// What is wrong with the answer.
+        why: String,
+    },
+    /// The URL is none.
+    #[error("--collector \"{0}\": not a URL such as http://127.0.0.1:4780")]
+    Url(String),
+}
+
+/// One collector.
+#[derive(Debug, Clone)]
+pub struct Collector {
+    url: String,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Collector {
+    /// At `url`.
+    pub fn new(url: &str) -> Result<Self, ClientError> {
+        let url = url.trim_end_matches('/').to_owned();
+        if !url.starts_with("http://") || url.parse::<hyper::Uri>().is_err() {
+            return Err(ClientError::Url(url));
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(Duration::from_secs(5)));
+        Ok(Self { url, client: Client::builder(TokioExecutor::new()).build(connector) })
+    }
+
+    /// The answer's body, not read yet.
+    pub async fn open(&self, path: &str) -> Result<Incoming, ClientError> {
+        self.request(path, None).await
+    }
+
+    async fn request(&self, path: &str, body: Option<Vec<u8>>) -> Result<Incoming, ClientError> {
+        let url = format!("{}{path}", self.url);
+        let unreachable = |why: String| ClientError::Unreachable { url: self.url.clone(), why };
+        let uri: hyper::Uri = url.parse().map_err(|_| ClientError::Url(url.clone()))?;
+        let mut request = hyper::Request::get(uri);
+        if body.is_some() {
+            request = request.method("POST").header("content-type", "application/json");
+        }
+        let request =
+            request.body(Full::from(body.unwrap_or_default())).map_err(|_| ClientError::Url(url.clone()))?;
+        let answer = self.client.request(request).await.map_err(|e| {
+            let mut why = e.to_string();
+            let mut source = std::error::Error::source(&e);
+            while let Some(inner) = source {
+                why = inner.to_string();
+                source = inner.source();
+            }
+            unreachable(why)
+        })?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer.into_body());
+        }
+        let body = Limited::new(answer.into_body(), 64 * 1024).collect().await;
+        let text = body.map(|b| String::from_utf8_lossy(&b.to_bytes()).into_owned()).unwrap_or_default();
+        let text = serde_json::from_str::<serde_json::Value>(&text)
+            .ok()
+            .and_then(|v| v["error"].as_str().map(str::to_owned))
+            .unwrap_or(text);
+        Err(ClientError::Refused { url, status: status.as_u16(), text })
+    }
+
+    /// The answer as JSON.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.json(path, self.open(path).await?).await
+    }
+
+    /// Sends JSON; the answer as JSON.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let strange = |why: String| ClientError::Strange { url: format!("{}{path}", self.url), why };
+        let body = serde_json::to_vec(body).map_err(|e| strange(e.to_string()))?;
+        self.json(path, self.request(path, Some(body)).await?).await
+    }
+
+    async fn json<T: DeserializeOwned>(&self, path: &str, body: Incoming) -> Result<T, ClientError> {
+        let strange = |why: String| ClientError::Strange { url: format!("{}{path}", self.url), why };
+        let bytes = Limited::new(body, ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|e| strange(e.to_string()))?
+            .to_bytes();
+        serde_json::from_slice(&bytes).map_err(|e| strange(e.to_string()))
+    }
+}
+
+/// Takes server-sent events apart: feeds bytes in, gets (event, data) out.
+#[derive(Debug, Default)]
+pub struct Events {
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    /// Adds what came; returns the events that are whole now.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<(String, String)> {
+        self.buffer.extend_from_slice(bytes);
+        let mut out = Vec::new();
+        while let Some(end) = self.buffer.windows(2).position(|w| w == b"\n\n") {
+            let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
+            let (mut event, mut data) = (String::from("message"), String::new());
+            for line in String::from_utf8_lossy(&block).lines() {
+                if let Some(name) = line.strip_prefix("event:") {
+                    event = name.trim().to_owned();
+                } else if let Some(part) = line.strip_prefix("data:") {
+                    data.push_str(part.strip_prefix(' ').unwrap_or(part));
+                }
+            }
+            if !data.is_empty() {
+                out.push((event, data));
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_out_whole_however_they_are_cut() {
+        let text = b"event: incident\ndata: {\"id\":1}\n\n: keep-alive\n\nevent:lagged\ndata:3\n\n";
+        for cut in 0..text.len() {
+            let mut events = Events::default();
+            let mut got = events.feed(&text[..cut]);
+            got.extend(events.feed(&text[cut..]));
+            let want =
+                [("incident", "{\"id\":1}"), ("lagged", "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+            assert_eq!(got, want);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The collector's counters about itself, and their OpenMetrics text. Knows names and nothing of who counts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn inc(&self) {
+        self.add(1);
+    }
+    /// `n` more.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+    /// So far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A value that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// It is this now.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+    /// Now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter with one label, whose values come from a fixed set in the code.
+#[derive(Debug, Default)]
+pub struct Labelled(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Labelled {
+    /// One more under `label`.
+    pub fn inc(&self, label: &'static str) {
+        self.add(label, 1);
+    }
+    /// `n` more under `label`; with 0 it is there from now on.
+    pub fn add(&self, label: &'static str, n: u64) {
+        if let Ok(mut map) = self.0.lock() {
+            *map.entry(label).or_default() += n;
+        }
+    }
+    /// So far under `label`.
+    pub fn get(&self, label: &str) -> u64 {
+        self.0.lock().map_or(0, |map| map.get(label).copied().unwrap_or(0))
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+#[allow(missing_docs, reason = "each is described by its help text in `render`")]
+pub struct Metrics {
+    pub connections: Counter,
+    pub connections_refused: Labelled,
+    pub agents_refused: Labelled,
+    pub messages: Counter,
+    pub batches: Counter,
+    pub duplicates: Counter,
+    pub batches_refused: Labelled,
+    pub replies_dropped: Counter,
+    pub windows: Counter,
+    pub drop_events: Counter,
+    pub ticks_missed: Counter,
+    pub findings: Labelled,
+    pub incidents: Labelled,
+    pub store_failures: Counter,
+    pub store_updates_dropped: Counter,
+    pub store_windows_dropped: Counter,
+    pub store_segments_written: Counter,
+    pub store_segments_expired: Counter,
+    pub store_segments_torn: Counter,
+    pub store_kept_dropped: Counter,
+    pub store_bytes_written: Counter,
+    pub store_values_written: Counter,
+    pub store_nonzero_values_written: Counter,
+    pub trace_records_dropped: Counter,
+    pub live_lagged: Counter,
+}
+
+impl Metrics {
+    /// OpenMetrics text without the closing `# EOF`, which the caller writes after its gauges.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        let plain = [
+            ("grpc_connections", "Connections accepted on the agents' port.", &self.connections),
+            ("messages_received", "Messages from agents.", &self.messages),
+            ("batches_received", "Batches of windows taken.", &self.batches),
+            ("batches_duplicate", "Batches that were there already.", &self.duplicates),
+            ("replies_dropped", "Replies that an agent did not take in time.", &self.replies_dropped),
+            ("windows_received", "Windows of one host fed to the analysis.", &self.windows),
+            ("drop_events_received", "Drop events ahead of their windows.", &self.drop_events),
+            ("ticks_missed", "Ticks of the analysis that came later than their period.", &self.ticks_missed),
+            ("store_failures", "Writes of incidents or windows that failed.", &self.store_failures),
+            (
+                "store_windows_dropped",
+                "Windows of one host not written because the disk was behind or refused.",
+                &self.store_windows_dropped,
+            ),
+            ("store_segments_written", "Segments of windows written.", &self.store_segments_written),
+            ("store_segments_expired", "Segments removed for age or size.", &self.store_segments_expired),
+            (
+                "store_segments_torn",
+                "Half-written or unreadable files found and removed or set aside.",
+                &self.store_segments_torn,
+            ),
+            (
+                "store_kept_dropped",
+                "Segments around incidents removed because of their limit.",
+                &self.store_kept_dropped,
+            ),
+            ("store_bytes_written", "Bytes of segments written.", &self.store_bytes_written),
+            ("store_values_written", "Measured values in them.", &self.store_values_written),
+            (
+                "store_nonzero_values_written",
+                "Those of the measured values that are not zero.",
+                &self.store_nonzero_values_written,
+            ),
+            (
+                "store_updates_dropped",
+                "Incident versions not written because the disk was behind.",
+                &self.store_updates_dropped,
+            ),
+            (
+                "trace_records_dropped",
+                "Inputs missing from a recording because its writer was behind.",
+                &self.trace_records_dropped,
+            ),
+            ("live_lagged", "Events that a live subscriber was too slow for.", &self.live_lagged),
+        ];
+        for (name, help, counter) in plain {
+            head(&mut out, name, help);
+            let _ = writeln!(out, "tailwater_{name}_total {}", counter.get());
+        }
+        let labelled = [
+            ("connections_refused", "side", "Refused transport handshakes.", &self.connections_refused),
+            ("agents_refused", "reason", "Agents refused or ended by the collector.", &self.agents_refused),
+            ("batches_refused", "reason", "Batches and drop events refused.", &self.batches_refused),
+            ("findings", "kind", "What the analysis noticed about its inputs.", &self.findings),
+            ("incidents", "kind", "Incidents closed.", &self.incidents),
+        ];
+        for (name, label, help, counter) in labelled {
+            head(&mut out, name, help);
+            let Ok(map) = counter.0.lock() else { continue };
+            for (value, n) in map.iter() {
+                let _ = writeln!(out, "tailwater_{name}_total{{{label}=\"{value}\"}} {n}");
+            }
+        }
+        out
+    }
+}
+
+fn head(out: &mut String, name: &str, help: &str) {
+    let _ = writeln!(out, "# TYPE tailwater_{name} counter\n# HELP tailwater_{name} {help}");
+}
+
+/// Appends a gauge: its head, then one line per (labels, value).
+pub fn gauge(out: &mut String, name: &str, help: &str, rows: &[(String, f64)]) {
+    let _ = writeln!(out, "# TYPE tailwater_{name} gauge\n# HELP tailwater_{name} {help}");
+    for (labels, value) in rows {
+        let _ = writeln!(out, "tailwater_{name}{labels} {value}");
+    }
+}
+
+/// Appends a counter: its head, then one line per (labels, value).
+pub fn counter(out: &mut String, name: &str, help: &str, rows: &[(String, f64)]) {
+    head(out, name, help);
+    for (labels, value) in rows {
+        let _ = writeln!(out, "tailwater_{name}_total{labels} {value}");
+    }
+}
+
+/// `{host="web-1",signal="cpu"}`, escaped.
+#[must_use]
+pub fn labels(pairs: &[(&str, &str)]) -> String {
+    let mut out = String::from("{");
+    for (n, (name, value)) in pairs.iter().enumerate() {
+        let comma = if n > 0 { "," } else { "" };
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let _ = write!(out, "{comma}{name}=\"{value}\"");
+    }
+    out.push('}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_one_type_line_per_name_and_escapes_labels() {
+        let metrics = Metrics::default();
+        metrics.batches.add(3);
+        metrics.batches_refused.inc("absurd_value");
+        let text = metrics.render();
+        assert!(text.contains("\ntailwater_batches_received_total 3\n"), "{text}");
+        assert!(text.contains("tailwater_batches_refused_total{reason=\"absurd_value\"} 1\n"));
+        assert_eq!(text.matches("# TYPE tailwater_batches_refused counter").count(), 1);
+        assert_eq!(labels(&[("host", "a\"b\\"), ("x", "\n")]), "{host=\"a\\\"b\\\\\",x=\"\\n\"}");
+    }
+}

@@ -1,0 +1,359 @@
+//! `tailwater explain`: one incident as a person reads it at three in the morning, in 80 columns. Pure: incident and timeline in,
+//! text out.
+
+use crate::live::timeline::{TierRow, Timeline};
+use crate::text::{Civil, lines};
+use std::fmt::Write;
+use tailwater_analysis::incident::{Hop, HopCongestion, HopLife, Order, Role};
+use tailwater_analysis::{CongestionState, Incident};
+
+const WIDTH: usize = 80;
+/// Before a sparkline: name of the row and its scale.
+const LABEL: usize = 20;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The whole text.
+#[must_use]
+pub fn text(incident: &Incident, timeline: &Timeline) -> String {
+    let mut out = String::new();
+    let state = format!("{:?}", incident.state).to_lowercase();
+    let severity = format!("{:?}", incident.severity).to_lowercase();
+    let kind = crate::names::kind_name(incident.kind);
+    let _ = writeln!(
+        out,
+        "{}  {severity}  {kind}  {state}  {}",
+        incident.id,
+        Civil::of(incident.start_unix_ns).date()
+    );
+    wrap(&mut out, &incident.title, "");
+    out.push('\n');
+    cause(&mut out, incident);
+    sustained(&mut out, incident);
+    chain(&mut out, incident);
+    axis(&mut out, incident, timeline);
+    rest(&mut out, incident);
+    lines(&out)
+}
+
+fn cause(out: &mut String, i: &Incident) {
+    let root = &i.root;
+    let place =
+        if root.workload.is_empty() { root.host.clone() } else { format!("{}@{}", root.workload, root.host) };
+    let _ = writeln!(
+        out,
+        "Root      {} at {place}, {} to {} ({} ms), confidence {:.2}",
+        root.resource.name(),
+        Civil::of(root.start_unix_ns).time_ms(),
+        Civil::of(root.end_unix_ns).time_ms(),
+        root.end_unix_ns.saturating_sub(root.start_unix_ns) / 1_000_000,
+        i.confidence,
+    );
+    if !root.evidence.is_empty() {
+        wrap(out, &root.evidence, "          ");
+    }
+    for c in &root.culprits {
+        let who = if c.pid == 0 { c.comm.clone() } else { format!("{} [{}]", c.comm, c.pid) };
+        let _ = writeln!(out, "Culprit   {:>3.0} %  {who}  in {}", c.share * 100.0, c.workload);
+    }
+    out.push('\n');
+}
+
+/// What keeps it alive now that the root is over.
+fn sustained(out: &mut String, i: &Incident) {
+    let Some(s) = &i.sustained else { return };
+    let line = format!(
+        "kept alive by {} since {}, when the root was over: {:.0} % of what comes at {} of {}@{} came before",
+        s.by.name(),
+        Civil::of(s.since_unix_ns).time_ms(),
+        s.retry_share * 100.0,
+        s.listener,
+        s.workload,
+        s.host
+    );
+    labelled(out, "Sustained", &line);
+    wrap(out, &s.evidence, "          ");
+    labelled(out, "Way out", &s.way_out);
+    out.push('\n');
+}
+
+/// Root first, drop last: the order in which it happened.
+fn from_root(hops: &[Hop]) -> Vec<&Hop> {
+    let mut all: Vec<&Hop> = hops.iter().collect();
+    if hops.first().is_some_and(|h| h.role == Role::Drop) && hops.len() > 1 {
+        all.reverse();
+    }
+    all
+}
+
+fn chain(out: &mut String, i: &Incident) {
+    for (n, hop) in from_root(&i.hops).into_iter().enumerate() {
+        let arrow = if n == 0 { "Chain     " } else { "       -> " };
+        let role = format!("{:?}", hop.role).to_lowercase();
+        let _ = writeln!(
+            out,
+            "{arrow}{role:<8} {} {}@{} {}",
+            Civil::of(hop.onset_unix_ns).time_ms(),
+            hop.workload,
+            hop.host,
+            hop.listener
+        );
+        if !hop.observed {
+            let calls = format!(
+                "unobserved: no agent there; its caller had {} calls to it in flight",
+                hop.queued_max
+            );
+            wrap(out, &calls, "                   ");
+            continue;
+        }
+        let of = |max: u32, limit: Option<u32>| {
+            limit.map_or_else(|| max.to_string(), |limit| format!("{max}/{limit}"))
+        };
+        let mut facts = if hop.requests_unknown {
+            vec!["requests not measured".to_owned()]
+        } else {
+            vec![format!("queued {}", hop.queued_max)]
+        };
+        if hop.workers_busy_max > 0 {
+            facts.push(format!("workers {}", of(hop.workers_busy_max, hop.workers_limit)));
+        }
+        facts.push(format!("accept queue {}", of(hop.accept_queue_max, hop.accept_queue_limit)));
+        if let Some(calls) = hop.pool_in_flight_max {
+            facts.push(format!("calls in flight {}", of(calls, hop.pool_open)));
+        }
+        if hop.order_to_root == Some(Order::Unknown) {
+            facts.push("order to the root unknown".to_owned());
+        }
+        wrap(out, &facts.join(", "), "                   ");
+        if let Some(life) = hop.life.filter(|_| lasted_long(i)) {
+            wrap(out, &lived(&life, hop), "                   ");
+        }
+        if let Some(congestion) = &hop.congestion {
+            wrap(out, &congested(congestion), "                   ");
+        }
+    }
+    out.push('\n');
+}
+
+/// Its later numbers are others than those of its onset.
+fn lasted_long(i: &Incident) -> bool {
+    const LONG_NS: u64 = 10_000_000_000;
+    i.end_unix_ns.saturating_sub(i.start_unix_ns) >= LONG_NS
+}
+
+/// What a tier went through since its onset.
+fn lived(life: &HopLife, hop: &Hop) -> String {
+    let now = life.now.map_or_else(String::new, |now| {
+        let of = |value: u32, limit: Option<u32>| {
+            limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"))
+        };
+        let served = if hop.requests_unknown {
+            String::new()
+        } else {
+            format!(" queued {}, workers {},", now.queued, of(now.workers_busy, hop.workers_limit))
+        };
+        format!(
+            "; at {}{served} accept queue {}",
+            Civil::of(now.start_unix_ns).time_ms(),
+            of(now.accept_queue, hop.accept_queue_limit)
+        )
+    });
+    if hop.requests_unknown {
+        return format!("over its whole life {} packets dropped{now}", life.dropped);
+    }
+    format!(
+        "over its whole life queued {}, {} requests received, {} answered, {} packets dropped{now}",
+        life.queued_max, life.received, life.answered, life.dropped
+    )
+}
+
+/// Where a hop was on its curve of load against throughput.
+fn congested(c: &HopCongestion) -> String {
+    let now = format!("load {:.0}, {} answers in 50 ms", c.load_max, c.throughput);
+    match (c.state, c.congestion_point, c.throughput_usual) {
+        (CongestionState::Known, Some(point), Some(usual)) => {
+            let frozen = match c.windows_frozen {
+                None | Some(0) => String::new(),
+                Some(1) => ", stood still in 1 window".to_owned(),
+                Some(n) => format!(", stood still in {n} windows"),
+            };
+            format!("N* {point:.0} requests: {now} where {usual:.0} are usual{frozen}")
+        }
+        (CongestionState::TooFewAnswers, ..) => format!("N* unknown, too few answers in 50 ms: {now}"),
+        (CongestionState::StillRising, ..) => format!("N* unknown, never congested before: {now}"),
+        _ => format!("N* unknown, too few windows yet: {now}"),
+    }
+}
+
+fn axis(out: &mut String, i: &Incident, t: &Timeline) {
+    let rows: Vec<&[Option<f64>]> = t
+        .tiers
+        .iter()
+        .flat_map(|r| [&r.queued_requests, &r.accept_queue_depth, &r.workers_busy, &r.drops])
+        .chain(t.resource.iter().map(|r| &r.values))
+        .map(Vec::as_slice)
+        .collect();
+    let windows = rows.iter().map(|r| r.len()).max().unwrap_or(0);
+    if windows == 0 || rows.iter().all(|r| r.iter().all(Option::is_none)) {
+        let _ = writeln!(out, "(The windows of this incident are no longer in the collector's memory.)\n");
+        return;
+    }
+    // Several windows share a column when they do not fit; the column shows the worst of them.
+    let step = windows.div_ceil(WIDTH - LABEL);
+    let columns = windows.div_ceil(step);
+    let ms = t.window_ns / 1_000_000 * step as u64;
+    let end = t.start_unix_ns + t.window_ns * windows as u64;
+    let (from, to) = (Civil::of(t.start_unix_ns).time_ms(), Civil::of(end).time_ms());
+    let gap = columns.saturating_sub(from.len() + to.len()).max(1);
+    let _ = writeln!(out, "{:<LABEL$}{from}{:gap$}{to}", format!("{ms} ms per column"), "");
+    let mut tiers: Vec<&TierRow> = t.tiers.iter().collect();
+    if i.hops.first().is_some_and(|h| h.role == Role::Drop) {
+        tiers.reverse();
+    }
+    if let Some(resource) = &t.resource {
+        let _ = writeln!(out, "{}@{}", i.root.workload, i.root.host);
+        row(
+            out,
+            resource_name(&resource.metric),
+            &resource.values,
+            None,
+            step,
+            resource.metric.ends_with("ratio"),
+        );
+    }
+    for tier in tiers {
+        let Some(hop) = i.hops.iter().find(|h| h.host == tier.host && h.listener == tier.listener) else {
+            continue;
+        };
+        let _ = writeln!(out, "{}@{} {}", tier.workload, tier.host, tier.listener);
+        row(out, "queued", &tier.queued_requests, None, step, false);
+        row(out, "accept q.", &tier.accept_queue_depth, hop.accept_queue_limit, step, false);
+        if tier.workers_busy.iter().flatten().any(|v| *v > 0.0) {
+            row(out, "workers", &tier.workers_busy, hop.workers_limit, step, false);
+        }
+        if tier.calls_in_flight.iter().flatten().any(|v| *v > 0.0) {
+            row(out, "calls", &tier.calls_in_flight, hop.pool_open, step, false);
+        }
+        if tier.drops.iter().flatten().any(|v| *v > 0.0) {
+            row(out, "drops", &tier.drops, None, step, false);
+        }
+    }
+    if rows.iter().any(|r| r.iter().any(Option::is_none)) {
+        let _ = writeln!(out, "{:LABEL$}· window missing or not covered", "");
+    }
+    out.push('\n');
+}
+
+fn resource_name(metric: &str) -> &str {
+    match metric {
+        "cpu_busy_ratio" => "CPU busy",
+        "cpu_throttled_ratio" => "throttled",
+        "cpu_steal_ratio" => "stolen",
+        "run_queue_wait_tasks" => "CPU wait",
+        "blocked_io_tasks" => "disk wait",
+        "memory_stall_tasks" => "mem stall",
+        "requests_answered" => "answered",
+        "requests_received" => "received",
+        other => other,
+    }
+}
+
+/// One line: name, maximum (against its limit), bars scaled to the larger of limit and maximum.
+fn row(out: &mut String, name: &str, values: &[Option<f64>], limit: Option<u32>, step: usize, ratio: bool) {
+    let max = values.iter().flatten().copied().fold(0.0, f64::max);
+    let full = limit.map_or(max, |limit| max.max(f64::from(limit))).max(if ratio { 1.0 } else { 0.0 });
+    let label = match limit {
+        Some(limit) => format!("{max:.0}/{limit}"),
+        None if ratio => format!("{:.0} %", max * 100.0),
+        None if max < 10.0 && max.fract() > 0.0 => format!("{max:.1}"),
+        None => format!("{max:.0}"),
+    };
+    let bars: String = values
+        .chunks(step)
+        .map(|chunk| match chunk.iter().flatten().copied().reduce(f64::max) {
+            None => '·',
+            Some(v) if v <= 0.0 || full <= 0.0 => ' ',
+            Some(v) => BARS[((v / full * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        })
+        .collect();
+    let _ = writeln!(out, "  {name:<9} {label:>7} {}", bars.trim_end());
+}
+
+fn rest(out: &mut String, i: &Incident) {
+    for d in &i.drops {
+        let reason = serde_json::to_value(d.reason)
+            .ok()
+            .and_then(|v| v.as_str().map(str::to_owned))
+            .unwrap_or_default();
+        let line = format!(
+            "{} packets dropped at {} of {}@{} ({reason}), about {} connections, {} to {}",
+            d.count,
+            d.listener,
+            d.workload,
+            d.host,
+            d.connections,
+            Civil::of(d.first_unix_ns).time_ms(),
+            Civil::of(d.last_unix_ns).time_ms()
+        );
+        labelled(out, "Drops", &line);
+    }
+    if i.vlrt.expected > 0 {
+        let seen = i
+            .vlrt
+            .syn_retransmits
+            .map_or_else(String::new, |n| format!("; {n} SYNs sent again by observed clients"));
+        labelled(
+            out,
+            "Slow",
+            &format!("{} requests wait a second or more for a retry{seen}", i.vlrt.expected),
+        );
+    }
+    for a in &i.alternatives {
+        let line = format!(
+            "{} at {}@{}, confidence {:.2}: {}",
+            a.root.resource.name(),
+            a.root.workload,
+            a.root.host,
+            a.confidence,
+            a.root.evidence
+        );
+        labelled(out, "Or", &line);
+    }
+    let error_ms = i.clock_error_ns as f64 / 1e6;
+    let decided = if i.order_unknown {
+        "; here nor have the root's and the first queue's: the flow of requests decided"
+    } else {
+        ""
+    };
+    labelled(
+        out,
+        "Clocks",
+        &format!("agree within {error_ms:.1} ms; onsets closer than that have no known order{decided}"),
+    );
+}
+
+fn labelled(out: &mut String, label: &str, text: &str) {
+    let mut block = String::new();
+    wrap(&mut block, text, "          ");
+    let _ = write!(out, "{label:<10}{}", block.trim_start());
+}
+
+/// Breaks at spaces so that no line is longer than the terminal; a single longer word stays whole.
+fn wrap(out: &mut String, text: &str, indent: &str) {
+    let mut line = indent.to_owned();
+    for word in text.split_whitespace() {
+        let used = line.chars().count();
+        if used > indent.chars().count() && used + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = indent.to_owned();
+        }
+        if line.len() > indent.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

@@ -1,0 +1,4 @@
+//! One incident for people, as text and as a picture. Pure.
+
+pub mod explain;
+pub mod plot;

@@ -1,0 +1,454 @@
+//! From wire messages to the pipeline's inputs: the only file that knows both. Owns the mapping of an agent's entity ids to ids
+//! that are never used twice for a host, and the shift of window indices when a clock is off by more than half a window.
+//! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
+
+use crate::ingest::drop_packets::DropPackets;
+use crate::ingest::fields;
+use crate::ingest::sanity::{self, Absurd};
+use crate::names::ENTITIES_PER_HOST_MAX;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tailwater_analysis::model::{
+    Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
+    HostWindow, Input, ListenerInfo, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
+};
+use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
+use tailwater_proto::v1::{
+    self, EntityKind, Signal, WindowBatch, WindowFlag, agent_message::Body, culprit, culprit::Unit,
+};
+
+/// Why a message could not become an input. The text goes back to the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// A table's columns do not decode.
+    #[error("table of kind {kind}: {source}")]
+    Table {
+        /// `EntityKind` number.
+        kind: i32,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// The same kind twice in one batch.
+    #[error("two tables of kind {kind} in one batch")]
+    RepeatedTable {
+        /// `EntityKind` number.
+        kind: i32,
+    },
+    /// No windows, or more than the kernel side keeps.
+    #[error("{count} windows in one batch: it must be 1 to {WINDOWS_MAX}")]
+    WindowCount {
+        /// Windows declared.
+        count: u32,
+    },
+    /// An address that is neither IPv4 nor IPv6.
+    #[error("{what}: an address of {bytes} bytes; it must be 4 or 16")]
+    Address {
+        /// Whose address.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A port above 65535.
+    #[error("{what}: port {port}")]
+    Port {
+        /// Whose port.
+        what: &'static str,
+        /// The number sent.
+        port: u32,
+    },
+    /// A value that no machine can have measured.
+    #[error(transparent)]
+    Absurd(#[from] Absurd),
+    /// A culprit outside the batch.
+    #[error("a culprit in window {offset} of {count}")]
+    Culprit {
+        /// Where it says to be.
+        offset: u32,
+        /// Windows in the batch.
+        count: u32,
+    },
+}
+
+impl ConvertError {
+    /// For counters and for logging once per kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Absurd(absurd) => absurd.kind(),
+            _ => "undecodable",
+        }
+    }
+}
+
+/// Fresh ids for one kind of entity.
+#[derive(Debug, Default)]
+struct Ids {
+    now: HashMap<u32, EntityId>,
+    last: EntityId,
+    refused: u64,
+}
+
+impl Ids {
+    /// The id for `theirs`; 0 stays 0, which means "unknown". `None`: the host has too many.
+    fn get(&mut self, theirs: u32) -> Option<EntityId> {
+        if theirs == 0 {
+            return Some(0);
+        }
+        if let Some(id) = self.now.get(&theirs) {
+            return Some(*id);
+        }
+        if self.now.len() >= ENTITIES_PER_HOST_MAX {
+            self.refused += 1;
+            return None;
+        }
+        self.last += 1;
+        self.now.insert(theirs, self.last);
+        Some(self.last)
+    }
+
+    /// What their ids were called here, of those that were known: they leave room for others.
+    fn forget(&mut self, theirs: &[u32]) -> Vec<EntityId> {
+        theirs.iter().filter_map(|id| self.now.remove(id)).collect()
+    }
+}
+
+/// As the model and the interfaces call a signal of the wire: `run_queue`.
+#[must_use]
+pub fn signal_name(number: i32) -> String {
+    Signal::try_from(number).map_or_else(
+        |_| format!("signal_{number}"),
+        |s| s.as_str_name().trim_start_matches("SIGNAL_").to_ascii_lowercase(),
+    )
+}
+
+/// Converts the messages of one host, in their order.
+#[derive(Debug, Default)]
+pub struct Converter {
+    info: HostInfo,
+    covered: BTreeSet<i32>,
+    uncovered: BTreeSet<i32>,
+    sampled: SignalSet,
+    workloads: Ids,
+    listeners: Ids,
+    edges: Ids,
+    devices: Ids,
+    packets: DropPackets,
+    /// Windows to add to the agent's index to get the collector's.
+    shift: i64,
+}
+
+impl Converter {
+    /// For a host of this name.
+    #[must_use]
+    pub fn new(host: &str) -> Self {
+        Self { info: HostInfo { host: host.to_owned(), ..HostInfo::default() }, ..Self::default() }
+    }
+
+    /// Rows left out because the host has too many entities.
+    #[must_use]
+    pub fn rows_refused(&self) -> u64 {
+        self.workloads.refused + self.listeners.refused + self.edges.refused + self.devices.refused
+    }
+
+    /// Windows that are added to the agent's index now.
+    #[must_use]
+    pub fn window_shift(&self) -> i64 {
+        self.shift
+    }
+
+    /// Takes the shift that a recording says was in use.
+    pub fn adopt_window_shift(&mut self, shift: i64) {
+        self.shift = shift;
+    }
+
+    /// Converts one message. `offset_ns` is collector minus agent; `error_ns` bounds how wrong it is.
+    pub fn message(
+        &mut self,
+        body: &Body,
+        offset_ns: i64,
+        error_ns: u64,
+    ) -> Result<Vec<Input>, ConvertError> {
+        match body {
+            Body::Hello(hello) => self.hello(hello).map(|input| vec![input]),
+            Body::Entities(entities) => self.entities(entities),
+            Body::Batch(batch) => self.batch(batch, offset_ns, error_ns),
+            Body::Drop(drop) => Ok(self.drop_event(drop, offset_ns).into_iter().collect()),
+            Body::ClockProbe(_) | Body::Status(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn hello(&mut self, hello: &v1::Hello) -> Result<Input, ConvertError> {
+        let addresses =
+            hello.addresses.iter().map(|a| address("Hello.addresses", a)).collect::<Result<_, _>>()?;
+        if self.info.agent_instance != hello.agent_instance {
+            for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
+                ids.now.clear();
+            }
+            self.packets = DropPackets::default();
+        }
+        self.covered = hello.coverage.iter().filter(|c| c.covered).map(|c| c.signal).collect();
+        self.uncovered.clear();
+        let sampled = hello.coverage.iter().filter(|c| c.covered && c.sampled);
+        let names: Vec<String> = sampled.map(|c| signal_name(c.signal)).collect();
+        self.sampled = SignalSet::of(names.iter().map(String::as_str));
+        self.info = HostInfo {
+            host: std::mem::take(&mut self.info.host),
+            agent_instance: hello.agent_instance.clone(),
+            cpus: hello.cpus,
+            addresses,
+            coverage: self.coverage(),
+        };
+        Ok(Input::Host(self.info.clone()))
+    }
+
+    fn coverage(&self) -> Coverage {
+        let has = |signal: Signal| {
+            self.covered.contains(&(signal as i32)) && !self.uncovered.contains(&(signal as i32))
+        };
+        Coverage {
+            cpu: has(Signal::Cpu),
+            run_queue: has(Signal::RunQueue),
+            block_io: has(Signal::BlockIo),
+            memory: has(Signal::Memory),
+            accept_queue: has(Signal::AcceptQueue),
+            requests: has(Signal::Requests),
+            calls: has(Signal::Calls),
+            retransmits: has(Signal::Retransmits),
+            throttling: has(Signal::Throttling),
+            sampled: self.sampled,
+        }
+    }
+
+    fn entities(&mut self, entities: &v1::Entities) -> Result<Vec<Input>, ConvertError> {
+        let mut workloads = Vec::new();
+        for w in &entities.workloads {
+            let Some(id) = self.workloads.get(w.id) else { continue };
+            workloads.push(WorkloadInfo {
+                id,
+                cgroup: w.cgroup.clone(),
+                name: w.name.clone(),
+                comm: w.comm.clone(),
+                cpu_quota_ns: w.cpu_quota_ns,
+                shares: self.workloads.get(w.shares).unwrap_or(0),
+            });
+        }
+        let mut listeners = Vec::new();
+        for l in &entities.listeners {
+            let (Some(id), Some(workload)) = (self.listeners.get(l.id), self.workloads.get(l.workload))
+            else {
+                continue;
+            };
+            listeners.push(ListenerInfo {
+                id,
+                workload,
+                address: address("Listener.address", &l.address)?,
+                port: port("Listener.port", l.port)?,
+                comm: l.comm.clone(),
+            });
+        }
+        let mut edges = Vec::new();
+        for e in &entities.edges {
+            let (Some(id), Some(workload)) = (self.edges.get(e.id), self.workloads.get(e.workload)) else {
+                continue;
+            };
+            edges.push(EdgeInfo {
+                id,
+                workload,
+                remote_address: address("Edge.remote_address", &e.remote_address)?,
+                remote_port: port("Edge.remote_port", e.remote_port)?,
+            });
+        }
+        let mut devices = Vec::new();
+        for d in &entities.devices {
+            let Some(id) = self.devices.get(d.id) else { continue };
+            devices.push(DeviceInfo { id, name: d.name.clone() });
+        }
+        let host = self.info.host.clone();
+        let gone = Gone {
+            workloads: self.workloads.forget(&entities.gone_workloads),
+            listeners: self.listeners.forget(&entities.gone_listeners),
+            edges: self.edges.forget(&entities.gone_edges),
+            devices: self.devices.forget(&entities.gone_devices),
+        };
+        let mut inputs = vec![Input::Entities { host: host.clone(), workloads, listeners, edges, devices }];
+        if gone != Gone::default() {
+            inputs.push(Input::Gone { host, gone });
+        }
+        Ok(inputs)
+    }
+
+    fn batch(
+        &mut self,
+        batch: &WindowBatch,
+        offset_ns: i64,
+        error_ns: u64,
+    ) -> Result<Vec<Input>, ConvertError> {
+        let count = batch.window_count;
+        if count == 0 || count > WINDOWS_MAX {
+            return Err(ConvertError::WindowCount { count });
+        }
+        let mut tables: BTreeMap<i32, TableValues> = BTreeMap::new();
+        for table in &batch.tables {
+            let kind = table.kind;
+            let values =
+                TableValues::decode(table, count).map_err(|source| ConvertError::Table { kind, source })?;
+            sanity::check_values(&values)?;
+            if tables.insert(kind, values).is_some() {
+                return Err(ConvertError::RepeatedTable { kind });
+            }
+        }
+        if let Some(bad) = batch.culprits.iter().find(|c| c.window_offset >= count) {
+            return Err(ConvertError::Culprit { offset: bad.window_offset, count });
+        }
+        let mut inputs = Vec::new();
+        // Coverage that changes from batch to batch is told to the pipeline as what it is: another coverage of the host.
+        let uncovered: BTreeSet<i32> = batch.uncovered.iter().copied().collect();
+        if uncovered != self.uncovered {
+            self.uncovered = uncovered;
+            self.info.coverage = self.coverage();
+            inputs.push(Input::Host(self.info.clone()));
+        }
+        let unmeasured = SignalSet::uncovered(self.info.coverage);
+        let phase_ns = self.settle_shift(offset_ns);
+        let mut windows: Vec<HostWindow> = (0..u64::from(count))
+            .zip(batch.flags.iter().copied().chain(std::iter::repeat(0)))
+            .map(|(n, flags)| HostWindow {
+                host: self.info.host.clone(),
+                index: WindowIndex(batch.first_window.saturating_add(n).saturating_add_signed(self.shift)),
+                phase_ns,
+                clock_error_ns: error_ns,
+                clock_corrected: flags & WindowFlag::ClockCorrected as u32 != 0,
+                lost_before: if n == 0 { batch.windows_lost } else { 0 },
+                uncovered: unmeasured,
+                sampled: self.info.coverage.sampled,
+                ..HostWindow::default()
+            })
+            .collect();
+        self.fill(&mut windows, &tables);
+        windows.iter_mut().for_each(|window| self.packets.count(window));
+        for c in &batch.culprits {
+            let resource = match (c.resource(), c.unit()) {
+                (culprit::Resource::Cpu, _) => CulpritResource::Cpu,
+                (culprit::Resource::Io, Unit::Ns) => CulpritResource::IoBlocked,
+                (culprit::Resource::Io, Unit::Bytes) => CulpritResource::IoBytes,
+                (culprit::Resource::Unspecified, _) => continue,
+            };
+            let workload = self.workloads.get(c.workload).unwrap_or(0);
+            if let Some(window) = windows.get_mut(c.window_offset as usize) {
+                let (pid, comm, amount) = (c.pid, c.comm.clone(), c.amount);
+                window.culprits.push(CulpritSample { resource, pid, comm, workload, amount });
+            }
+        }
+        inputs.extend(windows.into_iter().map(|w| Input::Window(Box::new(w))));
+        Ok(inputs)
+    }
+
+    fn fill(&mut self, windows: &mut [HostWindow], tables: &BTreeMap<i32, TableValues>) {
+        let table = |kind: EntityKind| tables.get(&(kind as i32));
+        if let Some(table) = table(EntityKind::Host)
+            && table.covers(v1::Metric::CpuBusyNs)
+        {
+            for (_, row) in table.rows().take(1) {
+                for (n, window) in windows.iter_mut().enumerate() {
+                    let mut cpu = tailwater_analysis::model::HostCpu::default();
+                    for (metric, _, values) in table.columns() {
+                        fields::host(&mut cpu, metric, value(values, row, table.windows(), n));
+                    }
+                    window.cpu = Some(cpu);
+                }
+            }
+        }
+        if let Some(table) = table(EntityKind::Workload) {
+            each(table, &mut self.workloads, windows, |window, id, metric, value| {
+                fields::workload(window.workloads.entry(id).or_default(), metric, value);
+            });
+        }
+        if let Some(table) = table(EntityKind::Listener) {
+            each(table, &mut self.listeners, windows, |window, id, metric, value| {
+                fields::listener(window.listeners.entry(id).or_default(), metric, value);
+            });
+        }
+        if let Some(table) = table(EntityKind::Edge) {
+            each(table, &mut self.edges, windows, |window, id, metric, value| {
+                fields::edge(window.edges.entry(id).or_default(), metric, value);
+            });
+        }
+        if let Some(table) = table(EntityKind::Device) {
+            each(table, &mut self.devices, windows, |window, id, metric, value| {
+                fields::device(window.devices.entry(id).or_default(), metric, value);
+            });
+        }
+    }
+
+    fn drop_event(&mut self, drop: &v1::DropEvent, offset_ns: i64) -> Option<Input> {
+        let phase_ns = self.settle_shift(offset_ns);
+        let listener = self.listeners.get(drop.listener)?;
+        if drop.packets == Some(0) {
+            return None; // the socket's second count of packets that were told
+        }
+        Some(Input::Drop(DropNotice {
+            host: self.info.host.clone(),
+            listener,
+            unix_ns: drop.unix_ns.saturating_add_signed(self.shift.saturating_mul(WINDOW_NS as i64)),
+            phase_ns,
+            count: drop.packets.unwrap_or(drop.count),
+            sk_drops: drop.count,
+            depth: drop.depth,
+            limit: drop.limit,
+        }))
+    }
+
+    /// Moves the shift to the nearest whole window once the offset is clearly nearer to it: an estimate that wanders around
+    /// half a window must not duplicate or skip windows. Returns what of the offset the shift leaves: the windows' phase.
+    fn settle_shift(&mut self, offset_ns: i64) -> i64 {
+        let window = WINDOW_NS as i64;
+        let residual = offset_ns.saturating_sub(self.shift.saturating_mul(window));
+        let within = if self.shift == 0 { window / 2 } else { window * 3 / 4 };
+        if residual.abs() > within {
+            self.shift = (offset_ns as f64 / window as f64).round() as i64;
+        }
+        offset_ns.saturating_sub(self.shift.saturating_mul(window))
+    }
+}
+
+fn value(values: &[u64], row: usize, windows: usize, n: usize) -> u64 {
+    values.get(row * windows + n).copied().unwrap_or(0)
+}
+
+fn each(
+    table: &TableValues,
+    ids: &mut Ids,
+    windows: &mut [HostWindow],
+    mut set: impl FnMut(&mut HostWindow, EntityId, i32, u64),
+) {
+    let rows: Vec<(EntityId, usize)> =
+        table.rows().filter_map(|(theirs, row)| Some((ids.get(theirs)?, row))).collect();
+    for (metric, bucket, values) in table.columns() {
+        if bucket != 0 {
+            continue; // histograms are not part of the model
+        }
+        for (id, row) in &rows {
+            for (n, window) in windows.iter_mut().enumerate() {
+                set(window, *id, metric, value(values, *row, table.windows(), n));
+            }
+        }
+    }
+}
+
+fn address(what: &'static str, bytes: &[u8]) -> Result<IpAddr, ConvertError> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Ok(Ipv4Addr::from(v4).into());
+    }
+    match <[u8; 16]>::try_from(bytes) {
+        Ok(v6) => Ok(IpAddr::from(Ipv6Addr::from(v6)).to_canonical()),
+        Err(_) => Err(ConvertError::Address { what, bytes: bytes.len() }),
+    }
+}
+
+fn port(what: &'static str, port: u32) -> Result<u16, ConvertError> {
+    u16::try_from(port).map_err(|_| ConvertError::Port { what, port })
+}
+
+#[cfg(test)]
+#[path = "convert_tests.rs"]
+mod tests;

@@ -1,0 +1,184 @@
+//! The agents' port: accepts connections, does TLS where configured, and serves HTTP/2 on each. Owns the log lines about
+//! connections that are not what they should be; nothing of that kind reaches a stream.
+
+use crate::ingest::local::Local;
+use crate::ingest::rpc::Telemetry;
+use crate::ingest::service::{Connection, Ingest};
+use crate::ingest::tls::{TlsFiles, who_refused};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustix::net::{RecvFlags, recv};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+/// A peer that opens a connection speaks, and finishes its TLS handshake, within this.
+const SPEAK_WITHIN: Duration = Duration::from_secs(10);
+/// HTTP/2 pings find a peer that vanished without a word.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Connections beyond the agents that are allowed: those that are new, refused or garbage.
+const CONNECTIONS_SPARE: usize = 64;
+
+/// Where agents connect, open.
+pub enum Listener {
+    /// An address.
+    Tcp(TcpListener),
+    /// A socket of this machine's file system.
+    Local(Local),
+}
+
+enum Accepted {
+    Tcp(TcpStream),
+    Local(UnixStream),
+}
+
+impl Listener {
+    /// The next connection, unless whoever made it may not speak here, and who that is.
+    async fn accept(&self) -> std::io::Result<(Option<Accepted>, String)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Small messages at once: a drop event must not wait for an acknowledgement.
+                if let Err(e) = stream.set_nodelay(true) {
+                    tracing::debug!(%peer, "TCP_NODELAY: {e}");
+                }
+                Ok((Some(Accepted::Tcp(stream)), peer.to_string()))
+            }
+            Self::Local(listener) => {
+                let (stream, peer, may) = listener.accept().await?;
+                Ok((may.then_some(Accepted::Local(stream)), peer.to_string()))
+            }
+        }
+    }
+}
+
+/// Accepts until the shutdown token of `ingest`.
+pub async fn serve(listener: Listener, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>, agents_max: usize) {
+    let slots = Arc::new(Semaphore::new(agents_max.saturating_add(CONNECTIONS_SPARE)));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ingest.shutdown.cancelled() => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                // Out of descriptors, most likely: the next one may fit when another closes.
+                tracing::warn!("accept on the agents' port: {e}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(stream) = stream else {
+            ingest.metrics.connections_refused.inc("stranger");
+            tracing::warn!(%peer, "connection refused: neither root, nor this collector's user, nor of the group of its socket");
+            continue;
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            ingest.metrics.connections_refused.inc("too_many");
+            tracing::warn!(%peer, "connection refused: too many are open; raise agents_max");
+            continue;
+        };
+        ingest.metrics.connections.inc();
+        let (tls, ingest) = (tls.clone(), Arc::clone(&ingest));
+        let tasks = ingest.tasks.clone();
+        tasks.spawn(async move {
+            match stream {
+                Accepted::Tcp(stream) => over_tcp(stream, peer, tls, ingest).await,
+                Accepted::Local(stream) => over_socket(stream, peer, ingest).await,
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// Whether the other end says anything; `peeked` looks at how many bytes came first, and leaves them.
+async fn speaks(peeked: impl Future<Output = std::io::Result<usize>>, peer: &str, ingest: &Ingest) -> bool {
+    let spoken = tokio::select! {
+        spoken = tokio::time::timeout(SPEAK_WITHIN, peeked) => spoken,
+        () = ingest.shutdown.cancelled() => return false,
+    };
+    match spoken {
+        Ok(bytes) => bytes.is_ok_and(|n| n > 0), // else closed without a word: a health check
+        Err(_) => {
+            ingest.metrics.connections_refused.inc("silent");
+            tracing::warn!(%peer, "connection closed: nothing came within {} s", SPEAK_WITHIN.as_secs());
+            false
+        }
+    }
+}
+
+async fn over_socket(stream: UnixStream, peer: String, ingest: Arc<Ingest>) {
+    let peeked = stream.async_io(Interest::READABLE, || {
+        let (read, _) = recv(&stream, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+        Ok(read)
+    });
+    if speaks(peeked, &peer, &ingest).await {
+        http2(stream, peer, ingest).await;
+    }
+}
+
+async fn over_tcp(stream: TcpStream, peer: String, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>) {
+    if !speaks(stream.peek(&mut [0; 1]), &peer, &ingest).await {
+        return;
+    }
+    let Some(tls) = tls else {
+        return http2(stream, peer, ingest).await;
+    };
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
+    match tokio::time::timeout(SPEAK_WITHIN, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => http2(stream, peer, ingest).await,
+        Ok(Err(e)) => {
+            let (side, why) = who_refused(&e);
+            ingest.metrics.connections_refused.inc(if side == "agent" {
+                "tls_agent"
+            } else {
+                "tls_collector"
+            });
+            tracing::warn!(%peer, "TLS handshake refused by the {side}: {why}");
+        }
+        Err(_) => {
+            ingest.metrics.connections_refused.inc("silent");
+            tracing::warn!(%peer, "TLS handshake not finished within {} s", SPEAK_WITHIN.as_secs());
+        }
+    }
+}
+
+async fn http2(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: String, ingest: Arc<Ingest>) {
+    let service = Telemetry(Arc::new(Connection { ingest: Arc::clone(&ingest), peer: peer.clone() }));
+    let mut connection = std::pin::pin!(
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_ANSWER_WITHIN)
+            .max_concurrent_streams(4)
+            .serve_connection(TokioIo::new(io), TowerToHyperService::new(service))
+    );
+    let mut stopping = false;
+    let ended = loop {
+        tokio::select! {
+            ended = &mut connection => break ended,
+            () = ingest.shutdown.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    };
+    if let Err(e) = ended {
+        // hyper's own text is short; its source says what was wrong with the bytes.
+        let source = std::error::Error::source(&e).map_or_else(String::new, |s| format!(": {s}"));
+        if e.is_closed()
+            || e.is_incomplete_message()
+            || source.contains("connection reset")
+            || source.contains("broken pipe")
+        {
+            tracing::debug!(%peer, "connection gone: {e}{source}");
+        } else {
+            ingest.metrics.connections_refused.inc("not_grpc");
+            tracing::warn!(%peer, "connection closed, it does not speak gRPC (HTTP/2) as it should: {e}{source}");
+        }
+    }
+}

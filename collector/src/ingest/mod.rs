@@ -1,0 +1,16 @@
+//! From agents' connections to inputs of the analysis: listening, TLS, one stream each, clocks, sanity, conversion, and the queue
+//! that ends here. Knows neither what is kept nor what is found.
+
+pub mod convert;
+mod drop_packets;
+pub mod feed;
+mod fields;
+pub mod listen;
+pub mod local;
+pub mod offset;
+pub mod registry;
+pub mod rpc;
+pub mod sanity;
+pub mod service;
+pub mod session;
+pub mod tls;

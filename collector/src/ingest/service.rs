@@ -1,0 +1,165 @@
+//! Agents' streams: one task each, from the first message to the last. Owns the rule that a slow or noisy agent is refused and
+//! never slows another; knows nothing of what messages mean (`session` does) or how they came (`listen` does).
+
+use super::feed::{Feed, Quota};
+use crate::clock::Clock;
+use crate::counters::Metrics;
+use crate::ingest::registry::Registry;
+use crate::ingest::rpc::{Answer, Replies};
+use crate::ingest::session::Session;
+use std::sync::Arc;
+use std::time::Duration;
+use tailwater_proto::v1::{CollectorMessage, Refusal, collector_message::Body as Reply};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::codegen::Bytes;
+use tonic::{Status, Streaming};
+
+/// Replies that wait for an agent to read them; acknowledgements beyond it are left out (the next one covers them).
+const REPLIES_MAX: usize = 64;
+/// An agent says Hello within this.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// What every stream needs.
+#[derive(Debug)]
+pub struct Ingest {
+    /// Hosts.
+    pub registry: Arc<Registry>,
+    /// The pipeline's queue.
+    pub feed: Feed,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+    /// Messages of one agent that may wait.
+    pub agent_queue: usize,
+    /// Ends all streams.
+    pub shutdown: CancellationToken,
+    /// So that the end can wait for them.
+    pub tasks: TaskTracker,
+}
+
+/// The streams of one connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Shared.
+    pub ingest: Arc<Ingest>,
+    /// Who is on the other side.
+    pub peer: String,
+}
+
+impl Answer for Connection {
+    fn answer(self: Arc<Self>, messages: Streaming<Bytes>) -> Replies {
+        let (replies, out) = mpsc::channel(REPLIES_MAX);
+        let tasks = self.ingest.tasks.clone();
+        tasks.spawn(async move { self.stream(messages, replies).await });
+        Replies::new(out)
+    }
+}
+
+type Out = mpsc::Sender<Result<CollectorMessage, Status>>;
+
+impl Connection {
+    async fn stream(&self, mut messages: Streaming<Bytes>, out: Out) {
+        let ingest = &self.ingest;
+        let first = match tokio::time::timeout(HELLO_WITHIN, messages.message()).await {
+            Ok(Ok(Some(first))) => first,
+            Ok(Ok(None)) => return,
+            Ok(Err(status)) => {
+                tracing::warn!(peer = %self.peer, "stream ended before a Hello: {}", status.message());
+                return;
+            }
+            Err(_) => {
+                let reason = format!("no Hello within {} s", HELLO_WITHIN.as_secs());
+                return self.end(&out, "no_hello", Refusal { reason, retry: true }).await;
+            }
+        };
+        let opened =
+            Session::open(&first, &ingest.registry, &ingest.metrics, &self.peer, ingest.clock.unix_ns());
+        let (mut session, welcome, delivery) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => return self.end(&out, "hello", refusal).await,
+        };
+        let quota = Quota::new(ingest.agent_queue);
+        let host = session.host().to_owned();
+        tracing::info!(%host, peer = %self.peer, last_sequence = welcome.last_sequence, "agent connected");
+        if out.send(Ok(reply(Reply::Welcome(welcome)))).await.is_err() {
+            session.lease().end(ingest.clock.unix_ns());
+            return;
+        }
+        let refusal = match ingest.feed.deliver(delivery, &quota) {
+            Ok(()) => self.converse(&mut session, &mut messages, &out, &quota).await,
+            Err(refusal) => Some(("queue_full", refusal)),
+        };
+        session.lease().end(ingest.clock.unix_ns());
+        match refusal {
+            Some((kind, refusal)) => self.end(&out, kind, refusal).await,
+            None => tracing::info!(%host, peer = %self.peer, "agent disconnected"),
+        }
+    }
+
+    /// Until the agent goes (`None`) or is sent away.
+    async fn converse(
+        &self,
+        session: &mut Session,
+        messages: &mut Streaming<Bytes>,
+        out: &Out,
+        quota: &Quota,
+    ) -> Option<(&'static str, Refusal)> {
+        let ingest = &self.ingest;
+        loop {
+            let next = tokio::select! {
+                next = messages.message() => next,
+                () = session.lease().replaced.cancelled() => {
+                    let reason = "a newer stream of this boot speaks for this host now".to_owned();
+                    return Some(("replaced", Refusal { reason, retry: false }));
+                }
+                () = ingest.shutdown.cancelled() => {
+                    return Some(("stopping", Refusal { reason: "the collector is stopping".into(), retry: true }));
+                }
+            };
+            let raw = match next {
+                Ok(Some(raw)) => raw,
+                Ok(None) => return None,
+                Err(status) => {
+                    tracing::warn!(host = session.host(), peer = %self.peer, "stream broke: {}", status.message());
+                    return None;
+                }
+            };
+            let reaction = session.message(raw, ingest.clock.unix_ns());
+            if let Some(delivery) = reaction.delivery
+                && let Err(refusal) = ingest.feed.deliver(delivery, quota)
+            {
+                return Some(("queue_full", refusal));
+            }
+            let committed = reaction.commit.map(|sequence| session.commit(sequence));
+            for body in [reaction.reply, committed].into_iter().flatten() {
+                self.say(out, body);
+            }
+        }
+    }
+
+    fn say(&self, out: &Out, body: Reply) {
+        // An agent that does not read its replies must not hold its own messages back.
+        if out.try_send(Ok(reply(body))).is_err() {
+            self.ingest.metrics.replies_dropped.inc();
+        }
+    }
+
+    async fn end(&self, out: &Out, kind: &'static str, refusal: Refusal) {
+        self.ingest.metrics.agents_refused.inc(kind);
+        if self.ingest.shutdown.is_cancelled() {
+            tracing::debug!(peer = %self.peer, "stream ended: {}", refusal.reason);
+        } else {
+            tracing::warn!(peer = %self.peer, retry = refusal.retry, "agent refused: {}", refusal.reason);
+        }
+        // The peer may be gone, or may not read: either way the stream ends here.
+        let _ =
+            tokio::time::timeout(Duration::from_secs(1), out.send(Ok(reply(Reply::Refusal(refusal))))).await;
+    }
+}
+
+fn reply(body: Reply) -> CollectorMessage {
+    CollectorMessage { body: Some(body) }
+}

@@ -1,0 +1,320 @@
+//! One agent's stream as a state machine: a message in, replies and perhaps a delivery to the pipeline out. Owns negotiation,
+//! idempotence by sequence, and the reasons for refusals. Knows no socket and no clock.
+
+use crate::counters::Metrics;
+use crate::ingest::convert::ConvertError;
+use crate::ingest::offset::{Offset, Probe};
+use crate::ingest::registry::{Lease, Registry};
+use crate::ingest::sanity;
+use crate::moments::Moments;
+use prost::Message;
+use std::sync::Arc;
+use tailwater_analysis::model::{Input, WINDOW_NS};
+use tailwater_proto::v1::{
+    Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Refusal, Welcome, agent_message::Body as Said,
+    collector_message::Body as Reply,
+};
+use tailwater_proto::{PROTOCOL_MAX, PROTOCOL_MIN};
+use tonic::codegen::Bytes;
+
+/// What the pipeline gets of one message, and what a recording keeps of it.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Without its message, which is in `raw`.
+    pub arrival: Arrival,
+    /// The message as it came.
+    pub raw: Bytes,
+    /// Hello or Entities: what a recording that begins later must begin with.
+    pub names: Option<Said>,
+    /// For the pipeline.
+    pub inputs: Vec<Input>,
+    /// Of a drop event: when it was where so far.
+    pub moments: Option<Moments>,
+}
+
+/// What follows from a message.
+#[derive(Debug, Default)]
+pub struct Reaction {
+    /// For the pipeline.
+    pub delivery: Option<Delivery>,
+    /// To say at once.
+    pub reply: Option<Reply>,
+    /// The sequence to commit and acknowledge once the delivery is queued.
+    pub commit: Option<u64>,
+}
+
+/// An accepted stream.
+#[derive(Debug)]
+pub struct Session {
+    lease: Lease,
+    host: String,
+    instance: String,
+    metrics: Arc<Metrics>,
+}
+
+fn refusal(reason: impl Into<String>, retry: bool) -> Refusal {
+    Refusal { reason: reason.into(), retry }
+}
+
+impl Session {
+    /// Judges the first message. Refusals go back to the agent word for word.
+    pub fn open(
+        raw: &Bytes,
+        registry: &Registry,
+        metrics: &Arc<Metrics>,
+        peer: &str,
+        now_unix_ns: u64,
+    ) -> Result<(Self, Welcome, Delivery), Refusal> {
+        let hello = match AgentMessage::decode(raw.clone()) {
+            Ok(AgentMessage { body: Some(Said::Hello(hello)) }) => hello,
+            Ok(_) => return Err(refusal("the first message must be a Hello", false)),
+            Err(e) => return Err(refusal(format!("the first message does not decode: {e}"), false)),
+        };
+        let (min, max) = (hello.protocol_min, hello.protocol_max);
+        if min > PROTOCOL_MAX || max < PROTOCOL_MIN || min > max {
+            return Err(refusal(
+                format!(
+                    "this agent speaks protocol {min} to {max}, the collector {PROTOCOL_MIN} to {PROTOCOL_MAX}: upgrade the older of the two"
+                ),
+                false,
+            ));
+        }
+        let named =
+            !hello.host.is_empty() && hello.host.len() <= 253 && !hello.host.contains(char::is_control);
+        if !named || hello.agent_instance.is_empty() || hello.agent_instance.len() > 256 {
+            return Err(refusal(
+                "Hello needs a host name of 1 to 253 characters and an agent instance",
+                false,
+            ));
+        }
+        if hello.window_ns != WINDOW_NS {
+            let theirs = hello.window_ns;
+            return Err(refusal(
+                format!("this agent cuts windows of {theirs} ns, the collector works with {WINDOW_NS}"),
+                false,
+            ));
+        }
+        let lease = registry.take(&hello, peer, now_unix_ns).map_err(|e| refusal(e.to_string(), true))?;
+        let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
+        let session = Self { lease, host, instance, metrics: Arc::clone(metrics) };
+        let (last_sequence, offset) = {
+            let slot = session.lease.slot();
+            (slot.last_sequence, slot.offset.now())
+        };
+        let delivery = session
+            .convert(Said::Hello(hello), raw.clone(), offset, now_unix_ns)
+            .map_err(|e| refusal(format!("Hello: {e}"), false))?;
+        let welcome = Welcome {
+            protocol: max.min(PROTOCOL_MAX),
+            collector_version: env!("CARGO_PKG_VERSION").to_owned(),
+            last_sequence,
+        };
+        Ok((session, welcome, delivery))
+    }
+
+    /// The host's name.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The right to speak for it.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Takes one message that came at `now_unix_ns`. Never ends the stream: what is wrong is refused by itself.
+    pub fn message(&mut self, raw: Bytes, now_unix_ns: u64) -> Reaction {
+        self.metrics.messages.inc();
+        let said = match AgentMessage::decode(raw.clone()) {
+            Ok(AgentMessage { body: Some(said) }) => said,
+            // A message of a later version.
+            Ok(AgentMessage { body: None }) => return Reaction::default(),
+            Err(e) => {
+                let sequence = salvage_sequence(&raw).unwrap_or(0);
+                return self.refuse(sequence, "undecodable", &format!("the message does not decode: {e}"));
+            }
+        };
+        let now_offset = self.lease.slot().offset.now();
+        // For the moment that a message is about: a batch that waited for the connection is older than the newest probe.
+        let offset = match &said {
+            Said::Batch(batch) => {
+                let end = batch.first_window.saturating_add(batch.window_count.into());
+                self.lease.slot().offset.at(end.saturating_mul(WINDOW_NS))
+            }
+            Said::Drop(drop) => self.lease.slot().offset.at(drop.unix_ns),
+            _ => now_offset,
+        };
+        let agent_now = now_unix_ns.saturating_add_signed(now_offset.offset_ns.saturating_neg());
+        match said {
+            Said::ClockProbe(probe) => {
+                let times = Probe {
+                    id: probe.id,
+                    agent_unix_ns: probe.agent_unix_ns,
+                    reply_id: probe.reply_id,
+                    reply_received_unix_ns: probe.reply_received_unix_ns,
+                    epoch_offset_ns: probe.epoch_offset_ns,
+                };
+                self.lease.slot().offset.probe(&times, now_unix_ns);
+                let reply = ClockReply {
+                    id: probe.id,
+                    agent_unix_ns: probe.agent_unix_ns,
+                    collector_receive_unix_ns: now_unix_ns,
+                    collector_send_unix_ns: now_unix_ns,
+                };
+                Reaction { reply: Some(Reply::ClockReply(reply)), ..Reaction::default() }
+            }
+            Said::Status(status) => {
+                let mut slot = self.lease.slot();
+                slot.offset.report(status.clock_offset_ns, status.clock_error_ns);
+                slot.status = status;
+                Reaction::default()
+            }
+            Said::Batch(batch) => {
+                let sequence = batch.sequence;
+                if sequence <= self.lease.slot().last_sequence {
+                    self.metrics.duplicates.inc();
+                    let ack = Ack { sequence: self.lease.slot().last_sequence };
+                    return Reaction { reply: Some(Reply::Ack(ack)), ..Reaction::default() };
+                }
+                if let Err(absurd) = sanity::check_time(&batch, agent_now) {
+                    return self.refuse(sequence, absurd.kind(), &absurd.to_string());
+                }
+                let end =
+                    batch.first_window.saturating_add(batch.window_count.into()).saturating_mul(WINDOW_NS);
+                let lost = batch.windows_lost;
+                match self.convert(Said::Batch(batch), raw, offset, now_unix_ns) {
+                    Ok(delivery) => {
+                        let mut slot = self.lease.slot();
+                        slot.batches += 1;
+                        slot.windows_lost += lost;
+                        slot.newest_window_end_unix_ns =
+                            slot.newest_window_end_unix_ns.max(end.saturating_add_signed(offset.offset_ns));
+                        self.metrics.batches.inc();
+                        Reaction { delivery: Some(delivery), reply: None, commit: Some(sequence) }
+                    }
+                    Err(e) => self.refuse(sequence, e.kind(), &e.to_string()),
+                }
+            }
+            Said::Drop(drop) => {
+                if let Err(absurd) = sanity::check_drop(&drop, agent_now) {
+                    return self.refuse(0, absurd.kind(), &format!("drop event: {absurd}"));
+                }
+                self.metrics.drop_events.inc();
+                let here = |agent_unix_ns: u64| match agent_unix_ns {
+                    0 => 0,
+                    at => at.saturating_add_signed(offset.offset_ns),
+                };
+                let moments = Moments {
+                    dropped: here(drop.unix_ns),
+                    read: here(drop.read_unix_ns),
+                    sent: here(drop.sent_unix_ns),
+                    received: now_unix_ns,
+                    ..Moments::default()
+                };
+                let mut reaction = self.deliver(Said::Drop(drop), raw, offset, now_unix_ns);
+                if let Some(delivery) = &mut reaction.delivery {
+                    delivery.moments = Some(moments);
+                }
+                reaction
+            }
+            Said::Hello(hello) if hello.host != self.host || hello.agent_instance != self.instance => self
+                .refuse(
+                    0,
+                    "other_identity",
+                    "a Hello with another host or instance inside a stream: open a new stream",
+                ),
+            Said::Hello(hello) => {
+                self.lease.slot().hello = hello.clone();
+                self.deliver(Said::Hello(hello), raw, offset, now_unix_ns)
+            }
+            Said::Entities(entities) => self.deliver(Said::Entities(entities), raw, offset, now_unix_ns),
+        }
+    }
+
+    /// The delivery is queued: what it carried will not be taken again.
+    pub fn commit(&self, sequence: u64) -> Reply {
+        let mut slot = self.lease.slot();
+        slot.last_sequence = slot.last_sequence.max(sequence);
+        Reply::Ack(Ack { sequence: slot.last_sequence })
+    }
+
+    fn deliver(&mut self, said: Said, raw: Bytes, offset: Offset, now_unix_ns: u64) -> Reaction {
+        match self.convert(said, raw, offset, now_unix_ns) {
+            Ok(delivery) => Reaction { delivery: Some(delivery), ..Reaction::default() },
+            Err(e) => self.refuse(0, e.kind(), &e.to_string()),
+        }
+    }
+
+    fn convert(
+        &self,
+        said: Said,
+        raw: Bytes,
+        offset: Offset,
+        now_unix_ns: u64,
+    ) -> Result<Delivery, ConvertError> {
+        let (inputs, window_shift) = {
+            let converter = &mut self.lease.slot().converter;
+            (converter.message(&said, offset.offset_ns, offset.error_ns)?, converter.window_shift())
+        };
+        let arrival = Arrival {
+            host: self.host.clone(),
+            agent_instance: self.instance.clone(),
+            arrival_unix_ns: now_unix_ns,
+            clock_offset_ns: offset.offset_ns,
+            clock_error_ns: offset.error_ns,
+            message: None,
+            window_shift: Some(window_shift),
+        };
+        let names = matches!(said, Said::Hello(_) | Said::Entities(_)).then_some(said);
+        Ok(Delivery { arrival, raw, names, inputs, moments: None })
+    }
+
+    /// Refuses one batch (or, with sequence 0, another message) and logs the first of each kind.
+    fn refuse(&self, sequence: u64, kind: &'static str, reason: &str) -> Reaction {
+        self.metrics.batches_refused.inc(kind);
+        let mut slot = self.lease.slot();
+        slot.batches_refused += 1;
+        // It will never be taken: asking for it again would be in vain.
+        slot.last_sequence = slot.last_sequence.max(sequence);
+        if !slot.logged.contains(&kind) {
+            slot.logged.push(kind);
+            tracing::warn!(
+                host = %self.host, instance = %self.instance, sequence, kind,
+                "refused: {reason} (further ones of this kind from this agent are counted, not logged)"
+            );
+        }
+        let refused = BatchRefused { sequence, reason: reason.to_owned() };
+        Reaction { reply: Some(Reply::BatchRefused(refused)), ..Reaction::default() }
+    }
+}
+
+/// The sequence of a batch whose message does not decode, if its beginning is whole.
+fn salvage_sequence(raw: &[u8]) -> Option<u64> {
+    use prost::encoding::{WireType, decode_key, decode_varint};
+    let mut rest = raw;
+    let (tag, wire) = decode_key(&mut rest).ok()?;
+    if tag != 3 || wire != WireType::LengthDelimited {
+        return None; // not AgentMessage.batch
+    }
+    decode_varint(&mut rest).ok()?;
+    let (tag, wire) = decode_key(&mut rest).ok()?;
+    (tag == 1 && wire == WireType::Varint).then(|| decode_varint(&mut rest).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailwater_proto::v1::WindowBatch;
+
+    #[test]
+    fn the_sequence_of_a_damaged_batch_is_found() {
+        let batch = WindowBatch { sequence: 300, first_window: 1, window_count: 1, ..WindowBatch::default() };
+        let mut raw = AgentMessage { body: Some(Said::Batch(batch)) }.encode_to_vec();
+        raw.pop();
+        assert!(AgentMessage::decode(raw.as_slice()).is_err());
+        assert_eq!(salvage_sequence(&raw), Some(300));
+        assert_eq!(salvage_sequence(&[0xff; 4]), None);
+    }
+}

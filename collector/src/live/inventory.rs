@@ -1,0 +1,305 @@
+//! What the kept windows know by name: workloads of a host with what listens and what is called, and what each of them did in the
+//! last moments. Reads the series; owns no bound.
+
+use super::series::Series;
+use crate::live::view::Query;
+use crate::names::Seen;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use tailwater_analysis::incident::socket;
+use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
+
+/// A limit is not in every window of a quiet queue: it is looked for this far back (a minute).
+const LIMIT_WINDOWS: u64 = 1200;
+
+/// One host by name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostInventory {
+    /// Its name.
+    pub host: String,
+    /// Start of the oldest window in memory, Unix ns; of a host without any, when it was first seen.
+    pub oldest_unix_ns: u64,
+    /// End of the newest one, Unix ns; of a host without any, when it was last seen.
+    pub newest_unix_ns: u64,
+    /// By name.
+    pub workloads: Vec<WorkloadInventory>,
+}
+
+/// One workload by name.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct WorkloadInventory {
+    /// As everywhere.
+    pub name: String,
+    /// Path of its cgroup.
+    pub cgroup: String,
+    /// Command of its main process.
+    pub comm: String,
+    /// CPU ns per window that its quota allows; 0: none. `None`: not known, its windows are not in memory.
+    pub cpu_quota_ns: Option<u64>,
+    /// `address:port` that it listens on.
+    pub listeners: Vec<String>,
+    /// `address:port` that it calls. `None`: not known, its windows are not in memory.
+    pub remotes: Option<Vec<String>>,
+}
+
+impl HostInventory {
+    /// From what was seen of `host`, which is less than its windows say: neither quotas nor whom it calls. `None`: nothing was.
+    #[must_use]
+    pub fn of(host: &str, seen: &[Seen]) -> Option<Self> {
+        let itself = seen.iter().find(|s| s.kind == "host" && s.host == host)?;
+        let own = |kind: &'static str| seen.iter().filter(move |s| s.kind == kind && s.host == host);
+        let workloads = own("workload").map(|w| WorkloadInventory {
+            name: w.name.clone(),
+            cgroup: w.detail.clone(),
+            listeners: own("listener").filter(|l| l.detail == w.name).map(|l| l.name.clone()).collect(),
+            ..WorkloadInventory::default()
+        });
+        Some(Self {
+            host: host.to_owned(),
+            oldest_unix_ns: itself.first_unix_ns,
+            newest_unix_ns: itself.last_unix_ns,
+            workloads: workloads.collect(),
+        })
+    }
+}
+
+/// One metric over the last windows. `None`: missing or not covered, which is not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Recent {
+    pub last: Option<f64>,
+    pub mean: Option<f64>,
+    pub max: Option<f64>,
+    pub sum: Option<f64>,
+}
+
+impl Recent {
+    fn of(values: &[Option<f64>]) -> Self {
+        let there: Vec<f64> = values.iter().flatten().copied().collect();
+        let Some(max) = there.iter().copied().reduce(f64::max) else { return Self::default() };
+        let sum = there.iter().sum::<f64>();
+        Self {
+            last: there.last().copied(),
+            mean: Some(sum / there.len() as f64),
+            max: Some(max),
+            sum: Some(sum),
+        }
+    }
+}
+
+/// A host, or a workload of it, in the last moments.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Now {
+    /// Its host.
+    pub host: String,
+    /// Its name; `None`: the host itself.
+    pub workload: Option<String>,
+    /// Start of the first window of `trail`, Unix ns.
+    pub start_unix_ns: u64,
+    /// By name of the metric.
+    pub metrics: BTreeMap<&'static str, Recent>,
+    /// What shows it at a glance, per window: queued requests of a workload, CPU of a host.
+    pub trail: Vec<Option<f64>>,
+    /// Mean tasks that waited for CPU, disk or memory together, per window: work that the resources did not take on.
+    pub saturation: Vec<Option<f64>>,
+}
+
+/// What [`Now::saturation`] sums.
+const WAITS: [&str; 3] = ["run_queue_wait_tasks", "blocked_io_tasks", "memory_stall_tasks"];
+const HOST_METRICS: &[&str] =
+    &["cpu_busy_ratio", "cpu_steal_ratio", "run_queue_wait_tasks", "blocked_io_tasks", "drops"];
+const WORKLOAD_METRICS: &[&str] = &[
+    "cpu_busy_ratio",
+    "run_queue_wait_tasks",
+    "blocked_io_tasks",
+    "memory_stall_tasks",
+    "queued_requests",
+    "accept_queue_depth",
+    "workers_busy",
+    "drops",
+    "requests_answered",
+    "response_time_ms",
+    "calls_in_flight",
+    "connections_open",
+];
+
+impl Series {
+    /// Names and span of a host; `None`: nothing of it is in memory.
+    #[must_use]
+    pub fn inventory(&self, host: &str) -> Option<HostInventory> {
+        let (oldest, newest) = self.span(host)?;
+        let known = &self.hosts.get(host)?.names;
+        let mut by_name: BTreeMap<&str, (WorkloadInventory, BTreeSet<String>, BTreeSet<String>)> =
+            BTreeMap::new();
+        for w in known.workloads.values() {
+            // A workload that was started again has a higher id: its facts replace the older ones.
+            let entry = &mut by_name.entry(&w.name).or_default().0;
+            entry.name.clone_from(&w.name);
+            entry.cgroup.clone_from(&w.cgroup);
+            entry.comm.clone_from(&w.comm);
+            entry.cpu_quota_ns = Some(w.cpu_quota_ns);
+        }
+        let name = |id| known.workloads.get(&id).map(|w| w.name.as_str());
+        for l in known.listeners.values() {
+            if let Some((_, listeners, _)) = name(l.workload).and_then(|n| by_name.get_mut(n)) {
+                listeners.insert(socket(l.address, l.port));
+            }
+        }
+        for e in known.edges.values() {
+            if let Some((_, _, remotes)) = name(e.workload).and_then(|n| by_name.get_mut(n)) {
+                remotes.insert(socket(e.remote_address, e.remote_port));
+            }
+        }
+        let workloads = by_name
+            .into_values()
+            .map(|(workload, listeners, remotes)| WorkloadInventory {
+                listeners: listeners.into_iter().collect(),
+                remotes: Some(remotes.into_iter().collect()),
+                ..workload
+            })
+            .collect();
+        Some(HostInventory {
+            host: host.to_owned(),
+            oldest_unix_ns: oldest.start_unix_ns(),
+            newest_unix_ns: newest.start_unix_ns().saturating_add(WINDOW_NS),
+            workloads,
+        })
+    }
+
+    /// The last `windows` windows before `now_unix_ns` of `workload`, or of the host itself. A host that went silent has none of them:
+    /// its values are `None`.
+    #[must_use]
+    pub fn now(&self, host: &str, workload: Option<&str>, now_unix_ns: u64, windows: u64) -> Now {
+        let last = last_before(now_unix_ns);
+        Now::of(host, workload, now_unix_ns, windows, |metric, first| {
+            self.values(Query { host, workload, listener: None, metric }, first, last)
+        })
+    }
+
+    /// Hosts with windows or names, in order.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.hosts.keys().map(String::as_str)
+    }
+}
+
+fn last_before(unix_ns: u64) -> WindowIndex {
+    WindowIndex(WindowIndex::at(unix_ns).0.saturating_sub(1))
+}
+
+impl Now {
+    /// The windows that [`Now::of`] reads, first and last.
+    #[must_use]
+    pub fn reads(until_unix_ns: u64, windows: u64) -> (WindowIndex, WindowIndex) {
+        let last = last_before(until_unix_ns);
+        (WindowIndex(last.0.saturating_sub(windows.max(LIMIT_WINDOWS))), last)
+    }
+
+    /// The metrics that it reads, of a workload or of a host.
+    pub fn metrics(of_workload: bool) -> impl Iterator<Item = &'static str> {
+        let names = if of_workload { WORKLOAD_METRICS } else { HOST_METRICS };
+        let more = WAITS.into_iter().chain(of_workload.then_some("accept_queue_limit"));
+        names.iter().copied().chain(more.filter(|name| !names.contains(name)))
+    }
+
+    /// From what `read` says of a metric in each window from one on to the last before `until_unix_ns`.
+    pub fn of(
+        host: &str,
+        workload: Option<&str>,
+        until_unix_ns: u64,
+        windows: u64,
+        read: impl Fn(&'static str, WindowIndex) -> Vec<Option<f64>>,
+    ) -> Self {
+        let last = last_before(until_unix_ns);
+        let first = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+        let names = if workload.is_some() { WORKLOAD_METRICS } else { HOST_METRICS };
+        let mut metrics: BTreeMap<_, _> =
+            names.iter().map(|metric| (*metric, Recent::of(&read(metric, first)))).collect();
+        if workload.is_some() {
+            let back = WindowIndex(last.0.saturating_sub(LIMIT_WINDOWS));
+            let limit = Recent::of(&read("accept_queue_limit", back));
+            if limit.max.is_some_and(|limit| limit > 0.0) {
+                metrics.insert("accept_queue_limit", limit);
+            }
+        }
+        let waits = WAITS.map(|metric| read(metric, first));
+        // Of those that are known.
+        let known = |n: usize| {
+            waits.iter().filter_map(|values| values.get(n).copied().flatten()).reduce(|a, b| a + b)
+        };
+        let saturation = (0..waits[0].len()).map(known).collect();
+        let glance = if workload.is_some() { "queued_requests" } else { "cpu_busy_ratio" };
+        Now {
+            host: host.to_owned(),
+            workload: workload.map(str::to_owned),
+            start_unix_ns: first.start_unix_ns(),
+            metrics,
+            trail: read(glance, first),
+            saturation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+    use tailwater_analysis::model::{
+        EdgeInfo, HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WorkloadInfo,
+    };
+
+    fn series() -> Series {
+        let mut series = Series::new(10, 1 << 24);
+        let address: IpAddr = [10, 0, 0, 1].into();
+        let workload = |id, quota| WorkloadInfo {
+            id,
+            name: "apache2.service".into(),
+            cpu_quota_ns: quota,
+            ..WorkloadInfo::default()
+        };
+        let listener = |id, workload| ListenerInfo { id, workload, address, port: 80, comm: String::new() };
+        series.saw(&Input::Entities {
+            host: "web-1".into(),
+            workloads: vec![workload(1, 10), workload(2, 20)],
+            listeners: vec![listener(5, 1), listener(6, 2)],
+            edges: vec![EdgeInfo { id: 7, workload: 2, remote_address: address, remote_port: 8080 }],
+            devices: vec![],
+        });
+        series
+    }
+
+    fn window(series: &mut Series, index: u64, depth_max: u32, limit: u32) {
+        let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
+        w.cpu = Some(HostCpu { capacity_ns: 100, busy_ns: 50, ..HostCpu::default() });
+        w.listeners.insert(6, ListenerWindow { depth_max, limit, ..ListenerWindow::default() });
+        series.saw(&Input::Window(Box::new(w)));
+    }
+
+    #[test]
+    fn a_workload_that_was_started_again_is_one_with_the_newest_facts() {
+        let mut s = series();
+        assert_eq!(s.inventory("web-1"), None, "names alone are no windows");
+        window(&mut s, 100, 1, 128);
+        let inventory = s.inventory("web-1").unwrap();
+        assert_eq!(inventory.newest_unix_ns - inventory.oldest_unix_ns, WINDOW_NS);
+        let [apache] = &inventory.workloads[..] else { panic!("{inventory:?}") };
+        assert_eq!((apache.cpu_quota_ns, apache.listeners.len()), (Some(20), 1));
+        assert_eq!(apache.remotes.as_deref(), Some(&["10.0.0.1:8080".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_silent_host_has_no_values_and_a_quiet_queue_keeps_its_limit() {
+        let mut s = series();
+        window(&mut s, 100, 9, 128);
+        window(&mut s, 119, 3, 0);
+        let after = |index: u64| WindowIndex(index + 1).start_unix_ns();
+        let now = s.now("web-1", Some("apache2.service"), after(119), 20);
+        let depth = now.metrics["accept_queue_depth"];
+        assert_eq!((depth.last, depth.max, depth.mean), (Some(3.0), Some(9.0), Some(6.0)));
+        assert_eq!(now.trail.len(), 20);
+        assert_eq!((now.trail[0], now.trail[1]), (Some(9.0), None), "a missing window is missing");
+        let later = s.now("web-1", Some("apache2.service"), after(200), 20);
+        assert_eq!(later.metrics["accept_queue_depth"], Recent::default());
+        assert_eq!(later.metrics["accept_queue_limit"].max, Some(128.0));
+        assert_eq!(s.now("web-1", None, after(119), 20).metrics["cpu_busy_ratio"].last, Some(0.5));
+    }
+}

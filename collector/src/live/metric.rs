@@ -1,0 +1,346 @@
+//! What the name of each metric means: in words, in columns of a segment, in signals without which it is unknown, and as a value of a
+//! window. One table, so that what is read from disk is what was in memory.
+
+use super::view::View;
+use crate::columns::Kind;
+use tailwater_analysis::model::{SignalSet, WINDOW_NS};
+
+/// A metric of a host, a workload or a listener.
+#[derive(Debug)]
+pub struct Metric {
+    /// In the API.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Signals without any of which it is unknown.
+    signals: &'static [&'static str],
+    /// The columns of a segment's files that it is computed from.
+    pub columns: &'static [(Kind, &'static [&'static str])],
+    value: fn(&View<'_>) -> Option<f64>,
+}
+
+const fn metric(
+    name: &'static str,
+    about: &'static str,
+    signals: &'static [&'static str],
+    columns: &'static [(Kind, &'static [&'static str])],
+    value: fn(&View<'_>) -> Option<f64>,
+) -> Metric {
+    Metric { name, about, signals, columns, value }
+}
+
+/// Tasks at a time, from the time of all of them.
+const WINDOW: f64 = WINDOW_NS as f64;
+
+/// Metrics that can be asked for.
+pub static METRICS: &[Metric] = &[
+    metric(
+        "cpu_busy_ratio",
+        "CPU used, of what the workload (its quota) or the host may use",
+        &["cpu"],
+        &[(Kind::Host, &["capacity_us", "busy_us"]), (Kind::Workload, &["busy_us"])],
+        |v| {
+            let cpu = v.window.cpu?;
+            let host = cpu.capacity_ns.max(1);
+            if v.of.whole_host {
+                return Some(cpu.busy_ns as f64 / host as f64);
+            }
+            let capacity = if v.of.quota_ns > 0 { v.of.quota_ns.min(host) } else { host };
+            Some(v.work.busy_ns as f64 / capacity as f64)
+        },
+    ),
+    metric(
+        "cpu_steal_ratio",
+        "CPU taken by the hypervisor, of the host's capacity",
+        &["cpu"],
+        &[(Kind::Host, &["capacity_us", "steal_us"])],
+        |v| v.window.cpu.map(|cpu| cpu.steal_ns as f64 / cpu.capacity_ns.max(1) as f64),
+    ),
+    metric(
+        "cpu_iowait_ratio",
+        "CPU idle while a task waited for I/O, of the host's capacity",
+        &["cpu"],
+        &[(Kind::Host, &["capacity_us", "iowait_us"])],
+        |v| {
+            let cpu = v.window.cpu.filter(|_| v.of.whole_host)?;
+            Some(cpu.iowait_ns as f64 / cpu.capacity_ns.max(1) as f64)
+        },
+    ),
+    metric(
+        "cpu_throttled_ratio",
+        "part of the window throttled by a quota",
+        &["throttling"],
+        &[(Kind::Host, &["throttled_us"]), (Kind::Workload, &["throttled_us"])],
+        |v| {
+            let known = if v.of.whole_host { v.window.cpu?.throttled_ns? } else { v.work.throttled_ns? };
+            Some(known as f64 / WINDOW)
+        },
+    ),
+    metric(
+        "run_queue_wait_tasks",
+        "mean tasks that waited for a CPU",
+        &["run_queue"],
+        &[(Kind::Workload, &["wait_us"])],
+        |v| Some(v.work.wait_ns as f64 / WINDOW),
+    ),
+    metric(
+        "run_queue_wait_max_ms",
+        "longest wait for a CPU that ended",
+        &["run_queue"],
+        &[(Kind::Workload, &["wait_max_us"])],
+        |v| Some(v.work.wait_max_ns as f64 / 1e6),
+    ),
+    metric(
+        "blocked_io_tasks",
+        "mean tasks blocked on block I/O",
+        &["block_io"],
+        &[(Kind::Workload, &["blocked_io_us"])],
+        |v| Some(v.work.blocked_io_ns as f64 / WINDOW),
+    ),
+    metric(
+        "stopped_threads",
+        "mean threads that a signal or a tracer stopped",
+        &["cpu"],
+        &[(Kind::Workload, &["stopped_us"])],
+        |v| {
+            // Who has a row in a window is told of whether its threads stood; agents of before tell nobody.
+            let told = v.window.workloads.values().any(|w| w.stopped_ns.is_some());
+            told.then(|| v.work.stopped_ns.unwrap_or(0) as f64 / WINDOW)
+        },
+    ),
+    metric(
+        "memory_stall_tasks",
+        "mean tasks in reclaim or dirty throttling",
+        &["memory"],
+        &[(Kind::Workload, &["reclaim_us", "dirty_throttle_us"])],
+        |v| Some(v.work.reclaim_ns.saturating_add(v.work.dirty_throttle_ns) as f64 / WINDOW),
+    ),
+    metric("swap_ins", "pages read back from swap", &["memory"], &[(Kind::Workload, &["swap_ins"])], |v| {
+        Some(v.work.swap_ins as f64)
+    }),
+    metric(
+        "io_bytes",
+        "bytes submitted to block devices",
+        &["block_io"],
+        &[(Kind::Workload, &["io_bytes"])],
+        |v| Some(v.work.io_bytes as f64),
+    ),
+    metric(
+        "io_flushes",
+        "flushes submitted to block devices",
+        &["block_io"],
+        &[(Kind::Workload, &["io_flushes"])],
+        |v| Some(v.work.io_flushes as f64),
+    ),
+    metric(
+        "device_in_flight",
+        "mean requests at the host's block devices",
+        &["block_io"],
+        &[(Kind::Device, &["in_flight_us"])],
+        |v| v.of.whole_host.then_some(v.device.in_flight_ns as f64 / WINDOW),
+    ),
+    metric(
+        "device_latency_ms",
+        "mean latency of the requests that the host's block devices completed",
+        &["block_io"],
+        &[(Kind::Device, &["completed", "latency_us"])],
+        |v| mean_ms(v.device.latency_ns, v.device.completed).filter(|_| v.of.whole_host),
+    ),
+    metric(
+        "device_latency_max_ms",
+        "longest of them",
+        &["block_io"],
+        &[(Kind::Device, &["completed", "latency_max_us"])],
+        |v| {
+            let any = v.of.whole_host && v.device.completed > 0;
+            any.then_some(v.device.latency_max_ns as f64 / 1e6)
+        },
+    ),
+    metric(
+        "queued_requests",
+        "requests in flight, unread, and connections in the accept queue, at the most",
+        &["accept_queue", "requests"],
+        &[(Kind::Listener, &["in_flight_max", "unread_max", "depth_max"])],
+        |v| {
+            let of = &v.listen;
+            Some(f64::from(of.in_flight_max) + f64::from(of.unread_max) + f64::from(of.depth_max))
+        },
+    ),
+    metric(
+        "accept_queue_depth",
+        "connections in the accept queue, at the most",
+        &["accept_queue"],
+        &[(Kind::Listener, &["depth_max"])],
+        |v| Some(v.listen.depth_max.into()),
+    ),
+    metric(
+        "accept_queue_limit",
+        "the accept queue's limit",
+        &["accept_queue"],
+        &[(Kind::Listener, &["limit"])],
+        |v| Some(v.listen.limit.into()),
+    ),
+    metric(
+        "accept_queue_wait_ms",
+        "longest wait in the accept queue that ended",
+        &["accept_queue"],
+        &[(Kind::Listener, &["queue_wait_max_us"])],
+        |v| Some(v.listen.queue_wait_max_ns as f64 / 1e6),
+    ),
+    metric(
+        "connections_arrived",
+        "connections that entered the accept queue",
+        &["accept_queue"],
+        &[(Kind::Listener, &["arrivals"])],
+        |v| Some(v.listen.arrivals as f64),
+    ),
+    metric(
+        "connections_accepted",
+        "connections accepted",
+        &["accept_queue"],
+        &[(Kind::Listener, &["accepts"])],
+        |v| Some(v.listen.accepts as f64),
+    ),
+    metric(
+        "workers_busy",
+        "threads with a request, at the most",
+        &["requests"],
+        &[(Kind::Listener, &["workers_busy_max"])],
+        |v| Some(v.listen.workers_busy_max.into()),
+    ),
+    metric(
+        "drops",
+        "dropped packets, the kernel's count",
+        &["accept_queue"],
+        &[(Kind::Listener, &["drops"])],
+        |v| Some(v.listen.drops as f64),
+    ),
+    metric(
+        "syn_ack_retransmits",
+        "SYN-ACKs sent again",
+        &["accept_queue"],
+        &[(Kind::Listener, &["syn_ack_retransmits"])],
+        |v| Some(v.listen.syn_ack_retransmits as f64),
+    ),
+    metric(
+        "requests_received",
+        "requests received",
+        &["requests"],
+        &[(Kind::Listener, &["received"])],
+        |v| Some(v.listen.received as f64),
+    ),
+    metric(
+        "requests_answered",
+        "requests answered",
+        &["requests"],
+        &[(Kind::Listener, &["answered"])],
+        |v| Some(v.listen.answered as f64),
+    ),
+    metric(
+        "requests_aborted",
+        "requests whose connection ended without an answer",
+        &["requests"],
+        &[(Kind::Listener, &["aborted"])],
+        |v| Some(v.listen.aborted as f64),
+    ),
+    metric(
+        "response_time_ms",
+        "mean response time of the requests answered",
+        &["requests"],
+        &[(Kind::Listener, &["answered", "response_us"])],
+        |v| mean_ms(v.listen.response_ns, v.listen.answered),
+    ),
+    metric(
+        "response_time_max_ms",
+        "longest of them",
+        &["requests"],
+        &[(Kind::Listener, &["answered", "response_max_us"])],
+        |v| (v.listen.answered > 0).then_some(v.listen.response_max_ns as f64 / 1e6),
+    ),
+    metric(
+        "calls_in_flight",
+        "outbound calls in flight, at the most",
+        &["calls"],
+        &[(Kind::Edge, &["in_flight_max"])],
+        |v| Some(v.edge.in_flight_max.into()),
+    ),
+    metric(
+        "connections_open",
+        "outbound connections, at the most",
+        &["calls"],
+        &[(Kind::Edge, &["open_max"])],
+        |v| Some(v.edge.open_max.into()),
+    ),
+    metric("calls_answered", "outbound calls answered", &["calls"], &[(Kind::Edge, &["answered"])], |v| {
+        Some(v.edge.answered as f64)
+    }),
+    metric(
+        "call_time_ms",
+        "mean response time of the outbound calls answered",
+        &["calls"],
+        &[(Kind::Edge, &["answered", "response_us"])],
+        |v| mean_ms(v.edge.response_ns, v.edge.answered),
+    ),
+    metric(
+        "call_time_max_ms",
+        "longest of them",
+        &["calls"],
+        &[(Kind::Edge, &["answered", "response_max_us"])],
+        |v| (v.edge.answered > 0).then_some(v.edge.response_max_ns as f64 / 1e6),
+    ),
+    metric(
+        "syn_retransmits",
+        "SYNs sent again",
+        &["retransmits"],
+        &[(Kind::Edge, &["syn_retransmits"])],
+        |v| Some(v.edge.syn_retransmits as f64),
+    ),
+    metric(
+        "data_retransmits",
+        "segments of outbound connections sent again",
+        &["retransmits"],
+        &[(Kind::Edge, &["data_retransmits"])],
+        |v| Some(v.edge.data_retransmits as f64),
+    ),
+];
+
+/// The metric of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| metric.name == name)
+}
+
+/// What polling does not tell.
+const BY_HOOKS: [&str; 10] = [
+    "run_queue_wait_max_ms",
+    "stopped_threads",
+    "swap_ins",
+    "io_bytes",
+    "io_flushes",
+    "device_latency_max_ms",
+    "accept_queue_wait_ms",
+    "connections_arrived",
+    "connections_accepted",
+    "syn_ack_retransmits",
+];
+
+fn mean_ms(sum_ns: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum_ns as f64 / count as f64 / 1e6)
+}
+
+impl Metric {
+    /// Signals without any of which it is unknown.
+    pub(super) fn needs(&self) -> SignalSet {
+        SignalSet::of(self.signals.iter().copied())
+    }
+
+    /// Signals that must not be polled.
+    pub(super) fn needs_hooks(&self) -> SignalSet {
+        if BY_HOOKS.contains(&self.name) { self.needs() } else { SignalSet::default() }
+    }
+
+    /// `None`: there is nothing that it could be of.
+    pub(super) fn value(&self, of: &View<'_>) -> Option<f64> {
+        (self.value)(of)
+    }
+}

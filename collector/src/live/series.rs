@@ -1,0 +1,350 @@
+//! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes; what the name of
+//! a metric means is in `metric`. Knows no incident and no HTTP.
+
+use super::metric::{self, Metric};
+use super::view::{Query, Selected};
+use crate::names::Names;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tailwater_analysis::model::{EdgeInfo, EntityId, HostWindow, Input, SignalSet, WINDOW_NS, WindowIndex};
+
+/// One host's windows and names.
+#[derive(Debug, Default)]
+pub(super) struct HostSeries {
+    windows: BTreeMap<u64, Arc<HostWindow>>,
+    pub(super) names: Names,
+    addresses: Vec<IpAddr>,
+}
+
+/// Windows of all hosts.
+#[derive(Debug)]
+pub struct Series {
+    pub(super) hosts: BTreeMap<String, HostSeries>,
+    /// In order of arrival: what is forgotten first.
+    order: VecDeque<(String, u64, usize)>,
+    bytes: usize,
+    bytes_max: usize,
+    windows_max: u64,
+}
+
+/// Several windows as one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Point {
+    pub start_unix_ns: u64,
+    pub min: f64,
+    pub max: f64,
+    pub mean: f64,
+    /// Windows behind it; fewer than asked for: the others are missing, not zero.
+    pub windows: u32,
+}
+
+/// Windows as at most so many points, each with the extremes and the mean of its windows.
+#[derive(Debug, Clone)]
+pub struct Decimator {
+    first: u64,
+    step: u64,
+    points: Vec<Option<Point>>,
+}
+
+impl Decimator {
+    /// Over `[first, last]`.
+    #[must_use]
+    pub fn new(first: WindowIndex, last: WindowIndex, max_points: usize) -> Self {
+        let windows = last.0.saturating_sub(first.0).saturating_add(1);
+        let step = windows.div_ceil(max_points.max(1) as u64).max(1);
+        let count = usize::try_from(windows.div_ceil(step)).unwrap_or(usize::MAX).min(max_points.max(1));
+        Self { first: first.0, step, points: vec![None; count] }
+    }
+
+    /// One window's value.
+    pub fn add(&mut self, index: WindowIndex, value: f64) {
+        let Some(place) = index.0.checked_sub(self.first).map(|n| n / self.step) else { return };
+        let start_unix_ns = WindowIndex(self.first + place * self.step).start_unix_ns();
+        let Some(point) = usize::try_from(place).ok().and_then(|n| self.points.get_mut(n)) else { return };
+        let p = point.get_or_insert(Point { start_unix_ns, min: value, max: value, mean: 0.0, windows: 0 });
+        p.windows = p.windows.saturating_add(1);
+        p.min = p.min.min(value);
+        p.max = p.max.max(value);
+        // The sum until `points`.
+        p.mean += value;
+    }
+
+    /// Takes over another's of the same span: windows that this one does not have.
+    pub fn merge(&mut self, other: &Self) {
+        for (to, from) in self.points.iter_mut().zip(&other.points) {
+            match (to, from) {
+                (Some(to), Some(from)) => {
+                    to.windows = to.windows.saturating_add(from.windows);
+                    to.min = to.min.min(from.min);
+                    to.max = to.max.max(from.max);
+                    to.mean += from.mean;
+                }
+                (to @ None, from) => *to = *from,
+                (Some(_), None) => {}
+            }
+        }
+    }
+
+    /// Those that have a window.
+    #[must_use]
+    pub fn points(self) -> Vec<Point> {
+        let there = self.points.into_iter().flatten();
+        there.map(|p| Point { mean: p.mean / f64::from(p.windows), ..p }).collect()
+    }
+}
+
+/// Memory of a window, about.
+pub(crate) fn size_of(w: &HostWindow) -> usize {
+    // Values, plus what a map takes per entry beside them.
+    let entries =
+        w.workloads.len() * 150 + w.listeners.len() * 230 + w.edges.len() * 170 + w.devices.len() * 100;
+    400 + entries + w.culprits.len() * 80
+}
+
+impl Series {
+    /// Keeps at most `minutes` and `bytes_max`.
+    #[must_use]
+    pub fn new(minutes: u64, bytes_max: usize) -> Self {
+        let windows_max = minutes.saturating_mul(60_000_000_000) / WINDOW_NS;
+        Self { hosts: BTreeMap::new(), order: VecDeque::new(), bytes: 0, bytes_max, windows_max }
+    }
+
+    /// Takes what the pipeline is about to get. Returns a window as it is kept, for others to keep too.
+    pub fn saw(&mut self, input: &Input) -> Option<Arc<HostWindow>> {
+        match input {
+            Input::Window(window) => return Some(self.window(Arc::new((**window).clone()))),
+            Input::Entities { host, workloads, listeners, edges, devices } => {
+                let series = self.hosts.entry(host.clone()).or_default();
+                let names = &mut series.names;
+                names.workloads.extend(workloads.iter().map(|w| (w.id, w.clone())));
+                names.listeners.extend(listeners.iter().map(|l| (l.id, l.clone())));
+                names.edges.extend(edges.iter().map(|e| (e.id, e.clone())));
+                names.devices.extend(devices.iter().map(|d| (d.id, d.clone())));
+                series.forget();
+            }
+            Input::Host(info) => {
+                self.hosts.entry(info.host.clone()).or_default().addresses.clone_from(&info.addresses);
+            }
+            // The windows that are kept are of a time when it was there.
+            Input::Gone { .. } => {}
+            Input::Drop(_) | Input::Tick { .. } => {}
+        }
+        None
+    }
+
+    /// The same, of what nobody else needs.
+    pub(crate) fn add(&mut self, input: Input) {
+        match input {
+            Input::Window(window) => drop(self.window(Arc::from(window))),
+            other => drop(self.saw(&other)),
+        }
+    }
+
+    fn window(&mut self, kept: Arc<HostWindow>) -> Arc<HostWindow> {
+        let (size, index) = (size_of(&kept), kept.index.0);
+        let host = self.hosts.entry(kept.host.clone()).or_default();
+        if host.windows.insert(index, Arc::clone(&kept)).is_none() {
+            self.order.push_back((kept.host.clone(), index, size));
+            self.bytes += size;
+        }
+        while let Some((host, oldest, size)) = self.order.front() {
+            if self.bytes <= self.bytes_max && index.saturating_sub(*oldest) <= self.windows_max {
+                break;
+            }
+            self.bytes -= size;
+            if let Some(series) = self.hosts.get_mut(host) {
+                series.windows.remove(oldest);
+            }
+            self.order.pop_front();
+        }
+        kept
+    }
+
+    /// What is known of one host from `first` to `last`, to be read without the lock that the analysis waits for. Windows are shared.
+    #[must_use]
+    pub fn part(&self, host: &str, first: WindowIndex, last: WindowIndex) -> Self {
+        let mut part = Self::new(u64::MAX, usize::MAX);
+        if let Some(all) = self.hosts.get(host).filter(|_| first <= last) {
+            let windows =
+                all.windows.range(first.0..=last.0).map(|(index, w)| (*index, Arc::clone(w))).collect();
+            let kept = HostSeries { windows, names: all.names.clone(), addresses: all.addresses.clone() };
+            part.hosts.insert(host.to_owned(), kept);
+        }
+        part
+    }
+
+    /// Names behind a host's ids.
+    #[must_use]
+    pub fn names(&self, host: &str) -> Names {
+        self.hosts.get(host).map(|series| series.names.clone()).unwrap_or_default()
+    }
+
+    /// Reads names behind a host's ids, in place: `read` runs under whatever lock the caller holds.
+    pub fn with_names<T>(&self, host: &str, read: impl FnOnce(&Names) -> T) -> Option<T> {
+        self.hosts.get(host).map(|series| read(&series.names))
+    }
+
+    /// Hands `take` each value of each of `queries`, all of one host, that is there in `[first, last]`, with its query's place. Window
+    /// by window: what is in a window is looked at once for all queries of the same thing.
+    pub fn present(
+        &self,
+        queries: &[Query<'_>],
+        first: WindowIndex,
+        last: WindowIndex,
+        mut take: impl FnMut(usize, WindowIndex, f64),
+    ) {
+        let Some(host) =
+            queries.first().and_then(|query| self.hosts.get(query.host)).filter(|_| first <= last)
+        else {
+            return;
+        };
+        let mut things: Vec<Asked<'_>> = Vec::new();
+        for (n, query) in queries.iter().enumerate() {
+            let Some(metric) = metric::find(query.metric) else { continue };
+            let asked = (n, metric, metric.needs(), metric.needs_hooks());
+            match things.iter_mut().find(|known| known.first.same_thing(query)) {
+                Some(thing) => thing.metrics.push(asked),
+                None => things.push(Asked {
+                    first: query,
+                    selected: Selected::of(&host.names, *query),
+                    metrics: vec![asked],
+                }),
+            }
+        }
+        for (index, w) in host.windows.range(first.0..=last.0) {
+            for thing in &things {
+                let view = thing.selected.view(w);
+                for (n, metric, needs, hooks) in &thing.metrics {
+                    let unknown = w.uncovered.meets(*needs) || w.sampled.meets(*hooks);
+                    if let Some(value) = metric.value(&view).filter(|_| !unknown) {
+                        take(*n, WindowIndex(*index), value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes that the windows take, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// One value per window of `[first, last]`; `None`: the window is not there, or not covered.
+    #[must_use]
+    pub fn values(&self, query: Query<'_>, first: WindowIndex, last: WindowIndex) -> Vec<Option<f64>> {
+        let count = last.0.saturating_sub(first.0).saturating_add(1).min(self.windows_max.saturating_add(1));
+        let mut values = vec![None; usize::try_from(count).unwrap_or(0)];
+        self.present(
+            &[query],
+            first,
+            WindowIndex(first.0.saturating_add(count.saturating_sub(1))),
+            |_, index, value| {
+                let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
+                if let Some(cell) = place.and_then(|n| values.get_mut(n)) {
+                    *cell = Some(value);
+                }
+            },
+        );
+        values
+    }
+
+    /// The same, at most `max_points` many, for each of several queries of one host.
+    #[must_use]
+    pub fn points(
+        &self,
+        queries: &[Query<'_>],
+        first: WindowIndex,
+        last: WindowIndex,
+        max_points: usize,
+    ) -> Vec<Vec<Point>> {
+        let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
+        self.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+        decimators.into_iter().map(Decimator::points).collect()
+    }
+
+    /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.
+    /// `None`: none is. A value is `None` where a client's window is missing.
+    #[must_use]
+    pub fn retried(
+        &self,
+        host: &str,
+        listener: &str,
+        first: WindowIndex,
+        last: WindowIndex,
+    ) -> Option<Vec<Option<f64>>> {
+        let (address, port) = listener.rsplit_once(':')?;
+        let port: u16 = port.parse().ok()?;
+        let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
+        let own = &self.hosts.get(host)?.addresses;
+        let leads = |e: &&EdgeInfo| {
+            let remote = e.remote_address.to_canonical();
+            let there = remote == address.to_canonical()
+                || (address.is_unspecified() && own.iter().any(|a| a.to_canonical() == remote));
+            e.remote_port == port && there
+        };
+        let count = usize::try_from(last.0.saturating_sub(first.0).saturating_add(1)).ok()?;
+        let mut values =
+            vec![Some(0.0); count.min(usize::try_from(self.windows_max).ok()?.saturating_add(1))];
+        let mut observed = false;
+        for client in self.hosts.values() {
+            let edges: Vec<EntityId> = client.names.edges.values().filter(leads).map(|e| e.id).collect();
+            if edges.is_empty() {
+                continue;
+            }
+            observed = true;
+            for (index, value) in (first.0..).zip(&mut values) {
+                if !client.windows.contains_key(&index) {
+                    *value = None;
+                }
+            }
+            for window in client.windows.range(first.0..).map(|(_, w)| w) {
+                for e in edges.iter().filter_map(|id| window.edges.get(id)).filter(|e| e.syn_retransmits > 0)
+                {
+                    let begun = WindowIndex::at(e.first_try_unix_ns).0.checked_sub(first.0);
+                    let at = begun.and_then(|i| values.get_mut(usize::try_from(i).ok()?));
+                    if let Some(Some(value)) = at {
+                        *value += e.syn_retransmits as f64;
+                    }
+                }
+            }
+        }
+        observed.then_some(values)
+    }
+
+    /// The oldest and newest window of a host.
+    #[must_use]
+    pub fn span(&self, host: &str) -> Option<(WindowIndex, WindowIndex)> {
+        let windows = &self.hosts.get(host)?.windows;
+        Some((WindowIndex(*windows.keys().next()?), WindowIndex(*windows.keys().next_back()?)))
+    }
+}
+
+impl HostSeries {
+    /// Names of ids that no kept window can hold any more go first: ids only rise.
+    fn forget(&mut self) {
+        fn trim<T>(map: &mut BTreeMap<EntityId, T>) {
+            while map.len() > 2 * crate::names::ENTITIES_PER_HOST_MAX {
+                map.pop_first();
+            }
+        }
+        trim(&mut self.names.workloads);
+        trim(&mut self.names.listeners);
+        trim(&mut self.names.edges);
+        trim(&mut self.names.devices);
+    }
+}
+
+/// Queries of the same thing: places, metrics and what those need.
+struct Asked<'a> {
+    first: &'a Query<'a>,
+    selected: Selected,
+    metrics: Vec<(usize, &'static Metric, SignalSet, SignalSet)>,
+}
+
+#[cfg(test)]
+#[path = "series_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! Tests of the windows in memory.
+
+use super::*;
+use crate::live::metric::METRICS;
+use tailwater_analysis::model::{ListenerInfo, ListenerWindow, WorkloadInfo};
+
+fn window(index: u64, drops: u64) -> Input {
+    let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
+    w.listeners.insert(1, ListenerWindow { drops, depth_max: 129, limit: 128, ..ListenerWindow::default() });
+    Input::Window(Box::new(w))
+}
+
+fn series() -> Series {
+    let mut s = Series::new(10, 1 << 20);
+    s.saw(&Input::Entities {
+        host: "web-1".into(),
+        workloads: vec![WorkloadInfo { id: 3, name: "apache2.service".into(), ..WorkloadInfo::default() }],
+        listeners: vec![ListenerInfo {
+            id: 1,
+            workload: 3,
+            address: [0, 0, 0, 0].into(),
+            port: 80,
+            comm: String::new(),
+        }],
+        edges: vec![],
+        devices: vec![],
+    });
+    s
+}
+
+const DROPS: Query<'_> = Query {
+    host: "web-1",
+    workload: Some("apache2.service"),
+    listener: Some("10.0.0.1:80"),
+    metric: "drops",
+};
+
+#[test]
+fn missing_windows_are_missing_and_not_zero() {
+    let mut s = series();
+    s.saw(&window(100, 5));
+    s.saw(&window(102, 0));
+    let got = s.values(DROPS, WindowIndex(100), WindowIndex(102));
+    assert_eq!(got, [Some(5.0), None, Some(0.0)]);
+    let other = Query { listener: Some("10.0.0.1:81"), ..DROPS };
+    assert_eq!(
+        s.values(other, WindowIndex(100), WindowIndex(100)),
+        [Some(0.0)],
+        "a listener that is not there dropped nothing"
+    );
+    assert_eq!(
+        s.values(Query { metric: "cpu_busy_ratio", ..DROPS }, WindowIndex(100), WindowIndex(100)),
+        [None],
+        "not covered"
+    );
+}
+
+#[test]
+fn points_keep_the_extremes() {
+    let mut s = series();
+    for index in 0..100 {
+        s.saw(&window(index, if index == 57 { 40 } else { 0 }));
+    }
+    let points = s.points(&[DROPS], WindowIndex(0), WindowIndex(99), 10).remove(0);
+    assert_eq!(points.len(), 10);
+    assert_eq!((points[5].max, points[5].min, points[5].mean, points[5].windows), (40.0, 0.0, 4.0, 10));
+    assert_eq!(points[5].start_unix_ns, 50 * WINDOW_NS);
+}
+
+#[test]
+fn memory_is_bounded_and_the_oldest_windows_go_first() {
+    let mut s = Series::new(10, 10_000);
+    for index in 0..1000 {
+        s.saw(&window(index, 0));
+    }
+    assert!(s.bytes() <= 10_000);
+    let (first, last) = s.span("web-1").unwrap();
+    assert_eq!(last.0, 999);
+    assert!(first.0 > 980);
+    let mut s = Series::new(1, 1 << 30);
+    (0..3000).for_each(|index| drop(s.saw(&window(index, 0))));
+    assert_eq!(s.span("web-1").unwrap().0, WindowIndex(2999 - 1200));
+}
+
+#[test]
+fn what_was_not_measured_in_a_window_is_unknown_there_and_not_zero() {
+    let mut s = series();
+    for n in 0..4 {
+        let Input::Window(mut w) = window(1_000 + n, n) else { panic!() };
+        w.uncovered = SignalSet::of(
+            if n < 2 { ["accept_queue"].as_slice() } else { &["calls", "memory"] }.iter().copied(),
+        );
+        s.saw(&Input::Window(w));
+    }
+    let of = |metric| s.values(Query { metric, ..DROPS }, WindowIndex(1_000), WindowIndex(1_003));
+    assert_eq!(of("drops"), [None, None, Some(2.0), Some(3.0)]);
+    assert_eq!(of("calls_in_flight"), [Some(0.0), Some(0.0), None, None]);
+    assert_eq!(
+        of("queued_requests"),
+        [None, None, Some(129.0), Some(129.0)],
+        "a part of a sum is not the sum"
+    );
+    assert_eq!(of("workers_busy"), [Some(0.0); 4]);
+}
+
+#[test]
+fn every_metric_has_columns_signals_that_there_are_and_a_name_of_its_own() {
+    let mut names: Vec<_> = METRICS.iter().map(|m| m.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), METRICS.len());
+    for metric in METRICS {
+        assert!(metric.needs().names().count() > 0 && !metric.columns.is_empty(), "{}", metric.name);
+    }
+}

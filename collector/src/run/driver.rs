@@ -1,0 +1,115 @@
+//! The analysis at work: one thread that owns the pipeline. Feeds it what agents sent, in the order of arrival, and ticks, and hands
+//! what comes out to store, alerts and subscribers.
+//! Knows no network and no file.
+
+use super::outlet::Outlet;
+use super::recording::{Names, Taps};
+use crate::clock::Clock;
+use crate::ingest::feed::{Feed, Work};
+use crate::ingest::session::Delivery;
+use crate::moments::Moments;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+use tailwater_analysis::Pipeline;
+use tailwater_analysis::model::Input;
+use tailwater_proto::v1::{TraceRecord, trace_record};
+
+/// Time between ticks.
+pub const TICK: Duration = Duration::from_millis(25);
+/// How often topology and congestion points are shown anew.
+const TOPOLOGY_EVERY_TICKS: u64 = 40;
+
+/// Starts the thread. It ends after [`Feed::stop`].
+pub fn start(
+    pipeline: Pipeline,
+    configuration_toml: String,
+    mut outlet: Outlet,
+    clock: Clock,
+) -> std::io::Result<(Feed, std::thread::JoinHandle<()>)> {
+    let ticks = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&ticks);
+    let (feed, work) = Feed::new(ticks);
+    let thread = std::thread::Builder::new().name("analysis".into()).spawn(move || {
+        Loop {
+            pipeline,
+            taps: Taps::new(configuration_toml, Arc::clone(&outlet.metrics)),
+            names: Names::default(),
+            clock,
+            last_tick_unix_ns: 0,
+            ticks: 0,
+            told,
+        }
+        .run(&work, &mut outlet);
+        outlet.close();
+    })?;
+    Ok((feed, thread))
+}
+
+struct Loop {
+    pipeline: Pipeline,
+    taps: Taps,
+    names: Names,
+    clock: Clock,
+    last_tick_unix_ns: u64,
+    ticks: u64,
+    /// As `ticks`, for [`Feed::ticks`].
+    told: Arc<AtomicU64>,
+}
+
+impl Loop {
+    fn run(&mut self, work: &Receiver<Work>, outlet: &mut Outlet) {
+        let mut due = self.clock.monotonic() + TICK;
+        loop {
+            let now = self.clock.monotonic();
+            if now >= due {
+                let late = (now - due).as_nanos() / TICK.as_nanos();
+                outlet.metrics.ticks_missed.add(u64::try_from(late).unwrap_or(0));
+                due = now + TICK;
+                self.tick(outlet);
+                continue;
+            }
+            match work.recv_timeout(due - now) {
+                Ok(Work::Delivery(delivery, permit)) => {
+                    self.delivery(*delivery, outlet);
+                    drop(permit);
+                }
+                Ok(Work::Tap(tap)) => self.taps.add(tap, &self.names),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn delivery(&mut self, delivery: Delivery, outlet: &mut Outlet) {
+        self.taps.arrival(&delivery.arrival, &delivery.raw);
+        if let Some(said) = delivery.names {
+            self.names.said(&delivery.arrival, said);
+        }
+        let taken = self.clock.unix_ns();
+        for input in delivery.inputs {
+            outlet.saw(&input);
+            for output in self.pipeline.feed(input) {
+                outlet.output(output, delivery.moments.map(|m| Moments { taken, ..m }));
+            }
+        }
+    }
+
+    fn tick(&mut self, outlet: &mut Outlet) {
+        // The watermark must not go back when somebody sets the clock.
+        let unix_ns = self.clock.unix_ns().max(self.last_tick_unix_ns);
+        self.last_tick_unix_ns = unix_ns;
+        self.taps.record(&TraceRecord { body: Some(trace_record::Body::TickUnixNs(unix_ns)) });
+        for output in self.pipeline.feed(Input::Tick { unix_ns }) {
+            outlet.output(output, None);
+        }
+        outlet.tick(unix_ns);
+        self.ticks += 1;
+        self.told.store(self.ticks, Ordering::Relaxed);
+        if self.ticks % TOPOLOGY_EVERY_TICKS == 1 {
+            outlet.topology(self.pipeline.topology());
+            outlet.congestion(self.pipeline.congestion());
+        }
+    }
+}

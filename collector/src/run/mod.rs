@@ -1,0 +1,12 @@
+//! Wiring: the command line, the configuration, the analysis at work, replay, and the collector as a whole. May use every room.
+
+pub mod cli;
+pub mod config;
+pub mod doctor;
+pub mod driver;
+pub mod outlet;
+pub mod provisional;
+pub mod recording;
+pub mod replay;
+pub mod server;
+pub mod up;

@@ -1,0 +1,152 @@
+//! Where the pipeline's outputs go: the store, alerts, live subscribers, counters; and its inputs, to the windows kept in memory.
+//! Called on the pipeline's thread, so nothing here waits.
+
+use crate::alert::Alerts;
+use crate::clock::Clock;
+use crate::counters::Metrics;
+use crate::export::Export;
+use crate::live::timeline;
+use crate::moments::Moments;
+use crate::names::kind_name;
+use crate::run::provisional::Provisionals;
+use crate::serve::Shown;
+use std::sync::{Arc, PoisonError};
+use tailwater_analysis::incident::{Kind, State};
+use tailwater_analysis::model::Input;
+use tailwater_analysis::{CongestionView, FindingKind, Incident, Output, TopologyView};
+
+/// Events that a live subscriber may fall behind.
+pub const LIVE_MAX: usize = 256;
+
+/// The pipeline thread's side.
+#[derive(Debug)]
+pub struct Outlet {
+    /// What others read.
+    pub shown: Shown,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Others' monitoring.
+    pub export: Arc<Export>,
+    /// Hooks.
+    pub alerts: Alerts,
+    /// Early alerts that wait for their windows.
+    pub provisionals: Provisionals,
+}
+
+impl Outlet {
+    /// The pipeline is about to get this.
+    pub fn saw(&mut self, input: &Input) {
+        if let Input::Window(_) = input {
+            self.metrics.windows.inc();
+        }
+        let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        self.export.saw(input, kept.as_ref());
+        if let Some(window) = kept {
+            self.shown.past.queue.window(window);
+        }
+    }
+
+    /// The pipeline said this; of what a drop event brought about, how that came here.
+    pub fn output(&mut self, output: Output, moments: Option<Moments>) {
+        match output {
+            Output::Alert(alert) => {
+                self.provisionals.alert(&alert);
+                self.incident(*alert, &[], moments);
+            }
+            Output::Incident(incident) => {
+                let replaced = self.provisionals.replaced_by(&incident);
+                self.incident(*incident, &replaced, None);
+            }
+            Output::Note(finding) => {
+                self.metrics.findings.inc(finding_name(finding.kind));
+                tracing::debug!(host = %finding.host, kind = finding_name(finding.kind), "{}", finding.detail);
+            }
+        }
+    }
+
+    /// Time went on.
+    pub fn tick(&mut self, unix_ns: u64) {
+        for closed in self.provisionals.unconfirmed(unix_ns) {
+            self.incident(closed, &[], None);
+        }
+    }
+
+    fn incident(&mut self, incident: Incident, replaces: &[String], early: Option<Moments>) {
+        let closed = incident.state == State::Closed;
+        // Of one that lives longer than a timeline shows, it is made while the windows of its onset are in memory.
+        let long = incident.end_unix_ns.saturating_sub(incident.start_unix_ns) > timeline::SPAN_NS;
+        let known =
+            || self.shown.store.lock().unwrap_or_else(PoisonError::into_inner).has_timeline(&incident.id);
+        let kept = ((closed || long) && !(long && known())).then(|| {
+            let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
+            timeline::of(&incident, &series)
+        });
+        let incident = {
+            let mut store = self.shown.store.lock().unwrap_or_else(PoisonError::into_inner);
+            replaces.iter().for_each(|alert| store.replace(alert, &incident.id));
+            store.put(incident, kept)
+        };
+        let Some(incident) = incident else { return };
+        if closed {
+            self.metrics.incidents.inc(kind_name(incident.kind));
+            tracing::info!(id = %incident.id, kind = kind_name(incident.kind), "{}", incident.title);
+        } else if incident.version <= 1 {
+            tracing::info!(id = %incident.id, version = incident.version, "{}", incident.title);
+        }
+        let early = early.map(|m| Moments { decided: Clock::default().unix_ns(), ..m });
+        self.alerts.incident(&incident, replaces, early);
+    }
+
+    /// Shows the topology as it is now.
+    pub fn topology(&mut self, view: TopologyView) {
+        *self.shown.topology.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+    }
+
+    /// Shows the congestion points as they are now.
+    pub fn congestion(&mut self, view: CongestionView) {
+        *self.shown.congestion.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+    }
+
+    /// The pipeline has ended.
+    pub fn close(self) {
+        tracing::debug!("the analysis has ended");
+    }
+}
+
+/// Every kind of incident and of finding, so that counters begin at zero and a first one is an increase.
+pub const KINDS: [Kind; 7] = [
+    Kind::UpstreamCtqo,
+    Kind::DownstreamCtqo,
+    Kind::LocalOverflow,
+    Kind::Millibottleneck,
+    Kind::PersistentBottleneck,
+    Kind::SynFlood,
+    Kind::NearOverflow,
+];
+const FINDINGS: [FindingKind; 7] = [
+    FindingKind::GapBegins,
+    FindingKind::GapEnds,
+    FindingKind::LateWindow,
+    FindingKind::FutureWindow,
+    FindingKind::LostWindows,
+    FindingKind::LimitReached,
+    FindingKind::UnconfirmedDrop,
+];
+
+/// The label values that `/metrics` begins with.
+pub(crate) fn begin(metrics: &Metrics) {
+    KINDS.iter().for_each(|kind| metrics.incidents.add(kind_name(*kind), 0));
+    FINDINGS.iter().for_each(|kind| metrics.findings.add(finding_name(*kind), 0));
+}
+
+fn finding_name(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::GapBegins => "gap_begins",
+        FindingKind::GapEnds => "gap_ends",
+        FindingKind::LateWindow => "late_window",
+        FindingKind::FutureWindow => "future_window",
+        FindingKind::LostWindows => "lost_windows",
+        FindingKind::LimitReached => "limit_reached",
+        FindingKind::UnconfirmedDrop => "unconfirmed_drop",
+    }
+}

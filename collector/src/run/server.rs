@@ -1,0 +1,201 @@
+//! `tailwater serve`: builds the parts, connects them, and takes them down in order on SIGTERM. Owns the grace periods, which
+//! add up to less than 5 s; knows none of the parts' insides.
+
+use super::driver;
+use super::recording;
+use crate::alert;
+use crate::alert::stats::Stats;
+use crate::clock::Clock;
+use crate::counters::Metrics;
+use crate::endpoint::Endpoint;
+use crate::export::{self, Export};
+use crate::ingest::listen::{self, Listener};
+use crate::ingest::local::Local;
+use crate::ingest::registry::Registry;
+use crate::ingest::service::Ingest;
+use crate::ingest::tls::TlsFiles;
+use crate::live::series::Series;
+use crate::run::config::Config;
+use crate::run::outlet::{self, LIVE_MAX, Outlet};
+use crate::run::provisional::Provisionals;
+use crate::serve::{App, Shown, hosts, watchdog};
+use crate::store;
+use anyhow::{Context, Result, anyhow};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tailwater_analysis::Pipeline;
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Streams end and HTTP answers finish within this.
+const STREAMS_WITHIN: Duration = Duration::from_millis(1000);
+/// The analysis works off its queue within this.
+const ANALYSIS_WITHIN: Duration = Duration::from_millis(700);
+/// Alerts that are being sent get this long.
+const ALERTS_WITHIN: Duration = Duration::from_millis(1000);
+/// The disk gets this long.
+const DISK_WITHIN: Duration = Duration::from_millis(1000);
+/// Metrics and records that wait to be sent get this long.
+const SENDERS_WITHIN: Duration = Duration::from_millis(800);
+
+pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("listen on {address} for {what}\n  remedy: stop what listens there, or choose another address with --{what}")
+    })
+}
+
+/// Answers those who call this server by its address or one of these names, until `ended`.
+pub(crate) fn http_side(
+    listener: TcpListener,
+    routes: axum::Router,
+    names: &[String],
+    ended: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let routes = hosts::guarded(routes, names);
+    async move {
+        let served = axum::serve(listener, routes).with_graceful_shutdown(ended.cancelled_owned()).await;
+        if let Err(e) = served {
+            tracing::error!("HTTP: {e}");
+        }
+    }
+}
+
+/// Runs until `stop` is cancelled.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
+    let clock = Clock::default();
+    let metrics = Arc::new(Metrics::default());
+    outlet::begin(&metrics);
+    let grpc = match &config.grpc {
+        Endpoint::Tcp(address) => Listener::Tcp(bind("grpc", *address).await?),
+        Endpoint::Unix(path) => Listener::Local(Local::bind(path)?),
+    };
+    let http = bind("http", config.http).await?;
+    let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+    let series = Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20)));
+    let topology = Arc::default();
+    let live = broadcast::channel(LIVE_MAX).0;
+    let opened = store::open(
+        config.store_settings(),
+        Arc::clone(&series),
+        Arc::clone(&topology),
+        live.clone(),
+        Arc::clone(&metrics),
+        clock,
+    )?;
+    let store_thread = opened.thread;
+    let shown =
+        Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
+    let (alerts_stats, export) = (Arc::<Stats>::default(), Arc::<Export>::default());
+    let (alerts, alerts_handle, alerts_task) = alert::start(
+        &config.hook,
+        &config.silence,
+        config.outbox,
+        &config.data,
+        &opened.open_before,
+        &alerts_stats,
+        clock,
+    )?;
+    let outlet = Outlet {
+        shown: shown.clone(),
+        metrics: Arc::clone(&metrics),
+        export: Arc::clone(&export),
+        alerts,
+        provisionals: Provisionals::default(),
+    };
+    let pipeline = config.pipeline();
+    let pipeline_toml = toml::to_string(&pipeline).context("configuration for recordings")?;
+    let shutdown = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let (telling, stats) = (Arc::clone(&export), &export.writes);
+    // Senders end last: until the analysis and the export thread are done there is something to tell.
+    let (senders, senders_stop) = (TaskTracker::new(), CancellationToken::new());
+    let write =
+        export::write::start(&config.remote_write, stats, shown.live.subscribe(), &senders, &senders_stop)?;
+    let start_otlp =
+        |table| export::otlp::start(table, &telling, shown.live.subscribe(), &senders, &senders_stop, clock);
+    let otlp = config.otlp.as_ref().map(start_otlp).transpose()?.unwrap_or_default();
+    let sinks = export::Sinks { write, otlp: otlp.sink };
+    let reads = export::Reads { series: Arc::clone(&shown.series), topology: Arc::clone(&shown.topology) };
+    let export_thread = telling.start(&config.metrics, reads, sinks, clock)?;
+    let (feed, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
+    let mut record_thread = None;
+    if let Some(path) = &config.record {
+        let (tap, thread) = recording::to_file(path)?;
+        feed.tap(tap);
+        record_thread = Some(thread);
+    }
+
+    let registry = Arc::new(Registry::new(config.agents_max));
+    let ingest = Arc::new(Ingest {
+        registry: Arc::clone(&registry),
+        feed: feed.clone(),
+        metrics: Arc::clone(&metrics),
+        clock,
+        agent_queue: config.agent_queue,
+        shutdown: shutdown.clone(),
+        tasks: tasks.clone(),
+    });
+    tasks.spawn(listen::serve(grpc, tls, ingest, config.agents_max));
+    let alive = Arc::new(AtomicBool::new(true));
+    let app = App::new(shown.clone(), registry, metrics, feed.clone(), Arc::clone(&alive), shutdown.clone())
+        .telling(alerts_stats, export);
+    if let Some(own) = otlp.own {
+        let of = app.clone();
+        senders.spawn(own.run(move || of.own_metrics()));
+    }
+    let routes = app.routes().merge(alert::api::routes(alerts_handle));
+    tasks.spawn(http_side(http, routes, &config.http_hosts, shutdown.clone()));
+    tracing::info!(grpc = %config.grpc, http = %config.http, data = %config.data.display(), "ready");
+    // Not started by systemd: nobody to notify.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    tasks.spawn(watchdog::keep_telling(feed.clone(), shutdown.clone()));
+
+    let mut analysis = tokio::task::spawn_blocking(move || analysis.join());
+    let died = tokio::select! {
+        () = stop.cancelled() => None,
+        ended = &mut analysis => Some(ended),
+    };
+    alive.store(false, Ordering::Relaxed);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    tracing::info!("stopping");
+    shutdown.cancel();
+    tasks.close();
+    late("streams", tokio::time::timeout(STREAMS_WITHIN, tasks.wait()).await.is_err());
+    if died.is_none() {
+        let stopper = feed.clone();
+        let stopped = tokio::task::spawn_blocking(move || stopper.stop());
+        let ended = async {
+            stopped.await.ok();
+            analysis.await.ok();
+        };
+        late("analysis", tokio::time::timeout(ANALYSIS_WITHIN, ended).await.is_err());
+    }
+    late("alerts", tokio::time::timeout(ALERTS_WITHIN, alerts_task).await.is_err());
+    shown.store.lock().unwrap_or_else(PoisonError::into_inner).close();
+    telling.close();
+    let written = tokio::task::spawn_blocking(move || {
+        store_thread.join().ok();
+        export_thread.join().ok();
+        if let Some(thread) = record_thread {
+            thread.join().ok();
+        }
+    });
+    late("disk", tokio::time::timeout(DISK_WITHIN, written).await.is_err());
+    senders_stop.cancel();
+    senders.close();
+    late("metrics sent elsewhere", tokio::time::timeout(SENDERS_WITHIN, senders.wait()).await.is_err());
+    match died {
+        Some(_) => Err(anyhow!("the analysis ended by itself: this is a bug; the log above says where")),
+        None => Ok(()),
+    }
+}
+
+fn late(what: &str, late: bool) {
+    if late {
+        tracing::warn!("{what} not done within the grace period");
+    }
+}
