@@ -14,10 +14,7 @@ mod congestion;
 mod episode;
 mod history;
 mod hops;
-pub mod incident;
 mod ledger;
-#[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
-pub mod model;
 mod order;
 pub mod pipeline;
 mod report;
@@ -29,7 +26,10 @@ pub mod topology;
 mod trigger;
 
 pub use config::{Config, Thresholds, TierRule};
-pub use congestion::{CongestionCurve, CongestionInterval, CongestionState, CongestionView};
-pub use incident::Incident;
 pub use pipeline::{Finding, FindingKind, Output, Pipeline};
-pub use topology::TopologyView;
+
+// What has moved to tailwater-model, under the paths by which callers still ask for it: gone when they name that crate.
+pub use tailwater_model::{
+    CongestionCurve, CongestionInterval, CongestionState, CongestionView, Incident, TopologyView, incident,
+    window as model,
+};

@@ -7,7 +7,7 @@ use crate::baseline::{Baseline, Level};
 use crate::cases::{Cases, Dropped, Trigger};
 use crate::chain::View;
 use crate::config::Config;
-use crate::congestion::{Congestion, CongestionView};
+use crate::congestion::Congestion;
 use crate::history::{History, Update};
 use crate::incident::{Incident, State};
 use crate::model::{DropNotice, Host, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
@@ -15,6 +15,7 @@ use crate::series::tier_sample;
 use crate::topology::{TierKey, Topology, TopologyView};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::congestion::CongestionView;
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
 const INCIDENTS_MAX: usize = 256;

@@ -24,7 +24,7 @@
 //!   nobody reads.
 
 use super::curve::{ANSWERS_MIN, Bin, Curve};
-use serde::{Deserialize, Serialize};
+use tailwater_model::congestion::{CongestionInterval, CongestionState};
 
 /// Windows an interval must hold.
 const INTERVAL_WINDOWS: f64 = 20.0;
@@ -47,31 +47,6 @@ const T_95: [f64; 30] = [
 ];
 /// Beyond: the value for 31, which is above all that follow.
 const T_95_MORE: f64 = 1.696;
-
-/// Whether a congestion point is known, and why not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CongestionState {
-    /// It is.
-    Known,
-    /// Fewer windows under load, or fewer different loads, than an estimate needs.
-    TooFewWindows,
-    /// So few answers per window that 50 ms cannot show a rate.
-    TooFewAnswers,
-    /// More load still brought more throughput: congestion was not seen yet.
-    StillRising,
-}
-
-/// One interval of load and what was answered there.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct CongestionInterval {
-    /// Mean queued requests.
-    pub load: f64,
-    /// Mean answers per window.
-    pub answered: f64,
-    /// Windows behind it, old ones counting less.
-    pub windows: f64,
-}
 
 /// The bend of a curve.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,11 +13,10 @@ use crate::model::{Host, HostWindow};
 use crate::series::{Series, mean};
 use crate::topology::{Tier, TierKey, Topology};
 use curve::{Curve, NEAR_ZERO};
-pub use knee::{CongestionInterval, CongestionState};
 pub(crate) use knee::{Estimate, Knee};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use tailwater_model::congestion::{CongestionCurve, CongestionView};
 
 /// Listeners that are kept.
 const LISTENERS_MAX: usize = 1024;
@@ -176,40 +175,6 @@ fn serving(window: &HostWindow, tier: &Tier, address: IpAddr, port: u16) -> Serv
 /// Rounded for output.
 pub(crate) fn tenth(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
-}
-
-/// The curves of all listeners, as kept now.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct CongestionView {
-    /// By host, workload, address and port.
-    pub listeners: Vec<CongestionCurve>,
-    /// Windows of listeners that were not kept: there are more than the collector keeps.
-    pub refused: u64,
-}
-
-/// Load against throughput of one listener.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CongestionCurve {
-    /// Host.
-    pub host: Host,
-    /// Name of the workload.
-    pub workload: String,
-    /// Name of its tier.
-    pub tier: String,
-    /// `address:port`.
-    pub listener: String,
-    /// Whether its congestion point is known.
-    pub state: CongestionState,
-    /// N*: mean queued requests beyond which more of them bring no more throughput; `null`: not known.
-    pub congestion_point: Option<f64>,
-    /// Answers per 50 ms at N*; `null`: not known.
-    pub throughput: Option<f64>,
-    /// How much there is to go by, 0 to 1: 1 from a minute of windows under load on.
-    pub coverage: f64,
-    /// Windows in which it stood still while requests waited, old ones counting less. They are not part of the intervals.
-    pub frozen_windows: f64,
-    /// The curve, by load.
-    pub intervals: Vec<CongestionInterval>,
 }
 
 #[cfg(test)]

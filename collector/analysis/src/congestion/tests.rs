@@ -6,6 +6,7 @@ use crate::history::Update;
 use crate::model::{
     Coverage, EntityId, HostInfo, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
+use tailwater_model::congestion::CongestionState;
 
 struct Fixture {
     history: History,

@@ -2,7 +2,7 @@
 //! Owns the JSON shape and the identity; knows nothing of how an incident is found.
 
 use crate::congestion::CongestionState;
-use crate::model::{Host, WindowIndex};
+use crate::window::{Host, WindowIndex};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -74,6 +74,22 @@ pub enum Kind {
     SynFlood,
     /// A queue came close to its limit; nothing dropped.
     NearOverflow,
+}
+
+impl Kind {
+    /// The JSON name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UpstreamCtqo => "upstream_ctqo",
+            Self::DownstreamCtqo => "downstream_ctqo",
+            Self::LocalOverflow => "local_overflow",
+            Self::Millibottleneck => "millibottleneck",
+            Self::PersistentBottleneck => "persistent_bottleneck",
+            Self::SynFlood => "syn_flood",
+            Self::NearOverflow => "near_overflow",
+        }
+    }
 }
 
 /// How bad it is.
@@ -455,6 +471,29 @@ pub fn socket(address: IpAddr, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, StrDeserializer};
+
+    fn read<'a, T: Deserialize<'a>>(name: &'a str) -> T {
+        let name: StrDeserializer<'a, Error> = name.into_deserializer();
+        T::deserialize(name).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for kind in [
+            Kind::UpstreamCtqo,
+            Kind::DownstreamCtqo,
+            Kind::LocalOverflow,
+            Kind::Millibottleneck,
+            Kind::PersistentBottleneck,
+            Kind::SynFlood,
+            Kind::NearOverflow,
+        ] {
+            assert_eq!(read::<Kind>(kind.name()), kind);
+        }
+        assert_eq!(read::<SustainedBy>(SustainedBy::Retries.name()), SustainedBy::Retries);
+    }
 
     #[test]
     fn an_id_sorts_by_time_and_tells_listeners_apart() {

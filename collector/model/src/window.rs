@@ -1,5 +1,5 @@
 //! The values the pipeline works on: hosts, windows, entities. Plain data, no behaviour beyond look-ups.
-//! Filled by the collector's `convert` from the wire; must know nothing of protobuf, clocks or files.
+//! Filled by the collector's `convert` from the wire; must know nothing of protobuf, clocks, files, or incidents.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
