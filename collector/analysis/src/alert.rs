@@ -4,13 +4,13 @@
 use crate::cases::Case;
 use crate::chain::View;
 use crate::config::Config;
-use crate::incident::{
-    DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity, socket,
-};
-use crate::model::{DropNotice, WINDOW_NS, WindowIndex};
 use crate::title::clock_time;
 use crate::topology::{Tier, TierKey};
 use std::collections::VecDeque;
+use tailwater_model::incident::{
+    DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity, socket,
+};
+use tailwater_model::window::{DropNotice, WINDOW_NS, WindowIndex};
 
 /// Alerts that wait for their windows.
 const WAITING_MAX: usize = 256;

@@ -4,8 +4,8 @@
 //! What a frame holds depends only on which windows arrived within the lateness bound, never on their order: until the first
 //! frame left by the bound none leaves early, and after that one leaves early only when no known host can add to it.
 
-use crate::model::{Host, HostWindow, WINDOW_NS, WindowIndex};
 use std::collections::BTreeMap;
+use tailwater_model::window::{Host, HostWindow, WINDOW_NS, WindowIndex};
 
 /// Hosts that a pipeline keeps apart.
 const HOSTS_MAX: usize = 1024;

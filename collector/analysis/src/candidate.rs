@@ -8,11 +8,11 @@ use crate::chain::{Node, Place, Step, Surge, View, surge};
 use crate::episode::culprits;
 use crate::episode::queue::usual;
 use crate::episode::{Episode, cpu, io, memory, stall, stopped};
-use crate::incident::{Culprit, Order, Resource};
-use crate::model::WINDOW_NS;
 use crate::order::order;
 use crate::series::average;
 use crate::topology::TierKey;
+use tailwater_model::incident::{Culprit, Order, Resource};
+use tailwater_model::window::WINDOW_NS;
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
 const ONSET_TOLERANCE: u64 = 3;

@@ -6,15 +6,15 @@ use crate::candidate::Candidate;
 use crate::chain::{AFTER_WINDOWS, Diagnosis, Place, View, diagnose};
 use crate::config::Config;
 use crate::episode::drop::DropCount;
-use crate::incident::{Incident, Kind, Resource, State, identity};
 use crate::ledger::Ledger;
-use crate::model::{Host, WINDOW_NS, WindowIndex};
 use crate::report::{DropCounts, Report, Settled};
 use crate::series::tier_sample;
 use crate::sustain::{self, Attempts, Served};
 use crate::topology::TierKey;
 use crate::trigger::Trigger as Root;
 use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::incident::{Incident, Kind, Resource, State, identity};
+use tailwater_model::window::{Host, WINDOW_NS, WindowIndex};
 
 /// Open cases at a time; more are not opened.
 const CASES_MAX: usize = 64;

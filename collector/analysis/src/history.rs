@@ -4,10 +4,10 @@
 //! however early or late it leaves.
 
 use crate::align::Frame;
-use crate::model::{
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tailwater_model::window::{
     EdgeInfo, EntityId, Gone, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Windows remembered per host: 20 s, which holds the two seconds before a drop, the longest millibottleneck and the recent rates.
 pub(crate) const HISTORY_WINDOWS: usize = 400;

@@ -3,12 +3,12 @@
 use crate::candidate::Candidate;
 use crate::chain::{PartOf, Place, Step};
 use crate::congestion::{Knee, Serving, tenth};
-use crate::incident::{Hop, HopCongestion, Role};
-use crate::model::EntityId;
 use crate::order::order;
 use crate::report::{Report, Settled};
 use crate::series::{average, call_series, tier_series};
 use crate::topology::{Link, Tier, TierKey};
+use tailwater_model::incident::{Hop, HopCongestion, Role};
+use tailwater_model::window::EntityId;
 
 /// Hops that are listed.
 const HOPS_MAX: usize = 16;

@@ -2,10 +2,10 @@
 //! the history after 20 s. Owns worst values, sums and ends of each tier; a tier takes the same few bytes after hours as after a second.
 
 use crate::chain::View;
-use crate::incident::{HopLife, HopNow};
 use crate::series::{TierSample, tier_sample};
 use crate::topology::TierKey;
 use std::collections::BTreeMap;
+use tailwater_model::incident::{HopLife, HopNow};
 
 /// Tiers of one incident that are accounted for: as many as are listed.
 const TIERS_MAX: usize = 16;

@@ -2,9 +2,9 @@
 //! Owns the bound between two hosts, from the collector's estimates and from the requests that both saw; decides no cause.
 
 use crate::chain::View;
-use crate::incident::Order;
-use crate::model::WINDOW_NS;
 use crate::skew;
+use tailwater_model::incident::Order;
+use tailwater_model::window::WINDOW_NS;
 
 /// Windows before a moment whose clock error counts for it (1 s).
 const ERROR_WINDOWS: u64 = 20;

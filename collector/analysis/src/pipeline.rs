@@ -9,13 +9,13 @@ use crate::chain::View;
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::history::{History, Update};
-use crate::incident::{Incident, State};
-use crate::model::{DropNotice, Host, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
 use crate::series::tier_sample;
 use crate::topology::{TierKey, Topology, TopologyView};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::congestion::CongestionView;
+use tailwater_model::incident::{Incident, State};
+use tailwater_model::window::{DropNotice, Host, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
 const INCIDENTS_MAX: usize = 256;

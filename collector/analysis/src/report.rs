@@ -7,15 +7,15 @@ use crate::cases::Case;
 use crate::chain::{AFTER_WINDOWS, Diagnosis, Place, View};
 use crate::episode::drop::DropCount;
 use crate::episode::queue::usual;
-use crate::incident::{
-    Alternative, Client, DropReason, Drops, Hop, Incident, Kind, Order, Resource, Root, Severity, State,
-    Sustained, SustainedBy, Vlrt, socket,
-};
-use crate::model::{EntityId, Host, WINDOW_NS};
 use crate::order::{Between, order};
 use crate::title::title;
 use crate::topology::{Tier, TierKey};
 use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::incident::{
+    Alternative, Client, DropReason, Drops, Hop, Incident, Kind, Order, Resource, Root, Severity, State,
+    Sustained, SustainedBy, Vlrt, socket,
+};
+use tailwater_model::window::{EntityId, Host, WINDOW_NS};
 
 /// Alternatives that are kept.
 const ALTERNATIVES_MAX: usize = 4;

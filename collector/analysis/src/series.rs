@@ -2,8 +2,8 @@
 //! Owns what "queued requests" means; knows no threshold.
 
 use crate::history::History;
-use crate::model::{EntityId, HostWindow, WINDOW_NS};
 use crate::topology::Tier;
+use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS};
 
 /// Values by window index; `None`: the host's window is missing.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -11,8 +11,8 @@
 //! Starts therefore bound the difference of the clocks from one side and answers from the other, as the two ways of a round trip do.
 
 use crate::chain::View;
-use crate::model::{EntityId, HostWindow, WINDOW_NS};
 use std::collections::BTreeSet;
+use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS};
 
 /// Windows that are compared (10 s), ending before the moment that matters: while a queue is full, arrivals wait to be received.
 const SPAN: u64 = 200;

@@ -3,9 +3,9 @@
 //! "Metastable Failures in Distributed Systems", HotOS '21; Huang et al., OSDI '22). Owns the account of first attempts and retries of one
 //! listener, and the judgement; knows nothing of what the trigger was.
 
-use crate::model::WINDOW_NS;
 use crate::series::quantile;
 use std::collections::VecDeque;
+use tailwater_model::window::WINDOW_NS;
 
 /// A dropped SYN comes again after this, windows: as in `episode/drop.rs`, timers are up to 64 ms late.
 const RETRY_WINDOWS: usize = 20;

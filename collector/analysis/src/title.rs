@@ -1,9 +1,9 @@
 //! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
 
 use crate::episode::stopped::THREADS;
-use crate::incident::{Hop, Incident, Kind, Resource, Role, Root, State};
-use crate::model::Host;
 use std::collections::BTreeMap;
+use tailwater_model::incident::{Hop, Incident, Kind, Resource, Role, Root, State};
+use tailwater_model::window::Host;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
 /// open, which needs no words in a title.

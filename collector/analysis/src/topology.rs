@@ -3,11 +3,11 @@
 
 use crate::config::TierRule;
 use crate::history::History;
-use crate::incident::socket;
-use crate::model::{EntityId, Host, ListenerInfo, WorkloadInfo};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use tailwater_model::incident::socket;
 pub use tailwater_model::topology::{EdgeView, NodeView, TopologyView};
+use tailwater_model::window::{EntityId, Host, ListenerInfo, WorkloadInfo};
 
 /// One server of a tier: a workload of a host, or a listener whose owner is not known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::align::Frame;
     use crate::history::Update;
-    use crate::model::{EdgeInfo, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
+    use tailwater_model::window::{EdgeInfo, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
 
     fn host(
         history: &mut History,

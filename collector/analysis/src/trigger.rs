@@ -5,10 +5,10 @@ use crate::candidate::Candidate;
 use crate::chain::{Place, View};
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
 use crate::episode::queue::{quiet, usual};
-use crate::incident::Resource;
-use crate::model::EntityId;
 use crate::series::{TierSample, UseSample, average, mean, tier_sample, tier_series, use_series};
 use crate::topology::TierKey;
+use tailwater_model::incident::Resource;
+use tailwater_model::window::EntityId;
 
 /// Windows before the root from which its usual levels are taken, as for its episode.
 const BEFORE_WINDOWS: u64 = 100;

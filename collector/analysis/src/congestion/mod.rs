@@ -9,7 +9,6 @@ mod curve;
 mod knee;
 
 use crate::history::History;
-use crate::model::{Host, HostWindow};
 use crate::series::{Series, mean};
 use crate::topology::{Tier, TierKey, Topology};
 use curve::{Curve, NEAR_ZERO};
@@ -17,6 +16,8 @@ pub(crate) use knee::{Estimate, Knee};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tailwater_model::congestion::{CongestionCurve, CongestionView};
+use tailwater_model::incident::socket;
+use tailwater_model::window::{Host, HostWindow};
 
 /// Listeners that are kept.
 const LISTENERS_MAX: usize = 1024;
@@ -129,7 +130,7 @@ impl Congestion {
                 host: key.host.clone(),
                 workload: key.workload.clone(),
                 tier: kept.tier.clone(),
-                listener: crate::incident::socket(key.address, key.port),
+                listener: socket(key.address, key.port),
                 state: estimate.state,
                 congestion_point: estimate.knee.map(|k| tenth(k.load)),
                 throughput: estimate.knee.map(|k| tenth(k.answered)),

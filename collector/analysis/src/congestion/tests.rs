@@ -3,10 +3,10 @@
 use super::*;
 use crate::align::Frame;
 use crate::history::Update;
-use crate::model::{
+use tailwater_model::congestion::CongestionState;
+use tailwater_model::window::{
     Coverage, EntityId, HostInfo, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
-use tailwater_model::congestion::CongestionState;
 
 struct Fixture {
     history: History,

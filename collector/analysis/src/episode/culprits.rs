@@ -2,9 +2,9 @@
 //! Owns shares and their order; knows no rule of saturation.
 
 use crate::history::{History, HostHistory};
-use crate::incident::Culprit;
-use crate::model::{CulpritResource, EntityId, WorkloadWindow};
 use std::collections::BTreeMap;
+use tailwater_model::incident::Culprit;
+use tailwater_model::window::{CulpritResource, EntityId, WorkloadWindow};
 
 /// Culprits that are named.
 const NAMED_MAX: usize = 5;

@@ -2,8 +2,8 @@
 //! Owns the estimate of retries; knows no chain.
 
 use crate::cases::Dropped;
-use crate::incident::DropReason;
 use std::collections::BTreeMap;
+use tailwater_model::incident::DropReason;
 
 /// A dropped SYN comes again one second later, in windows: every kernel's first retry, and with linear timeouts (6.5 and later) the
 /// next three too. Timers are up to 64 ms late (the wheel's granularity), so half of them come a window later.

@@ -2,7 +2,7 @@
 
 use crate::align::Frame;
 use crate::history::{History, Update};
-use crate::model::{HostWindow, WindowIndex, WorkloadInfo};
+use tailwater_model::window::{HostWindow, WindowIndex, WorkloadInfo};
 
 pub(crate) const MS: u64 = 1_000_000;
 

@@ -6,8 +6,8 @@ use super::Episode;
 use super::queue::{quiet, usual};
 use crate::config::Thresholds;
 use crate::congestion::{Judged, tenth};
-use crate::incident::Resource;
 use crate::series::{Series, TierSample, UseSample, average, runs};
+use tailwater_model::incident::Resource;
 
 /// Answers per window below which there is no rate to fall from.
 const RATE_MIN: f64 = 0.5;

@@ -5,8 +5,8 @@
 use super::Episode;
 use super::queue::usual;
 use crate::config::Thresholds;
-use crate::incident::Resource;
 use crate::series::{Series, TierSample, UseSample, average, runs};
+use tailwater_model::incident::Resource;
 
 /// Unit of such an episode's peak.
 pub(crate) const THREADS: &str = "threads";
