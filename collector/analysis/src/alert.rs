@@ -2,10 +2,10 @@
 //! whether windows confirmed them; the id is the one that the windows will give.
 
 use crate::cases::Case;
-use crate::chain::View;
 use crate::config::Config;
 use crate::title::clock_time;
 use crate::topology::{Tier, TierKey};
+use crate::view::View;
 use std::collections::VecDeque;
 use tailwater_model::incident::{
     DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity, socket,

@@ -4,13 +4,15 @@
 //! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.95 if clocks cannot order its onset and the queue's.
 
 use crate::bridge::Batch;
-use crate::chain::{Node, Place, Step, Surge, View, surge};
 use crate::episode::culprits;
 use crate::episode::queue::usual;
 use crate::episode::{Episode, cpu, io, memory, stall, stopped};
 use crate::order::order;
 use crate::series::average;
+use crate::step::{Place, Step};
+use crate::surge::{Surge, surge};
 use crate::topology::TierKey;
+use crate::view::{Node, View};
 use tailwater_model::incident::{Culprit, Order, Resource};
 use tailwater_model::window::WINDOW_NS;
 

@@ -3,15 +3,17 @@
 
 use crate::baseline::{Baseline, Level};
 use crate::candidate::Candidate;
-use crate::chain::{AFTER_WINDOWS, Diagnosis, Place, View, diagnose};
+use crate::chain::{Diagnosis, diagnose};
 use crate::config::Config;
 use crate::episode::drop::DropCount;
 use crate::ledger::Ledger;
 use crate::report::{DropCounts, Report, Settled};
 use crate::series::tier_sample;
+use crate::step::Place;
 use crate::sustain::{self, Attempts, Served};
 use crate::topology::TierKey;
 use crate::trigger::Trigger as Root;
+use crate::view::{AFTER_WINDOWS, View};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::{Incident, Kind, Resource, State, identity};
 use tailwater_model::window::{Host, WINDOW_NS, WindowIndex};

@@ -1,11 +1,11 @@
 //! The tiers between drop and root with their worst values. Owns their order and roles; decides nothing about the root.
 
 use crate::candidate::Candidate;
-use crate::chain::{PartOf, Place, Step};
 use crate::congestion::{Knee, Serving, tenth};
 use crate::order::order;
 use crate::report::{Report, Settled};
 use crate::series::{average, call_series, tier_series};
+use crate::step::{PartOf, Place, Step};
 use crate::topology::{Link, Tier, TierKey};
 use tailwater_model::incident::{Hop, HopCongestion, Role};
 use tailwater_model::window::EntityId;

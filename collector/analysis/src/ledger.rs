@@ -1,9 +1,9 @@
 //! What the tiers of an incident went through from its onset on, window by window, for as long as it lives: the windows themselves leave
 //! the history after 20 s. Owns worst values, sums and ends of each tier; a tier takes the same few bytes after hours as after a second.
 
-use crate::chain::View;
 use crate::series::{TierSample, tier_sample};
 use crate::topology::TierKey;
+use crate::view::View;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{HopLife, HopNow};
 

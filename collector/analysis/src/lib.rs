@@ -5,6 +5,7 @@
 mod alert;
 mod align;
 mod baseline;
+mod below;
 mod bridge;
 mod candidate;
 mod cases;
@@ -20,10 +21,13 @@ pub mod pipeline;
 mod report;
 mod series;
 mod skew;
+mod step;
+mod surge;
 mod sustain;
 pub mod title;
 pub mod topology;
 mod trigger;
+mod view;
 
 pub use config::{Config, Thresholds, TierRule};
 pub use pipeline::{Finding, FindingKind, Output, Pipeline};

@@ -4,12 +4,14 @@
 use crate::baseline::Baseline;
 use crate::candidate::Candidate;
 use crate::cases::Case;
-use crate::chain::{AFTER_WINDOWS, Diagnosis, Place, View};
+use crate::chain::Diagnosis;
 use crate::episode::drop::DropCount;
 use crate::episode::queue::usual;
 use crate::order::{Between, order};
+use crate::step::Place;
 use crate::title::title;
 use crate::topology::{Tier, TierKey};
+use crate::view::{AFTER_WINDOWS, View};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::{
     Alternative, Client, DropReason, Drops, Hop, Incident, Kind, Order, Resource, Root, Severity, State,

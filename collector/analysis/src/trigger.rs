@@ -2,11 +2,12 @@
 //! kept of the root for that: the levels that its episode's rule found, and whose they were; finds no root.
 
 use crate::candidate::Candidate;
-use crate::chain::{Place, View};
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
 use crate::episode::queue::{quiet, usual};
 use crate::series::{TierSample, UseSample, average, mean, tier_sample, tier_series, use_series};
+use crate::step::Place;
 use crate::topology::TierKey;
+use crate::view::View;
 use tailwater_model::incident::Resource;
 use tailwater_model::window::EntityId;
 
