@@ -1,6 +1,6 @@
 //! From a tier whose queue overflowed to the root: down along calls whose growth explains the queue, up along arrivals, and the
-//! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits. Knows no drops and no
-//! output.
+//! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits. Knows no
+//! drops and no output.
 
 use crate::below::below;
 use crate::bridge;

@@ -2,20 +2,17 @@
 //! file, no network, no randomness and no log, so that a recorded trace gives the same bytes everywhere.
 #![forbid(unsafe_code)]
 
-mod alert;
 mod align;
 mod baseline;
 mod below;
 mod bridge;
 mod candidate;
-mod cases;
+mod case;
 mod chain;
 pub mod config;
 mod congestion;
 mod episode;
 mod history;
-mod hops;
-mod ledger;
 mod order;
 pub mod pipeline;
 mod report;
@@ -23,10 +20,7 @@ mod series;
 mod skew;
 mod step;
 mod surge;
-mod sustain;
-pub mod title;
 pub mod topology;
-mod trigger;
 mod view;
 
 pub use config::{Config, Thresholds, TierRule};

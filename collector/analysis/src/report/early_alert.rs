@@ -1,9 +1,9 @@
 //! The early alert: a drop notice that belongs to no open incident, told before its window comes. Owns which notices were told and
 //! whether windows confirmed them; the id is the one that the windows will give.
 
-use crate::cases::Case;
+use super::title::clock_time;
+use crate::case::Case;
 use crate::config::Config;
-use crate::title::clock_time;
 use crate::topology::{Tier, TierKey};
 use crate::view::View;
 use std::collections::VecDeque;

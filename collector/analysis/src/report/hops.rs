@@ -1,9 +1,10 @@
 //! The tiers between drop and root with their worst values. Owns their order and roles; decides nothing about the root.
 
+use super::Report;
 use crate::candidate::Candidate;
+use crate::case::settled::Settled;
 use crate::congestion::{Knee, Serving, tenth};
 use crate::order::order;
-use crate::report::{Report, Settled};
 use crate::series::{average, call_series, tier_series};
 use crate::step::{PartOf, Place, Step};
 use crate::topology::{Link, Tier, TierKey};
@@ -15,7 +16,7 @@ const HOPS_MAX: usize = 16;
 
 impl<'a> Report<'a> {
     /// The path from drop to root; other droppers with their own way to the root; the root itself.
-    pub(crate) fn hops(&self, best: &Candidate, settled: &mut Settled) -> Vec<Hop> {
+    pub(super) fn hops(&self, best: &Candidate, settled: &mut Settled) -> Vec<Hop> {
         let mut places: Vec<Step> = Vec::new();
         let upto = self.diagnosis.path.iter().position(|s| s.place == best.place);
         let path = &self.diagnosis.path;

@@ -13,14 +13,14 @@ const LONG_MS: u64 = 10_000;
 
 /// `HH:MM:SS.mmm`, UTC, rounded: windows start on whole ms, and a clock that is corrected by 0.2 ms does not make it one less.
 #[must_use]
-pub fn clock_time(unix_ns: u64) -> String {
+pub(super) fn clock_time(unix_ns: u64) -> String {
     let ms = unix_ns.saturating_add(500_000) / 1_000_000;
     let (s, m, h) = (ms / 1000 % 60, ms / 60_000 % 60, ms / 3_600_000 % 24);
     format!("{h:02}:{m:02}:{s:02}.{:03}", ms % 1000)
 }
 
 /// `names`: what people call a host's workload.
-pub(crate) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String>) -> String {
+pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String>) -> String {
     let name = |host: &str, workload: &str, tier: &str| {
         let short = names.get(&(host.to_owned(), workload.to_owned())).filter(|n| !n.is_empty());
         match short {

@@ -37,7 +37,7 @@ enum Sign {
 
 /// A root that is watched to its end.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Trigger {
+pub(crate) struct RootWatch {
     key: TierKey,
     sign: Sign,
     /// The last window in which it held.
@@ -45,7 +45,7 @@ pub(crate) struct Trigger {
     seen: u64,
 }
 
-impl Trigger {
+impl RootWatch {
     /// `None`: nothing that is measured tells whether it goes on.
     pub(crate) fn of(view: View<'_>, root: &Candidate) -> Option<Self> {
         let Place::Tier(key) = &root.place else { return None };
