@@ -1,21 +1,23 @@
 //! Inputs in, outputs out: the one entry to the analysis. Owns the order of its stages and the list of recent incidents;
 //! every rule is elsewhere.
 
-use crate::align::{Aligner, Frame, Taken};
 use crate::baseline::Baseline;
+use crate::baseline::congestion::Congestion;
 use crate::case::cases::Cases;
 use crate::case::trigger::felt;
 use crate::config::Config;
-use crate::congestion::Congestion;
-use crate::history::{History, Update};
+use crate::frame::align::{Aligner, Frame, Taken};
+use crate::frame::history::{History, Update};
+use crate::path::view::View;
 use crate::report::early_alert::Alerts;
 use crate::report::version;
-use crate::topology::{TierKey, Topology, TopologyView};
-use crate::view::View;
+use crate::topology::graph::Topology;
+use crate::topology::tier::TierKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::congestion::CongestionView;
 use tailwater_model::incident::{Incident, State};
+use tailwater_model::topology::TopologyView;
 use tailwater_model::window::{DropNotice, Host, HostWindow, Input, WINDOW_NS, WindowIndex};
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.

@@ -1,9 +1,10 @@
 //! What the tiers of an incident went through from its onset on, window by window, for as long as it lives: the windows themselves leave
 //! the history after 20 s. Owns worst values, sums and ends of each tier; a tier takes the same few bytes after hours as after a second.
 
-use crate::series::{TierSample, tier_sample};
-use crate::topology::TierKey;
-use crate::view::View;
+use crate::frame::history::HISTORY_WINDOWS;
+use crate::path::view::View;
+use crate::series::sample::{TierSample, tier_sample};
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{HopLife, HopNow};
 
@@ -43,7 +44,7 @@ impl Ledger {
         };
         let Some(tier) = view.topology.tiers.get(key) else { return };
         // A jump of the clock leaves nothing to be read in between.
-        let from = from.max(now.saturating_sub(crate::history::HISTORY_WINDOWS as u64));
+        let from = from.max(now.saturating_sub(HISTORY_WINDOWS as u64));
         let account =
             self.accounts.entry(key.clone()).or_insert_with(|| Account { first: from, ..Account::default() });
         for index in from..=now {

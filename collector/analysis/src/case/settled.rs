@@ -1,8 +1,8 @@
 //! What was said of a case while the windows that show it were there, and is said for as long as it lives. Plain data: `report` fills
 //! it in, and knows what of it is for good.
 
-use crate::step::Place;
-use crate::topology::TierKey;
+use crate::path::step::Place;
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Alternative, Hop, Root};
 use tailwater_model::window::EntityId;

@@ -3,9 +3,9 @@
 
 use crate::baseline::{Baseline, Level};
 use crate::episode::drop::Dropped;
-use crate::series::tier_sample;
-use crate::topology::{ListenerName, TierKey};
-use crate::view::View;
+use crate::path::view::View;
+use crate::series::sample::tier_sample;
+use crate::topology::tier::{ListenerName, TierKey};
 use std::collections::BTreeMap;
 use tailwater_model::window::ListenerWindow;
 

@@ -1,13 +1,14 @@
 //! Whether what began an incident still holds, long after the windows that showed how it was before have left the history. Owns what is
 //! kept of the root for that: the levels that its episode's rule found, and whose they were; finds no root.
 
-use crate::candidate::Candidate;
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
-use crate::episode::queue::{quiet, usual};
-use crate::series::{TierSample, UseSample, average, mean, tier_sample, tier_series, use_series};
-use crate::step::Place;
-use crate::topology::TierKey;
-use crate::view::View;
+use crate::path::candidate::Candidate;
+use crate::path::step::Place;
+use crate::path::view::View;
+use crate::series::growth::{quiet, usual};
+use crate::series::sample::{TierSample, UseSample, tier_sample, tier_series, use_series};
+use crate::series::{average, mean};
+use crate::topology::tier::TierKey;
 use tailwater_model::incident::Resource;
 use tailwater_model::window::EntityId;
 

@@ -3,10 +3,11 @@
 
 use super::Episode;
 use super::culprits;
-use super::queue::quiet;
 use crate::config::Thresholds;
-use crate::history::History;
-use crate::series::{Series, UseSample, average, mean, runs};
+use crate::frame::history::History;
+use crate::series::growth::quiet;
+use crate::series::sample::UseSample;
+use crate::series::{Series, average, mean, runs};
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Culprit, Resource};
 use tailwater_model::window::{CulpritResource, EntityId, WINDOW_NS};
@@ -248,7 +249,7 @@ fn rises(history: &History, host: &str, span: (u64, u64), usual_span: (u64, u64)
 mod tests {
     use super::*;
     use crate::episode::fixture::{MS, history};
-    use crate::series::use_series;
+    use crate::series::sample::use_series;
     use tailwater_model::window::{HostCpu, WorkloadWindow};
 
     /// 40 usual windows, then 10 of the case, then 10 usual. Workload 1 is the victim, 2 another, and a window of 50 ms has a

@@ -1,7 +1,7 @@
 //! Drops of a listener: how many connection attempts are behind the kernel's counts, and why they were dropped.
 //! Owns the estimate of retries; knows no chain.
 
-use crate::topology::TierKey;
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
 use tailwater_model::incident::DropReason;
 use tailwater_model::window::EntityId;

@@ -3,10 +3,11 @@
 
 use super::Episode;
 use super::culprits;
-use super::queue::quiet;
 use crate::config::Thresholds;
-use crate::history::History;
-use crate::series::{Series, UseSample, runs};
+use crate::frame::history::History;
+use crate::series::growth::quiet;
+use crate::series::sample::UseSample;
+use crate::series::{Series, runs};
 use tailwater_model::incident::{Culprit, Resource};
 use tailwater_model::window::{CulpritResource, EntityId};
 
@@ -91,7 +92,7 @@ fn who(history: &History, host: &str, victim: EntityId, span: (u64, u64)) -> Vec
 mod tests {
     use super::*;
     use crate::episode::fixture::{MS, history};
-    use crate::series::use_series;
+    use crate::series::sample::use_series;
     use tailwater_model::window::{CulpritSample, WorkloadWindow};
 
     /// Workload 1 usually blocks for 5 ms of 50; in windows 40 to 49 for `blocked_ms`.

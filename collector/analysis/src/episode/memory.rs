@@ -2,10 +2,11 @@
 
 use super::Episode;
 use super::culprits;
-use super::queue::quiet;
 use crate::config::Thresholds;
-use crate::history::History;
-use crate::series::{Series, UseSample, runs};
+use crate::frame::history::History;
+use crate::series::growth::quiet;
+use crate::series::sample::UseSample;
+use crate::series::{Series, runs};
 use tailwater_model::incident::Resource;
 use tailwater_model::window::EntityId;
 
@@ -50,7 +51,7 @@ pub(crate) fn episodes(
 mod tests {
     use super::*;
     use crate::episode::fixture::{MS, history};
-    use crate::series::use_series;
+    use crate::series::sample::use_series;
     use tailwater_model::window::WorkloadWindow;
 
     fn check(during: WorkloadWindow, expect: usize) {

@@ -7,7 +7,6 @@ pub(crate) mod drop;
 pub(crate) mod fixture;
 pub(crate) mod io;
 pub(crate) mod memory;
-pub(crate) mod queue;
 pub(crate) mod stall;
 pub(crate) mod stopped;
 

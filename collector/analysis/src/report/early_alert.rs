@@ -4,8 +4,8 @@
 use super::title::clock_time;
 use crate::case::Case;
 use crate::config::Config;
-use crate::topology::{Tier, TierKey};
-use crate::view::View;
+use crate::path::view::View;
+use crate::topology::tier::{Tier, TierKey};
 use std::collections::VecDeque;
 use tailwater_model::incident::{
     DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity, socket,

@@ -1,13 +1,15 @@
 //! The tiers between drop and root with their worst values. Owns their order and roles; decides nothing about the root.
 
 use super::Report;
-use crate::candidate::Candidate;
+use crate::baseline::congestion::{Knee, Serving, tenth};
 use crate::case::settled::Settled;
-use crate::congestion::{Knee, Serving, tenth};
-use crate::order::order;
-use crate::series::{average, call_series, tier_series};
-use crate::step::{PartOf, Place, Step};
-use crate::topology::{Link, Tier, TierKey};
+use crate::path::candidate::Candidate;
+use crate::path::order::order;
+use crate::path::step::{PartOf, Place, Step};
+use crate::series::average;
+use crate::series::sample::{call_series, tier_series};
+use crate::topology::graph::Link;
+use crate::topology::tier::{Tier, TierKey};
 use tailwater_model::incident::{Hop, HopCongestion, Role};
 use tailwater_model::window::EntityId;
 

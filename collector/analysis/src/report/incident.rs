@@ -3,12 +3,12 @@
 
 use super::Report;
 use super::title::title;
-use crate::candidate::Candidate;
 use crate::case::settled::Settled;
-use crate::episode::queue::usual;
-use crate::step::Place;
-use crate::topology::{Tier, TierKey};
-use crate::view::AFTER_WINDOWS;
+use crate::path::candidate::Candidate;
+use crate::path::step::Place;
+use crate::path::view::AFTER_WINDOWS;
+use crate::series::growth::usual;
+use crate::topology::tier::{Tier, TierKey};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::{Incident, Kind, Resource, Root, Severity, State};
 use tailwater_model::window::Host;

@@ -12,11 +12,11 @@ pub(crate) mod version;
 
 use crate::baseline::Baseline;
 use crate::case::Case;
-use crate::chain::Diagnosis;
-use crate::order::Between;
-use crate::step::Place;
-use crate::topology::{Tier, TierKey};
-use crate::view::View;
+use crate::path::chain::Diagnosis;
+use crate::path::order::Between;
+use crate::path::step::Place;
+use crate::path::view::View;
+use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeMap;
 use tailwater_model::incident::socket;
 use tailwater_model::window::{EntityId, Host, WINDOW_NS};

@@ -2,10 +2,10 @@
 //! root.
 
 use super::Report;
-use crate::candidate::Candidate;
 use crate::case::settled::Findings;
-use crate::order::order;
-use crate::step::Place;
+use crate::path::candidate::Candidate;
+use crate::path::order::order;
+use crate::path::step::Place;
 use tailwater_model::incident::{Alternative, Order, Root};
 
 /// Alternatives that are kept.

@@ -6,8 +6,8 @@ use crate::baseline::Baseline;
 use crate::case::Case;
 use crate::case::cases::Cases;
 use crate::config::Config;
-use crate::topology::TierKey;
-use crate::view::View;
+use crate::path::view::View;
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Incident, Kind, Resource, State};
 

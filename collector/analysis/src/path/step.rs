@@ -1,6 +1,6 @@
 //! A place that a walk came to, and how it came there. Plain data, for whoever walks, ranks or tells; knows no windows.
 
-use crate::topology::TierKey;
+use crate::topology::tier::TierKey;
 use std::net::IpAddr;
 
 /// Tiers in a chain at most.

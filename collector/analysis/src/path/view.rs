@@ -1,12 +1,14 @@
 //! What a walk may look at: history, topology and curves as they are in a window, and a tier's values around a drop. Owns how far around
 //! it one looks; knows no way and no cause.
 
+use crate::baseline::congestion::Congestion;
 use crate::config::Thresholds;
-use crate::congestion::Congestion;
-use crate::episode::queue::{Growth, growth};
-use crate::history::History;
-use crate::series::{CallSample, Series, TierSample, UseSample, call_series, tier_series, use_series};
-use crate::topology::{Link, Tier, TierKey, Topology};
+use crate::frame::history::History;
+use crate::series::Series;
+use crate::series::growth::{Growth, growth};
+use crate::series::sample::{CallSample, TierSample, UseSample, call_series, tier_series, use_series};
+use crate::topology::graph::{Link, Topology};
+use crate::topology::tier::{Tier, TierKey};
 
 /// Windows before the drop that are looked at: 5 s.
 const BEFORE_WINDOWS: u64 = 100;

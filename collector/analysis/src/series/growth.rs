@@ -1,6 +1,6 @@
-//! Growth of a queue: from which window on a series rose to its peak. Owns baseline and onset; knows no resource.
+//! Growth of a queue: from which window on a series rose to its peak. Owns usual level and onset; knows no resource.
 
-use crate::series::{Series, quantile};
+use super::{Series, quantile};
 
 /// Windows from which the usual level is taken: 4 s.
 const USUAL_WINDOWS: u64 = 80;

@@ -1,12 +1,13 @@
 //! More requests than usual: followed upwards along arrivals to who sent them first, or had stored them. Owns how many more that are, and
 //! what is no more than was held back or came again; ranks no cause.
 
-use crate::episode::queue::usual;
-use crate::history::HISTORY_WINDOWS;
-use crate::series::{Series, TierSample, quantile, tier_series};
-use crate::step::PATH_MAX;
-use crate::topology::TierKey;
-use crate::view::{Node, View};
+use super::step::PATH_MAX;
+use super::view::{Node, View};
+use crate::frame::history::HISTORY_WINDOWS;
+use crate::series::growth::usual;
+use crate::series::sample::{TierSample, tier_series};
+use crate::series::{Series, quantile};
+use crate::topology::tier::TierKey;
 
 /// A tier that took on this many times the usual rate may have been sent many times more.
 const SURGE_TAKEN: f64 = 1.8;

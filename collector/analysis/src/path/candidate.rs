@@ -3,16 +3,16 @@
 //! Confidence = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
 //! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.95 if clocks cannot order its onset and the queue's.
 
-use crate::bridge::Batch;
+use super::bridge::Batch;
+use super::order::order;
+use super::step::{Place, Step};
+use super::surge::{Surge, surge};
+use super::view::{Node, View};
 use crate::episode::culprits;
-use crate::episode::queue::usual;
 use crate::episode::{Episode, cpu, io, memory, stall, stopped};
-use crate::order::order;
 use crate::series::average;
-use crate::step::{Place, Step};
-use crate::surge::{Surge, surge};
-use crate::topology::TierKey;
-use crate::view::{Node, View};
+use crate::series::growth::usual;
+use crate::topology::tier::TierKey;
 use tailwater_model::incident::{Culprit, Order, Resource};
 use tailwater_model::window::WINDOW_NS;
 

@@ -2,12 +2,12 @@
 //! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits. Knows no
 //! drops and no output.
 
-use crate::below::below;
-use crate::bridge;
-use crate::candidate::{self, Candidate};
-use crate::step::{PATH_MAX, PartOf, Place, Step};
-use crate::topology::TierKey;
-use crate::view::View;
+use super::below::below;
+use super::bridge;
+use super::candidate::{self, Candidate};
+use super::step::{PATH_MAX, PartOf, Place, Step};
+use super::view::View;
+use crate::topology::tier::TierKey;
 
 /// Why what is found behind an unobserved tier is less sure.
 const CROSSED: &str = "as the way to it leads through a tier that no agent sees";

@@ -1,13 +1,15 @@
 //! One step down: which of the tiers that one calls accounts for what waits in it. Owns by how much and at what time calls must have
 //! grown, or stood, for that; knows no way and ranks no cause.
 
-use crate::candidate;
+use super::candidate;
+use super::step::{PartOf, Place, Step};
+use super::view::{Node, PEAK_AFTER, PEAK_BEFORE, View};
 use crate::episode::Episode;
-use crate::episode::queue::{growth, quiet, usual};
-use crate::series::{CallSample, Series, TierSample, average};
-use crate::step::{PartOf, Place, Step};
-use crate::topology::{Link, TierKey};
-use crate::view::{Node, PEAK_AFTER, PEAK_BEFORE, View};
+use crate::series::growth::{growth, quiet, usual};
+use crate::series::sample::{CallSample, TierSample};
+use crate::series::{Series, average};
+use crate::topology::graph::Link;
+use crate::topology::tier::TierKey;
 use std::ops::RangeInclusive;
 
 /// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;

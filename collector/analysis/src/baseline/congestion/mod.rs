@@ -8,9 +8,10 @@
 mod curve;
 mod knee;
 
-use crate::history::History;
+use crate::frame::history::History;
 use crate::series::{Series, mean};
-use crate::topology::{Tier, TierKey, Topology};
+use crate::topology::graph::Topology;
+use crate::topology::tier::{Tier, TierKey};
 use curve::{Curve, NEAR_ZERO};
 pub(crate) use knee::{Estimate, Knee};
 use std::collections::BTreeMap;

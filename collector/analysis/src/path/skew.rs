@@ -10,7 +10,7 @@
 //! Transport takes time that no count shows: it only ever makes the starts look too early at the caller, and the answers too late.
 //! Starts therefore bound the difference of the clocks from one side and answers from the other, as the two ways of a round trip do.
 
-use crate::view::View;
+use super::view::View;
 use std::collections::BTreeSet;
 use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS};
 

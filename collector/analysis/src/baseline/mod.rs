@@ -1,8 +1,10 @@
 //! What is usual for a tier, learned frame by frame: its worker limit, whether it is event-driven, its response time and its
-//! queue. Owns the triggers that say "a queue felt something"; knows no cause.
+//! queue; in `congestion`, its load against its throughput. Owns when "a queue felt something"; knows no cause.
+
+pub(crate) mod congestion;
 
 use crate::config::Thresholds;
-use crate::series::TierSample;
+use crate::series::sample::TierSample;
 
 /// Windows in a row with the same number of busy workers that make a plateau.
 const PLATEAU_WINDOWS: u32 = 3;

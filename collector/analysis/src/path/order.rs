@@ -1,8 +1,8 @@
 //! Which of two onsets came first, by clocks alone: windows are 50 ms long, and the clocks of two hosts agree only within a bound.
 //! Owns the bound between two hosts, from the collector's estimates and from the requests that both saw; decides no cause.
 
-use crate::skew;
-use crate::view::View;
+use super::skew;
+use super::view::View;
 use tailwater_model::incident::Order;
 use tailwater_model::window::WINDOW_NS;
 

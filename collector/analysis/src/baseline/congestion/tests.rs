@@ -1,8 +1,8 @@
 //! Which windows reach a curve, what is kept of how many listeners, and what is shown.
 
 use super::*;
-use crate::align::Frame;
-use crate::history::Update;
+use crate::frame::align::Frame;
+use crate::frame::history::Update;
 use tailwater_model::congestion::CongestionState;
 use tailwater_model::window::{
     Coverage, EntityId, HostInfo, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,

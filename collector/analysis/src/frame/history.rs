@@ -3,7 +3,7 @@
 //! An update of names takes effect with the first window that its host sends after it, so that a frame means the same
 //! however early or late it leaves.
 
-use crate::align::Frame;
+use super::align::Frame;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tailwater_model::window::{
     EdgeInfo, EntityId, Gone, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo,

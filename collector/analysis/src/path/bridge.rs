@@ -1,12 +1,14 @@
 //! Across a tier that no agent sees: which observed tier is behind it, judged by what its neighbours see. The caller sees calls to
 //! an address that nobody owns; behind it somebody gets requests that no observed tier sends. Owns that judgement; knows no drops.
 
-use crate::episode::queue::growth;
-use crate::series::{Series, TierSample, average};
-use crate::step::{Place, Step};
-use crate::surge::times_usual;
-use crate::topology::{Link, TierKey};
-use crate::view::{AFTER_WINDOWS, Node, PEAK_BEFORE, View};
+use super::step::{Place, Step};
+use super::surge::times_usual;
+use super::view::{AFTER_WINDOWS, Node, PEAK_BEFORE, View};
+use crate::series::growth::growth;
+use crate::series::sample::TierSample;
+use crate::series::{Series, average};
+use crate::topology::graph::Link;
+use crate::topology::tier::TierKey;
 
 /// Windows before the queue grew in which the two rates are compared (5 s), and how many make one value (200 ms).
 const RATE_WINDOWS: u64 = 100;
