@@ -1,4 +1,4 @@
-//! Holds the line that ARCHITECTURE.md draws between the crates: who may depend on whom, and what the pure crate must not see. And
+//! Holds the line that ARCHITECTURE.md draws between the crates: who may depend on whom, and what the pure crates must not see. And
 //! that programs and tests are built of the same crates with the same features, which are compiled once then.
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
@@ -41,8 +41,13 @@ fn the_wire_format_stands_alone() {
 }
 
 #[test]
-fn the_analysis_stands_alone() {
-    check("tailwater-analysis", &[]);
+fn the_model_stands_alone() {
+    check("tailwater-model", &[]);
+}
+
+#[test]
+fn the_analysis_knows_the_model_only() {
+    check("tailwater-analysis", &["tailwater-model"]);
 }
 
 #[test]
@@ -56,13 +61,16 @@ fn the_collector_knows_wire_and_analysis_only() {
 }
 
 #[test]
-fn the_analysis_links_no_runtime_clock_network_or_logging() {
+fn model_and_analysis_link_no_runtime_clock_network_or_logging() {
     let all = packages();
-    let analysis =
-        all.iter().find(|p| p.name.as_str() == "tailwater-analysis").expect("crate is in the workspace");
-    let normal = direct(analysis, &[DependencyKind::Normal, DependencyKind::Build]);
-    let allowed: BTreeSet<String> = ["serde"].into_iter().map(str::to_owned).collect();
-    assert_eq!(normal, allowed, "every new dependency of the pure crate is argued for here");
+    for (pure, allowed) in
+        [("tailwater-model", &["serde"][..]), ("tailwater-analysis", &["serde", "tailwater-model"])]
+    {
+        let package = all.iter().find(|p| p.name.as_str() == pure).expect("crate is in the workspace");
+        let normal = direct(package, &[DependencyKind::Normal, DependencyKind::Build]);
+        let allowed: BTreeSet<String> = allowed.iter().map(|s| (*s).to_owned()).collect();
+        assert_eq!(normal, allowed, "every new dependency of the pure crate {pure} is argued for here");
+    }
 }
 
 #[test]

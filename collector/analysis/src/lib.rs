@@ -1,35 +1,30 @@
 //! The pure pipeline: from windows of many hosts to incidents. Owns every rule of detection and diagnosis; knows no clock, no
 //! file, no network, no randomness and no log, so that a recorded trace gives the same bytes everywhere.
+//!
+//! A window's way: `frame` (the windows of all hosts for one index, and the last 400 of them) → `topology` (which tiers there are, who
+//! calls whom) → `series` (a tier's values over a span) → `baseline` (what is usual of it) → `episode` (what was short, from when to when)
+//! → `path` (from a queue that overflowed to the root) → `case` (what belongs to one incident, for as long as it lives) → `report` (what is
+//! told of it, and when); `pipeline` wires it. A room uses those before it in this list and none after it; what all may use are `config` and
+//! the data of `tailwater-model`.
 #![forbid(unsafe_code)]
 
-mod alert;
-mod align;
 mod baseline;
-mod bridge;
-mod candidate;
-mod cases;
-mod chain;
+mod case;
 pub mod config;
-mod congestion;
 mod episode;
-mod history;
-mod hops;
-pub mod incident;
-mod ledger;
-#[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
-pub mod model;
-mod order;
+mod frame;
+mod path;
 pub mod pipeline;
 mod report;
 mod series;
-mod skew;
-mod sustain;
-pub mod title;
 pub mod topology;
-mod trigger;
 
 pub use config::{Config, Thresholds, TierRule};
-pub use congestion::{CongestionCurve, CongestionInterval, CongestionState, CongestionView};
-pub use incident::Incident;
 pub use pipeline::{Finding, FindingKind, Output, Pipeline};
-pub use topology::TopologyView;
+
+// What has moved to tailwater-model, under the paths by which callers still ask for it: gone when they name that crate. So are then
+// the `pub` of `topology` and of the views in it.
+pub use tailwater_model::{
+    CongestionCurve, CongestionInterval, CongestionState, CongestionView, Incident, TopologyView, incident,
+    window as model,
+};

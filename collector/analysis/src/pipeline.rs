@@ -1,20 +1,24 @@
 //! Inputs in, outputs out: the one entry to the analysis. Owns the order of its stages and the list of recent incidents;
 //! every rule is elsewhere.
 
-use crate::alert::Alerts;
-use crate::align::{Aligner, Frame, Taken};
-use crate::baseline::{Baseline, Level};
-use crate::cases::{Cases, Dropped, Trigger};
-use crate::chain::View;
+use crate::baseline::Baseline;
+use crate::baseline::congestion::Congestion;
+use crate::case::cases::Cases;
+use crate::case::trigger::felt;
 use crate::config::Config;
-use crate::congestion::{Congestion, CongestionView};
-use crate::history::{History, Update};
-use crate::incident::{Incident, State};
-use crate::model::{DropNotice, Host, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
-use crate::series::tier_sample;
-use crate::topology::{TierKey, Topology, TopologyView};
+use crate::frame::align::{Aligner, Frame, Taken};
+use crate::frame::history::{History, Update};
+use crate::path::view::View;
+use crate::report::early_alert::Alerts;
+use crate::report::version;
+use crate::topology::graph::Topology;
+use crate::topology::tier::TierKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::congestion::CongestionView;
+use tailwater_model::incident::{Incident, State};
+use tailwater_model::topology::TopologyView;
+use tailwater_model::window::{DropNotice, Host, HostWindow, Input, WINDOW_NS, WindowIndex};
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
 const INCIDENTS_MAX: usize = 256;
@@ -168,7 +172,8 @@ impl Pipeline {
             self.frame(&mut out, frame);
         }
         let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
-        let closed = self.cases.finish(view, &self.baselines, self.history.next.saturating_sub(1));
+        let now = self.history.next.saturating_sub(1);
+        let closed = version::close(&mut self.cases, view, &self.baselines, now);
         self.keep(&mut out, closed);
         out
     }
@@ -258,7 +263,8 @@ impl Pipeline {
         for dropped in &drops {
             self.alerts.confirm(view, &dropped.tier, now);
         }
-        let told = self.cases.frame(view, &self.baselines, &self.config, now, &triggers, &drops);
+        self.cases.take(view, &self.config, now, &triggers, &drops);
+        let told = version::tell(&mut self.cases, view, &self.baselines, &self.config, now);
         for (window, tier) in self.alerts.settle(now, self.config.quiet_ns / WINDOW_NS) {
             let detail = "a drop was noticed that the windows do not show".to_owned();
             out.push(note(
@@ -317,47 +323,4 @@ impl Pipeline {
 
 fn note(kind: FindingKind, host: &str, unix_ns: u64, detail: String) -> Output {
     Output::Note(Finding { kind, host: host.to_owned(), unix_ns, detail })
-}
-
-/// What every tier felt in a frame, and what every listener dropped.
-fn felt(
-    view: View<'_>,
-    baselines: &mut BTreeMap<TierKey, Baseline>,
-    now: u64,
-) -> (Vec<Trigger>, Vec<Dropped>) {
-    let mut triggers = Vec::new();
-    let mut drops = Vec::new();
-    for (key, tier) in view.topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
-        let Some(window) = view.history.window(&key.host, now) else { continue };
-        let sample = tier_sample(window, tier);
-        let baseline = baselines.entry(key.clone()).or_default();
-        if let Some((level, ratio)) = baseline.observe(&sample, tier.workers_limit, view.thresholds) {
-            triggers.push(Trigger { tier: key.clone(), level, ratio });
-            if level == Level::Drop {
-                let of = |l: &&crate::topology::ListenerName| {
-                    window.listeners.get(&l.id).is_some_and(|w| w.drops > 0)
-                };
-                drops.extend(tier.listeners.iter().filter(of).filter_map(|l| {
-                    let w = window.listeners.get(&l.id)?;
-                    // A dropped segment is seen at once, the socket's counter some ms later: maybe in the next window.
-                    let before = now.checked_sub(1).and_then(|i| view.history.window(&key.host, i));
-                    let before = before.and_then(|b| b.listeners.get(&l.id)).filter(|b| b.drops == 0);
-                    let with = |of: fn(&ListenerWindow) -> u64| of(w).saturating_add(before.map_or(0, of));
-                    Some(Dropped {
-                        tier: key.clone(),
-                        listener: l.id,
-                        drops: w.drops,
-                        sk_drops: with(|w| w.sk_drops),
-                        final_ack: with(|w| w.drops_final_ack),
-                        repeated: with(|w| w.drops_repeated),
-                        slow: with(|w| w.drops_slow),
-                        arrivals: w.arrivals,
-                        depth: w.depth_max,
-                        limit: if w.limit > 0 { w.limit } else { baseline.accept_queue_limit().unwrap_or(0) },
-                    })
-                }));
-            }
-        }
-    }
-    (triggers, drops)
 }

@@ -7,9 +7,9 @@ mod support;
 use proptest::prelude::*;
 use support::diagnose;
 use support::sim::{At, Do, FIRST_WINDOW, Sim, SimClock};
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Hop, Kind, Order, Resource, Role};
-use tailwater_analysis::model::WINDOW_NS;
+use tailwater_model::Incident;
+use tailwater_model::incident::{Hop, Kind, Order, Resource, Role};
+use tailwater_model::window::WINDOW_NS;
 
 const MS: u64 = 1_000_000;
 const ORIGIN: u64 = FIRST_WINDOW * WINDOW_NS;

@@ -5,9 +5,10 @@ mod support;
 
 use support::sim::{At, Do, Sim};
 use support::{diagnose, inputs};
-use tailwater_analysis::incident::{Resource, Role};
-use tailwater_analysis::model::Input;
-use tailwater_analysis::{Config, CongestionState, CongestionView, Pipeline};
+use tailwater_analysis::{Config, Pipeline};
+use tailwater_model::incident::{Resource, Role};
+use tailwater_model::window::Input;
+use tailwater_model::{CongestionState, CongestionView};
 
 /// Load that swings for 30 s, now and then for 100 ms beyond what the application servers can do; then `act`.
 fn swinging(act: Option<Do>) -> Sim {
@@ -74,9 +75,9 @@ fn arrival_order_within_the_bound_changes_no_curve() {
     });
     let mut shuffled = trace.names.clone();
     let first = trace.windows[0].index.0;
-    shuffled.push(Input::Tick { unix_ns: first * tailwater_analysis::model::WINDOW_NS });
+    shuffled.push(Input::Tick { unix_ns: first * tailwater_model::window::WINDOW_NS });
     for window in windows {
-        let unix_ns = (window.index.0 + 3) * tailwater_analysis::model::WINDOW_NS;
+        let unix_ns = (window.index.0 + 3) * tailwater_model::window::WINDOW_NS;
         shuffled.push(Input::Tick { unix_ns });
         shuffled.push(Input::Window(Box::new(window)));
     }

@@ -6,9 +6,10 @@ mod support;
 
 use support::sim::{At, Do, FIRST_WINDOW, Sim};
 use support::{diagnose, told};
-use tailwater_analysis::incident::{Resource, Role, State, SustainedBy};
-use tailwater_analysis::model::{HostWindow, Input, WINDOW_NS, WindowIndex};
-use tailwater_analysis::{Config, Incident, Output, Pipeline};
+use tailwater_analysis::{Config, Output, Pipeline};
+use tailwater_model::Incident;
+use tailwater_model::incident::{Resource, Role, State, SustainedBy};
+use tailwater_model::window::{HostWindow, Input, WINDOW_NS, WindowIndex};
 
 /// The application stands still from 6.0 to 6.7 s; at 8.0 s it is long over.
 const CALM: u64 = 100;

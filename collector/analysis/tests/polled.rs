@@ -6,8 +6,8 @@ mod support;
 
 use support::diagnose;
 use support::sim::{At, Do, Sim};
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Resource, Role};
+use tailwater_model::Incident;
+use tailwater_model::incident::{Resource, Role};
 
 fn polled() -> Sim {
     Sim { polled: true, ..Sim::default() }

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use std::sync::LazyLock;
 use support::sim::{At, Do, FIRST_WINDOW, Sim, Trace};
 use support::{inputs, last_versions, outputs, told};
-use tailwater_analysis::model::{
+use tailwater_analysis::{Config, FindingKind, Output, Pipeline};
+use tailwater_model::window::{
     CulpritResource, CulpritSample, DeviceWindow, DropNotice, EdgeWindow, HostCpu, HostWindow, Input,
     ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
 };
-use tailwater_analysis::{Config, FindingKind, Output, Pipeline};
 
 fn overflow() -> Sim {
     Sim { seconds: 10, ..Sim::default() }.act(At::App, 4000..4700, Do::Neighbour(0.95))

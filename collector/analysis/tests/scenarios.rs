@@ -6,8 +6,9 @@ mod support;
 
 use support::sim::{At, Do, Sim};
 use support::{diagnose, diagnose_with, inputs, last_versions, outputs, told};
-use tailwater_analysis::incident::{DropReason, Kind, Resource, Role, Severity, State};
-use tailwater_analysis::{Config, Incident, TierRule};
+use tailwater_analysis::{Config, TierRule};
+use tailwater_model::Incident;
+use tailwater_model::incident::{DropReason, Kind, Resource, Role, Severity, State};
 
 /// The single incident of a run.
 fn only(incidents: Vec<Incident>) -> Incident {

@@ -5,12 +5,13 @@ mod support;
 
 use std::collections::BTreeMap;
 use support::{inputs, last_versions, outputs, sim::Trace};
-use tailwater_analysis::incident::Resource;
-use tailwater_analysis::model::{
+use tailwater_analysis::Config;
+use tailwater_model::Incident;
+use tailwater_model::incident::Resource;
+use tailwater_model::window::{
     Coverage, HostCpu, HostInfo, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex,
     WorkloadInfo, WorkloadWindow,
 };
-use tailwater_analysis::{Config, Incident};
 
 const MS: u64 = 1_000_000;
 /// The cgroup, and the servers in it.

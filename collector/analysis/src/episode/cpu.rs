@@ -3,13 +3,14 @@
 
 use super::Episode;
 use super::culprits;
-use super::queue::quiet;
 use crate::config::Thresholds;
-use crate::history::History;
-use crate::incident::{Culprit, Resource};
-use crate::model::{CulpritResource, EntityId};
-use crate::series::{Series, UseSample, average, mean, runs};
+use crate::frame::history::History;
+use crate::series::growth::quiet;
+use crate::series::sample::UseSample;
+use crate::series::{Series, average, mean, runs};
 use std::collections::BTreeMap;
+use tailwater_model::incident::{Culprit, Resource};
+use tailwater_model::window::{CulpritResource, EntityId, WINDOW_NS};
 
 /// A workload that took at least this part of the capacity more than usual can be the neighbour that took it.
 const NEIGHBOUR_SHARE: f64 = 0.2;
@@ -233,7 +234,7 @@ fn rises(history: &History, host: &str, span: (u64, u64), usual_span: (u64, u64)
     let windows = |(from, to): (u64, u64)| {
         (from..=to).filter(|i| history.window(host, *i).is_some()).count().max(1) as f64
     };
-    let per_window = crate::model::WINDOW_NS as f64;
+    let per_window = WINDOW_NS as f64;
     let mut rises = culprits::per_workload(history, host, span, |w| w.busy_ns);
     let count = windows(span);
     rises.values_mut().for_each(|sum| *sum /= count * per_window);
@@ -248,8 +249,8 @@ fn rises(history: &History, host: &str, span: (u64, u64), usual_span: (u64, u64)
 mod tests {
     use super::*;
     use crate::episode::fixture::{MS, history};
-    use crate::model::{HostCpu, WorkloadWindow};
-    use crate::series::use_series;
+    use crate::series::sample::use_series;
+    use tailwater_model::window::{HostCpu, WorkloadWindow};
 
     /// 40 usual windows, then 10 of the case, then 10 usual. Workload 1 is the victim, 2 another, and a window of 50 ms has a
     /// capacity of 30 ms.

@@ -1,10 +1,10 @@
 //! Who used a resource during an episode: processes from the agents' samples, else whole workloads.
 //! Owns shares and their order; knows no rule of saturation.
 
-use crate::history::{History, HostHistory};
-use crate::incident::Culprit;
-use crate::model::{CulpritResource, EntityId, WorkloadWindow};
+use crate::frame::history::{History, HostHistory};
 use std::collections::BTreeMap;
+use tailwater_model::incident::Culprit;
+use tailwater_model::window::{CulpritResource, EntityId, WorkloadWindow};
 
 /// Culprits that are named.
 const NAMED_MAX: usize = 5;

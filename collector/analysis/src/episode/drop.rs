@@ -1,13 +1,29 @@
 //! Drops of a listener: how many connection attempts are behind the kernel's counts, and why they were dropped.
 //! Owns the estimate of retries; knows no chain.
 
-use crate::cases::Dropped;
-use crate::incident::DropReason;
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
+use tailwater_model::incident::DropReason;
+use tailwater_model::window::EntityId;
 
 /// A dropped SYN comes again one second later, in windows: every kernel's first retry, and with linear timeouts (6.5 and later) the
 /// next three too. Timers are up to 64 ms late (the wheel's granularity), so half of them come a window later.
 const RETRY_WINDOWS: u64 = 20;
+
+/// Drops and client retries of one listener in one frame.
+#[derive(Debug, Clone)]
+pub(crate) struct Dropped {
+    pub(crate) tier: TierKey,
+    pub(crate) listener: u32,
+    pub(crate) drops: u64,
+    pub(crate) sk_drops: u64,
+    pub(crate) final_ack: u64,
+    pub(crate) repeated: u64,
+    pub(crate) slow: u64,
+    pub(crate) arrivals: u64,
+    pub(crate) depth: u32,
+    pub(crate) limit: u32,
+}
 
 /// What one listener dropped, window by window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,10 +117,12 @@ impl DropCount {
     }
 }
 
+/// What each listener dropped.
+pub(crate) type DropCounts = BTreeMap<(TierKey, EntityId), DropCount>;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::TierKey;
 
     fn of(drops: u64, final_ack: u64, repeated: u64, slow: u64, arrivals: u64) -> Dropped {
         let tier = TierKey { host: "web-1".into(), workload: 1, listener: 0 };

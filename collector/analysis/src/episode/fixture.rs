@@ -1,8 +1,8 @@
 //! A small past of one host, for the table tests of the rules.
 
-use crate::align::Frame;
-use crate::history::{History, Update};
-use crate::model::{HostWindow, WindowIndex, WorkloadInfo};
+use crate::frame::align::Frame;
+use crate::frame::history::{History, Update};
+use tailwater_model::window::{HostWindow, WindowIndex, WorkloadInfo};
 
 pub(crate) const MS: u64 = 1_000_000;
 

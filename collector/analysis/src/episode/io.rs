@@ -3,12 +3,13 @@
 
 use super::Episode;
 use super::culprits;
-use super::queue::quiet;
 use crate::config::Thresholds;
-use crate::history::History;
-use crate::incident::{Culprit, Resource};
-use crate::model::{CulpritResource, EntityId};
-use crate::series::{Series, UseSample, runs};
+use crate::frame::history::History;
+use crate::series::growth::quiet;
+use crate::series::sample::UseSample;
+use crate::series::{Series, runs};
+use tailwater_model::incident::{Culprit, Resource};
+use tailwater_model::window::{CulpritResource, EntityId};
 
 /// Episodes of `workload` in the series, whose usual level is that before `around`.
 pub(crate) fn episodes(
@@ -91,8 +92,8 @@ fn who(history: &History, host: &str, victim: EntityId, span: (u64, u64)) -> Vec
 mod tests {
     use super::*;
     use crate::episode::fixture::{MS, history};
-    use crate::model::{CulpritSample, WorkloadWindow};
-    use crate::series::use_series;
+    use crate::series::sample::use_series;
+    use tailwater_model::window::{CulpritSample, WorkloadWindow};
 
     /// Workload 1 usually blocks for 5 ms of 50; in windows 40 to 49 for `blocked_ms`.
     fn check(

@@ -2,12 +2,13 @@
 
 use super::Episode;
 use super::culprits;
-use super::queue::quiet;
 use crate::config::Thresholds;
-use crate::history::History;
-use crate::incident::Resource;
-use crate::model::EntityId;
-use crate::series::{Series, UseSample, runs};
+use crate::frame::history::History;
+use crate::series::growth::quiet;
+use crate::series::sample::UseSample;
+use crate::series::{Series, runs};
+use tailwater_model::incident::Resource;
+use tailwater_model::window::EntityId;
 
 /// Episodes in the series, whose usual level is that before `around`.
 pub(crate) fn episodes(
@@ -50,8 +51,8 @@ pub(crate) fn episodes(
 mod tests {
     use super::*;
     use crate::episode::fixture::{MS, history};
-    use crate::model::WorkloadWindow;
-    use crate::series::use_series;
+    use crate::series::sample::use_series;
+    use tailwater_model::window::WorkloadWindow;
 
     fn check(during: WorkloadWindow, expect: usize) {
         let history = history(60, |i, window| {

@@ -7,11 +7,10 @@ pub(crate) mod drop;
 pub(crate) mod fixture;
 pub(crate) mod io;
 pub(crate) mod memory;
-pub(crate) mod queue;
 pub(crate) mod stall;
 pub(crate) mod stopped;
 
-use crate::incident::{Culprit, Resource};
+use tailwater_model::incident::{Culprit, Resource};
 
 /// A resource of a tier's host that was short for a time.
 #[derive(Debug, Clone, PartialEq)]

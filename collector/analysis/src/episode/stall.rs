@@ -3,11 +3,12 @@
 //! known, windows with more requests than N* and hardly an answer (the points of interest of ICDCS'13) are evidence for both.
 
 use super::Episode;
-use super::queue::{quiet, usual};
+use crate::baseline::congestion::{Judged, tenth};
 use crate::config::Thresholds;
-use crate::congestion::{Judged, tenth};
-use crate::incident::Resource;
-use crate::series::{Series, TierSample, UseSample, average, runs};
+use crate::series::growth::{quiet, usual};
+use crate::series::sample::{TierSample, UseSample};
+use crate::series::{Series, average, runs};
+use tailwater_model::incident::Resource;
 
 /// Answers per window below which there is no rate to fall from.
 const RATE_MIN: f64 = 0.5;

@@ -3,10 +3,11 @@
 //! is none.
 
 use super::Episode;
-use super::queue::usual;
 use crate::config::Thresholds;
-use crate::incident::Resource;
-use crate::series::{Series, TierSample, UseSample, average, runs};
+use crate::series::growth::usual;
+use crate::series::sample::{TierSample, UseSample};
+use crate::series::{Series, average, runs};
+use tailwater_model::incident::Resource;
 
 /// Unit of such an episode's peak.
 pub(crate) const THREADS: &str = "threads";

@@ -10,8 +10,9 @@
 pub mod sim;
 
 use sim::{Sim, Trace};
-use tailwater_analysis::model::{Input, WINDOW_NS};
-use tailwater_analysis::{Config, Incident, Output, Pipeline};
+use tailwater_analysis::{Config, Output, Pipeline};
+use tailwater_model::Incident;
+use tailwater_model::window::{Input, WINDOW_NS};
 
 /// Names first, then every window as it would arrive, with ticks in between.
 pub fn inputs(trace: &Trace) -> Vec<Input> {

@@ -6,7 +6,7 @@ mod emit;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use tailwater_analysis::model::{
+use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, EdgeInfo, EdgeWindow, HostCpu, HostInfo, HostWindow, Input,
     ListenerInfo, ListenerWindow, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
 };

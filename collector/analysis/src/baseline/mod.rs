@@ -1,0 +1,240 @@
+//! What is usual for a tier, learned frame by frame: its worker limit, whether it is event-driven, its response time and its
+//! queue; in `congestion`, its load against its throughput. Owns when "a queue felt something"; knows no cause.
+
+pub(crate) mod congestion;
+
+use crate::config::Thresholds;
+use crate::series::sample::TierSample;
+
+/// Windows in a row with the same number of busy workers that make a plateau.
+const PLATEAU_WINDOWS: u32 = 3;
+/// Windows in which one thread held several requests, from which a tier is event-driven.
+const SHARED_WINDOWS: u32 = 3;
+/// Windows with answers before a response time is known (5 s).
+const KNOWN_WINDOWS: u32 = 100;
+/// Fewer queued requests than this are no queue.
+const QUEUE_MIN: f64 = 10.0;
+/// A listener whose accept queue is shorter is too small to judge by its fill.
+const LIMIT_MIN: u32 = 8;
+
+/// How strongly a queue felt something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Felt,
+    Near,
+    Drop,
+}
+
+/// What is usual for one tier.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Baseline {
+    learned_workers: Option<u32>,
+    plateau: u32,
+    plateau_windows: u32,
+    plateau_answered: bool,
+    workers_busy_most: u32,
+    workers_busy: f64,
+    shared_windows: u32,
+    limit: u32,
+    known_windows: u32,
+    response_ns: f64,
+    queued: f64,
+}
+
+impl Baseline {
+    /// Adds a window; says what it felt, and how full the tier was (1: at its limit).
+    pub(crate) fn observe(
+        &mut self,
+        s: &TierSample,
+        configured: Option<u32>,
+        t: &Thresholds,
+    ) -> Option<(Level, f64)> {
+        if s.limit > 0 {
+            self.limit = s.limit;
+        }
+        self.learn_workers(s);
+        let felt = self.level(s, configured, t);
+        self.learn_usual(s);
+        felt
+    }
+
+    /// Worker limit: configured, else learned; `None`: not known, or event-driven.
+    pub(crate) fn workers_limit(&self, configured: Option<u32>) -> Option<u32> {
+        configured.or(if self.event_driven() { None } else { self.learned_workers })
+    }
+
+    pub(crate) fn event_driven(&self) -> bool {
+        self.shared_windows >= SHARED_WINDOWS
+    }
+
+    pub(crate) fn accept_queue_limit(&self) -> Option<u32> {
+        (self.limit > 0).then_some(self.limit)
+    }
+
+    /// A plateau of busy workers beside a filled accept queue is the limit, if the tier rose to it, or if it kept answering while
+    /// every thread ever seen was busy. A tier that stands still at its usual level is paused, not full.
+    fn learn_workers(&mut self, s: &TierSample) {
+        if s.worker_shared_max > 1 {
+            self.shared_windows = self.shared_windows.saturating_add(1);
+        }
+        let busy = s.workers_busy_max;
+        self.workers_busy_most = self.workers_busy_most.max(busy);
+        // A server of one thread per connection stood still once, with as many as it had by then.
+        if self.learned_workers.is_some_and(|limit| busy > limit.saturating_add(1)) {
+            self.learned_workers = None;
+        }
+        if s.backlog < 1.0 {
+            self.plateau_windows = 0;
+            self.workers_busy += 0.05 * (f64::from(busy) - self.workers_busy);
+            return;
+        }
+        if self.plateau_windows > 0 && busy.abs_diff(self.plateau) <= 1 {
+            self.plateau_windows = self.plateau_windows.saturating_add(1);
+            self.plateau_answered &= s.answered > 0.0;
+        } else {
+            self.plateau_windows = 1;
+            self.plateau_answered = s.answered > 0.0;
+        }
+        self.plateau = if self.plateau_windows == 1 { busy } else { self.plateau.max(busy) };
+        let risen = f64::from(busy) >= 1.5 * self.workers_busy + 5.0;
+        let all_seen = self.plateau_answered && busy >= s.workers_seen.max(2);
+        if self.plateau_windows >= PLATEAU_WINDOWS
+            && self.plateau >= self.workers_busy_most
+            && (risen || all_seen)
+        {
+            self.learned_workers = self.learned_workers.max(Some(self.plateau));
+        }
+    }
+
+    fn level(&self, s: &TierSample, configured: Option<u32>, t: &Thresholds) -> Option<(Level, f64)> {
+        let accept =
+            if self.limit >= LIMIT_MIN { f64::from(s.depth_max) / f64::from(self.limit) } else { 0.0 };
+        let whole = match self.workers_limit(configured) {
+            // One more than the limit: the kernel's queue holds backlog + 1.
+            Some(workers) => s.queued_max / (f64::from(workers) + f64::from(self.limit) + 1.0),
+            None => 0.0,
+        };
+        let ratio = accept.max(whole);
+        if s.drops > 0 {
+            return Some((Level::Drop, ratio.max(1.0)));
+        }
+        if s.queued_max < QUEUE_MIN {
+            return None;
+        }
+        if ratio >= t.near_overflow_ratio {
+            return Some((Level::Near, ratio));
+        }
+        let slow = self.known_windows >= KNOWN_WINDOWS
+            && s.answered > 0.0
+            && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
+            && s.queued_max >= 4.0 * self.queued;
+        (ratio >= t.felt_ratio || slow).then_some((Level::Felt, ratio))
+    }
+
+    /// Fast at first, then slow, and hardly at all while things are unusual: a deploy becomes usual, a millibottleneck does not.
+    fn learn_usual(&mut self, s: &TierSample) {
+        let gain = if self.known_windows < KNOWN_WINDOWS { 0.1 } else { 0.02 };
+        let toward = |usual: &mut f64, value: f64| {
+            let gain = if *usual > 0.0 && value > 3.0 * *usual { gain / 10.0 } else { gain };
+            *usual = if *usual > 0.0 { *usual + gain * (value - *usual) } else { value };
+        };
+        toward(&mut self.queued, s.queued_max);
+        if s.answered > 0.0 {
+            toward(&mut self.response_ns, s.response_ns / s.answered);
+            self.known_windows = self.known_windows.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(workers: u32, backlog: u32, answered: f64) -> TierSample {
+        TierSample {
+            active: f64::from(workers),
+            queued_max: f64::from(workers + backlog),
+            backlog: f64::from(backlog),
+            depth_max: backlog,
+            limit: 128,
+            workers_busy_max: workers,
+            workers_seen: 150,
+            answered,
+            response_ns: answered * 5e6,
+            ..TierSample::default()
+        }
+    }
+
+    fn learn(samples: &[(usize, TierSample)]) -> Baseline {
+        let mut baseline = Baseline::default();
+        for (times, sample) in samples {
+            for _ in 0..*times {
+                baseline.observe(sample, None, &Thresholds::default());
+            }
+        }
+        baseline
+    }
+
+    #[test]
+    fn a_plateau_that_was_risen_to_is_the_limit() {
+        let baseline = learn(&[(100, busy(5, 0, 50.0)), (2, busy(90, 0, 10.0)), (4, busy(150, 60, 0.0))]);
+        assert_eq!(baseline.workers_limit(None), Some(150));
+        assert_eq!(baseline.workers_limit(Some(200)), Some(200), "configuration wins");
+    }
+
+    #[test]
+    fn a_tier_that_stands_still_teaches_no_limit() {
+        assert_eq!(learn(&[(100, busy(5, 0, 50.0)), (10, busy(5, 60, 0.0))]).workers_limit(None), None);
+        assert_eq!(learn(&[(100, busy(5, 0, 50.0)), (10, busy(5, 60, 10.0))]).workers_limit(None), None);
+    }
+
+    #[test]
+    fn a_limit_that_is_passed_was_none() {
+        let stood = [(100, busy(5, 0, 50.0)), (2, busy(90, 0, 10.0)), (4, busy(150, 60, 0.0))];
+        let passed = |most| [&stood[..], &[(1, busy(most, 0, 50.0))]].concat();
+        assert_eq!(learn(&passed(151)).workers_limit(None), Some(150), "seen a moment too early or too late");
+        assert_eq!(learn(&passed(160)).workers_limit(None), None);
+        let full = [passed(160), vec![(4, busy(200, 60, 0.0))]].concat();
+        assert_eq!(learn(&full).workers_limit(None), Some(200));
+    }
+
+    #[test]
+    fn a_saturated_server_that_answers_shows_its_limit() {
+        assert_eq!(learn(&[(20, busy(150, 60, 40.0))]).workers_limit(None), Some(150));
+    }
+
+    #[test]
+    fn threads_with_several_requests_mean_event_driven() {
+        let shared = TierSample { worker_shared_max: 4, ..busy(4, 0, 50.0) };
+        let baseline = learn(&[(5, shared), (4, busy(150, 60, 0.0))]);
+        assert!(baseline.event_driven());
+        assert_eq!(baseline.workers_limit(None), None);
+    }
+
+    #[test]
+    fn levels_follow_the_fill() {
+        let level = |sample: TierSample| {
+            let mut baseline = learn(&[(120, busy(5, 0, 50.0))]);
+            baseline.observe(&sample, Some(150), &Thresholds::default()).map(|(level, _)| level)
+        };
+        assert_eq!(level(busy(20, 0, 50.0)), None);
+        assert_eq!(level(busy(140, 0, 50.0)), Some(Level::Felt));
+        assert_eq!(level(busy(150, 90, 5.0)), Some(Level::Near));
+        assert_eq!(
+            level(busy(2, 110, 5.0)),
+            Some(Level::Near),
+            "an accept queue alone can be near its limit"
+        );
+        assert_eq!(level(TierSample { drops: 1, ..busy(5, 0, 50.0) }), Some(Level::Drop));
+        assert_eq!(
+            level(TierSample { response_ns: 50.0 * 60e6, ..busy(40, 0, 50.0) }),
+            Some(Level::Felt),
+            "ten times slower"
+        );
+        assert_eq!(
+            level(TierSample { response_ns: 60e6, ..busy(1, 0, 1.0) }),
+            None,
+            "one slow request is no queue"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! All open incidents: what opens one, what belongs to which, and which waves of drops are one of their own. Owns identity over time;
+//! `chain` finds the cause, `report` says when and how it is told.
+
+use super::settled::Settled;
+use super::trigger::Trigger;
+use super::{Case, Lost};
+use crate::baseline::Level;
+use crate::config::Config;
+use crate::episode::drop::{DropCount, Dropped};
+use crate::path::chain::diagnose;
+use crate::path::step::Place;
+use crate::path::view::View;
+use crate::topology::tier::TierKey;
+use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::incident::{Resource, identity};
+use tailwater_model::window::WindowIndex;
+
+/// Open cases at a time; more are not opened.
+const CASES_MAX: usize = 64;
+/// Drops after this long without any are a new wave, windows (500 ms).
+const WAVE_WINDOWS: u64 = 10;
+/// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
+const FRESH_WINDOWS: u64 = 24;
+/// A workload that takes a resource from another may have felt its own queue this long before, windows (1 s).
+const TAKER_BEFORE: u64 = 20;
+/// A new wave with a cause of its own, this sure, is another incident.
+const OWN_CAUSE: f64 = 0.7;
+
+/// All open cases.
+#[derive(Debug, Default)]
+pub(crate) struct Cases {
+    pub(crate) open: Vec<Case>,
+}
+
+impl Cases {
+    /// Takes what one frame brought.
+    pub(crate) fn take(
+        &mut self,
+        view: View<'_>,
+        config: &Config,
+        now: u64,
+        triggers: &[Trigger],
+        drops: &[Dropped],
+    ) {
+        for trigger in triggers.iter().filter(|t| t.level != Level::Drop) {
+            self.feel(view, config, now, trigger);
+        }
+        let mut lost: BTreeMap<TierKey, Lost> = BTreeMap::new();
+        for trigger in triggers.iter().filter(|t| t.level == Level::Drop) {
+            let dropped: Vec<&Dropped> = drops.iter().filter(|d| d.tier == trigger.tier).collect();
+            lost.insert(trigger.tier.clone(), self.overflow(view, config, now, trigger, &dropped));
+        }
+        self.count_retransmits(view, now);
+        for case in &mut self.open {
+            case.count_attempts(view, now, &lost);
+        }
+        self.absorb(view);
+    }
+
+    /// A queue that grew without drops is part of an incident with drops whose chain leads to it, also over a tier that no agent
+    /// sees: then it is not told for itself.
+    fn absorb(&mut self, view: View<'_>) {
+        let with_drops = self.open.iter().filter(|c| !c.drops.is_empty() && c.told.is_some());
+        let mut explained: BTreeMap<TierKey, u64> = BTreeMap::new();
+        for case in with_drops {
+            for tier in &case.tiers {
+                let until = explained.entry(tier.clone()).or_default();
+                *until = (*until).max(case.last_active.saturating_add(FRESH_WINDOWS));
+            }
+        }
+        // The queue of the very workload that takes what another lacks is the same cause, seen from its other side.
+        let takers: Vec<(String, String, u64, u64)> = self
+            .open
+            .iter()
+            .filter(|c| !c.drops.is_empty() && c.told.is_some())
+            .filter_map(|c| {
+                let root = c.root()?;
+                let Place::Tier(at) = &root.place else { return None };
+                let taker = root.episode.culprits.first()?;
+                let from = root.episode.first.saturating_sub(TAKER_BEFORE);
+                let until = c.last_active.saturating_add(FRESH_WINDOWS);
+                Some((at.host.clone(), taker.workload.clone(), from, until))
+            })
+            .collect();
+        let takes = |c: &Case| {
+            let name = view.topology.tiers.get(&c.start).map(|t| t.workload.as_str());
+            takers.iter().any(|(host, workload, from, until)| {
+                *host == c.start.host
+                    && Some(workload.as_str()) == name
+                    && (*from..*until).contains(&c.opened)
+            })
+        };
+        let is_part = |c: &Case| explained.get(&c.start).is_some_and(|until| c.opened < *until) || takes(c);
+        self.open.retain(|c| !c.drops.is_empty() || c.told.is_some() || !is_part(c));
+    }
+
+    /// The place of the newest case that a tier belongs to.
+    fn belongs(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+        self.open.iter().rposition(|case| {
+            now <= case.last_active.saturating_add(case.quiet_windows(config)) && case.is_of(view, tier)
+        })
+    }
+
+    /// The place of the case that drops of a tier belong to; `None`: they are an incident of their own.
+    fn dropping(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+        let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
+        let newest = self.belongs(view, config, tier, now)?;
+        if self.open.get(newest).is_some_and(|case| !case.drops.is_empty()) {
+            return Some(newest).filter(|i| !own(i));
+        }
+        // A wave may have been felt before it overflowed the queue: that is no incident of its own.
+        let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now));
+        wave.filter(|i| !own(i)).or(Some(newest))
+    }
+
+    /// A queue felt something, without drops.
+    fn feel(&mut self, view: View<'_>, config: &Config, now: u64, trigger: &Trigger) {
+        let room = self.open.len() < CASES_MAX;
+        // What is felt after the last retry can have come is not of the drops before.
+        let part =
+            |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
+        let case = self.belongs(view, config, &trigger.tier, now);
+        if let Some(case) = case.and_then(|index| self.open.get_mut(index)).filter(part) {
+            case.tiers.insert(trigger.tier.clone());
+            if case.drops.is_empty() {
+                case.last_active = now;
+                case.near |= trigger.level == Level::Near;
+                if trigger.ratio > case.ratio && case.told.is_none() {
+                    (case.ratio, case.start, case.at) = (trigger.ratio, trigger.tier.clone(), now);
+                    (case.diagnosis, case.settled) = (None, Settled::default());
+                }
+            } else if trigger.level == Level::Near {
+                case.last_active = now;
+            }
+        } else if room {
+            let id = identify(view, &trigger.tier, None, now);
+            self.open.push(Case::open(trigger, now, id));
+        }
+    }
+
+    /// A tier dropped.
+    fn overflow(
+        &mut self,
+        view: View<'_>,
+        config: &Config,
+        now: u64,
+        trigger: &Trigger,
+        dropped: &[&Dropped],
+    ) -> Lost {
+        let room = self.open.len() < CASES_MAX;
+        let id = identify(view, &trigger.tier, dropped.iter().map(|d| d.listener).min(), now);
+        let case = match self.dropping(view, config, &trigger.tier, now) {
+            Some(index) => self.open.get_mut(index),
+            None if room => {
+                self.open.push(Case::open(trigger, now, id.clone()));
+                self.open.last_mut()
+            }
+            None => None,
+        };
+        let Some(case) = case else { return Lost::default() };
+        if case.drops.is_empty() {
+            (case.start, case.at, case.diagnosis) = (trigger.tier.clone(), now, None);
+            case.settled = Settled::default();
+            if case.told.is_none() {
+                case.id = id;
+                case.opened = now;
+            }
+        }
+        case.last_active = now;
+        case.tiers.insert(trigger.tier.clone());
+        let mut lost = Lost::default();
+        for d in dropped {
+            let count: &mut DropCount = case.drops.entry((d.tier.clone(), d.listener)).or_default();
+            let before = count.syn_packets();
+            count.add(now, d);
+            lost.syns = lost.syns.saturating_add(count.syn_packets().saturating_sub(before));
+            lost.acks = lost.acks.saturating_add(d.final_ack);
+            lost.repeated = lost.repeated.saturating_add(d.repeated.min(d.final_ack));
+        }
+        lost
+    }
+
+    fn count_retransmits(&mut self, view: View<'_>, now: u64) {
+        for case in self.open.iter_mut().filter(|c| !c.drops.is_empty()) {
+            let droppers: BTreeSet<&TierKey> = case.drops.keys().map(|(tier, _)| tier).collect();
+            for link in
+                view.topology.links.iter().filter(|l| l.to.as_ref().is_some_and(|to| droppers.contains(to)))
+            {
+                let Some(window) = view.history.window(&link.from.host, now) else { continue };
+                let sent = link
+                    .edges
+                    .iter()
+                    .filter_map(|e| window.edges.get(e))
+                    .fold(0u64, |sum, e| sum.saturating_add(e.syn_retransmits));
+                let count = case.retransmits.entry(link.from.host.clone()).or_default();
+                *count = count.saturating_add(sent);
+            }
+        }
+    }
+}
+
+/// The id of an incident that a tier opens: by the listener that dropped, else by its first one.
+fn identify(view: View<'_>, tier: &TierKey, listener: Option<u32>, now: u64) -> String {
+    let listeners = view.topology.tiers.get(tier).map(|t| t.listeners.as_slice()).unwrap_or_default();
+    let of = listeners.iter().find(|l| Some(l.id) == listener).or(listeners.first());
+    let (address, port) = of.map_or((std::net::Ipv4Addr::UNSPECIFIED.into(), 0), |l| (l.address, l.port));
+    identity(WindowIndex(now), &tier.host, address, port)
+}
+
+/// Whether a new wave of drops has a cause that is not the case's: surely another resource, or the same one again. Where no retry is
+/// left of the wave before, anything that began after it is another cause.
+fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
+    let Some(last_drop) = case.last_drop() else { return false };
+    let since = now.saturating_sub(last_drop);
+    if since < WAVE_WINDOWS {
+        return false;
+    }
+    let Some(before) = case.root() else { return false };
+    let now_found = diagnose(view, tier, now);
+    let Some(found) = now_found.candidates.first() else { return false };
+    // What began while the first wave was still being caught up is its effect, and so is what that load uses up.
+    if found.episode.by_load || found.episode.first <= last_drop.saturating_add(3) {
+        return false;
+    }
+    // Nor is a wave without a cause a new one: dropped clients come again after 1, 2, 3, 5 and 7 s.
+    if found.episode.resource == Resource::Unexplained {
+        return false;
+    }
+    // After an overload that retries kept alive more of them come for seconds; what a tier does under them is no cause either.
+    if since >= FRESH_WINDOWS && case.sustained.is_none() {
+        return true;
+    }
+    let outside = matches!(
+        found.episode.resource,
+        Resource::CpuNeighbour
+            | Resource::CpuThrottled
+            | Resource::Io
+            | Resource::Memory
+            | Resource::Pause
+            | Resource::Lock
+    );
+    let same = found.place == before.place && found.episode.resource == before.episode.resource;
+    let later = found.episode.first > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { 2 });
+    outside && found.score >= OWN_CAUSE && later
+}

@@ -1,0 +1,261 @@
+//! One incident while it is open: where it began, what it dropped, which root was found, and what is kept of it for as long as it lives,
+//! because windows leave the history after 20 s. Owns that, and until when something belongs to it; `cases` owns what opens one, `report`
+//! how it is told.
+
+pub(crate) mod cases;
+mod ledger;
+pub(crate) mod settled;
+mod sustain;
+pub(crate) mod trigger;
+mod watch;
+
+use crate::baseline::Level;
+use crate::config::Config;
+use crate::episode::drop::DropCounts;
+use crate::path::candidate::Candidate;
+use crate::path::chain::{Diagnosis, diagnose};
+use crate::path::step::Place;
+use crate::path::view::{AFTER_WINDOWS, View};
+use crate::series::sample::tier_sample;
+use crate::topology::tier::TierKey;
+use ledger::Ledger;
+use settled::Settled;
+use std::collections::{BTreeMap, BTreeSet};
+use sustain::{Attempts, Served};
+use tailwater_model::incident::{Incident, Resource};
+use tailwater_model::window::{Host, WINDOW_NS};
+use trigger::Trigger;
+use watch::RootWatch;
+
+/// How long retries may keep away after an overload that they kept alive, windows (16 s). A client that was dropped again and again comes
+/// next after at most as long as it has tried (`tcp_retransmit_timer` doubles), and what is left of them after this is little.
+const BACKOFF_MAX: u64 = 320;
+/// Windows between two looks whether retries keep a case alive: twice a second is often enough for what goes on for seconds.
+const SUSTAINED_EVERY: u64 = 10;
+
+/// One open incident.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    /// The window in which it was opened.
+    pub(crate) opened: u64,
+    /// The tier from which the walk starts: the first that dropped, else the fullest.
+    pub(crate) start: TierKey,
+    /// The window from which it starts.
+    pub(crate) at: u64,
+    ratio: f64,
+    /// Without drops: some queue was near its limit.
+    pub(crate) near: bool,
+    pub(crate) drops: DropCounts,
+    /// SYNs sent again to the dropping listeners, by host of observed clients.
+    pub(crate) retransmits: BTreeMap<Host, u64>,
+    pub(crate) last_active: u64,
+    pub(crate) tiers: BTreeSet<TierKey>,
+    pub(crate) id: String,
+    pub(crate) diagnosis: Option<Diagnosis>,
+    /// The newest version that was told, and in which window.
+    pub(crate) told: Option<Incident>,
+    pub(crate) told_at: u64,
+    /// What is said of it for good, because the windows that show it leave the history.
+    pub(crate) settled: Settled,
+    /// Its tiers over its whole life.
+    pub(crate) ledger: Ledger,
+    /// Attempts at the tiers that drop.
+    attempts: BTreeMap<TierKey, sustain::Account>,
+    /// Its root, watched from when the diagnosis was final.
+    root_watch: Option<RootWatch>,
+    /// What keeps its drops alive: which tier, since which window, and the numbers of when it was found last.
+    pub(crate) sustained: Option<(TierKey, u64, sustain::Kept)>,
+}
+
+/// Dropped packets of a tier in one frame, by what they were.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lost {
+    syns: u64,
+    acks: u64,
+    repeated: u64,
+}
+
+impl Case {
+    fn open(trigger: &Trigger, at: u64, id: String) -> Self {
+        Self {
+            opened: at,
+            start: trigger.tier.clone(),
+            at,
+            ratio: trigger.ratio,
+            near: trigger.level == Level::Near,
+            drops: BTreeMap::new(),
+            retransmits: BTreeMap::new(),
+            last_active: at,
+            tiers: BTreeSet::from([trigger.tier.clone()]),
+            id,
+            diagnosis: None,
+            told: None,
+            told_at: 0,
+            settled: Settled::default(),
+            ledger: Ledger::default(),
+            attempts: BTreeMap::new(),
+            root_watch: None,
+            sustained: None,
+        }
+    }
+
+    /// Looks for its root while the windows around its start still come in; then at what became of the root, and of the drops. True if the
+    /// root was looked for.
+    pub(crate) fn judge(&mut self, view: View<'_>, now: u64) -> bool {
+        if self.diagnosis.is_some() && self.is_settled(now) {
+            self.remember(view, now);
+            self.judge_sustained(view, now);
+            return false;
+        }
+        let diagnosis = diagnose(view, &self.start, self.at);
+        if let Some(Candidate { place: Place::Tier(root), .. }) = diagnosis.candidates.first() {
+            self.tiers.insert(root.clone());
+        }
+        self.diagnosis = Some(diagnosis);
+        self.remember(view, now);
+        true
+    }
+
+    /// Whether the diagnosis is as it stays.
+    pub(crate) fn is_settled(&self, now: u64) -> bool {
+        now > self.at.saturating_add(AFTER_WINDOWS)
+    }
+
+    /// Until which window the root held: its episode, or as long as it was seen to go on after that.
+    pub(crate) fn root_last(&self) -> Option<u64> {
+        let last = self.root()?.episode.last;
+        Some(self.root_watch.as_ref().map_or(last, |watch| watch.last.max(last)))
+    }
+
+    /// Where the worst values of a tier end that began to drop in window `first`: with its first wave.
+    pub(crate) fn measured_from(&self, first: u64) -> u64 {
+        self.measured_to().max(first.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2)))
+    }
+
+    /// Takes what a frame shows of its tiers into what is remembered for as long as it lives.
+    fn remember(&mut self, view: View<'_>, now: u64) {
+        if self.drops.is_empty() {
+            return;
+        }
+        let droppers = self.drops.iter().map(|((key, _), d)| (key.clone(), d.first.saturating_sub(2)));
+        let path = self.diagnosis.iter().flat_map(|d| &d.path).filter_map(|step| match &step.place {
+            Place::Tier(key) => Some((key.clone(), step.onset.saturating_sub(2))),
+            _ => None,
+        });
+        for (key, from) in path.chain(droppers).collect::<Vec<_>>() {
+            self.ledger.take(view, &key, from, now);
+        }
+    }
+
+    /// Counts the attempts at the tiers that drop; `lost` is what they dropped in this frame.
+    fn count_attempts(&mut self, view: View<'_>, now: u64, lost: &BTreeMap<TierKey, Lost>) {
+        let droppers: BTreeSet<&TierKey> = self.drops.keys().map(|(key, _)| key).collect();
+        for key in droppers {
+            let Some(tier) = view.topology.tiers.get(key) else { continue };
+            let lost = lost.get(key).copied().unwrap_or_default();
+            let attempts = view.history.window(&key.host, now).map(|window| {
+                let s = tier_sample(window, tier);
+                Attempts {
+                    arrivals: s.arrivals,
+                    syns: lost.syns as f64,
+                    acks: lost.acks as f64,
+                    repeated: lost.repeated as f64,
+                    answered: s.answered,
+                }
+            });
+            self.attempts.entry(key.clone()).or_default().take(now, attempts);
+        }
+    }
+
+    /// Whether retries keep it alive, now that its root is over.
+    fn judge_sustained(&mut self, view: View<'_>, now: u64) {
+        // What comes after a calm are waves of those who are left: the account of what kept it alive ends before it.
+        let last_drop = self.last_drop().unwrap_or(now);
+        self.settled.waves_only |=
+            self.sustained.is_some() && now > last_drop.saturating_add(sustain::QUIET_WINDOWS);
+        let due = now.saturating_sub(self.at).is_multiple_of(SUSTAINED_EVERY);
+        if !self.is_settled(now) || self.drops.is_empty() || !due || self.settled.waves_only {
+            return;
+        }
+        if self.root_watch.is_none() && !self.settled.root_watched {
+            self.settled.root_watched = true;
+            // A root that ended inside of the windows that were looked at is over.
+            let cut_off = |c: &&Candidate| c.episode.last.saturating_add(2) >= self.at + AFTER_WINDOWS;
+            self.root_watch = self.root().filter(cut_off).and_then(|root| RootWatch::of(view, root));
+        }
+        if let Some(watch) = &mut self.root_watch {
+            watch.watch(view, now);
+        }
+        let Some(over) = self.root_last().map(|last| last.min(now)) else { return };
+        let unexplained = self.root().is_none_or(|c| c.episode.resource == Resource::Unexplained);
+        let over = if unexplained { self.at } else { over };
+        let most = self.drops.iter().max_by_key(|(_, d)| d.count).map(|((key, _), _)| key.clone());
+        let Some(key) = most else { return };
+        let usual = self.settled.usual.get(&key).copied().unwrap_or(0.0);
+        let served = match self.root().map(|c| &c.episode) {
+            // A burst is over when no more come than before.
+            Some(e) if e.resource == Resource::Burst => Served::Before(usual),
+            // Where the tier's own load is the root, what it served before says nothing of what it can serve now.
+            Some(e) if e.by_load => Served::Meanwhile,
+            _ => Served::Either(usual),
+        };
+        if let Some(kept) = self.attempts.get(&key).and_then(|a| a.judge(over, served)) {
+            self.sustained = Some((key, over.saturating_add(1), kept));
+        }
+    }
+
+    /// Whether clients whose retries kept it alive may come to this tier again.
+    fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
+        self.sustained.is_some()
+            && now <= self.last_active.saturating_add(self.backoff_windows())
+            && self.is_of(view, tier)
+    }
+
+    /// Until which window worst values are taken: the first wave, not the retries.
+    pub(crate) fn measured_to(&self) -> u64 {
+        self.at.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2))
+    }
+
+    /// Whether a tier is one of its own, or calls or is called by one.
+    fn is_of(&self, view: View<'_>, tier: &TierKey) -> bool {
+        self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+    }
+
+    /// Window of its newest drop.
+    fn last_drop(&self) -> Option<u64> {
+        self.drops.values().map(|d| d.last).max()
+    }
+
+    /// Whether drops here would belong to it, and people know of it or will.
+    pub(crate) fn covers(&self, view: View<'_>, config: &Config, tier: &TierKey, window: u64) -> bool {
+        let quiet = (config.quiet_ns / WINDOW_NS).max(self.backoff_windows());
+        (self.told.is_some() || !self.drops.is_empty())
+            && window <= self.last_active.saturating_add(quiet)
+            && self.is_of(view, tier)
+    }
+
+    /// Whether nothing can belong to it any more, or it has reached the age at which a case is closed.
+    pub(crate) fn is_over(&self, config: &Config, now: u64) -> bool {
+        let age = now.saturating_sub(self.opened);
+        now > self.last_active.saturating_add(self.quiet_windows(config))
+            || age >= config.max_incident_ns / WINDOW_NS
+    }
+
+    fn quiet_windows(&self, config: &Config) -> u64 {
+        let quiet = if self.drops.is_empty() { config.quiet_without_drops_ns } else { config.quiet_ns };
+        (quiet / WINDOW_NS).max(self.backoff_windows())
+    }
+
+    /// How long the clients that retries kept alive may wait for their next one; 0 where that was not so.
+    fn backoff_windows(&self) -> u64 {
+        let first = self.drops.values().map(|d| d.first).min();
+        match (&self.sustained, first.zip(self.last_drop())) {
+            (Some(_), Some((first, last))) => last.saturating_sub(first).min(BACKOFF_MAX),
+            _ => 0,
+        }
+    }
+
+    fn root(&self) -> Option<&Candidate> {
+        self.diagnosis.as_ref()?.candidates.first()
+    }
+}

@@ -1,0 +1,59 @@
+//! What makes a case: a tier whose queue felt something in a frame, or that dropped. Owns what of a window counts as dropped in it; knows
+//! no open case and no cause.
+
+use crate::baseline::{Baseline, Level};
+use crate::episode::drop::Dropped;
+use crate::path::view::View;
+use crate::series::sample::tier_sample;
+use crate::topology::tier::{ListenerName, TierKey};
+use std::collections::BTreeMap;
+use tailwater_model::window::ListenerWindow;
+
+/// What a tier felt in one frame.
+#[derive(Debug, Clone)]
+pub(crate) struct Trigger {
+    pub(crate) tier: TierKey,
+    pub(crate) level: Level,
+    pub(crate) ratio: f64,
+}
+
+/// What every tier felt in a frame, and what every listener dropped.
+pub(crate) fn felt(
+    view: View<'_>,
+    baselines: &mut BTreeMap<TierKey, Baseline>,
+    now: u64,
+) -> (Vec<Trigger>, Vec<Dropped>) {
+    let mut triggers = Vec::new();
+    let mut drops = Vec::new();
+    for (key, tier) in view.topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
+        let Some(window) = view.history.window(&key.host, now) else { continue };
+        let sample = tier_sample(window, tier);
+        let baseline = baselines.entry(key.clone()).or_default();
+        if let Some((level, ratio)) = baseline.observe(&sample, tier.workers_limit, view.thresholds) {
+            triggers.push(Trigger { tier: key.clone(), level, ratio });
+            if level == Level::Drop {
+                let of = |l: &&ListenerName| window.listeners.get(&l.id).is_some_and(|w| w.drops > 0);
+                drops.extend(tier.listeners.iter().filter(of).filter_map(|l| {
+                    let w = window.listeners.get(&l.id)?;
+                    // A dropped segment is seen at once, the socket's counter some ms later: maybe in the next window.
+                    let before = now.checked_sub(1).and_then(|i| view.history.window(&key.host, i));
+                    let before = before.and_then(|b| b.listeners.get(&l.id)).filter(|b| b.drops == 0);
+                    let with = |of: fn(&ListenerWindow) -> u64| of(w).saturating_add(before.map_or(0, of));
+                    Some(Dropped {
+                        tier: key.clone(),
+                        listener: l.id,
+                        drops: w.drops,
+                        sk_drops: with(|w| w.sk_drops),
+                        final_ack: with(|w| w.drops_final_ack),
+                        repeated: with(|w| w.drops_repeated),
+                        slow: with(|w| w.drops_slow),
+                        arrivals: w.arrivals,
+                        depth: w.depth_max,
+                        limit: if w.limit > 0 { w.limit } else { baseline.accept_queue_limit().unwrap_or(0) },
+                    })
+                }));
+            }
+        }
+    }
+    (triggers, drops)
+}

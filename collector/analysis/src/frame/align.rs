@@ -1,0 +1,253 @@
+//! Windows of many hosts in, frames in order out. Owns the watermark, lateness, duplicates and windows from the future; knows no
+//! value inside a window.
+//!
+//! What a frame holds depends only on which windows arrived within the lateness bound, never on their order: until the first
+//! frame left by the bound none leaves early, and after that one leaves early only when no known host can add to it.
+
+use std::collections::BTreeMap;
+use tailwater_model::window::{Host, HostWindow, WINDOW_NS, WindowIndex};
+
+/// Hosts that a pipeline keeps apart.
+const HOSTS_MAX: usize = 1024;
+/// Window indices that may wait, 12.8 s.
+const PENDING_MAX: usize = 256;
+/// A window this far ahead of the collector's clock is not believed, ns. Clock errors that can be worked with are far smaller.
+const FUTURE_NS: u64 = 2_000_000_000;
+/// A host is not waited for any more after this long without a window, in windows (60 s).
+const FORGET_WINDOWS: u64 = 1200;
+/// Frames without a single window that are emitted one by one; a longer silence is jumped over (20 s).
+const SILENCE_WINDOWS: u64 = 400;
+
+/// The windows of all hosts for one index. A host that is not in it was not heard in time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Frame {
+    pub(crate) index: WindowIndex,
+    pub(crate) hosts: BTreeMap<Host, Box<HostWindow>>,
+}
+
+/// What became of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Kept,
+    /// Already there.
+    Duplicate,
+    /// Its frame has left.
+    Late,
+    /// Beyond [`FUTURE_NS`], or more waiting than [`PENDING_MAX`].
+    Future,
+    /// More than [`HOSTS_MAX`] hosts.
+    TooManyHosts,
+}
+
+#[derive(Debug)]
+pub(crate) struct Aligner {
+    lateness_ns: u64,
+    clock_unix_ns: Option<u64>,
+    /// Index of the next frame, once the first has left.
+    next: Option<u64>,
+    pending: BTreeMap<u64, BTreeMap<Host, Box<HostWindow>>>,
+    hosts: BTreeMap<Host, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Index of the frame from which its silence counts.
+    since: Option<u64>,
+    /// Highest index of a window that it sent.
+    newest: Option<u64>,
+}
+
+impl Aligner {
+    pub(crate) fn new(lateness_ns: u64) -> Self {
+        Self {
+            lateness_ns,
+            clock_unix_ns: None,
+            next: None,
+            pending: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+        }
+    }
+
+    /// A host said hello: frames wait for it.
+    pub(crate) fn announce(&mut self, host: &str) -> Taken {
+        if self.hosts.contains_key(host) {
+            return Taken::Duplicate;
+        }
+        if self.hosts.len() >= HOSTS_MAX {
+            return Taken::TooManyHosts;
+        }
+        self.hosts.insert(host.to_owned(), Known::default());
+        Taken::Kept
+    }
+
+    /// The collector's clock; it never goes back.
+    pub(crate) fn tick(&mut self, unix_ns: u64) {
+        if self.clock_unix_ns.is_none() {
+            let limit = future_limit(unix_ns);
+            self.pending.retain(|index, _| *index <= limit);
+        }
+        self.clock_unix_ns = Some(self.clock_unix_ns.map_or(unix_ns, |now| now.max(unix_ns)));
+    }
+
+    pub(crate) fn take(&mut self, window: Box<HostWindow>) -> Taken {
+        let index = window.index.0;
+        if self.next.is_some_and(|next| index < next) {
+            return Taken::Late;
+        }
+        if self.clock_unix_ns.is_some_and(|now| index > future_limit(now)) {
+            return Taken::Future;
+        }
+        if !self.pending.contains_key(&index) && self.pending.len() >= PENDING_MAX {
+            return Taken::Future;
+        }
+        if self.announce(&window.host) == Taken::TooManyHosts {
+            return Taken::TooManyHosts;
+        }
+        if let Some(known) = self.hosts.get_mut(&window.host) {
+            known.newest = known.newest.max(Some(index));
+        }
+        let hosts = self.pending.entry(index).or_default();
+        if hosts.contains_key(&window.host) {
+            return Taken::Duplicate;
+        }
+        hosts.insert(window.host.clone(), window);
+        Taken::Kept
+    }
+
+    /// The highest index of a window that a host sent.
+    pub(crate) fn newest(&self, host: &str) -> Option<u64> {
+        self.hosts.get(host)?.newest
+    }
+
+    /// The next frame, if it is complete or its time is over. Call until `None`.
+    pub(crate) fn ready(&mut self) -> Option<Frame> {
+        let watermark = self.clock_unix_ns?.saturating_sub(self.lateness_ns);
+        let Some(next) = self.next else {
+            let first = *self.pending.keys().next()?;
+            return (WindowIndex(first).end_unix_ns() <= watermark).then(|| self.emit(first));
+        };
+        if self.hosts.is_empty() {
+            return None;
+        }
+        let complete = self.pending.get(&next).is_some_and(|have| have.len() >= self.hosts.len());
+        if complete {
+            return Some(self.emit(next));
+        }
+        if WindowIndex(next).end_unix_ns() > watermark {
+            return None;
+        }
+        let over = (watermark / WINDOW_NS).saturating_sub(1);
+        let until = self.pending.keys().next().map_or(over, |first| (*first).min(over));
+        let silent = until.saturating_sub(next) > SILENCE_WINDOWS;
+        Some(self.emit(if silent { until } else { next }))
+    }
+
+    /// Every frame that still waits, whatever the clock says.
+    pub(crate) fn flush(&mut self) -> Option<Frame> {
+        let first = *self.pending.keys().next()?;
+        let next = self.next.unwrap_or(first);
+        Some(self.emit(if first.saturating_sub(next) > SILENCE_WINDOWS { first } else { next }))
+    }
+
+    fn emit(&mut self, index: u64) -> Frame {
+        self.next = Some(index.saturating_add(1));
+        self.hosts.retain(|_, known| {
+            let since = known.newest.max(known.since).unwrap_or(index);
+            known.since = Some(since);
+            index.saturating_sub(since) <= FORGET_WINDOWS
+        });
+        Frame { index: WindowIndex(index), hosts: self.pending.remove(&index).unwrap_or_default() }
+    }
+}
+
+fn future_limit(now_unix_ns: u64) -> u64 {
+    now_unix_ns.saturating_add(FUTURE_NS) / WINDOW_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: u64 = 1000;
+
+    fn window(host: &str, index: u64) -> Box<HostWindow> {
+        Box::new(HostWindow { host: host.to_owned(), index: WindowIndex(index), ..HostWindow::default() })
+    }
+
+    /// Two hosts, started: frame `FIRST` has left.
+    fn started() -> Aligner {
+        let mut aligner = Aligner::new(400_000_000);
+        aligner.announce("a");
+        aligner.announce("b");
+        aligner.tick(FIRST * WINDOW_NS);
+        assert_eq!(aligner.take(window("a", FIRST)), Taken::Kept);
+        assert_eq!(aligner.take(window("b", FIRST)), Taken::Kept);
+        assert_eq!(aligner.ready(), None, "the first frame leaves by the bound only");
+        aligner.tick((FIRST + 9) * WINDOW_NS);
+        assert_eq!(aligner.ready().unwrap().index.0, FIRST);
+        aligner
+    }
+
+    #[test]
+    fn a_frame_leaves_when_every_host_reported() {
+        let mut aligner = started();
+        aligner.take(window("b", FIRST + 1));
+        assert_eq!(aligner.ready(), None);
+        aligner.take(window("a", FIRST + 1));
+        assert_eq!(aligner.ready().unwrap().hosts.len(), 2);
+    }
+
+    #[test]
+    fn a_missing_host_is_waited_for_until_the_bound() {
+        let mut aligner = started();
+        aligner.take(window("a", FIRST + 1));
+        aligner.tick((FIRST + 10) * WINDOW_NS - 1);
+        assert_eq!(aligner.ready(), None);
+        aligner.tick((FIRST + 10) * WINDOW_NS);
+        let frame = aligner.ready().unwrap();
+        assert_eq!(frame.hosts.keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(aligner.take(window("b", FIRST + 1)), Taken::Late);
+    }
+
+    #[test]
+    fn the_first_of_two_equal_windows_counts() {
+        let mut aligner = started();
+        assert_eq!(aligner.take(window("a", FIRST + 1)), Taken::Kept);
+        assert_eq!(aligner.take(window("a", FIRST + 1)), Taken::Duplicate);
+    }
+
+    #[test]
+    fn windows_from_the_future_are_not_believed() {
+        let mut aligner = started();
+        assert_eq!(aligner.take(window("a", u64::MAX)), Taken::Future);
+        assert_eq!(aligner.take(window("a", FIRST + 9 + 41)), Taken::Future);
+        assert_eq!(aligner.take(window("a", FIRST + 9 + 39)), Taken::Kept);
+        let mut early = Aligner::new(0);
+        early.take(window("a", u64::MAX));
+        early.tick(WINDOW_NS * FIRST);
+        assert_eq!(early.ready(), None);
+        assert_eq!(early.flush(), None, "a window ahead of the first clock is dropped by it");
+    }
+
+    #[test]
+    fn a_long_silence_is_jumped_over() {
+        let mut aligner = started();
+        aligner.tick((FIRST + 100_000) * WINDOW_NS);
+        let mut frames = 0;
+        while aligner.ready().is_some() {
+            frames += 1;
+        }
+        assert!(frames < 20, "{frames}");
+    }
+
+    #[test]
+    fn without_a_clock_windows_wait_in_bounds() {
+        let mut aligner = Aligner::new(0);
+        for index in 0..10_000 {
+            aligner.take(window("a", index));
+        }
+        assert!(aligner.pending.len() <= PENDING_MAX);
+        assert_eq!(aligner.ready(), None);
+        assert_eq!(aligner.flush().unwrap().index.0, 0);
+    }
+}

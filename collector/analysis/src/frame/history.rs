@@ -1,0 +1,304 @@
+//! The last windows of every host, and the names behind their ids. Owns how much is remembered; knows no rule.
+//!
+//! An update of names takes effect with the first window that its host sends after it, so that a frame means the same
+//! however early or late it leaves.
+
+use super::align::Frame;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tailwater_model::window::{
+    EdgeInfo, EntityId, Gone, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo,
+};
+
+/// Windows remembered per host: 20 s, which holds the two seconds before a drop, the longest millibottleneck and the recent rates.
+pub(crate) const HISTORY_WINDOWS: usize = 400;
+/// Entities remembered per host and kind. An agent has no more at a time and tells what is gone; what else there is stems from agents of
+/// before, whose ids are lower: what is gone goes first, then the lowest.
+const ENTITIES_MAX: usize = 4096;
+/// Hosts remembered; beyond, silent ones are forgotten.
+const HOSTS_MAX: usize = 1024;
+/// How far back a missing window's phase is looked for (1 s).
+const PHASE_WINDOWS: u64 = 20;
+/// Updates of names that may wait for their window, per host.
+const UPDATES_MAX: usize = 1024;
+
+/// Names that arrived and are not in effect yet.
+#[derive(Debug, Clone)]
+pub(crate) enum Update {
+    Host(HostInfo),
+    Entities { workloads: Vec<WorkloadInfo>, listeners: Vec<ListenerInfo>, edges: Vec<EdgeInfo> },
+    Gone(Gone),
+}
+
+/// One host's names and recent windows.
+#[derive(Debug, Default)]
+pub(crate) struct HostHistory {
+    pub(crate) info: HostInfo,
+    pub(crate) workloads: BTreeMap<EntityId, WorkloadInfo>,
+    pub(crate) listeners: BTreeMap<EntityId, ListenerInfo>,
+    pub(crate) edges: BTreeMap<EntityId, EdgeInfo>,
+    /// Of these names, those behind which there is nothing any more.
+    gone_workloads: BTreeSet<EntityId>,
+    gone_listeners: BTreeSet<EntityId>,
+    gone_edges: BTreeSet<EntityId>,
+    /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
+    windows: VecDeque<Option<Box<HostWindow>>>,
+    updates: VecDeque<(u64, Update)>,
+}
+
+/// All hosts, aligned.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) hosts: BTreeMap<Host, HostHistory>,
+    /// Index after the newest frame.
+    pub(crate) next: u64,
+}
+
+impl History {
+    /// Whether a host's agent measures requests; so does one that is not known.
+    pub(crate) fn measures_requests(&self, host: &str) -> bool {
+        !self.newest(host).is_some_and(|w| w.uncovered.has("requests"))
+    }
+
+    /// Whether it measures calls.
+    pub(crate) fn measures_calls(&self, host: &str) -> bool {
+        !self.newest(host).is_some_and(|w| w.uncovered.has("calls"))
+    }
+
+    /// Whether it polls its accept queues, and so cannot tell what came from what was dropped.
+    pub(crate) fn polls_queues(&self, host: &str) -> bool {
+        self.newest(host).is_some_and(|w| w.sampled.has("accept_queue"))
+    }
+
+    /// Whether it polls who waits for a CPU.
+    pub(crate) fn polls_run_queue(&self, host: &str) -> bool {
+        self.newest(host).is_some_and(|w| w.sampled.has("run_queue"))
+    }
+
+    fn newest(&self, host: &str) -> Option<&HostWindow> {
+        self.hosts.get(host)?.windows.iter().rev().flatten().map(Box::as_ref).next()
+    }
+
+    /// Keeps an update until the host's window `from`.
+    pub(crate) fn update(&mut self, host: &str, from: u64, update: Update) -> bool {
+        let entry = self.hosts.entry(host.to_owned()).or_default();
+        if entry.updates.len() >= UPDATES_MAX {
+            return false;
+        }
+        entry.updates.push_back((from, update));
+        true
+    }
+
+    /// Adds a frame; true if names changed.
+    pub(crate) fn push(&mut self, frame: Frame) -> bool {
+        let index = frame.index.0;
+        let contiguous = index == self.next;
+        self.next = index.saturating_add(1);
+        let mut windows = frame.hosts;
+        let mut changed = false;
+        for host in windows.keys() {
+            if !self.hosts.contains_key(host) {
+                self.hosts.insert(host.clone(), HostHistory::default());
+                changed = true;
+            }
+        }
+        for (name, host) in &mut self.hosts {
+            if !contiguous {
+                host.windows.clear();
+            }
+            changed |= host.apply(index);
+            if host.info.host.is_empty() {
+                host.info.host.clone_from(name);
+            }
+            host.windows.push_back(windows.remove(name));
+            if host.windows.len() > HISTORY_WINDOWS {
+                host.windows.pop_front();
+            }
+        }
+        if self.hosts.len() > HOSTS_MAX {
+            // A host that is only away keeps its names: its agent sends them once.
+            self.hosts.retain(|_, host| !host.updates.is_empty() || host.windows.iter().any(Option::is_some));
+            changed = true;
+        }
+        changed
+    }
+
+    /// A host's window; `None` if it is not remembered, not yet there, or a gap.
+    pub(crate) fn window(&self, host: &str, index: u64) -> Option<&HostWindow> {
+        let host = self.hosts.get(host)?;
+        let back = usize::try_from(self.next.checked_sub(index)?).ok()?;
+        host.windows.get(host.windows.len().checked_sub(back)?)?.as_deref()
+    }
+
+    /// The workload under which a workload's CPU, I/O and memory are told: its own, or that of the cgroup that it shares.
+    pub(crate) fn measured_under(&self, host: &str, workload: EntityId) -> EntityId {
+        let info = self.hosts.get(host).and_then(|h| h.workloads.get(&workload));
+        info.map_or(workload, |w| if w.shares == 0 { workload } else { w.shares })
+    }
+
+    /// When a host's window began by the collector's clock; of one that is missing or forgotten, by the
+    /// phase of the newest window before it, else of the newest.
+    pub(crate) fn start_unix_ns(&self, host: &str, index: u64) -> u64 {
+        let newest = || self.hosts.get(host)?.windows.iter().rev().find_map(Option::as_deref);
+        let near = (index.saturating_sub(PHASE_WINDOWS)..=index).rev().find_map(|i| self.window(host, i));
+        let near = near.or_else(newest);
+        WindowIndex(index).start_unix_ns().saturating_add_signed(near.map_or(0, |w| w.phase_ns))
+    }
+
+    /// Whether the host was heard in any of the `count` windows before `index`.
+    pub(crate) fn heard_lately(&self, host: &str, index: u64, count: u64) -> bool {
+        (index.saturating_sub(count)..index).any(|i| self.window(host, i).is_some())
+    }
+}
+
+impl HostHistory {
+    /// A listener, also when its name came a moment ago and no window with it has. For what cannot wait for the windows.
+    pub(crate) fn listener_heard_of(&self, id: EntityId) -> Option<&ListenerInfo> {
+        let waiting = self.names_waiting().flat_map(|(_, listeners)| listeners).filter(|l| l.id == id);
+        waiting.last().or_else(|| self.listeners.get(&id))
+    }
+
+    /// The same of a workload.
+    pub(crate) fn workload_heard_of(&self, id: EntityId) -> Option<&WorkloadInfo> {
+        let waiting = self.names_waiting().flat_map(|(workloads, _)| workloads).filter(|w| w.id == id);
+        waiting.last().or_else(|| self.workloads.get(&id))
+    }
+
+    fn names_waiting(&self) -> impl Iterator<Item = (&Vec<WorkloadInfo>, &Vec<ListenerInfo>)> {
+        self.updates.iter().filter_map(|(_, update)| match update {
+            Update::Entities { workloads, listeners, .. } => Some((workloads, listeners)),
+            Update::Host(_) | Update::Gone(_) => None,
+        })
+    }
+
+    fn apply(&mut self, index: u64) -> bool {
+        let mut changed = false;
+        while self.updates.front().is_some_and(|(from, _)| *from <= index) {
+            let Some((_, update)) = self.updates.pop_front() else { break };
+            changed = true;
+            match update {
+                Update::Host(info) => self.info = info,
+                Update::Entities { workloads, listeners, edges } => {
+                    self.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));
+                    self.listeners.extend(listeners.into_iter().map(|l| (l.id, l)));
+                    self.edges.extend(edges.into_iter().map(|e| (e.id, e)));
+                    bound(&mut self.workloads, &mut self.gone_workloads);
+                    bound(&mut self.listeners, &mut self.gone_listeners);
+                    bound(&mut self.edges, &mut self.gone_edges);
+                }
+                Update::Gone(gone) => {
+                    // A case may still speak of them: their names stay while there is room.
+                    self.gone_workloads.extend(gone.workloads);
+                    self.gone_listeners.extend(gone.listeners);
+                    self.gone_edges.extend(gone.edges);
+                }
+            }
+        }
+        changed
+    }
+}
+
+fn bound<T>(map: &mut BTreeMap<EntityId, T>, gone: &mut BTreeSet<EntityId>) {
+    while map.len() > ENTITIES_MAX {
+        match gone.pop_first() {
+            Some(id) => drop(map.remove(&id)),
+            None => drop(map.pop_first()),
+        }
+    }
+    // What was told of names that are not here, or not any more.
+    while gone.len() > ENTITIES_MAX {
+        gone.pop_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(index: u64, hosts: &[&str]) -> Frame {
+        Frame {
+            index: WindowIndex(index),
+            hosts: hosts
+                .iter()
+                .map(|h| {
+                    let w = HostWindow {
+                        host: (*h).to_owned(),
+                        index: WindowIndex(index),
+                        ..HostWindow::default()
+                    };
+                    ((*h).to_owned(), Box::new(w))
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn windows_are_found_by_index_and_gaps_are_not_zero() {
+        let mut history = History::default();
+        history.push(frame(10, &["a"]));
+        history.push(frame(11, &["a", "b"]));
+        history.push(frame(12, &["b"]));
+        assert!(history.window("a", 11).is_some());
+        assert!(history.window("a", 12).is_none());
+        assert!(history.window("b", 10).is_none());
+        assert!(history.window("b", 12).is_some());
+        assert!(history.window("b", 13).is_none());
+        assert!(history.window("c", 11).is_none());
+        assert!(history.heard_lately("a", 13, 3) && !history.heard_lately("a", 13, 1));
+    }
+
+    #[test]
+    fn names_take_effect_with_the_window_that_follows_them() {
+        let mut history = History::default();
+        let names = Update::Entities {
+            workloads: vec![WorkloadInfo { id: 1, ..WorkloadInfo::default() }],
+            listeners: vec![],
+            edges: vec![],
+        };
+        history.update("a", 11, names);
+        history.push(frame(10, &["a"]));
+        assert!(history.hosts["a"].workloads.is_empty());
+        assert!(history.push(frame(11, &["a"])));
+        assert_eq!(history.hosts["a"].workloads.len(), 1);
+    }
+
+    #[test]
+    fn of_many_names_those_that_are_gone_make_room_and_old_ones_in_use_stay() {
+        let mut history = History::default();
+        history.push(frame(10, &["a"]));
+        let names = |ids: std::ops::Range<u32>| Update::Entities {
+            workloads: ids.map(|id| WorkloadInfo { id, ..WorkloadInfo::default() }).collect(),
+            listeners: vec![],
+            edges: vec![],
+        };
+        let last = ENTITIES_MAX as u32;
+        history.update("a", 11, names(1..last + 1));
+        let gone = Gone { workloads: vec![7, 9], ..Gone::default() };
+        history.update("a", 11, Update::Gone(gone));
+        history.push(frame(11, &["a"]));
+        assert!(history.hosts["a"].workloads.contains_key(&7), "a case may still speak of it");
+        history.update("a", 12, names(last + 1..last + 4));
+        history.push(frame(12, &["a"]));
+        let left = &history.hosts["a"].workloads;
+        let missing: Vec<u32> = (1..last + 4).filter(|id| !left.contains_key(id)).collect();
+        assert_eq!(missing, [1, 7, 9], "first what is gone, then what is oldest");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_a_jump_forgets() {
+        let mut history = History::default();
+        for index in 0..1000 {
+            history.push(frame(index, &["a"]));
+        }
+        assert_eq!(history.hosts["a"].windows.len(), HISTORY_WINDOWS);
+        history.push(frame(5000, &["a"]));
+        assert!(history.window("a", 999).is_none() && history.window("a", 5000).is_some());
+        for index in 5001..5010 {
+            let many: Vec<String> = (0..200).map(|h| format!("{index}-{h}")).collect();
+            history.push(frame(index, &many.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        for index in 5010..5500 {
+            history.push(frame(index, &["a"]));
+        }
+        assert!(history.hosts.len() <= HOSTS_MAX);
+    }
+}

@@ -1,0 +1,220 @@
+//! One step down: which of the tiers that one calls accounts for what waits in it. Owns by how much and at what time calls must have
+//! grown, or stood, for that; knows no way and ranks no cause.
+
+use super::candidate;
+use super::step::{PartOf, Place, Step};
+use super::view::{Node, PEAK_AFTER, PEAK_BEFORE, View};
+use crate::episode::Episode;
+use crate::series::growth::{growth, quiet, usual};
+use crate::series::sample::{CallSample, TierSample};
+use crate::series::{Series, average};
+use crate::topology::graph::Link;
+use crate::topology::tier::TierKey;
+use std::ops::RangeInclusive;
+
+/// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;
+/// else the answers wait in the caller.
+const ARRIVED_RATIO: f64 = 0.3;
+/// A tier below that was short of something fills the queues above it only after a while; what began less than this before the drop (200 ms)
+/// may be what the same burst did there, which nobody counts.
+const FILLS_WINDOWS: u64 = 4;
+/// Of two tiers that were short of something, the second is as likely the cause with this part of the first one's quality.
+const AS_LIKELY: f64 = 0.85;
+/// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
+/// when its own millibottleneck was over.
+const LATER_WINDOWS: u64 = 6;
+/// A tier stands that answers less than this part of its usual rate, where that is at least [`STANDS_RATE`] answers in a window.
+const STANDS_RATIO: f64 = 0.5;
+const STANDS_RATE: f64 = 0.5;
+/// It holds what its caller waits for with this part of the calls in flight, of at least so many.
+const HELD_ALL: f64 = 0.9;
+const HELD_LEAST: f64 = 4.0;
+/// A pool of connections is one from so many on, and used up with this part of them.
+const POOL_LEAST: u32 = 4;
+const POOL_USED: f64 = 0.95;
+
+/// The tier below whose calls explain this tier's growth best.
+pub(crate) fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
+    if !view.history.measures_calls(&here.host) {
+        return short_below(view, here, node, at, path);
+    }
+    let mut best: Option<(f64, Step)> = None;
+    for link in view.topology.down(here) {
+        let seen = link.to.as_ref().is_some_and(|to| path.iter().any(|s| s.place == Place::Tier(to.clone())));
+        let Some((rise, step)) = explained_by(view, link, node, at).filter(|_| !seen) else { continue };
+        if best.as_ref().is_none_or(|(most, _)| rise > *most) {
+            best = Some((rise, step));
+        }
+    }
+    best.map(|(_, step)| step)
+}
+
+/// The way to a tier in which a resource was short when this one's queue overflowed, where nobody measures calls: of those that it calls, at
+/// any depth, the one whose shortage fits best. `None` also where this tier was short of something itself, or where two are as likely.
+fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
+    if candidate::short(view, here, node, at).is_some() {
+        return None;
+    }
+    let seen = |key: &TierKey| path.iter().any(|s| s.place == Place::Tier(key.clone()));
+    let mut found: Vec<(Episode, TierKey)> = Vec::new();
+    for key in view.topology.reachable(here).into_iter().filter(|key| !seen(key)) {
+        let at = at.saturating_add(view.slack(&here.host, &key.host, at));
+        let Some(there) = view.around(&key, at) else { continue };
+        let short = candidate::short(view, &key, &there, at);
+        let before = short.filter(|episode| episode.first.saturating_add(FILLS_WINDOWS) <= at);
+        found.extend(before.map(|episode| (episode, key)));
+    }
+    found.sort_by(|a, b| b.0.quality.total_cmp(&a.0.quality));
+    let (best, key) = found.first()?;
+    if found.get(1).is_some_and(|(second, _)| second.quality >= AS_LIKELY * best.quality) {
+        return None;
+    }
+    let next = view.topology.path(here, key)?.into_iter().nth(1)?;
+    let name = view.topology.tiers.get(key).map_or("a tier below", |tier| tier.name.as_str());
+    Some(Step {
+        place: Place::Tier(next),
+        onset: best.first.min(at),
+        explains: 0.0,
+        part_of: PartOf::Growth,
+        why: format!(
+            "calls of {} are not measured, and {name}, which it depends on, was short of something",
+            here.host
+        ),
+    })
+}
+
+/// Whether calls along a link account for what waits at their caller: how many of them do, and the step.
+fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+    risen_below(view, link, node, at).or_else(|| stands_below(view, link, node, at))
+}
+
+/// Whether all connections of a pool had a call in flight.
+fn exhausted(in_flight: u32, open: u32) -> bool {
+    open >= POOL_LEAST && f64::from(in_flight) >= POOL_USED * f64::from(open)
+}
+
+/// Calls that were in flight already, to a tier that came to a stand with all of them: under an overload that lasts, a caller's workers
+/// all wait below at all times, so that neither its calls nor the queue below can grow when that tier stops.
+fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+    let key = link.to.as_ref()?;
+    // The window in which it came to a stand still had answers.
+    let (from, to) = (node.onset.saturating_add(1).min(at.saturating_sub(1)), at);
+    let calls = view.calls(link, at);
+    let mean = average(calls.range(from, to).map(|(_, s)| s.in_flight));
+    let active = average(node.tier.range(from, to).map(|(_, s)| s.active));
+    let (in_flight, open) =
+        calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
+    let part = mean / active.max(1.0);
+    if mean < HELD_LEAST || !(part >= view.thresholds.explained_ratio || exhausted(in_flight, open)) {
+        return None;
+    }
+    let slack = view.slack(&link.from.host, &key.host, at);
+    let below = view.around(key, at.saturating_add(slack))?;
+    let answered = below.tier.map(|s| s.answered);
+    let rate = usual(&answered, node.onset);
+    let now = average(answered.range(from, to).map(|(_, v)| *v));
+    if rate < STANDS_RATE || now > STANDS_RATIO * rate || below.tier.missing(from, to) >= 0.5 {
+        return None;
+    }
+    let queued = below.tier.map(TierSample::queued);
+    let in_flight = calls.map(|s| s.in_flight);
+    if held(&in_flight, 0.0, &queued, 0.0, from..=to, slack) < HELD_ALL {
+        return None;
+    }
+    let why = format!(
+        "it held all {mean:.0} calls to it and sent {now:.1} answers per window where {rate:.1} are usual"
+    );
+    let step = Step {
+        place: Place::Tier(key.clone()),
+        onset: node.onset,
+        explains: part.min(1.0),
+        part_of: PartOf::Requests,
+        why,
+    };
+    Some((mean, step))
+}
+
+/// Calls that rose with the queue of their caller.
+fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+    let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
+    let calls = view.calls(link, at);
+    let waiting = with_connecting(&calls, node.onset);
+    let called = growth(&waiting, from, to)?;
+    let active = node.tier.map(|s| s.active);
+    let active_usual = quiet(&active, node.onset);
+    let active_rise = active.range(node.onset, to).map(|(_, v)| *v - active_usual).fold(0.0, f64::max);
+    let explains = called.rise() / active_rise.max(1.0);
+    let (in_flight, open) =
+        calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
+    let exhausted = exhausted(in_flight, open);
+    let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= 0.2);
+    if !accounts {
+        return None;
+    }
+    let how = if exhausted {
+        format!("all {open} connections to it had a call in flight")
+    } else {
+        format!("calls to it rose by {:.0}", called.rise())
+    };
+    let step = |place, onset| Step {
+        place,
+        onset,
+        explains: explains.min(1.0),
+        part_of: PartOf::Growth,
+        why: how.clone(),
+    };
+    let Some(key) = &link.to else {
+        return Some((called.rise(), step(Place::Unobserved(link.remote.0, link.remote.1), called.onset)));
+    };
+    let slack = view.slack(&link.from.host, &key.host, at);
+    let below = view.around(key, at.saturating_add(slack))?;
+    let to = to.saturating_add(slack);
+    if below.tier.missing(node.onset, at) >= 0.5 {
+        return Some((called.rise(), step(Place::Missing(key.clone()), called.onset)));
+    }
+    if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {
+        return None;
+    }
+    let held = below.growth.map_or(0.0, |grown| {
+        let queued = below.tier.map(TierSample::queued);
+        held(&waiting, called.usual, &queued, grown.usual, u64::midpoint(node.onset, at)..=at, slack)
+    });
+    let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
+    // Calls that the tier below does not hold were answered, and the answers wait in the caller, unless it dropped them.
+    (held >= ARRIVED_RATIO || dropped).then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
+}
+
+/// Part of the calls above `usual` that the tier below held, which `queued` more than `queued_usual`: window by window, the later the
+/// more, for a queue that it had before and was rid of does not count. Its windows may be `slack` apart from the caller's.
+fn held(
+    calls: &Series<f64>,
+    usual: f64,
+    queued: &Series<f64>,
+    queued_usual: f64,
+    during: RangeInclusive<u64>,
+    slack: u64,
+) -> f64 {
+    let (mut all, mut there) = (0.0, 0.0);
+    for (index, value) in calls.range(*during.start(), *during.end()) {
+        let rose = (value - usual).max(0.0);
+        let near = queued.range(index.saturating_sub(slack), index.saturating_add(slack));
+        let most = near.map(|(_, v)| v - queued_usual).fold(0.0, f64::max);
+        let weight = (index - during.start() + 1) as f64;
+        all += weight * rose;
+        there += weight * rose.min(most);
+    }
+    if all > 0.0 { there / all } else { 0.0 }
+}
+
+/// Calls in flight, and connections that were begun since `onset` and are not established.
+fn with_connecting(calls: &Series<CallSample>, onset: u64) -> Series<f64> {
+    let mut connecting: f64 = 0.0;
+    let values = calls.values.iter().enumerate().map(|(i, sample)| {
+        let sample = sample.as_ref()?;
+        if calls.first.saturating_add(i as u64) >= onset {
+            connecting = (connecting + sample.connecting).max(0.0);
+        }
+        Some(sample.in_flight + connecting)
+    });
+    Series { first: calls.first, values: values.collect() }
+}

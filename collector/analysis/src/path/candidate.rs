@@ -1,0 +1,347 @@
+//! Possible roots along a chain and their ranking. Owns which episode fits an onset, and the confidence rule; knows no drops.
+//!
+//! Confidence = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
+//! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.95 if clocks cannot order its onset and the queue's.
+
+use super::bridge::Batch;
+use super::order::order;
+use super::step::{Place, Step};
+use super::surge::{Surge, surge};
+use super::view::{Node, View};
+use crate::episode::culprits;
+use crate::episode::{Episode, cpu, io, memory, stall, stopped};
+use crate::series::average;
+use crate::series::growth::usual;
+use crate::topology::tier::TierKey;
+use tailwater_model::incident::{Culprit, Order, Resource};
+use tailwater_model::window::WINDOW_NS;
+
+/// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
+const ONSET_TOLERANCE: u64 = 3;
+/// An episode that began this long before the queue grew fits badly, windows (2 s).
+const ONSET_BEFORE: u64 = 40;
+/// What began later yet than that, up to so many windows (500 ms) after the queue began to grow, and held until the drop, is a cause
+/// if the tier then answered hardly half as much as usual: a small wave, which the usual load has, came before it.
+const STOPPED_LATER: u64 = 10;
+const STOPPED_RATIO: f64 = 0.5;
+const STOPPED_QUALITY: f64 = 0.7;
+/// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
+const OVER_SINCE: u64 = 2;
+/// What a tier's own load used up, when more requests than usual had come.
+const CARRIED_BY_SURGE: f64 = 0.8;
+/// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
+const BATCH_AFTER: u64 = 10;
+/// Of CPU that others in the same cgroup took, the rule sees the cgroup only.
+const SHARED_CPU: f64 = 0.95;
+/// More requests than usual at a tier that stood still: it would have met the usual ones as still.
+const CAME_TO_A_STOP: f64 = 0.6;
+/// A tier whose growth is explained below can still be the root.
+const EXPLAINED_BELOW: f64 = 0.6;
+
+/// An unobserved tier is this much less likely the root where an observed one behind it fits.
+const BRIDGED: f64 = 0.7;
+
+/// How sure it is that an unobserved tier sent a stored batch: more than that a burst came (0.85 x 0.7).
+const UNSEEN_BATCH: f64 = 0.65;
+
+/// A possible root.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) place: Place,
+    pub(crate) episode: Episode,
+    /// Confidence, 0 to 1.
+    pub(crate) score: f64,
+    /// How the score was formed.
+    pub(crate) rule: String,
+}
+
+impl Candidate {
+    fn new(place: Place, episode: Episode) -> Self {
+        Self {
+            place,
+            score: episode.quality,
+            rule: format!("{:.2} for the episode", episode.quality),
+            episode,
+        }
+    }
+
+    pub(crate) fn times(&mut self, factor: f64, reason: &str) {
+        self.score *= factor;
+        self.rule = format!("{} x {factor:.2} {reason}", self.rule);
+    }
+}
+
+/// Episodes at a tier that began with its queue, `last`: nothing below explains the queue.
+pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last: bool) -> Vec<Candidate> {
+    let place = Place::Tier(key.clone());
+    let short = resources(view, key, node);
+    let later = if last { stopping_later(&short, node, at) } else { Vec::new() };
+    let mut episodes = fitting(short, node.onset, at);
+    episodes.extend(later);
+    if last {
+        episodes.extend(fitting(stalls(view, key, node), node.onset, at));
+    }
+    let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
+    if !last {
+        found.iter_mut().for_each(|c| c.times(EXPLAINED_BELOW, "as calls below explain this tier's queue"));
+    }
+    // Threads that are stopped wait for nothing below.
+    let stops =
+        fitting(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds), node.onset, at);
+    let stood = !stops.is_empty();
+    found.extend(stops.into_iter().map(|e| Candidate::new(place.clone(), e)));
+    if let Some(surge) = surge(view, key, node, at) {
+        let mut surged = from_surge(view, &surge, node, at);
+        for burst in surged.iter_mut().filter(|c| stood && c.episode.resource == Resource::Burst) {
+            burst.times(CAME_TO_A_STOP, "as they came to a tier that stood still");
+        }
+        found.extend(surged);
+    }
+    if last {
+        found.push(Candidate::new(place, unexplained(node, at)));
+    }
+    found
+}
+
+/// The best episode of a tier that was short of a resource, or whose threads were stopped, when a queue overflowed.
+pub(crate) fn short(view: View<'_>, key: &TierKey, node: &Node, at: u64) -> Option<Episode> {
+    let mut episodes = resources(view, key, node);
+    episodes.extend(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds));
+    fitting(episodes, node.onset, at).into_iter().max_by(|a, b| a.quality.total_cmp(&b.quality))
+}
+
+/// Stalls of a tier, held against its busiest listener's curve where one is kept.
+fn stalls(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
+    let tier = view.topology.tiers.get(key);
+    let judged =
+        tier.and_then(|t| view.congestion.judge(view.history, key, t, node.tier.first, node.tier.end()));
+    stall::episodes(&node.tier, &node.used, judged.as_ref(), node.onset, view.thresholds)
+}
+
+fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
+    if key.workload == 0 {
+        return Vec::new();
+    }
+    let (history, host, used, t) = (view.history, key.host.as_str(), &node.used, view.thresholds);
+    let workload = history.measured_under(host, key.workload);
+    let mut episodes = cpu::episodes(history, host, workload, used, node.onset, t);
+    episodes.extend(io::episodes(history, host, workload, used, node.onset, t));
+    episodes.extend(memory::episodes(history, host, workload, used, node.onset, t));
+    if workload != key.workload {
+        let name = culprits::workload_name(history.hosts.get(host), key.workload);
+        episodes.iter_mut().for_each(|e| of_all_that_share(e, &name));
+    }
+    if history.polls_queues(host) {
+        // Where nobody counts what comes, a burst that goes through all tiers looks like the own load of each of them.
+        episodes.retain(|e| !e.by_load);
+    }
+    episodes
+}
+
+/// CPU, I/O and memory of a cgroup with several servers are those of all of them: whose it was, the processes tell.
+fn of_all_that_share(episode: &mut Episode, server: &str) {
+    episode.why.push_str("; told of its cgroup as a whole, which other servers share");
+    let Some(most) = episode.culprits.first() else { return };
+    if most.workload == server {
+        return;
+    }
+    episode.by_load = false;
+    if episode.resource == Resource::Cpu {
+        episode.resource = Resource::CpuNeighbour;
+        episode.quality *= SHARED_CPU;
+    }
+}
+
+/// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
+fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
+    episodes.retain(|e| {
+        e.first <= onset.saturating_add(ONSET_TOLERANCE) && e.first <= at && e.last.saturating_add(2) >= onset
+    });
+    for episode in &mut episodes {
+        // What stands has stood for as long as it does.
+        if episode.first.saturating_add(ONSET_BEFORE) < onset && episode.unit != stopped::THREADS {
+            episode.quality *= 0.7;
+        }
+        let since = at.saturating_sub(episode.last);
+        if since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1) {
+            episode.quality *= 0.6;
+            episode.why = format!("{}; it was over while the queue still grew", episode.why);
+        }
+    }
+    episodes
+}
+
+/// Those that began too late for the first rise of the queue, but held at the drop, and whose tier hardly answered from then on.
+fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
+    let latest = node.onset.saturating_add(ONSET_TOLERANCE);
+    let later = episodes.iter().filter(|e| {
+        let held = e.last.saturating_add(OVER_SINCE) >= at && e.first.saturating_add(OVER_SINCE) <= at;
+        held && e.first > latest && e.first <= node.onset.saturating_add(STOPPED_LATER)
+    });
+    let stopped = later.filter_map(|e| {
+        let rate = usual(&node.tier.map(|s| s.answered), node.onset);
+        let answered = average(node.tier.range(e.first, at.min(e.last)).map(|(_, s)| s.answered));
+        if rate <= 0.0 || answered > STOPPED_RATIO * rate {
+            return None;
+        }
+        let ms = (e.first - node.onset) * WINDOW_NS / 1_000_000;
+        let why = format!(
+            "{}; it began {ms} ms after the queue, and from then on {answered:.1} answers came per window where {rate:.1} are usual",
+            e.why
+        );
+        Some(Episode { quality: e.quality * STOPPED_QUALITY, why, ..e.clone() })
+    });
+    stopped.collect()
+}
+
+/// The root of a surge: what held the stored batch back, else the burst itself.
+fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candidate> {
+    let place = Place::Tier(surge.at.clone());
+    let mut found = Vec::new();
+    if let Some(tier) = view.topology.tiers.get(&surge.at).filter(|_| surge.stored) {
+        let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
+        let mut episodes = resources(view, &surge.at, &up);
+        episodes.extend(stalls(view, &surge.at, &up));
+        episodes.extend(stopped::episodes(&up.tier, &up.used, up.onset, view.thresholds));
+        for mut episode in fitting(episodes, up.onset, at) {
+            let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
+            if over && up.growth.is_some() && !episode.by_load {
+                episode.why = format!(
+                    "{}; when it was over the stored requests went on as a batch, {:.1} times the usual rate",
+                    episode.why, surge.ratio
+                );
+                found.push(Candidate::new(place.clone(), episode));
+            }
+        }
+    }
+    let client = surge.client.as_ref().and_then(|c| view.topology.tiers.get(c));
+    let last = node
+        .tier
+        .range(surge.onset, at.saturating_add(ONSET_BEFORE))
+        .map(|(i, _)| i)
+        .last()
+        .unwrap_or(at)
+        .min(at.saturating_add(4));
+    let burst = Episode {
+        resource: Resource::Burst,
+        first: surge.onset,
+        last,
+        peak: (surge.ratio * 10.0).round() / 10.0,
+        unit: "ratio",
+        quality: if surge.stored { 0.6 } else { 0.85 },
+        by_load: false,
+        culprits: client
+            .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
+            .into_iter()
+            .collect(),
+        why: format!("requests came at {:.1} times the usual rate", surge.ratio),
+    };
+    found.push(Candidate::new(place, burst));
+    found
+}
+
+/// More requests came from a tier that no agent sees, to which calls had piled up: the root is there, whatever it is. That a burst
+/// came is no news then.
+pub(crate) fn batch_from(found: &mut Vec<Candidate>, batch: &Batch, node: &Node, at: u64) {
+    // Nor is what the batch then used up here.
+    for candidate in found.iter_mut() {
+        if candidate.episode.resource == Resource::Burst
+            || candidate.episode.first.saturating_add(1) >= node.onset
+        {
+            candidate.times(BRIDGED, "as a tier that no agent sees stored these requests before");
+        }
+    }
+    let episode = Episode {
+        first: batch.onset,
+        quality: UNSEEN_BATCH,
+        why: batch.why.clone(),
+        ..unexplained(node, at)
+    };
+    found.push(Candidate::new(batch.from.clone(), episode));
+}
+
+fn unexplained(node: &Node, at: u64) -> Episode {
+    Episode {
+        resource: Resource::Unexplained,
+        first: node.onset,
+        last: at.max(node.onset),
+        peak: 0.0,
+        unit: "ratio",
+        quality: 0.3,
+        by_load: false,
+        culprits: Vec::new(),
+        why: "its queue grew, nothing below it explains that, and no resource measured there was short"
+            .to_owned(),
+    }
+}
+
+/// A tier that cannot be looked into; `bridged`: the chain goes on behind it.
+pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
+    let (quality, why) = match &step.place {
+        Place::Unobserved(..) => (0.5, "no agent sees this tier"),
+        _ => (0.4, "this tier's windows are missing"),
+    };
+    // What is found behind it explains it better than that it is dark.
+    let quality = if bridged { quality * BRIDGED } else { quality };
+    let episode = Episode {
+        resource: Resource::Unexplained,
+        first: step.onset,
+        last: at,
+        peak: 0.0,
+        unit: "ratio",
+        quality,
+        by_load: false,
+        culprits: Vec::new(),
+        why: format!("{}, and {why}", step.why),
+    };
+    Candidate::new(step.place.clone(), episode)
+}
+
+/// Applies what holds for the whole path, orders best first, and keeps one of equal place and resource.
+pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
+    let surged =
+        candidates.iter().filter(|c| c.episode.resource == Resource::Burst).map(|c| c.episode.first).min();
+    for candidate in candidates.iter_mut() {
+        if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
+            && candidate.episode.by_load
+        {
+            candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");
+        }
+        let position = path.iter().position(|s| s.place == candidate.place);
+        let strength: f64 =
+            path.iter().take(position.unwrap_or(0) + 1).map(|s| 0.9 + 0.1 * s.explains).product();
+        if strength < 0.995 {
+            candidate.times(strength, "for how much of the queues the calls account for");
+        }
+        let Place::Tier(key) = candidate.place.clone() else { continue };
+        let onset = position.and_then(|p| path.get(p)).map_or(at, |s| s.onset);
+        let host = key.host.as_str();
+        let absent = (onset..=at).filter(|i| view.history.window(host, *i).is_none()).count();
+        if absent > 0 {
+            candidate.times(0.8, "as windows are missing");
+        }
+        if key.host == start.host || candidate.episode.resource == Resource::Unexplained {
+            continue;
+        }
+        let Some(first) = path.first() else { continue };
+        let between = view.between(host, &start.host, at);
+        let root = view.history.start_unix_ns(host, candidate.episode.first);
+        let queue = view.history.start_unix_ns(&start.host, first.onset);
+        if order(root, queue, between) == Order::Unknown {
+            candidate.times(0.98, "as clocks cannot order the two onsets; the flow of requests does");
+        }
+    }
+    candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut seen: Vec<(Place, Resource)> = Vec::new();
+    candidates.retain(|c| {
+        let kind = (c.place.clone(), c.episode.resource);
+        let new = !seen.contains(&kind);
+        if new {
+            seen.push(kind);
+        }
+        new
+    });
+    for candidate in candidates.iter_mut() {
+        candidate.score = (candidate.score.clamp(0.0, 1.0) * 100.0).round() / 100.0;
+    }
+}

@@ -1,0 +1,98 @@
+//! From a tier whose queue overflowed to the root: down along calls whose growth explains the queue, up along arrivals, and the
+//! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits. Knows no
+//! drops and no output.
+
+use super::below::below;
+use super::bridge;
+use super::candidate::{self, Candidate};
+use super::step::{PATH_MAX, PartOf, Place, Step};
+use super::view::View;
+use crate::topology::tier::TierKey;
+
+/// Why what is found behind an unobserved tier is less sure.
+const CROSSED: &str = "as the way to it leads through a tier that no agent sees";
+
+/// What a walk found.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Diagnosis {
+    pub(crate) path: Vec<Step>,
+    /// Best first, never empty.
+    pub(crate) candidates: Vec<Candidate>,
+    /// An unobserved tier above `path`, which sent what overflowed it.
+    pub(crate) above: Option<Place>,
+}
+
+/// Walks from `start`, whose queue was fullest (or dropped) in window `at`.
+pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
+    let mut path = Vec::new();
+    let mut candidates = Vec::new();
+    let mut above = None;
+    let mut here = start.clone();
+    let (mut explains, mut part_of) = (1.0, PartOf::Growth);
+    let mut why = String::new();
+    // What is left of confidence after the unobserved tiers that were crossed.
+    let mut crossed: Option<f64> = None;
+    let start_at = at;
+    loop {
+        // The same moment in this host's windows, as late as it can be.
+        let at = start_at.saturating_add(view.slack(&start.host, &here.host, start_at));
+        let Some(node) = view.around(&here, at) else { break };
+        path.push(Step { place: Place::Tier(here.clone()), onset: node.onset, explains, part_of, why });
+        let below = below(view, &here, &node, at, &path);
+        let last = path.len() >= PATH_MAX || below.is_none();
+        let mut found = candidate::at_tier(view, &here, &node, at, last);
+        if let Some(batch) = bridge::batch(view, &here, &node, at).filter(|_| path.len() == 1) {
+            candidate::batch_from(&mut found, &batch, &node, at);
+            above = Some(batch.from);
+        }
+        if let Some(factor) = crossed {
+            found.iter_mut().for_each(|c| c.times(factor, CROSSED));
+        }
+        candidates.extend(found);
+        let Some(step) = below.filter(|_| !last) else { break };
+        match &step.place {
+            Place::Tier(next) => {
+                here = next.clone();
+                (explains, part_of) = (step.explains, step.part_of);
+                why = step.why;
+            }
+            Place::Unobserved(..) => {
+                let bridges = bridge::across(view, &here, &step, at, &path);
+                let mut unseen = candidate::beyond_sight(&step, at, !bridges.is_empty());
+                if let Some(factor) = crossed {
+                    unseen.times(factor, CROSSED);
+                }
+                candidates.push(unseen);
+                path.push(step);
+                let Some(first) = bridges.first() else { break };
+                for other in bridges.iter().skip(1) {
+                    candidates.extend(beside(view, other, at));
+                }
+                crossed = Some(crossed.unwrap_or(1.0) * first.factor);
+                here = first.to.clone();
+                (explains, part_of) = (1.0, PartOf::Growth);
+                why = first.why.clone();
+            }
+            Place::Missing(_) => {
+                candidates.push(candidate::beyond_sight(&step, at, false));
+                path.push(step);
+                break;
+            }
+        }
+    }
+    candidate::rank(&mut candidates, &path, view, start, at);
+    Diagnosis { path, candidates, above }
+}
+
+/// Roots at a tier that might be behind an unobserved one, less likely than another.
+fn beside(view: View<'_>, bridge: &bridge::Bridge, at: u64) -> Vec<Candidate> {
+    let Some(node) = view.around(&bridge.to, at) else { return Vec::new() };
+    let mut found = candidate::at_tier(view, &bridge.to, &node, at, false);
+    found.iter_mut().for_each(|c| {
+        c.times(
+            bridge.factor,
+            "as another observed tier is likelier to be behind the one that no agent sees",
+        );
+    });
+    found
+}

@@ -1,0 +1,13 @@
+//! From a tier whose queue overflowed to the root: a walk along calls (`chain`) by steps down (`below`), up (`surge`) and across tiers that
+//! no agent sees (`bridge`), and what was short at the places that it came to (`candidate`). Knows no case and no words but the clauses
+//! of its evidence.
+
+mod below;
+mod bridge;
+pub(crate) mod candidate;
+pub(crate) mod chain;
+pub(crate) mod order;
+mod skew;
+pub(crate) mod step;
+mod surge;
+pub(crate) mod view;

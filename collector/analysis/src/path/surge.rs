@@ -1,0 +1,168 @@
+//! More requests than usual: followed upwards along arrivals to who sent them first, or had stored them. Owns how many more that are, and
+//! what is no more than was held back or came again; ranks no cause.
+
+use super::step::PATH_MAX;
+use super::view::{Node, View};
+use crate::frame::history::HISTORY_WINDOWS;
+use crate::series::growth::usual;
+use crate::series::sample::{TierSample, tier_series};
+use crate::series::{Series, quantile};
+use crate::topology::tier::TierKey;
+
+/// A tier that took on this many times the usual rate may have been sent many times more.
+const SURGE_TAKEN: f64 = 1.8;
+/// A tier had stored requests if less than this part of what it sent beyond the usual had come to it then.
+const STORED_RATIO: f64 = 0.5;
+/// A surge is looked at until so long after the drop (100 ms): the window of the first drop may hold little of it.
+const SURGE_AFTER: u64 = 2;
+/// A dropped SYN comes again after this, windows (1 s).
+const RETRY_WINDOWS: u64 = 20;
+/// Windows with less than this part of the usual requests are a trough, in which requests are held back.
+const TROUGH_RATIO: f64 = 0.5;
+
+/// Where requests came from that were more than usual.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Surge {
+    /// The uppermost tier that got more, or the one that stored and sent them.
+    pub(crate) at: TierKey,
+    pub(crate) onset: u64,
+    /// Times the usual rate.
+    pub(crate) ratio: f64,
+    /// An observed client that is no tier.
+    pub(crate) client: Option<TierKey>,
+    /// The tier that got the surge calls for it from here: `at` had stored requests.
+    pub(crate) stored: bool,
+}
+
+/// Follows more arrivals than usual upwards; `None` if there were not more.
+pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Surge> {
+    // Where arrivals are not seen, drops alone would be many times what is usual.
+    if view.history.polls_queues(&here.host) {
+        return None;
+    }
+    let least = view.thresholds.burst_ratio;
+    let mut found: Option<Surge> = None;
+    let mut key = here.clone();
+    let mut onset = node.onset;
+    let mut arrivals = node.tier.map(TierSample::came);
+    for _ in 0..PATH_MAX {
+        // A tier at its limit takes no more on than that: what its callers sent is asked, too.
+        let Some(ratio) = times_usual(&arrivals, onset, at, least.min(SURGE_TAKEN)) else { break };
+        if ratio >= least {
+            found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
+        }
+        let Some(Sender { ratio, caller, sent }) = sent_most(view, &key, onset, at) else { break };
+        let Some(tier) = view.topology.tiers.get(&caller) else { break };
+        if tier.listeners.is_empty() {
+            if let Some(surge) = &mut found {
+                surge.client = Some(caller);
+            }
+            break;
+        }
+        let up = view.node(&caller, tier, at, onset.saturating_sub(40), at);
+        let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
+        if had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
+            let onset = up.onset.min(onset);
+            found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
+            break;
+        }
+        onset = up.onset.min(onset);
+        arrivals = up.tier.map(TierSample::came);
+        key = caller;
+    }
+    found.filter(|surge| surge.stored || view.offered_more(surge, at))
+}
+
+impl View<'_> {
+    /// Whether clients offered more than usual at the tier of a surge: what came, less what had been dropped and came again, and less what
+    /// had been held back. The trough before a surge is no measure of it: after a stall everything comes at once that was asked meanwhile.
+    fn offered_more(&self, surge: &Surge, at: u64) -> bool {
+        let Some(tier) = self.topology.tiers.get(&surge.at) else { return true };
+        let last = at.saturating_add(SURGE_AFTER);
+        let first = surge.onset.saturating_sub(HISTORY_WINDOWS as u64);
+        let tier = tier_series(self.history, &surge.at.host, tier, first, last);
+        let waiting = |index: u64| tier.get(index).map_or(0.0, |s| s.waiting);
+        let dropped = |index: u64| tier.get(index).map_or(0.0, |s| s.drops as f64);
+        let offered = Series {
+            first,
+            values: (first..=last.min(self.history.next.saturating_sub(1)))
+                .map(|i| {
+                    let s = tier.get(i)?;
+                    let again = f64::midpoint(
+                        dropped(i.saturating_sub(RETRY_WINDOWS)),
+                        dropped(i.saturating_sub(RETRY_WINDOWS + 1)),
+                    );
+                    Some((s.came() - again).max(0.0))
+                })
+                .collect(),
+        };
+        // What is usual is asked of all that is remembered, not of a stall that may fill the last seconds.
+        let before = quantile(offered.range(first, surge.onset.saturating_sub(1)).map(|(_, v)| *v), 0.5);
+        let rate = before.max(usual(&offered, surge.onset)).max(1.0);
+        // Held back: what did not come in the trough right before, and what waited to be read when it ended.
+        let trough = (first..surge.onset)
+            .rev()
+            .take_while(|i| offered.get(*i).is_none_or(|v| *v < TROUGH_RATIO * rate));
+        let held: f64 = trough.filter_map(|i| offered.get(i)).map(|v| rate - v).sum();
+        let held = held + waiting(surge.onset.saturating_sub(1));
+        let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
+        for (_, value) in offered.range(surge.onset, last.min(surge.onset.saturating_add(10))) {
+            sum += value;
+            count += 1.0;
+            most = most.max((sum - held) / count);
+        }
+        most >= self.thresholds.burst_ratio * rate
+    }
+}
+
+/// A caller that sent many times as much as usual.
+struct Sender {
+    ratio: f64,
+    caller: TierKey,
+    /// Calls that were begun, and connections for them.
+    sent: Series<f64>,
+}
+
+/// The caller of `key` that sent most, of those that sent many times as much as usual.
+fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64) -> Option<Sender> {
+    let sending = view.topology.up(key).filter_map(|link| {
+        // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
+        let from = onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
+        let sent = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
+        let ratio =
+            (from..=onset).find_map(|from| times_usual(&sent, from, at, view.thresholds.burst_ratio))?;
+        let sum: f64 = sent.range(from, at).map(|(_, v)| *v).sum();
+        Some((sum, Sender { ratio, caller: link.from.clone(), sent }))
+    });
+    sending.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, sender)| sender)
+}
+
+/// Whether a tier sent more in `[from, to]` than came to it then: it had stored requests, or makes them. What came is what it read, and by
+/// how much more waits to be read; each side as a multiple of its usual rate, for a request may take several calls.
+fn had_stored(tier: &Series<TierSample>, sent: &Series<f64>, from: u64, to: u64) -> bool {
+    let received = tier.map(|s| s.received);
+    let (got_usual, sent_usual) = (usual(&received, from).max(1.0), usual(sent, from).max(1.0));
+    let windows = sent.range(from, to).count().max(1) as f64;
+    let waiting = |index: u64| tier.get(index).map_or(0.0, |s| s.waiting);
+    let end = tier.range(from, to).map(|(i, _)| i).last().unwrap_or(to);
+    let read: f64 = received.range(from, to).map(|(_, v)| *v).sum();
+    let got = (read + waiting(end) - waiting(from.saturating_sub(1))) / (windows * got_usual);
+    let sent = sent.range(from, to).map(|(_, v)| *v).sum::<f64>() / (windows * sent_usual);
+    got - 1.0 < STORED_RATIO * (sent - 1.0)
+}
+
+/// How many times the usual rate came from `onset` on, if at least `least`: over the first window, or the first two, or as many as show the
+/// most. A surge begins anywhere in its first window, and may go on after the drop.
+pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
+    let before = usual(rate, onset).max(1.0);
+    // Half a second of it: what comes later may be retries.
+    let until = at.saturating_add(SURGE_AFTER).min(onset.saturating_add(10));
+    let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
+    for (_, value) in rate.range(onset, until) {
+        sum += value;
+        count += 1.0;
+        most = most.max(sum / count);
+    }
+    let ratio = most / before;
+    (ratio >= least && most >= 10.0).then_some(ratio)
+}

@@ -1,0 +1,155 @@
+//! The incident as a whole, put together of its parts: what kind it is, how bad, from when to when, and what of it is said for good.
+//! Owns the kinds; decides nothing about the root.
+
+use super::Report;
+use super::title::title;
+use crate::case::settled::Settled;
+use crate::path::candidate::Candidate;
+use crate::path::step::Place;
+use crate::path::view::AFTER_WINDOWS;
+use crate::series::growth::usual;
+use crate::topology::tier::{Tier, TierKey};
+use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::incident::{Incident, Kind, Resource, Root, Severity, State};
+use tailwater_model::window::Host;
+
+impl Report<'_> {
+    /// The incident, without `version`, and what of it is said for good.
+    pub(super) fn incident(&self, id: &str, closed: bool) -> Option<(Incident, Settled)> {
+        let best = self.diagnosis.candidates.first()?;
+        let mut settled = self.case.settled.clone();
+        self.settle(&mut settled);
+        let drops = self.drops(&settled);
+        let hops = self.hops(best, &mut settled);
+        let flood = self.is_flood(&settled);
+        let findings = settled.findings.clone().unwrap_or_else(|| self.findings(best));
+        let mut root = findings.root.clone();
+        if let Some(last) = self.case.root_last().filter(|last| *last > best.episode.last) {
+            root.end_unix_ns = root.end_unix_ns.max(self.end_ns(self.clock_host(&best.place), last));
+        }
+        let mut confidence = best.score;
+        if flood {
+            root.resource = Resource::Burst;
+            root.culprits.clear();
+            root.evidence = "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody \
+                             means to complete. Confidence 0.85 by rule"
+                .to_owned();
+            confidence = 0.85;
+        }
+        let kind = self.kind(best, &root, flood);
+        let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));
+        let hosts: BTreeSet<&str> =
+            hops.iter().map(|h| h.host.as_str()).chain(drops.iter().map(|d| d.host.as_str())).collect();
+        let opened = self.start_ns(&self.case.start.host, self.case.at);
+        let start = hops.iter().map(|h| h.onset_unix_ns).chain([root.start_unix_ns, opened]).min()?;
+        let start = settled.start_ns.unwrap_or(start);
+        let clock_error_ns = hosts.iter().map(|h| self.view.clock_error(h, self.case.at)).max().unwrap_or(0);
+        // Of windows that are gone it would be none.
+        settled.clock_error_ns = match settled.findings {
+            Some(_) => settled.clock_error_ns.max(clock_error_ns),
+            None => clock_error_ns,
+        };
+        if self.case.is_settled(self.now) {
+            settled.findings = Some(findings.clone());
+            settled.start_ns = Some(start);
+        }
+        let mut incident = Incident {
+            id: id.to_owned(),
+            version: 0,
+            state: if closed { State::Closed } else { State::Open },
+            kind,
+            severity: match kind {
+                _ if !drops.is_empty() => Severity::Critical,
+                Kind::NearOverflow => Severity::Warning,
+                _ => Severity::Info,
+            },
+            confidence,
+            title: String::new(),
+            start_unix_ns: start,
+            end_unix_ns: self.end_ns(&self.case.start.host, last).max(root.end_unix_ns),
+            clock_error_ns: settled.clock_error_ns,
+            order_unknown: !flood && findings.order_unknown,
+            root,
+            vlrt: self.vlrt(flood),
+            sustained: self.sustained(&drops),
+            hops,
+            drops,
+            alternatives: if flood { Vec::new() } else { findings.alternatives },
+        };
+        incident.title = title(&incident, &self.names());
+        Some((incident, settled))
+    }
+
+    /// What is read from windows before each listener's first drop, while they are there.
+    fn settle(&self, settled: &mut Settled) {
+        for ((key, listener), count) in &self.case.drops {
+            let at = if *key == self.case.start { self.case.at } else { count.first };
+            settled
+                .first_ns
+                .entry((key.clone(), *listener))
+                .or_insert_with(|| self.start_ns(&key.host, count.first));
+            let Some(tier) = self.tier(key) else { continue };
+            let node = || self.view.node(key, tier, at, at.saturating_sub(12), at.saturating_add(2));
+            if !settled.usual.contains_key(key) {
+                let node = node();
+                settled.usual.insert(key.clone(), usual(&node.tier.map(|s| s.arrivals), node.onset));
+            }
+            // Its peak may come up to two windows later.
+            if self.now <= at.saturating_add(AFTER_WINDOWS) || !settled.grew.contains_key(key) {
+                settled.grew.insert(key.clone(), node().growth.map_or(0.0, |g| g.rise()));
+            }
+        }
+    }
+
+    fn kind(&self, best: &Candidate, root: &Root, flood: bool) -> Kind {
+        if flood {
+            return Kind::SynFlood;
+        }
+        let persistent = root.resource != Resource::Unexplained
+            && root.end_unix_ns.saturating_sub(root.start_unix_ns) > self.view.thresholds.persistent_ns;
+        if self.case.drops.is_empty() {
+            return match (self.case.near, persistent) {
+                (true, _) => Kind::NearOverflow,
+                (false, true) => Kind::PersistentBottleneck,
+                (false, false) => Kind::Millibottleneck,
+            };
+        }
+        if persistent {
+            return Kind::PersistentBottleneck;
+        }
+        let Place::Tier(at) = &best.place else {
+            // Unobserved, or its windows are missing: it is upstream of the drop if the chain goes up to it.
+            return if self.diagnosis.above.as_ref() == Some(&best.place) {
+                Kind::DownstreamCtqo
+            } else {
+                Kind::UpstreamCtqo
+            };
+        };
+        let topology = self.view.topology;
+        let droppers: BTreeSet<&TierKey> =
+            self.case.drops.keys().map(|(tier, _)| tier).filter(|d| *d != at).collect();
+        if droppers.iter().any(|d| topology.path(d, at).is_some()) {
+            Kind::UpstreamCtqo
+        } else if droppers.iter().any(|d| topology.path(at, d).is_some()) {
+            Kind::DownstreamCtqo
+        } else if !droppers.is_empty() {
+            // Reached over a tier that nobody observes.
+            Kind::UpstreamCtqo
+        } else if topology.has_upstream(at) {
+            Kind::DownstreamCtqo
+        } else {
+            Kind::LocalOverflow
+        }
+    }
+
+    /// Command and host of each `host`, `workload` for people.
+    fn names(&self) -> BTreeMap<(Host, String), String> {
+        let short = |t: &Tier| if t.comm.is_empty() { t.name.clone() } else { t.comm.clone() };
+        self.view
+            .topology
+            .tiers
+            .iter()
+            .map(|(k, t)| ((k.host.clone(), t.workload.clone()), short(t)))
+            .collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! From a case and its diagnosis to the incident that users read: kind, root, hops, drops, confidence and evidence, and a sentence. Owns how
+//! findings are said and when; decides nothing about the root. Here is what its parts ask alike: how places, listeners and moments are
+//! called.
+
+mod drops;
+pub(crate) mod early_alert;
+mod hops;
+mod incident;
+mod root;
+mod title;
+pub(crate) mod version;
+
+use crate::baseline::Baseline;
+use crate::case::Case;
+use crate::path::chain::Diagnosis;
+use crate::path::order::Between;
+use crate::path::step::Place;
+use crate::path::view::View;
+use crate::topology::tier::{Tier, TierKey};
+use std::collections::BTreeMap;
+use tailwater_model::incident::socket;
+use tailwater_model::window::{EntityId, Host, WINDOW_NS};
+
+/// Everything needed to say what a case is.
+struct Report<'a> {
+    view: View<'a>,
+    baselines: &'a BTreeMap<TierKey, Baseline>,
+    case: &'a Case,
+    diagnosis: &'a Diagnosis,
+    now: u64,
+}
+
+impl Report<'_> {
+    /// When a host's window began, by the collector's clock.
+    fn start_ns(&self, host: &str, window: u64) -> u64 {
+        self.view.history.start_unix_ns(host, window)
+    }
+
+    /// And ended.
+    fn end_ns(&self, host: &str, window: u64) -> u64 {
+        self.start_ns(host, window).saturating_add(WINDOW_NS)
+    }
+
+    /// Whose windows a place's times are in: an unobserved one's are those of its caller.
+    fn clock_host<'b>(&'b self, place: &'b Place) -> &'b str {
+        match place {
+            Place::Tier(key) | Place::Missing(key) => key.host.as_str(),
+            Place::Unobserved(..) => {
+                let path = &self.diagnosis.path;
+                let above =
+                    path.iter().position(|s| s.place == *place).and_then(|p| path.get(p.checked_sub(1)?));
+                match above.map(|s| &s.place) {
+                    Some(Place::Tier(key) | Place::Missing(key)) => key.host.as_str(),
+                    _ => self.case.start.host.as_str(),
+                }
+            }
+        }
+    }
+
+    /// How the clocks at two places stand to each other.
+    fn between(&self, first: &Place, second: &Place) -> Between {
+        self.view.between(self.clock_host(first), self.clock_host(second), self.case.at)
+    }
+
+    fn tier(&self, key: &TierKey) -> Option<&Tier> {
+        self.view.topology.tiers.get(key)
+    }
+
+    /// Host, workload and tier of a place.
+    fn place(&self, place: &Place) -> (Host, String, String) {
+        match place {
+            Place::Tier(key) | Place::Missing(key) => {
+                let tier = self.tier(key);
+                (
+                    key.host.clone(),
+                    tier.map(|t| t.workload.clone()).unwrap_or_default(),
+                    tier.map(|t| t.name.clone()).unwrap_or_default(),
+                )
+            }
+            Place::Unobserved(address, port) => {
+                (address.to_canonical().to_string(), String::new(), socket(*address, *port))
+            }
+        }
+    }
+
+    /// `address:port`.
+    fn listener(&self, key: &TierKey, id: EntityId) -> String {
+        let listener = self.view.history.hosts.get(&key.host).and_then(|h| h.listeners.get(&id));
+        listener.map_or_else(String::new, |l| socket(l.address, l.port))
+    }
+}

@@ -1,0 +1,77 @@
+//! Root and alternatives of an incident as they are told, with the evidence for each. Owns their words; decides nothing about which is the
+//! root.
+
+use super::Report;
+use crate::case::settled::Findings;
+use crate::path::candidate::Candidate;
+use crate::path::order::order;
+use crate::path::step::Place;
+use tailwater_model::incident::{Alternative, Order, Root};
+
+/// Alternatives that are kept.
+const ALTERNATIVES_MAX: usize = 4;
+
+impl Report<'_> {
+    /// What is told of the candidates, `best` being the root.
+    pub(super) fn findings(&self, best: &Candidate) -> Findings {
+        let root = self.root(best);
+        let others = self.diagnosis.candidates.iter().skip(1).filter(|c| c.score < best.score);
+        Findings {
+            order_unknown: self.order_unknown(&best.place, root.start_unix_ns),
+            alternatives: others
+                .take(ALTERNATIVES_MAX)
+                .map(|c| Alternative { root: self.root(c), confidence: c.score })
+                .collect(),
+            root,
+        }
+    }
+
+    /// Whether clocks leave open if the root or the first tier of the chain was first.
+    fn order_unknown(&self, root: &Place, root_start_ns: u64) -> bool {
+        let Some(first) = self.diagnosis.path.first().filter(|s| s.place != *root) else { return false };
+        if !matches!(root, Place::Tier(_)) || self.clock_host(root) == self.clock_host(&first.place) {
+            return false;
+        }
+        let onset = self.start_ns(self.clock_host(&first.place), first.onset);
+        order(root_start_ns, onset, self.between(root, &first.place)) == Order::Unknown
+    }
+
+    fn root(&self, candidate: &Candidate) -> Root {
+        let (host, workload, tier) = self.place(&candidate.place);
+        let episode = &candidate.episode;
+        let mut evidence = episode.why.clone();
+        let steps = self.diagnosis.path.iter().skip(1).map(|s| match s.explains {
+            explained if explained > 0.0 => {
+                format!("; {} ({:.0} % of its caller's {})", s.why, 100.0 * explained, s.part_of)
+            }
+            // Where calls are not measured nothing of it is explained by them.
+            _ => format!("; {}", s.why),
+        });
+        evidence.extend(steps);
+        let host_of = self.clock_host(&candidate.place).to_owned();
+        let start_unix_ns = self.start_ns(&host_of, episode.first);
+        if let Some(first) =
+            self.diagnosis.path.first().filter(|_| self.order_unknown(&candidate.place, start_unix_ns))
+        {
+            let between = self.between(&candidate.place, &first.place);
+            let how = if between.by_flow { "requests that both saw" } else { "round trips" };
+            evidence.push_str(&format!(
+                "; order unknown by the clocks, which agree within {:.1} ms by {how}, and windows of 50 ms: the flow of requests decides",
+                between.error_ns as f64 / 1e6
+            ));
+        }
+        evidence.push_str(&format!(". Confidence {:.2} = {}", candidate.score, candidate.rule));
+        Root {
+            host,
+            workload,
+            tier,
+            resource: episode.resource,
+            start_unix_ns,
+            end_unix_ns: self.end_ns(&host_of, episode.last),
+            peak: (episode.peak * 1000.0).round() / 1000.0,
+            unit: episode.unit.to_owned(),
+            culprits: episode.culprits.clone(),
+            evidence,
+        }
+    }
+}

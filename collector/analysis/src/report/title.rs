@@ -1,0 +1,234 @@
+//! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
+
+use crate::episode::stopped::THREADS;
+use std::collections::BTreeMap;
+use tailwater_model::incident::{Hop, Incident, Kind, Resource, Role, Root, State};
+use tailwater_model::window::Host;
+
+/// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
+/// open, which needs no words in a title.
+const CLOCKS_AGREE_NS: u64 = 5_000_000;
+/// Drops that go on for longer are told as they were at first and as they are now (10 s).
+const LONG_MS: u64 = 10_000;
+
+/// `HH:MM:SS.mmm`, UTC, rounded: windows start on whole ms, and a clock that is corrected by 0.2 ms does not make it one less.
+#[must_use]
+pub(super) fn clock_time(unix_ns: u64) -> String {
+    let ms = unix_ns.saturating_add(500_000) / 1_000_000;
+    let (s, m, h) = (ms / 1000 % 60, ms / 60_000 % 60, ms / 3_600_000 % 24);
+    format!("{h:02}:{m:02}:{s:02}.{:03}", ms % 1000)
+}
+
+/// `names`: what people call a host's workload.
+pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String>) -> String {
+    let name = |host: &str, workload: &str, tier: &str| {
+        let short = names.get(&(host.to_owned(), workload.to_owned())).filter(|n| !n.is_empty());
+        match short {
+            Some(short) => format!("{short}@{host}"),
+            None if workload.is_empty() => tier.to_owned(),
+            None => format!("{workload}@{host}"),
+        }
+    };
+    let effect = effect(incident, &name);
+    let cause =
+        cause(&incident.root, &name(&incident.root.host, &incident.root.workload, &incident.root.tier));
+    let cause = match &incident.sustained {
+        Some(s) => {
+            let verb = if incident.state == State::Open { "kept alive" } else { "were kept alive" };
+            format!(
+                "drops {verb} by {} since {}; root was: {cause}",
+                s.by.name(),
+                clock_time(s.since_unix_ns)
+            )
+        }
+        None => cause,
+    };
+    let through: Vec<String> = incident
+        .hops
+        .iter()
+        .filter(|h| matches!(h.role, Role::Pushback | Role::Batch))
+        .map(|h| {
+            let seen = if h.observed { pools(h) } else { unobserved(h) };
+            format!("{} ({seen})", name(&h.host, &h.workload, &h.tier))
+        })
+        .collect();
+    let through = if through.is_empty() {
+        String::new()
+    } else {
+        format!(", passed on through {}", through.join(", "))
+    };
+    let waiting = match incident.vlrt.expected {
+        0 => String::new(),
+        1 => " 1 client waits 1 s or longer.".to_owned(),
+        n => format!(" {n} clients wait 1 s or longer."),
+    };
+    let order = if incident.order_unknown && incident.clock_error_ns >= CLOCKS_AGREE_NS {
+        format!(
+            " Order unknown: clocks agree within {:.0} ms only, the flow of requests decides.",
+            incident.clock_error_ns as f64 / 1e6
+        )
+    } else {
+        String::new()
+    };
+    let out = match &incident.sustained {
+        Some(s) if incident.state == State::Open => format!(" It ends {}.", s.way_out),
+        _ => String::new(),
+    };
+    format!("{effect}: {cause}{through}. {}.{waiting}{out}{order}", kind(incident.kind))
+}
+
+fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> String {
+    let Some(most) = incident.drops.iter().max_by_key(|d| d.count) else {
+        let Some(hop) = incident.hops.first() else { return clock_time(incident.start_unix_ns) };
+        let at = name(&hop.host, &hop.workload, &hop.tier);
+        return format!(
+            "{} {at} queued {} requests ({})",
+            clock_time(incident.start_unix_ns),
+            hop.queued_max,
+            pools(hop)
+        );
+    };
+    let port = most.listener.rsplit(':').next().unwrap_or_default();
+    let at = format!("{}:{port}", name(&most.host, &most.workload, &most.tier));
+    let hop = incident.hops.iter().find(|h| h.host == most.host && h.workload == most.workload);
+    let ms = most.last_unix_ns.saturating_sub(most.first_unix_ns) / 1_000_000;
+    let others = match incident.drops.len() {
+        1 => String::new(),
+        2 => " (and one other listener dropped too)".to_owned(),
+        n => format!(" (and {} other listeners dropped too)", n - 1),
+    };
+    let long = ms >= LONG_MS;
+    let now = hop.filter(|_| long && incident.state == State::Open).and_then(now);
+    let state = match (hop.map(state), now) {
+        (None, _) => String::new(),
+        (Some(onset), None) if !long => format!("{onset}, "),
+        (Some(onset), None) => format!("{onset} at the onset, "),
+        (Some(onset), Some(now)) => format!("{onset} at the onset; {now} now; "),
+    };
+    format!(
+        "{} {at} dropped {} connections in {} packets ({state}{}){others}",
+        clock_time(most.first_unix_ns),
+        most.connections,
+        most.count,
+        length(ms)
+    )
+}
+
+fn length(ms: u64) -> String {
+    match ms {
+        ..LONG_MS => format!("{ms} ms"),
+        LONG_MS..600_000 => format!("{:.1} s", ms as f64 / 1e3),
+        600_000..7_200_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+/// How a tier stands in the newest window.
+fn now(hop: &Hop) -> Option<String> {
+    let now = hop.life?.now?;
+    let of =
+        |value: u32, limit: Option<u32>| limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"));
+    if hop.requests_unknown {
+        return Some(of(now.accept_queue, hop.accept_queue_limit));
+    }
+    Some(format!(
+        "{} and {}",
+        of(now.accept_queue, hop.accept_queue_limit),
+        of(now.workers_busy, hop.workers_limit)
+    ))
+}
+
+fn state(hop: &Hop) -> String {
+    let accept = match hop.accept_queue_limit {
+        Some(limit) => format!("accept queue {}/{limit}", hop.accept_queue_max),
+        None => format!("accept queue {}", hop.accept_queue_max),
+    };
+    format!("{accept}, {}", workers(hop))
+}
+
+fn workers(hop: &Hop) -> String {
+    if hop.requests_unknown {
+        return "requests not measured".to_owned();
+    }
+    match hop.workers_limit {
+        Some(limit) => format!("{}/{limit} workers busy", hop.workers_busy_max),
+        None => format!("{} workers busy", hop.workers_busy_max),
+    }
+}
+
+fn pools(hop: &Hop) -> String {
+    match (hop.pool_in_flight_max, hop.pool_open) {
+        (Some(in_flight), Some(open)) if in_flight > 0 => {
+            format!("{}, {in_flight}/{open} connections in use", workers(hop))
+        }
+        _ => workers(hop),
+    }
+}
+
+fn unobserved(hop: &Hop) -> String {
+    match hop.queued_max {
+        0 => "unobserved: no agent there".to_owned(),
+        calls => format!("unobserved: no agent there, {calls} calls to it in flight"),
+    }
+}
+
+fn cause(root: &Root, at: &str) -> String {
+    let when = format!("from {} to {}", clock_time(root.start_unix_ns), clock_time(root.end_unix_ns));
+    let who = root.culprits.first().map(|c| {
+        let name = if c.comm.is_empty() { &c.workload } else { &c.comm };
+        format!("`{name}`, {:.0} %", 100.0 * c.share)
+    });
+    let by = |what: &str| who.as_ref().map_or_else(String::new, |w| format!(" ({what}{w})"));
+    match root.resource {
+        Resource::Cpu => format!("{at} used up its CPU itself {when}{}", by("")),
+        Resource::CpuNeighbour => {
+            format!("{at} waited for the CPU {when}, taken by another workload{}", by(""))
+        }
+        Resource::CpuThrottled => format!("{at} was held back by its CPU quota {when}"),
+        Resource::CpuSteal => format!("{at} waited {when} for a CPU that was taken outside its host"),
+        Resource::Io => format!("{at} waited for disk {when}{}", by("I/O of ")),
+        Resource::Memory => format!("{at} waited for memory {when}{}", by("")),
+        Resource::Lock => {
+            format!("{at} took requests on and answered none {when}, its threads waiting on one another")
+        }
+        Resource::Pause if root.unit == THREADS => match root.peak {
+            1.0 => format!("{at} stood still {when}: its thread was stopped by a signal (SIGSTOP)"),
+            threads => format!(
+                "{at} stood still {when}: its {threads:.0} threads were stopped by a signal (SIGSTOP)"
+            ),
+        },
+        Resource::Pause => format!("{at} stood still {when}"),
+        Resource::Burst => {
+            format!("{:.1} times the usual requests came to {at} {when}{}", root.peak, by("from "))
+        }
+        Resource::Unexplained if root.workload.is_empty() => {
+            format!("the cause at {at} is not determined, as no agent observes it")
+        }
+        Resource::Unexplained => format!("the cause at {at} is not determined"),
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::UpstreamCtqo => "Upstream CTQO",
+        Kind::DownstreamCtqo => "Downstream CTQO",
+        Kind::LocalOverflow => "Local overflow",
+        Kind::Millibottleneck => "Millibottleneck",
+        Kind::PersistentBottleneck => "Persistent bottleneck",
+        Kind::SynFlood => "SYN flood",
+        Kind::NearOverflow => "Near overflow",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_day_comes_from_unix_ns_alone() {
+        assert_eq!(clock_time(0), "00:00:00.000");
+        assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
+        assert_eq!(clock_time(1_700_000_000_799_800_000), "22:13:20.800");
+        assert_eq!(clock_time(u64::MAX).len(), 12);
+    }
+}

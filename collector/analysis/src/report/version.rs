@@ -1,0 +1,117 @@
+//! When a case is told, and when again: at once if what it means has changed, in rising intervals if only its counts have. Owns that, and
+//! which cases are closed without a word; knows no rule by which a root is found.
+
+use super::Report;
+use crate::baseline::Baseline;
+use crate::case::Case;
+use crate::case::cases::Cases;
+use crate::config::Config;
+use crate::path::view::View;
+use crate::topology::tier::TierKey;
+use std::collections::BTreeMap;
+use tailwater_model::incident::{Incident, Kind, Resource, State};
+
+/// Windows between two versions that differ in counts only: at least, and at most (10 s). In between it is a twentieth of the incident's
+/// age, so that hours of drops are some thousand versions.
+const COUNTS_EVERY: u64 = 10;
+const COUNTS_EVERY_MAX: u64 = 200;
+const COUNTS_EVERY_AGE: u64 = 20;
+/// A case without drops is told after this long even if it goes on (5 s).
+const TELL_WITHOUT_DROPS: u64 = 100;
+/// Confidence from which a felt millibottleneck is worth telling.
+const TELL_INFO: f64 = 0.5;
+
+/// New versions of what is open after a frame, in order. What is over is closed.
+pub(crate) fn tell(
+    cases: &mut Cases,
+    view: View<'_>,
+    baselines: &BTreeMap<TierKey, Baseline>,
+    config: &Config,
+    now: u64,
+) -> Vec<Incident> {
+    let mut told = Vec::new();
+    for case in &mut cases.open {
+        let over = case.is_over(config, now);
+        told.extend(version(case, view, baselines, now, over));
+    }
+    cases.open.retain(|case| !case.is_over(config, now));
+    told
+}
+
+/// Closes everything.
+pub(crate) fn close(
+    cases: &mut Cases,
+    view: View<'_>,
+    baselines: &BTreeMap<TierKey, Baseline>,
+    now: u64,
+) -> Vec<Incident> {
+    std::mem::take(&mut cases.open)
+        .iter_mut()
+        .filter_map(|case| version(case, view, baselines, now, true))
+        .collect()
+}
+
+/// A new version of a case's incident, if there is something new to tell.
+fn version(
+    case: &mut Case,
+    view: View<'_>,
+    baselines: &BTreeMap<TierKey, Baseline>,
+    now: u64,
+    over: bool,
+) -> Option<Incident> {
+    let drops = !case.drops.is_empty();
+    if !drops && !over && now.saturating_sub(case.opened) < TELL_WITHOUT_DROPS {
+        return None;
+    }
+    let searched = case.judge(view, now);
+    let waits = now.saturating_sub(case.told_at) < counts_every(case, now);
+    if !searched && !over && case.told.is_some() && waits {
+        return None;
+    }
+    let diagnosis = case.diagnosis.as_ref()?;
+    let (mut incident, settled) =
+        Report { view, baselines, case, diagnosis, now }.incident(&case.id, over)?;
+    case.settled = settled;
+    if !drops && case.told.is_none() && !worth_telling(&incident) {
+        return None;
+    }
+    let version = match &case.told {
+        None => 1,
+        Some(told) if !changed(told, &incident, !waits) => return None,
+        Some(told) => told.version + 1,
+    };
+    incident.version = version;
+    case.told = Some(incident.clone());
+    case.told_at = now;
+    Some(incident)
+}
+
+/// Windows until the counts of a case are told again.
+fn counts_every(case: &Case, now: u64) -> u64 {
+    (now.saturating_sub(case.opened) / COUNTS_EVERY_AGE).clamp(COUNTS_EVERY, COUNTS_EVERY_MAX)
+}
+
+/// A queue near its limit always; a felt millibottleneck only where its resource is known.
+fn worth_telling(incident: &Incident) -> bool {
+    incident.kind == Kind::NearOverflow
+        || (incident.root.resource != Resource::Unexplained && incident.confidence >= TELL_INFO)
+}
+
+fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
+    let hops = |i: &Incident| {
+        i.hops.iter().map(|h| (h.host.clone(), h.workload.clone(), h.role)).collect::<Vec<_>>()
+    };
+    let drops =
+        |i: &Incident| i.drops.iter().map(|d| (d.host.clone(), d.listener.clone())).collect::<Vec<_>>();
+    let root = |i: &Incident| (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
+    if new.state == State::Closed
+        || told.kind != new.kind
+        || root(told) != root(new)
+        || hops(told) != hops(new)
+        || drops(told) != drops(new)
+        || told.sustained.is_some() != new.sustained.is_some()
+    {
+        return true;
+    }
+    counts && (told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
+}

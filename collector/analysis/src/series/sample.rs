@@ -1,0 +1,174 @@
+//! What one tier, one workload or the calls between two were in a window. Owns what "queued requests" means; knows no threshold.
+
+use super::{Series, mean};
+use crate::frame::history::History;
+use crate::topology::tier::Tier;
+use tailwater_model::window::{EntityId, HostWindow};
+
+/// A tier in one window: its listeners together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct TierSample {
+    /// Requests read and not answered, mean.
+    pub(crate) active: f64,
+    /// Requests that nobody read yet: unread bytes and unaccepted connections, mean.
+    pub(crate) waiting: f64,
+    /// Unaccepted connections alone, mean.
+    pub(crate) backlog: f64,
+    /// Most queued requests.
+    pub(crate) queued_max: f64,
+    pub(crate) depth_max: u32,
+    pub(crate) limit: u32,
+    pub(crate) workers_busy_max: u32,
+    pub(crate) workers_seen: u32,
+    pub(crate) worker_shared_max: u32,
+    pub(crate) received: f64,
+    pub(crate) answered: f64,
+    /// Requests that came: read, or entered the accept queue, whichever is more.
+    pub(crate) arrivals: f64,
+    pub(crate) drops: u64,
+    pub(crate) response_ns: f64,
+}
+
+impl TierSample {
+    pub(crate) fn queued(&self) -> f64 {
+        self.active + self.waiting
+    }
+
+    /// Requests that came, also those that it dropped.
+    pub(crate) fn came(&self) -> f64 {
+        self.arrivals + self.drops as f64
+    }
+}
+
+/// Calls of one workload to one remote in one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct CallSample {
+    pub(crate) in_flight: f64,
+    pub(crate) in_flight_max: u32,
+    pub(crate) open_max: u32,
+    pub(crate) started: f64,
+    /// Connection attempts minus established ones.
+    pub(crate) connecting: f64,
+    pub(crate) syn_retransmits: u64,
+}
+
+/// A tier's listeners in one window, together.
+pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
+    let mut sum = TierSample::default();
+    for l in tier.listeners.iter().filter_map(|l| window.listeners.get(&l.id)) {
+        sum.active += mean(l.in_flight_ns);
+        sum.waiting += mean(l.unread_ns) + mean(l.depth_ns);
+        sum.backlog += mean(l.depth_ns);
+        sum.queued_max += f64::from(l.in_flight_max) + mean(l.unread_ns) + f64::from(l.depth_max);
+        sum.depth_max = sum.depth_max.saturating_add(l.depth_max);
+        sum.limit = sum.limit.max(l.limit);
+        sum.workers_busy_max = sum.workers_busy_max.saturating_add(l.workers_busy_max);
+        sum.workers_seen = sum.workers_seen.saturating_add(l.workers_seen);
+        sum.worker_shared_max = sum.worker_shared_max.max(l.worker_shared_max);
+        sum.received += l.received as f64;
+        sum.answered += l.answered as f64;
+        sum.arrivals += l.received.max(l.arrivals) as f64;
+        sum.drops = sum.drops.saturating_add(l.drops);
+        sum.response_ns += l.response_ns as f64;
+    }
+    sum
+}
+
+pub(crate) fn tier_series(
+    history: &History,
+    host: &str,
+    tier: &Tier,
+    first: u64,
+    last: u64,
+) -> Series<TierSample> {
+    let mut limit = 0;
+    Series::draw(history, host, first, last, |window| {
+        let mut sample = tier_sample(window, tier);
+        // A limit that did not change need not be sent again.
+        limit = if sample.limit == 0 { limit } else { sample.limit };
+        sample.limit = limit;
+        sample
+    })
+}
+
+pub(crate) fn call_series(
+    history: &History,
+    host: &str,
+    edges: &[EntityId],
+    first: u64,
+    last: u64,
+) -> Series<CallSample> {
+    Series::draw(history, host, first, last, |window| {
+        let mut sum = CallSample::default();
+        for e in edges.iter().filter_map(|e| window.edges.get(e)) {
+            sum.in_flight += mean(e.in_flight_ns);
+            sum.in_flight_max = sum.in_flight_max.saturating_add(e.in_flight_max);
+            sum.open_max = sum.open_max.saturating_add(e.open_max);
+            sum.started += e.started as f64;
+            sum.connecting += e.connects as f64 - e.established as f64;
+            sum.syn_retransmits = sum.syn_retransmits.saturating_add(e.syn_retransmits);
+        }
+        sum
+    })
+}
+
+/// A workload's use of its host, with what the host had.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct UseSample {
+    /// All of the host's (or scope's) CPU in the window, in windows of one CPU; 0: not covered.
+    pub(crate) capacity: f64,
+    pub(crate) host_busy: f64,
+    pub(crate) host_throttled: f64,
+    pub(crate) host_steal: f64,
+    /// The workload's own quota; 0: none.
+    pub(crate) quota: f64,
+    pub(crate) busy: f64,
+    /// Tasks waiting for a CPU, mean.
+    pub(crate) wait: f64,
+    pub(crate) throttled: f64,
+    /// Tasks blocked on block I/O, mean.
+    pub(crate) blocked_io: f64,
+    pub(crate) stalled_memory: f64,
+    pub(crate) swap_ins: u64,
+    /// Requests in flight at the busiest device, mean.
+    pub(crate) device_in_flight: f64,
+    /// Threads that a signal or a tracer stopped, mean; of the server alone, also where it shares its cgroup.
+    pub(crate) stopped: f64,
+    pub(crate) stopped_max: u32,
+}
+
+pub(crate) fn use_series(
+    history: &History,
+    host: &str,
+    workload: EntityId,
+    first: u64,
+    last: u64,
+) -> Series<UseSample> {
+    let quota = history
+        .hosts
+        .get(host)
+        .and_then(|h| h.workloads.get(&workload))
+        .map_or(0.0, |w| mean(w.cpu_quota_ns));
+    let measured = history.measured_under(host, workload);
+    Series::draw(history, host, first, last, |window| {
+        let own = window.workloads.get(&measured).copied().unwrap_or_default();
+        let server = window.workloads.get(&workload).copied().unwrap_or_default();
+        let cpu = window.cpu.unwrap_or_default();
+        UseSample {
+            capacity: mean(cpu.capacity_ns),
+            host_busy: mean(cpu.busy_ns),
+            host_throttled: mean(cpu.throttled_ns.unwrap_or(0)),
+            host_steal: mean(cpu.steal_ns),
+            quota,
+            busy: mean(own.busy_ns),
+            wait: mean(own.wait_ns),
+            throttled: mean(own.throttled_ns.unwrap_or(0)),
+            blocked_io: mean(own.blocked_io_ns),
+            stalled_memory: mean(own.reclaim_ns.saturating_add(own.dirty_throttle_ns)),
+            swap_ins: own.swap_ins,
+            device_in_flight: window.devices.values().map(|d| mean(d.in_flight_ns)).fold(0.0, f64::max),
+            stopped: mean(server.stopped_ns.unwrap_or(0)),
+            stopped_max: server.stopped_max,
+        }
+    })
+}

@@ -1,0 +1,6 @@
+//! What was seen of who serves and who calls: tiers, and the graph of connections between them. Knows names and addresses; no values.
+
+pub(crate) mod graph;
+pub(crate) mod tier;
+
+pub use tailwater_model::topology::{EdgeView, NodeView, TopologyView};

@@ -1,0 +1,120 @@
+//! What listeners dropped, whom it made wait, and what keeps it going, as it is told. Owns the JSON shape of that; knows no root and no
+//! hops.
+
+use crate::window::Host;
+use serde::{Deserialize, Serialize};
+
+/// Why a listener dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// The accept queue was at its limit.
+    AcceptQueueFull,
+    /// It was not, and handshakes were not completed.
+    SynQueueFull,
+    /// Neither is evident.
+    Other,
+}
+
+/// What one listener dropped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Drops {
+    /// Host.
+    pub host: Host,
+    /// Name of the workload.
+    pub workload: String,
+    /// Name of its tier.
+    pub tier: String,
+    /// `address:port`.
+    pub listener: String,
+    /// Packets that the kernel dropped, each once: of this listener what `ListenDrops` counts of its network namespace.
+    pub count: u64,
+    /// The same as the socket's own counter has it (`sk_drops`, without what a listener discards in good health): a dropped last ACK of a
+    /// handshake is twice in it, unless it answered a SYN cookie. `null`: an incident of before.
+    #[serde(default)]
+    pub sk_drops: Option<u64>,
+    /// Estimate of the distinct connection attempts behind them. Its measured error is in the documentation of incidents.
+    pub connections: u64,
+    /// Why.
+    pub reason: DropReason,
+    /// Start of the first window with a drop.
+    pub first_unix_ns: u64,
+    /// End of the last one.
+    pub last_unix_ns: u64,
+}
+
+/// Requests that became very long by retransmission.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Vlrt {
+    /// SYNs that observed clients sent again; `null`: no client of the dropping listeners is observed.
+    pub syn_retransmits: Option<u64>,
+    /// Estimate of the connection attempts that had to wait for a second or longer: their SYN was dropped, or their last ACK for so long.
+    pub expected: u64,
+    /// Observed clients that did.
+    pub clients: Vec<Client>,
+}
+
+/// What keeps drops alive after their root is over: a metastable failure (Bronson et al., HotOS '21; Huang et al., OSDI '22). The root is
+/// the trigger, this is the sustaining effect; removing the trigger does not end it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sustained {
+    /// By what.
+    pub by: SustainedBy,
+    /// Since when the root is over and drops go on.
+    pub since_unix_ns: u64,
+    /// When the last drop of that was.
+    pub until_unix_ns: u64,
+    /// Part of the connection attempts that had been dropped before and came again, 0 to 1.
+    pub retry_share: f64,
+    /// Connection attempts a second, with those that came again.
+    pub attempts_per_second: f64,
+    /// Of those, first attempts: what clients really ask for.
+    pub first_attempts_per_second: f64,
+    /// Answers a second meanwhile.
+    pub capacity_per_second: f64,
+    /// First attempts a second before it began, which were all served; `null`: not known.
+    pub usual_per_second: Option<f64>,
+    /// `host`, `workload` and `address:port` of the listener that is kept full.
+    pub host: Host,
+    /// Name of its workload.
+    pub workload: String,
+    /// `address:port`.
+    pub listener: String,
+    /// Its accept queue would have to hold so many for all that come again to fit.
+    pub queue_needed: u64,
+    /// Below so many requests a second …
+    pub load_below_per_second: f64,
+    /// … for so long, it ends.
+    pub load_below_for_s: u64,
+    /// The way out in a sentence.
+    pub way_out: String,
+    /// The numbers above in a sentence.
+    pub evidence: String,
+}
+
+/// What keeps drops alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SustainedBy {
+    /// Clients that come again keep the queue full.
+    Retries,
+}
+
+impl SustainedBy {
+    /// The JSON name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retries => "retries",
+        }
+    }
+}
+
+/// An observed client of a dropping listener.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Client {
+    /// An address of its host, else the host's name.
+    pub address: String,
+    /// SYNs sent again.
+    pub count: u64,
+}

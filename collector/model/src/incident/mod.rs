@@ -1,0 +1,231 @@
+//! The incident as users and other programs hold it: field names are stable within v1, fields may be added.
+//! Owns the JSON shape; knows nothing of how an incident is found.
+
+mod drops;
+mod hop;
+mod identity;
+
+use crate::window::Host;
+pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
+pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role};
+pub use identity::{identity, socket};
+use serde::{Deserialize, Serialize};
+
+/// One cause and what it did, from the first sign to the last drop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// 26 characters, Crockford base32: time of the first drop's window, then a hash of the listener. See [`identity()`].
+    pub id: String,
+    /// 0: early alert, from a drop notice; 1 and up: from windows, rising with every material change.
+    pub version: u64,
+    /// Whether it may still grow.
+    pub state: State,
+    /// What happened.
+    pub kind: Kind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// 0 to 1; the rule is in `root.evidence`.
+    pub confidence: f64,
+    /// One sentence.
+    pub title: String,
+    /// First sign: onset of the root or of the first queue.
+    pub start_unix_ns: u64,
+    /// End of the last window that belongs to it.
+    pub end_unix_ns: u64,
+    /// Largest bound of clock error among the hosts involved.
+    pub clock_error_ns: u64,
+    /// Clocks cannot tell whether the root or the first tier of the chain was first; the flow of requests decided.
+    #[serde(default)]
+    pub order_unknown: bool,
+    /// Where and what the cause is.
+    pub root: Root,
+    /// The tiers from the first drop to the root.
+    pub hops: Vec<Hop>,
+    /// What listeners dropped.
+    pub drops: Vec<Drops>,
+    /// Requests that became very long by retransmission.
+    pub vlrt: Vlrt,
+    /// What keeps the drops alive now that the root is over; `null`: the root itself, or nothing.
+    #[serde(default)]
+    pub sustained: Option<Sustained>,
+    /// Other roots that fit, best first.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Whether an incident may still grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum State {
+    Open,
+    Closed,
+}
+
+/// What happened, in the terms of the CTQO literature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A tier upstream of the root dropped.
+    UpstreamCtqo,
+    /// The root's tier dropped while an upstream kept sending, or a tier downstream of the root did.
+    DownstreamCtqo,
+    /// The root's tier dropped and no observed tier calls it.
+    LocalOverflow,
+    /// A queue grew for 50 ms to 2 s; nothing dropped.
+    Millibottleneck,
+    /// The root lasted longer than 2 s.
+    PersistentBottleneck,
+    /// Drops with no growth of accepted requests.
+    SynFlood,
+    /// A queue came close to its limit; nothing dropped.
+    NearOverflow,
+}
+
+impl Kind {
+    /// The JSON name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UpstreamCtqo => "upstream_ctqo",
+            Self::DownstreamCtqo => "downstream_ctqo",
+            Self::LocalOverflow => "local_overflow",
+            Self::Millibottleneck => "millibottleneck",
+            Self::PersistentBottleneck => "persistent_bottleneck",
+            Self::SynFlood => "syn_flood",
+            Self::NearOverflow => "near_overflow",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// A queue felt it.
+    Info,
+    /// A queue nearly overflowed.
+    Warning,
+    /// Connections were dropped.
+    Critical,
+}
+
+/// The resource at the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// The workload's own load took all the CPU it may use.
+    Cpu,
+    /// Another workload took it.
+    CpuNeighbour,
+    /// The quota took it.
+    CpuThrottled,
+    /// Something outside this host or scope took it.
+    CpuSteal,
+    /// Tasks waited for block I/O.
+    Io,
+    /// Tasks waited for memory.
+    Memory,
+    /// Requests were taken on and not answered, and no resource was used.
+    Lock,
+    /// The tier stopped altogether.
+    Pause,
+    /// More requests came than ever.
+    Burst,
+    /// Nothing measured explains it.
+    Unexplained,
+}
+
+impl Resource {
+    /// The JSON name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::CpuNeighbour => "cpu_neighbour",
+            Self::CpuThrottled => "cpu_throttled",
+            Self::CpuSteal => "cpu_steal",
+            Self::Io => "io",
+            Self::Memory => "memory",
+            Self::Lock => "lock",
+            Self::Pause => "pause",
+            Self::Burst => "burst",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// Where and what a cause is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Root {
+    /// Host, or the address of an unobserved one.
+    pub host: Host,
+    /// Name of the workload; empty for an unobserved host.
+    pub workload: String,
+    /// Name of its tier.
+    pub tier: String,
+    /// The resource.
+    pub resource: Resource,
+    /// Onset, to the window.
+    pub start_unix_ns: u64,
+    /// End, to the window; the last window seen while it lasts.
+    pub end_unix_ns: u64,
+    /// Worst window, in `unit`.
+    pub peak: f64,
+    /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited; `threads`:
+    /// that were stopped.
+    pub unit: String,
+    /// Who used the resource, most first.
+    pub culprits: Vec<Culprit>,
+    /// Why this is the root, and how confidence was formed.
+    pub evidence: String,
+}
+
+/// A user of a saturated resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Culprit {
+    /// Process; 0: the whole workload.
+    pub pid: u32,
+    /// Its command.
+    pub comm: String,
+    /// Name of its workload.
+    pub workload: String,
+    /// Its part of what all used, 0 to 1.
+    pub share: f64,
+}
+
+/// Another root that fits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// The root.
+    pub root: Root,
+    /// Always below the incident's.
+    pub confidence: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, StrDeserializer};
+
+    fn read<'a, T: Deserialize<'a>>(name: &'a str) -> T {
+        let name: StrDeserializer<'a, Error> = name.into_deserializer();
+        T::deserialize(name).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for kind in [
+            Kind::UpstreamCtqo,
+            Kind::DownstreamCtqo,
+            Kind::LocalOverflow,
+            Kind::Millibottleneck,
+            Kind::PersistentBottleneck,
+            Kind::SynFlood,
+            Kind::NearOverflow,
+        ] {
+            assert_eq!(read::<Kind>(kind.name()), kind);
+        }
+        assert_eq!(read::<SustainedBy>(SustainedBy::Retries.name()), SustainedBy::Retries);
+    }
+}

@@ -1,0 +1,364 @@
+//! The values the pipeline works on: hosts, windows, entities. Plain data, no behaviour beyond look-ups.
+//! Filled by the collector's `convert` from the wire; must know nothing of protobuf, clocks, files, or incidents.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Length of a window.
+pub const WINDOW_NS: u64 = 50_000_000;
+
+/// `unix_ns / WINDOW_NS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct WindowIndex(pub u64);
+
+impl WindowIndex {
+    /// First nanosecond of the window.
+    #[must_use]
+    pub fn start_unix_ns(self) -> u64 {
+        self.0.saturating_mul(WINDOW_NS)
+    }
+    /// One past its last nanosecond.
+    #[must_use]
+    pub fn end_unix_ns(self) -> u64 {
+        self.0.saturating_add(1).saturating_mul(WINDOW_NS)
+    }
+    /// The window that holds `unix_ns`.
+    #[must_use]
+    pub fn at(unix_ns: u64) -> Self {
+        Self(unix_ns / WINDOW_NS)
+    }
+}
+
+/// Host name as its agent says it; unique per collector.
+pub type Host = String;
+
+/// Entity ids are unique per kind within one host and agent instance. `convert` maps instances to fresh ids.
+pub type EntityId = u32;
+
+/// What the pipeline is fed, in arrival order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Identity and coverage; again whenever they change.
+    Host(HostInfo),
+    /// Names behind ids.
+    Entities {
+        host: Host,
+        workloads: Vec<WorkloadInfo>,
+        listeners: Vec<ListenerInfo>,
+        edges: Vec<EdgeInfo>,
+        devices: Vec<DeviceInfo>,
+    },
+    /// Ids that no later window uses.
+    Gone { host: Host, gone: Gone },
+    /// One closed window of one host.
+    Window(Box<HostWindow>),
+    /// Drop seen, ahead of its window. Only speeds the first alert; the windows are the truth.
+    Drop(DropNotice),
+    /// The collector's clock. Moves the watermark.
+    Tick { unix_ns: u64 },
+}
+
+/// Ids of a host behind which there is nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gone {
+    pub workloads: Vec<EntityId>,
+    pub listeners: Vec<EntityId>,
+    pub edges: Vec<EntityId>,
+    pub devices: Vec<EntityId>,
+}
+
+/// A host, or a scope that stands for one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HostInfo {
+    pub host: Host,
+    pub agent_instance: String,
+    pub cpus: u32,
+    pub addresses: Vec<IpAddr>,
+    pub coverage: Coverage,
+}
+
+/// Which signals this host's agent has at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coverage {
+    pub cpu: bool,
+    pub run_queue: bool,
+    pub block_io: bool,
+    pub memory: bool,
+    pub accept_queue: bool,
+    pub requests: bool,
+    pub calls: bool,
+    pub retransmits: bool,
+    pub throttling: bool,
+    /// Of those, the ones that are polled.
+    pub sampled: SignalSet,
+}
+
+/// Signals by their names, in the order of [`Coverage`]'s fields.
+pub const SIGNALS: [&str; 9] = [
+    "cpu",
+    "run_queue",
+    "block_io",
+    "memory",
+    "accept_queue",
+    "requests",
+    "calls",
+    "retransmits",
+    "throttling",
+];
+
+/// Some of [`SIGNALS`]. Empty by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SignalSet(u16);
+
+impl SignalSet {
+    /// Those that an agent with this coverage does not measure.
+    #[must_use]
+    pub fn uncovered(c: Coverage) -> Self {
+        let covered = [
+            c.cpu,
+            c.run_queue,
+            c.block_io,
+            c.memory,
+            c.accept_queue,
+            c.requests,
+            c.calls,
+            c.retransmits,
+            c.throttling,
+        ];
+        Self::of(SIGNALS.into_iter().zip(covered).filter(|(_, covered)| !covered).map(|(name, _)| name))
+    }
+
+    /// These signals; a name that is none adds nothing.
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let place = |name: &str| SIGNALS.iter().position(|s| *s == name);
+        Self(names.into_iter().filter_map(place).fold(0, |set, n| set | 1 << n))
+    }
+
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        SIGNALS.into_iter().enumerate().filter(move |(n, _)| self.0 & 1 << n != 0).map(|(_, name)| name)
+    }
+
+    /// Whether a signal of this name is among them.
+    #[must_use]
+    pub fn has(self, name: &str) -> bool {
+        self.meets(Self::of([name]))
+    }
+
+    /// Whether both have one in common.
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct WorkloadInfo {
+    pub id: EntityId,
+    pub cgroup: String,
+    pub name: String,
+    pub comm: String,
+    /// CPU ns per window that its quota allows; 0: none.
+    pub cpu_quota_ns: u64,
+    /// A server in a cgroup of several: the workload under which CPU, I/O and memory of all of them are told; 0: it is its cgroup.
+    pub shares: EntityId,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListenerInfo {
+    pub id: EntityId,
+    /// 0: owner unknown.
+    pub workload: EntityId,
+    /// Unspecified address: wildcard.
+    pub address: IpAddr,
+    pub port: u16,
+    pub comm: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct EdgeInfo {
+    pub id: EntityId,
+    pub workload: EntityId,
+    pub remote_address: IpAddr,
+    pub remote_port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DeviceInfo {
+    pub id: EntityId,
+    pub name: String,
+}
+
+/// All values of one host in one window. `None`: not covered. An entity missing from a map: nothing happened there.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HostWindow {
+    pub host: Host,
+    pub index: WindowIndex,
+    /// What the whole windows of `index` leave of the host's clock offset: by the collector's clock the window began this much after
+    /// the index says.
+    pub phase_ns: i64,
+    /// Bound of the error of index and phase together.
+    pub clock_error_ns: u64,
+    pub clock_corrected: bool,
+    /// Windows lapped in the kernel just before this one.
+    pub lost_before: u64,
+    /// Not measured: what they would have said is unknown, not zero.
+    pub uncovered: SignalSet,
+    /// Polled once in the window: peaks in between are missed, and what happened may have happened a window before.
+    pub sampled: SignalSet,
+    pub cpu: Option<HostCpu>,
+    pub workloads: BTreeMap<EntityId, WorkloadWindow>,
+    pub listeners: BTreeMap<EntityId, ListenerWindow>,
+    pub edges: BTreeMap<EntityId, EdgeWindow>,
+    pub devices: BTreeMap<EntityId, DeviceWindow>,
+    pub culprits: Vec<CulpritSample>,
+}
+
+impl HostWindow {
+    /// Its first nanosecond by the collector's clock, to `clock_error_ns`.
+    #[must_use]
+    pub fn start_unix_ns(&self) -> u64 {
+        self.index.start_unix_ns().saturating_add_signed(self.phase_ns)
+    }
+}
+
+/// The host's (or scope's) CPUs. With a scope under a quota, capacity is the quota.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct HostCpu {
+    pub capacity_ns: u64,
+    pub busy_ns: u64,
+    pub idle_ns: u64,
+    pub iowait_ns: u64,
+    pub steal_ns: u64,
+    pub throttled_ns: Option<u64>,
+    pub wait_ns: u64,
+    pub waiting_max: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WorkloadWindow {
+    pub busy_ns: u64,
+    pub wait_ns: u64,
+    pub waiting_max: u32,
+    pub wait_max_ns: u64,
+    pub throttled_ns: Option<u64>,
+    pub blocked_io_ns: u64,
+    pub blocked_io_max: u32,
+    pub io_bytes: u64,
+    pub io_requests: u64,
+    pub io_flushes: u64,
+    pub reclaim_ns: u64,
+    pub swap_ins: u64,
+    pub dirty_throttle_ns: u64,
+    /// Integral of threads that a signal or a tracer stopped; `None`: not covered.
+    pub stopped_ns: Option<u64>,
+    pub stopped_max: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ListenerWindow {
+    pub depth_last: u32,
+    pub depth_max: u32,
+    pub depth_ns: u64,
+    pub limit: u32,
+    pub arrivals: u64,
+    pub accepts: u64,
+    pub queue_wait_max_ns: u64,
+    /// Packets that the kernel dropped here, each once: what the network namespace's `ListenDrops` counts of this listener.
+    pub drops: u64,
+    /// Of those, SYNs; the rest are last ACKs of handshakes.
+    pub drops_syn: u64,
+    /// `sk_drops` less what the listener discards in good health: a dropped last ACK is twice in it unless it answered a SYN cookie.
+    pub sk_drops: u64,
+    /// Last ACKs dropped, in the window in which they came; the socket's counter may show them a window later.
+    pub drops_final_ack: u64,
+    pub drops_cookie: u64,
+    pub drops_repeated: u64,
+    pub drops_slow: u64,
+    pub syn_ack_retransmits: u64,
+    pub received: u64,
+    pub answered: u64,
+    pub aborted: u64,
+    pub in_flight_last: u32,
+    pub in_flight_max: u32,
+    pub in_flight_ns: u64,
+    pub unread_max: u32,
+    pub unread_ns: u64,
+    pub workers_busy_max: u32,
+    pub workers_busy_ns: u64,
+    pub workers_seen: u32,
+    pub worker_shared_max: u32,
+    pub response_ns: u64,
+    pub response_max_ns: u64,
+    pub multiplexed_connections: u32,
+    pub open_last: u32,
+    pub open_max: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct EdgeWindow {
+    pub started: u64,
+    pub answered: u64,
+    pub aborted: u64,
+    pub in_flight_last: u32,
+    pub in_flight_max: u32,
+    pub in_flight_ns: u64,
+    pub open_last: u32,
+    pub open_max: u32,
+    pub connects: u64,
+    pub established: u64,
+    pub response_ns: u64,
+    pub response_max_ns: u64,
+    pub syn_retransmits: u64,
+    pub data_retransmits: u64,
+    /// Unix ns of the first SYN of a connection that retried in this window; 0: none.
+    pub first_try_unix_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DeviceWindow {
+    pub in_flight_ns: u64,
+    pub in_flight_max: u32,
+    pub issued: u64,
+    pub completed: u64,
+    pub bytes: u64,
+    pub latency_ns: u64,
+    pub latency_max_ns: u64,
+    pub flushes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CulpritResource {
+    /// ns on CPU
+    Cpu,
+    /// ns blocked on block I/O
+    IoBlocked,
+    /// bytes submitted
+    IoBytes,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CulpritSample {
+    pub resource: CulpritResource,
+    pub pid: u32,
+    pub comm: String,
+    pub workload: EntityId,
+    pub amount: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct DropNotice {
+    pub host: Host,
+    pub listener: EntityId,
+    /// In the host's windows: [`WindowIndex::at`] of it is the window that will show the drop.
+    pub unix_ns: u64,
+    /// To add for the collector's clock, as [`HostWindow::phase_ns`].
+    pub phase_ns: i64,
+    /// Packets; of an agent that does not tell them, `sk_drops`.
+    pub count: u64,
+    /// As [`ListenerWindow::sk_drops`].
+    pub sk_drops: u64,
+    pub depth: u32,
+    pub limit: u32,
+}
