@@ -1,7 +1,7 @@
 //! The columns of the Parquet files: for each kind of thing one file of a segment, for each value of the model one column whose
 //! name ends in its unit. Owns names, meaning and the way between a row and its numbers; knows no file and no Parquet.
 
-use tailwater_analysis::model::{
+use tailwater_model::window::{
     CulpritResource, DeviceWindow, EdgeWindow, HostCpu, ListenerWindow, WorkloadWindow,
 };
 

@@ -1,7 +1,7 @@
 //! An incident for the tests of those who keep, tell and show them.
 
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Sustained;
+use tailwater_model::Incident;
+use tailwater_model::incident::Sustained;
 
 /// The incident as the API shows it, filled in, with this id and version.
 pub(crate) fn incident(id: &str, version: u64) -> Incident {

@@ -21,7 +21,6 @@ pub mod ingest;
 pub mod live;
 pub mod log;
 pub mod moments;
-pub mod names;
 mod raw;
 pub mod run;
 pub mod send;

@@ -1,7 +1,7 @@
 //! What of an incident is worth telling again: the same to hooks and to receivers of OpenTelemetry. Plain data.
 
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Kind, Resource, State};
+use tailwater_model::Incident;
+use tailwater_model::incident::{Kind, Resource, State};
 
 /// What was told of an incident; it is told again when this differs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use simulated::sim::{At, Do, Sim};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tailwater_analysis::model::HostWindow;
+use tailwater_model::window::HostWindow;
 
 /// What was sent of the front tier's accept queue: Unix ms of each window to its highest depth.
 fn depths(windows: &[HostWindow]) -> BTreeMap<u64, f64> {

@@ -22,9 +22,9 @@ use tailwater::run::outlet::{LIVE_MAX, Outlet};
 use tailwater::run::provisional::Provisionals;
 use tailwater::serve::{App, Shown};
 use tailwater::store;
-use tailwater_analysis::Incident;
 use tailwater_analysis::Pipeline;
-use tailwater_analysis::model::{
+use tailwater_model::Incident;
+use tailwater_model::window::{
     HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
     WorkloadWindow,
 };

@@ -56,8 +56,8 @@ fn the_agent_knows_kernel_and_wire_only() {
 }
 
 #[test]
-fn the_collector_knows_wire_and_analysis_only() {
-    check("tailwater", &["tailwater-analysis", "tailwater-proto"]);
+fn the_collector_knows_wire_model_and_analysis_only() {
+    check("tailwater", &["tailwater-analysis", "tailwater-model", "tailwater-proto"]);
 }
 
 #[test]

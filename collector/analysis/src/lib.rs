@@ -17,14 +17,7 @@ mod path;
 pub mod pipeline;
 mod report;
 mod series;
-pub mod topology;
+mod topology;
 
 pub use config::{Config, Thresholds, TierRule};
 pub use pipeline::{Finding, FindingKind, Output, Pipeline};
-
-// What has moved to tailwater-model, under the paths by which callers still ask for it: gone when they name that crate. So are then
-// the `pub` of `topology` and of the views in it.
-pub use tailwater_model::{
-    CongestionCurve, CongestionInterval, CongestionState, CongestionView, Incident, TopologyView, incident,
-    window as model,
-};

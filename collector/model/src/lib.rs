@@ -5,6 +5,7 @@
 
 pub mod congestion;
 pub mod incident;
+pub mod names;
 pub mod topology;
 #[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
 pub mod window;

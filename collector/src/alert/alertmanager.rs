@@ -64,7 +64,7 @@ fn alert(message: &Message, resend_s: u64, link: Option<&str>, unix_ns: u64) -> 
     if let Content::Incident { incident, .. } = &message.content {
         note("description", &incident.root.evidence);
         note("incident", &incident.id);
-        note("kind", crate::names::kind_name(incident.kind));
+        note("kind", incident.kind.name());
         note(
             "root",
             &format!("{}@{} {}", incident.root.workload, incident.root.host, incident.root.resource.name()),

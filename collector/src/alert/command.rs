@@ -147,8 +147,7 @@ mod tests {
         let file = folder.path().join("in");
         let script = format!("cat > {0}; env > {0}.env; pwd >> {0}.env", file.display());
         run(&script, 10).await.unwrap();
-        let got: tailwater_analysis::Incident =
-            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let got: tailwater_model::Incident = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(&got, message("01A", 2, What::Updated).about().unwrap());
         let env = std::fs::read_to_string(folder.path().join("in.env")).unwrap();
         assert!(

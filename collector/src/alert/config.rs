@@ -5,7 +5,7 @@ use crate::send::http::Address;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
-use tailwater_analysis::incident::{Kind, Severity};
+use tailwater_model::incident::{Kind, Severity};
 
 /// What kind of receiver a hook tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use super::message::Thread;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Resource;
+use tailwater_model::Incident;
+use tailwater_model::incident::Resource;
 
 /// Threads remembered; the oldest without an open incident goes first.
 const THREADS_MAX: usize = 1024;
@@ -34,7 +34,7 @@ pub fn labels(i: &Incident) -> BTreeMap<String, String> {
         || [i.root.host.clone(), i.root.workload.clone(), i.root.tier.clone(), String::new()],
         |d| [d.host.clone(), d.workload.clone(), d.tier.clone(), d.listener.clone()],
     );
-    let severity = crate::names::severity_name(i.severity).to_owned();
+    let severity = i.severity.name().to_owned();
     let names = ["host", "workload", "tier", "listener"].into_iter().zip(place);
     let mut labels: BTreeMap<_, _> =
         names.filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_owned(), v)).collect();

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Severity;
+use tailwater_model::Incident;
+use tailwater_model::incident::Severity;
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -147,7 +147,7 @@ pub fn rfc3339(unix_ns: u64) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::fixture::incident;
-    use tailwater_analysis::incident::State;
+    use tailwater_model::incident::State;
 
     /// A message of a thread of its own.
     pub(crate) fn message(incident_id: &str, version: u64, what: What) -> Message {

@@ -29,8 +29,8 @@ use stats::Stats;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Severity;
+use tailwater_model::Incident;
+use tailwater_model::incident::Severity;
 use tokio::sync::mpsc;
 use worker::{Event, Input, Parts, Worker};
 

@@ -3,7 +3,6 @@
 
 use super::config::Hook;
 use super::message::{Content, Message, What, rfc3339};
-use crate::names::severity_name;
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError, Http};
 use crate::send::secret::{Watched, line};
@@ -77,7 +76,7 @@ fn event(message: &Message, routing_key: &str, acknowledge: bool, link: Option<&
                 "evidence": incident.root.evidence, "root": incident.root, "drops": incident.drops,
                 "number_in_thread": message.thread.number,
             });
-            (details, place.0, place.1, crate::names::kind_name(incident.kind))
+            (details, place.0, place.1, incident.kind.name())
         }
         Content::Summary { held, incidents } => (
             json!({ "held": held, "incidents": incidents }),
@@ -89,7 +88,7 @@ fn event(message: &Message, routing_key: &str, acknowledge: bool, link: Option<&
     event["payload"] = json!({
         "summary": message.title().chars().take(SUMMARY_CHARS_MAX).collect::<String>(),
         "source": if source.is_empty() { "unknown".to_owned() } else { source },
-        "severity": severity_name(message.severity()),
+        "severity": message.severity().name(),
         "timestamp": rfc3339(message.at_unix_ns),
         "component": component,
         "class": class,

@@ -4,7 +4,7 @@
 use super::config::{Hook, HookKind, Silence, names};
 use super::silence;
 use crate::fault::Fault;
-use tailwater_analysis::incident::Severity;
+use tailwater_model::incident::Severity;
 
 impl Hook {
     fn fault(&self) -> Option<(&'static str, String, &'static str)> {

@@ -1,8 +1,8 @@
 //! Whether an incident is to be left untold now: matchers over where it is, and times. Pure.
 
 use super::config;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Kind;
+use tailwater_model::Incident;
+use tailwater_model::incident::Kind;
 
 const DAY_S: u64 = 86_400;
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];

@@ -6,7 +6,7 @@ use super::message::{Content, Message, What};
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError, Http};
 use serde_json::{Value, json};
-use tailwater_analysis::incident::Severity;
+use tailwater_model::incident::Severity;
 
 /// Slack cuts longer texts.
 const TEXT_CHARS_MAX: usize = 3000;

@@ -8,7 +8,7 @@ use super::*;
 use crate::fixture::incident as fixture;
 use receiver_server::{Answer, Receiver as Server};
 use std::time::{Duration, Instant};
-use tailwater_analysis::incident::{Kind, Resource, State};
+use tailwater_model::incident::{Kind, Resource, State};
 
 #[path = "../../tests/receiver/mod.rs"]
 pub(crate) mod receiver_server;

@@ -20,8 +20,8 @@ use crate::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::State;
+use tailwater_model::Incident;
+use tailwater_model::incident::State;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 

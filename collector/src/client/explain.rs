@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::io::Write;
 use std::path::Path;
-use tailwater_analysis::Incident;
+use tailwater_model::Incident;
 
 #[derive(Deserialize)]
 pub(super) struct Incidents {

@@ -3,14 +3,14 @@
 use super::explain::Incidents;
 use super::options::Api;
 use super::{ClientError, Collector, Events};
-use crate::{names, text};
+use crate::text;
 use anyhow::{Context, Result};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
-use tailwater_analysis::Incident;
+use tailwater_model::Incident;
 
 #[derive(Deserialize)]
 struct Now {
@@ -77,7 +77,7 @@ impl Shown {
             let severity = format!("{:?}", i.severity).to_lowercase();
             let state = format!("{:?}", i.state).to_lowercase();
             let at = text::Civil::of(i.start_unix_ns);
-            let kind = names::kind_name(i.kind);
+            let kind = i.kind.name();
             writeln!(out, "{} {} {severity:<8} {state:<6} {kind} {}", at.date(), at.time_ms(), i.id)?;
             writeln!(out, "    {}", text::line(&i.title))?;
         }

@@ -4,8 +4,8 @@
 use crate::live::timeline::{TierRow, Timeline};
 use crate::text::{Civil, lines};
 use std::fmt::Write;
-use tailwater_analysis::incident::{Hop, HopCongestion, HopLife, Order, Role};
-use tailwater_analysis::{CongestionState, Incident};
+use tailwater_model::incident::{Hop, HopCongestion, HopLife, Order, Role};
+use tailwater_model::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
 /// Before a sparkline: name of the row and its scale.
@@ -18,7 +18,7 @@ pub fn text(incident: &Incident, timeline: &Timeline) -> String {
     let mut out = String::new();
     let state = format!("{:?}", incident.state).to_lowercase();
     let severity = format!("{:?}", incident.severity).to_lowercase();
-    let kind = crate::names::kind_name(incident.kind);
+    let kind = incident.kind.name();
     let _ = writeln!(
         out,
         "{}  {severity}  {kind}  {state}  {}",

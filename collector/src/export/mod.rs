@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tailwater_analysis::TopologyView;
-use tailwater_analysis::model::{Coverage, HostWindow, Input, WINDOW_NS, WindowIndex};
+use tailwater_model::TopologyView;
+use tailwater_model::window::{Coverage, HostWindow, Input, WINDOW_NS, WindowIndex};
 
 /// Windows in a second.
 pub const PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;

@@ -6,7 +6,7 @@ use super::signals::{Combine, Form, Level, SIGNALS, each};
 use super::{HostState, PER_SECOND, State, fresh};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tailwater_analysis::model::HostWindow;
+use tailwater_model::window::HostWindow;
 
 /// One row and signal over several windows.
 #[derive(Debug, Clone, Copy, PartialEq)]

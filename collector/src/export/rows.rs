@@ -2,10 +2,10 @@
 //! cardinality: what is beyond it is one row `~other`, and counted. Knows no text and no receiver.
 
 use super::signals::{Form, Level, SIGNALS, Seen, each};
-use crate::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
-use tailwater_analysis::incident::socket;
-use tailwater_analysis::model::{HostWindow, WorkloadInfo};
+use tailwater_model::incident::socket;
+use tailwater_model::names::Names;
+use tailwater_model::window::{HostWindow, WorkloadInfo};
 
 /// The row of what has none of its own.
 pub const OTHER: &str = "~other";

@@ -5,7 +5,7 @@ mod table;
 
 pub use table::SIGNALS;
 
-use tailwater_analysis::model::{
+use tailwater_model::window::{
     Coverage, DeviceWindow, EdgeWindow, HostCpu, HostWindow, ListenerWindow, WorkloadWindow,
 };
 

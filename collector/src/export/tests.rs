@@ -1,8 +1,8 @@
 //! Roll-ups, rows and their bounds.
 
 use super::*;
-use crate::names::Names;
-use tailwater_analysis::model::{HostCpu, ListenerInfo, ListenerWindow, WorkloadInfo, WorkloadWindow};
+use tailwater_model::names::Names;
+use tailwater_model::window::{HostCpu, ListenerInfo, ListenerWindow, WorkloadInfo, WorkloadWindow};
 
 const NOW: u64 = 34_000_000_000;
 

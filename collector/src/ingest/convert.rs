@@ -5,10 +5,10 @@
 use crate::ingest::drop_packets::DropPackets;
 use crate::ingest::fields;
 use crate::ingest::sanity::{self, Absurd};
-use crate::names::ENTITIES_PER_HOST_MAX;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use tailwater_analysis::model::{
+use tailwater_model::names::ENTITIES_PER_HOST_MAX;
+use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
     HostWindow, Input, ListenerInfo, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
@@ -350,7 +350,7 @@ impl Converter {
         {
             for (_, row) in table.rows().take(1) {
                 for (n, window) in windows.iter_mut().enumerate() {
-                    let mut cpu = tailwater_analysis::model::HostCpu::default();
+                    let mut cpu = tailwater_model::window::HostCpu::default();
                     for (metric, _, values) in table.columns() {
                         fields::host(&mut cpu, metric, value(values, row, table.windows(), n));
                     }

@@ -2,7 +2,7 @@
 //! twice and is still to be left out; knows no wire and no clock.
 
 use std::collections::HashMap;
-use tailwater_analysis::model::{EntityId, HostWindow, ListenerWindow, WindowIndex};
+use tailwater_model::window::{EntityId, HostWindow, ListenerWindow, WindowIndex};
 
 /// A dropped last ACK is seen as it is dropped; the socket's counter is read every 5 ms, and believed at the second look, or after
 /// 100 ms where the queue was not full. What the counter does not show within this many windows (500 ms) it will not show: a window between

@@ -1,7 +1,7 @@
 //! Which metric is which field of the model: data, one line per value. Called by `convert` alone. Numbers that do not fit a
 //! field are clamped; `sanity` has refused what no machine can do before that.
 
-use tailwater_analysis::model::{DeviceWindow, EdgeWindow, HostCpu, ListenerWindow, WorkloadWindow};
+use tailwater_model::window::{DeviceWindow, EdgeWindow, HostCpu, ListenerWindow, WorkloadWindow};
 use tailwater_proto::v1::Metric as M;
 
 fn small(value: u64) -> u32 {

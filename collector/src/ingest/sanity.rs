@@ -2,7 +2,7 @@
 //! `session` refuses the batch with the text and logs it once per agent and kind.
 
 use std::time::Duration;
-use tailwater_analysis::model::WINDOW_NS;
+use tailwater_model::window::WINDOW_NS;
 use tailwater_proto::columnar::TableValues;
 use tailwater_proto::v1::{DropEvent, Metric, WindowBatch};
 

@@ -9,7 +9,7 @@ use crate::ingest::sanity;
 use crate::moments::Moments;
 use prost::Message;
 use std::sync::Arc;
-use tailwater_analysis::model::{Input, WINDOW_NS};
+use tailwater_model::window::{Input, WINDOW_NS};
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Refusal, Welcome, agent_message::Body as Said,
     collector_message::Body as Reply,

@@ -1,6 +1,6 @@
 //! Several rows of a window as one: times and counts add up, of longest times the longest stays. What no metric reads stays out.
 
-use tailwater_analysis::model::{DeviceWindow, EdgeWindow, ListenerWindow, WorkloadWindow};
+use tailwater_model::window::{DeviceWindow, EdgeWindow, ListenerWindow, WorkloadWindow};
 
 macro_rules! fold {
     ($to:ident, $from:ident: sum $($sum:ident)* ; longest $($longest:ident)*) => {

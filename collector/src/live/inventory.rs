@@ -3,11 +3,11 @@
 
 use super::series::Series;
 use crate::live::view::Query;
-use crate::names::Seen;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tailwater_analysis::incident::socket;
-use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
+use tailwater_model::incident::socket;
+use tailwater_model::names::Seen;
+use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
 /// A limit is not in every window of a quiet queue: it is looked for this far back (a minute).
 const LIMIT_WINDOWS: u64 = 1200;
@@ -243,7 +243,7 @@ impl Now {
 mod tests {
     use super::*;
     use std::net::IpAddr;
-    use tailwater_analysis::model::{
+    use tailwater_model::window::{
         EdgeInfo, HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WorkloadInfo,
     };
 

@@ -3,7 +3,7 @@
 
 use super::view::View;
 use crate::columns::Kind;
-use tailwater_analysis::model::{SignalSet, WINDOW_NS};
+use tailwater_model::window::{SignalSet, WINDOW_NS};
 
 /// A metric of a host, a workload or a listener.
 #[derive(Debug)]

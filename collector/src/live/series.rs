@@ -3,12 +3,12 @@
 
 use super::metric::{self, Metric};
 use super::view::{Query, Selected};
-use crate::names::Names;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use tailwater_analysis::model::{EdgeInfo, EntityId, HostWindow, Input, SignalSet, WINDOW_NS, WindowIndex};
+use tailwater_model::names::Names;
+use tailwater_model::window::{EdgeInfo, EntityId, HostWindow, Input, SignalSet, WINDOW_NS, WindowIndex};
 
 /// One host's windows and names.
 #[derive(Debug, Default)]
@@ -327,7 +327,7 @@ impl HostSeries {
     /// Names of ids that no kept window can hold any more go first: ids only rise.
     fn forget(&mut self) {
         fn trim<T>(map: &mut BTreeMap<EntityId, T>) {
-            while map.len() > 2 * crate::names::ENTITIES_PER_HOST_MAX {
+            while map.len() > 2 * tailwater_model::names::ENTITIES_PER_HOST_MAX {
                 map.pop_first();
             }
         }

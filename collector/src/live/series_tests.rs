@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::live::metric::METRICS;
-use tailwater_analysis::model::{ListenerInfo, ListenerWindow, WorkloadInfo};
+use tailwater_model::window::{ListenerInfo, ListenerWindow, WorkloadInfo};
 
 fn window(index: u64, drops: u64) -> Input {
     let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };

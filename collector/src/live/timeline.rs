@@ -4,9 +4,9 @@
 use crate::live::series::Series;
 use crate::live::view::Query;
 use serde::{Deserialize, Serialize};
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Resource;
-use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
+use tailwater_model::Incident;
+use tailwater_model::incident::Resource;
+use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
 /// Windows before the first sign and after the end.
 const MARGIN_WINDOWS: u64 = 4;

@@ -1,10 +1,10 @@
 //! What of a host is asked for, and a window as that: one row of each kind. Knows names, no metric and no time.
 
 use super::fold;
-use crate::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use tailwater_analysis::model::{
+use tailwater_model::names::Names;
+use tailwater_model::window::{
     DeviceWindow, EdgeWindow, EntityId, HostWindow, ListenerInfo, ListenerWindow, WorkloadWindow,
 };
 

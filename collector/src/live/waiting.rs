@@ -5,7 +5,7 @@ use crate::counters::Counter;
 use crate::live::series::size_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tailwater_analysis::model::HostWindow;
+use tailwater_model::window::HostWindow;
 
 /// See above.
 #[derive(Debug, Default)]

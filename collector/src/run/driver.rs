@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tailwater_analysis::Pipeline;
-use tailwater_analysis::model::Input;
+use tailwater_model::window::Input;
 use tailwater_proto::v1::{TraceRecord, trace_record};
 
 /// Time between ticks.

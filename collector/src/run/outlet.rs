@@ -7,13 +7,13 @@ use crate::counters::Metrics;
 use crate::export::Export;
 use crate::live::timeline;
 use crate::moments::Moments;
-use crate::names::kind_name;
 use crate::run::provisional::Provisionals;
 use crate::serve::Shown;
 use std::sync::{Arc, PoisonError};
-use tailwater_analysis::incident::{Kind, State};
-use tailwater_analysis::model::Input;
-use tailwater_analysis::{CongestionView, FindingKind, Incident, Output, TopologyView};
+use tailwater_analysis::{FindingKind, Output};
+use tailwater_model::incident::{Kind, State};
+use tailwater_model::window::Input;
+use tailwater_model::{CongestionView, Incident, TopologyView};
 
 /// Events that a live subscriber may fall behind.
 pub const LIVE_MAX: usize = 256;
@@ -88,8 +88,8 @@ impl Outlet {
         };
         let Some(incident) = incident else { return };
         if closed {
-            self.metrics.incidents.inc(kind_name(incident.kind));
-            tracing::info!(id = %incident.id, kind = kind_name(incident.kind), "{}", incident.title);
+            self.metrics.incidents.inc(incident.kind.name());
+            tracing::info!(id = %incident.id, kind = incident.kind.name(), "{}", incident.title);
         } else if incident.version <= 1 {
             tracing::info!(id = %incident.id, version = incident.version, "{}", incident.title);
         }
@@ -135,7 +135,7 @@ const FINDINGS: [FindingKind; 7] = [
 
 /// The label values that `/metrics` begins with.
 pub(crate) fn begin(metrics: &Metrics) {
-    KINDS.iter().for_each(|kind| metrics.incidents.add(kind_name(*kind), 0));
+    KINDS.iter().for_each(|kind| metrics.incidents.add(kind.name(), 0));
     FINDINGS.iter().for_each(|kind| metrics.findings.add(finding_name(*kind), 0));
 }
 

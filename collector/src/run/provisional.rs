@@ -2,8 +2,8 @@
 //! the same chain: then the incident that the windows open has another id, and this finds the alerts that it replaces. Pure.
 
 use std::collections::VecDeque;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::State;
+use tailwater_model::Incident;
+use tailwater_model::incident::State;
 
 /// Alerts that wait; the oldest is settled as unconfirmed when there are more.
 const WAITING_MAX: usize = 256;

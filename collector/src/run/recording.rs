@@ -16,7 +16,7 @@ use tailwater_proto::v1::{
 };
 
 /// Entities of one kind remembered per host, as many as `convert` maps.
-const NAMES_MAX: usize = crate::names::ENTITIES_PER_HOST_MAX;
+const NAMES_MAX: usize = tailwater_model::names::ENTITIES_PER_HOST_MAX;
 
 /// What is known of hosts by name: what a recording that begins now must begin with.
 #[derive(Debug, Default)]

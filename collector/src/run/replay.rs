@@ -15,9 +15,10 @@ use anyhow::{Context, Result, bail};
 use records::Records;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use tailwater_analysis::incident::State;
-use tailwater_analysis::model::{Input, WINDOW_NS};
-use tailwater_analysis::{Config, Incident, Output, Pipeline};
+use tailwater_analysis::{Config, Output, Pipeline};
+use tailwater_model::Incident;
+use tailwater_model::incident::State;
+use tailwater_model::window::{Input, WINDOW_NS};
 use tailwater_proto::v1::{Arrival, TraceHeader, agent_message::Body as Said, trace_record::Body};
 
 /// Windows kept for timelines: more than the longest incident with all that belongs to it.

@@ -7,14 +7,13 @@ use crate::counters::{counter, gauge, labels};
 use crate::export::SECONDS_MAX;
 use crate::ingest::feed::QUEUE_MAX;
 use crate::ingest::registry::{AgentView, CoverageView};
-use crate::names::kind_name;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::State as IncidentState;
+use tailwater_model::Incident;
+use tailwater_model::incident::State as IncidentState;
 
 /// An incident is told until this long after its end: longer than a scrape interval.
 const INCIDENT_NS: u64 = 60_000_000_000;
@@ -193,7 +192,7 @@ fn incident_labels(incident: &Incident) -> String {
     let root = &incident.root;
     let dropped = incident.drops.first();
     labels(&[
-        ("kind", kind_name(incident.kind)),
+        ("kind", incident.kind.name()),
         ("severity", &json_name(&incident.severity)),
         ("resource", &json_name(&root.resource)),
         ("root_host", &root.host),

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
+use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
 /// Longest look back, seconds.
 const SECONDS_MAX: u64 = 60;

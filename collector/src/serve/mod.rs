@@ -34,8 +34,8 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
-use tailwater_analysis::incident::State as IncidentState;
-use tailwater_analysis::model::WindowIndex;
+use tailwater_model::incident::State as IncidentState;
+use tailwater_model::window::WindowIndex;
 use tokio::sync::Semaphore;
 use tokio_stream::wrappers::{BroadcastStream, ReceiverStream};
 use tokio_stream::{Stream, StreamExt};
@@ -258,7 +258,7 @@ struct IncidentsQuery {
 
 #[derive(Serialize)]
 struct Incidents<'a> {
-    incidents: Vec<&'a tailwater_analysis::Incident>,
+    incidents: Vec<&'a tailwater_model::Incident>,
 }
 
 async fn incidents(State(app): State<App>, Query(q): Query<IncidentsQuery>) -> Result<Response, Problem> {
@@ -424,7 +424,7 @@ async fn series(
             return Err(none());
         }
     }
-    let window_ns = tailwater_analysis::model::WINDOW_NS;
+    let window_ns = tailwater_model::window::WINDOW_NS;
     let mut answer = json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns,
             "oldest_unix_ns": oldest.start_unix_ns(), "newest_unix_ns": newest.start_unix_ns() + window_ns });
     // `points` of the one metric that was asked for, `series` of several.

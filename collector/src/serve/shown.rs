@@ -3,7 +3,7 @@
 use crate::live::series::Series;
 use crate::store::{Past, Store};
 use std::sync::{Arc, Mutex};
-use tailwater_analysis::{CongestionView, Incident, TopologyView};
+use tailwater_model::{CongestionView, Incident, TopologyView};
 use tokio::sync::broadcast;
 
 /// What others read.

@@ -3,15 +3,15 @@
 
 use super::{Line, Which, shelf::Span};
 use crate::live::timeline::Timeline;
-use crate::names::Seen;
 use rusqlite::{Connection, MAIN_DB, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::State;
-use tailwater_analysis::model::WindowIndex;
+use tailwater_model::Incident;
+use tailwater_model::incident::State;
+use tailwater_model::names::Seen;
+use tailwater_model::window::WindowIndex;
 
 /// The file in the data folder.
 pub const FILE: &str = "tailwater.db";

@@ -1,9 +1,9 @@
 //! What was there by name, for as long as it was: hosts, their workloads and listeners, and tiers. Knows neither disk nor time.
 
-use crate::names::Names;
-use crate::names::Seen;
 use std::collections::BTreeMap;
-use tailwater_analysis::TopologyView;
+use tailwater_model::TopologyView;
+use tailwater_model::names::Names;
+use tailwater_model::names::Seen;
 
 /// Everything known by name of the hosts of `spans` (first and last moment, Unix ns).
 pub(super) fn seen(

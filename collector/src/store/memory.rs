@@ -9,11 +9,11 @@ use super::queue::Queue;
 use super::shelf::Shelf;
 use crate::counters::Metrics;
 use crate::live::series::Series;
-use crate::names::{Names, Seen};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
-use tailwater_analysis::{Incident, TopologyView};
+use tailwater_model::names::{Names, Seen};
+use tailwater_model::{Incident, TopologyView};
 use tokio::sync::broadcast;
 
 /// Keeps `incidents_max` incidents; the oldest closed ones go first.

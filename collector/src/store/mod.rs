@@ -32,9 +32,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use tailwater_analysis::incident::State;
-use tailwater_analysis::model::WindowIndex;
-use tailwater_analysis::{Incident, TopologyView};
+use tailwater_model::incident::State;
+use tailwater_model::window::WindowIndex;
+use tailwater_model::{Incident, TopologyView};
 use tokio::sync::broadcast;
 
 /// What to keep, and where.

@@ -14,14 +14,14 @@ use crate::live::metric;
 use crate::live::series::{Decimator, Point, Series};
 use crate::live::timeline::{self, Timeline};
 use crate::live::view::Query;
-use crate::names::Seen;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tailwater_analysis::Incident;
-use tailwater_analysis::model::WindowIndex;
+use tailwater_model::Incident;
+use tailwater_model::names::Seen;
+use tailwater_model::window::WindowIndex;
 
 /// Threads that read segments for one question, at most: the analysis needs a CPU too.
 const READERS_MAX: usize = 4;

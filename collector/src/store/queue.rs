@@ -7,7 +7,7 @@ use crate::live::waiting::WindowQueue;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tailwater_analysis::model::HostWindow;
+use tailwater_model::window::HostWindow;
 
 /// Memory of windows that may wait, about. They mostly are the windows that the series hold too.
 const WINDOW_BYTES_MAX: usize = 64 << 20;

@@ -4,7 +4,7 @@
 use super::parquet_file::{Field, Shape};
 use crate::columns::{self, Column, Kind};
 use std::path::PathBuf;
-use tailwater_analysis::model::{WINDOW_NS, WindowIndex};
+use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
 /// Ends the name of a segment that is being written.
 pub(super) const TEMPORARY: &str = ".tmp";

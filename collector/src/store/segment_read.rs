@@ -5,11 +5,11 @@ use super::parquet_file::{Cells, Reader, Rows};
 use super::segment::{SegmentError, Wanted, keys};
 use crate::columns::{self, Column, Kind};
 use crate::live::fold;
-use crate::names::Names;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use tailwater_analysis::model::{
+use tailwater_model::names::Names;
+use tailwater_model::window::{
     CulpritSample, DeviceInfo, EdgeInfo, EntityId, HostCpu, HostWindow, Input, ListenerInfo, SignalSet,
     WINDOW_NS, WindowIndex, WorkloadInfo,
 };

@@ -4,12 +4,12 @@
 use super::parquet_file::{self, Cells, Field, Shape};
 use super::segment::{SegmentError, TEMPORARY, Written, fields, keys};
 use crate::columns::{self, Column, Kind};
-use crate::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use tailwater_analysis::model::{EntityId, HostWindow, SignalSet, WindowIndex, WorkloadInfo};
+use tailwater_model::names::Names;
+use tailwater_model::window::{EntityId, HostWindow, SignalSet, WindowIndex, WorkloadInfo};
 
 fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

@@ -4,11 +4,11 @@
 use super::segment::{self, SegmentError, TEMPORARY, Wanted, Written};
 use super::{segment_read, segment_write};
 use crate::counters::Metrics;
-use crate::names::Names;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tailwater_analysis::model::{HostWindow, Input, WindowIndex};
+use tailwater_model::names::Names;
+use tailwater_model::window::{HostWindow, Input, WindowIndex};
 
 /// What there may be.
 #[derive(Debug, Clone, Copy)]

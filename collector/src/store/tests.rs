@@ -6,9 +6,9 @@ use super::shelf::Entry;
 use super::shelf::{Limits, Shelf};
 use super::*;
 use crate::fixture::incident;
-use crate::names::Names;
 use proptest::prelude::*;
-use tailwater_analysis::model::*;
+use tailwater_model::names::Names;
+use tailwater_model::window::*;
 
 const ALWAYS: (u64, u64) = (0, u64::MAX);
 

@@ -11,12 +11,12 @@ use super::{Line, Settings, Store};
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::live::series::Series;
-use crate::names::Names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailwater_analysis::TopologyView;
-use tailwater_analysis::model::HostWindow;
+use tailwater_model::TopologyView;
+use tailwater_model::names::Names;
+use tailwater_model::window::HostWindow;
 
 /// Windows are looked at this often.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tailwater_analysis::Incident;
+use tailwater_model::Incident;
 
 /// One metric over the last windows. `None`: missing or not covered, which is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::fmt::Write;
 use std::time::Duration;
-use tailwater_analysis::TopologyView;
+use tailwater_model::TopologyView;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -159,7 +159,7 @@ async fn story(collector: &Collector, id: &str) -> Result<Story, Failure> {
 
 /// All lines of a tier's page, asked for side by side.
 async fn signals(collector: &Collector, wanted: &Ask, now_unix_ns: u64) -> Result<Signals, Failure> {
-    let column_ns = tailwater_analysis::model::WINDOW_NS * wanted.step;
+    let column_ns = tailwater_model::window::WINDOW_NS * wanted.step;
     // On whole columns, so that a window stays in its column while time goes on.
     let end = now_unix_ns.saturating_sub(ARRIVES_WITHIN_NS) / column_ns * column_ns;
     let start = end.saturating_sub(column_ns * wanted.columns as u64);
@@ -230,7 +230,7 @@ async fn hear(collector: &Collector, out: &Out) -> Result<(), Closed> {
         let Some(bytes) = frame.data_ref() else { continue };
         for (event, data) in events.feed(bytes) {
             let incident =
-                (event == "incident").then(|| serde_json::from_str::<tailwater_analysis::Incident>(&data));
+                (event == "incident").then(|| serde_json::from_str::<tailwater_model::Incident>(&data));
             let list_is_old = match incident {
                 Some(Ok(incident)) => {
                     // Its windows may have replaced an early alert of another id: the list says which are left.

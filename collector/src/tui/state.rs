@@ -5,7 +5,7 @@ use super::signals::{Ask, Signals};
 use super::tiers;
 use crate::live::timeline::Timeline;
 use std::time::Duration;
-use tailwater_analysis::{Incident, TopologyView};
+use tailwater_model::{Incident, TopologyView};
 
 /// Incidents kept in the list.
 pub(crate) const INCIDENTS_MAX: usize = 200;
@@ -229,9 +229,8 @@ impl State {
             }
             Page::Incident(id) => {
                 let known = self.incidents().iter().find(|i| i.id == *id);
-                let (version, open) = known.map_or((0, false), |i| {
-                    (i.version, i.state == tailwater_analysis::incident::State::Open)
-                });
+                let (version, open) = known
+                    .map_or((0, false), |i| (i.version, i.state == tailwater_model::incident::State::Open));
                 Wish::Story { id: id.clone(), version, open }
             }
         }

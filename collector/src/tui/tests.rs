@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
-use tailwater_analysis::TopologyView;
+use tailwater_model::TopologyView;
 
 const NOW: u64 = 1_794_000_062_500_000_000;
 const LOOK: Look = Look { color: true, ascii: false };
@@ -106,7 +106,7 @@ fn known(updates: Vec<Update>) -> State {
 /// Three tiers in the second after a neighbour took the application's CPU, and two incidents.
 fn three_tiers() -> State {
     let mut closed = crate::fixture::incident("01KAJX3S000000000000000000", 3);
-    closed.state = tailwater_analysis::incident::State::Closed;
+    closed.state = tailwater_model::incident::State::Closed;
     let mut early = crate::fixture::incident("01KAJX4S000000000000000000", 0);
     early.start_unix_ns += 61_500_000_000;
     known(vec![

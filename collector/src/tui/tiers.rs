@@ -4,7 +4,7 @@
 use super::answers::{Agent, Now};
 use super::state::{Key, Page, Sort, State};
 use std::cmp::Reverse;
-use tailwater_analysis::topology::NodeView;
+use tailwater_model::topology::NodeView;
 
 /// Windows that end longer ago than this are old: agents send each within a fraction of a second.
 pub(crate) const STALE_NS: u64 = 2_000_000_000;

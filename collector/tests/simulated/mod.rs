@@ -9,7 +9,7 @@ pub mod sim;
 use super::common::{Agent, Serve, WINDOW_NS, hello, nothing_lost, runtime, unix_ns, until_ended};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use tailwater_analysis::model::{HostInfo, HostWindow, Input};
+use tailwater_model::window::{HostInfo, HostWindow, Input};
 use tailwater_proto::columnar::TableBuilder;
 use tailwater_proto::v1::{
     self, EntityKind, Metric as M, Signal, agent_message::Body, collector_message::Body as Reply,

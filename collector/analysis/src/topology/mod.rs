@@ -2,5 +2,3 @@
 
 pub(crate) mod graph;
 pub(crate) mod tier;
-
-pub use tailwater_model::topology::{EdgeView, NodeView, TopologyView};

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-use tailwater_analysis::Incident;
+use tailwater_model::Incident;
 use tokio::sync::oneshot;
 
 const SCHEMA: &str = "

@@ -9,8 +9,8 @@ use crate::verdict::Verdict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::State;
+use tailwater_model::Incident;
+use tailwater_model::incident::State;
 
 /// After a restart, an incident that was open before and of which nothing came within this is over: agents send what they kept, and early
 /// alerts are settled, sooner.

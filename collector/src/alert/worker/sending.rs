@@ -5,7 +5,6 @@ use super::{HELD_MAX, SUMMARY_LINES_MAX, WAITING_MAX, Worker};
 use crate::alert::message::{Content, Line, Message, Thread, What};
 use crate::alert::outbox::{Restored, State as Fate, WRITTEN_WITHIN};
 use crate::alert::queue::{Gone, Item};
-use crate::names::severity_name;
 use crate::send::http::DeliveryError;
 use crate::send::http::Written;
 use crate::send::limit::pause;
@@ -153,7 +152,7 @@ impl Worker {
         };
         let mut labels = BTreeMap::new();
         let worst = held.iter().map(|m| m.severity()).max().unwrap_or(self.hook.min_severity);
-        labels.insert("severity".to_owned(), severity_name(worst).to_owned());
+        labels.insert("severity".to_owned(), worst.name().to_owned());
         let thread = Thread { id: id.clone(), number: 1, others_open: 0, labels };
         let at_unix_ns = self.clock.unix_ns();
         let message =

@@ -3,8 +3,8 @@
 
 use crate::live::timeline::{TierRow, Timeline};
 use crate::text::Civil;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Hop, Resource};
+use tailwater_model::Incident;
+use tailwater_model::incident::{Hop, Resource};
 
 /// One picture.
 #[derive(Debug, Clone, PartialEq)]

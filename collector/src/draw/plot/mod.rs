@@ -10,7 +10,7 @@ mod render;
 
 use crate::live::timeline::Timeline;
 use std::path::{Path, PathBuf};
-use tailwater_analysis::Incident;
+use tailwater_model::Incident;
 
 /// File formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::figure::{Style, figure};
 use super::*;
 use crate::fixture::incident;
 use crate::live::timeline::{ResourceRow, TierRow};
-use tailwater_analysis::incident::Role;
+use tailwater_model::incident::Role;
 
 fn rise(n: usize, top: f64) -> Vec<Option<f64>> {
     (0..n).map(|k| Some(if k < 4 { 0.0 } else { top })).collect()
@@ -14,7 +14,7 @@ fn rise(n: usize, top: f64) -> Vec<Option<f64>> {
 fn timeline(of: &Incident) -> Timeline {
     let mut queued = rise(24, 279.0);
     queued[1] = None;
-    let row = |h: &tailwater_analysis::incident::Hop| {
+    let row = |h: &tailwater_model::incident::Hop| {
         let drops = h.role == Role::Drop;
         TierRow {
             host: h.host.clone(),

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailwater_analysis::model::WindowIndex;
+use tailwater_model::window::WindowIndex;
 
 /// An interval is told this long after its end: by then the tier of a workload that is new is known. A host of which no further window came
 /// for as long has no more of them to wait for.

@@ -5,14 +5,14 @@ use super::*;
 use crate::export::Bounds;
 use crate::export::rows::Labels;
 use crate::export::write::stats::Receiver;
-use crate::names::Names;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint};
 use prost::Message;
-use tailwater_analysis::model::{Coverage, HostCpu, HostWindow, ListenerInfo, ListenerWindow, WorkloadInfo};
+use tailwater_model::names::Names;
+use tailwater_model::window::{Coverage, HostCpu, HostWindow, ListenerInfo, ListenerWindow, WorkloadInfo};
 
 /// The first window, at the beginning of an interval of 10 s.
 const NOW: u64 = 34_000_000_000;

@@ -2,14 +2,13 @@
 
 use super::message::{SCHEMA_URL, attribute, resource, scope, text};
 use crate::export::write::queue::Request;
-use crate::names::{kind_name, severity_name};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use prost::Message;
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::Severity;
+use tailwater_model::Incident;
+use tailwater_model::incident::Severity;
 
 /// What the record is, for whoever routes by it.
 pub(super) const EVENT_NAME: &str = "tailwater.incident";
@@ -38,7 +37,7 @@ pub(super) fn record(incident: &Incident, now_unix_ns: u64) -> LogRecord {
     let mut attributes = vec![
         text("tailwater.incident.id", i.id.as_str()),
         int("tailwater.incident.version", i.version),
-        text("tailwater.incident.kind", kind_name(i.kind)),
+        text("tailwater.incident.kind", i.kind.name()),
         double("tailwater.incident.confidence", i.confidence),
         double("tailwater.incident.duration_seconds", lasted_ns as f64 / 1e9),
         double("tailwater.incident.clock_error_seconds", i.clock_error_ns as f64 / 1e9),
@@ -74,7 +73,7 @@ pub(super) fn record(incident: &Incident, now_unix_ns: u64) -> LogRecord {
         time_unix_nano: i.start_unix_ns,
         observed_time_unix_nano: now_unix_ns,
         severity_number: severity(i.severity) as i32,
-        severity_text: severity_name(i.severity).to_owned(),
+        severity_text: i.severity.name().to_owned(),
         body: Some(AnyValue { value: Some(Value::StringValue(i.title.clone())) }),
         attributes,
         event_name: EVENT_NAME.to_owned(),

@@ -1,7 +1,7 @@
 //! The signals, as data. collector/docs/metrics.md is generated from this table.
 
 use super::{Combine, Form, Parts, Read, Signal};
-use tailwater_analysis::model::{Coverage, WINDOW_NS};
+use tailwater_model::window::{Coverage, WINDOW_NS};
 
 fn some(value: impl Into<f64>) -> Parts {
     Some((value.into(), 1.0))

@@ -8,7 +8,7 @@ use crate::export::signals::{Form, SIGNALS, Signal};
 use crate::export::{HostState, State};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tailwater_analysis::model::{HostWindow, WindowIndex};
+use tailwater_model::window::{HostWindow, WindowIndex};
 
 /// Prometheus' marker of a series' end: this NaN, bit for bit.
 pub(super) const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);

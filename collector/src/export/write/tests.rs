@@ -9,10 +9,10 @@ use super::queue::Request;
 use super::*;
 use crate::alert::tests::receiver_server::{Answer, Got, Receiver};
 use crate::fixture::incident as fixture;
-use crate::names::Names;
 use prost::Message;
 use std::time::Duration;
-use tailwater_analysis::model::{Coverage, HostCpu};
+use tailwater_model::names::Names;
+use tailwater_model::window::{Coverage, HostCpu};
 
 fn table(url: &str, resolution: Resolution) -> RemoteWrite {
     RemoteWrite {

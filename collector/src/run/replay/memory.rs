@@ -14,8 +14,8 @@ use crate::serve::{Recording, Shown};
 use crate::store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use tailwater_analysis::model::{Input, WINDOW_NS, WindowIndex};
 use tailwater_analysis::{Output, Pipeline};
+use tailwater_model::window::{Input, WINDOW_NS, WindowIndex};
 use tailwater_proto::v1::{self, Arrival, agent_message::Body as Said};
 use tokio::sync::broadcast;
 

@@ -82,8 +82,7 @@ fn header(pen: &mut Pen<'_>, state: &State) {
             n => format!("{connected} of {n} agents"),
         });
     }
-    let open =
-        state.incidents().iter().filter(|i| i.state == tailwater_analysis::incident::State::Open).count();
+    let open = state.incidents().iter().filter(|i| i.state == tailwater_model::incident::State::Open).count();
     if state.incidents.is_some() {
         facts.push(format!("{open} open of {} incidents", state.incidents().len()));
     }

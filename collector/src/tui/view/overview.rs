@@ -5,8 +5,8 @@ use crate::text::Civil;
 use crate::tui::feed::SECONDS;
 use crate::tui::state::{Focus, Sort, State};
 use crate::tui::tiers::{self, Depth, Row};
-use tailwater_analysis::Incident;
-use tailwater_analysis::incident::{Severity, State as IncidentState};
+use tailwater_model::Incident;
+use tailwater_model::incident::{Severity, State as IncidentState};
 
 /// Where each column of the table begins, and how wide it is.
 struct Columns {
@@ -209,7 +209,7 @@ pub(super) fn brief(i: &Incident) -> String {
         if name.is_empty() { host.to_owned() } else { format!("{name}@{host}") }
     };
     let dropped: u64 = i.drops.iter().map(|d| d.connections).sum();
-    let kind = crate::names::kind_name(i.kind).replace('_', " ");
+    let kind = i.kind.name().replace('_', " ");
     let what = match (i.drops.first(), i.hops.first()) {
         (Some(first), _) if i.drops.len() > 1 => {
             format!("{} and {} more dropped {dropped}", at(&first.workload, &first.host), i.drops.len() - 1)

@@ -1,8 +1,7 @@
-//! What things are called: names behind ids, what was seen by name, and the JSON names of kinds. Plain data.
+//! What things are called: names behind the ids of a host, and what was seen by name.
 
+use crate::window::{DeviceInfo, EdgeInfo, EntityId, ListenerInfo, WorkloadInfo};
 use std::collections::BTreeMap;
-use tailwater_analysis::incident::{Kind, Severity};
-use tailwater_analysis::model::{DeviceInfo, EdgeInfo, EntityId, ListenerInfo, WorkloadInfo};
 
 /// Entities of one kind that are kept per host; rows of more are left out and counted.
 pub const ENTITIES_PER_HOST_MAX: usize = 65_536;
@@ -35,28 +34,4 @@ pub struct Seen {
     pub first_unix_ns: u64,
     /// When last.
     pub last_unix_ns: u64,
-}
-
-/// Its JSON name.
-#[must_use]
-pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::UpstreamCtqo => "upstream_ctqo",
-        Kind::DownstreamCtqo => "downstream_ctqo",
-        Kind::LocalOverflow => "local_overflow",
-        Kind::Millibottleneck => "millibottleneck",
-        Kind::PersistentBottleneck => "persistent_bottleneck",
-        Kind::SynFlood => "syn_flood",
-        Kind::NearOverflow => "near_overflow",
-    }
-}
-
-/// The lower-case name that receivers know.
-#[must_use]
-pub fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "info",
-        Severity::Warning => "warning",
-        Severity::Critical => "critical",
-    }
 }
