@@ -17,7 +17,7 @@ pub struct Query<'a> {
     pub workload: Option<&'a str>,
     /// `address:port`; `None`: all listeners of the workload together.
     pub listener: Option<&'a str>,
-    /// Of [`METRICS`].
+    /// Of [`METRICS`](super::metric::METRICS).
     pub metric: &'a str,
 }
 
