@@ -86,6 +86,10 @@ up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4
 .PHONY: test
 test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
 
+.PHONY: check
+check: build-deps ## The quick look before a commit: format, lints, unit tests of the crates that changed (SINCE=COMMIT)
+	./tests/check.sh $(SINCE)
+
 .PHONY: lint
 lint: build-deps lint-deps page-check
 	$(CARGO) fmt --all --check

@@ -1,5 +1,5 @@
 //! Replays the golden traces of the lab's cells: each must say what is expected of it, and what is expected must fit the cell.
-//! `UPDATE=1 cargo test -p tailwater-tests --test golden` rewrites the expectations; the difference is to be reviewed.
+//! `UPDATE=1 cargo test --workspace --locked --test golden` rewrites the expectations; the difference is to be reviewed.
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
