@@ -2,8 +2,8 @@
 //! (`tests/packages/boot.sh`), gone when dropped. Knows nothing of what is installed.
 
 use crate::daemons::{Daemon, wait_for};
-use crate::lab::cgroup;
-use crate::lab::process::run;
+use crate::os::cgroup;
+use crate::os::process::run;
 use anyhow::{Context, Result, bail};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

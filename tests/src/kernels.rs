@@ -2,7 +2,7 @@
 
 use crate::daemons::binary;
 use crate::failure::sentence;
-use crate::lab::process::{die_with_parent, run};
+use crate::os::process::{die_with_parent, run};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! Facts are read in one place; what they mean is a pure function.
 
 use crate::failure::REMEDY;
-use crate::lab::cgroup;
+use crate::os::cgroup;
 use anyhow::{Result, bail};
 use std::ffi::CString;
 use std::io::Read;

@@ -2,8 +2,9 @@
 //! daemons; judges nothing.
 
 use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
-use crate::lab::{Injected, Lab, LabConfig, Load, Tier, Truth, unix_ns};
+use crate::lab::{Injected, Lab, LabConfig, Load, Tier, Truth};
 use crate::load::{LoadPlan, Mode};
+use crate::os::clock::unix_ns;
 use crate::progress::{complain, step};
 use crate::scenario;
 use crate::score::model::Reported;

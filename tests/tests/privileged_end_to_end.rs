@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::daemons::binary;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{LabConfig, unix_ns};
+use tailwater_tests::lab::LabConfig;
+use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::system::{Provoked, System, briefly, is_alarming};
 
 /// The usual level is known by then, from the minute before.

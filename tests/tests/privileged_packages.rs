@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::clean_system::CleanSystem;
 use tailwater_tests::daemons::{binary, wait_for};
-use tailwater_tests::lab::process::run;
+use tailwater_tests::os::process::run;
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 const UNITS: [&str; 2] = ["tailwater.service", "tailwater-agent.service"];

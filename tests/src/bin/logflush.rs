@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
 use tailwater_tests::failure;
-use tailwater_tests::lab::unix_ns;
+use tailwater_tests::os::clock::unix_ns;
 
 const CHUNK: usize = 1 << 20;
 

@@ -6,8 +6,10 @@ mod flood;
 mod scan;
 
 use crate::daemons::wait_for;
-use crate::lab::{Injection, Lab, Software, Stack, Tier, process, unix_ns};
+use crate::lab::{Injection, Lab, Software, Stack, Tier};
 use crate::load::{LoadPlan, Mode, Summary};
+use crate::os::clock::unix_ns;
+use crate::os::process;
 use crate::score::model::Reported;
 use crate::score::session::places;
 use crate::system::System;

@@ -3,9 +3,9 @@
 
 use super::kept::Kept;
 use super::machine::{Moment, Spell};
-use super::process::wait_for;
 use super::{Lab, Scale, Tier, TierHandle};
 use crate::load::{LoadPlan, Mode, Summary};
+use crate::os::process::wait_for;
 use crate::progress::{complain, step};
 use crate::scenario;
 use anyhow::{Result, bail};

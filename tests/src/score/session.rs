@@ -4,7 +4,8 @@
 use crate::daemons::{binary, wait_for};
 use crate::failure::sentence;
 use crate::lab::cells::{self, Cell};
-use crate::lab::{Injected, Injection as Action, Stack, Tier, unix_ns};
+use crate::lab::{Injected, Injection as Action, Stack, Tier};
+use crate::os::clock::unix_ns;
 use crate::progress::complain;
 use crate::scenario;
 use crate::score::judge::{Judged, SUSTAINED_NS, judge};
