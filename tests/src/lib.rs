@@ -8,16 +8,15 @@
 pub mod alert_latency;
 pub mod bench;
 pub mod clean_system;
+pub mod console;
 pub mod controls;
 pub mod daemons;
 pub mod disturbed;
-pub mod failure;
 pub mod kernels;
 pub mod lab;
 pub mod load;
 pub mod os;
 pub mod preflight;
-pub mod progress;
 pub mod scenario;
 pub mod score;
 pub mod supervise;

@@ -1,11 +1,11 @@
 //! The whole of it: a lab, one scoped agent per tier and a collector, as separate processes. Knows both the lab and the
 //! daemons; judges nothing.
 
+use crate::console::progress::{complain, step};
 use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use crate::lab::{Injected, Lab, LabConfig, Load, Tier, Truth};
 use crate::load::{LoadPlan, Mode};
 use crate::os::clock::unix_ns;
-use crate::progress::{complain, step};
 use crate::scenario;
 use crate::score::model::Reported;
 use crate::verdict;

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use tailwater_tests::failure;
+use tailwater_tests::console::failure;
 use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::os::cpus;
 

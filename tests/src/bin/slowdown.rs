@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use tailwater_tests::failure;
+use tailwater_tests::console::failure;
 use tailwater_tests::os::cpus;
 
 const PERIOD: Duration = Duration::from_millis(2);

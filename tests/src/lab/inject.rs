@@ -1,12 +1,12 @@
 //! Millibottlenecks on demand: each injection happens at a known place for a known time, and says to the nanosecond when it
 //! began and ended. Knows nothing of what anybody concludes from it.
 
+use crate::console::progress::complain;
 use crate::lab::rate::CALM_MAX;
 use crate::lab::{Lab, Load, Software, Tier, servers};
 use crate::load::{Burst, LoadPlan, Mode};
 use crate::os::clock::unix_ns;
 use crate::os::process::{run, sibling_binary, signal};
-use crate::progress::complain;
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! nothing to search for where nothing has changed. Always measured before it is believed. Knows no server.
 
 use super::{BUILDING, CACHE, Fit, LabConfig, Scale};
-use crate::progress::complain;
+use crate::console::progress::complain;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};

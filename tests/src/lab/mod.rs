@@ -23,7 +23,8 @@ pub use rate::{CALM_MAX, Fit};
 pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 
-use crate::failure::{one_line, sentence};
+use crate::console::failure::{one_line, sentence};
+use crate::console::progress::{complain, step};
 use crate::lab::kept::Kept;
 use crate::lab::reaper::{Guard, RunLock};
 use crate::lab::spawner::Spawner;
@@ -32,7 +33,6 @@ use crate::os::cgroup::{self, Cgroup};
 use crate::os::clock::unix_ns;
 use crate::os::netns::{self, NetNs};
 use crate::os::process::{self, run, sibling_binary};
-use crate::progress::{complain, step};
 use crate::scenario;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};

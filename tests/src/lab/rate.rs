@@ -4,9 +4,9 @@
 use super::kept::Kept;
 use super::machine::{Moment, Spell};
 use super::{Lab, Scale, Tier, TierHandle};
+use crate::console::progress::{complain, step};
 use crate::load::{LoadPlan, Mode, Summary};
 use crate::os::process::wait_for;
-use crate::progress::{complain, step};
 use crate::scenario;
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! One session: a stack under load, watched by Tailwater and by the truth, and a sequence of injections into it. Starts and stops
 //! everything; judges nothing itself.
 
+use crate::console::failure::sentence;
+use crate::console::progress::complain;
 use crate::daemons::{binary, wait_for};
-use crate::failure::sentence;
 use crate::lab::cells::{self, Cell};
 use crate::lab::{Injected, Injection as Action, Stack, Tier};
 use crate::os::clock::unix_ns;
-use crate::progress::complain;
 use crate::scenario;
 use crate::score::judge::{Judged, SUSTAINED_NS, judge};
 use crate::score::model::{Injection, Reported, Row, Stray, Told};
