@@ -3,11 +3,11 @@
 
 use crate::console::progress::{complain, step};
 use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
-use crate::lab::{Injected, Lab, LabConfig, Load, Tier, Truth};
+use crate::lab::{Injected, Lab, LabConfig, Load, Truth, scenario};
 use crate::load::{LoadPlan, Mode};
 use crate::os::clock::unix_ns;
-use crate::scenario;
 use crate::score::model::Reported;
+use crate::stack::Tier;
 use crate::verdict;
 use crate::webhook_receiver::WebhookReceiver;
 use anyhow::{Context, Result, bail};
@@ -28,7 +28,7 @@ const LOWER: f64 = 0.85;
 /// A lab that is watched.
 #[derive(Debug)]
 pub struct System {
-    /// One per watched "VM", in the order of [`Stack::homes`](crate::lab::Stack::homes).
+    /// One per watched "VM", in the order of [`Stack::homes`](crate::stack::Stack::homes).
     pub agents: Vec<Daemon>,
     /// The "VMs" that have an agent.
     watched: Vec<Tier>,

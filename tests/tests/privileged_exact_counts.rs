@@ -7,8 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 use tailwater_proto::v1::Metric;
 use tailwater_tests::daemons::wait_for;
-use tailwater_tests::lab::{LabConfig, Stack, Tier};
+use tailwater_tests::lab::LabConfig;
 use tailwater_tests::load::{LoadPlan, Mode};
+use tailwater_tests::stack::{Stack, Tier};
 use tailwater_tests::system::{System, host};
 use tailwater_tests::trace_sums::TraceSums;
 

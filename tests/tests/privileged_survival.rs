@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 use tailwater_tests::daemons::wait_for;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{LabConfig, Tier};
+use tailwater_tests::lab::{LabConfig, scenario};
 use tailwater_tests::os::clock::unix_ns;
-use tailwater_tests::scenario;
+use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{System, briefly, is_alarming};
 use tailwater_tests::trace_sums::TraceSums;
 

@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tailwater_tests::console::{failure, progress};
 use tailwater_tests::lab::cells::{self, Cell};
-use tailwater_tests::lab::{Lab, LabConfig, Stack, Tier, reaper};
+use tailwater_tests::lab::{Lab, LabConfig, reaper};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::os::process;
+use tailwater_tests::stack::{Stack, Tier};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]

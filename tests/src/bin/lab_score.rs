@@ -10,13 +10,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress;
 use tailwater_tests::controls::{self, Control};
+use tailwater_tests::lab::LabConfig;
 use tailwater_tests::lab::cells::{Cell, cells};
-use tailwater_tests::lab::{LabConfig, Stack};
 use tailwater_tests::score::compare::compare;
 use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
 use tailwater_tests::score::results::Results;
 use tailwater_tests::score::session::{self, MATRIX, Session};
+use tailwater_tests::stack::Stack;
 use tailwater_tests::supervise::supervise;
 use tailwater_tests::system::System;
 

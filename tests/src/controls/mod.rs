@@ -6,12 +6,13 @@ mod flood;
 mod scan;
 
 use crate::daemons::wait_for;
-use crate::lab::{Injection, Lab, Software, Stack, Tier};
+use crate::lab::{Injection, Lab};
 use crate::load::{LoadPlan, Mode, Summary};
 use crate::os::clock::unix_ns;
 use crate::os::process;
 use crate::score::model::Reported;
 use crate::score::session::places;
+use crate::stack::{Software, Stack, Tier};
 use crate::system::System;
 use crate::truth::Recorder;
 use anyhow::Result;

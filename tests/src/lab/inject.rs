@@ -3,10 +3,11 @@
 
 use crate::console::progress::complain;
 use crate::lab::rate::CALM_MAX;
-use crate::lab::{Lab, Load, Software, Tier, servers};
+use crate::lab::{Lab, Load, servers};
 use crate::load::{Burst, LoadPlan, Mode};
 use crate::os::clock::unix_ns;
 use crate::os::process::{run, sibling_binary, signal};
+use crate::stack::{Software, Tier};
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;

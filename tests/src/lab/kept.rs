@@ -72,7 +72,7 @@ fn file(cache: &Path, tuned: &LabConfig) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::Stack;
+    use crate::stack::Stack;
 
     #[test]
     fn a_load_is_kept_for_a_lab_of_the_same_kind_on_the_machine_as_it_runs() {

@@ -11,16 +11,15 @@ mod kept;
 mod machine;
 mod rate;
 pub mod reaper;
+pub mod scenario;
 mod servers;
 pub mod spawner;
-mod stack;
 mod truth;
 
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
 pub use inject::{Injected, Injection, Running};
 pub use machine::{Spell, cpus};
 pub use rate::{CALM_MAX, Fit};
-pub use stack::{Software, Stack, Tier};
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 
 use crate::console::failure::{one_line, sentence};
@@ -33,7 +32,7 @@ use crate::os::cgroup::{self, Cgroup};
 use crate::os::clock::unix_ns;
 use crate::os::netns::{self, NetNs};
 use crate::os::process::{self, run, sibling_binary};
-use crate::scenario;
+use crate::stack::{Stack, Tier};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -3,11 +3,12 @@
 
 use super::kept::Kept;
 use super::machine::{Moment, Spell};
-use super::{Lab, Scale, Tier, TierHandle};
+use super::{Lab, Scale, TierHandle};
 use crate::console::progress::{complain, step};
+use crate::lab::scenario;
 use crate::load::{LoadPlan, Mode, Summary};
 use crate::os::process::wait_for;
-use crate::scenario;
+use crate::stack::Tier;
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,10 @@
 //! What the kernel itself counted, read from places that Tailwater does not use: `/proc/net/netstat` of each namespace, `ss`
 //! for each listener, the cgroups' own clocks. Knows nothing of agents.
 
-use crate::lab::stack::Tier;
 use crate::os::clock::unix_ns;
 use crate::os::netns::NetNs;
 use crate::os::process::run;
+use crate::stack::Tier;
 use crate::truth::netstat::Netstat;
 use anyhow::{Context, Result};
 use std::process::Command;
