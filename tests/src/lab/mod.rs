@@ -6,7 +6,9 @@
 pub mod cells;
 mod config;
 mod disk;
+mod fit;
 mod inject;
+mod injection;
 mod kept;
 mod machine;
 mod rate;
@@ -17,9 +19,11 @@ pub mod spawner;
 mod truth;
 
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
-pub use inject::{Injected, Injection, Running};
+pub use fit::Fit;
+pub use inject::{Injected, Running};
+pub use injection::Injection;
 pub use machine::{Spell, cpus};
-pub use rate::{CALM_MAX, Fit};
+pub use rate::CALM_MAX;
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 
 use crate::console::failure::{one_line, sentence};
