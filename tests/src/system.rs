@@ -2,14 +2,14 @@
 //! daemons; judges nothing.
 
 use crate::console::progress::{complain, step};
-use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use crate::lab::{Injected, Lab, LabConfig, Load, Truth, scenario};
 use crate::load::{LoadPlan, Mode};
 use crate::os::clock::unix_ns;
+use crate::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+use crate::programs::webhook_receiver::WebhookReceiver;
 use crate::score::model::Reported;
 use crate::stack::Tier;
 use crate::verdict;
-use crate::webhook_receiver::WebhookReceiver;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,11 @@ mod clients;
 mod flood;
 mod scan;
 
-use crate::daemons::wait_for;
 use crate::lab::{Injection, Lab};
 use crate::load::{LoadPlan, Mode, Summary};
 use crate::os::clock::unix_ns;
 use crate::os::process;
+use crate::programs::daemons::wait_for;
 use crate::score::model::Reported;
 use crate::score::session::places;
 use crate::stack::{Software, Stack, Tier};

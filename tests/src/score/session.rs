@@ -3,10 +3,10 @@
 
 use crate::console::failure::sentence;
 use crate::console::progress::complain;
-use crate::daemons::{binary, wait_for};
 use crate::lab::cells::{self, Cell};
 use crate::lab::{Injected, Injection as Action, scenario};
 use crate::os::clock::unix_ns;
+use crate::programs::daemons::{binary, wait_for};
 use crate::score::judge::{Judged, SUSTAINED_NS, judge};
 use crate::score::model::{Injection, Reported, Row, Stray, Told};
 use crate::score::plan::expectation;
