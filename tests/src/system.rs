@@ -6,10 +6,9 @@ use crate::lab::{Injected, Lab, LabConfig, Load, Truth, scenario};
 use crate::load::{LoadPlan, Mode};
 use crate::os::clock::unix_ns;
 use crate::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+use crate::programs::reported::{self, Reported};
 use crate::programs::webhook_receiver::WebhookReceiver;
-use crate::score::model::Reported;
 use crate::stack::Tier;
-use crate::verdict;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -211,7 +210,7 @@ pub fn briefly(incidents: &[Value]) -> String {
         .iter()
         .map(|incident| {
             let state = incident["state"].as_str().unwrap_or("of no state");
-            format!("{} ({state})", verdict::brief(&Reported::of(incident)))
+            format!("{} ({state})", reported::brief(&Reported::of(incident)))
         })
         .collect();
     told.join("; ")

@@ -10,7 +10,7 @@ use crate::load::{LoadPlan, Mode, Summary};
 use crate::os::clock::unix_ns;
 use crate::os::process;
 use crate::programs::daemons::wait_for;
-use crate::score::model::Reported;
+use crate::programs::reported::Reported;
 use crate::score::session::places;
 use crate::stack::{Software, Stack, Tier};
 use crate::system::System;
