@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tailwater_tests::clean_system::CleanSystem;
+use tailwater_tests::guests::clean_system::CleanSystem;
 use tailwater_tests::os::process::run;
 use tailwater_tests::programs::daemons::{binary, wait_for};
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use tailwater_tests::alert_latency::{self, Plan};
+use tailwater_tests::bench::alert_latency::{self, Plan};
 use tailwater_tests::bench::throughput::{self, Shape};
 use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
 use tailwater_tests::console::failure;

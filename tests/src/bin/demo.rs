@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tailwater_tests::console::failure::{self, REMEDY, sentence};
 use tailwater_tests::console::progress::{self, say, step, title};
+use tailwater_tests::demo::{preflight, verdict};
 use tailwater_tests::disturbed::{Taken, Watch};
 use tailwater_tests::lab::cells::{self, Cell};
 use tailwater_tests::lab::{CALM_MAX, LabConfig, Load};
@@ -24,9 +25,9 @@ use tailwater_tests::score::judge::judge;
 use tailwater_tests::score::model::{Injection, Row};
 use tailwater_tests::score::session::places;
 use tailwater_tests::score::{plan::expectation, session};
+use tailwater_tests::supervise::supervise;
 use tailwater_tests::system::System;
 use tailwater_tests::truth::{Recorder, TruthRecord};
-use tailwater_tests::{preflight, supervise::supervise, verdict};
 
 /// Before the first injection: the usual level has to be known, which the collector looks for in the five seconds before a stall.
 const QUIET: Duration = Duration::from_secs(5);
