@@ -2,7 +2,7 @@
 //! started as an operator would. None of it shares code with what it tests.
 //!
 //! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `demo`.
-//! Which room may use which is the table in `tests/arrows/table.rs`.
+//! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test's clock is the real one: it judges those of the programs"

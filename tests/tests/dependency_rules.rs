@@ -55,6 +55,12 @@ fn the_collector_knows_wire_and_analysis_only() {
     check("tailwater", &["tailwater-analysis", "tailwater-proto"]);
 }
 
+/// The lab, its truth and its score judge agent and collector from outside. Tests beside them may link the collector, to ask it.
+#[test]
+fn the_laboratory_knows_the_wire_only() {
+    check("tailwater-tests", &["tailwater-proto"]);
+}
+
 #[test]
 fn the_analysis_links_no_runtime_clock_network_or_logging() {
     let all = packages();
