@@ -1,28 +1,25 @@
 //! What Tailwater's end-to-end tests stand on: a laboratory of real servers, its load generator, and the programs under test
 //! started as an operator would. None of it shares code with what it tests.
+//!
+//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `demo`.
+//! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
     clippy::disallowed_methods,
     reason = "a test's clock is the real one: it judges those of the programs"
 )]
 
-pub mod alert_latency;
 pub mod bench;
-pub mod clean_system;
+pub mod console;
 pub mod controls;
-pub mod cpus;
-pub mod daemons;
+pub mod demo;
 pub mod disturbed;
-pub mod failure;
-pub mod kernels;
+pub mod guests;
 pub mod lab;
 pub mod load;
-pub mod preflight;
-pub mod progress;
-pub mod scenario;
+pub mod os;
+pub mod programs;
 pub mod score;
+pub mod stack;
 pub mod supervise;
 pub mod system;
-pub mod trace_sums;
 pub mod truth;
-pub mod verdict;
-pub mod webhook_receiver;

@@ -2,9 +2,9 @@
 //! for signals. On a signal it ends the worker and all that it started, waits for the lab's guard, looks again by itself, and says
 //! so. Knows of the lab only how to clean up after one.
 
-use crate::failure::{self, REMEDY};
+use crate::console::failure::{self, REMEDY};
+use crate::console::progress::complain;
 use crate::lab::{BUILDING, CACHE, reaper};
-use crate::progress::complain;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

@@ -1,14 +1,14 @@
 //! The whole of it: a lab, one scoped agent per tier and a collector, as separate processes. Knows both the lab and the
 //! daemons; judges nothing.
 
-use crate::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
-use crate::lab::{Injected, Lab, LabConfig, Load, Tier, Truth, unix_ns};
+use crate::console::progress::{complain, step};
+use crate::lab::{Injected, Lab, LabConfig, Load, Truth, scenario};
 use crate::load::{LoadPlan, Mode};
-use crate::progress::{complain, step};
-use crate::scenario;
-use crate::score::model::Reported;
-use crate::verdict;
-use crate::webhook_receiver::WebhookReceiver;
+use crate::os::clock::unix_ns;
+use crate::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+use crate::programs::reported::{self, Reported};
+use crate::programs::webhook_receiver::WebhookReceiver;
+use crate::stack::Tier;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const LOWER: f64 = 0.85;
 /// A lab that is watched.
 #[derive(Debug)]
 pub struct System {
-    /// One per watched "VM", in the order of [`Stack::homes`](crate::lab::Stack::homes).
+    /// One per watched "VM", in the order of [`Stack::homes`](crate::stack::Stack::homes).
     pub agents: Vec<Daemon>,
     /// The "VMs" that have an agent.
     watched: Vec<Tier>,
@@ -210,7 +210,7 @@ pub fn briefly(incidents: &[Value]) -> String {
         .iter()
         .map(|incident| {
             let state = incident["state"].as_str().unwrap_or("of no state");
-            format!("{} ({state})", verdict::brief(&Reported::of(incident)))
+            format!("{} ({state})", reported::brief(&Reported::of(incident)))
         })
         .collect();
     told.join("; ")

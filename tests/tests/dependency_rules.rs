@@ -60,6 +60,12 @@ fn the_collector_knows_wire_model_and_analysis_only() {
     check("tailwater", &["tailwater-analysis", "tailwater-model", "tailwater-proto"]);
 }
 
+/// The lab, its truth and its score judge agent and collector from outside. Tests beside them may link the collector, to ask it.
+#[test]
+fn the_laboratory_knows_the_wire_only() {
+    check("tailwater-tests", &["tailwater-proto"]);
+}
+
 #[test]
 fn model_and_analysis_link_no_runtime_clock_network_or_logging() {
     let all = packages();

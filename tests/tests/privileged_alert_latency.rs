@@ -2,7 +2,7 @@
 //! in time, and the collector's own account of where that time went is right. `make latency` measures the goals.
 
 use anyhow::Result;
-use tailwater_tests::alert_latency::{Measured, Plan, measure};
+use tailwater_tests::bench::alert_latency::{Measured, Plan, measure};
 use tailwater_tests::disturbed::experiment;
 
 /// What an alert takes from the kernel to the timer that sees the drop, and from the socket to the receiver's clock, at most on average:

@@ -7,9 +7,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
-use tailwater_tests::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{Lab, LabConfig, Tier, unix_ns};
+use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::os::clock::unix_ns;
+use tailwater_tests::programs::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
+use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{Provoked, System, host};
 
 const MS: i64 = 1_000_000;

@@ -5,7 +5,8 @@ use anyhow::Result;
 use std::time::Duration;
 use tailwater_tests::controls::{self, Control};
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{LabConfig, Stack};
+use tailwater_tests::lab::LabConfig;
+use tailwater_tests::stack::Stack;
 use tailwater_tests::system::System;
 
 #[test]

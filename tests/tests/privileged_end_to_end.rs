@@ -7,9 +7,10 @@ use anyhow::Result;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
-use tailwater_tests::daemons::binary;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{LabConfig, unix_ns};
+use tailwater_tests::lab::LabConfig;
+use tailwater_tests::os::clock::unix_ns;
+use tailwater_tests::programs::daemons::binary;
 use tailwater_tests::system::{Provoked, System, briefly, is_alarming};
 
 /// The usual level is known by then, from the minute before.

@@ -6,11 +6,12 @@ use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 use tailwater_proto::v1::Metric;
-use tailwater_tests::daemons::wait_for;
-use tailwater_tests::lab::{LabConfig, Stack, Tier};
+use tailwater_tests::lab::LabConfig;
 use tailwater_tests::load::{LoadPlan, Mode};
+use tailwater_tests::programs::daemons::wait_for;
+use tailwater_tests::programs::trace_sums::TraceSums;
+use tailwater_tests::stack::{Stack, Tier};
 use tailwater_tests::system::{System, host};
-use tailwater_tests::trace_sums::TraceSums;
 
 fn lines(path: &Path) -> Result<u64> {
     Ok(std::fs::read_to_string(path)?.lines().count() as u64)

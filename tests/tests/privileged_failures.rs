@@ -9,7 +9,7 @@ use said::said_all;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use tailwater_tests::daemons::{binary, free_port};
+use tailwater_tests::programs::daemons::{binary, free_port};
 use traces::{nothing_left, traces};
 
 /// A program in a mount namespace of its own, after `prepare` (a shell's commands).

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use tailwater_tests::daemons::{Daemon, binary, http_get, wait_for};
 use tailwater_tests::lab;
+use tailwater_tests::programs::daemons::{Daemon, binary, http_get, wait_for};
 use tailwater_tests::truth::netstat::Netstat;
 
 /// Where `tailwater up` has its page when nothing is configured, as the recipe's commands expect.

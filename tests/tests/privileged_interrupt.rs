@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tailwater_tests::lab::process::{signal, wait_for};
+use tailwater_tests::os::process::{signal, wait_for};
 use traces::{nothing_left, traces};
 
 /// When it is interrupted: so many seconds after it said this. What ends before it says anything has made nothing. While namespaces and

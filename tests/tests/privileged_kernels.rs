@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use std::path::PathBuf;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::kernels::{find, visit};
+use tailwater_tests::guests::kernels::{find, visit};
 
 #[test]
 fn privileged_every_signal_is_right_on_foreign_kernels() -> Result<()> {

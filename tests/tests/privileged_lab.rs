@@ -13,10 +13,11 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::process::{signal, wait_for};
-use tailwater_tests::lab::{Injection, Lab, LabConfig, Tier};
+use tailwater_tests::lab::scenario::{self, SCENARIOS};
+use tailwater_tests::lab::{Injection, Lab, LabConfig};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario::{self, SCENARIOS};
+use tailwater_tests::os::process::{signal, wait_for};
+use tailwater_tests::stack::Tier;
 use traces::{nothing_left, traces};
 
 fn open(rate_per_second: f64, duration_ms: u64) -> LoadPlan {

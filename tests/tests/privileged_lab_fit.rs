@@ -5,10 +5,11 @@
 use anyhow::{Context, Result};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tailwater_tests::lab::cgroup::{self, Cgroup};
-use tailwater_tests::lab::process::{Spawner, sibling_binary, wait_for};
-use tailwater_tests::lab::{Lab, LabConfig, Stack, Tier};
-use tailwater_tests::scenario;
+use tailwater_tests::lab::spawner::Spawner;
+use tailwater_tests::lab::{Lab, LabConfig, scenario};
+use tailwater_tests::os::cgroup::{self, Cgroup};
+use tailwater_tests::os::process::{sibling_binary, wait_for};
+use tailwater_tests::stack::{Stack, Tier};
 
 /// The two of the demo.
 const CELLS: [&str; 2] = ["app-cpu", "db-io"];

@@ -2,11 +2,11 @@
 //! was counted must be what the kernel counted. The whole matrix is `make lab-score`.
 
 use anyhow::{Result, ensure};
-use tailwater_tests::lab::Stack;
 use tailwater_tests::lab::cells::{Cell, find};
 use tailwater_tests::score::model::Plan;
 use tailwater_tests::score::results::Results;
 use tailwater_tests::score::session::{self, MATRIX};
+use tailwater_tests::stack::Stack;
 
 /// One of each resource on threads everywhere, and both directions behind an event-driven front.
 const CELLS: [(Stack, &[&str]); 2] = [

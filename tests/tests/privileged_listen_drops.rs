@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use tailwater_proto::v1::Metric;
-use tailwater_tests::daemons::{Collector, http_get, start_agent, wait_for};
-use tailwater_tests::trace_sums::TraceSums;
+use tailwater_tests::programs::daemons::{Collector, http_get, start_agent, wait_for};
+use tailwater_tests::programs::trace_sums::TraceSums;
 use tailwater_tests::truth::sockdiag::SockDiag;
 
 const HOST: &str = "counted-1";

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tailwater_tests::clean_system::CleanSystem;
-use tailwater_tests::daemons::{binary, wait_for};
-use tailwater_tests::lab::process::run;
+use tailwater_tests::guests::clean_system::CleanSystem;
+use tailwater_tests::os::process::run;
+use tailwater_tests::programs::daemons::{binary, wait_for};
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 const UNITS: [&str; 2] = ["tailwater.service", "tailwater-agent.service"];

@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use tailwater_tests::daemons::{binary, http_get, wait_for};
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{LabConfig, unix_ns};
+use tailwater_tests::lab::{LabConfig, scenario};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::scenario;
+use tailwater_tests::os::clock::unix_ns;
+use tailwater_tests::programs::daemons::{binary, http_get, wait_for};
 use tailwater_tests::system::{System, briefly};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

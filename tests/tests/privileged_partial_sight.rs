@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{Lab, LabConfig, Tier};
+use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{Incident, System};
 
 /// The usual rates have to be known before they are compared.

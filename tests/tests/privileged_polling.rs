@@ -7,9 +7,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
-use tailwater_tests::daemons::{binary, http_get, wait_for};
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::programs::daemons::{binary, http_get, wait_for};
 use tailwater_tests::system::System;
 
 const SAMPLED: [&str; 5] = ["accept_queue", "block_io", "cpu", "memory", "run_queue"];

@@ -5,12 +5,13 @@
 
 use anyhow::{Context, Result};
 use std::time::Duration;
-use tailwater_tests::daemons::wait_for;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::lab::{LabConfig, Tier, unix_ns};
-use tailwater_tests::scenario;
+use tailwater_tests::lab::{LabConfig, scenario};
+use tailwater_tests::os::clock::unix_ns;
+use tailwater_tests::programs::daemons::wait_for;
+use tailwater_tests::programs::trace_sums::TraceSums;
+use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{System, briefly, is_alarming};
-use tailwater_tests::trace_sums::TraceSums;
 
 const WINDOW_NS: u64 = 50_000_000;
 

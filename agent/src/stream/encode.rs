@@ -1,6 +1,7 @@
 //! Windows as wire messages: tables of entities, columns of metrics. Owns which value of a window is which metric and that a
 //! section which is `None` leaves its metrics out; knows no stream.
 
+mod held;
 mod metrics;
 mod table;
 
@@ -10,7 +11,7 @@ use crate::signal::{Coverage, SignalKind};
 use crate::window::{
     CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, WINDOW_NS, Window,
 };
-use metrics::Held;
+use held::Held;
 use std::net::Ipv6Addr;
 use table::TableBuilder;
 use tailwater_proto::v1::{self, EntityKind, Metric, WindowFlag};

@@ -184,7 +184,7 @@ impl Apache {
             .spawn()
             .context("apache2 (make lab-deps installs it)")?;
         let server = Self { child, address };
-        crate::daemons::wait_for("Apache listens", Duration::from_secs(10), || {
+        crate::programs::daemons::wait_for("Apache listens", Duration::from_secs(10), || {
             Ok(TcpStream::connect(address).ok().map(drop))
         })?;
         Ok(server)

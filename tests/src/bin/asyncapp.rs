@@ -16,8 +16,9 @@ use std::net::SocketAddrV4;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
-use tailwater_tests::failure;
-use tailwater_tests::lab::{process, unix_ns};
+use tailwater_tests::console::failure;
+use tailwater_tests::os::clock::unix_ns;
+use tailwater_tests::os::process;
 use tokio::net::TcpSocket;
 use tokio::sync::RwLock;
 

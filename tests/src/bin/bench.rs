@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use tailwater_tests::alert_latency::{self, Plan};
+use tailwater_tests::bench::alert_latency::{self, Plan};
 use tailwater_tests::bench::throughput::{self, Shape};
 use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
-use tailwater_tests::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
-use tailwater_tests::failure;
+use tailwater_tests::console::failure;
+use tailwater_tests::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use tailwater_tests::supervise::supervise;
 
 /// Measures the agent's price on this machine. Run it with nothing else running.

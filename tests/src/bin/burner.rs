@@ -5,8 +5,9 @@ use anyhow::{Context, Result};
 use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use tailwater_tests::lab::unix_ns;
-use tailwater_tests::{cpus, failure};
+use tailwater_tests::console::failure;
+use tailwater_tests::os::clock::unix_ns;
+use tailwater_tests::os::cpus;
 
 fn main() -> ExitCode {
     ExitCode::from(failure::run("burner", None, work))

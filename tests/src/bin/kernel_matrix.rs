@@ -4,9 +4,9 @@ use anyhow::{Result, bail, ensure};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tailwater_tests::failure::{self, REMEDY};
-use tailwater_tests::kernels::{GUESTS, Guest, Visit, find, table, visit};
-use tailwater_tests::progress::{self, say, step};
+use tailwater_tests::console::failure::{self, REMEDY};
+use tailwater_tests::console::progress::{self, say, step};
+use tailwater_tests::guests::kernels::{GUESTS, Guest, Visit, find, table, visit};
 
 #[derive(Debug, Parser)]
 #[command(about = "The agent on other kernels, in QEMU")]

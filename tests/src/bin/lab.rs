@@ -5,10 +5,12 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
+use tailwater_tests::console::{failure, progress};
 use tailwater_tests::lab::cells::{self, Cell};
-use tailwater_tests::lab::{Lab, LabConfig, Stack, Tier, process, reaper};
+use tailwater_tests::lab::{Lab, LabConfig, reaper};
 use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::{failure, progress};
+use tailwater_tests::os::process;
+use tailwater_tests::stack::{Stack, Tier};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]

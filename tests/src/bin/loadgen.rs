@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tailwater_tests::failure;
+use tailwater_tests::console::failure;
 use tailwater_tests::load::engine;
 
 fn main() -> ExitCode {

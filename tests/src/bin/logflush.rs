@@ -6,8 +6,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
-use tailwater_tests::failure;
-use tailwater_tests::lab::unix_ns;
+use tailwater_tests::console::failure;
+use tailwater_tests::os::clock::unix_ns;
 
 const CHUNK: usize = 1 << 20;
 

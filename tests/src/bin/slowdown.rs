@@ -4,7 +4,8 @@
 use anyhow::{Context, Result};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use tailwater_tests::{cpus, failure};
+use tailwater_tests::console::failure;
+use tailwater_tests::os::cpus;
 
 const PERIOD: Duration = Duration::from_millis(2);
 /// The kernel leaves a twentieth to others than real-time tasks (`sched_rt_runtime_us`).

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use tailwater_proto::columnar::TableValues;
 use tailwater_proto::trace::TraceReader;
 use tailwater_proto::v1::{EntityKind, Metric, agent_message, trace_record};
-use tailwater_tests::failure;
+use tailwater_tests::console::failure;
 
 /// Prints what a trace holds.
 #[derive(Debug, Parser)]

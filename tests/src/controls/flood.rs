@@ -1,8 +1,8 @@
 //! A SYN flood: raw SYNs from addresses that nobody has, so that no handshake is ever completed.
 
 use crate::lab::CLIENT_ADDRESS;
-use crate::lab::netns::NetNs;
-use crate::lab::process::run;
+use crate::os::netns::NetNs;
+use crate::os::process::run;
 use anyhow::{Context, Result};
 use std::io::Error;
 use std::mem::{size_of, zeroed};

@@ -5,11 +5,14 @@ mod clients;
 mod flood;
 mod scan;
 
-use crate::daemons::wait_for;
-use crate::lab::{Injection, Lab, Software, Stack, Tier, process, unix_ns};
+use crate::lab::{Injection, Lab};
 use crate::load::{LoadPlan, Mode, Summary};
-use crate::score::model::Reported;
+use crate::os::clock::unix_ns;
+use crate::os::process;
+use crate::programs::daemons::wait_for;
+use crate::programs::reported::Reported;
 use crate::score::session::places;
+use crate::stack::{Software, Stack, Tier};
 use crate::system::System;
 use crate::truth::Recorder;
 use anyhow::Result;

@@ -1,7 +1,8 @@
 //! The matrix as one table: each cell is a stack, a millibottleneck in one of its tiers, and what the literature and the
 //! mechanics of the servers say must come of it. Scoring, demo and tests take cells from here and from nowhere else.
 
-use crate::lab::{Injection, Stack, Tier};
+use crate::lab::Injection;
+use crate::stack::{Stack, Tier};
 
 /// Kinds of cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

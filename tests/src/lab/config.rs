@@ -1,8 +1,7 @@
 //! What a lab looks like: its stack, limits and switches. Plain values, tuned for each stack by measurement; knows nothing of how
 //! they are put in place.
 
-use crate::lab::stack::{Stack, Tier};
-use crate::scenario;
+use crate::stack::{Stack, Tier};
 use std::net::Ipv4Addr;
 
 /// Address of the load generator inside the lab's network.
@@ -80,19 +79,7 @@ impl Scale {
     }
 }
 
-impl Default for LabConfig {
-    fn default() -> Self {
-        scenario::LAB
-    }
-}
-
 impl LabConfig {
-    /// The tuned limits of a stack.
-    #[must_use]
-    pub fn of(stack: Stack) -> Self {
-        scenario::lab(stack)
-    }
-
     /// As on a machine whose CPUs are so many times slower: less CPU for everybody, and nothing that knows of it.
     #[must_use]
     pub fn slower(mut self, times: f64) -> Self {

@@ -2,8 +2,8 @@
 //! because the limit holds requests back above the device it is set on: only the upper one shows them in flight. The lower
 //! one is written through the page cache, so that the cost of a flush is what waits in it, as on a disk with a write cache.
 
-use crate::lab::cgroup::Cgroup;
-use crate::lab::process::run;
+use crate::os::cgroup::Cgroup;
+use crate::os::process::run;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,7 +2,7 @@
 //! nothing to search for where nothing has changed. Always measured before it is believed. Knows no server.
 
 use super::{BUILDING, CACHE, Fit, LabConfig, Scale};
-use crate::progress::complain;
+use crate::console::progress::complain;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -72,7 +72,7 @@ fn file(cache: &Path, tuned: &LabConfig) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::Stack;
+    use crate::stack::Stack;
 
     #[test]
     fn a_load_is_kept_for_a_lab_of_the_same_kind_on_the_machine_as_it_runs() {

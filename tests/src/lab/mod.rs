@@ -4,36 +4,39 @@
 //! What runs is a [`Stack`]; what can be done to it and what must come of it is the table in [`cells`].
 
 pub mod cells;
-pub mod cgroup;
 mod config;
 mod disk;
+mod fit;
 mod inject;
+mod injection;
 mod kept;
 mod machine;
-pub mod netns;
-pub mod process;
 mod rate;
 pub mod reaper;
+pub mod scenario;
 mod servers;
-mod stack;
+pub mod spawner;
 mod truth;
 
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
-pub use inject::{Injected, Injection, Running};
+pub use fit::Fit;
+pub use inject::{Injected, Running};
+pub use injection::Injection;
 pub use machine::{Spell, cpus};
-pub use rate::{CALM_MAX, Fit};
-pub use stack::{Software, Stack, Tier};
-pub use truth::{DropSeen, DropWatch, TierTruth, Truth, unix_ns};
+pub use rate::CALM_MAX;
+pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 
-use crate::failure::{one_line, sentence};
-use crate::lab::cgroup::Cgroup;
+use crate::console::failure::{one_line, sentence};
+use crate::console::progress::{complain, step};
 use crate::lab::kept::Kept;
-use crate::lab::netns::NetNs;
-use crate::lab::process::{Spawner, run, sibling_binary};
 use crate::lab::reaper::{Guard, RunLock};
+use crate::lab::spawner::Spawner;
 use crate::load::{LoadPlan, LoadReport};
-use crate::progress::{complain, step};
-use crate::scenario;
+use crate::os::cgroup::{self, Cgroup};
+use crate::os::clock::unix_ns;
+use crate::os::netns::{self, NetNs};
+use crate::os::process::{self, run, sibling_binary};
+use crate::stack::{Stack, Tier};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -182,8 +185,8 @@ impl Lab {
         parts.extend(stack.homes().map(|tier| (tier.name(), tier.address())));
         netns::create(&run_id, &parts)?;
         let hierarchies = cgroup::hierarchies()?;
-        Cgroup::create(&hierarchies, cgroup::ROOT)?.set_cpu_weight(CPU_WEIGHT)?;
-        let top = Cgroup::create(&hierarchies, &format!("{}/{run_id}", cgroup::ROOT))?;
+        Cgroup::create(&hierarchies, reaper::CGROUP_ROOT)?.set_cpu_weight(CPU_WEIGHT)?;
+        let top = Cgroup::create(&hierarchies, &format!("{}/{run_id}", reaper::CGROUP_ROOT))?;
         let disk = disk::Disk::create(&folder)?;
         let mut tiers = Vec::new();
         for tier in stack.tiers().iter().copied() {

@@ -1,7 +1,8 @@
 //! Removes what a lab leaves on the machine, by what is found there and not by what the lab remembers: it must work after a
 //! crash at any point. Also keeps the guard, a process that does this at once when its lab dies.
 
-use crate::lab::{cgroup, disk, netns, process};
+use crate::lab::disk;
+use crate::os::{cgroup, netns, process};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 /// Parent of the run folders. A run's folder is a file system in memory of its own.
 pub const RUN_ROOT: &str = "/run/tailwater-lab";
+/// Parent of every lab's cgroups.
+pub const CGROUP_ROOT: &str = "/tailwater-lab";
 
 /// First argument of the guard's command line.
 pub const GUARD: &str = "guard";
@@ -76,7 +79,7 @@ fn runs_with_more_than_a_lock() -> Result<BTreeSet<String>> {
     let mut found: BTreeSet<String> = netns::existing().into_iter().map(|(_, run)| run).collect();
     let mut folders = vec![PathBuf::from(RUN_ROOT)];
     for hierarchy in cgroup::hierarchies()?.iter() {
-        folders.push(hierarchy.mount.join(&cgroup::ROOT[1..]));
+        folders.push(hierarchy.mount.join(&CGROUP_ROOT[1..]));
     }
     for folder in folders {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -141,10 +144,10 @@ pub fn reap(run: &str) -> Result<()> {
             note(netns::delete(&name));
         }
     }
-    note(cgroup::remove(&hierarchies, &format!("{}/{run}", cgroup::ROOT)));
+    note(cgroup::remove(&hierarchies, &format!("{CGROUP_ROOT}/{run}")));
     for hierarchy in hierarchies.iter() {
         // The common parent goes with the last run; it is busy while another one lives.
-        let _ = std::fs::remove_dir(hierarchy.mount.join(&cgroup::ROOT[1..]));
+        let _ = std::fs::remove_dir(hierarchy.mount.join(&CGROUP_ROOT[1..]));
     }
     if folder.exists() {
         note(std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display())));
@@ -158,7 +161,7 @@ pub fn reap(run: &str) -> Result<()> {
 
 /// Ends every process of the run, by pid, until none is left: a server may fork while it is being ended.
 fn kill_all(hierarchies: &[cgroup::Hierarchy], run: &str) -> Result<()> {
-    let path = format!("{}/{run}", cgroup::ROOT);
+    let path = format!("{CGROUP_ROOT}/{run}");
     process::wait_for(&format!("the processes of lab {run} to end"), Duration::from_secs(20), || {
         let pids = cgroup::pids_below(hierarchies, &path);
         for pid in &pids {

@@ -1,16 +1,17 @@
 //! What the kernel itself counted, read from places that Tailwater does not use: `/proc/net/netstat` of each namespace, `ss`
 //! for each listener, the cgroups' own clocks. Knows nothing of agents.
 
-use crate::lab::netns::NetNs;
-use crate::lab::process::run;
-use crate::lab::stack::Tier;
+use crate::os::clock::unix_ns;
+use crate::os::netns::NetNs;
+use crate::os::process::run;
+use crate::stack::Tier;
 use crate::truth::netstat::Netstat;
 use anyhow::{Context, Result};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Counters of one tier since it started, or, from [`Truth::since`], of an interval.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
@@ -108,13 +109,6 @@ impl Truth {
                 .saturating_sub(earlier.client_syn_retransmits),
         }
     }
-}
-
-/// Now, in ns since the epoch.
-#[must_use]
-pub fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reads the network side of a tier; the CPU side is the caller's.

@@ -1,7 +1,8 @@
 //! Sends a plan's requests from one thread and records each. Knows HTTP/1.1 just well enough for the lab's own servers.
 
-use crate::lab::{process, unix_ns};
 use crate::load::{LoadPlan, LoadReport, Mode, Outcome, Random, Request, Summary};
+use crate::os::clock::unix_ns;
+use crate::os::process;
 use anyhow::{Context, Result, bail};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -6,8 +6,14 @@ mod report;
 
 pub use report::{LoadReport, Outcome, Request, Summary};
 
-use crate::lab::{Stack, Tier};
+use crate::stack::{Stack, Tier};
 use std::net::SocketAddrV4;
+
+/// Requests a second of the default load, open loop, a new connection for each.
+pub const RATE_PER_SECOND: f64 = 1000.0;
+/// Share of requests that write a comment and wait for the disk: 200 a second, so a stalled disk takes all 50 connections of
+/// the pool within a quarter of a second, and everybody else then waits for the pool.
+pub const COMMENT_RATIO: f64 = 0.2;
 
 /// What to send.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -60,8 +66,9 @@ pub struct Burst {
 }
 
 impl Default for LoadPlan {
+    /// The default load: one minute.
     fn default() -> Self {
-        crate::scenario::load()
+        Self::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 60_000)
     }
 }
 
@@ -80,7 +87,7 @@ impl LoadPlan {
             requests_max: None,
             bursts: Vec::new(),
             keep_alive: false,
-            comment_ratio: crate::scenario::COMMENT_RATIO,
+            comment_ratio: COMMENT_RATIO,
             timeout_ms: 20_000,
             seed: 1,
         }

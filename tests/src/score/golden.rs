@@ -2,9 +2,10 @@
 //! form and their making; the replaying is the caller's.
 
 use crate::lab::cells::Cell;
+use crate::programs::reported::Reported;
 use crate::score::cut::cut;
 use crate::score::judge::{judge, plan};
-use crate::score::model::{Injection, Plan, Reported};
+use crate::score::model::{Injection, Plan};
 use crate::score::session;
 use crate::truth::TruthRecord;
 use anyhow::{Context, Result};

@@ -1,7 +1,8 @@
 //! Which incident belongs to which injection, and what is right about it. Pure: a function of what was injected, what the kernel
 //! and the load generator counted, and what was said.
 
-use crate::score::model::{Expectation, Injection, Plan, Reported, Row, Told};
+use crate::programs::reported::Reported;
+use crate::score::model::{Expectation, Injection, Plan, Row, Told};
 
 /// Rows of the injections, and the alarming incidents that belong to none.
 #[derive(Debug, Default, PartialEq)]

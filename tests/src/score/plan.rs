@@ -1,8 +1,8 @@
 //! Which injections a run makes, in which order: cells of the lab's table, repeated until every cause has enough. Pure.
 
-use crate::lab::Stack;
 use crate::lab::cells::Cell;
 use crate::score::model::Expectation;
+use crate::stack::Stack;
 
 /// What a cell must lead to, in the words of an incident.
 #[must_use]

@@ -278,7 +278,8 @@ fn matrix(out: &mut String, title: &str, matrix: &BTreeMap<String, BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::score::model::{Injection, Reported};
+    use crate::programs::reported::Reported;
+    use crate::score::model::Injection;
     use crate::score::{compare::compare, judge::judge};
     use crate::truth::{PlaceTruth, TruthRecord};
 

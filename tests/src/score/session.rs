@@ -1,15 +1,17 @@
 //! One session: a stack under load, watched by Tailwater and by the truth, and a sequence of injections into it. Starts and stops
 //! everything; judges nothing itself.
 
-use crate::daemons::{binary, wait_for};
-use crate::failure::sentence;
+use crate::console::failure::sentence;
+use crate::console::progress::complain;
 use crate::lab::cells::{self, Cell};
-use crate::lab::{Injected, Injection as Action, Stack, Tier, unix_ns};
-use crate::progress::complain;
-use crate::scenario;
+use crate::lab::{Injected, Injection as Action, scenario};
+use crate::os::clock::unix_ns;
+use crate::programs::daemons::{binary, wait_for};
+use crate::programs::reported::Reported;
 use crate::score::judge::{Judged, SUSTAINED_NS, judge};
-use crate::score::model::{Injection, Reported, Row, Stray, Told};
+use crate::score::model::{Injection, Row, Stray, Told};
 use crate::score::plan::expectation;
+use crate::stack::{Stack, Tier};
 use crate::system::{System, host};
 use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
 use anyhow::{Context, Result, bail};

@@ -190,7 +190,8 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::score::model::{Expectation, Reported};
+    use crate::programs::reported::Reported;
+    use crate::score::model::Expectation;
     use crate::truth::TruthRecord;
 
     fn row(plan: Plan, severity: Option<&str>, dropped: [u64; 2], right: bool) -> Row {

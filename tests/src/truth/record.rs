@@ -147,7 +147,7 @@ impl TruthRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::netns::NetNs;
+    use crate::os::netns::NetNs;
     use crate::truth::flows::Dropped;
     use crate::truth::{Place, PlaceLog};
 

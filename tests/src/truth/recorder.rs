@@ -1,8 +1,8 @@
 //! Records the truth of a whole run: one thread for each place, inside its namespace, that takes the tap's packets and reads the
 //! counters some forty times a second. Price: about half a percent of a core for each place.
 
-use crate::lab::netns::NetNs;
-use crate::lab::unix_ns;
+use crate::os::clock::unix_ns;
+use crate::os::netns::NetNs;
 use crate::truth::flows::{Dropped, Flows};
 use crate::truth::netstat::Netstat;
 use crate::truth::sockdiag::SockDiag;

@@ -5,28 +5,7 @@ use crate::window::{
     AcceptQueueSample, CallSample, ConnectionSample, DeviceSample, IoSample, MemorySample, RequestSample,
     RetransmitSample, StoppedSample, TaskSample,
 };
-use std::collections::{HashMap, HashSet};
-use tailwater_proto::v1::{EntityKind, Metric as M};
-
-/// Last known limits, by metric and entity. As many as there are entities, which are bounded.
-#[derive(Debug, Default)]
-pub(super) struct Held(HashMap<(EntityKind, i32, u32), u64>);
-
-impl Held {
-    pub(super) fn get(&self, kind: EntityKind, metric: M, id: u32) -> u64 {
-        self.0.get(&(kind, metric as i32, id)).copied().unwrap_or(0)
-    }
-
-    pub(super) fn set(&mut self, kind: EntityKind, metric: M, id: u32, value: u64) {
-        self.0.insert((kind, metric as i32, id), value);
-    }
-
-    pub(super) fn forget(&mut self, gone: &HashSet<(EntityKind, u32)>) {
-        if !gone.is_empty() {
-            self.0.retain(|(kind, _, id), _| !gone.contains(&(*kind, *id)));
-        }
-    }
-}
+use tailwater_proto::v1::Metric as M;
 
 pub(super) const TASK: &[Reader<TaskSample>] = &[
     (M::CpuBusyNs, |s| s.busy_ns),

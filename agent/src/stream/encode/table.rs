@@ -1,6 +1,6 @@
 //! Builds one table of a batch, column by column. Owns the order of values (entity-major, then window); knows no metric.
 
-use super::metrics::Held;
+use super::held::Held;
 use crate::window::{HIST_BUCKETS, Window};
 use std::collections::BTreeMap;
 use tailwater_proto::columnar::encode_values;

@@ -3,8 +3,8 @@
 use super::template::cached;
 use super::{Folders, fill};
 use crate::lab::config::LabConfig;
-use crate::lab::process::{run, sibling_binary};
-use crate::lab::stack::Tier;
+use crate::os::process::{run, sibling_binary};
+use crate::stack::Tier;
 use anyhow::Result;
 use std::fs;
 use std::path::PathBuf;

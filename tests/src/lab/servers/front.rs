@@ -2,7 +2,7 @@
 
 use super::{Folders, fill};
 use crate::lab::config::LabConfig;
-use crate::lab::stack::Tier;
+use crate::stack::Tier;
 use anyhow::Result;
 use std::fs;
 use std::process::Command;

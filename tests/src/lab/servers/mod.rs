@@ -11,8 +11,8 @@ mod python;
 mod template;
 
 use crate::lab::config::LabConfig;
-use crate::lab::process::{run, wait_for};
-use crate::lab::stack::{Software, Tier};
+use crate::os::process::{run, wait_for};
+use crate::stack::{Software, Tier};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

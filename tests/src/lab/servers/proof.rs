@@ -3,8 +3,8 @@
 //! the template that it is about. Knows no server's command line.
 
 use super::plan::{Dialect, STATEMENTS, Step};
-use crate::lab::process::run;
-use crate::lab::unix_ns;
+use crate::os::clock::unix_ns;
+use crate::os::process::run;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;

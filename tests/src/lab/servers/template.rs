@@ -3,8 +3,8 @@
 
 use super::plan::Dialect;
 use super::proof::{self, Proof};
+use crate::console::progress::complain;
 use crate::lab::{BUILDING, CACHE};
-use crate::progress::complain;
 use anyhow::{Context, Result};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

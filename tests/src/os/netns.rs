@@ -1,5 +1,5 @@
-//! Network namespaces of a lab and the wires between them: one namespace for each tier and the client, and one that holds only
-//! the bridge, so that no packet passes the machine's own network. Knows nothing of what runs in them.
+//! Network namespaces of a run and the wires between them: one namespace for each part, and one that holds only the bridge, so that
+//! no packet passes the machine's own network. Knows nothing of what runs in them.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! How a program of the laboratory fails: one sentence, what to do about it, where the logs are. Never a backtrace, never what a value
 //! looks like inside. Knows no program.
 
-use crate::progress;
+use crate::console::progress;
 use anyhow::{Error, Result};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};

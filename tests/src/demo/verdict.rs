@@ -1,7 +1,8 @@
 //! What was named, held against what was injected: two lines a person can compare, and every difference in words. Pure; what is right
 //! about an incident is the score's to say ([`crate::score::judge`]).
 
-use crate::score::model::{Expectation, Plan, Reported, Row};
+use crate::programs::reported::root;
+use crate::score::model::{Expectation, Plan, Row};
 
 /// What was injected, in the words of an incident.
 #[must_use]
@@ -21,11 +22,6 @@ pub fn named(row: &Row) -> String {
             format!("{root}, confidence {:.2}", said.confidence)
         }
     }
-}
-
-fn root(workload: &str, host: &str, resource: &str, culprit: Option<&str>) -> String {
-    let culprit = culprit.map(|comm| format!(" by {comm}")).unwrap_or_default();
-    format!("{workload} on {host}, {resource}{culprit}")
 }
 
 /// Every way in which it differs; none: it was named as it was injected, and nothing else was.
@@ -71,17 +67,11 @@ fn drops(row: &Row, what: &str) -> String {
     format!("{what} (the kernel counted: {})", places.join(", "))
 }
 
-/// An incident in one line.
-#[must_use]
-pub fn brief(said: &Reported) -> String {
-    let root = root(&said.workload, &said.host, &said.resource, said.culprit.as_deref());
-    format!("{} {} ({root}, confidence {:.2}): {}", said.severity, said.kind, said.confidence, said.title)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lab::cells;
+    use crate::programs::reported::Reported;
     use crate::score::judge::judge;
     use crate::score::model::Injection;
     use crate::score::plan::expectation;

@@ -1,9 +1,9 @@
 //! From the first drop in the kernel to the webhook in the receiver's hands: real listeners that overflow, the real agent and
 //! collector, a real HTTP receiver. Owns the episodes and what was heard of each; what must hold is the caller's.
 
-use crate::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
-use crate::lab::cgroup::{self, Cgroup};
-use crate::webhook_receiver::{Delivery, WebhookReceiver};
+use crate::os::cgroup::{self, Cgroup};
+use crate::programs::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
+use crate::programs::webhook_receiver::{Delivery, WebhookReceiver};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -340,7 +340,7 @@ fn overflow(listener: &OwnedFd, address: SocketAddr) -> Result<Episode> {
     for _ in 0..=BACKLOG {
         clients.push(begin_connect(address)?);
     }
-    let dropped_unix_ns = crate::lab::unix_ns();
+    let dropped_unix_ns = crate::os::clock::unix_ns();
     clients.push(begin_connect(address)?);
     std::thread::sleep(HELD);
     // Closing ends the retries; accepting empties the queue: the next overflow is an episode of its own.

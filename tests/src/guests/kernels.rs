@@ -1,8 +1,8 @@
 //! Other kernels, booted in QEMU: which there are, what the agent says of each, and the table of it. The guests' side is `tests/kernels`.
 
-use crate::daemons::binary;
-use crate::failure::sentence;
-use crate::lab::process::{die_with_parent, run};
+use crate::console::failure::sentence;
+use crate::os::process::{die_with_parent, run};
+use crate::programs::daemons::binary;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -1,18 +1,15 @@
-//! Starts processes in their place (cgroup and network namespace) and makes sure that they die with the lab. Knows nothing of
-//! what they are.
+//! Starts the lab's processes in their place (cgroup and network namespace) and makes sure that they die with the lab. Knows nothing
+//! of what they are.
 
-use crate::lab::cgroup::Cgroup;
-use crate::lab::netns::NetNs;
-use anyhow::{Context, Result, bail};
+use crate::os::cgroup::Cgroup;
+use crate::os::netns::NetNs;
+use anyhow::{Context, Result};
 use std::ffi::CString;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 type Order = (Command, SyncSender<std::io::Result<Child>>);
 
@@ -117,104 +114,4 @@ fn enter(
         }
     }
     Ok(())
-}
-
-/// Has a process that this thread will start receive `death_signal` when this thread ends, however it ends.
-pub fn die_with_parent(command: &mut Command, death_signal: libc::c_int) {
-    let parent = std::process::id();
-    // SAFETY: between fork and exec only system calls on plain integers.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, death_signal) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // The parent may have died before prctl.
-            if libc::getppid() != parent as libc::pid_t {
-                libc::_exit(1);
-            }
-            Ok(())
-        });
-    }
-}
-
-/// Sends a signal to one process. A process that is gone already is no error.
-pub fn signal(pid: i32, signal: libc::c_int) -> Result<()> {
-    if pid <= 1 {
-        bail!("refusing to signal pid {pid}");
-    }
-    // SAFETY: plain integers.
-    if unsafe { libc::kill(pid, signal) } != 0 {
-        let error = std::io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ESRCH) {
-            return Err(error).with_context(|| format!("signal {signal} to pid {pid}"));
-        }
-    }
-    Ok(())
-}
-
-/// Raises this process's limit of open files as far as it goes, and returns it.
-pub fn raise_file_limit() -> Result<usize> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid struct that lives through both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return Err(std::io::Error::last_os_error()).context("limit of open files");
-        }
-        limit.rlim_cur = limit.rlim_max;
-        if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
-            return Err(std::io::Error::last_os_error()).context("raise the limit of open files");
-        }
-    }
-    Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
-}
-
-/// Polls `ready` every 20 ms until it yields a value.
-pub fn wait_for<T>(what: &str, longest: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Instant::now() + longest;
-    loop {
-        if let Some(value) = ready()? {
-            return Ok(value);
-        }
-        if Instant::now() > deadline {
-            bail!("waited {} s for {what}", longest.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A binary of this build, beside the running program.
-pub fn sibling_binary(name: &str) -> Result<PathBuf> {
-    let mut folder = std::env::current_exe().context("path of the running program")?;
-    folder.pop();
-    if folder.ends_with("deps") {
-        folder.pop();
-    }
-    let path = folder.join(name);
-    if !path.exists() {
-        bail!("{} is not built: run `cargo build --workspace --bins`", path.display());
-    }
-    Ok(path)
-}
-
-/// Runs a command to its end and fails with what it said.
-pub fn run(command: &mut Command) -> Result<String> {
-    run_with(command, None)
-}
-
-/// As [`run`], with something to read.
-pub(crate) fn run_with(command: &mut Command, input: Option<File>) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(input.map_or_else(Stdio::null, Stdio::from))
-        .output()
-        .with_context(|| format!("run {name} (tests/lab/install.sh installs the lab's software)"))?;
-    if !output.status.success() {
-        bail!(
-            "{name}: {}\n{}{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr),
-            String::from_utf8_lossy(&output.stdout)
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,8 +1,9 @@
-//! What the lab does by default: the limits of each stack and its load. Every number that was found by trying is here or in the
-//! table of cells, with the reason; nothing here does anything.
+//! What the lab does by default: the limits of each stack and its rate. Every number that was found by trying is here, in the table
+//! of cells, or with the plan of a load, with the reason; nothing here does anything.
 
-use crate::lab::{LabConfig, Limits, Scale, Stack, cells};
-use crate::load::{LoadPlan, Mode};
+use crate::lab::{LabConfig, Limits, Scale, cells};
+use crate::load::RATE_PER_SECOND;
+use crate::stack::Stack;
 
 /// The default lab. With the default load, on two cores that also ran compilers, the tiers use about 48 / 57 / 55 % of these
 /// quotas and nothing is dropped in 60 s (p99 about 20 ms): together less than one core; agents and a collector have the other one.
@@ -27,6 +28,20 @@ pub const LAB: LabConfig = LabConfig {
     warm_up_requests: 6_000,
     scale: Scale::TUNED,
 };
+
+impl Default for LabConfig {
+    fn default() -> Self {
+        LAB
+    }
+}
+
+impl LabConfig {
+    /// The tuned limits of a stack.
+    #[must_use]
+    pub fn of(stack: Stack) -> Self {
+        lab(stack)
+    }
+}
 
 /// Room for all requests of a long stall: the queue of an event-driven server.
 const LITE_Q_DEPTH: u32 = 4096;
@@ -76,18 +91,6 @@ pub fn lab(stack: Stack) -> LabConfig {
         Stack::Twins => LabConfig { stack, app: Limits { cores: 0.35, ..LAB.app }, ..LAB },
         Stack::Shared => LabConfig { stack, ..LAB },
     }
-}
-
-/// Requests a second of the default load, open loop, a new connection for each.
-pub const RATE_PER_SECOND: f64 = 1000.0;
-/// Share of requests that write a comment and wait for the disk: 200 a second, so a stalled disk takes all 50 connections of
-/// the pool within a quarter of a second, and everybody else then waits for the pool.
-pub const COMMENT_RATIO: f64 = 0.2;
-
-/// The default load: one minute.
-#[must_use]
-pub fn load() -> LoadPlan {
-    LoadPlan::new(Mode::Open { rate_per_second: RATE_PER_SECOND }, 60_000)
 }
 
 /// Requests a second that a stack serves at a comfortable utilisation.

@@ -1,9 +1,9 @@
 //! A Debian of its own to install packages in: unpacked from a tar file, booted by its own systemd in namespaces of its own
 //! (`tests/packages/boot.sh`), gone when dropped. Knows nothing of what is installed.
 
-use crate::daemons::{Daemon, wait_for};
-use crate::lab::cgroup;
-use crate::lab::process::run;
+use crate::os::cgroup;
+use crate::os::process::run;
+use crate::programs::daemons::{Daemon, wait_for};
 use anyhow::{Context, Result, bail};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

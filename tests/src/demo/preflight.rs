@@ -1,8 +1,8 @@
 //! Looks before anything is started whether this machine has what the demo and the laboratory need, and says what is missing and what to do.
 //! Facts are read in one place; what they mean is a pure function.
 
-use crate::failure::REMEDY;
-use crate::lab::cgroup;
+use crate::console::failure::REMEDY;
+use crate::os::cgroup;
 use anyhow::{Result, bail};
 use std::ffi::CString;
 use std::io::Read;

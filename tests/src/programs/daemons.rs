@@ -1,9 +1,9 @@
 //! Starts Tailwater's own programs as an operator would, as separate processes with their command lines, and stops them by
 //! pid. Knows their command lines and nothing of the programs' insides.
 
-use crate::failure;
-use crate::lab::process::die_with_parent;
-pub use crate::lab::process::{sibling_binary as binary, wait_for};
+use crate::console::failure;
+use crate::os::process::die_with_parent;
+pub use crate::os::process::{sibling_binary as binary, wait_for};
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;

@@ -1,0 +1,4 @@
+//! How the programs of this crate speak to whoever started them: what is being done, and how it failed. Knows nothing of what is done.
+
+pub mod failure;
+pub mod progress;

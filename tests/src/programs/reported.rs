@@ -1,0 +1,102 @@
+//! An incident as the programs tell it, as far as it is scored, and in one line for people. `lab-score.json` holds it in this shape: fields
+//! may be added, never renamed or removed. Knows nothing of what is right about one.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What an incident says, as far as it is scored.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reported {
+    /// Its id.
+    pub id: String,
+    /// Its kind.
+    pub kind: String,
+    /// `critical`, `warning` or `info`.
+    pub severity: String,
+    /// Its confidence, 0 to 1.
+    pub confidence: f64,
+    /// First sign, Unix ns.
+    pub start_unix_ns: u64,
+    /// End of what belongs to it, Unix ns.
+    pub end_unix_ns: u64,
+    /// Host of the root.
+    pub host: String,
+    /// Workload of the root.
+    pub workload: String,
+    /// Resource of the root.
+    pub resource: String,
+    /// Onset of the root, Unix ns.
+    pub root_start_unix_ns: u64,
+    /// End of the root, Unix ns.
+    pub root_end_unix_ns: u64,
+    /// First culprit's `comm`.
+    pub culprit: Option<String>,
+    /// Hosts whose listeners dropped, in its order.
+    pub drop_hosts: Vec<String>,
+    /// Packets dropped, all listeners.
+    pub dropped: u64,
+    /// Connections behind them.
+    pub connections: u64,
+    /// When the first drop was, Unix ns.
+    pub first_drop_unix_ns: Option<u64>,
+    /// Requests that it says became very long.
+    pub vlrt: u64,
+    /// Whether it says that retries keep it alive.
+    #[serde(default)]
+    pub sustained: bool,
+    /// Its sentence.
+    pub title: String,
+}
+
+impl Reported {
+    /// From the JSON of `tailwater incidents --json`, the API, a webhook or a replay. Unknown fields do not matter; of a missing one
+    /// the value is empty, and the verdict will say so.
+    #[must_use]
+    pub fn of(incident: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let root = &incident["root"];
+        let drops: Vec<&Value> = incident["drops"].as_array().into_iter().flatten().collect();
+        let sum = |key: &str| drops.iter().map(|drop| number(&drop[key])).sum();
+        Self {
+            id: text(&incident["id"]),
+            kind: text(&incident["kind"]),
+            severity: text(&incident["severity"]),
+            confidence: incident["confidence"].as_f64().unwrap_or(0.0),
+            start_unix_ns: number(&incident["start_unix_ns"]),
+            end_unix_ns: number(&incident["end_unix_ns"]),
+            host: text(&root["host"]),
+            workload: text(&root["workload"]),
+            resource: text(&root["resource"]),
+            root_start_unix_ns: number(&root["start_unix_ns"]),
+            root_end_unix_ns: number(&root["end_unix_ns"]),
+            culprit: root["culprits"][0]["comm"].as_str().map(str::to_owned),
+            drop_hosts: drops.iter().map(|drop| text(&drop["host"])).collect(),
+            dropped: sum("count"),
+            connections: sum("connections"),
+            first_drop_unix_ns: drops.iter().map(|drop| number(&drop["first_unix_ns"])).min(),
+            vlrt: number(&incident["vlrt"]["expected"]),
+            sustained: incident["sustained"]["by"] == "retries",
+            title: text(&incident["title"]),
+        }
+    }
+
+    /// Whether it would wake somebody.
+    #[must_use]
+    pub fn is_alarming(&self) -> bool {
+        self.severity == "critical" || self.severity == "warning"
+    }
+}
+
+/// An incident in one line.
+#[must_use]
+pub fn brief(said: &Reported) -> String {
+    let root = root(&said.workload, &said.host, &said.resource, said.culprit.as_deref());
+    format!("{} {} ({root}, confidence {:.2}): {}", said.severity, said.kind, said.confidence, said.title)
+}
+
+/// A root in the words of an incident.
+pub(crate) fn root(workload: &str, host: &str, resource: &str, culprit: Option<&str>) -> String {
+    let culprit = culprit.map(|comm| format!(" by {comm}")).unwrap_or_default();
+    format!("{workload} on {host}, {resource}{culprit}")
+}

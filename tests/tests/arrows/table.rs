@@ -1,0 +1,209 @@
+//! Which room may use which: one table for each crate, and one for the page. A room is what stands side by side at the top of a
+//! crate's `src`: a folder, or a file. Programs of their own are the rooms `main` (`src/main.rs`) and `bin` (`src/bin`).
+
+/// A crate's rooms, from below: what stands further down in a table may use what stands above it, never the other way.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// The package, or the folder of the page.
+    pub(crate) of: &'static str,
+    /// What every room may use. Of the leaves themselves each may use those before it.
+    pub(crate) leaves: &'static [&'static str],
+    /// Each other room with those that it may use beside the leaves.
+    pub(crate) rooms: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// Every room above: for wiring.
+pub(crate) const ALL: &[&str] = &["all above"];
+
+/// Crates whose rooms are being moved: neither their circles nor their tables are held.
+pub(crate) const NOT_YET_HELD: &[&str] = &[];
+
+/// The table of each crate.
+pub(crate) const TABLES: &[Table] = &[
+    Table {
+        of: "tailwater-ebpf",
+        // What all records have in common.
+        leaves: &["record"],
+        rooms: &[("sched", &[]), ("block", &[]), ("memory", &[]), ("net", &[])],
+    },
+    // The schema's generated code is no file of ours.
+    Table { of: "tailwater-proto", leaves: &[], rooms: &[("columnar", &[]), ("trace", &[])] },
+    Table {
+        of: "tailwater-agent",
+        // Plain data, the kinds of signals, time, configuration.
+        leaves: &["window", "signal", "clock", "config"],
+        rooms: &[
+            // Who a window is about: cgroups, processes and sockets. Knows no program.
+            ("name", &[]),
+            // Programs and their memory; they are told by name what is in scope.
+            ("attach", &["name"]),
+            // Drains what is attached.
+            ("sample", &["name", "attach"]),
+            // Sends windows with their names, wherever they come from.
+            ("stream", &["name"]),
+            // Wiring.
+            ("run", &["name", "attach", "sample", "stream"]),
+            ("main", ALL),
+        ],
+    },
+    // Plain data; each file may use those before it.
+    Table { of: "tailwater-model", leaves: &["window", "names", "congestion", "topology", "incident"], rooms: &[] },
+    Table {
+        of: "tailwater-analysis",
+        // Thresholds.
+        leaves: &["config"],
+        rooms: &[
+            // All hosts' windows of one index, and the last of them.
+            ("frame", &[]),
+            // Which tiers there are, and who calls whom.
+            ("topology", &["frame"]),
+            // A tier's values over a span.
+            ("series", &["frame", "topology"]),
+            // What is usual of a tier.
+            ("baseline", &["frame", "topology", "series"]),
+            // What was short or stood still: one rule per file.
+            ("episode", &["frame", "topology", "series", "baseline"]),
+            // From a queue that overflowed to the root.
+            ("path", &["frame", "topology", "series", "baseline", "episode"]),
+            // What belongs to one incident while it is open.
+            ("case", &["frame", "topology", "series", "baseline", "episode", "path"]),
+            // What is told of a case, and in which words.
+            ("report", &["topology", "series", "baseline", "episode", "path", "case"]),
+            // Wiring.
+            ("pipeline", ALL),
+        ],
+    },
+    Table {
+        of: "tailwater",
+        // Time, what is counted, how things are said and written down, what is plain data of two rooms.
+        leaves: &[
+            "clock", "counters", "text", "failure", "endpoint", "log", "columns", "fault", "moments", "raw", "verdict",
+        ],
+        rooms: &[
+            // What is in memory: recent windows, series, folds, inventory, timeline.
+            ("live", &[]),
+            // What is on disk has the columns and names of what was live.
+            ("store", &["live"]),
+            // gRPC in: hands windows over, and asks nobody.
+            ("ingest", &[]),
+            // HTTP out: the client, secrets, pauses.
+            ("send", &[]),
+            // Hooks. They know an incident, neither windows nor the store.
+            ("alert", &["send"]),
+            // Roll-ups of what is live.
+            ("export", &["live", "send"]),
+            // HTTP in: reads whatever there is to be shown.
+            ("serve", &["live", "store", "ingest", "alert", "export"]),
+            // Explain and plots: pictures of what is live.
+            ("draw", &["live"]),
+            // The commands that ask a collector over HTTP; what they list of hooks is told by these.
+            ("client", &["draw", "alert"]),
+            // `tailwater top`: asks as those commands do.
+            ("tui", &["client", "draw", "live"]),
+            // Wiring.
+            ("run", ALL),
+            ("main", ALL),
+        ],
+    },
+    Table {
+        of: "tailwater-tests",
+        // What the kernel offers; how programs speak to people.
+        leaves: &["os", "console"],
+        rooms: &[
+            // The agent's tests include it: the standard library only.
+            ("disturbed", &[]),
+            // Which servers there are, and where they listen.
+            ("stack", &[]),
+            // Sends to where a front listens.
+            ("load", &["stack"]),
+            // Counters of the kernel and the load generator's log. Knows no lab and no program.
+            ("truth", &["load"]),
+            // Tailwater as an operator has it. Knows no lab.
+            ("programs", &[]),
+            // Reads counters with what reads them for the truth. Knows no program.
+            ("lab", &["stack", "load", "truth"]),
+            // Cleans up after a lab.
+            ("supervise", &["lab"]),
+            // Systems to try the programs on. Know no lab.
+            ("guests", &["programs"]),
+            // What the programs cost, and how soon they tell. Knows no lab.
+            ("bench", &["programs"]),
+            // A lab that is watched. Judges nothing.
+            ("system", &["stack", "load", "programs", "lab"]),
+            // What was told, held against the truth.
+            ("score", &["stack", "truth", "programs", "lab", "system"]),
+            // What must not be told.
+            ("controls", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
+            // What was named, for people.
+            ("demo", &["programs", "score"]),
+            ("bin", ALL),
+        ],
+    },
+];
+
+/// The table of the page.
+pub(crate) const PAGE: Table = Table {
+    of: "collector/web",
+    // What the API answers, instants of time, what a view watches.
+    leaves: &["api", "time", "cell"],
+    rooms: &[
+        // The address.
+        ("route", &[]),
+        // Theme and time zone.
+        ("settings", &[]),
+        // An incident's words.
+        ("words", &[]),
+        // Windows on an axis of time.
+        ("grid", &[]),
+        // Where the topology's boxes stand.
+        ("layout", &[]),
+        // What there is in a span of time.
+        ("between", &[]),
+        // Now, or where a recording is.
+        ("moment", &[]),
+        // Which values the charts of a host have.
+        ("panels", &["words"]),
+        // What the collector pushes.
+        ("live", &["between", "moment"]),
+        // The keyboard goes where addresses go, and switches settings.
+        ("keys", &["route", "settings"]),
+        ("chart", &["grid", "settings"]),
+        // What several pages are made of. Knows no page, no address and no key.
+        ("parts", &["between", "live", "moment", "settings", "words"]),
+        ("pages", ALL),
+        ("main", ALL),
+    ],
+};
+
+impl Table {
+    /// Its rooms, from below.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &'static str> {
+        self.leaves.iter().copied().chain(self.rooms.iter().map(|(room, _)| *room))
+    }
+
+    /// What a room may use, from below; none if it is in no row.
+    pub(crate) fn may_use(&self, room: &str) -> Option<Vec<&'static str>> {
+        let at = self.rows().position(|row| row == room)?;
+        let above = self.rows().take(at);
+        Some(match self.rooms.iter().find(|(row, _)| *row == room) {
+            None => above.collect(),
+            Some((_, rooms)) if *rooms == ALL => above.collect(),
+            Some((_, rooms)) => self.leaves.iter().chain(*rooms).copied().collect(),
+        })
+    }
+
+    /// Rows that name what does not stand above them: the table itself would go in a circle.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (room, rooms) in self.rooms.iter().filter(|(_, rooms)| *rooms != ALL) {
+            let above: Vec<&str> = self.rows().take_while(|row| row != room).collect();
+            for used in rooms.iter().filter(|used| !above.contains(used)) {
+                wrong.push(format!(
+                    "the table of {} lets {room} use {used}, which does not stand above it",
+                    self.of
+                ));
+            }
+        }
+        wrong
+    }
+}
