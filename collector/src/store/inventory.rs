@@ -1,6 +1,7 @@
 //! What was there by name, for as long as it was: hosts, their workloads and listeners, and tiers. Knows neither disk nor time.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
 use tailwater_model::names::Seen;
@@ -45,4 +46,30 @@ pub(super) fn seen(
         });
     }
     seen
+}
+
+/// What was there by name, told once.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(OnceLock<Vec<Seen>>);
+
+impl Remembered {
+    /// A second time changes nothing.
+    pub(super) fn tell(&self, mut all: Vec<Seen>) {
+        // One that was started again is one.
+        all.sort_by(|a, b| (&a.kind, &a.host, &a.name).cmp(&(&b.kind, &b.host, &b.name)));
+        all.dedup_by(|a, b| (&a.kind, &a.host, &a.name) == (&b.kind, &b.host, &b.name));
+        let _ = self.0.set(all);
+    }
+
+    /// As the database answers.
+    pub(super) fn inventory(&self, span: (u64, u64), kind: Option<&str>, host: Option<&str>) -> Vec<Seen> {
+        let all = self.0.get().into_iter().flatten();
+        let fits = |s: &&Seen| {
+            s.last_unix_ns >= span.0
+                && s.first_unix_ns <= span.1
+                && kind.is_none_or(|kind| s.kind == kind)
+                && host.is_none_or(|host| s.host == host)
+        };
+        all.filter(fits).cloned().collect()
+    }
 }

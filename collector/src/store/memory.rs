@@ -3,7 +3,6 @@
 
 use super::Store;
 use super::health::Health;
-use super::inventory;
 use super::past::Past;
 use super::queue::Queue;
 use super::shelf::Shelf;
@@ -11,9 +10,8 @@ use crate::counters::Metrics;
 use crate::live::series::Series;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
-use tailwater_model::names::{Names, Seen};
-use tailwater_model::{Incident, TopologyView};
+use std::sync::{Arc, Mutex};
+use tailwater_model::Incident;
 use tokio::sync::broadcast;
 
 /// Keeps `incidents_max` incidents; the oldest closed ones go first.
@@ -44,40 +42,5 @@ impl Store {
     pub fn settle(&mut self) -> usize {
         self.by_id.retain(|_, kept| kept.newest.incident.version > 0);
         self.by_id.len()
-    }
-}
-
-/// What was there by name, told once.
-#[derive(Debug, Default)]
-pub(super) struct Remembered(OnceLock<Vec<Seen>>);
-
-impl Remembered {
-    /// As the database answers.
-    pub(super) fn inventory(&self, span: (u64, u64), kind: Option<&str>, host: Option<&str>) -> Vec<Seen> {
-        let all = self.0.get().into_iter().flatten();
-        let fits = |s: &&Seen| {
-            s.last_unix_ns >= span.0
-                && s.first_unix_ns <= span.1
-                && kind.is_none_or(|kind| s.kind == kind)
-                && host.is_none_or(|host| s.host == host)
-        };
-        all.filter(fits).cloned().collect()
-    }
-}
-
-impl Past {
-    /// Tells what was there by name, of the hosts of `spans` (first and last moment, Unix ns).
-    pub fn remember(
-        &self,
-        spans: &BTreeMap<String, (u64, u64)>,
-        names: &BTreeMap<String, Names>,
-        view: &TopologyView,
-    ) {
-        let mut all = inventory::seen(spans, names, view);
-        // One that was started again is one.
-        all.sort_by(|a, b| (&a.kind, &a.host, &a.name).cmp(&(&b.kind, &b.host, &b.name)));
-        all.dedup_by(|a, b| (&a.kind, &a.host, &a.name) == (&b.kind, &b.host, &b.name));
-        // Told once: a second time changes nothing.
-        let _ = self.remembered.0.set(all);
     }
 }

@@ -4,7 +4,7 @@
 use super::Which;
 use super::db::Db;
 use super::health::Health;
-use super::memory::Remembered;
+use super::inventory::{self, Remembered};
 use super::queue::Queue;
 use super::segment::Wanted;
 use super::shelf::{Entry, Shelf};
@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_model::Incident;
-use tailwater_model::names::Seen;
+use tailwater_model::TopologyView;
+use tailwater_model::names::{Names, Seen};
 use tailwater_model::window::WindowIndex;
 
 /// Threads that read segments for one question, at most: the analysis needs a CPU too.
@@ -225,6 +226,16 @@ impl Past {
             Some(db) => db.inventory(span, kind, host).unwrap_or_default(),
             None => self.remembered.inventory(span, kind, host),
         }
+    }
+
+    /// Tells, where there is no disk, what was there by name, of the hosts of `spans` (first and last moment, Unix ns). Once.
+    pub fn remember(
+        &self,
+        spans: &BTreeMap<String, (u64, u64)>,
+        names: &BTreeMap<String, Names>,
+        view: &TopologyView,
+    ) {
+        self.remembered.tell(inventory::seen(spans, names, view));
     }
 
     /// What was seen of `host` at whatever time, by name. `None`: nothing.

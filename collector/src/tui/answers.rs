@@ -90,3 +90,11 @@ pub(crate) struct Point {
 pub(crate) struct SeriesAnswer {
     pub(crate) points: Vec<Point>,
 }
+
+/// A workload of a host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Key {
+    pub(crate) host: String,
+    /// Its name; empty: not known whose.
+    pub(crate) workload: String,
+}

@@ -6,6 +6,7 @@ mod feed;
 mod keys;
 mod signals;
 mod state;
+mod steer;
 pub mod terminal;
 mod tiers;
 mod view;

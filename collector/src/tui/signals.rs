@@ -1,8 +1,7 @@
 //! The signals of one tier over its last seconds: which there are, which of the agent's signals covers each, and how the API's
 //! points become one value per column. Pure.
 
-use super::answers::Point;
-use super::state::Key;
+use super::answers::{Key, Point};
 
 /// How a value reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Screens as text at 80x24 and beyond, drawn from answers as the collector gives them. `TAILWATER_UPDATE_SCREENS=1` writes the
 //! screens of `screens/` anew; what they must say is asserted beside.
 
-use super::answers::{Agents, NowAnswer};
+use super::answers::{Agents, Key, NowAnswer};
 use super::signals::{Ask, SIGNALS, Signals, Values};
-use super::state::{Action, Focus, Key, Page, Sort, State, Story, Update, Wish};
+use super::state::{Action, Focus, Page, Sort, State, Story, Update, Wish};
 use super::view::{Look, draw};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -1,8 +1,8 @@
 //! What each tier does now, from the API's answers: depths against limits, who waits for what, and why nothing is known where
 //! nothing is. Pure.
 
-use super::answers::{Agent, Now};
-use super::state::{Key, Page, Sort, State};
+use super::answers::{Agent, Key, Now};
+use super::state::{Page, Sort, State};
 use std::cmp::Reverse;
 use tailwater_model::topology::NodeView;
 

@@ -1,6 +1,7 @@
 //! Files, the arrows between them, and what is wrong with those. Knows neither Rust nor TypeScript, and not which files there are.
 
 use crate::table::Table;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A file that names others.
@@ -52,8 +53,8 @@ impl Graph {
                 if to == file {
                     return Some(way);
                 }
-                if !way_to.contains_key(&to) {
-                    way_to.insert(to, way.iter().copied().chain([to]).collect());
+                if let Entry::Vacant(unseen) = way_to.entry(to) {
+                    unseen.insert(way.iter().copied().chain([to]).collect());
                     open.push_back(to);
                 }
             }

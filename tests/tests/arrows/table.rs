@@ -47,7 +47,11 @@ pub(crate) const TABLES: &[Table] = &[
         ],
     },
     // Plain data; each file may use those before it.
-    Table { of: "tailwater-model", leaves: &["window", "names", "congestion", "topology", "incident"], rooms: &[] },
+    Table {
+        of: "tailwater-model",
+        leaves: &["window", "names", "congestion", "topology", "incident"],
+        rooms: &[],
+    },
     Table {
         of: "tailwater-analysis",
         // Thresholds.
@@ -77,7 +81,8 @@ pub(crate) const TABLES: &[Table] = &[
         of: "tailwater",
         // Time, what is counted, how things are said and written down, what is plain data of two rooms.
         leaves: &[
-            "clock", "counters", "text", "failure", "endpoint", "log", "columns", "fault", "moments", "raw", "verdict",
+            "clock", "counters", "text", "failure", "endpoint", "log", "columns", "fault", "moments", "raw",
+            "verdict",
         ],
         rooms: &[
             // What is in memory: recent windows, series, folds, inventory, timeline.
@@ -96,8 +101,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("serve", &["live", "store", "ingest", "alert", "export"]),
             // Explain and plots: pictures of what is live.
             ("draw", &["live"]),
-            // The commands that ask a collector over HTTP; what they list of hooks is told by these.
-            ("client", &["draw", "alert"]),
+            // The commands that ask a collector over HTTP, and the shapes of what it answers.
+            ("client", &["live", "alert", "draw"]),
             // `tailwater top`: asks as those commands do.
             ("tui", &["client", "draw", "live"]),
             // Wiring.

@@ -2,8 +2,9 @@
 
 use super::ink::{self, BAD, FAINT, PLAIN, Pen, TITLE, WARN};
 use crate::text::Civil;
+use crate::tui::answers::Key;
 use crate::tui::signals::{SIGNALS, Signal, Unit, Values};
-use crate::tui::state::{Key, State};
+use crate::tui::state::State;
 use crate::tui::tiers::{self, Row};
 
 const NAME: usize = 17;
