@@ -3,6 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// A dropped SYN comes again after this, windows (1 s): `TCP_TIMEOUT_INIT` (include/net/tcp.h; RFC 6298, 2.1) is every kernel's first retry, and
+/// with linear timeouts (`tcp_syn_linear_timeouts`, 6.5 and later) that of the next three too. Timers are up to 64 ms late (the wheel's
+/// granularity), so half of them come a window later.
+pub(crate) const RETRY_WINDOWS: u64 = 20;
+
 /// Settings of a pipeline. Every field has a default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -3,12 +3,13 @@
 //! "Metastable Failures in Distributed Systems", HotOS '21; Huang et al., OSDI '22). Owns the account of first attempts and retries of one
 //! listener, and the judgement; knows nothing of what the trigger was.
 
+use crate::config::RETRY_WINDOWS;
 use crate::series::quantile;
 use std::collections::VecDeque;
 use tailwater_model::window::WINDOW_NS;
 
-/// A dropped SYN comes again after this, windows: as in `episode/drop.rs`, timers are up to 64 ms late.
-const RETRY_WINDOWS: usize = 20;
+/// As an index into windows.
+const RETRY: usize = RETRY_WINDOWS as usize;
 /// Windows that are judged: the last ten seconds, so that an overload that changes is told as it is now.
 pub(crate) const SPAN_WINDOWS: usize = 200;
 /// Drops must go on for this long after the trigger (4 s): the retries of a single stall come after 1, 2, 3 and 4 s (Linux 6.5 and later);
@@ -17,7 +18,7 @@ const OVER_WINDOWS: u64 = 80;
 /// No drop for this long is the end of it (2.5 s), as for an incident.
 pub(crate) const QUIET_WINDOWS: u64 = 50;
 /// Windows that are kept for that.
-const KEPT_WINDOWS: usize = SPAN_WINDOWS + RETRY_WINDOWS + 1 + QUIET_WINDOWS as usize;
+const KEPT_WINDOWS: usize = SPAN_WINDOWS + RETRY + 1 + QUIET_WINDOWS as usize;
 /// Part of the seconds in question in which something must have been dropped.
 const DROPPING_PART: f64 = 0.7;
 /// Part of the attempts that must be retries: with fewer, those who come for the first time overflow the queue by themselves.
@@ -132,7 +133,7 @@ impl Account {
         let dropped =
             |back: usize| index.checked_sub(back).and_then(|i| self.get(i)).map_or(0.0, Attempts::dropped);
         let Some(here) = self.get(index) else { return 0.0 };
-        f64::midpoint(dropped(RETRY_WINDOWS), dropped(RETRY_WINDOWS + 1)).min(here.all())
+        f64::midpoint(dropped(RETRY), dropped(RETRY + 1)).min(here.all())
     }
 
     /// Whether retries keep it dropping, when what triggered that was over with window `over`.
@@ -158,7 +159,7 @@ impl Account {
         if windows < OVER_WINDOWS as f64 * 0.8 {
             return None;
         }
-        let seconds: Vec<&[usize]> = seen.chunks(RETRY_WINDOWS).collect();
+        let seconds: Vec<&[usize]> = seen.chunks(RETRY).collect();
         let dropping = seconds.iter().filter(|s| s.iter().any(dropped)).count();
         let all = here(&Attempts::all);
         let again: f64 = seen.iter().map(|i| self.again(*i)).sum();

@@ -4,7 +4,7 @@
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
-use crate::path::view::View;
+use crate::path::view::{BEFORE_WINDOWS, View};
 use crate::series::growth::{quiet, usual};
 use crate::series::sample::{TierSample, UseSample, tier_sample, tier_series, use_series};
 use crate::series::{average, mean};
@@ -12,8 +12,6 @@ use crate::topology::tier::TierKey;
 use tailwater_model::incident::Resource;
 use tailwater_model::window::EntityId;
 
-/// Windows before the root from which its usual levels are taken, as for its episode.
-const BEFORE_WINDOWS: u64 = 100;
 /// A root that is away for longer than this is over, windows (1 s): what comes then is another.
 const AWAY_WINDOWS: u64 = 20;
 

@@ -1,14 +1,11 @@
 //! Drops of a listener: how many connection attempts are behind the kernel's counts, and why they were dropped.
 //! Owns the estimate of retries; knows no chain.
 
+use crate::config::RETRY_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
 use tailwater_model::incident::DropReason;
 use tailwater_model::window::EntityId;
-
-/// A dropped SYN comes again one second later, in windows: every kernel's first retry, and with linear timeouts (6.5 and later) the
-/// next three too. Timers are up to 64 ms late (the wheel's granularity), so half of them come a window later.
-const RETRY_WINDOWS: u64 = 20;
 
 /// Drops and client retries of one listener in one frame.
 #[derive(Debug, Clone)]

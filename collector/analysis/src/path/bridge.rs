@@ -3,7 +3,7 @@
 
 use super::step::{Place, Step};
 use super::surge::times_usual;
-use super::view::{AFTER_WINDOWS, Node, PEAK_BEFORE, View};
+use super::view::{AFTER_WINDOWS, Node, PEAK_AFTER, PEAK_BEFORE, View};
 use crate::series::growth::growth;
 use crate::series::sample::TierSample;
 use crate::series::{Series, average};
@@ -50,8 +50,13 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
             continue;
         }
         let slack = view.slack(&caller.host, &key.host, at);
-        let node =
-            view.node(key, tier, at, at.saturating_sub(PEAK_BEFORE + slack), at.saturating_add(2 + slack));
+        let node = view.node(
+            key,
+            tier,
+            at,
+            at.saturating_sub(PEAK_BEFORE + slack),
+            at.saturating_add(PEAK_AFTER + slack),
+        );
         let calm = step.onset.min(node.onset).saturating_sub(2);
         if !called_by_nobody_seen(view, key, &node, at, calm) {
             continue;

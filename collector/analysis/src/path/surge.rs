@@ -3,6 +3,7 @@
 
 use super::step::PATH_MAX;
 use super::view::{Node, View};
+use crate::config::RETRY_WINDOWS;
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::usual;
 use crate::series::sample::{TierSample, tier_series};
@@ -15,8 +16,6 @@ const SURGE_TAKEN: f64 = 1.8;
 const STORED_RATIO: f64 = 0.5;
 /// A surge is looked at until so long after the drop (100 ms): the window of the first drop may hold little of it.
 const SURGE_AFTER: u64 = 2;
-/// A dropped SYN comes again after this, windows (1 s).
-const RETRY_WINDOWS: u64 = 20;
 /// Windows with less than this part of the usual requests are a trough, in which requests are held back.
 const TROUGH_RATIO: f64 = 0.5;
 

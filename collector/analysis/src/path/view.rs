@@ -11,7 +11,7 @@ use crate::topology::graph::{Link, Topology};
 use crate::topology::tier::{Tier, TierKey};
 
 /// Windows before the drop that are looked at: 5 s.
-const BEFORE_WINDOWS: u64 = 100;
+pub(crate) const BEFORE_WINDOWS: u64 = 100;
 /// Windows after it: 3 s.
 pub(crate) const AFTER_WINDOWS: u64 = 60;
 /// A queue peaks within this many windows before the drop (600 ms).

@@ -6,6 +6,7 @@ use crate::case::settled::Settled;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::{PartOf, Place, Step};
+use crate::path::view::{PEAK_AFTER, PEAK_BEFORE};
 use crate::series::average;
 use crate::series::sample::{call_series, tier_series};
 use crate::topology::graph::Link;
@@ -113,7 +114,7 @@ impl<'a> Report<'a> {
             .min()
             .unwrap_or(self.case.at);
         self.tier(key).map_or(at, |tier| {
-            self.view.node(key, tier, at, at.saturating_sub(12), at.saturating_add(2)).onset
+            self.view.node(key, tier, at, at.saturating_sub(PEAK_BEFORE), at.saturating_add(PEAK_AFTER)).onset
         })
     }
 

@@ -6,7 +6,7 @@ use super::title::title;
 use crate::case::settled::Settled;
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
-use crate::path::view::AFTER_WINDOWS;
+use crate::path::view::{AFTER_WINDOWS, PEAK_AFTER, PEAK_BEFORE};
 use crate::series::growth::usual;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,9 @@ impl Report<'_> {
                 .entry((key.clone(), *listener))
                 .or_insert_with(|| self.start_ns(&key.host, count.first));
             let Some(tier) = self.tier(key) else { continue };
-            let node = || self.view.node(key, tier, at, at.saturating_sub(12), at.saturating_add(2));
+            let node = || {
+                self.view.node(key, tier, at, at.saturating_sub(PEAK_BEFORE), at.saturating_add(PEAK_AFTER))
+            };
             if !settled.usual.contains_key(key) {
                 let node = node();
                 settled.usual.insert(key.clone(), usual(&node.tier.map(|s| s.arrivals), node.onset));
