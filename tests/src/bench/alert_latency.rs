@@ -290,7 +290,7 @@ impl Drop for Spinners {
 }
 
 /// What the hypervisor took from all CPUs since the machine started.
-fn stolen() -> Result<Duration> {
+pub(super) fn stolen() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     // user nice system idle iowait irq softirq steal
     let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));

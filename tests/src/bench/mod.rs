@@ -1,9 +1,10 @@
-//! The price of the agent, measured: kernel time per event, user time and memory, throughput lost, bytes on the wire; and how long a
+//! The price of the agent, measured: kernel time per event, user time and memory, throughput lost, longer answers, bytes on the wire; and how long a
 //! first drop takes to whoever is to be woken. Every figure of a price is a ratio against a baseline of the same run or the kernel's own
 //! statistics. Nothing here is asserted: these numbers go into the README with the machine they came from.
 
 pub mod alert_latency;
 pub mod kernel_price;
+pub mod tails;
 pub mod throughput;
 pub mod user_price;
 pub mod wire_price;

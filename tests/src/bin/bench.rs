@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tailwater_tests::bench::alert_latency::{self, Plan};
 use tailwater_tests::bench::throughput::{self, Shape};
-use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
+use tailwater_tests::bench::{kernel_price, median, tails, user_price, wire_price};
 use tailwater_tests::console::failure;
 use tailwater_tests::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use tailwater_tests::supervise::supervise;
@@ -22,7 +22,7 @@ struct Arguments {
     /// Pairs of runs without and with the agent.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Only these parts: kernel, user, throughput, wire, latency.
+    /// Only these parts: kernel, user, throughput, tails, wire, latency.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -57,6 +57,39 @@ fn latency() -> Result<()> {
     Ok(())
 }
 
+/// Pairs of runs, for a percentile of a few thousand requests to be worth something.
+const TAIL_PAIRS: usize = 10;
+
+/// What a request takes at half of what three tiers can serve, beside three agents and the collector on the same CPUs.
+fn longer_answers(length: Duration) -> Result<()> {
+    let folder = tempfile::tempdir().context("a folder for logs")?;
+    let measured = tails::measure(TAIL_PAIRS, length, folder.path())?;
+    let of = |f: &dyn Fn(&tails::Pair) -> f64| median(&mut measured.pairs.iter().map(f).collect::<Vec<_>>());
+    println!(
+        "a request at {:.0} a second, half of what three tiers can serve, {TAIL_PAIRS} alternating pairs ({:.2} % stolen, {} of them not answered):",
+        measured.rate_per_second,
+        100.0 * of(&|p| p.stolen_ratio),
+        measured.pairs.iter().map(|p| p.failed).sum::<usize>(),
+    );
+    for (n, percentile) in tails::PERCENTILES.iter().enumerate() {
+        let ratios: Vec<f64> = measured.pairs.iter().map(|p| p.with_ms[n] / p.without_ms[n]).collect();
+        let (low, high) = ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
+        println!(
+            "  p{:<5} {:.3} of what it is without ({low:.3} to {high:.3}; {:.2} ms without, {:.2} ms with)",
+            percentile * 100.0,
+            of(&|p| p.with_ms[n] / p.without_ms[n]),
+            of(&|p| p.without_ms[n]),
+            of(&|p| p.with_ms[n]),
+        );
+    }
+    println!(
+        "  meanwhile the collector took {:.3} CPUs, the three agents together {:.3}",
+        of(&|p| p.collector_cores),
+        of(&|p| p.agents_cores)
+    );
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     supervise("bench", || failure::run("bench", None, || bench(&arguments)))
@@ -71,6 +104,12 @@ fn bench(arguments: &Arguments) -> Result<()> {
         }
     }
     let length = Duration::from_secs(arguments.seconds);
+    if wanted("tails") {
+        longer_answers(length)?;
+        if arguments.only.len() == 1 {
+            return Ok(());
+        }
+    }
     let folder = tempfile::tempdir().context("a folder for logs")?;
     let trace = folder.path().join("bench.trace");
     let collector = Collector::start(folder.path(), &["--record".into(), trace.display().to_string()])?;

@@ -131,8 +131,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("supervise", &["lab"]),
             // Systems to try the programs on. Know no lab.
             ("guests", &["programs"]),
-            // What the programs cost, and how soon they tell. Knows no lab.
-            ("bench", &["programs"]),
+            // What the programs cost, and how soon they tell.
+            ("bench", &["load", "programs", "lab"]),
             // A lab that is watched. Judges nothing.
             ("system", &["stack", "load", "programs", "lab"]),
             // What was told, held against the truth.
