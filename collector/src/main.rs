@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tailwater::run::cli::{Cli, Command, Settings};
 use tailwater::run::config::ConfigError;
 use tailwater::run::{doctor, replay, server, up};
 use tailwater::{failure, text, tui};
+use tailwater_model::Incident;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -65,8 +67,10 @@ fn run(command: Command) -> Result<ExitCode> {
                 replay::Options { file, reanalyse: config.is_some(), config: at.load(config.as_deref())? };
             until_stopped(|stop| replay::serve(options, stop))?;
         }
-        Command::Replay { file, config, shuffle, explain, plot, .. } => {
-            replayed(&file, config.as_deref(), shuffle, explain.as_deref(), plot.as_deref())?
+        Command::Replay { file, config, shuffle, explain, plot, against, .. } => {
+            let said =
+                Said { explain: explain.as_deref(), plot: plot.as_deref(), against: against.as_deref() };
+            replayed(&file, config.as_deref(), shuffle, &said)?
         }
         Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
         Command::Doctor(settings) => return doctor_report(&settings),
@@ -123,23 +127,41 @@ fn until_stopped<W: Future<Output = Result<()>>>(work: impl FnOnce(CancellationT
     result
 }
 
-fn replayed(
-    file: &Path,
-    config: Option<&Path>,
-    shuffle: Option<u64>,
-    explain: Option<&str>,
-    plot: Option<&Path>,
-) -> Result<()> {
+/// In which way a replay says what it found; nothing: one incident a line.
+struct Said<'a> {
+    explain: Option<&'a str>,
+    plot: Option<&'a Path>,
+    against: Option<&'a Path>,
+}
+
+/// What `tailwater replay` printed into a file.
+fn printed(file: &Path) -> Result<Vec<Incident>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let incident = |(n, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| {
+            let remedy = "remedy: give a file that `tailwater replay FILE` printed";
+            format!("{}: line {} is no incident\n  {remedy}", file.display(), n + 1)
+        })
+    };
+    text.lines().enumerate().map(incident).collect()
+}
+
+fn replayed(file: &Path, config: Option<&Path>, shuffle: Option<u64>, said: &Said<'_>) -> Result<()> {
+    let before = said.against.map(printed).transpose()?;
     let input = replay::open(file)?;
     let config = config.map(|path| tailwater::run::config::Config::load(Some(path), &[])).transpose()?;
-    let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle, explain.is_some())
+    let result = replay::replay(input, config.map(|c| c.pipeline()), shuffle, said.explain.is_some())
         .with_context(|| format!("replay {}", file.display()))?;
-    match explain {
-        None => result.write(&mut std::io::stdout().lock())?,
-        Some(id) => {
+    match (said.explain, &before) {
+        (None, None) => result.write(&mut std::io::stdout().lock())?,
+        (None, Some(before)) => {
+            let told = replay::differences(before, &result.incidents);
+            std::io::stdout().lock().write_all(told.as_bytes())?;
+        }
+        (Some(id), _) => {
             let incident = one_of(&result.incidents, id, "`tailwater replay` without --explain lists them")?;
             let timeline = result.timelines.get(&incident.id).context("the incident's windows")?;
-            show(incident, timeline, plot)?;
+            show(incident, timeline, said.plot)?;
         }
     }
     if let Some(torn) = &result.torn {

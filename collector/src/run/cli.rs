@@ -118,6 +118,9 @@ pub enum Command {
         /// Draw it into this file, as SVG or PNG by its extension
         #[arg(long, value_name = "FILE", value_parser = plot_file, requires = "explain")]
         plot: Option<PathBuf>,
+        /// Print what differs from what another version printed of the same recording, which is in this file
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["explain", "serve"])]
+        against: Option<PathBuf>,
         /// Show it on the page, with the whole API, until Ctrl-C
         #[arg(long, conflicts_with_all = ["shuffle", "explain"])]
         serve: bool,

@@ -1,10 +1,12 @@
 //! `tailwater replay`: a recorded trace through the same conversion and the same pipeline, to the same bytes. Owns the shuffling
 //! of arrivals for tests; `memory` keeps what a replay says for those who ask, `page` serves it. Knows no clock.
 
+mod against;
 mod memory;
 mod page;
 mod records;
 
+pub use against::differences;
 pub use page::{Options, serve};
 pub use records::{OpenError, open};
 
@@ -163,6 +165,22 @@ pub fn replay(
     let mut incidents: Vec<Incident> = last.into_values().filter(|incident| incident.version > 0).collect();
     incidents.sort_by(|a, b| (a.start_unix_ns, &a.id).cmp(&(b.start_unix_ns, &b.id)));
     Ok(Replayed { incidents, records: records.count, torn: records.torn, timelines, refused: player.refused })
+}
+
+/// Hands on what a recording feeds to the analysis, in its order. Returns the configuration that it was recorded with.
+pub fn inputs(input: impl BufRead, take: impl FnMut(&Input)) -> Result<Config> {
+    struct Taken<F>(F);
+    impl<F: FnMut(&Input)> Hears for Taken<F> {
+        fn saw(&mut self, input: &Input) {
+            (self.0)(input);
+        }
+        fn said(&mut self, _: Output) {}
+    }
+    let mut records = Records::new(input)?;
+    let config = recorded_config(records.header.as_ref())?;
+    let mut player = Player::new(config.clone(), Taken(take));
+    records.by_ref().try_for_each(|body| body.map(|body| player.play(body)))?;
+    Ok(config)
 }
 
 fn recorded_config(header: Option<&TraceHeader>) -> Result<Config> {
