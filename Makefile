@@ -189,6 +189,14 @@ endurance: programs ## A million processes and a hundred thousand cgroups in rea
 kernel-types: programs ## Other kernels' types, of which the tests hold what the programs ask for (tests/kernels/types) made anew
 	$(SUDO) tests/kernels/kernel_types.sh "$$(ls -dt target/debug/build/tailwater-ebpf-*/out | head -n 1)"
 
+# RECORDINGS: besides the golden traces, e.g. of a lab-score.
+.PHONY: constants
+constants: programs ## What each number of the analysis changes at half and at double, on all golden traces: collector/docs/constants.md (an hour)
+	rm -rf target/constants/inputs && mkdir -p target/constants/inputs
+	$(CARGO) build --workspace --locked --examples
+	./target/debug/examples/inputs target/constants/inputs tests/golden/*.trace.zst $(RECORDINGS)
+	./tests/constants/constants.py target/constants/inputs $(or $(OUT),collector/docs/constants.md) $(NAMES)
+
 .PHONY: lab-down
 lab-down: programs ## Removes whatever an interrupted lab left behind
 	$(SUDO) ./target/debug/lab down

@@ -37,7 +37,7 @@ pub type Host = String;
 pub type EntityId = u32;
 
 /// What the pipeline is fed, in arrival order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// Identity and coverage; again whenever they change.
     Host(HostInfo),
@@ -60,7 +60,7 @@ pub enum Input {
 }
 
 /// Ids of a host behind which there is nothing any more.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gone {
     pub workloads: Vec<EntityId>,
     pub listeners: Vec<EntityId>,
@@ -69,7 +69,7 @@ pub struct Gone {
 }
 
 /// A host, or a scope that stands for one.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostInfo {
     pub host: Host,
     pub agent_instance: String,
@@ -79,7 +79,7 @@ pub struct HostInfo {
 }
 
 /// Which signals this host's agent has at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Coverage {
     pub cpu: bool,
     pub run_queue: bool,
@@ -108,7 +108,7 @@ pub const SIGNALS: [&str; 9] = [
 ];
 
 /// Some of [`SIGNALS`]. Empty by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SignalSet(u16);
 
 impl SignalSet {
@@ -153,7 +153,7 @@ impl SignalSet {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WorkloadInfo {
     pub id: EntityId,
     pub cgroup: String,
@@ -165,7 +165,7 @@ pub struct WorkloadInfo {
     pub shares: EntityId,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ListenerInfo {
     pub id: EntityId,
     /// 0: owner unknown.
@@ -176,7 +176,7 @@ pub struct ListenerInfo {
     pub comm: String,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeInfo {
     pub id: EntityId,
     pub workload: EntityId,
@@ -184,14 +184,14 @@ pub struct EdgeInfo {
     pub remote_port: u16,
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeviceInfo {
     pub id: EntityId,
     pub name: String,
 }
 
 /// All values of one host in one window. `None`: not covered. An entity missing from a map: nothing happened there.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostWindow {
     pub host: Host,
     pub index: WindowIndex,
@@ -224,7 +224,7 @@ impl HostWindow {
 }
 
 /// The host's (or scope's) CPUs. With a scope under a quota, capacity is the quota.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostCpu {
     pub capacity_ns: u64,
     pub busy_ns: u64,
@@ -236,7 +236,7 @@ pub struct HostCpu {
     pub waiting_max: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct WorkloadWindow {
     pub busy_ns: u64,
     pub wait_ns: u64,
@@ -256,7 +256,7 @@ pub struct WorkloadWindow {
     pub stopped_max: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ListenerWindow {
     pub depth_last: u32,
     pub depth_max: u32,
@@ -296,7 +296,7 @@ pub struct ListenerWindow {
     pub open_max: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct EdgeWindow {
     pub started: u64,
     pub answered: u64,
@@ -316,7 +316,7 @@ pub struct EdgeWindow {
     pub first_try_unix_ns: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeviceWindow {
     pub in_flight_ns: u64,
     pub in_flight_max: u32,
@@ -328,7 +328,7 @@ pub struct DeviceWindow {
     pub flushes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum CulpritResource {
     /// ns on CPU
     Cpu,
@@ -338,7 +338,7 @@ pub enum CulpritResource {
     IoBytes,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CulpritSample {
     pub resource: CulpritResource,
     pub pid: u32,
@@ -347,7 +347,7 @@ pub struct CulpritSample {
     pub amount: u64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DropNotice {
     pub host: Host,
     pub listener: EntityId,

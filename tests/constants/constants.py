@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""How much each number of the analysis matters: what recordings are told as at half of it and at double, against what they are told as.
+
+    constants.py INPUTS OUT [NAME...]
+
+INPUTS is a folder that collector/examples/inputs.rs filled, OUT the table (Markdown), NAME some constants instead of all. The analysis is
+copied into target/constants and built there once for each changed number: this tree is not touched."""
+
+import os, pathlib, re, shutil, subprocess, sys, time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COPY = ROOT / "target/constants"
+RULES = COPY / "collector/analysis/src"
+NUMBER = r"[0-9][0-9_]*(?:\.[0-9_]+)?"
+CONSTANT = re.compile(rf"^(?:pub(?:\([a-z]+\))? )?const ([A-Z_0-9]+): (u64|u32|usize|f64) = ({NUMBER});$")
+FIELD = re.compile(rf"^            ([a-z_]+): ({NUMBER}),$")
+
+# No rule of a verdict: how much is kept, and units.
+LEFT_OUT = re.compile(r".*_MAX$|^WINDOW_NS$|^HISTORY_WINDOWS$|^BINS_.*")
+
+
+def copy():
+    shutil.rmtree(COPY / "collector", ignore_errors=True)
+    COPY.mkdir(parents=True, exist_ok=True)
+    for crate in ("model", "analysis"):
+        shutil.copytree(ROOT / "collector" / crate, COPY / "collector" / crate)
+    manifest = (ROOT / "Cargo.toml").read_text()
+    members = 'members = ["collector/model", "collector/analysis"]'
+    manifest = re.sub(r"^members = .*$", members, manifest, flags=re.M)
+    # Profiles of packages that are not in the copy.
+    manifest = re.sub(r"\[profile\.dev\.package\.[a-z-]+\]\n(?:[^\[\n].*\n)*", "", manifest)
+    (COPY / "Cargo.toml").write_text(manifest)
+    shutil.copy(ROOT / "Cargo.lock", COPY / "Cargo.lock")
+
+
+def constants():
+    """(file below src, line, name, value as written, first sentence of what stands above it)"""
+    for path in sorted(RULES.rglob("*.rs")):
+        if path.name.endswith("tests.rs") or path.name == "fixture.rs":
+            continue
+        lines = path.read_text().split("\n")
+        # Two numbers below one comment share it; the next comment begins anew.
+        about, used, defaults = [], False, False
+        for number, line in enumerate(lines):
+            if line.startswith("#[cfg(test)]"):
+                break
+            defaults = (defaults or line.startswith("impl Default for")) and line != "}"
+            if line.strip().startswith("///"):
+                about, used = ([] if used else about) + [line.strip()[3:].strip()], False
+                continue
+            found = CONSTANT.match(line)
+            field = defaults and path.name == "config.rs" and FIELD.match(line)
+            if found and not LEFT_OUT.match(found.group(1)):
+                yield path.relative_to(RULES), number, found.group(1), found.group(3), " ".join(about)
+            elif field:
+                yield path.relative_to(RULES), number, field.group(1), field.group(2), described(lines, field.group(1))
+            if found:
+                used = True
+            elif line.strip():
+                about, used = [], False
+
+
+def described(lines, field):
+    """What stands above a field of the configuration."""
+    for number, line in enumerate(lines):
+        if re.match(rf"    pub {field}: ", line):
+            above = []
+            while lines[number - 1].strip().startswith("///"):
+                number -= 1
+                above.insert(0, lines[number].strip()[3:].strip())
+            return " ".join(above)
+    return ""
+
+
+def changed(value, factor):
+    if "." in value:
+        return repr(float(value.replace("_", "")) * factor)
+    return str(max(1, int(int(value.replace("_", "")) * factor)))
+
+
+def verdicts(inputs):
+    # As tests are built: a build in four seconds matters more than a run in one.
+    build = ["cargo", "build", "--offline", "--quiet", "-p", "tailwater-analysis", "--example", "verdicts"]
+    built = subprocess.run(build, cwd=COPY, capture_output=True, text=True)
+    if built.returncode:
+        return None, built.stderr.strip().split("\n")[0]
+    run = subprocess.run([COPY / "target/debug/examples/verdicts", *inputs], capture_output=True, text=True, timeout=600)
+    if run.returncode:
+        return None, run.stderr.strip().split("\n")[0]
+    told = {}
+    for line in run.stdout.splitlines():
+        recording, incident, *verdict = line.split("\t")
+        told[recording, incident] = verdict
+    return told, None
+
+
+def said(before, told, why):
+    if told is None:
+        return f"does not run: {why}", None
+    different = sorted(key for key in before.keys() | told.keys() if before.get(key) != told.get(key))
+    if not different:
+        return "nothing", 0
+    recordings = list(dict.fromkeys(recording for recording, _ in different))
+    names = ", ".join(recordings[:3]) + (", …" if len(recordings) > 3 else "")
+    return f"{len(different)} ({names})", len(different)
+
+
+def main():
+    folder, out, *only = sys.argv[1:]
+    inputs = sorted(str(path) for path in pathlib.Path(folder).glob("*.inputs"))
+    copy()
+    before, why = verdicts(inputs)
+    if before is None:
+        sys.exit(f"constants: the analysis as it is does not run: {why}")
+    rows, begun = [], time.monotonic()
+    everything = [one for one in constants() if not only or one[2] in only]
+    for count, (path, number, name, value, about) in enumerate(everything, 1):
+        file = RULES / path
+        text = file.read_text()
+        lines, cells, most = text.split("\n"), [], 0
+        for factor in (0.5, 2):
+            other = changed(value, factor)
+            if other == value:
+                cells.append("the same number")
+                continue
+            lines_changed = list(lines)
+            at = lines[number].rindex(value)
+            lines_changed[number] = lines[number][:at] + other + lines[number][at + len(value):]
+            file.write_text("\n".join(lines_changed))
+            cell, differs = said(before, *verdicts(inputs))
+            cells.append(f"{other}: {cell}")
+            most = max(most, differs or 0)
+        file.write_text(text)
+        first = re.split(r"(?<=[.:;]) ", about)[0].rstrip(".:;")
+        rows.append((most, f"| `{path}` | `{name}` | {value} | {first} | {cells[0]} | {cells[1]} |"))
+        print(f"{count} of {len(everything)}, {time.monotonic() - begun:.0f} s: {name} {cells}", file=sys.stderr, flush=True)
+    silent = sum(1 for most, _ in rows if most == 0)
+    version = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    head = f"""# The analysis' numbers
+
+What {len(inputs)} recordings with {len(before)} incidents are told as when a number is half of what it is, and double: how many incidents get another verdict
+(severity, kind, root, resource, first culprit; or are told only then, or not any more), and in which recordings. `make constants` makes this
+table; at {version}. {silent} of {len(rows)} change nothing at either.
+
+| file | number | value | what it is | half | double |
+|---|---|---|---|---|---|
+"""
+    pathlib.Path(out).write_text(head + "\n".join(row for _, row in rows) + "\n")
+
+
+main()
