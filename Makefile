@@ -130,7 +130,7 @@ picture: programs ## The page's picture in the README, from the recording that s
 
 .PHONY: unit
 unit: build-deps python-deps test-servers ## Tests that need no privileges
-	$(CARGO) test --workspace --locked --quiet -- --skip privileged_
+	./tests/units.sh
 
 # One at a time: they load kernel programs, take the machine's CPUs and its cgroups, and compare counts.
 .PHONY: privileged
