@@ -1,9 +1,9 @@
 //! Sources that are made up to be wrong: each check fails on them, with these words.
 
 use crate::graph::{Graph, circles, forbidden};
+use crate::page;
 use crate::source::{self, Target};
 use crate::table::{ALL, Table};
-use crate::{NOT_YET_HELD, TABLES, page};
 use std::fs;
 use std::path::Path;
 
@@ -240,12 +240,4 @@ fn circles_and_forbidden_arrows_of_the_page_are_told() {
           \n  src/pages/one.tsx:6 → src/main.tsx (../main)\
           \n  cut src/main.tsx:3 → src/pages/one.tsx: no other arrow has fewer lines behind it; move what both need into a file below both"]
     );
-}
-
-#[test]
-fn a_crate_that_is_not_held_yet_has_its_table_when_it_is() {
-    for of in NOT_YET_HELD {
-        let table = TABLES.iter().find(|table| table.of == *of);
-        assert_eq!(table.map(Table::faults).unwrap_or_default(), Vec::<String>::new());
-    }
 }

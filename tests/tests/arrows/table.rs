@@ -15,9 +15,6 @@ pub(crate) struct Table {
 /// Every room above: for wiring.
 pub(crate) const ALL: &[&str] = &["all above"];
 
-/// Crates whose rooms are being moved: neither their circles nor their tables are held.
-pub(crate) const NOT_YET_HELD: &[&str] = &[];
-
 /// The table of each crate.
 pub(crate) const TABLES: &[Table] = &[
     Table {
