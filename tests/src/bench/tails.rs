@@ -17,6 +17,15 @@ pub const PERCENTILES: [f64; 3] = [0.5, 0.99, 0.999];
 const SETTLED: Duration = Duration::from_secs(3);
 const GROUP: &str = "/tailwater-bench";
 
+/// Who watches the lab. The programs of each agent run at every event of the machine, whatever its scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agents {
+    /// One, of the whole machine: as on a VM.
+    One,
+    /// One for each tier, as the lab pretends to have a VM for each.
+    OnePerTier,
+}
+
 /// Two runs of the same load.
 #[derive(Debug, Clone)]
 pub struct Pair {
@@ -60,23 +69,28 @@ fn join(group: &Cgroup, pid: u32) -> Result<()> {
 }
 
 impl Watching {
-    fn start(lab: &Lab, folder: &Path) -> Result<Self> {
+    fn start(lab: &Lab, agents: Agents, folder: &Path) -> Result<Self> {
         let hierarchies = cgroup::hierarchies()?;
         let group = |name: &str| Cgroup::create(&hierarchies, &format!("{GROUP}/{name}"));
         let groups = [group("collector")?, group("agents")?];
         let collector = Collector::start(folder, &[])?;
         join(&groups[0], collector.daemon.pid())?;
         let mut watching = Self { collector, agents: Vec::new(), groups, hierarchies };
-        for tier in lab.stack().homes() {
-            let scope = lab.tier(tier).cgroup_path();
-            let agent = start_agent(folder, &watching.collector.grpc_url(), tier.host(), Some(scope), &[])?;
+        let hosts: Vec<(&str, Option<&str>)> = match agents {
+            Agents::One => vec![("vm", None)],
+            Agents::OnePerTier => {
+                let homes = lab.stack().homes().into_iter();
+                homes.map(|tier| (tier.host(), Some(lab.tier(tier).cgroup_path()))).collect()
+            }
+        };
+        for (host, scope) in &hosts {
+            let agent = start_agent(folder, &watching.collector.grpc_url(), host, *scope, &[])?;
             join(&watching.groups[1], agent.pid())?;
             watching.agents.push(agent);
         }
         wait_for("every agent to stream", Duration::from_secs(30), || {
             let (_, body) = http_get(watching.collector.http, "/api/v1/agents")?;
-            let all =
-                lab.stack().homes().into_iter().all(|tier| body.contains(&format!("\"{}\"", tier.host())));
+            let all = hosts.iter().all(|(host, _)| body.contains(&format!("\"{host}\"")));
             Ok(all.then_some(()))
         })?;
         std::thread::sleep(SETTLED);
@@ -109,7 +123,7 @@ fn percentiles(report: &LoadReport) -> ([f64; 3], usize) {
 }
 
 /// So many pairs of runs of `length`; which of the two comes first alternates.
-pub fn measure(pairs: usize, length: Duration, folder: &Path) -> Result<Measured> {
+pub fn measure(pairs: usize, length: Duration, agents: Agents, folder: &Path) -> Result<Measured> {
     let lab = Lab::start_logging(LabConfig::default(), Some(folder.join("servers")))?;
     let rate_per_second = lab.capacity()? / 2.0;
     let plan = LoadPlan::new(
@@ -122,7 +136,7 @@ pub fn measure(pairs: usize, length: Duration, folder: &Path) -> Result<Measured
     for n in 0..pairs {
         let (begun, stolen_before) = (Instant::now(), stolen()?);
         let mut without = if n % 2 == 0 { Some(run()?) } else { None };
-        let watching = Watching::start(&lab, folder)?;
+        let watching = Watching::start(&lab, agents, folder)?;
         let (since, before) = (Instant::now(), watching.cpu_ns()?);
         let with = run()?;
         let (seconds, after) = (since.elapsed().as_secs_f64(), watching.cpu_ns()?);

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tailwater_tests::bench::alert_latency::{self, Plan};
+use tailwater_tests::bench::tails::{self, Agents};
 use tailwater_tests::bench::throughput::{self, Shape};
-use tailwater_tests::bench::{kernel_price, median, tails, user_price, wire_price};
+use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
 use tailwater_tests::console::failure;
 use tailwater_tests::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use tailwater_tests::supervise::supervise;
@@ -60,13 +61,13 @@ fn latency() -> Result<()> {
 /// Pairs of runs, for a percentile of a few thousand requests to be worth something.
 const TAIL_PAIRS: usize = 10;
 
-/// What a request takes at half of what three tiers can serve, beside three agents and the collector on the same CPUs.
-fn longer_answers(length: Duration) -> Result<()> {
+/// What a request takes at half of what three tiers can serve, beside agents and the collector on the same CPUs.
+fn longer_answers(length: Duration, agents: Agents) -> Result<()> {
     let folder = tempfile::tempdir().context("a folder for logs")?;
-    let measured = tails::measure(TAIL_PAIRS, length, folder.path())?;
+    let measured = tails::measure(TAIL_PAIRS, length, agents, folder.path())?;
     let of = |f: &dyn Fn(&tails::Pair) -> f64| median(&mut measured.pairs.iter().map(f).collect::<Vec<_>>());
     println!(
-        "a request at {:.0} a second, half of what three tiers can serve, {TAIL_PAIRS} alternating pairs ({:.2} % stolen, {} of them not answered):",
+        "a request at {:.0} a second, half of what three tiers can serve, {agents:?}, {TAIL_PAIRS} alternating pairs ({:.2} % stolen, {} of them not answered):",
         measured.rate_per_second,
         100.0 * of(&|p| p.stolen_ratio),
         measured.pairs.iter().map(|p| p.failed).sum::<usize>(),
@@ -83,7 +84,7 @@ fn longer_answers(length: Duration) -> Result<()> {
         );
     }
     println!(
-        "  meanwhile the collector took {:.3} CPUs, the three agents together {:.3}",
+        "  meanwhile the collector took {:.3} CPUs, all agents {:.3}",
         of(&|p| p.collector_cores),
         of(&|p| p.agents_cores)
     );
@@ -105,7 +106,8 @@ fn bench(arguments: &Arguments) -> Result<()> {
     }
     let length = Duration::from_secs(arguments.seconds);
     if wanted("tails") {
-        longer_answers(length)?;
+        longer_answers(length, Agents::One)?;
+        longer_answers(length, Agents::OnePerTier)?;
         if arguments.only.len() == 1 {
             return Ok(());
         }
