@@ -34,8 +34,10 @@ const TOLD: usize = 5;
 
 const DEVICE_LOG: LogNames = log_names!("device_log");
 const IO_LOG: LogNames = log_names!("io_log");
-/// Room for the records of all CPUs, of either.
-const LOG_BYTES: usize = 4 << 20;
+/// Room for the records of all CPUs.
+const DEVICE_LOG_BYTES: usize = 4 << 20;
+/// The same for workloads. Only machines with many CPUs have shorter logs for it: up to eight of them have as many records as are of use.
+const IO_LOG_BYTES: usize = 2 << 20;
 
 /// The block layer's hooks and logs.
 #[derive(Debug)]
@@ -60,8 +62,8 @@ impl BlockSignal {
     pub fn attach(config: &BlockConfig<'_>) -> Result<Self, LoadError> {
         let cpus = config.cpus;
         let entities = config.entities();
-        let of_devices = LogShape::within::<DeviceRecord>(LOG_BYTES, cpus, NEST, DEVICES);
-        let of_io = LogShape::within::<IoRecord>(LOG_BYTES, cpus, NEST, entities);
+        let of_devices = LogShape::within::<DeviceRecord>(DEVICE_LOG_BYTES, cpus, NEST, DEVICES);
+        let of_io = LogShape::within::<IoRecord>(IO_LOG_BYTES, cpus, NEST, entities);
         let of_submitters = Shape { cpus, nest: NEST };
         let plan = ObjectPlan::new("block", objects::BLOCK)
             .log(&DEVICE_LOG, of_devices)
