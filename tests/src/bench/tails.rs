@@ -79,7 +79,7 @@ impl Watching {
         let hosts: Vec<(&str, Option<&str>)> = match agents {
             Agents::One => vec![("vm", None)],
             Agents::OnePerTier => {
-                let homes = lab.stack().homes().into_iter();
+                let homes = lab.stack().homes();
                 homes.map(|tier| (tier.host(), Some(lab.tier(tier).cgroup_path()))).collect()
             }
         };
