@@ -113,16 +113,7 @@ impl Outlet {
     }
 }
 
-/// Every kind of incident and of finding, so that counters begin at zero and a first one is an increase.
-pub const KINDS: [Kind; 7] = [
-    Kind::UpstreamCtqo,
-    Kind::DownstreamCtqo,
-    Kind::LocalOverflow,
-    Kind::Millibottleneck,
-    Kind::PersistentBottleneck,
-    Kind::SynFlood,
-    Kind::NearOverflow,
-];
+/// Every kind of finding, so that its counters begin at zero and a first one is an increase; as [`Kind::ALL`] of incidents.
 const FINDINGS: [FindingKind; 7] = [
     FindingKind::GapBegins,
     FindingKind::GapEnds,
@@ -135,7 +126,7 @@ const FINDINGS: [FindingKind; 7] = [
 
 /// The label values that `/metrics` begins with.
 pub(crate) fn begin(metrics: &Metrics) {
-    KINDS.iter().for_each(|kind| metrics.incidents.add(kind.name(), 0));
+    Kind::ALL.iter().for_each(|kind| metrics.incidents.add(kind.name(), 0));
     FINDINGS.iter().for_each(|kind| metrics.findings.add(finding_name(*kind), 0));
 }
 

@@ -82,6 +82,17 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::UpstreamCtqo,
+        Self::DownstreamCtqo,
+        Self::LocalOverflow,
+        Self::Millibottleneck,
+        Self::PersistentBottleneck,
+        Self::SynFlood,
+        Self::NearOverflow,
+    ];
+
     /// The JSON name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -227,15 +238,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_json() {
-        for kind in [
-            Kind::UpstreamCtqo,
-            Kind::DownstreamCtqo,
-            Kind::LocalOverflow,
-            Kind::Millibottleneck,
-            Kind::PersistentBottleneck,
-            Kind::SynFlood,
-            Kind::NearOverflow,
-        ] {
+        for kind in Kind::ALL {
             assert_eq!(read::<Kind>(kind.name()), kind);
         }
         assert_eq!(read::<SustainedBy>(SustainedBy::Retries.name()), SustainedBy::Retries);
