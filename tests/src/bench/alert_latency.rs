@@ -1,6 +1,7 @@
 //! From the first drop in the kernel to the webhook in the receiver's hands: real listeners that overflow, the real agent and
 //! collector, a real HTTP receiver. Owns the episodes and what was heard of each; what must hold is the caller's.
 
+use super::steal::Steal;
 use crate::os::cgroup::{self, Cgroup};
 use crate::programs::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
 use crate::programs::webhook_receiver::{Delivery, WebhookReceiver};
@@ -289,17 +290,6 @@ impl Drop for Spinners {
     }
 }
 
-/// What the hypervisor took from all CPUs since the machine started.
-pub(super) fn stolen() -> Result<Duration> {
-    let stat = std::fs::read_to_string("/proc/stat")?;
-    // user nice system idle iowait irq softirq steal
-    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));
-    let ticks: u64 = ticks.context("/proc/stat tells steal")?.parse()?;
-    // SAFETY: sysconf takes a plain integer.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
-}
-
 /// Makes the episodes.
 pub fn measure(plan: Plan) -> Result<Measured> {
     let folder = tempfile::tempdir()?;
@@ -313,8 +303,7 @@ pub fn measure(plan: Plan) -> Result<Measured> {
     let mut homes = Homes::new()?;
     let listeners: Vec<_> = (0..plan.listeners).map(|_| homes.visit(deaf_listener)).collect::<Result<_>>()?;
     let spinners = Spinners::start(plan.spinners, folder.path(), &[agent.pid(), collector.daemon.pid()])?;
-    let cpus = std::thread::available_parallelism()?.get() as f64;
-    let (begun, stolen_before) = (Instant::now(), stolen()?);
+    let steal = Steal::begin()?;
     let mut episodes = Vec::new();
     for _ in 0..plan.rounds {
         let round = Instant::now();
@@ -323,8 +312,7 @@ pub fn measure(plan: Plan) -> Result<Measured> {
         }
         std::thread::sleep(ROUND.saturating_sub(round.elapsed()));
     }
-    let stolen = stolen()?.saturating_sub(stolen_before);
-    let stolen_ratio = stolen.as_secs_f64() / begun.elapsed().as_secs_f64() / cpus;
+    let stolen_ratio = steal.ratio()?;
     std::thread::sleep(Duration::from_secs(1));
     drop(spinners);
     hear(&mut episodes, &receiver.deliveries());

@@ -1,7 +1,7 @@
 //! What a request of the laboratory takes while Tailwater watches it, against what it takes without: percentiles from planned arrival to last
 //! byte at half of what the tiers can serve, over runs that alternate. Knows the lab and the programs; judges nothing.
 
-use super::alert_latency::stolen;
+use super::steal::Steal;
 use crate::lab::{Lab, LabConfig};
 use crate::load::{LoadPlan, LoadReport, Mode, Outcome};
 use crate::os::cgroup::{self, Cgroup, Hierarchy};
@@ -130,11 +130,10 @@ pub fn measure(pairs: usize, length: Duration, agents: Agents, folder: &Path) ->
         Mode::Open { rate_per_second },
         u64::try_from(length.as_millis()).context("a length in ms")?,
     );
-    let cpus = std::thread::available_parallelism()?.get() as f64;
     let run = || -> Result<([f64; 3], usize)> { Ok(percentiles(&lab.load(&plan)?.wait()?)) };
     let mut measured = Measured { rate_per_second, pairs: Vec::new() };
     for n in 0..pairs {
-        let (begun, stolen_before) = (Instant::now(), stolen()?);
+        let steal = Steal::begin()?;
         let mut without = if n % 2 == 0 { Some(run()?) } else { None };
         let watching = Watching::start(&lab, agents, folder)?;
         let (since, before) = (Instant::now(), watching.cpu_ns()?);
@@ -147,14 +146,13 @@ pub fn measure(pairs: usize, length: Duration, agents: Agents, folder: &Path) ->
         }
         let without = without.context("a run without")?;
         let cores = |at: usize| after[at].saturating_sub(before[at]) as f64 / 1e9 / seconds;
-        let stolen_seconds = stolen()?.saturating_sub(stolen_before).as_secs_f64();
         measured.pairs.push(Pair {
             without_ms: without.0,
             with_ms: with.0,
             collector_cores: cores(0),
             agents_cores: cores(1),
             failed: without.1 + with.1,
-            stolen_ratio: stolen_seconds / begun.elapsed().as_secs_f64() / cpus,
+            stolen_ratio: steal.ratio()?,
         });
     }
     Ok(measured)

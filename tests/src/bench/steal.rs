@@ -1,0 +1,36 @@
+//! What the hypervisor took of the CPUs while something was measured: printed beside the figure.
+
+use anyhow::{Context, Result};
+use std::time::{Duration, Instant};
+
+/// What the hypervisor took from all CPUs since the machine started.
+fn stolen() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    // user nice system idle iowait irq softirq steal
+    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));
+    let ticks: u64 = ticks.context("/proc/stat tells steal")?.parse()?;
+    // SAFETY: sysconf takes a plain integer.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
+/// From its begin on.
+#[derive(Debug)]
+pub(super) struct Steal {
+    begun: Instant,
+    before: Duration,
+}
+
+impl Steal {
+    /// Now.
+    pub(super) fn begin() -> Result<Self> {
+        Ok(Self { begun: Instant::now(), before: stolen()? })
+    }
+
+    /// Part of all CPU time since, 0 to 1.
+    pub(super) fn ratio(&self) -> Result<f64> {
+        let cpus = std::thread::available_parallelism()?.get() as f64;
+        let stolen = stolen()?.saturating_sub(self.before);
+        Ok(stolen.as_secs_f64() / self.begun.elapsed().as_secs_f64() / cpus)
+    }
+}
