@@ -300,3 +300,50 @@ fn privileged_servers_and_connections_older_than_the_agent() {
     // Nobody saw it call listen(2): its owner is known from a thread that read.
     assert_eq!(key.map(|k| k.pid), Some(std::process::id()));
 }
+
+/// Listens at a port that the kernel does not give to connecting sockets.
+fn listen_below_the_ephemeral_ports() -> TcpListener {
+    (20_000..30_000).find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).unwrap()
+}
+
+#[test]
+fn privileged_an_old_connection_of_an_unknown_listener_is_no_call_and_joins_its_listener_when_there_is_one() {
+    let listeners = [TcpListener::bind("127.0.0.1:0").unwrap(), listen_below_the_ephemeral_ports()];
+    // Closed before the agent comes, so that no walk finds them: as in a namespace that the agent may not walk.
+    let mut held: Vec<(SocketAddr, TcpStream, TcpStream)> = listeners
+        .into_iter()
+        .map(|listener| {
+            let at = listener.local_addr().unwrap();
+            (at, TcpStream::connect(at).unwrap(), listener.accept().unwrap().0)
+        })
+        .collect();
+    let mut probe = Probe::attach();
+    let turns = |held: &mut [(SocketAddr, TcpStream, TcpStream)], n| {
+        for (_, client, server) in held {
+            for _ in 0..n {
+                client.write_all(b"?").unwrap();
+                server.read_exact(&mut [0]).unwrap();
+                server.write_all(b"!").unwrap();
+                client.read_exact(&mut [0]).unwrap();
+            }
+        }
+    };
+    let mut asked = 7;
+    turns(&mut held, asked);
+    probe.drain_past_now();
+    assert_eq!(probe.net.kernel_losses().connections_unknown, 2, "each once");
+    let _again: Vec<TcpListener> = held.iter().map(|(at, ..)| TcpListener::bind(at).unwrap()).collect();
+    turns(&mut held, 5);
+    asked += 5;
+    probe.drain_past_now();
+    // The clients' ends are known for what they are, and the servers' ends call nobody.
+    for (at, client, _) in &held {
+        let (server, client) = (at.port(), client.local_addr().unwrap().port());
+        let (requests, calls) = (probe.requests(server), probe.calls(server));
+        assert_eq!((requests.received, requests.answered, requests.open_last), (5, 5, 1), "{requests:?}");
+        assert_eq!((calls.started, calls.answered, calls.open_last), (asked, asked, 1), "{calls:?}");
+        let calls = probe.calls(client);
+        assert_eq!((calls.started, calls.open_max), (0, 0), "a server's end calls: {calls:?}");
+    }
+    assert_eq!(probe.net.kernel_losses().connections_unknown, 2);
+}

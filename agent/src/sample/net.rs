@@ -170,8 +170,7 @@ impl NetSignals {
             .global("cfg_listener_entities", of_listeners.entities)
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
-            .global("cfg_timer", u32::from(looking == Looking::Timer))
-            .global("cfg_ephemeral_first", walk::ephemeral_first());
+            .global("cfg_timer", u32::from(looking == Looking::Timer));
         for map in ["listener_levels", "listener_names", "listener_slots", "listener_free"] {
             plan = plan.max_entries(map, of_listeners.entities);
         }

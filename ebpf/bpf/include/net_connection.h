@@ -14,7 +14,7 @@ enum role {
 	ROLE_ACCEPTED, /* slot: the listener */
 	ROLE_CONNECTED, /* slot: the edge */
 	ROLE_LISTENER, /* slot: itself; `cookie` */
-	ROLE_UNKNOWN, /* older than the agent, and neither side recognisable: ignored */
+	ROLE_UNKNOWN, /* accepted before the agent came, by a listener that is not known: ignored until there are others */
 };
 enum phase {
 	PHASE_IDLE,
@@ -46,7 +46,7 @@ struct connection {
 	__u8 crossed; /* data came in while data that we sent was not acknowledged */
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
-	__u32 reserved;
+	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1 */
 };
 
 struct {

@@ -9,7 +9,9 @@
 const volatile __u32 cfg_listener_entities = 65; /* slots, with SLOT_OTHER */
 const volatile __u32 cfg_edge_entities = 129;
 const volatile __u32 cfg_cgroup_hierarchy = 0; /* 0: the unified one; else workloads are cgroups of the v1 cpu controller */
-const volatile __u32 cfg_ephemeral_first = 32768; /* net.ipv4.ip_local_port_range */
+
+/* Listeners that became known so far: a connection of none is looked up again when there are others. */
+static __u32 listeners_made;
 
 LOG(listener_log, listener_record, NEST)
 LOG(edge_log, edge_record, NEST)
@@ -232,6 +234,7 @@ static __noinline __u32 listener_slot_of_listener(struct listener_key *key)
 		known = bpf_map_lookup_elem(&listener_slots, key);
 		return known ? *known : SLOT_OTHER;
 	}
+	__sync_fetch_and_add(&listeners_made, 1);
 	name = bpf_map_lookup_elem(&listener_names, &slot);
 	if (name) {
 		__sync_fetch_and_add(&name->generation, 1);

@@ -125,27 +125,47 @@ static __always_inline struct connection *accepted_before(struct hook *h, const 
 }
 
 /*
- * A connection seen first in the middle. Its listener tells that it was accepted; else, if its local port is one that the kernel
- * gives to connecting sockets, it was connected by the workload that uses it now.
+ * Whether a listener made this socket. sk_clone_lock() copies the listener's limit and nothing clears it; a socket that connects has none.
+ * A port says nothing: servers listen at ports that are given to connecting sockets, too. Wrong for listen(2) with a limit of 0.
+ */
+static __always_inline bool was_accepted(const struct sock *sk)
+{
+	return sk->sk_max_ack_backlog != 0;
+}
+
+/* Without a listener, and another has become known since it was looked for. */
+static __always_inline bool worth_another_look(const struct connection *c)
+{
+	return c->role == ROLE_UNKNOWN && c->looked != listeners_made + 1;
+}
+
+/*
+ * A connection seen first in the middle: accepted through a listener, or connected by the workload that uses it now. Where the agent may
+ * not look into the connection's network namespace, its listener is known from the next connection that it takes.
  */
 static __noinline struct connection *connection_before(struct hook *h, struct sock *sk)
 {
-	struct connection *c;
+	struct connection *c = known_connection(sk);
 	__u8 state = sk->__sk_common.skc_state;
+	__u32 looked = listeners_made + 1;
 	struct edge_key key = {};
 	__u32 slot;
 
 	if (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT)
 		return 0;
+	if (c)
+		__sync_val_compare_and_swap(&c->role, ROLE_UNKNOWN, ROLE_NEW);
 	c = accepted_before(h, sk);
 	if (c)
 		return c;
 	c = new_connection(sk);
 	if (!c)
 		return 0;
-	if (sk->__sk_common.skc_num < cfg_ephemeral_first) {
-		if (take_role(c, ROLE_UNKNOWN, 0))
+	if (was_accepted(sk)) {
+		if (!c->looked)
 			COUNT_LOSS(connections_unknown);
+		c->looked = looked;
+		take_role(c, ROLE_UNKNOWN, 0);
 		return c;
 	}
 	remote_end(&sk->__sk_common, &key, current_cgroup());
@@ -177,7 +197,7 @@ static __always_inline void first_use(struct hook *h, struct connection *c, bool
 static __always_inline bool read_changes_nothing(struct connection *c, struct tcp_sock *tp)
 {
 	if (c->phase > PHASE_ACTIVE || c->role == ROLE_UNKNOWN)
-		return true;
+		return !worth_another_look(c);
 	if (c->role == ROLE_ACCEPTED)
 		return c->phase == PHASE_ACTIVE && c->unread == UNREAD_NONE && tp->write_seq == c->seen_seq;
 	return c->role == ROLE_CONNECTED && c->phase == PHASE_IDLE && (tp->write_seq == c->seen_seq || c->half_closed);
@@ -186,7 +206,7 @@ static __always_inline bool read_changes_nothing(struct connection *c, struct tc
 static __always_inline bool write_changes_nothing(struct connection *c, struct tcp_sock *tp)
 {
 	if (c->phase > PHASE_ACTIVE || c->role == ROLE_UNKNOWN)
-		return true;
+		return !worth_another_look(c);
 	if (c->role == ROLE_ACCEPTED)
 		return c->phase == PHASE_IDLE && c->used;
 	if (c->role != ROLE_CONNECTED || c->phase == PHASE_IDLE)
@@ -197,7 +217,7 @@ static __always_inline bool write_changes_nothing(struct connection *c, struct t
 
 static __always_inline void data_read(struct hook *h, struct connection *c, struct sock *sk, struct tcp_sock *tp)
 {
-	bool fresh = !c || c->role == ROLE_NEW;
+	bool fresh = !c || c->role == ROLE_NEW || c->role == ROLE_UNKNOWN;
 	__u32 written;
 
 	if (fresh)
@@ -244,7 +264,7 @@ static __always_inline void data_read(struct hook *h, struct connection *c, stru
 
 static __always_inline void data_written(struct hook *h, struct connection *c, struct sock *sk, struct tcp_sock *tp)
 {
-	bool fresh = !c || c->role == ROLE_NEW;
+	bool fresh = !c || c->role == ROLE_NEW || c->role == ROLE_UNKNOWN;
 	__u32 written;
 
 	if (fresh)

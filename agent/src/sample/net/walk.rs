@@ -9,7 +9,6 @@ use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
 use crate::attach::privilege::{self, PrivilegeError};
-use crate::sample::namespaces::in_every_namespace;
 use crate::sample::repeated::Repeated;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -103,25 +102,6 @@ impl Walker {
 
 fn set(report: &Mutex<WalkReport>, new: WalkReport) {
     *report.lock().unwrap_or_else(PoisonError::into_inner) = new;
-}
-
-/// Ports from here on are given to connecting sockets: the lowest of all namespaces' `net.ipv4.ip_local_port_range`, which each may
-/// set for itself; the kernel's default where none can be read.
-pub(super) fn ephemeral_first() -> u32 {
-    let read = || {
-        let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
-        text.split_whitespace().next()?.parse::<u32>().ok()
-    };
-    // The file shows the namespace of the thread that opens it; a thread of its own, for it does not stay at home.
-    let lowest = std::thread::spawn(move || {
-        let mut lowest = read();
-        in_every_namespace(&mut |_| {
-            lowest = lowest.into_iter().chain(read()).min();
-            Ok(())
-        });
-        lowest
-    });
-    lowest.join().ok().flatten().unwrap_or(32_768)
 }
 
 /// The kernel's table of threads that read requests, and the levels of the listeners that count them.
