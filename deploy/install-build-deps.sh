@@ -21,20 +21,5 @@ need bpftool bpftool
 need systemd-analyze systemd
 
 [ -z "$packages" ] && exit 0
-if ! command -v apt-get >/dev/null 2>&1; then
-    echo "install-build-deps: this machine has no apt-get, and what these Debian packages hold is missing:$packages" >&2
-    echo "  remedy: install it with the machine's own package manager, where names may differ, and start again" >&2
-    exit 1
-fi
-if [ "$(id -u)" -ne 0 ]; then
-    echo "install-build-deps: needs root to install:$packages" >&2
-    echo "  run: sudo $0" >&2
-    exit 1
-fi
-export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086  # a list of packages on purpose
-if ! apt-get update -qq || ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
-    echo "install-build-deps: apt-get could not install:$packages" >&2
-    echo "  remedy: see what it said above (no network, no room, another apt-get at work), and start again" >&2
-    exit 1
-fi
+"$(dirname "$0")/debian-packages.sh" "$0" $packages

@@ -12,12 +12,5 @@ need jq jq
 need curl curl
 
 [ -z "$packages" ] && exit 0
-if [ "$(id -u)" -ne 0 ]; then
-    echo "container/install: needs root to install:$packages" >&2
-    echo "  run: sudo $0" >&2
-    exit 1
-fi
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
 # shellcheck disable=SC2086  # a list of packages on purpose
-apt-get install -y -qq --no-install-recommends $packages >/dev/null
+"$(dirname "$0")/../../deploy/debian-packages.sh" "$0" $packages

@@ -15,7 +15,7 @@ for package in dwarves zstd lz4; do
     dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
 done
 # shellcheck disable=SC2086  # a list of packages on purpose
-[ -z "$missing" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$missing" ] || "$here/../../deploy/debian-packages.sh" "$0" $missing
 
 set -- "$1"
 one() { # NAME SUITE PATTERN [ARCHITECTURE]

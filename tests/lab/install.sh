@@ -31,22 +31,13 @@ need losetup mount
 need mkfs.ext4 e2fsprogs
 
 [ -z "$packages" ] && exit 0
-if ! command -v apt-get >/dev/null 2>&1; then
-    echo "lab/install: this machine has no apt-get, and what these Debian packages hold is missing:$packages" >&2
-    echo "  remedy: install it with the machine's own package manager, where names may differ, and start again" >&2
-    exit 1
-fi
-if [ "$(id -u)" -ne 0 ]; then
-    echo "lab/install: needs root to install:$packages" >&2
-    echo "  run: sudo $0" >&2
-    exit 1
-fi
-
 # Debian starts a service as soon as its package is unpacked, unless this hook says no. A hook that somebody else put there
 # stays as it is, if it says no as well.
 policy=/usr/sbin/policy-rc.d
 mine=""
-if [ ! -e "$policy" ]; then
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+    : # nothing will be installed, as the last line says
+elif [ ! -e "$policy" ]; then
     printf '#!/bin/sh\n# Put here by the lab of Tailwater while it installs packages.\nexit 101\n' >"$policy"
     chmod 755 "$policy"
     mine=yes
@@ -57,10 +48,5 @@ elif "$policy" mariadb start >/dev/null 2>&1; then
 fi
 trap '[ -z "$mine" ] || rm -f "$policy"' EXIT INT TERM
 
-export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086  # a list of packages on purpose
-if ! apt-get update -qq || ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
-    echo "lab/install: apt-get could not install:$packages" >&2
-    echo "  remedy: see what it said above (no network, no room, another apt-get at work), and start again" >&2
-    exit 1
-fi
+"$(dirname "$0")/../../deploy/debian-packages.sh" "$0" $packages

@@ -7,17 +7,8 @@ cd "$(dirname "$0")"
 packages=""
 command -v chromium >/dev/null 2>&1 || packages="$packages chromium"
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || packages="$packages fonts-dejavu-core"
-if [ -n "$packages" ]; then
-    if [ "$(id -u)" -ne 0 ]; then
-        echo "page/install: needs root to install:$packages" >&2
-        echo "  run: sudo $0" >&2
-        exit 1
-    fi
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    # shellcheck disable=SC2086  # a list of packages on purpose
-    apt-get install -y -qq --no-install-recommends $packages >/dev/null
-fi
+# shellcheck disable=SC2086  # a list of packages on purpose
+[ -z "$packages" ] || ../../deploy/debian-packages.sh "$0" $packages
 
 command -v npm >/dev/null 2>&1 || {
     echo "page/install: the browser tests need Node 20 or later" >&2

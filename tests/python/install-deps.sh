@@ -11,12 +11,5 @@ version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/
 ls /usr/lib/*/libpython"$version".so.1.0 >/dev/null 2>&1 || packages="$packages libpython$version"
 
 [ -z "$packages" ] && exit 0
-if [ "$(id -u)" -ne 0 ]; then
-    echo "python/install-deps: needs root to install:$packages" >&2
-    echo "  run: sudo $0" >&2
-    exit 1
-fi
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
 # shellcheck disable=SC2086  # a list of packages on purpose
-apt-get install -y -qq --no-install-recommends $packages >/dev/null
+"$(dirname "$0")/../../deploy/debian-packages.sh" "$0" $packages

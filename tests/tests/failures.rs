@@ -62,7 +62,7 @@ fn only(commands: &[&str]) -> tempfile::TempDir {
 
 #[test]
 fn without_apt_the_installers_name_what_is_missing() {
-    let path = only(&["sh", "id"]);
+    let path = only(&["sh", "id", "dirname"]);
     for (script, missing) in [
         ("tests/lab/install.sh", ["iproute2", "e2fsprogs"]),
         ("deploy/install-build-deps.sh", ["clang-19", "gcc"]),
