@@ -1,5 +1,9 @@
 //! What crosses the wire between agent and collector, and what a trace file holds: the schema's generated code, the codec
 //! of metric columns, and the framing of trace files. Knows no kernel, no clock and no diagnosis.
+//!
+//! A window's way across: an agent's windows are columns of a batch (`columnar`: differences, varints), the batch is a message of the
+//! schema in `telemetry/v1/telemetry.proto`, and a collector turns it back into windows; a trace file holds the same messages, one after the other
+//! (`trace`), so that a recording is replayed through the same code as a live stream.
 
 pub mod columnar;
 pub mod trace;
