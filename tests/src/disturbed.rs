@@ -1,5 +1,5 @@
 //! Experiments on a machine that others use too: it may be taken away in the very seconds of one, and then drops where nothing should.
-//! Owns the measurement of that and how often an experiment is made; what it must show is its own. Uses the standard library only,
+//! Owns the measurement of that and how often an experiment is made; what it must show is its own. Uses anyhow and nothing of ours,
 //! because the agent's tests include this file.
 
 use anyhow::{Context, Result};

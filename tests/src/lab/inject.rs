@@ -192,7 +192,6 @@ impl Lab {
         })
     }
 
-    /// CPU that the busiest tier uses under the load of now, as a part of what it has.
     /// Further clients, so many that the busiest tier works at `load` of what it can, for at least `hold` from now on. A load that
     /// overflows by itself cannot be tipped over: then they leave, and fewer come.
     fn further_clients(&self, load: f64, hold: Duration) -> Result<Load> {
@@ -212,6 +211,7 @@ impl Lab {
         bail!("no load near the limit of the tiers stayed calm before it was to be tipped over")
     }
 
+    /// CPU that the busiest tier uses under the load of now, as a part of what it has.
     fn utilisation(&self) -> Result<f64> {
         let before = self.truth()?;
         std::thread::sleep(UTILISATION_OVER);
