@@ -89,20 +89,25 @@ def verdicts(inputs):
         return None, run.stderr.strip().split("\n")[0]
     told = {}
     for line in run.stdout.splitlines():
-        recording, incident, *verdict = line.split("\t")
-        told[recording, incident] = verdict
+        recording, incident, digest, *verdict = line.split("\t")
+        told[recording, incident] = verdict, digest
     return told, None
 
 
 def said(before, told, why):
+    """What a changed number does, in words, and how many verdicts and how much at all it changes."""
     if told is None:
-        return f"does not run: {why}", None
-    different = sorted(key for key in before.keys() | told.keys() if before.get(key) != told.get(key))
-    if not different:
-        return "nothing", 0
-    recordings = list(dict.fromkeys(recording for recording, _ in different))
+        return f"does not run: {why}", 1, 1
+    verdict = lambda of, key: of[key][0] if key in of else None
+    all_of_it = sorted(key for key in before.keys() | told.keys() if before.get(key) != told.get(key))
+    other_verdict = [key for key in all_of_it if verdict(before, key) != verdict(told, key)]
+    if not all_of_it:
+        return "nothing", 0, 0
+    if not other_verdict:
+        return f"no verdict; tells {len(all_of_it)} otherwise", 0, len(all_of_it)
+    recordings = list(dict.fromkeys(recording for recording, _ in other_verdict))
     names = ", ".join(recordings[:3]) + (", …" if len(recordings) > 3 else "")
-    return f"{len(different)} ({names})", len(different)
+    return f"{len(other_verdict)} ({names})", len(other_verdict), len(all_of_it)
 
 
 def main():
@@ -117,7 +122,7 @@ def main():
     for count, (path, number, name, value, about) in enumerate(everything, 1):
         file = RULES / path
         text = file.read_text()
-        lines, cells, most = text.split("\n"), [], 0
+        lines, cells, verdicts_most, most = text.split("\n"), [], 0, 0
         for factor in (0.5, 2):
             other = changed(value, factor)
             if other == value:
@@ -127,25 +132,28 @@ def main():
             at = lines[number].rindex(value)
             lines_changed[number] = lines[number][:at] + other + lines[number][at + len(value):]
             file.write_text("\n".join(lines_changed))
-            cell, differs = said(before, *verdicts(inputs))
+            cell, differ, otherwise = said(before, *verdicts(inputs))
             cells.append(f"{other}: {cell}")
-            most = max(most, differs or 0)
+            verdicts_most, most = max(verdicts_most, differ), max(most, otherwise)
         file.write_text(text)
         first = re.split(r"(?<=[.:;]) ", about)[0].rstrip(".:;")
-        rows.append((most, f"| `{path}` | `{name}` | {value} | {first} | {cells[0]} | {cells[1]} |"))
+        rows.append((verdicts_most, most, f"| `{path}` | `{name}` | {value} | {first} | {cells[0]} | {cells[1]} |"))
         print(f"{count} of {len(everything)}, {time.monotonic() - begun:.0f} s: {name} {cells}", file=sys.stderr, flush=True)
-    silent = sum(1 for most, _ in rows if most == 0)
+    decide = sum(1 for of_verdicts, _, _ in rows if of_verdicts)
+    silent = sum(1 for _, most, _ in rows if most == 0)
+    incidents = sum(1 for _, incident in before if incident)
     version = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     head = f"""# The analysis' numbers
 
-What {len(inputs)} recordings with {len(before)} incidents are told as when a number is half of what it is, and double: how many incidents get another verdict
-(severity, kind, root, resource, first culprit; or are told only then, or not any more), and in which recordings. `make constants` makes this
-table; at {version}. {silent} of {len(rows)} change nothing at either.
+What {len(inputs)} recordings with {incidents} incidents are told as when a number is half of what it is, and double: how many incidents get another verdict
+(severity, kind, root, resource, first culprit; or are told only then, or not any more), and in which recordings; where no verdict changes, how many
+incidents or recordings are told otherwise in anything at all (confidence, chain, counts, words, topology, congestion). `make constants` makes this
+table; at {version}. {decide} of {len(rows)} change a verdict, {silent} change nothing.
 
 | file | number | value | what it is | half | double |
 |---|---|---|---|---|---|
 """
-    pathlib.Path(out).write_text(head + "\n".join(row for _, row in rows) + "\n")
+    pathlib.Path(out).write_text(head + "\n".join(row for _, _, row in rows) + "\n")
 
 
 main()

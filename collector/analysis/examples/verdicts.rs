@@ -1,9 +1,11 @@
-//! What the analysis says of inputs that `make constants` took from recordings: a line for each incident, with what of it is a verdict.
+//! What the analysis says of inputs that `make constants` took from recordings: a line for each incident, with what of it is a verdict
+//! and a digest of all the rest, and one for each recording with a digest of what else was said (topology, congestion, findings).
 //! `verdicts INPUTS...`
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use tailwater_analysis::{Config, Output, Pipeline};
@@ -13,10 +15,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in std::env::args_os().skip(1) {
         let mut pipeline = Pipeline::new(Config::default());
         let mut last: BTreeMap<String, Incident> = BTreeMap::new();
+        let mut besides = DefaultHasher::new();
         let mut hear = |outputs: Vec<Output>| {
             for output in outputs {
-                if let Output::Incident(incident) = output {
-                    last.insert(incident.id.clone(), *incident);
+                match output {
+                    Output::Incident(incident) => {
+                        last.insert(incident.id.clone(), *incident);
+                    }
+                    other => format!("{other:?}").hash(&mut besides),
                 }
             }
         };
@@ -28,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (id, i) in &last {
             let (root, culprit) = (&i.root, i.root.culprits.first().map_or("", |c| c.comm.as_str()));
             println!(
-                "{name}\t{id}\t{} {}\t{}/{} {}\t{culprit}",
+                "{name}\t{id}\t{:x}\t{} {}\t{}/{} {}\t{culprit}",
+                digest(i),
                 i.severity.name(),
                 i.kind.name(),
                 root.host,
@@ -36,6 +43,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                 root.resource.name()
             );
         }
+        println!("{name}\t\t{:x}", besides.finish());
     }
     Ok(())
+}
+
+/// Of all that an incident tells in its last version: confidence, chain, counts, words.
+fn digest(incident: &Incident) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{incident:?}").hash(&mut hasher);
+    hasher.finish()
 }
