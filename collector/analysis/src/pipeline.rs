@@ -22,6 +22,8 @@ use tailwater_model::window::{DropNotice, Host, HostWindow, Input, WINDOW_NS, Wi
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
 const INCIDENTS_MAX: usize = 256;
+/// Findings of a host and kind that are told, each once.
+const COMPLAINTS_MAX: usize = 4096;
 /// A host that was silent for less than this is missed, windows (5 s).
 const MISSED_WINDOWS: u64 = 100;
 /// A drop notice this far from the clock is not believed, ns.
@@ -315,7 +317,7 @@ impl Pipeline {
     }
 
     fn complain(&mut self, out: &mut Vec<Output>, kind: FindingKind, host: &str, unix_ns: u64, detail: &str) {
-        if self.complained.len() < 4096 && self.complained.insert((host.to_owned(), kind)) {
+        if self.complained.len() < COMPLAINTS_MAX && self.complained.insert((host.to_owned(), kind)) {
             out.push(note(kind, host, unix_ns, detail.to_owned()));
         }
     }

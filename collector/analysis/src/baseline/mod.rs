@@ -13,9 +13,23 @@ const SHARED_WINDOWS: u32 = 3;
 /// Windows with answers before a response time is known (5 s).
 const KNOWN_WINDOWS: u32 = 100;
 /// Fewer queued requests than this are no queue.
-const QUEUE_MIN: f64 = 10.0;
+pub(crate) const QUEUE_MIN: f64 = 10.0;
 /// A listener whose accept queue is shorter is too small to judge by its fill.
 const LIMIT_MIN: u32 = 8;
+
+/// What one more window weighs in what is usual: at first, and when that is known.
+const GAIN_AT_FIRST: f64 = 0.1;
+const GAIN: f64 = 0.02;
+/// What is this many times the usual is unusual, and weighs so many times less.
+const UNUSUAL: f64 = 3.0;
+const UNUSUAL_LESS: f64 = 10.0;
+/// A queue that grew together with the response time has this many times its usual length.
+const LONGER: f64 = 4.0;
+/// What one more window without a backlog weighs in the usual number of busy workers.
+const BUSY_GAIN: f64 = 0.05;
+/// A tier rose to a plateau that is this many times its usual number of busy workers, and so many more.
+const RISEN_RATIO: f64 = 1.5;
+const RISEN_MORE: f64 = 5.0;
 
 /// How strongly a queue felt something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +99,7 @@ impl Baseline {
         }
         if s.backlog < 1.0 {
             self.plateau_windows = 0;
-            self.workers_busy += 0.05 * (f64::from(busy) - self.workers_busy);
+            self.workers_busy += BUSY_GAIN * (f64::from(busy) - self.workers_busy);
             return;
         }
         if self.plateau_windows > 0 && busy.abs_diff(self.plateau) <= 1 {
@@ -96,7 +110,7 @@ impl Baseline {
             self.plateau_answered = s.answered > 0.0;
         }
         self.plateau = if self.plateau_windows == 1 { busy } else { self.plateau.max(busy) };
-        let risen = f64::from(busy) >= 1.5 * self.workers_busy + 5.0;
+        let risen = f64::from(busy) >= RISEN_RATIO * self.workers_busy + RISEN_MORE;
         let all_seen = self.plateau_answered && busy >= s.workers_seen.max(2);
         if self.plateau_windows >= PLATEAU_WINDOWS
             && self.plateau >= self.workers_busy_most
@@ -127,15 +141,15 @@ impl Baseline {
         let slow = self.known_windows >= KNOWN_WINDOWS
             && s.answered > 0.0
             && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
-            && s.queued_max >= 4.0 * self.queued;
+            && s.queued_max >= LONGER * self.queued;
         (ratio >= t.felt_ratio || slow).then_some((Level::Felt, ratio))
     }
 
     /// Fast at first, then slow, and hardly at all while things are unusual: a deploy becomes usual, a millibottleneck does not.
     fn learn_usual(&mut self, s: &TierSample) {
-        let gain = if self.known_windows < KNOWN_WINDOWS { 0.1 } else { 0.02 };
+        let gain = if self.known_windows < KNOWN_WINDOWS { GAIN_AT_FIRST } else { GAIN };
         let toward = |usual: &mut f64, value: f64| {
-            let gain = if *usual > 0.0 && value > 3.0 * *usual { gain / 10.0 } else { gain };
+            let gain = if *usual > 0.0 && value > UNUSUAL * *usual { gain / UNUSUAL_LESS } else { gain };
             *usual = if *usual > 0.0 { *usual + gain * (value - *usual) } else { value };
         };
         toward(&mut self.queued, s.queued_max);

@@ -7,6 +7,7 @@ use super::{Case, Lost};
 use crate::baseline::Level;
 use crate::config::Config;
 use crate::episode::drop::{DropCount, Dropped};
+use crate::path::candidate::ONSET_TOLERANCE;
 use crate::path::chain::diagnose;
 use crate::path::step::Place;
 use crate::path::view::View;
@@ -219,7 +220,7 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     let now_found = diagnose(view, tier, now);
     let Some(found) = now_found.candidates.first() else { return false };
     // What began while the first wave was still being caught up is its effect, and so is what that load uses up.
-    if found.episode.by_load || found.episode.first <= last_drop.saturating_add(3) {
+    if found.episode.by_load || found.episode.first <= last_drop.saturating_add(ONSET_TOLERANCE) {
         return false;
     }
     // Nor is a wave without a cause a new one: dropped clients come again after 1, 2, 3, 5 and 7 s.

@@ -17,6 +17,8 @@ pub(crate) const SPAN_WINDOWS: usize = 200;
 const OVER_WINDOWS: u64 = 80;
 /// No drop for this long is the end of it (2.5 s), as for an incident.
 pub(crate) const QUIET_WINDOWS: u64 = 50;
+/// Part of the windows in question that must be there.
+const SEEN_PART: f64 = 0.8;
 /// Windows that are kept for that.
 const KEPT_WINDOWS: usize = SPAN_WINDOWS + RETRY + 1 + QUIET_WINDOWS as usize;
 /// Part of the seconds in question in which something must have been dropped.
@@ -156,7 +158,7 @@ impl Account {
         let here =
             |f: &dyn Fn(&Attempts) -> f64| -> f64 { seen.iter().filter_map(|i| self.get(*i)).map(f).sum() };
         let windows = seen.len() as f64;
-        if windows < OVER_WINDOWS as f64 * 0.8 {
+        if windows < SEEN_PART * OVER_WINDOWS as f64 {
             return None;
         }
         let seconds: Vec<&[usize]> = seen.chunks(RETRY).collect();

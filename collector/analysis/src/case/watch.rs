@@ -2,10 +2,11 @@
 //! kept of the root for that: the levels that its episode's rule found, and whose they were; finds no root.
 
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
+use crate::episode::{GROWTH, MOST};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
 use crate::path::view::{BEFORE_WINDOWS, View};
-use crate::series::growth::{quiet, usual};
+use crate::series::growth::{LEAD_WINDOWS, quiet, usual};
 use crate::series::sample::{TierSample, UseSample, tier_sample, tier_series, use_series};
 use crate::series::{average, mean};
 use crate::topology::tier::TierKey;
@@ -51,7 +52,7 @@ impl RootWatch {
         let (host, episode, t) = (key.host.as_str(), &root.episode, view.thresholds);
         let first = episode.first.saturating_sub(BEFORE_WINDOWS);
         let used = use_series(view.history, host, key.workload, first, episode.last);
-        let before = (first, episode.first.saturating_sub(10));
+        let before = (first, episode.first.saturating_sub(LEAD_WINDOWS));
         let mean_before =
             |f: &dyn Fn(&UseSample) -> f64| average(used.range(before.0, before.1).map(|(_, s)| f(s)));
         let level = |f: &dyn Fn(&UseSample) -> f64| quiet(&used.map(f), episode.first);
@@ -71,7 +72,7 @@ impl RootWatch {
             Resource::CpuNeighbour => {
                 let workload = other()?;
                 let busy = average((episode.first..=episode.last).map(|i| of_other(workload, i)));
-                Sign::Neighbour { workload, busy: 0.5 * busy }
+                Sign::Neighbour { workload, busy: MOST * busy }
             }
             Resource::CpuThrottled if !episode.by_load => Sign::Throttled {
                 busy: LESS_THAN_USUAL * mean_before(&|s| s.busy),
@@ -80,10 +81,10 @@ impl RootWatch {
             Resource::Cpu | Resource::CpuThrottled | Resource::CpuSteal => waiting,
             Resource::Io => match other() {
                 Some(workload) => Sign::Submits { workload },
-                None => Sign::Blocked { tasks: t.io_blocked_tasks.max(3.0 * level(&|s| s.blocked_io)) },
+                None => Sign::Blocked { tasks: t.io_blocked_tasks.max(GROWTH * level(&|s| s.blocked_io)) },
             },
             Resource::Memory => {
-                Sign::Stalled { tasks: t.memory_stalled_tasks.max(3.0 * level(&|s| s.stalled_memory)) }
+                Sign::Stalled { tasks: t.memory_stalled_tasks.max(GROWTH * level(&|s| s.stalled_memory)) }
             }
             Resource::Lock | Resource::Pause => {
                 let tier = view.topology.tiers.get(key)?;

@@ -1,11 +1,11 @@
 //! CPU episode: the CPUs that a workload may use are taken and its tasks wait for them. Owns the sub-kinds: own load,
 //! neighbour, quota, steal. Full CPU with nobody waiting is busy, not saturated.
 
-use super::Episode;
-use super::culprits;
+use super::culprits::{self, NAMED_MAX};
+use super::{Episode, MOST, quality};
 use crate::config::Thresholds;
 use crate::frame::history::History;
-use crate::series::growth::quiet;
+use crate::series::growth::{LEAD_WINDOWS, quiet};
 use crate::series::sample::UseSample;
 use crate::series::{Series, average, mean, runs};
 use std::collections::BTreeMap;
@@ -16,6 +16,10 @@ use tailwater_model::window::{CulpritResource, EntityId, WINDOW_NS};
 const NEIGHBOUR_SHARE: f64 = 0.2;
 /// Mean waiting tasks, as a multiple of the threshold, from which waiting alone (no full CPU, no quota seen) counts.
 const WAIT_ALONE: f64 = 4.0;
+/// Windows before the moment in question from which a usual CPU use is taken (3 s).
+const USUAL_WINDOWS: u64 = 60;
+/// A mean over a span is full at this part of what a window has to reach: the span has edges.
+const SPAN_FULL: f64 = 0.9;
 /// Windows at the start of a span from which its sub-kind is told (400 ms).
 const JUDGED_WINDOWS: u64 = 8;
 
@@ -31,7 +35,7 @@ pub(crate) fn episodes(
     let usual_wait = quiet(&series.map(|s| s.wait), around);
     let least = thresholds.cpu_wait_tasks.max(thresholds.cpu_wait_growth * usual_wait);
     let waiting = |s: &UseSample| s.wait >= least && (taken(s, thresholds) || s.wait >= WAIT_ALONE * least);
-    let usual = (around.saturating_sub(60), around.saturating_sub(10));
+    let usual = (around.saturating_sub(USUAL_WINDOWS), around.saturating_sub(LEAD_WINDOWS));
     let span =
         |(first, last)| Span { history, host, workload, series, first, last, usual, usual_wait, thresholds };
     let told = runs(series, waiting).into_iter().map(|run| span(run).episode());
@@ -142,12 +146,15 @@ impl Span<'_> {
                 "{} took {rise:.2} CPUs more than usual while this one got {own:.2} ({own_usual:.2} before)",
                 name.unwrap_or("another workload")
             );
-            return Verdict { neighbour: Some(*id), ..verdict(Resource::CpuNeighbour, 0.95, false, clause) };
+            return Verdict {
+                neighbour: Some(*id),
+                ..verdict(Resource::CpuNeighbour, quality::NEIGHBOUR, false, clause)
+            };
         }
         let steal = during(|s| s.host_steal);
         if steal >= t.cpu_taken_ratio {
             let clause = format!("{steal:.2} CPUs were stolen by the hypervisor");
-            return verdict(Resource::CpuSteal, 0.93, false, clause);
+            return verdict(Resource::CpuSteal, quality::STOLEN, false, clause);
         }
         let throttled = during(withheld);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
@@ -155,14 +162,15 @@ impl Span<'_> {
         if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
             let clause =
                 format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
-            return verdict(Resource::CpuThrottled, 0.92, false, clause);
+            return verdict(Resource::CpuThrottled, quality::THROTTLED, false, clause);
         }
-        let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= 0.9 * t.cpu_full_ratio;
-        let quota_full = during(|s| part(s.busy, s.quota)) >= 0.9 * t.cpu_full_ratio;
+        let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= SPAN_FULL * t.cpu_full_ratio;
+        let quota_full = during(|s| part(s.busy, s.quota)) >= SPAN_FULL * t.cpu_full_ratio;
         // What was always there is not what changed.
         let may_use = if quota_full && !cpu_full { self.mean_of(|s| s.quota, judged) } else { capacity };
         let always = own_usual >= ALWAYS_FULL * may_use && own <= ALWAYS_MORE * own_usual;
-        let (quality, as_ever) = if always { (0.4, ", hardly more than ever") } else { (0.8, "") };
+        let (quality, as_ever) =
+            if always { (quality::AS_EVER, ", hardly more than ever") } else { (quality::OWN_LOAD, "") };
         if quota_full && !cpu_full {
             let clause = format!("its own quota was full ({own:.2} CPUs{as_ever})");
             return verdict(Resource::CpuThrottled, quality, true, clause);
@@ -175,7 +183,7 @@ impl Span<'_> {
         let clause = format!(
             "it got {own:.2} CPUs with {capacity:.2} allowed: the CPU was taken outside of what is seen here"
         );
-        verdict(Resource::CpuSteal, 0.75, false, clause)
+        verdict(Resource::CpuSteal, quality::TAKEN_UNSEEN, false, clause)
     }
 
     /// Ends the span where its cause ended: what follows is the catch-up.
@@ -190,7 +198,7 @@ impl Span<'_> {
         let own_usual = self.mean_of(|s| s.busy, self.usual);
         let nominal = self.mean_of(|s| s.capacity, self.usual);
         let holds = |index: &u64| match verdict.resource {
-            Resource::CpuNeighbour => busy(*index) >= 0.5 * level,
+            Resource::CpuNeighbour => busy(*index) >= MOST * level,
             // With its quota back it may well be throttled on, by what has piled up; but it gets what it usually does.
             Resource::CpuThrottled if !verdict.by_load => self.series.get(*index).is_some_and(|s| {
                 withheld(s) >= self.thresholds.cpu_taken_ratio
@@ -216,7 +224,7 @@ impl Span<'_> {
                     first = culprits::workloads(history, host, &sums, is_neighbour);
                 }
                 first.extend(processes(&|w| w != self.workload && !is_neighbour(w)));
-                first.truncate(5);
+                first.truncate(NAMED_MAX);
                 first
             }
             Resource::Cpu => processes(&|_| true),

@@ -7,7 +7,7 @@ use tailwater_model::incident::Culprit;
 use tailwater_model::window::{CulpritResource, EntityId, WorkloadWindow};
 
 /// Culprits that are named.
-const NAMED_MAX: usize = 5;
+pub(crate) const NAMED_MAX: usize = 5;
 
 /// Name of a workload; empty: not known.
 pub(crate) fn workload_name(host: Option<&HostHistory>, id: EntityId) -> String {

@@ -1,8 +1,7 @@
 //! I/O episode: tasks of the workload blocked on block I/O. Trusts the tasks that block, not the device alone: throttled
 //! block I/O may never reach the device's statistics.
 
-use super::Episode;
-use super::culprits;
+use super::{Episode, GROWTH, MOST, culprits, quality};
 use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::growth::quiet;
@@ -21,7 +20,7 @@ pub(crate) fn episodes(
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
     let before = quiet(&series.map(|s| s.blocked_io), around);
-    let least = thresholds.io_blocked_tasks.max(3.0 * before);
+    let least = thresholds.io_blocked_tasks.max(GROWTH * before);
     let own = culprits::workload_name(history.hosts.get(host), workload);
     let blocked = |s: &UseSample| s.blocked_io >= least;
     runs(series, blocked)
@@ -35,14 +34,16 @@ pub(crate) fn episodes(
             let device = series.range(first, last).map(|(_, s)| s.device_in_flight).fold(0.0, f64::max);
             let culprits = who(history, host, workload, (first, last));
             let last = while_it_lasts(history, host, workload, (first, last));
-            let named = culprits.first().is_some_and(|c| c.share >= 0.5);
+            let named = culprits.first().is_some_and(|c| c.share >= MOST);
             Episode {
                 resource: Resource::Io,
                 first,
                 last,
                 peak,
                 unit: "tasks",
-                quality: 0.85 + if named { 0.07 } else { 0.0 } + if device >= 0.5 { 0.03 } else { 0.0 },
+                quality: quality::IO
+                    + if named { quality::IO_NAMED } else { 0.0 }
+                    + if device >= MOST { quality::IO_QUEUED } else { 0.0 },
                 by_load: named && culprits.first().is_some_and(|c| c.workload == own),
                 why: format!(
                     "up to {peak:.1} tasks blocked on block I/O (usually {before:.1}), device queue {}",
@@ -59,7 +60,7 @@ fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last)
     let bytes = culprits::per_workload(history, host, (first.saturating_sub(2), last), |w| w.io_bytes);
     let total: f64 = bytes.values().sum();
     let Some((other, most)) = bytes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return last };
-    if other == victim || most < 0.5 * total {
+    if other == victim || most < MOST * total {
         return last;
     }
     let busy = |index: &u64| {

@@ -1,7 +1,6 @@
 //! Memory episode: tasks of the workload in direct reclaim or dirty-page throttling, or swapping in.
 
-use super::Episode;
-use super::culprits;
+use super::{Episode, GROWTH, culprits, quality};
 use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::growth::quiet;
@@ -20,7 +19,7 @@ pub(crate) fn episodes(
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
     let before = quiet(&series.map(|s| s.stalled_memory), around);
-    let least = thresholds.memory_stalled_tasks.max(3.0 * before);
+    let least = thresholds.memory_stalled_tasks.max(GROWTH * before);
     let swaps = thresholds.memory_swap_ins.max(1);
     runs(series, |s| s.stalled_memory >= least || s.swap_ins >= swaps)
         .into_iter()
@@ -36,7 +35,7 @@ pub(crate) fn episodes(
                 last,
                 peak,
                 unit: "tasks",
-                quality: 0.88,
+                quality: quality::MEMORY,
                 by_load: false,
                 culprits: culprits::workloads(history, host, &stalls, |w| w != workload),
                 why: format!(

@@ -7,10 +7,16 @@ pub(crate) mod drop;
 pub(crate) mod fixture;
 pub(crate) mod io;
 pub(crate) mod memory;
+pub(crate) mod quality;
 pub(crate) mod stall;
 pub(crate) mod stopped;
 
 use tailwater_model::incident::{Culprit, Resource};
+
+/// Tasks that wait for a disk or for memory are an episode from this many times their usual level on. For the CPU it is configured.
+pub(crate) const GROWTH: f64 = 3.0;
+/// What has or holds at least this part of something has most of it.
+pub(crate) const MOST: f64 = 0.5;
 
 /// A resource of a tier's host that was short for a time.
 #[derive(Debug, Clone, PartialEq)]

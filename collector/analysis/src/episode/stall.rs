@@ -2,25 +2,22 @@
 //! the tier still takes requests on, from a pause, under which it does nothing at all. Where the listener's congestion point N* is
 //! known, windows with more requests than N* and hardly an answer (the points of interest of ICDCS'13) are evidence for both.
 
-use super::Episode;
-use crate::baseline::congestion::{Judged, tenth};
+use super::{Episode, quality};
+use crate::baseline::QUEUE_MIN;
+use crate::baseline::congestion::{Judged, NEAR_ZERO, tenth};
 use crate::config::Thresholds;
-use crate::series::growth::{quiet, usual};
+use crate::series::growth::{RISE_MIN, quiet, usual};
 use crate::series::sample::{TierSample, UseSample};
 use crate::series::{Series, average, runs};
 use tailwater_model::incident::Resource;
 
 /// Answers per window below which there is no rate to fall from.
-const RATE_MIN: f64 = 0.5;
-/// Requests that must be left unanswered, as a part of a window's usual answers, and in any case no more than so many: a pool of
+pub(crate) const RATE_MIN: f64 = 0.5;
+/// Requests that must be left unanswered, as a part of a window's usual answers. So many as make a queue are enough: a pool of
 /// connections may not allow more.
 const LEFT_RATIO: f64 = 0.25;
-const LEFT_MOST: f64 = 10.0;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
-/// What half of a stall's windows beyond the congestion point add to its quality: less than any difference between rules, so that
-/// they confirm a stall and never outrank another cause.
-const FROZEN_QUALITY: f64 = 0.02;
 
 /// Stalls of a tier; `around` ends the windows that show its usual rate. `judged`: its busiest listener by its curve, if kept.
 pub(crate) fn episodes(
@@ -40,7 +37,7 @@ pub(crate) fn episodes(
         return Vec::new();
     }
     // A tier that is asked nothing answers nothing: of what it usually answers in a window, a part must be waiting.
-    let left = (LEFT_RATIO * rate).clamp(2.0, LEFT_MOST);
+    let left = (LEFT_RATIO * rate).clamp(RISE_MIN, QUEUE_MIN);
     runs(tier, |s| s.answered <= thresholds.stall_rate_ratio * rate && s.queued_max > level + left)
         .into_iter()
         .filter(|(first, last)| last > first)
@@ -60,12 +57,12 @@ pub(crate) fn episodes(
             let received = average(tier.range(inside.0, inside.1).map(|(_, s)| s.received));
             let answered = average(tier.range(first, last).map(|(_, s)| s.answered));
             let idle = cpu <= IDLE_RATIO * busy || used.range(first, last).count() == 0;
-            let pause = taken_on < left && received <= 0.1 * rate;
+            let pause = taken_on < left && received <= NEAR_ZERO * rate;
             let (resource, quality, clause) = if pause {
-                let quality = if idle { 0.92 } else { 0.7 };
+                let quality = if idle { quality::PAUSE } else { quality::PAUSE_BUSY };
                 (Resource::Pause, quality, format!("it read no requests and answered none; {left:.0} were left waiting"))
             } else {
-                let quality = if idle { 0.88 } else { 0.65 };
+                let quality = if idle { quality::LOCK } else { quality::LOCK_BUSY };
                 (Resource::Lock, quality, format!("it took {taken_on:.0} more requests on and answered hardly any"))
             };
             let (more, beyond) = frozen(judged, first, last);
@@ -98,7 +95,7 @@ fn frozen(judged: Option<&Judged>, first: u64, last: u64) -> (f64, String) {
         ", and {frozen} of {all} windows with more requests than its congestion point of {} and hardly an answer",
         tenth(knee.load)
     );
-    (if 2 * frozen >= all { FROZEN_QUALITY } else { 0.0 }, clause)
+    (if 2 * frozen >= all { quality::FROZEN } else { 0.0 }, clause)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! concluded, so it needs no usual rate and outranks what a stall only suggests. A pool of which one worker is traced answers on, and
 //! is none.
 
-use super::Episode;
+use super::{Episode, quality};
 use crate::config::Thresholds;
 use crate::series::growth::usual;
 use crate::series::sample::{TierSample, UseSample};
@@ -16,7 +16,6 @@ pub(crate) const THREADS: &str = "threads";
 const STOPPED_LEAST: f64 = 0.1;
 /// One thread that stood for half of a window, at least.
 const STOPPED_MOST: f64 = 0.5;
-const QUALITY: f64 = 0.97;
 
 /// Stops of a tier's threads; `around` ends the windows that show its usual rate.
 pub(crate) fn episodes(
@@ -46,7 +45,7 @@ pub(crate) fn episodes(
                 last,
                 peak: f64::from(threads),
                 unit: THREADS,
-                quality: QUALITY,
+                quality: quality::STOPPED,
                 by_load: false,
                 culprits: Vec::new(),
                 why: format!(

@@ -3,7 +3,7 @@
 
 use super::candidate;
 use super::step::{PartOf, Place, Step};
-use super::view::{Node, PEAK_AFTER, PEAK_BEFORE, View};
+use super::view::{MISSING_PART, Node, PEAK_AFTER, PEAK_BEFORE, View, stands};
 use crate::episode::Episode;
 use crate::series::growth::{growth, quiet, usual};
 use crate::series::sample::{CallSample, TierSample};
@@ -23,15 +23,14 @@ const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
-/// A tier stands that answers less than this part of its usual rate, where that is at least [`STANDS_RATE`] answers in a window.
-const STANDS_RATIO: f64 = 0.5;
-const STANDS_RATE: f64 = 0.5;
-/// It holds what its caller waits for with this part of the calls in flight, of at least so many.
+/// A tier that stands holds what its caller waits for with this part of the calls in flight.
 const HELD_ALL: f64 = 0.9;
-const HELD_LEAST: f64 = 4.0;
-/// A pool of connections is one from so many on, and used up with this part of them.
+/// Fewer connections, or calls in flight, than this say nothing of a pool.
 const POOL_LEAST: u32 = 4;
+/// A pool is used up with this part of its connections.
 const POOL_USED: f64 = 0.95;
+/// Calls that use up a pool account for their caller's growth with this part of it: the others wait for a connection, unseen.
+const POOL_EXPLAINS: f64 = 0.2;
 
 /// The tier below whose calls explain this tier's growth best.
 pub(crate) fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
@@ -105,7 +104,9 @@ fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     let (in_flight, open) =
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let part = mean / active.max(1.0);
-    if mean < HELD_LEAST || !(part >= view.thresholds.explained_ratio || exhausted(in_flight, open)) {
+    if mean < f64::from(POOL_LEAST)
+        || !(part >= view.thresholds.explained_ratio || exhausted(in_flight, open))
+    {
         return None;
     }
     let slack = view.slack(&link.from.host, &key.host, at);
@@ -113,7 +114,7 @@ fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     let answered = below.tier.map(|s| s.answered);
     let rate = usual(&answered, node.onset);
     let now = average(answered.range(from, to).map(|(_, v)| *v));
-    if rate < STANDS_RATE || now > STANDS_RATIO * rate || below.tier.missing(from, to) >= 0.5 {
+    if !stands(now, rate) || below.tier.missing(from, to) >= MISSING_PART {
         return None;
     }
     let queued = below.tier.map(TierSample::queued);
@@ -147,7 +148,7 @@ fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64
     let (in_flight, open) =
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let exhausted = exhausted(in_flight, open);
-    let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= 0.2);
+    let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= POOL_EXPLAINS);
     if !accounts {
         return None;
     }
@@ -169,7 +170,7 @@ fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64
     let slack = view.slack(&link.from.host, &key.host, at);
     let below = view.around(key, at.saturating_add(slack))?;
     let to = to.saturating_add(slack);
-    if below.tier.missing(node.onset, at) >= 0.5 {
+    if below.tier.missing(node.onset, at) >= MISSING_PART {
         return Some((called.rise(), step(Place::Missing(key.clone()), called.onset)));
     }
     if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {

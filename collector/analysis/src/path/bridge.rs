@@ -3,23 +3,21 @@
 
 use super::step::{Place, Step};
 use super::surge::times_usual;
-use super::view::{AFTER_WINDOWS, Node, PEAK_AFTER, PEAK_BEFORE, View};
-use crate::series::growth::growth;
+use super::view::{AFTER_WINDOWS, BEFORE_WINDOWS, LONGEST_WINDOWS, Node, PEAK_AFTER, PEAK_BEFORE, View};
+use crate::series::growth::{growth, risen};
 use crate::series::sample::TierSample;
 use crate::series::{Series, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 
-/// Windows before the queue grew in which the two rates are compared (5 s), and how many make one value (200 ms).
-const RATE_WINDOWS: u64 = 100;
+/// Windows that make one value of a rate that is compared with another (200 ms): a request is in the same one at both.
 const RATE_STEP: u64 = 4;
 /// Part of a tier's requests that no observed tier may account for, from which an unobserved tier calls it.
 const UNSENT_RATIO: f64 = 0.2;
 /// Its queue may begin to grow this long after the calls to the unobserved tier do, windows: by then it is an effect.
 const AFTER: u64 = 2;
-/// Calls pile up at most this long before the batch that they become, windows (2 s), and are at least as many.
-const BATCH_WINDOWS: u64 = 40;
-const PILE_MIN: f64 = 20.0;
+/// Fewer calls than this are no pile.
+pub(crate) const PILE_MIN: f64 = 20.0;
 /// Correlation from which rates are said to go together.
 const TOGETHER: f64 = 0.5;
 /// Confidence that a step over an unobserved tier leaves, with and without rates that go together.
@@ -110,7 +108,7 @@ pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
     let piled = |link: &Link| {
         let calls = view.calls(link, at);
         let queued = calls.map(|s| s.in_flight);
-        let risen = growth(&queued, node.onset.saturating_sub(BATCH_WINDOWS), node.onset)?;
+        let risen = growth(&queued, node.onset.saturating_sub(LONGEST_WINDOWS), node.onset)?;
         (risen.onset < node.onset && risen.rise() >= PILE_MIN).then_some((risen.rise(), risen.onset))
     };
     let links = view.topology.links.iter().filter(|l| l.to.is_none() && l.from != *here);
@@ -128,7 +126,7 @@ pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
 
 /// Whether a part of its requests comes from callers that no agent sees.
 fn called_by_nobody_seen(view: View<'_>, key: &TierKey, node: &Node, at: u64, calm: u64) -> bool {
-    let from = calm.saturating_sub(RATE_WINDOWS);
+    let from = calm.saturating_sub(BEFORE_WINDOWS);
     let received: f64 = node.tier.range(from, calm).map(|(_, s)| s.received).sum();
     let sent: f64 = view
         .topology
@@ -142,17 +140,19 @@ fn called_by_nobody_seen(view: View<'_>, key: &TierKey, node: &Node, at: u64, ca
 fn holds(node: &Node, at: u64) -> bool {
     let until = at.min(node.onset.saturating_add(AFTER_WINDOWS)).max(node.onset);
     let before = average(
-        node.tier.range(node.onset.saturating_sub(40), node.onset.saturating_sub(2)).map(|(_, s)| s.queued()),
+        node.tier
+            .range(node.onset.saturating_sub(LONGEST_WINDOWS), node.onset.saturating_sub(2))
+            .map(|(_, s)| s.queued()),
     );
     let during = average(node.tier.range(node.onset, until).map(|(_, s)| s.queued()));
-    during >= 2.0 * before + 2.0
+    risen(during, before)
 }
 
-/// Pearson's correlation of two rates over `RATE_WINDOWS` before `calm`, in steps wide enough that a request is in the same step at
+/// Pearson's correlation of two rates over [`BEFORE_WINDOWS`] before `calm`, in steps wide enough that a request is in the same step at
 /// both; `None` if one of them does not vary or is not known.
 fn correlation(a: &Series<f64>, b: &Series<f64>, calm: u64) -> Option<f64> {
-    let from = calm.saturating_sub(RATE_WINDOWS);
-    let pairs: Vec<(f64, f64)> = (0..RATE_WINDOWS / RATE_STEP)
+    let from = calm.saturating_sub(BEFORE_WINDOWS);
+    let pairs: Vec<(f64, f64)> = (0..BEFORE_WINDOWS / RATE_STEP)
         .filter_map(|n| {
             let (first, last) = (from + n * RATE_STEP, from + n * RATE_STEP + RATE_STEP - 1);
             let sum = |s: &Series<f64>| {
@@ -162,7 +162,7 @@ fn correlation(a: &Series<f64>, b: &Series<f64>, calm: u64) -> Option<f64> {
             Some((sum(a)?, sum(b)?))
         })
         .collect();
-    if (pairs.len() as u64) < RATE_WINDOWS / RATE_STEP / 2 {
+    if (pairs.len() as u64) < BEFORE_WINDOWS / RATE_STEP / 2 {
         return None;
     }
     let mean = |f: fn(&(f64, f64)) -> f64| average(pairs.iter().map(f));

@@ -1,15 +1,15 @@
 //! Possible roots along a chain and their ranking. Owns which episode fits an onset, and the confidence rule; knows no drops.
 //!
 //! Confidence = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
-//! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.95 if clocks cannot order its onset and the queue's.
+//! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.98 if clocks cannot order its onset and the queue's.
 
 use super::bridge::Batch;
 use super::order::order;
 use super::step::{Place, Step};
 use super::surge::{Surge, surge};
-use super::view::{Node, View};
+use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
-use crate::episode::{Episode, cpu, io, memory, stall, stopped};
+use crate::episode::{Episode, cpu, io, memory, quality, stall, stopped};
 use crate::series::average;
 use crate::series::growth::usual;
 use crate::topology::tier::TierKey;
@@ -17,16 +17,16 @@ use tailwater_model::incident::{Culprit, Order, Resource};
 use tailwater_model::window::WINDOW_NS;
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
-const ONSET_TOLERANCE: u64 = 3;
-/// An episode that began this long before the queue grew fits badly, windows (2 s).
-const ONSET_BEFORE: u64 = 40;
+pub(crate) const ONSET_TOLERANCE: u64 = 3;
+/// An episode that began longer before the queue grew than a millibottleneck lasts fits badly.
+const BEGAN_EARLY: f64 = 0.7;
 /// What began later yet than that, up to so many windows (500 ms) after the queue began to grow, and held until the drop, is a cause
-/// if the tier then answered hardly half as much as usual: a small wave, which the usual load has, came before it.
+/// if the tier then stood: a small wave, which the usual load has, came before it.
 const STOPPED_LATER: u64 = 10;
-const STOPPED_RATIO: f64 = 0.5;
 const STOPPED_QUALITY: f64 = 0.7;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
 const OVER_SINCE: u64 = 2;
+const WAS_OVER: f64 = 0.6;
 /// What a tier's own load used up, when more requests than usual had come.
 const CARRIED_BY_SURGE: f64 = 0.8;
 /// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
@@ -41,8 +41,16 @@ const EXPLAINED_BELOW: f64 = 0.6;
 /// An unobserved tier is this much less likely the root where an observed one behind it fits.
 const BRIDGED: f64 = 0.7;
 
-/// How sure it is that an unobserved tier sent a stored batch: more than that a burst came (0.85 x 0.7).
-const UNSEEN_BATCH: f64 = 0.65;
+/// Windows are missing where the root would be.
+const WINDOWS_MISSING: f64 = 0.8;
+/// Clocks cannot order the onset of the root and of the queue; the flow of requests does.
+const CLOCKS_UNSURE: f64 = 0.98;
+/// A step that accounts for nothing of the queue above leaves this, one that accounts for all of it 1.
+const STEP_LEAST: f64 = 0.9;
+/// A product of steps from here on is not worth telling.
+const STEPS_ALL: f64 = 0.995;
+/// A burst is told to last until so long after the drop, windows (200 ms): what comes later may be retries.
+const BURST_AFTER: u64 = 4;
 
 /// A possible root.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,12 +167,12 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     });
     for episode in &mut episodes {
         // What stands has stood for as long as it does.
-        if episode.first.saturating_add(ONSET_BEFORE) < onset && episode.unit != stopped::THREADS {
-            episode.quality *= 0.7;
+        if episode.first.saturating_add(LONGEST_WINDOWS) < onset && episode.unit != stopped::THREADS {
+            episode.quality *= BEGAN_EARLY;
         }
         let since = at.saturating_sub(episode.last);
         if since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1) {
-            episode.quality *= 0.6;
+            episode.quality *= WAS_OVER;
             episode.why = format!("{}; it was over while the queue still grew", episode.why);
         }
     }
@@ -181,7 +189,7 @@ fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
     let stopped = later.filter_map(|e| {
         let rate = usual(&node.tier.map(|s| s.answered), node.onset);
         let answered = average(node.tier.range(e.first, at.min(e.last)).map(|(_, s)| s.answered));
-        if rate <= 0.0 || answered > STOPPED_RATIO * rate {
+        if !stands(answered, rate) {
             return None;
         }
         let ms = (e.first - node.onset) * WINDOW_NS / 1_000_000;
@@ -199,7 +207,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     let place = Place::Tier(surge.at.clone());
     let mut found = Vec::new();
     if let Some(tier) = view.topology.tiers.get(&surge.at).filter(|_| surge.stored) {
-        let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(ONSET_BEFORE), node.onset);
+        let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(LONGEST_WINDOWS), node.onset);
         let mut episodes = resources(view, &surge.at, &up);
         episodes.extend(stalls(view, &surge.at, &up));
         episodes.extend(stopped::episodes(&up.tier, &up.used, up.onset, view.thresholds));
@@ -217,18 +225,18 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     let client = surge.client.as_ref().and_then(|c| view.topology.tiers.get(c));
     let last = node
         .tier
-        .range(surge.onset, at.saturating_add(ONSET_BEFORE))
+        .range(surge.onset, at.saturating_add(LONGEST_WINDOWS))
         .map(|(i, _)| i)
         .last()
         .unwrap_or(at)
-        .min(at.saturating_add(4));
+        .min(at.saturating_add(BURST_AFTER));
     let burst = Episode {
         resource: Resource::Burst,
         first: surge.onset,
         last,
         peak: (surge.ratio * 10.0).round() / 10.0,
         unit: "ratio",
-        quality: if surge.stored { 0.6 } else { 0.85 },
+        quality: if surge.stored { quality::BURST_STORED } else { quality::BURST },
         by_load: false,
         culprits: client
             .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
@@ -253,7 +261,7 @@ pub(crate) fn batch_from(found: &mut Vec<Candidate>, batch: &Batch, node: &Node,
     }
     let episode = Episode {
         first: batch.onset,
-        quality: UNSEEN_BATCH,
+        quality: quality::UNSEEN_BATCH,
         why: batch.why.clone(),
         ..unexplained(node, at)
     };
@@ -267,7 +275,7 @@ fn unexplained(node: &Node, at: u64) -> Episode {
         last: at.max(node.onset),
         peak: 0.0,
         unit: "ratio",
-        quality: 0.3,
+        quality: quality::UNEXPLAINED,
         by_load: false,
         culprits: Vec::new(),
         why: "its queue grew, nothing below it explains that, and no resource measured there was short"
@@ -278,8 +286,8 @@ fn unexplained(node: &Node, at: u64) -> Episode {
 /// A tier that cannot be looked into; `bridged`: the chain goes on behind it.
 pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
     let (quality, why) = match &step.place {
-        Place::Unobserved(..) => (0.5, "no agent sees this tier"),
-        _ => (0.4, "this tier's windows are missing"),
+        Place::Unobserved(..) => (quality::UNOBSERVED, "no agent sees this tier"),
+        _ => (quality::MISSING, "this tier's windows are missing"),
     };
     // What is found behind it explains it better than that it is dark.
     let quality = if bridged { quality * BRIDGED } else { quality };
@@ -308,9 +316,12 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
             candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");
         }
         let position = path.iter().position(|s| s.place == candidate.place);
-        let strength: f64 =
-            path.iter().take(position.unwrap_or(0) + 1).map(|s| 0.9 + 0.1 * s.explains).product();
-        if strength < 0.995 {
+        let strength: f64 = path
+            .iter()
+            .take(position.unwrap_or(0) + 1)
+            .map(|s| STEP_LEAST + (1.0 - STEP_LEAST) * s.explains)
+            .product();
+        if strength < STEPS_ALL {
             candidate.times(strength, "for how much of the queues the calls account for");
         }
         let Place::Tier(key) = candidate.place.clone() else { continue };
@@ -318,7 +329,7 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
         let host = key.host.as_str();
         let absent = (onset..=at).filter(|i| view.history.window(host, *i).is_none()).count();
         if absent > 0 {
-            candidate.times(0.8, "as windows are missing");
+            candidate.times(WINDOWS_MISSING, "as windows are missing");
         }
         if key.host == start.host || candidate.episode.resource == Resource::Unexplained {
             continue;
@@ -328,7 +339,8 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
         let root = view.history.start_unix_ns(host, candidate.episode.first);
         let queue = view.history.start_unix_ns(&start.host, first.onset);
         if order(root, queue, between) == Order::Unknown {
-            candidate.times(0.98, "as clocks cannot order the two onsets; the flow of requests does");
+            candidate
+                .times(CLOCKS_UNSURE, "as clocks cannot order the two onsets; the flow of requests does");
         }
     }
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));

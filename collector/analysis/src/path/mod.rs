@@ -3,7 +3,7 @@
 //! of its evidence.
 
 mod below;
-mod bridge;
+pub(crate) mod bridge;
 pub(crate) mod candidate;
 pub(crate) mod chain;
 pub(crate) mod order;

@@ -2,7 +2,8 @@
 //! what is no more than was held back or came again; ranks no cause.
 
 use super::step::PATH_MAX;
-use super::view::{Node, View};
+use super::view::{LONGEST_WINDOWS, Node, View};
+use crate::baseline::QUEUE_MIN;
 use crate::config::RETRY_WINDOWS;
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::usual;
@@ -16,6 +17,8 @@ const SURGE_TAKEN: f64 = 1.8;
 const STORED_RATIO: f64 = 0.5;
 /// A surge is looked at until so long after the drop (100 ms): the window of the first drop may hold little of it.
 const SURGE_AFTER: u64 = 2;
+/// And no longer after its own beginning than this (500 ms): what comes later may be retries.
+const SURGE_WINDOWS: u64 = 10;
 /// Windows with less than this part of the usual requests are a trough, in which requests are held back.
 const TROUGH_RATIO: f64 = 0.5;
 
@@ -58,7 +61,7 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
             }
             break;
         }
-        let up = view.node(&caller, tier, at, onset.saturating_sub(40), at);
+        let up = view.node(&caller, tier, at, onset.saturating_sub(LONGEST_WINDOWS), at);
         let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
         if had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
             let onset = up.onset.min(onset);
@@ -105,7 +108,7 @@ impl View<'_> {
         let held: f64 = trough.filter_map(|i| offered.get(i)).map(|v| rate - v).sum();
         let held = held + waiting(surge.onset.saturating_sub(1));
         let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
-        for (_, value) in offered.range(surge.onset, last.min(surge.onset.saturating_add(10))) {
+        for (_, value) in offered.range(surge.onset, last.min(surge.onset.saturating_add(SURGE_WINDOWS))) {
             sum += value;
             count += 1.0;
             most = most.max((sum - held) / count);
@@ -154,8 +157,7 @@ fn had_stored(tier: &Series<TierSample>, sent: &Series<f64>, from: u64, to: u64)
 /// most. A surge begins anywhere in its first window, and may go on after the drop.
 pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
     let before = usual(rate, onset).max(1.0);
-    // Half a second of it: what comes later may be retries.
-    let until = at.saturating_add(SURGE_AFTER).min(onset.saturating_add(10));
+    let until = at.saturating_add(SURGE_AFTER).min(onset.saturating_add(SURGE_WINDOWS));
     let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
     for (_, value) in rate.range(onset, until) {
         sum += value;
@@ -163,5 +165,5 @@ pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -
         most = most.max(sum / count);
     }
     let ratio = most / before;
-    (ratio >= least && most >= 10.0).then_some(ratio)
+    (ratio >= least && most >= QUEUE_MIN).then_some(ratio)
 }

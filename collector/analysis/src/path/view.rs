@@ -3,6 +3,7 @@
 
 use crate::baseline::congestion::Congestion;
 use crate::config::Thresholds;
+use crate::episode::stall::RATE_MIN;
 use crate::frame::history::History;
 use crate::series::Series;
 use crate::series::growth::{Growth, growth};
@@ -19,6 +20,13 @@ pub(crate) const PEAK_BEFORE: u64 = 12;
 /// Or up to this many after it: the drops of a window may precede its mean.
 pub(crate) const PEAK_AFTER: u64 = 2;
 
+/// A millibottleneck lasts for up to 2 s: so long before a queue grew may have begun what filled it, or what a batch was stored behind.
+pub(crate) const LONGEST_WINDOWS: u64 = 40;
+/// A tier stands that answers less than this part of its usual rate.
+const STANDS_RATIO: f64 = 0.5;
+/// With this part of its windows missing a tier cannot be judged.
+pub(crate) const MISSING_PART: f64 = 0.5;
+
 /// Everything a walk may look at.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -34,6 +42,11 @@ pub(crate) struct Node {
     pub(crate) used: Series<UseSample>,
     pub(crate) growth: Option<Growth>,
     pub(crate) onset: u64,
+}
+
+/// Whether a tier stands: it answers less than half as much as usual, where there is a usual rate to fall from.
+pub(crate) fn stands(answered: f64, usual: f64) -> bool {
+    usual >= RATE_MIN && answered <= STANDS_RATIO * usual
 }
 
 impl<'a> View<'a> {

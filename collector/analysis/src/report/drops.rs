@@ -3,6 +3,7 @@
 
 use super::Report;
 use crate::case::settled::Settled;
+use crate::path::bridge::PILE_MIN;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
 use tailwater_model::window::WINDOW_NS;
@@ -48,7 +49,11 @@ impl Report<'_> {
         count >= FLOOD_DROPS
             && arrivals < count
             && self.case.drops.values().all(|d| d.reason() == DropReason::SynQueueFull)
-            && self.case.drops.keys().all(|(key, _)| settled.grew.get(key).is_none_or(|grew| *grew < 20.0))
+            && self
+                .case
+                .drops
+                .keys()
+                .all(|(key, _)| settled.grew.get(key).is_none_or(|grew| *grew < PILE_MIN))
     }
 
     pub(super) fn vlrt(&self, flood: bool) -> Vlrt {

@@ -191,7 +191,6 @@ impl<'a> Report<'a> {
             place if *place == step.place => Role::Root,
             _ if dropped => Role::Drop,
             Place::Tier(root) if self.view.topology.path(root, key).is_some() => Role::Batch,
-            _ if self.case.drops.is_empty() && *key == self.case.start => Role::Pushback,
             _ => Role::Pushback,
         };
         hop

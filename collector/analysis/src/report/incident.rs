@@ -4,6 +4,7 @@
 use super::Report;
 use super::title::title;
 use crate::case::settled::Settled;
+use crate::episode::quality;
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
 use crate::path::view::{AFTER_WINDOWS, PEAK_AFTER, PEAK_BEFORE};
@@ -31,10 +32,11 @@ impl Report<'_> {
         if flood {
             root.resource = Resource::Burst;
             root.culprits.clear();
-            root.evidence = "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody \
-                             means to complete. Confidence 0.85 by rule"
-                .to_owned();
-            confidence = 0.85;
+            confidence = quality::FLOOD;
+            root.evidence = format!(
+                "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody \
+                 means to complete. Confidence {confidence:.2} by rule"
+            );
         }
         let kind = self.kind(best, &root, flood);
         let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));

@@ -4,12 +4,20 @@ use super::{Series, quantile};
 
 /// Windows from which the usual level is taken: 4 s.
 const USUAL_WINDOWS: u64 = 80;
+/// What happens at a moment may have begun this long before it (500 ms): these windows are not asked for what was usual.
+pub(crate) const LEAD_WINDOWS: u64 = 10;
+/// With fewer windows than this there is hardly any past.
+const PAST_WINDOWS: usize = 10;
+/// Part of the windows before, the quietest, that show the level of something that waits.
+const QUIET_PART: f64 = 0.1;
 /// Windows in a row that were quiet: 200 ms, longer than answers hold a queue down that is full again at once.
 const CALM_WINDOWS: usize = 4;
 /// Part of the rise that is still taken for noise.
 const ONSET_RISE: f64 = 0.1;
 /// A rise smaller than this is none, in requests.
-const RISE_MIN: f64 = 2.0;
+pub(crate) const RISE_MIN: f64 = 2.0;
+/// Nor is one that is not this many times the usual level.
+const RISE_RATIO: f64 = 2.0;
 
 /// A rise of a series to a peak.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,7 +37,7 @@ impl Growth {
     }
 }
 
-/// The rise whose peak lies in `[from, to]`; `None` if the series did not at least double there.
+/// The rise whose peak lies in `[from, to]`; `None` if the series did not grow there ([`risen`]).
 pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth> {
     let (at, peak) =
         series.range(from, to).fold(None, |best: Option<(u64, f64)>, (index, value)| match best {
@@ -37,11 +45,10 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth>
             _ => Some((index, *value)),
         })?;
     let usual = quiet(series, from);
-    let rise = peak - usual;
-    if rise < RISE_MIN || peak < 2.0 * usual {
+    if !risen(peak, usual) {
         return None;
     }
-    let floor = usual + ONSET_RISE * rise;
+    let floor = usual + ONSET_RISE * (peak - usual);
     let mut onset = at;
     // One window below does not end it; a missing one says nothing.
     let mut below = 0;
@@ -59,6 +66,11 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth>
     Some(Growth { onset, at, usual, peak })
 }
 
+/// Whether a level is so much above the usual one that it has grown.
+pub(crate) fn risen(level: f64, usual: f64) -> bool {
+    level - usual >= RISE_MIN && level >= RISE_RATIO * usual
+}
+
 /// The rate before `index`: the median of the windows before, without the last half second.
 pub(crate) fn usual(series: &Series<f64>, index: u64) -> f64 {
     before(series, index, 0.5)
@@ -68,7 +80,7 @@ pub(crate) fn usual(series: &Series<f64>, index: u64) -> f64 {
 /// the median: millibottlenecks come in series, and the queues and retries of the one before may fill most of the past. Where they
 /// filled all of it, and had been gone for only some windows, it is the level of these.
 pub(crate) fn quiet(series: &Series<f64>, index: u64) -> f64 {
-    let tenth = before(series, index, 0.1);
+    let tenth = before(series, index, QUIET_PART);
     let from = index.saturating_sub(USUAL_WINDOWS);
     calm(series, from, index.saturating_sub(1)).map_or(tenth, |calm| calm.min(tenth))
 }
@@ -80,9 +92,9 @@ fn calm(series: &Series<f64>, from: u64, to: u64) -> Option<f64> {
 }
 
 fn before(series: &Series<f64>, index: u64, part: f64) -> f64 {
-    let until = index.saturating_sub(10);
+    let until = index.saturating_sub(LEAD_WINDOWS);
     let before = index.saturating_sub(USUAL_WINDOWS);
-    if series.range(before, until).count() >= 10 {
+    if series.range(before, until).count() >= PAST_WINDOWS {
         return quantile(series.range(before, until).map(|(_, v)| *v), part);
     }
     // Hardly any past: the quietest quarter of what there is.

@@ -1,0 +1,51 @@
+//! How sure a rule is when it speaks alone, 0 to 1: the confidence of a root before its place on the way counts. Owns these numbers, side
+//! by side, because their order decides which of two causes is named; knows no rule.
+//!
+//! Three classes. What was measured as taken from the tier, or as its threads standing, is above 0.9: nothing else explains it. What is
+//! concluded from what is missing (answers, requests read) is below that. What has a likelier cause elsewhere, or none, is below
+//! 0.7. Within a class the differences only break ties; `make constants` shows which of them matter.
+
+/// A signal or a tracer stopped the threads: told by the kernel.
+pub(crate) const STOPPED: f64 = 0.97;
+/// Another workload took the CPU, and more of it than this one lost.
+pub(crate) const NEIGHBOUR: f64 = 0.95;
+/// The hypervisor says that it took the CPU.
+pub(crate) const STOLEN: f64 = 0.93;
+/// A quota gave less CPU than usual.
+pub(crate) const THROTTLED: f64 = 0.92;
+/// Nothing was read, nothing answered, and no CPU used.
+pub(crate) const PAUSE: f64 = 0.92;
+/// Requests were taken on, hardly any answered, and no CPU used.
+pub(crate) const LOCK: f64 = 0.88;
+/// Tasks were in reclaim or dirty throttling.
+pub(crate) const MEMORY: f64 = 0.88;
+/// Tasks were blocked on block I/O; more where one process submitted most of it, and where the device had a queue.
+pub(crate) const IO: f64 = 0.85;
+pub(crate) const IO_NAMED: f64 = 0.07;
+pub(crate) const IO_QUEUED: f64 = 0.03;
+/// More requests came than usual, from clients.
+pub(crate) const BURST: f64 = 0.85;
+/// More SYNs came than anybody completed.
+pub(crate) const FLOOD: f64 = 0.85;
+/// The tier's own load filled its CPU or quota.
+pub(crate) const OWN_LOAD: f64 = 0.8;
+/// Nobody who is seen had the CPU for which tasks waited.
+pub(crate) const TAKEN_UNSEEN: f64 = 0.75;
+/// As `PAUSE` and `LOCK`, but CPU was used meanwhile.
+pub(crate) const PAUSE_BUSY: f64 = 0.7;
+pub(crate) const LOCK_BUSY: f64 = 0.65;
+/// A tier that no agent sees sent a stored batch: more than that a burst came (0.85 x 0.7).
+pub(crate) const UNSEEN_BATCH: f64 = 0.65;
+/// More requests came because a tier had stored them, without anything known that held them back.
+pub(crate) const BURST_STORED: f64 = 0.6;
+/// The way ends at a tier that no agent sees.
+pub(crate) const UNOBSERVED: f64 = 0.5;
+/// The way ends at a tier whose windows are missing.
+pub(crate) const MISSING: f64 = 0.4;
+/// The CPU was full, hardly more than ever.
+pub(crate) const AS_EVER: f64 = 0.4;
+/// A queue grew, and nothing measured explains it.
+pub(crate) const UNEXPLAINED: f64 = 0.3;
+/// What half of a stall's windows beyond the congestion point add: less than any difference between classes, so that they confirm a stall
+/// and never outrank another cause.
+pub(crate) const FROZEN: f64 = 0.02;
