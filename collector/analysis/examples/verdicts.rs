@@ -4,48 +4,73 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt::Write;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tailwater_analysis::{Config, Output, Pipeline};
 use tailwater_model::Incident;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    for path in std::env::args_os().skip(1) {
-        let mut pipeline = Pipeline::new(Config::default());
-        let mut last: BTreeMap<String, Incident> = BTreeMap::new();
-        let mut besides = DefaultHasher::new();
-        let mut hear = |outputs: Vec<Output>| {
-            for output in outputs {
-                match output {
-                    Output::Incident(incident) => {
-                        last.insert(incident.id.clone(), *incident);
-                    }
-                    other => format!("{other:?}").hash(&mut besides),
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let next = AtomicUsize::new(0);
+    let told: Vec<OnceLock<_>> = paths.iter().map(|_| OnceLock::new()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let (Some(path), Some(place)) = (paths.get(at), told.get(at)) else { return };
+                    place.get_or_init(|| verdicts(path));
                 }
-            }
-        };
-        for line in BufReader::new(File::open(&path)?).lines() {
-            hear(pipeline.feed(serde_json::from_str(&line?)?));
+            });
         }
-        hear(pipeline.finish());
-        let name = Path::new(&path).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        for (id, i) in &last {
-            let (root, culprit) = (&i.root, i.root.culprits.first().map_or("", |c| c.comm.as_str()));
-            println!(
-                "{name}\t{id}\t{:x}\t{} {}\t{}/{} {}\t{culprit}",
-                digest(i),
-                i.severity.name(),
-                i.kind.name(),
-                root.host,
-                root.tier,
-                root.resource.name()
-            );
-        }
-        println!("{name}\t\t{:x}", besides.finish());
+    });
+    for one in told {
+        print!("{}", one.into_inner().ok_or("a recording was left out")??);
     }
     Ok(())
+}
+
+/// The lines of one recording.
+fn verdicts(path: &Path) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let mut pipeline = Pipeline::new(Config::default());
+    let mut last: BTreeMap<String, Incident> = BTreeMap::new();
+    let mut besides = DefaultHasher::new();
+    let mut hear = |outputs: Vec<Output>| {
+        for output in outputs {
+            match output {
+                Output::Incident(incident) => {
+                    last.insert(incident.id.clone(), *incident);
+                }
+                other => format!("{other:?}").hash(&mut besides),
+            }
+        }
+    };
+    for line in BufReader::new(File::open(path)?).lines() {
+        hear(pipeline.feed(serde_json::from_str(&line?)?));
+    }
+    hear(pipeline.finish());
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut lines = String::new();
+    for (id, i) in &last {
+        let (root, culprit) = (&i.root, i.root.culprits.first().map_or("", |c| c.comm.as_str()));
+        writeln!(
+            lines,
+            "{name}\t{id}\t{:x}\t{} {}\t{}/{} {}\t{culprit}",
+            digest(i),
+            i.severity.name(),
+            i.kind.name(),
+            root.host,
+            root.tier,
+            root.resource.name()
+        )?;
+    }
+    writeln!(lines, "{name}\t\t{:x}", besides.finish())?;
+    Ok(lines)
 }
 
 /// Of all that an incident tells in its last version: confidence, chain, counts, words.
