@@ -257,7 +257,7 @@ columns! { pub(crate) device: DeviceWindow {
     bytes => "bytes" / 1, "bytes of the requests completed",
     latency_ns => "latency_us" / 1_000, "latencies of the requests completed, summed",
     latency_max_ns => "latency_max_us" / 1_000, "longest of them",
-    flushes => "flushes" / 1, "flushes completed",
+    flushes => "flushes" / 1, "flushes issued, and writes with a flush before them; where the device is polled, flushes completed",
 } }
 
 /// Names of [`CulpritResource`] in the files; the unit of `amount` follows from it.

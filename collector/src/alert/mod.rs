@@ -2,22 +2,17 @@
 //! to one worker per hook and goes on; each worker decides, sends, and keeps what its receiver has yet to take, also over a restart.
 //! Owns the wiring; a receiver that hangs delays nobody else.
 
-pub mod alertmanager;
 pub mod api;
-pub mod command;
 pub mod config;
 pub mod group;
 pub mod latency;
 pub mod message;
 pub mod outbox;
-pub mod pagerduty;
 pub mod queue;
 pub mod receiver;
 pub mod rules;
 pub mod silence;
-pub mod slack;
 pub mod stats;
-pub mod webhook;
 pub mod worker;
 
 use crate::clock::Clock;

@@ -1,16 +1,22 @@
 //! The receivers as one: what a worker needs of each kind.
 
-use super::alertmanager::Alertmanager;
-use super::command::Command;
+pub mod alertmanager;
+pub mod command;
+pub mod pagerduty;
+pub mod slack;
+pub mod webhook;
+
 use super::config::{Hook, HookKind};
 use super::message::Message;
-use super::pagerduty::Pagerduty;
-use super::slack::Slack;
-use super::webhook::Webhook;
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError};
+use alertmanager::Alertmanager;
+use command::Command;
+use pagerduty::Pagerduty;
+use slack::Slack;
 use std::sync::Arc;
 use std::time::Duration;
+use webhook::Webhook;
 
 /// A receiver of any kind.
 #[derive(Debug)]

@@ -11,7 +11,12 @@ pub(crate) mod quality;
 pub(crate) mod stall;
 pub(crate) mod stopped;
 
+use crate::config::Thresholds;
+use crate::frame::history::History;
+use crate::series::Series;
+use crate::series::sample::UseSample;
 use tailwater_model::incident::{Culprit, Resource};
+use tailwater_model::window::EntityId;
 
 /// Tasks that wait for a disk or for memory are an episode from this many times their usual level on. For the CPU it is configured.
 pub(crate) const GROWTH: f64 = 3.0;
@@ -34,4 +39,17 @@ pub(crate) struct Episode {
     pub(crate) culprits: Vec<Culprit>,
     /// A clause for the evidence.
     pub(crate) why: String,
+}
+
+/// What a workload was short of, by the rules that ask its use of resources; `around` ends the windows that show its usual level.
+pub(crate) fn of_resources(
+    history: &History,
+    host: &str,
+    workload: EntityId,
+    used: &Series<UseSample>,
+    around: u64,
+    thresholds: &Thresholds,
+) -> Vec<Episode> {
+    let rules = [cpu::episodes, io::episodes, memory::episodes];
+    rules.iter().flat_map(|rule| rule(history, host, workload, used, around, thresholds)).collect()
 }

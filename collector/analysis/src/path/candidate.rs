@@ -9,7 +9,7 @@ use super::step::{Place, Step};
 use super::surge::{Surge, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
-use crate::episode::{Episode, cpu, io, memory, quality, stall, stopped};
+use crate::episode::{Episode, of_resources, quality, stall, stopped};
 use crate::series::average;
 use crate::series::growth::usual;
 use crate::topology::tier::TierKey;
@@ -132,9 +132,7 @@ fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
     }
     let (history, host, used, t) = (view.history, key.host.as_str(), &node.used, view.thresholds);
     let workload = history.measured_under(host, key.workload);
-    let mut episodes = cpu::episodes(history, host, workload, used, node.onset, t);
-    episodes.extend(io::episodes(history, host, workload, used, node.onset, t));
-    episodes.extend(memory::episodes(history, host, workload, used, node.onset, t));
+    let mut episodes = of_resources(history, host, workload, used, node.onset, t);
     if workload != key.workload {
         let name = culprits::workload_name(history.hosts.get(host), key.workload);
         episodes.iter_mut().for_each(|e| of_all_that_share(e, &name));

@@ -1,8 +1,8 @@
 //! Slack's incoming webhook, and Mattermost's, Rocket.Chat's and others' that take its JSON: one text, with an attachment for colour.
 //! What comes from the network is data: no character of it is markup.
 
-use super::config::Hook;
-use super::message::{Content, Message, What};
+use crate::alert::config::Hook;
+use crate::alert::message::{Content, Message, What};
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError, Http};
 use serde_json::{Value, json};
@@ -92,8 +92,8 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::tests::message;
     use super::*;
+    use crate::alert::message::tests::message;
 
     #[test]
     fn names_from_the_network_are_no_markup() {

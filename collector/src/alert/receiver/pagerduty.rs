@@ -1,8 +1,8 @@
 //! PagerDuty Events API v2: a thread is one alert there, by its `dedup_key`. It is triggered by the first message, told more by the
 //! next ones, and resolved when the last of its incidents closed.
 
-use super::config::Hook;
-use super::message::{Content, Message, What, rfc3339};
+use crate::alert::config::Hook;
+use crate::alert::message::{Content, Message, What, rfc3339};
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError, Http};
 use crate::send::secret::{Watched, line};
@@ -105,8 +105,8 @@ fn event(message: &Message, routing_key: &str, acknowledge: bool, link: Option<&
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::tests::message;
     use super::*;
+    use crate::alert::message::tests::message;
 
     #[test]
     fn one_thread_is_triggered_told_more_and_resolved_by_one_key() {

@@ -1,8 +1,8 @@
 //! A program that is run for each message, with the incident's JSON on its standard input. No shell. It and all it started are one process
 //! group, which is killed when the program ends or its time is over; the first part of what it says is kept for the log.
 
-use super::config::Hook;
-use super::message::{Content, Message};
+use crate::alert::config::Hook;
+use crate::alert::message::{Content, Message};
 use crate::send::http::DeliveryError;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
@@ -131,9 +131,9 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::What;
-    use super::super::message::tests::message;
     use super::*;
+    use crate::alert::message::What;
+    use crate::alert::message::tests::message;
 
     async fn run(script: &str, timeout_s: u64) -> Result<(), DeliveryError> {
         let argv = ["sh", "-c", script].map(str::to_owned).to_vec();

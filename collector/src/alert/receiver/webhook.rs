@@ -1,7 +1,7 @@
 //! The webhook: the incident as JSON in an envelope, signed as Standard Webhooks ask, with every secret that is in use.
 
-use super::config::Hook;
-use super::message::{Content, Message, What, rfc3339};
+use crate::alert::config::Hook;
+use crate::alert::message::{Content, Message, What, rfc3339};
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError, Http};
 use crate::send::secret::{SIGNING_REMEDY, Watched, signing_secrets};
@@ -90,8 +90,8 @@ pub fn sign(secret: &[u8], id: &str, unix_s: u64, body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::tests::message;
     use super::*;
+    use crate::alert::message::tests::message;
 
     #[test]
     fn the_signature_is_that_of_the_standards_example() {

@@ -1,8 +1,8 @@
 //! Prometheus Alertmanager, API v2: one alert per thread, which fires while any of its incidents is open. It has no memory of its own:
 //! an open alert is sent again at an interval, with an `endsAt` a few intervals ahead, so that it resolves if the collector is gone.
 
-use super::config::Hook;
-use super::message::{Content, Message, What, rfc3339};
+use crate::alert::config::Hook;
+use crate::alert::message::{Content, Message, What, rfc3339};
 use crate::send::http::Written;
 use crate::send::http::{DeliveryError, HookError, Http};
 use serde_json::{Map, Value, json};
@@ -89,8 +89,8 @@ fn alert(message: &Message, resend_s: u64, link: Option<&str>, unix_ns: u64) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::tests::message;
     use super::*;
+    use crate::alert::message::tests::message;
 
     #[test]
     fn labels_stay_and_the_end_tells_whether_it_is_over() {
