@@ -75,6 +75,23 @@ pub(crate) const TABLES: &[Table] = &[
         ],
     },
     Table {
+        of: "tailwater-sizing",
+        // Arithmetic, and what may be said of a number.
+        leaves: &["numeric", "evidence"],
+        rooms: &[
+            // What was learnt of one server.
+            ("curve", &[]),
+            // A server that was never full. Knows no curve.
+            ("mva", &[]),
+            // The best number in flight of one server.
+            ("concurrency", &["curve", "mva"]),
+            // Every pool of a chain. Knows no curve: minJobs comes in as throughput and response time.
+            ("allocation", &[]),
+            // Neighbours under one scheduler.
+            ("stealing", &[]),
+        ],
+    },
+    Table {
         of: "tailwater",
         // Time, what is counted, how things are said and written down, what is plain data of two rooms.
         leaves: &[
