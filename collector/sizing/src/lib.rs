@@ -23,5 +23,6 @@
 //! there is together (0 to 1), D CPU time of a request (s), W what it waits elsewhere (s).
 #![forbid(unsafe_code)]
 
+pub mod curve;
 pub mod evidence;
 mod numeric;
