@@ -25,4 +25,5 @@
 
 pub mod curve;
 pub mod evidence;
+pub mod mva;
 mod numeric;
