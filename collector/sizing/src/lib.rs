@@ -23,6 +23,7 @@
 //! there is together (0 to 1), D CPU time of a request (s), W what it waits elsewhere (s).
 #![forbid(unsafe_code)]
 
+pub mod allocation;
 pub mod concurrency;
 pub mod curve;
 pub mod evidence;
