@@ -29,3 +29,4 @@ pub mod curve;
 pub mod evidence;
 pub mod mva;
 mod numeric;
+pub mod stealing;
