@@ -22,9 +22,9 @@ struct Seen {
 /// serves less than arrives.
 const ADMITTED: u32 = 120;
 
-/// A server of that law for so many seconds: quiet times of half a second at 500 requests per second, bursts of 50 ms
+/// A server of that throughput for so many seconds: quiet times of half a second at 500 requests per second, bursts of 50 ms
 /// at 2,500, both in the mean.
-fn simulate(law: &Law, seconds: f64, seed: u64) -> Seen {
+fn simulate(throughput: impl Fn(f64) -> f64, seconds: f64, seed: u64) -> Seen {
     let mut random = Noise(seed);
     let mut curve = Curve::default();
     let mut cells = BTreeMap::<u8, (f64, f64)>::new();
@@ -34,7 +34,7 @@ fn simulate(law: &Law, seconds: f64, seed: u64) -> Seen {
     let (mut is_burst, mut phase_end) = (false, random.exponential(0.5));
     while now < seconds {
         let arrive = if is_burst { 2500.0 } else { 500.0 };
-        let leave = if in_flight == 0 { 0.0 } else { law.throughput(f64::from(in_flight)) };
+        let leave = if in_flight == 0 { 0.0 } else { throughput(f64::from(in_flight)) };
         let event = now + random.exponential(1.0 / (arrive + leave));
         let next = event.min(block_end).min(window_end).min(phase_end);
         cells.entry(bins::bin_of(in_flight) as u8).or_default().0 += next - now;
@@ -91,7 +91,7 @@ fn time_in_state_finds_the_best_where_means_of_windows_put_it_too_high() {
     let best = tomcat().optimum().unwrap();
     let (seeds, mut covered, mut sum) = (20, 0, 0.0);
     for seed in 1..=seeds {
-        let seen = simulate(&tomcat(), 600.0, seed);
+        let seen = simulate(|n| tomcat().throughput(n), 600.0, seed);
         let found = fit_curve(&seen.curve).unwrap();
         let (in_flight, throughput) = (found.in_flight.unwrap(), found.throughput_max.unwrap());
         near("N_b by time in state", in_flight.value, best.in_flight, 0.04);
@@ -110,7 +110,7 @@ fn time_in_state_finds_the_best_where_means_of_windows_put_it_too_high() {
 
 #[test]
 fn learnt_traffic_is_told_as_measured_and_the_same_again() {
-    let seen = simulate(&tomcat(), 1200.0, 4);
+    let seen = simulate(|n| tomcat().throughput(n), 1200.0, 4);
     let conditions = Conditions { saturated_windows: 1000, used_ratio: 1.0, ..Conditions::default() };
     let advice = advise(&seen.curve, &conditions, &Deployment::default());
     println!("{}", serde_json::to_string_pretty(&advice).unwrap());
@@ -123,20 +123,35 @@ fn learnt_traffic_is_told_as_measured_and_the_same_again() {
     assert_eq!(serde_json::to_string(&advice).unwrap(), serde_json::to_string(&again).unwrap());
 }
 
-/// Without β the same server only has a plateau, and no number of requests in flight is its best.
+/// Without β the same server only has a plateau, and no number of requests in flight is its best; nor has one that
+/// rises in a straight line to its end, for which the law that fits it best has β > 0.
 #[test]
 fn a_server_without_a_penalty_is_told_as_a_plateau() {
-    let law = Law::new(1.0 / 400.0, 1.0 / 1000.0, 0.0).unwrap();
-    let seen = simulate(&law, 600.0, 5);
     let conditions = Conditions { saturated_windows: 1000, used_ratio: 1.0, ..Conditions::default() };
-    let advice = advise(&seen.curve, &conditions, &Deployment::default());
-    println!("{advice:?}");
-    assert_eq!(advice.pool.class(), Some(Class::Plateau));
-    let pool = advice.pool.value().unwrap();
-    assert_eq!(pool.at_most, None);
-    // It rises without end, ever less. 2 % are missing from the height, and the height is a little less than the last load has.
-    let missing = 1.0 - law.throughput(f64::from(pool.advised)) / law.throughput(f64::from(ADMITTED));
-    println!("at {} are missing {missing:.4}", pool.advised);
-    assert!(missing < 0.03, "{missing}");
-    near("X_max", advice.throughput_max.value().unwrap().value, 1000.0, 0.04);
+    let slow = Law::new(1.0 / 400.0, 1.0 / 1000.0, 0.0).expect("it is a law");
+    let rises = |in_flight: f64| slow.throughput(in_flight);
+    let bends = |in_flight: f64| 100.0 * in_flight.min(10.0);
+    let told = |of: &dyn Fn(f64) -> f64, name: &str| {
+        let mut plateaus = 0;
+        for seed in 1..=20 {
+            let seen = simulate(of, 300.0, seed);
+            let advice = advise(&seen.curve, &conditions, &Deployment::default());
+            let Some(pool) = advice.pool.value().filter(|_| advice.pool.class() == Some(Class::Plateau))
+            else {
+                println!("{name} {seed}: {advice:?}");
+                continue;
+            };
+            plateaus += 1;
+            assert_eq!(pool.at_most, None);
+            // 2 % are missing from the height, which is a little less than the last load has.
+            let missing = 1.0 - of(f64::from(pool.advised)) / of(f64::from(ADMITTED));
+            println!("{name}: at {} are missing {missing:.4}", pool.advised);
+            assert!(missing < 0.05, "{missing}");
+            near("X_max", advice.throughput_max.value().expect("it is told").value, 1000.0, 0.04);
+        }
+        plateaus
+    };
+    // At the 97.5 % level one of 20 may seem to fall by chance.
+    assert!(told(&rises, "rises") >= 18);
+    assert!(told(&bends, "bends") >= 18);
 }

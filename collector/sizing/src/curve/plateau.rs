@@ -11,8 +11,8 @@ pub const PLATEAU_PART: f64 = 0.98;
 const ERRORS: f64 = 2.0;
 /// Known levels that a plateau needs: two may agree by chance.
 const PLATEAU_LEVELS: usize = 3;
-/// Answers from which the height is known as well as [`PLATEAU_PART`] asks: within 2 % (one standard error).
-const HEIGHT_COMPLETIONS: f64 = 2500.0;
+/// Answers from which the height is known: within 1 % (one standard error), half of what [`PLATEAU_PART`] leaves out.
+const HEIGHT_COMPLETIONS: f64 = 10_000.0;
 
 /// The flat part of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ impl Run {
 /// Source: digest of A, "smallest N with μ ≥ .98 plateau". Taken level by level that is a small N: of many levels one is high
 /// by chance. So levels that do not rise are taken together with those before them (isotonic regression), up to the
 /// greatest load that is within 2 % and two standard errors of the best; the height is that of the uppermost of them
-/// with 2,500 answers together.
+/// with 10,000 answers together.
 ///
 /// # Errors
 /// [`Refusal::NoPlateau`] if the height is not known that well, or fewer than three known levels are on it: throughput may
