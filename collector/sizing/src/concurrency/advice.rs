@@ -4,7 +4,7 @@
 use super::fit::{CurveFit, fit_curve};
 use super::law::{Deployment, Law};
 use crate::curve::{Curve, Level, Plateau, bins, falls, plateau};
-use crate::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
+use crate::evidence::{Claim, Class, Estimate, PoolRange, Refusal, positive};
 use crate::mva::least_pool;
 use serde::Serialize;
 
@@ -172,15 +172,14 @@ fn measured(fit: &CurveFit, factor: f64) -> Option<Advice> {
     let expected = |size: u32| expected_loss(&fit.replicates, size);
     let best = (in_flight.value.round() as u32).clamp(at_least, at_most);
     let advised = (at_least..best).find(|size| expected(*size) <= LOSS_ADVISED).unwrap_or(best);
-    let told = |value: Estimate| Claim::Told { class: Class::Measured, value };
     Some(Advice {
         model: Model::Law,
         pool: Claim::Told {
             class: Class::Measured,
             value: PoolRange { advised, at_least, at_most: Some(at_most), seen_to: fit.known_to },
         },
-        in_flight: told(in_flight),
-        throughput_max: told(times(throughput, factor)),
+        in_flight: Claim::Told { class: Class::Measured, value: in_flight },
+        throughput_max: of_system(Class::Measured, throughput, factor),
         expected_loss: Claim::Told { class: Class::Measured, value: expected(advised) },
         seen_to: fit.known_to,
     })
@@ -213,7 +212,7 @@ fn flat_advice(flat: &Plateau, class: Class, no_best: Refusal, factor: f64) -> A
         model: Model::Plateau,
         pool: Claim::Told { class, value: PoolRange::from_least(flat.from, flat.to) },
         in_flight: no_best.into(),
-        throughput_max: Claim::Told { class, value: times(throughput, factor) },
+        throughput_max: of_system(class, throughput, factor),
         expected_loss: Claim::Told { class, value: LOSS_MAX },
         seen_to: flat.to,
     }
@@ -235,14 +234,16 @@ fn unsaturated(needs: &Unsaturated, used_ratio: f64, levels: &[Level], factor: f
         model: Model::Mva,
         pool: Claim::Told { class, value: pool },
         in_flight: not_seen.clone().into(),
-        throughput_max: Claim::Told { class, value: times(Estimate { value, low, high: value }, factor) },
+        throughput_max: of_system(class, Estimate { value, low, high: value }, factor),
         expected_loss: not_seen.into(),
         seen_to,
     }
 }
 
-fn times(estimate: Estimate, factor: f64) -> Estimate {
-    Estimate { value: estimate.value * factor, low: estimate.low * factor, high: estimate.high * factor }
+/// What one server does, as requests of the system.
+fn of_system(class: Class, each: Estimate, factor: f64) -> Claim<Estimate> {
+    let [value, low, high] = [each.value, each.low, each.high].map(|of| of * factor);
+    Claim::of(class, positive("throughput, 1/s,", high).map(|high| Estimate { value, low, high }))
 }
 
 #[cfg(test)]

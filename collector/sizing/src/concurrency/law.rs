@@ -164,7 +164,8 @@ impl Deployment {
     /// [`Refusal::Input`] if one of the three is not above 0.
     pub fn factor(&self) -> Result<f64, Refusal> {
         let servers = positive("the number of servers", f64::from(self.servers))?;
-        Ok(positive("γ", self.gamma)? * servers / positive("the visit ratio", self.visits)?)
+        let visits = positive("the visit ratio", self.visits)?;
+        positive("γK/V", positive("γ", self.gamma)? * servers / visits)
     }
 
     /// Requests of the system per second with so many in flight in *each* server (equation 7).

@@ -30,9 +30,12 @@ impl Station {
     /// Some CPUs that one queue feeds. With a fraction (a quota), as many whole ones, all slower by the same part.
     ///
     /// # Errors
-    /// [`Refusal::Input`] if there is no CPU or no demand.
+    /// [`Refusal::Input`] if there is no CPU, more than [`JOBS_MAX`], or no demand.
     pub fn cpus(cpus: f64, demand_s: f64) -> Result<Self, Refusal> {
-        let cpus = positive("the number of CPUs", cpus)?.min(f64::from(JOBS_MAX));
+        let cpus = positive("the number of CPUs", cpus)?;
+        if cpus > f64::from(JOBS_MAX) {
+            return Err(Refusal::Input { what: "the number of CPUs", value: cpus });
+        }
         let demand_s = positive("CPU time per request, s,", demand_s)?;
         let whole = cpus.ceil();
         let rate = cpus / whole / demand_s;
