@@ -151,7 +151,5 @@ fn a_server_without_a_penalty_is_told_as_a_plateau() {
         }
         plateaus
     };
-    // At the 97.5 % level one of 20 may seem to fall by chance.
-    assert!(told(&rises, "rises") >= 18);
-    assert!(told(&bends, "bends") >= 18);
+    assert_eq!((told(&rises, "rises"), told(&bends, "bends")), (20, 20));
 }
