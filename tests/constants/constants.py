@@ -151,6 +151,10 @@ What {len(inputs)} recordings with {incidents} incidents are told as when a numb
 incidents or recordings are told otherwise in anything at all (confidence, chain, counts, words, topology, congestion). `make constants` makes this
 table; at {version}. {decide} of {len(rows)} change a verdict, {silent} change nothing.
 
+What changes nothing here is not without effect: no recording has swapping, a flood of SYNs, a hypervisor that takes CPU, windows that are missing,
+clocks that disagree, servers that share a cgroup, or a calm of minutes. Rules for these are held by tests of their own beside them. The others of
+that kind are bounds that a case would have to come near.
+
 | file | number | value | what it is | half | double |
 |---|---|---|---|---|---|
 """

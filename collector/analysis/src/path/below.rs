@@ -23,12 +23,10 @@ const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
-/// A tier that stands holds what its caller waits for with this part of the calls in flight.
-const HELD_ALL: f64 = 0.9;
 /// Fewer connections, or calls in flight, than this say nothing of a pool.
 const POOL_LEAST: u32 = 4;
-/// A pool is used up with this part of its connections.
-const POOL_USED: f64 = 0.95;
+/// All but a few: a pool is used up with this part of its connections, and a tier that stands holds this part of what its caller waits for.
+const NEARLY_ALL: f64 = 0.95;
 /// Calls that use up a pool account for their caller's growth with this part of it: the others wait for a connection, unseen.
 const POOL_EXPLAINS: f64 = 0.2;
 
@@ -89,7 +87,7 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
 
 /// Whether all connections of a pool had a call in flight.
 fn exhausted(in_flight: u32, open: u32) -> bool {
-    open >= POOL_LEAST && f64::from(in_flight) >= POOL_USED * f64::from(open)
+    open >= POOL_LEAST && f64::from(in_flight) >= NEARLY_ALL * f64::from(open)
 }
 
 /// Calls that were in flight already, to a tier that came to a stand with all of them: under an overload that lasts, a caller's workers
@@ -119,7 +117,7 @@ fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     }
     let queued = below.tier.map(TierSample::queued);
     let in_flight = calls.map(|s| s.in_flight);
-    if held(&in_flight, 0.0, &queued, 0.0, from..=to, slack) < HELD_ALL {
+    if held(&in_flight, 0.0, &queued, 0.0, from..=to, slack) < NEARLY_ALL {
         return None;
     }
     let why = format!(

@@ -2,7 +2,7 @@
 //! what is no more than was held back or came again; ranks no cause.
 
 use super::step::PATH_MAX;
-use super::view::{LONGEST_WINDOWS, Node, View};
+use super::view::{LONGEST_WINDOWS, Node, STANDS_RATIO, View};
 use crate::baseline::QUEUE_MIN;
 use crate::config::RETRY_WINDOWS;
 use crate::frame::history::HISTORY_WINDOWS;
@@ -19,8 +19,6 @@ const STORED_RATIO: f64 = 0.5;
 const SURGE_AFTER: u64 = 2;
 /// And no longer after its own beginning than this (500 ms): what comes later may be retries.
 const SURGE_WINDOWS: u64 = 10;
-/// Windows with less than this part of the usual requests are a trough, in which requests are held back.
-const TROUGH_RATIO: f64 = 0.5;
 
 /// Where requests came from that were more than usual.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +102,7 @@ impl View<'_> {
         // Held back: what did not come in the trough right before, and what waited to be read when it ended.
         let trough = (first..surge.onset)
             .rev()
-            .take_while(|i| offered.get(*i).is_none_or(|v| *v < TROUGH_RATIO * rate));
+            .take_while(|i| offered.get(*i).is_none_or(|v| *v < STANDS_RATIO * rate));
         let held: f64 = trough.filter_map(|i| offered.get(i)).map(|v| rate - v).sum();
         let held = held + waiting(surge.onset.saturating_sub(1));
         let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);

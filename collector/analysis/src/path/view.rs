@@ -22,8 +22,8 @@ pub(crate) const PEAK_AFTER: u64 = 2;
 
 /// A millibottleneck lasts for up to 2 s: so long before a queue grew may have begun what filled it, or what a batch was stored behind.
 pub(crate) const LONGEST_WINDOWS: u64 = 40;
-/// A tier stands that answers less than this part of its usual rate.
-const STANDS_RATIO: f64 = 0.5;
+/// A tier stands that answers less than this part of its usual rate, and requests are held back while less than this part of them comes.
+pub(crate) const STANDS_RATIO: f64 = 0.5;
 /// With this part of its windows missing a tier cannot be judged.
 pub(crate) const MISSING_PART: f64 = 0.5;
 
