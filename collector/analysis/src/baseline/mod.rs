@@ -4,7 +4,6 @@
 pub(crate) mod congestion;
 
 use crate::config::Thresholds;
-use crate::series::growth::risen;
 use crate::series::sample::TierSample;
 
 /// Windows in a row with the same number of busy workers that make a plateau.
@@ -26,6 +25,12 @@ const UNUSUAL: f64 = 3.0;
 const UNUSUAL_LESS: f64 = 10.0;
 /// A queue that grew together with the response time has this many times its usual length.
 const LONGER: f64 = 4.0;
+/// What one more window without a backlog weighs in the usual number of busy workers.
+const BUSY_GAIN: f64 = 0.05;
+/// A tier rose to a plateau that is this many times its usual number of busy workers, and so many more: of few workers one or two more
+/// are no rise, where two more of a queue are one.
+const RISEN_RATIO: f64 = 1.5;
+const RISEN_MORE: f64 = 5.0;
 
 /// How strongly a queue felt something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +100,7 @@ impl Baseline {
         }
         if s.backlog < 1.0 {
             self.plateau_windows = 0;
-            self.workers_busy += GAIN * (f64::from(busy) - self.workers_busy);
+            self.workers_busy += BUSY_GAIN * (f64::from(busy) - self.workers_busy);
             return;
         }
         if self.plateau_windows > 0 && busy.abs_diff(self.plateau) <= 1 {
@@ -106,7 +111,7 @@ impl Baseline {
             self.plateau_answered = s.answered > 0.0;
         }
         self.plateau = if self.plateau_windows == 1 { busy } else { self.plateau.max(busy) };
-        let risen = risen(f64::from(busy), self.workers_busy);
+        let risen = f64::from(busy) >= RISEN_RATIO * self.workers_busy + RISEN_MORE;
         let all_seen = self.plateau_answered && busy >= s.workers_seen.max(2);
         if self.plateau_windows >= PLATEAU_WINDOWS
             && self.plateau >= self.workers_busy_most

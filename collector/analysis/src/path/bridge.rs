@@ -4,7 +4,7 @@
 use super::step::{Place, Step};
 use super::surge::times_usual;
 use super::view::{AFTER_WINDOWS, BEFORE_WINDOWS, LONGEST_WINDOWS, Node, PEAK_AFTER, PEAK_BEFORE, View};
-use crate::series::growth::{growth, risen};
+use crate::series::growth::{RISE_MIN, RISE_RATIO, growth};
 use crate::series::sample::TierSample;
 use crate::series::{Series, average};
 use crate::topology::graph::Link;
@@ -145,7 +145,7 @@ fn holds(node: &Node, at: u64) -> bool {
             .map(|(_, s)| s.queued()),
     );
     let during = average(node.tier.range(node.onset, until).map(|(_, s)| s.queued()));
-    risen(during, before)
+    during >= RISE_RATIO * before + RISE_MIN
 }
 
 /// Pearson's correlation of two rates over [`BEFORE_WINDOWS`] before `calm`, in steps wide enough that a request is in the same step at

@@ -17,7 +17,7 @@ const ONSET_RISE: f64 = 0.1;
 /// A rise smaller than this is none, in requests.
 pub(crate) const RISE_MIN: f64 = 2.0;
 /// Nor is one that is not this many times the usual level.
-const RISE_RATIO: f64 = 2.0;
+pub(crate) const RISE_RATIO: f64 = 2.0;
 
 /// A rise of a series to a peak.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ impl Growth {
     }
 }
 
-/// The rise whose peak lies in `[from, to]`; `None` if the series did not grow there ([`risen`]).
+/// The rise whose peak lies in `[from, to]`; `None` if the series did not grow there (`risen`).
 pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth> {
     let (at, peak) =
         series.range(from, to).fold(None, |best: Option<(u64, f64)>, (index, value)| match best {
@@ -67,7 +67,7 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth>
 }
 
 /// Whether a level is so much above the usual one that it has grown.
-pub(crate) fn risen(level: f64, usual: f64) -> bool {
+fn risen(level: f64, usual: f64) -> bool {
     level - usual >= RISE_MIN && level >= RISE_RATIO * usual
 }
 
