@@ -136,6 +136,8 @@ impl Pipeline {
             Input::Gone { host, gone } => self.rename(&mut out, &host, Update::Gone(gone)),
             Input::Window(window) => self.window(&mut out, window),
             Input::Drop(notice) => self.notice(&mut out, &notice),
+            // What sizing learns from: no rule reads it.
+            Input::States(_) => {}
             Input::Tick { unix_ns } => {
                 self.aligner.tick(unix_ns);
                 self.clock_unix_ns = self.clock_unix_ns.max(unix_ns);

@@ -53,6 +53,8 @@ pub enum Input {
     Gone { host: Host, gone: Gone },
     /// One closed window of one host.
     Window(Box<HostWindow>),
+    /// What listeners did at each number of requests in flight, over some of those windows.
+    States(Box<HostStates>),
     /// Drop seen, ahead of its window. Only speeds the first alert; the windows are the truth.
     Drop(DropNotice),
     /// The collector's clock. Moves the watermark.
@@ -294,6 +296,36 @@ pub struct ListenerWindow {
     pub multiplexed_connections: u32,
     pub open_last: u32,
     pub open_max: u32,
+}
+
+/// Time in state: how long each listener had each number of requests in flight since it was told before, and how many it answered
+/// meanwhile. A listener that is not among them had none, or is not measured by hooks.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostStates {
+    pub host: Host,
+    /// The last window that it is about; the agent read it some milliseconds after that one's end.
+    pub last: WindowIndex,
+    /// How many windows it is about.
+    pub windows: u32,
+    pub listeners: Vec<ListenerStates>,
+}
+
+/// One listener's time in each state.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ListenerStates {
+    pub listener: EntityId,
+    /// By bin, rising.
+    pub cells: Vec<StateCell>,
+}
+
+/// Time and answers at the numbers in flight of one bin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StateCell {
+    /// Numbers below 16 have a bin each; above there are eight to a doubling, up to 4,095, and what is more is in the last.
+    pub bin: u8,
+    pub time_ns: u64,
+    /// Answers that ended such a state: the request that was answered is counted in its number.
+    pub answered: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

@@ -130,7 +130,7 @@ impl Series {
             }
             // The windows that are kept are of a time when it was there.
             Input::Gone { .. } => {}
-            Input::Drop(_) | Input::Tick { .. } => {}
+            Input::States(_) | Input::Drop(_) | Input::Tick { .. } => {}
         }
         None
     }
