@@ -49,6 +49,8 @@ pub struct Window {
     pub retransmits: Option<Vec<(EdgeKey, RetransmitSample)>>,
     /// Open connections to others, where calls are not covered.
     pub connections: Option<Vec<(EdgeKey, ConnectionSample)>>,
+    /// Time in state of listeners, in one window of a second.
+    pub states: Option<States>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -229,6 +231,24 @@ pub struct RequestSample {
     pub multiplexed_connections: u32,
     pub open_last: u32,
     pub open_max: u32,
+}
+
+/// How long listeners had how many requests in flight, over some windows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct States {
+    /// Over how many: this one and those before it.
+    pub windows: u32,
+    /// Those that had a request in flight.
+    pub listeners: Vec<(ListenerKey, Vec<StateCell>)>,
+}
+
+/// Time and answers in one bin of requests in flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: ListenerStates")]
+pub struct StateCell {
+    pub bin: u8,
+    pub time_ns: u64,
+    pub answered: u64,
 }
 
 /// Turns on connected sockets.

@@ -100,6 +100,24 @@ pub struct ListenerLevel {
     pub sockets: u32,
     /// Threads that read requests, and live or died in the last seconds.
     pub workers_seen: u32,
+    /// When the requests in flight last changed, on CLOCK_MONOTONIC; 0: never.
+    pub changed_ns: u64,
+}
+
+/// Bins of requests in flight, `STATE_BINS`.
+pub const STATE_BINS: usize = 80;
+/// Size of a `struct listener_states` in 64-bit words: time and answers for each bin.
+pub const STATES_WORDS: usize = 2 * STATE_BINS;
+
+/// The bin of a number of requests in flight, as `state_bin` in net_maps.h has it.
+pub fn state_bin(in_flight: u32) -> usize {
+    const EXACT: u32 = 16;
+    if in_flight < EXACT {
+        return in_flight as usize;
+    }
+    let octave = in_flight.ilog2();
+    let bin = EXACT + ((octave - 4) << 3) + ((in_flight >> (octave - 3)) & 7);
+    (bin as usize).min(STATE_BINS - 1)
 }
 
 impl ListenerLevel {
@@ -114,7 +132,7 @@ impl ListenerLevel {
             *level = at(i).cast_signed();
         }
         levels[listener_edge::IN_FLIGHT..].copy_from_slice(&turns(words[0]));
-        Self { levels, limit: at(4), sockets: at(5), workers_seen: at(6) }
+        Self { levels, limit: at(4), sockets: at(5), workers_seen: at(6), changed_ns: words[5] }
     }
 
     /// The word whose lower half is `workers_seen` of this slot; the upper half is reserved.
@@ -379,10 +397,18 @@ mod tests {
         words[1] = u64::from((-3_i32).cast_unsigned()) | (5 << 32);
         words[3] = 128 | (2 << 32);
         words[4] = 60;
+        words[5] = 7_000;
         assert_eq!((ListenerLevel::workers_seen_at(0), ListenerLevel::workers_seen_at(2)), (4, 20));
         let level = ListenerLevel::decode(words);
         assert_eq!(level.levels, [-3, 5, 0, 0, -3, 5, -7]);
-        assert_eq!((level.limit, level.sockets, level.workers_seen), (128, 2, 60));
+        assert_eq!((level.limit, level.sockets, level.workers_seen, level.changed_ns), (128, 2, 60, 7_000));
+    }
+
+    #[test]
+    fn bins_are_exact_first_and_then_eight_to_a_doubling() {
+        let bins: Vec<usize> =
+            [1, 15, 16, 17, 18, 31, 32, 35, 36, 128, 150, 3840, 4095, u32::MAX].map(state_bin).into();
+        assert_eq!(bins, [1, 15, 16, 16, 17, 23, 24, 24, 25, 40, 41, 79, 79, 79]);
     }
 
     #[test]

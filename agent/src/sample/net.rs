@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
+//! `states` the time in state, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -9,7 +9,7 @@ use crate::attach::storage::Owner;
 use crate::attach::window_log::LogShape;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
-use crate::window::{ListenDrop, ListenerKey, Window, WindowIndex};
+use crate::window::{self, ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -22,11 +22,13 @@ mod edges;
 pub mod helper;
 mod listeners;
 mod slots;
+mod states;
 mod tick;
 mod walk;
 
 use edges::Edges;
 use listeners::Listeners;
+use states::States;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
 
@@ -132,6 +134,7 @@ const EDGE_LOG_BYTES: usize = 9 << 20;
 /// The socket hooks and their logs.
 pub struct NetSignals {
     listeners: Listeners,
+    states: States,
     edges: Edges,
     hooks: Vec<Hook>,
     walker: Walker,
@@ -171,7 +174,8 @@ impl NetSignals {
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
             .global("cfg_timer", u32::from(looking == Looking::Timer));
-        for map in ["listener_levels", "listener_names", "listener_slots", "listener_free"] {
+        for map in ["listener_levels", "listener_states", "listener_names", "listener_slots", "listener_free"]
+        {
             plan = plan.max_entries(map, of_listeners.entities);
         }
         for map in ["edge_levels", "edge_names", "edge_slots", "edge_free"] {
@@ -182,6 +186,7 @@ impl NetSignals {
         let clock = object.clock()?;
         clock.set_epoch_offset_ns(config.epoch_offset_ns);
         let listeners = Listeners::open(&mut object, of_listeners, config.listeners_kept_windows)?;
+        let states = States::open(&mut object, of_listeners.entities, config.epoch_offset_ns)?;
         let edges = Edges::open(&mut object, of_edges)?;
         let losses = object.mapping("net_losses", NetLosses::WORDS * 8)?;
         let drops = RingBuf::try_from(object.take_map("drop_events")?)
@@ -225,7 +230,19 @@ impl NetSignals {
                 })?)
             }
         };
-        Ok(Self { listeners, edges, hooks, walker, looking, _ticker: ticker, drops, losses, clock, object })
+        Ok(Self {
+            listeners,
+            states,
+            edges,
+            hooks,
+            walker,
+            looking,
+            _ticker: ticker,
+            drops,
+            losses,
+            clock,
+            object,
+        })
     }
 
     /// What the kernel side could not keep.
@@ -354,6 +371,13 @@ impl SignalSource for NetSignals {
         let (accept_queues, requests) = self.listeners.drain(into.index);
         let (calls, retransmits) = self.edges.drain(into.index);
         let (listeners, edges) = (self.listeners.is_whole(into.index), self.edges.is_whole(into.index));
+        if into.late {
+            // Read now, they would go beyond the window's end.
+            self.states.skip();
+        } else if turns && let Some((windows, states)) = self.states.drain(into.index) {
+            let of = states.into_iter().map(|(slot, cells)| (self.listeners.key(slot), cells));
+            into.states = Some(window::States { windows, listeners: of.collect() });
+        }
         into.accept_queues = listeners.then_some(accept_queues);
         into.requests = (turns && listeners).then_some(requests);
         into.calls = (turns && edges).then_some(calls);
@@ -362,10 +386,12 @@ impl SignalSource for NetSignals {
 
     fn skip_to(&mut self, first: WindowIndex) {
         self.listeners.skip_to(first);
+        self.states.skip();
         self.edges.skip_to(first);
     }
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
+        self.states.set_epoch_offset_ns(offset_ns);
         self.clock.set_epoch_offset_ns(offset_ns);
     }
 

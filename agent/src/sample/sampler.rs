@@ -444,7 +444,10 @@ fn strip(window: &mut Window, signal: SignalKind) {
         }
         SignalKind::Memory => window.memory = None,
         SignalKind::AcceptQueue => window.accept_queues = None,
-        SignalKind::Requests => window.requests = None,
+        SignalKind::Requests => {
+            window.requests = None;
+            window.states = None;
+        }
         SignalKind::Calls => {
             window.calls = None;
             window.connections = None;

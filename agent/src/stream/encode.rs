@@ -9,7 +9,8 @@ use crate::config::SignalName;
 use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
-    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, WINDOW_NS, Window,
+    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, States, WINDOW_NS,
+    Window,
 };
 use held::Held;
 use std::net::Ipv6Addr;
@@ -86,6 +87,7 @@ impl Encoder {
             flags: windows.iter().map(flags).collect(),
             tables,
             culprits: culprits(windows, entities),
+            in_flight_states: states(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -259,6 +261,25 @@ fn culprits(windows: &[Window], entities: &mut Entities) -> Vec<v1::Culprit> {
         }
     }
     found
+}
+
+fn states(windows: &[Window], entities: &mut Entities) -> Vec<v1::InFlightStates> {
+    let told = (0_u32..).zip(windows).filter_map(|(offset, window)| Some((offset, window.states.as_ref()?)));
+    let of = |(offset, states): (u32, &States)| v1::InFlightStates {
+        window_offset: offset,
+        windows: states.windows,
+        listeners: states
+            .listeners
+            .iter()
+            .map(|(key, cells)| v1::ListenerStates {
+                listener: entities.listener(*key),
+                bins: cells.iter().map(|cell| u32::from(cell.bin)).collect(),
+                time_ns: cells.iter().map(|cell| cell.time_ns).collect(),
+                answered: cells.iter().map(|cell| cell.answered).collect(),
+            })
+            .collect(),
+    };
+    told.map(of).collect()
 }
 
 /// Signals that the Hello covers and this window has no section of.

@@ -5,12 +5,13 @@
 use crate::ingest::drop_packets::DropPackets;
 use crate::ingest::fields;
 use crate::ingest::sanity::{self, Absurd};
+use crate::ingest::states::{self, StatesError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailwater_model::names::ENTITIES_PER_HOST_MAX;
 use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
-    HostWindow, Input, ListenerInfo, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
+    HostStates, HostWindow, Input, ListenerInfo, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
 use tailwater_proto::v1::{
@@ -59,6 +60,9 @@ pub enum ConvertError {
     /// A value that no machine can have measured.
     #[error(transparent)]
     Absurd(#[from] Absurd),
+    /// Time in state that cannot be.
+    #[error(transparent)]
+    States(#[from] StatesError),
     /// A culprit outside the batch.
     #[error("a culprit in window {offset} of {count}")]
     Culprit {
@@ -74,7 +78,7 @@ impl ConvertError {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Absurd(absurd) => absurd.kind(),
+            Self::Absurd(absurd) | Self::States(StatesError::Absurd(absurd)) => absurd.kind(),
             _ => "undecodable",
         }
     }
@@ -300,6 +304,11 @@ impl Converter {
         if let Some(bad) = batch.culprits.iter().find(|c| c.window_offset >= count) {
             return Err(ConvertError::Culprit { offset: bad.window_offset, count });
         }
+        let mut told = Vec::new();
+        for states in &batch.in_flight_states {
+            let listeners = states::listeners(states, count, |id| self.listeners.get(id))?;
+            told.push((u64::from(states.window_offset), states.windows, listeners));
+        }
         let mut inputs = Vec::new();
         // Coverage that changes from batch to batch is told to the pipeline as what it is: another coverage of the host.
         let uncovered: BTreeSet<i32> = batch.uncovered.iter().copied().collect();
@@ -339,7 +348,12 @@ impl Converter {
                 window.culprits.push(CulpritSample { resource, pid, comm, workload, amount });
             }
         }
+        let first = WindowIndex(batch.first_window.saturating_add_signed(self.shift));
         inputs.extend(windows.into_iter().map(|w| Input::Window(Box::new(w))));
+        inputs.extend(told.into_iter().map(|(offset, windows, listeners)| {
+            let (host, last) = (self.info.host.clone(), WindowIndex(first.0.saturating_add(offset)));
+            Input::States(Box::new(HostStates { host, last, windows, listeners }))
+        }));
         Ok(inputs)
     }
 

@@ -53,6 +53,39 @@ fn a_batch_becomes_its_windows_and_missing_tables_stay_missing() {
 }
 
 #[test]
+fn time_in_state_follows_its_windows_under_the_ids_that_they_use() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let states = v1::InFlightStates {
+        window_offset: 1,
+        windows: 20,
+        listeners: vec![v1::ListenerStates {
+            listener: 9,
+            bins: vec![3],
+            time_ns: vec![70],
+            answered: vec![2],
+        }],
+    };
+    let with = |states: &v1::InFlightStates| {
+        Body::Batch(WindowBatch { in_flight_states: vec![states.clone()], ..batch(9, 5) })
+    };
+    // By a clock that is 3 windows behind.
+    let got = c.message(&with(&states), 150_000_000, 0).unwrap();
+    let [.., Input::Window(window), Input::States(told)] = got.as_slice() else { panic!("{got:?}") };
+    assert_eq!((told.host.as_str(), told.last, told.windows), ("web-1", window.index, 20));
+    assert_eq!(told.listeners[0].listener, *window.listeners.keys().next().unwrap());
+    let [cell] = told.listeners[0].cells.as_slice() else { panic!("{told:?}") };
+    assert_eq!((cell.bin, cell.time_ns, cell.answered), (3, 70, 2));
+
+    let wrong = v1::InFlightStates { window_offset: 2, ..states };
+    let refused = c.message(&with(&wrong), 150_000_000, 0).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.to_string().as_str()),
+        ("undecodable", "time in state in window 2 of 2")
+    );
+}
+
+#[test]
 fn a_restarted_agent_gets_fresh_ids_and_a_reconnected_one_keeps_them() {
     let mut c = Converter::new("web-1");
     let mut id = |instance: &str| {

@@ -13,4 +13,5 @@ pub mod rpc;
 pub mod sanity;
 pub mod service;
 pub mod session;
+mod states;
 pub mod tls;

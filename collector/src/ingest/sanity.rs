@@ -16,7 +16,7 @@ const CPUS_MAX: u64 = 8192;
 /// Threads of a machine: the kernel's own limit (PID_MAX_LIMIT, 2^22).
 const TASKS_MAX: u64 = 1 << 22;
 /// Events in one window: 800 Gbit/s of the smallest packets make some 60 million.
-const EVENTS_MAX: u64 = 100_000_000;
+pub(super) const EVENTS_MAX: u64 = 100_000_000;
 /// Bytes in one window: 2 TB/s.
 const BYTES_MAX: u64 = 100_000_000_000;
 /// Sockets, requests in flight, queue depths.

@@ -125,9 +125,12 @@ static __always_inline void connected_opened(struct hook *h, __u32 slot, bool es
 		rec->established++;
 }
 
-/* Adds to the levels of requests, and to the record what they are worth until its end: one atomic for all three. */
-static __always_inline void step_turns(struct hook *h, struct listener_record *rec, struct listener_level *level, __s64 in_flight,
-				       __s64 unread, __s64 busy)
+/*
+ * Adds to the levels of requests, and to the record what they are worth until its end: one atomic for all three. Returns how many requests
+ * are in flight now.
+ */
+static __always_inline __s32 step_turns(struct hook *h, struct listener_record *rec, struct listener_level *level, __s64 in_flight,
+					__s64 unread, __s64 busy)
 {
 	__s64 step = in_flight + (unread << TURNS_BITS) + (busy << 2 * TURNS_BITS);
 	struct turns now;
@@ -145,6 +148,7 @@ static __always_inline void step_turns(struct hook *h, struct listener_record *r
 		max_into(rec->unread_max, (__u32)now.unread);
 	if (busy > 0 && now.busy > 0)
 		max_into(rec->busy_max, (__u32)now.busy);
+	return now.in_flight;
 }
 
 static __always_inline void step_unread(struct hook *h, struct listener_record *rec, struct listener_level *level, __u32 kind,
@@ -249,7 +253,7 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 		holds = __sync_fetch_and_add(&worker->held, 1) + 1;
 		max_into(rec->shared_max, (__u32)holds);
 	}
-	step_turns(h, rec, level, 1, off, holds == 1);
+	state_left(c->slot, level, h->mono_ns, step_turns(h, rec, level, 1, off, holds == 1) - 1, 0);
 }
 
 /* An answer after `took` ns, of a request or of a call: both records have these fields. */
@@ -271,10 +275,12 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	struct listener_record *rec = listener_now(h, c->slot);
 	struct worker *worker = worker_at(c->worker);
 	__u64 took = elapsed_ns(c->started_ns, h->mono_ns);
+	__s32 left;
 
 	if (!level || !rec)
 		return;
-	step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
+	left = step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
+	state_left(c->slot, level, bpf_ktime_get_ns(), left + 1, how == ENDED_ANSWERED);
 	if (how == ENDED_ANSWERED) {
 		ANSWERED_INTO(rec, took);
 	} else {

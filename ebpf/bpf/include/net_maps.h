@@ -27,6 +27,7 @@ LOG(edge_log, edge_record, NEST)
 
 ARRAY_OF(listener_levels, struct listener_level);
 ARRAY_OF(edge_levels, struct edge_level);
+ARRAY_OF(listener_states, struct listener_states);
 ARRAY_OF(listener_names, struct listener_name);
 ARRAY_OF(edge_names, struct edge_name);
 ARRAY_OF(net_losses, struct net_losses);
@@ -130,6 +131,59 @@ static __always_inline struct turns turns_of(__s64 sum)
 	t.unread = low;
 	t.busy = (sum - low) >> TURNS_BITS;
 	return t;
+}
+
+/* The bin of a number of requests in flight; collector/sizing/src/curve/bins.rs has the same. */
+static __always_inline __u32 state_bin(__u32 in_flight)
+{
+	__u32 octave = 0, rest = in_flight, bin;
+
+	if (in_flight < STATE_EXACT)
+		return in_flight;
+	if (rest >> 16) {
+		rest >>= 16;
+		octave += 16;
+	}
+	if (rest >> 8) {
+		rest >>= 8;
+		octave += 8;
+	}
+	if (rest >> 4) {
+		rest >>= 4;
+		octave += 4;
+	}
+	if (rest >> 2) {
+		rest >>= 2;
+		octave += 2;
+	}
+	if (rest >> 1)
+		octave += 1;
+	/* Of 16 to 31 the octave is 4. */
+	bin = STATE_EXACT + ((octave - 4) << 3) + ((in_flight >> (octave - 3)) & 7);
+	return bin < STATE_BINS ? bin : STATE_BINS - 1;
+}
+
+/*
+ * A listener had `in_flight` requests until now; `answered`: one of them just was. Now is when the number changes, not when the answer went
+ * out: hooks of two connections run in another order than their answers went, and what is booked is the order of hooks.
+ */
+static __always_inline void state_left(__u32 slot, struct listener_level *level, __u64 now_ns, __s32 in_flight, __u32 answered)
+{
+	__u64 since_ns = __sync_lock_test_and_set(&level->changed_ns, now_ns);
+	struct listener_states *states;
+	struct state_cell *cell;
+	__u32 bin;
+
+	if (in_flight <= 0 || !since_ns)
+		return;
+	states = bpf_map_lookup_elem(&listener_states, &slot);
+	bin = state_bin((__u32)in_flight);
+	if (!states || bin >= STATE_BINS)
+		return;
+	cell = &states->cells[bin];
+	__sync_fetch_and_add(&cell->time_ns, now_ns - since_ns);
+	if (answered)
+		__sync_fetch_and_add(&cell->answered, 1);
 }
 
 /* The workload of the running task: only for hooks that run in the task's own system call. */

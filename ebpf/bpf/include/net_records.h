@@ -85,11 +85,29 @@ struct listener_level {
 	__u32 limit; /* sum over the listening sockets of the slot */
 	__u32 sockets; /* listening now */
 	__u32 workers_seen; /* user space takes off the dead, by 64 bits: what follows stays zero */
-	__u32 reserved[7];
+	__u32 reserved;
+	__u64 changed_ns; /* when the requests in flight last changed; 0: never. In the line that each such change writes anyway */
+	__u32 reserved_too[4];
 };
 struct edge_level {
 	__s32 levels[EDGE_EDGES];
 	__u32 reserved[14];
+};
+
+/*
+ * Time in state: for each number of requests in flight, by bins, how long a listener had it and how many answers ended it, since the slot
+ * was made. One copy per listener: whoever changes the number books the time since the change before, by one exchange of `changed_ns`. Two
+ * CPUs that change it at once may book each other's time to the neighbouring number; the sum over all numbers is exact. Time without a
+ * request is not booked: it is the rest.
+ * Numbers below 16 have a bin each, above that there are eight to a doubling; the last one is open.
+ */
+#define STATE_BINS 80
+#define STATE_EXACT 16
+struct listener_states {
+	struct state_cell {
+		__u64 time_ns; /* a sum of signed steps: clocks of two CPUs may differ */
+		__u64 answered;
+	} cells[STATE_BINS];
 };
 
 /* Addresses are in network order, IPv4 as v4-mapped; the wildcard of both families is all zero. Ports: host order. */

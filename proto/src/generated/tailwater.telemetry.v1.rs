@@ -211,6 +211,35 @@ pub struct WindowBatch {
     /// signals without values in this batch although Hello covers them
     #[prost(enumeration = "Signal", repeated, tag = "8")]
     pub uncovered: ::prost::alloc::vec::Vec<i32>,
+    #[prost(message, repeated, tag = "9")]
+    pub in_flight_states: ::prost::alloc::vec::Vec<InFlightStates>,
+}
+/// Time in state: how long listeners had how many requests in flight, and how many answers ended it. Told once a second, about the windows
+/// since it was told before; read some milliseconds after the end of the last of them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InFlightStates {
+    /// of the last of those windows, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// how many there are
+    #[prost(uint32, tag = "2")]
+    pub windows: u32,
+    /// those that had a request in flight
+    #[prost(message, repeated, tag = "3")]
+    pub listeners: ::prost::alloc::vec::Vec<ListenerStates>,
+}
+/// One value of each for each bin in which there was something, bins rising. The time without a request is the rest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListenerStates {
+    #[prost(uint32, tag = "1")]
+    pub listener: u32,
+    /// below 16 the number in flight itself; from 16 on eight to a doubling, up to 79: 3,840 and more
+    #[prost(uint32, repeated, tag = "2")]
+    pub bins: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint64, repeated, tag = "3")]
+    pub time_ns: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub answered: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Table {

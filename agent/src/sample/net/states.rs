@@ -1,0 +1,206 @@
+//! Time in state: how long each listener had each number of requests in flight since it was read before, and how many answers
+//! ended it. Owns reading the kernel's sums while they grow, and their differences; knows neither windows' logs nor who a
+//! slot is.
+
+use crate::attach::loader::{LoadError, LoadedObject};
+use crate::attach::mapping::Mapping;
+use crate::window::{StateCell, WINDOW_NS, WindowIndex};
+use std::sync::atomic::Ordering;
+use tailwater_ebpf::net::{ListenerLevel, SLOT_OTHER, STATE_BINS, STATES_WORDS, listener_edge, state_bin};
+
+/// Windows between two readings: a second. Sizing asks for stretches that are longer than a burst.
+const EVERY_WINDOWS: u64 = 20;
+/// Readings of a listener whose number changes meanwhile, before what has begun since its last change is left to the next second.
+const TRIES: usize = 4;
+
+/// Sums of one listener, by bin.
+type Sums = [StateSum; STATE_BINS];
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct StateSum {
+    /// Below zero for a moment where two CPUs' clocks differ by more than the state lasted.
+    time_ns: i64,
+    answered: u64,
+}
+
+/// The kernel's sums, and what of them was told.
+pub(super) struct States {
+    levels: Mapping,
+    sums: Mapping,
+    /// By slot; none: the listener had no request yet.
+    told: Vec<Option<Box<Sums>>>,
+    /// The last window that was told; none: nothing was read yet, or windows were skipped.
+    last: Option<WindowIndex>,
+    /// Unix time minus CLOCK_MONOTONIC.
+    epoch_offset_ns: i64,
+}
+
+impl States {
+    pub(super) fn open(
+        object: &mut LoadedObject,
+        entities: u32,
+        epoch_offset_ns: i64,
+    ) -> Result<Self, LoadError> {
+        let slots = entities as usize;
+        Ok(Self {
+            levels: object.mapping("listener_levels", slots * ListenerLevel::WORDS * 8)?,
+            sums: object.mapping("listener_states", slots * STATES_WORDS * 8)?,
+            told: (0..slots).map(|_| None).collect(),
+            last: None,
+            epoch_offset_ns,
+        })
+    }
+
+    pub(super) fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
+        self.epoch_offset_ns = offset_ns;
+        // The windows are others now: the stretch that has begun has no length by them.
+        self.last = None;
+    }
+
+    /// What is summed up by now belongs to windows that nobody is told of.
+    pub(super) fn skip(&mut self) {
+        self.last = None;
+    }
+
+    /// Each slot with what it did since the reading before, once a second; with the number of windows since then. None in the other
+    /// windows, and where the reading only begins a stretch.
+    pub(super) fn drain(&mut self, window: WindowIndex) -> Option<(u32, Vec<(u32, Vec<StateCell>)>)> {
+        if !window.0.is_multiple_of(EVERY_WINDOWS) && self.last.is_some() {
+            return None;
+        }
+        let before = self.last.replace(window);
+        let end_ns = ((window.0 + 1) * WINDOW_NS).saturating_add_signed(-self.epoch_offset_ns);
+        let mut all = Vec::new();
+        // What is beyond the caps shares a slot, and so a number in flight that is nobody's.
+        for slot in SLOT_OTHER as usize + 1..self.told.len() {
+            if self.level(slot).changed_ns == 0 {
+                continue;
+            }
+            let now = self.read(slot, end_ns);
+            let told = self.told[slot].get_or_insert_with(|| Box::new([StateSum::default(); STATE_BINS]));
+            let cells = since(told, &now);
+            if !cells.is_empty() {
+                // Slots are a map's entries: their number fits.
+                all.push((slot as u32, cells));
+            }
+        }
+        let windows = window.0.saturating_sub(before?.0);
+        u32::try_from(windows).ok().filter(|n| *n > 0).map(|windows| (windows, all))
+    }
+
+    fn level(&self, slot: usize) -> ListenerLevel {
+        let first = slot * ListenerLevel::WORDS;
+        ListenerLevel::decode(std::array::from_fn(|i| self.levels.word(first + i).load(Ordering::Acquire)))
+    }
+
+    fn sums(&self, slot: usize) -> Sums {
+        let word = |i| self.sums.word(slot * STATES_WORDS + i).load(Ordering::Acquire);
+        std::array::from_fn(|bin| StateSum {
+            time_ns: word(2 * bin).cast_signed(),
+            answered: word(2 * bin + 1),
+        })
+    }
+
+    /// The sums up to `end_ns`, or to now where the number changed since: what lasts is only in them once it is over.
+    fn read(&self, slot: usize, end_ns: u64) -> Sums {
+        for _ in 0..TRIES {
+            let level = self.level(slot);
+            let mut sums = self.sums(slot);
+            if self.level(slot).changed_ns != level.changed_ns {
+                continue;
+            }
+            let in_flight = u32::try_from(level.levels[listener_edge::IN_FLIGHT]).unwrap_or(0);
+            if in_flight > 0 {
+                let lasts_ns = end_ns.saturating_sub(level.changed_ns).cast_signed();
+                let sum = &mut sums[state_bin(in_flight)].time_ns;
+                *sum = sum.saturating_add(lasts_ns);
+            }
+            return sums;
+        }
+        self.sums(slot)
+    }
+}
+
+/// What came to the sums since they were told, which is told now. A sum that seems to have shrunk has grown less than was expected of it: a
+/// number that changed while it was read. It is told again once it is beyond what was told.
+fn since(told: &mut Sums, now: &Sums) -> Vec<StateCell> {
+    let mut cells = Vec::new();
+    for (bin, (told, now)) in (0_u8..).zip(told.iter_mut().zip(now)) {
+        let cell = StateCell {
+            bin,
+            time_ns: u64::try_from(now.time_ns.saturating_sub(told.time_ns)).unwrap_or(0),
+            answered: now.answered.saturating_sub(told.answered),
+        };
+        told.time_ns = told.time_ns.max(now.time_ns);
+        told.answered = told.answered.max(now.answered);
+        if bin > 0 && (cell.time_ns > 0 || cell.answered > 0) {
+            cells.push(cell);
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(slots: usize) -> States {
+        States {
+            levels: Mapping::anonymous(slots * ListenerLevel::WORDS * 8),
+            sums: Mapping::anonymous(slots * STATES_WORDS * 8),
+            told: (0..slots).map(|_| None).collect(),
+            last: None,
+            epoch_offset_ns: 0,
+        }
+    }
+
+    fn set(states: &States, slot: usize, in_flight: u64, changed_ns: u64) {
+        states.levels.store(slot * ListenerLevel::WORDS, in_flight);
+        states.levels.store(slot * ListenerLevel::WORDS + 5, changed_ns);
+    }
+
+    #[test]
+    fn what_lasts_is_told_second_by_second_and_never_twice() {
+        let mut s = states(3);
+        set(&s, 2, 128, 1_000_000_000);
+        assert_eq!(s.drain(WindowIndex(20)), None, "a stretch begins");
+        let second = |s: &mut States, window| s.drain(WindowIndex(window));
+        assert_eq!(second(&mut s, 30), None, "not its turn");
+        let cell = |bin, time_ns, answered| StateCell { bin, time_ns, answered };
+        assert_eq!(second(&mut s, 40), Some((20, vec![(2, vec![cell(40, 1_000_000_000, 0)])])));
+        // It ended after 2,600 ms, was idle, and 3 were in flight at the end for 100 ms.
+        let base = 2 * STATES_WORDS;
+        s.sums.store(base + 80, 1_600_000_000);
+        s.sums.store(base + 81, 5);
+        set(&s, 2, 3, 2_950_000_000);
+        assert_eq!(
+            second(&mut s, 60),
+            Some((20, vec![(2, vec![cell(3, 100_000_000, 0), cell(40, 550_000_000, 5)])]))
+        );
+        set(&s, 2, 0, 3_000_000_000);
+        assert_eq!(second(&mut s, 80), Some((20, Vec::new())), "told, and nothing was in flight");
+    }
+
+    #[test]
+    fn a_sum_that_was_told_too_early_is_made_up_for() {
+        let mut told = [StateSum::default(); STATE_BINS];
+        let of = |ns| {
+            let mut sums = [StateSum::default(); STATE_BINS];
+            sums[1] = StateSum { time_ns: ns, answered: 0 };
+            sums
+        };
+        let total: u64 =
+            [-1, 50, 40, 45, 70].iter().flat_map(|ns| since(&mut told, &of(*ns))).map(|c| c.time_ns).sum();
+        assert_eq!(total, 70);
+    }
+
+    #[test]
+    fn skipped_windows_are_in_no_stretch() {
+        let mut s = states(2);
+        set(&s, 1, 1, 50_000_000);
+        s.drain(WindowIndex(20));
+        s.skip();
+        assert_eq!(s.drain(WindowIndex(33)), None, "a stretch begins again");
+        assert_eq!(s.drain(WindowIndex(40)).map(|(windows, _)| windows), Some(7));
+    }
+}
