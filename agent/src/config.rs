@@ -58,6 +58,12 @@ pub struct Layer {
         env = "TAILWATER_AGENT_POLL_ONLY"
     )]
     pub poll_only: Option<bool>,
+    /// After how long an answer is late, from the first byte of the request to the first of the answer, ms [default: 500]
+    #[arg(long, value_name = "MS", env = "TAILWATER_AGENT_LATE_MS")]
+    pub late_ms: Option<u32>,
+    /// After how long it is very late, ms [default: 3000]
+    #[arg(long, value_name = "MS", env = "TAILWATER_AGENT_VERY_LATE_MS")]
+    pub very_late_ms: Option<u32>,
     /// CPU above which signals are shed: its own of one core plus its kernel programs' of all CPUs, 0 to 1 [default: 0.05]
     #[arg(long, value_name = "RATIO", env = "TAILWATER_AGENT_CPU_BUDGET_RATIO")]
     pub cpu_budget_ratio: Option<f64>,
@@ -112,6 +118,8 @@ pub struct Config {
     pub buffered_batches: usize,
     pub disabled_signals: BTreeSet<SignalName>,
     pub poll_only: bool,
+    #[serde(flatten)]
+    pub late: Late,
     pub cpu_budget_ratio: f64,
     pub log: String,
     #[serde(skip)]
@@ -121,6 +129,23 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
 }
+
+/// After how long an answer is late, and very late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "see Layer")]
+pub struct Late {
+    pub late_ms: u32,
+    pub very_late_ms: u32,
+}
+
+impl Default for Late {
+    fn default() -> Self {
+        Self { late_ms: 500, very_late_ms: 3_000 }
+    }
+}
+
+/// The longest that is told apart: an hour, so that it fits the kernel program's microseconds.
+const VERY_LATE_MAX_MS: u32 = 3_600_000;
 
 /// A signal by its name in configuration and reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -290,6 +315,19 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
     }
 
     let (_, poll_only) = pick!(poll_only);
+    let (late_over, late_ms) = pick!(late_ms);
+    let (very_over, very_late_ms) = pick!(very_late_ms);
+    let (key, from_over) =
+        if very_late_ms.is_some() { ("very_late_ms", very_over) } else { ("late_ms", late_over) };
+    let late_ms = late_ms.unwrap_or(Late::default().late_ms);
+    let very_late_ms = very_late_ms.unwrap_or(Late::default().very_late_ms.max(late_ms.saturating_mul(2)));
+    if late_ms == 0 || very_late_ms <= late_ms || very_late_ms > VERY_LATE_MAX_MS {
+        let problem =
+            format!("late_ms = {late_ms} and very_late_ms = {very_late_ms} are out of order or of range");
+        let remedy = "use 1 or more for the first, and more than that, at most 3600000, for the second";
+        return Err(fail(key, from_over, problem, remedy));
+    }
+    let late = Late { late_ms, very_late_ms };
     let (from_over, cpu_budget_ratio) = pick!(cpu_budget_ratio);
     let cpu_budget_ratio = cpu_budget_ratio.unwrap_or(0.05);
     if !(cpu_budget_ratio > 0.0 && cpu_budget_ratio <= 1.0) {
@@ -335,6 +373,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         buffered_batches,
         disabled_signals,
         poll_only: poll_only.unwrap_or(false),
+        late,
         cpu_budget_ratio,
         log: pick!(log).1.unwrap_or_else(|| "info".to_owned()),
         clock_shift_ms: pick!(clock_shift_ms).1.unwrap_or(0),

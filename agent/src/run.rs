@@ -108,7 +108,12 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
     }
     let quotas = Quotas::default();
     let watched = Watched::default();
-    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only, helper: Some(Path::new(THIS)) };
+    let wanted = Wanted {
+        disabled: &disabled,
+        poll_only: config.poll_only,
+        helper: Some(Path::new(THIS)),
+        late: config.late,
+    };
     let attached = Attached::attach(wanted, &clock, &mounts, quotas.clone(), watched.clone());
     give_back_memory();
     let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
@@ -169,7 +174,7 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
     let outbox = Arc::new(Outbox::new(config.buffered_batches));
     let shared = Arc::new(Shared::default());
     shared.windows_per_batch.store(config.windows_per_batch, Ordering::Relaxed);
-    let identity = Identity::read(&config.host, config.scope_cgroup.as_deref(), cpus);
+    let identity = Identity::read(&config.host, config.scope_cgroup.as_deref(), cpus, config.late);
     let names: Vec<&'static str> = attached.sources.iter().map(|s| s.name()).collect();
     let agent = Arc::new(Agent {
         outbox: outbox.clone(),
@@ -254,7 +259,12 @@ pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result
     let clock = Clock::new(0);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
     let watched = Watched::default();
-    let wanted = Wanted { disabled: &disabled, poll_only: config.poll_only, helper: Some(Path::new(THIS)) };
+    let wanted = Wanted {
+        disabled: &disabled,
+        poll_only: config.poll_only,
+        helper: Some(Path::new(THIS)),
+        late: config.late,
+    };
     let attached = Attached::attach(wanted, &clock, &mounts, Quotas::default(), watched.clone());
     watched.publish(&Entities::new(mounts.clone(), Path::new("/")), None);
     let coverage = attached.coverage();

@@ -216,6 +216,8 @@ pub struct RequestSample {
     pub received: u64,
     pub answered: u64,
     pub aborted: u64,
+    pub late: u64,
+    pub very_late: u64,
     pub in_flight_last: u32,
     pub in_flight_max: u32,
     pub in_flight_ns: u64,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tailwater_agent::config::Late;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -115,6 +116,29 @@ fn privileged_workers_that_sleep_at_once_are_busy_at_once() {
     let calls = probe.calls(port);
     assert_eq!((calls.in_flight_max, calls.open_max), (13, 13), "{calls:?}");
     assert!(calls.response_ns >= slept_ns - 13 * 20_000_000, "{calls:?}");
+}
+
+#[test]
+fn privileged_an_answer_is_late_by_what_its_request_waited_before_it_was_read() {
+    let mut probe = Probe::attach_with_late(Late { late_ms: 220, very_late_ms: 370 });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    // One at a time, 150 ms each: of four at once the first is answered after 150 ms and the last after 600.
+    let serving = std::thread::spawn(move || {
+        for stream in listener.incoming().take(4) {
+            let mut stream = stream.unwrap();
+            stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
+            std::thread::sleep(Duration::from_millis(150));
+            stream.write_all(&[b'x'; 40]).unwrap();
+        }
+    });
+    clients(4, move || ask(&mut TcpStream::connect(at).unwrap()));
+    serving.join().unwrap();
+    let port = at.port();
+    probe.drain_until("all answered", |p| p.requests(port).answered == 4);
+    let requests = probe.requests(port);
+    assert!(requests.response_max_ns < 220_000_000, "none took long once it was read: {requests:?}");
+    assert_eq!((requests.late, requests.very_late), (3, 2), "{requests:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
+use tailwater_agent::config::Late;
 use tailwater_agent::sample::block::BlockSignal;
 use tailwater_agent::sample::memory::MemorySignal;
 use tailwater_agent::sample::net::{NetConfig, NetSignals};
@@ -55,6 +56,7 @@ fn attach(cpus: u32) -> Vec<Box<dyn SignalSource>> {
         listeners_max: 1_024,
         listeners_kept_windows: 1_200,
         edges_max: 4_095,
+        late: Late::default(),
         helper: None,
     };
     vec![

@@ -215,6 +215,8 @@ columns! { pub(crate) listener: ListenerWindow {
     received => "received" / 1, "requests received",
     answered => "answered" / 1, "requests answered",
     aborted => "aborted" / 1, "requests whose connection ended without an answer",
+    late => "late" / 1, "of the answered, those that began later than the agent's `late_ms` after the first byte of the request; null: not counted",
+    very_late => "very_late" / 1, "of those, later than `very_late_ms`; null: not counted",
     in_flight_last => "in_flight_last" / 1, "requests in flight at the window's end",
     in_flight_max => "in_flight_max" / 1, "requests in flight, at the most",
     in_flight_ns => "in_flight_us" / 1_000, "integral of requests in flight, requests x us",

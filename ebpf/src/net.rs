@@ -58,6 +58,8 @@ pub struct ListenerRecord {
     pub shared_max: u32,
     pub open_max: u32,
     pub limit: u32,
+    pub late: u32,
+    pub very_late: u32,
     pub response_hist: [u32; HIST_BUCKETS],
 }
 crate::record!(ListenerRecord, edges: listener_edge::COUNT);
@@ -86,7 +88,7 @@ pub struct EdgeRecord {
 }
 crate::record!(EdgeRecord, edges: edge_edge::COUNT);
 
-const _: () = assert!(size_of::<ListenerRecord>() == 296);
+const _: () = assert!(size_of::<ListenerRecord>() == 304);
 const _: () = assert!(size_of::<EdgeRecord>() == 184);
 
 /// `struct listener_level`, one per slot: levels over all CPUs.

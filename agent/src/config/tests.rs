@@ -57,6 +57,15 @@ fn errors_name_file_line_and_remedy() {
     refused("collector = \"db-1\"\n", "agent.toml:1: collector = \"db-1\" is none of unix:");
     refused("collector = \"http://db-1\"\n", "agent.toml:1: collector = \"http://db-1\" has no port");
     refused("cpu_budget_ratio = nan\n", "agent.toml:1: cpu_budget_ratio = NaN is out of range");
+    refused(
+        "late_ms = 0\n",
+        "agent.toml:1: late_ms = 0 and very_late_ms = 3000 are out of order or of range",
+    );
+    refused("very_late_ms = 500\n", "agent.toml:1: late_ms = 500 and very_late_ms = 500 are out of order");
+    refused(
+        "late_ms = 2000000\n",
+        "agent.toml:1: late_ms = 2000000 and very_late_ms = 4000000 are out of order or of range",
+    );
     refused("scope_cgroup = \"/../x\"\n", "agent.toml:1: scope_cgroup = \"/../x\" is no path");
     refused("host = \"a\\u0007\"\n", "agent.toml:1: host = ");
 }

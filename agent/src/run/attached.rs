@@ -4,6 +4,7 @@
 use crate::attach::loader::{AttachConfig, KernelBtf, LoadError, possible_cpus};
 use crate::attach::price::Price;
 use crate::clock::Clock;
+use crate::config::Late;
 use crate::name::cgroup::Mounts;
 use crate::sample::block::BlockSignal;
 use crate::sample::memory::MemorySignal;
@@ -58,6 +59,8 @@ pub struct Wanted<'a> {
     pub poll_only: bool,
     /// This program, for what another process does.
     pub helper: Option<&'a Path>,
+    /// When an answer is late.
+    pub late: Late,
 }
 
 impl Attached {
@@ -121,6 +124,7 @@ impl Attached {
                 listeners_max: LISTENERS_MAX,
                 listeners_kept_windows: LISTENERS_KEPT_WINDOWS,
                 edges_max: EDGES_MAX,
+                late: wanted.late,
                 helper: wanted.helper,
             };
             priced(NetSignals::attach(&config)?, NetSignals::price)

@@ -1,6 +1,7 @@
 //! From a drained window to the outbox: narrows it to the scope, names what it holds, and gathers windows into batches. Owns when
 //! a batch is complete and when the Hello changes; knows no kernel map and no network.
 
+use crate::config::Late;
 use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
 use crate::sample::polled::Watched;
@@ -33,7 +34,7 @@ pub struct Identity {
 
 impl Identity {
     /// Reads what the kernel says of itself and gives this start of the agent a random name.
-    pub fn read(host: &str, scope: Option<&str>, cpus: u32) -> Self {
+    pub fn read(host: &str, scope: Option<&str>, cpus: u32, late: Late) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         Self {
             hello: v1::Hello {
@@ -45,6 +46,8 @@ impl Identity {
                 cpus,
                 scope_cgroup: scope.unwrap_or_default().to_owned(),
                 window_ns: WINDOW_NS,
+                late_ns: u64::from(late.late_ms) * 1_000_000,
+                very_late_ns: u64::from(late.very_late_ms) * 1_000_000,
                 ..v1::Hello::default()
             },
         }
@@ -251,7 +254,7 @@ mod tests {
         let shared = Arc::new(Shared::default());
         shared.windows_per_batch.store(2, Ordering::Relaxed);
         let pipeline = Pipeline::new(
-            Identity::read("web-1", scope, 2),
+            Identity::read("web-1", scope, 2, Late::default()),
             View::new(
                 Entities::new(mounts, folder.path()),
                 scope.map(Scope::new),

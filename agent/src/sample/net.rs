@@ -7,6 +7,7 @@ use crate::attach::mapping::{ClockControl, Mapping};
 use crate::attach::price::Price;
 use crate::attach::storage::Owner;
 use crate::attach::window_log::LogShape;
+use crate::config::Late;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{self, ListenDrop, ListenerKey, Window, WindowIndex};
@@ -50,6 +51,8 @@ pub struct NetConfig<'a> {
     pub listeners_kept_windows: u64,
     /// Workload and remote address pairs told apart at a time. 4,095 is a good default.
     pub edges_max: u32,
+    /// When an answer is late.
+    pub late: Late,
     /// This program, which walks other network namespaces as a process of its own; without, a thread does.
     pub helper: Option<&'a Path>,
 }
@@ -173,6 +176,8 @@ impl NetSignals {
             .global("cfg_listener_entities", of_listeners.entities)
             .global("cfg_edge_entities", of_edges.entities)
             .global("cfg_cgroup_hierarchy", config.cgroup_hierarchy)
+            .global("cfg_late_us", config.late.late_ms.saturating_mul(1_000))
+            .global("cfg_very_late_us", config.late.very_late_ms.saturating_mul(1_000))
             .global("cfg_timer", u32::from(looking == Looking::Timer));
         for map in ["listener_levels", "listener_states", "listener_names", "listener_slots", "listener_free"]
         {

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 use tailwater_agent::attach::loader::{KernelBtf, LoadError, possible_cpus};
 use tailwater_agent::clock::Clock;
+use tailwater_agent::config::Late;
 use tailwater_agent::sample::net::{Looking, NetConfig, NetSignals};
 use tailwater_agent::sample::slots::cgroup_hierarchy;
 use tailwater_agent::signal::SignalSource;
@@ -46,6 +47,11 @@ impl Probe {
         Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max: 4_095, ..*config }))
     }
 
+    /// Answers are late, and very late, after these.
+    pub fn attach_with_late(late: Late) -> Self {
+        Self::attach_by(|config| NetSignals::attach(&NetConfig { late, ..*config }))
+    }
+
     fn attach_by(attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>) -> Self {
         let clock = Clock::new(0);
         let btf = KernelBtf::read().unwrap();
@@ -58,6 +64,7 @@ impl Probe {
             listeners_max: 64,
             listeners_kept_windows: 1_200,
             edges_max: 128,
+            late: Late::default(),
             helper: None,
         })
         .unwrap();
@@ -191,6 +198,8 @@ impl Probe {
                 sum.received += s.received;
                 sum.answered += s.answered;
                 sum.aborted += s.aborted;
+                sum.late += s.late;
+                sum.very_late += s.very_late;
                 sum.in_flight_last = s.in_flight_last;
                 sum.in_flight_max = sum.in_flight_max.max(s.in_flight_max);
                 sum.in_flight_ns += s.in_flight_ns;

@@ -282,6 +282,10 @@ pub struct ListenerWindow {
     pub received: u64,
     pub answered: u64,
     pub aborted: u64,
+    /// Of the answered, those that began later than the agent's `late_ms` after the first byte of the request; `None`: not counted.
+    pub late: Option<u64>,
+    /// Of those, later than `very_late_ms`.
+    pub very_late: Option<u64>,
     pub in_flight_last: u32,
     pub in_flight_max: u32,
     pub in_flight_ns: u64,

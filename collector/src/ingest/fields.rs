@@ -61,6 +61,8 @@ pub(crate) fn listener(to: &mut ListenerWindow, metric: i32, value: u64) {
         Ok(M::RequestsReceived) => to.received = value,
         Ok(M::RequestsAnswered) => to.answered = value,
         Ok(M::RequestsAborted) => to.aborted = value,
+        Ok(M::AnsweredLate) => to.late = Some(value),
+        Ok(M::AnsweredVeryLate) => to.very_late = Some(value),
         Ok(M::RequestsInFlightLast) => to.in_flight_last = small(value),
         Ok(M::RequestsInFlightMax) => to.in_flight_max = small(value),
         Ok(M::RequestsInFlightNs) => to.in_flight_ns = value,

@@ -17,10 +17,7 @@ pub(crate) fn workload(to: &mut WorkloadWindow, from: &WorkloadWindow) {
         sum busy_ns wait_ns waiting_max blocked_io_ns blocked_io_max reclaim_ns dirty_throttle_ns swap_ins io_bytes io_requests io_flushes;
         longest wait_max_ns throttled_ns stopped_max;
         apart stopped_ns);
-    to.stopped_ns = match (to.stopped_ns, from.stopped_ns) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (a, b) => a.or(b),
-    };
+    to.stopped_ns = known_sum(to.stopped_ns, from.stopped_ns);
 }
 
 /// Adds a listener's row. Depths of several queues add up to what is queued.
@@ -30,7 +27,17 @@ pub(crate) fn listener(to: &mut ListenerWindow, from: &ListenerWindow) {
             drops_slow syn_ack_retransmits received answered aborted in_flight_last in_flight_max in_flight_ns unread_max unread_ns
             workers_busy_max workers_busy_ns workers_seen response_ns multiplexed_connections open_last open_max;
         longest queue_wait_max_ns worker_shared_max response_max_ns;
-        apart);
+        apart late very_late);
+    to.late = known_sum(to.late, from.late);
+    to.very_late = known_sum(to.very_late, from.very_late);
+}
+
+/// What both have, or what one has: what is not covered adds nothing.
+fn known_sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    }
 }
 
 /// Adds an edge's row.

@@ -244,6 +244,27 @@ pub static METRICS: &[Metric] = &[
         |v| Some(v.listen.aborted as f64),
     ),
     metric(
+        "requests_in_time",
+        "requests whose answer began in time: within the agent's `late_ms` of their first byte",
+        &["requests"],
+        &[(Kind::Listener, &["answered", "late"])],
+        |v| Some(v.listen.answered.saturating_sub(v.listen.late?) as f64),
+    ),
+    metric(
+        "requests_late",
+        "requests whose answer began later than that",
+        &["requests"],
+        &[(Kind::Listener, &["late"])],
+        |v| Some(v.listen.late? as f64),
+    ),
+    metric(
+        "requests_very_late",
+        "of those, later than `very_late_ms`",
+        &["requests"],
+        &[(Kind::Listener, &["very_late"])],
+        |v| Some(v.listen.very_late? as f64),
+    ),
+    metric(
         "response_time_ms",
         "mean response time of the requests answered",
         &["requests"],

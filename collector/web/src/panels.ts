@@ -52,6 +52,14 @@ export const PANELS: Panel[] = [
     ],
   },
   {
+    name: "Goodput", signals: ["requests"], format: rate,
+    lines: [
+      { metric: "requests_in_time", color: "accept", times: PER_SECOND },
+      { metric: "requests_late", color: "workers", times: PER_SECOND },
+      { metric: "requests_very_late", color: "drop", times: PER_SECOND },
+    ],
+  },
+  {
     name: "Response time", signals: ["requests"], format: ms, sparse: true,
     lines: [
       { metric: "response_time_ms", color: "queued" },

@@ -35,6 +35,7 @@ enum ended {
 struct connection {
 	__u64 started_ns; /* the turn; before a connect is established, its first SYN */
 	__u64 established_ns; /* 0: not seen */
+	__u64 arrived_ns; /* the first byte of the request that is unread or under way; where that was not seen, when it was read */
 	__u64 cookie;
 	__u32 slot;
 	__u32 role;
@@ -165,7 +166,11 @@ static __always_inline void unread_began(struct hook *h, struct connection *c, _
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
 
-	if (level && rec && __sync_val_compare_and_swap(&c->unread, UNREAD_NONE, kind) == UNREAD_NONE)
+	if (!level || !rec)
+		return;
+	if (c->unread == UNREAD_NONE)
+		c->arrived_ns = h->mono_ns;
+	if (__sync_val_compare_and_swap(&c->unread, UNREAD_NONE, kind) == UNREAD_NONE)
 		step_unread(h, rec, level, kind, 1);
 }
 
@@ -241,6 +246,8 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 	place = worker_place(c->slot, level);
 	c->seen_seq = seq;
 	c->started_ns = h->mono_ns;
+	if (unread == UNREAD_NONE)
+		c->arrived_ns = h->mono_ns;
 	c->worker = place;
 	if (__sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_ACTIVE) != PHASE_IDLE) {
 		if (off)
@@ -274,7 +281,7 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	struct listener_level *level = listener_level_of(c->slot);
 	struct listener_record *rec = listener_now(h, c->slot);
 	struct worker *worker = worker_at(c->worker);
-	__u64 took = elapsed_ns(c->started_ns, h->mono_ns);
+	__u64 took = elapsed_ns(c->started_ns, h->mono_ns), waited = elapsed_ns(c->arrived_ns, h->mono_ns);
 	__s32 left;
 
 	if (!level || !rec)
@@ -283,6 +290,10 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	state_left(c->slot, level, bpf_ktime_get_ns(), left + 1, how == ENDED_ANSWERED);
 	if (how == ENDED_ANSWERED) {
 		ANSWERED_INTO(rec, took);
+		if (waited > cfg_late_us * 1000ULL)
+			rec->late++;
+		if (waited > cfg_very_late_us * 1000ULL)
+			rec->very_late++;
 	} else {
 		rec->aborted++;
 	}

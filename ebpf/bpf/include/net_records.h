@@ -45,6 +45,8 @@ struct listener_record {
 	__u32 shared_max;
 	__u32 open_max; /* accepted ones, at pushes, sampling ticks and first reads or writes */
 	__u32 limit;
+	__u32 late; /* of the answers, those that began later than cfg_late_us after the first byte that nobody had read */
+	__u32 very_late; /* of those, later than cfg_very_late_us */
 	__u32 response_hist[HIST_BUCKETS];
 };
 

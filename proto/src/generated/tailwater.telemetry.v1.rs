@@ -79,6 +79,11 @@ pub struct Hello {
     /// 50_000_000
     #[prost(uint64, tag = "12")]
     pub window_ns: u64,
+    /// when an answer is late; 0: this agent does not count them
+    #[prost(uint64, tag = "13")]
+    pub late_ns: u64,
+    #[prost(uint64, tag = "14")]
+    pub very_late_ns: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignalCoverage {
@@ -745,6 +750,10 @@ pub enum Metric {
     /// integral of the depth
     AcceptQueueDepthNs = 131,
     ConnectionsOpenLastAccepted = 132,
+    /// of the answered, later than Hello.late_ns after the first byte that nobody had read
+    AnsweredLate = 133,
+    /// of those, later than Hello.very_late_ns
+    AnsweredVeryLate = 134,
 }
 impl Metric {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -826,6 +835,8 @@ impl Metric {
             Self::RequestsUnreadNs => "METRIC_REQUESTS_UNREAD_NS",
             Self::AcceptQueueDepthNs => "METRIC_ACCEPT_QUEUE_DEPTH_NS",
             Self::ConnectionsOpenLastAccepted => "METRIC_CONNECTIONS_OPEN_LAST_ACCEPTED",
+            Self::AnsweredLate => "METRIC_ANSWERED_LATE",
+            Self::AnsweredVeryLate => "METRIC_ANSWERED_VERY_LATE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -906,6 +917,8 @@ impl Metric {
             "METRIC_CONNECTIONS_OPEN_LAST_ACCEPTED" => {
                 Some(Self::ConnectionsOpenLastAccepted)
             }
+            "METRIC_ANSWERED_LATE" => Some(Self::AnsweredLate),
+            "METRIC_ANSWERED_VERY_LATE" => Some(Self::AnsweredVeryLate),
             _ => None,
         }
     }

@@ -151,6 +151,8 @@ impl Sum {
         t.received += u64::from(r.received);
         t.answered += u64::from(r.answered);
         t.aborted += u64::from(r.aborted);
+        t.late += u64::from(r.late);
+        t.very_late += u64::from(r.very_late);
         t.in_flight_max = t.in_flight_max.max(r.in_flight_max);
         t.unread_max = t.unread_max.max(r.unread_max);
         t.workers_busy_max = t.workers_busy_max.max(r.busy_max);

@@ -91,6 +91,8 @@ pub(super) const REQUESTS: &[Reader<RequestSample>] = &[
     (M::RequestsReceived, |s| s.received),
     (M::RequestsAnswered, |s| s.answered),
     (M::RequestsAborted, |s| s.aborted),
+    (M::AnsweredLate, |s| s.late),
+    (M::AnsweredVeryLate, |s| s.very_late),
     (M::RequestsInFlightLast, |s| s.in_flight_last.into()),
     (M::RequestsInFlightMax, |s| s.in_flight_max.into()),
     (M::RequestsInFlightNs, |s| s.in_flight_ns),

@@ -247,6 +247,24 @@ pub static SIGNALS: &[Signal] = &[
     )
     .counter(),
     signal(
+        "requests_late",
+        "requests",
+        "Requests whose answer began later than the agent's late_ms after their first byte; absent: not counted.",
+        "socket receive to send",
+        Read::Listener(|w| sum(w.late?)),
+        |c| c.requests,
+    )
+    .counter(),
+    signal(
+        "requests_very_late",
+        "requests",
+        "Of those, later than the agent's very_late_ms.",
+        "socket receive to send",
+        Read::Listener(|w| sum(w.very_late?)),
+        |c| c.requests,
+    )
+    .counter(),
+    signal(
         "response_time_seconds",
         "s",
         "Mean response time of the requests answered in a window.",
