@@ -5,7 +5,7 @@
 //!
 //! What is learnt and from where: `curve` (time in each number of requests in flight, and completions there) → `mva`
 //! (a tier that was never full), `concurrency` (the best number in flight of one server, and what another number of
-//! servers changes), `allocation` (from the critical resource to every pool of a chain) and `stealing` (neighbours
+//! servers changes), `learn` (one listener's curve and costs, second by second), `allocation` (from the critical resource to every pool of a chain) and `stealing` (neighbours
 //! under one scheduler). `evidence` is for all: no number leaves this crate without its class, and what cannot be
 //! said is a [`evidence::Refusal`] with its reason.
 //!
@@ -27,6 +27,7 @@ pub mod allocation;
 pub mod concurrency;
 pub mod curve;
 pub mod evidence;
+pub mod learn;
 pub mod mva;
 mod numeric;
 pub mod stealing;

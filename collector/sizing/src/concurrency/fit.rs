@@ -10,11 +10,11 @@
 //! ```
 //!
 //! which are sums over time: each block of traffic has its own, and a replicate of the bootstrap adds those that it
-//! drew. y is taken from the fit before, twice: with the observed N/X in it, points that are high by chance would
+//! drew. Of a block the curve keeps answers and time by groups of bins; its sums are those parts of the groups' exact ones. y is taken from the fit before, twice: with the observed N/X in it, points that are high by chance would
 //! weigh less.
 
 use super::law::Law;
-use crate::curve::{Block, Curve, KNOWN_COMPLETIONS, Level, Point, bins, levels_of};
+use crate::curve::{Curve, GROUPS, KNOWN_COMPLETIONS, Kept, Level, Point, bins, group_of};
 use crate::evidence::{Estimate, Refusal, positive};
 use crate::numeric::least_squares::Normal;
 use crate::numeric::quantile::quantiles;
@@ -136,9 +136,10 @@ pub fn fit_curve(curve: &Curve) -> Result<CurveFit, Refusal> {
         curve.levels().into_iter().filter(|level| level.completions >= COMPLETIONS_MIN).collect();
     enough_loads(levels.iter().map(|level| level.in_flight).collect())?;
     let law = reweighted(levels.iter().map(|of| (of.in_flight, of.completions, of.in_flight * of.seconds)))?;
-    let sums: Vec<Normal<3>> = blocks.iter().map(|block| sums_of(block, &levels, &law)).collect();
+    let sums = sums_of(blocks, &levels, &law);
 
-    let bits = blocks.iter().flat_map(Block::cells).flat_map(|cell| [cell.seconds, cell.completions]);
+    let bits =
+        blocks.iter().flat_map(|block| block.completions.into_iter().chain(block.time_s)).map(f64::from);
     let mut sequence = Sequence::seeded(bits);
     let (mut coherency, mut replicates, mut optima) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..REPLICATES {
@@ -163,34 +164,63 @@ pub fn fit_curve(curve: &Curve) -> Result<CurveFit, Refusal> {
         throughput_max: best
             .and_then(|best| estimate(best.throughput, optima.iter().map(|of| of.throughput).collect())),
         failed_ratio: 1.0 - optima.len() as f64 / REPLICATES as f64,
-        holdout_r2: holdout_r2(blocks, &sums),
+        holdout_r2: holdout_r2(curve, &levels, &law),
         known_levels: known().count(),
         known_to: known().next_back().map_or(0.0, |level| level.in_flight),
         replicates,
     })
 }
 
-/// A block's sums, with the weights of the law that all blocks gave.
-fn sums_of(block: &Block, levels: &[Level], law: &Law) -> Normal<3> {
-    let mut sums = Normal::new();
-    for cell in block.cells() {
-        let in_flight = bins::middle_of(usize::from(cell.bin));
-        let is_fitted = levels.binary_search_by(|level| level.in_flight.total_cmp(&in_flight)).is_ok();
-        let time_s = law.response_s(in_flight);
-        if is_fitted && time_s > 0.0 {
-            let weight = time_s.powi(-2);
-            sums.add(columns(in_flight), weight * cell.completions, weight * in_flight * cell.seconds);
+/// Sums of each block, with the weights of the law that all gave: of each group the part that its answers are of all blocks' in that
+/// group on the left, and the part that its time is on the right.
+fn sums_of(blocks: &[Kept], levels: &[Level], law: &Law) -> Vec<Normal<3>> {
+    let (mut left, mut right) = ([Normal::<3>::new(); GROUPS], [Normal::<3>::new(); GROUPS]);
+    for level in levels {
+        if let Some((group, weight)) = group_and_weight(level, law) {
+            left[group].add(columns(level.in_flight), weight * level.completions, 0.0);
+            right[group].add(columns(level.in_flight), 0.0, weight * level.in_flight * level.seconds);
         }
     }
-    sums
+    let (mut completions, mut time_s) = ([0.0; GROUPS], [0.0; GROUPS]);
+    for block in blocks {
+        for group in 0..GROUPS {
+            completions[group] += f64::from(block.completions[group]);
+            time_s[group] += f64::from(block.time_s[group]);
+        }
+    }
+    let part = |of: f32, all: f64| if all > 0.0 { f64::from(of) / all } else { 0.0 };
+    let sums = |block: &Kept| {
+        let mut sums = Normal::new();
+        for group in 0..GROUPS {
+            sums.merge_part(&left[group], part(block.completions[group], completions[group]));
+            sums.merge_part(&right[group], part(block.time_s[group], time_s[group]));
+        }
+        sums
+    };
+    blocks.iter().map(sums).collect()
 }
 
-/// R² of the throughput of odd blocks' levels, weighted by their inverse variances, under the law of even blocks.
-fn holdout_r2(blocks: &[Block], sums: &[Normal<3>]) -> Option<f64> {
+/// The group of a level's bin, and its weight; none where the law is not positive.
+fn group_and_weight(level: &Level, law: &Law) -> Option<(usize, f64)> {
+    // A bin's middle is within it, rounded down too.
+    let group = group_of(bins::bin_of(level.in_flight as u32))?;
+    let time_s = law.response_s(level.in_flight);
+    (time_s > 0.0).then(|| (group, time_s.powi(-2)))
+}
+
+/// R² of the throughput of odd stretches' levels, weighted by their inverse variances, under the law of even ones at the same weights.
+fn holdout_r2(curve: &Curve, fitted: &[Level], of_all: &Law) -> Option<f64> {
     let mut even = Normal::new();
-    sums.iter().step_by(2).for_each(|of| even.merge(of));
+    let is_fitted =
+        |level: &&Level| fitted.binary_search_by(|of| of.in_flight.total_cmp(&level.in_flight)).is_ok();
+    for level in curve.half(0).iter().filter(is_fitted) {
+        if let Some((_, weight)) = group_and_weight(level, of_all) {
+            let right = weight * level.in_flight * level.seconds;
+            even.add(columns(level.in_flight), weight * level.completions, right);
+        }
+    }
     let law = solved(&even).ok()?;
-    let odd = levels_of(blocks.iter().skip(1).step_by(2));
+    let odd = curve.half(1);
     let known: Vec<&Level> =
         odd.iter().filter(|level| level.completions >= KNOWN_COMPLETIONS / 2.0).collect();
     let weight = |level: &Level| level.error().powi(-2);

@@ -87,6 +87,16 @@ pub enum Refusal {
     /// Nothing to size.
     #[error("{tier} is event-driven: no pool of workers limits it")]
     EventDriven { tier: String },
+    /// What is in flight is not what connections say.
+    #[error(
+        "{tier} has several requests on one connection at a time: its requests in flight cannot be counted"
+    )]
+    Multiplexed { tier: String },
+    /// Too short, or too seldom asked.
+    #[error(
+        "{seconds:.0} s of clean traffic with {answered:.0} answers were seen, and {needed_s:.0} s with {needed:.0} are needed"
+    )]
+    LittleTraffic { seconds: f64, answered: f64, needed_s: f64, needed: f64 },
     /// What the callee needs is more than what it stands.
     #[error("{needed} connections are needed below, and more than {most} cost throughput there")]
     Conflict { needed: f64, most: f64 },

@@ -48,6 +48,14 @@ impl<const P: usize> Normal<P> {
         self.right.iter_mut().zip(other.right).for_each(|(sum, more)| *sum += more);
     }
 
+    /// Adds a part of other sums, 0 to 1.
+    pub(crate) fn merge_part(&mut self, other: &Self, part: f64) {
+        for (row, more) in self.moments.iter_mut().zip(other.moments) {
+            row.iter_mut().zip(more).for_each(|(sum, more)| *sum += part * more);
+        }
+        self.right.iter_mut().zip(other.right).for_each(|(sum, more)| *sum += part * more);
+    }
+
     /// The parameters; none if the observations cannot tell them apart.
     pub(crate) fn solve(&self) -> Option<Solution<P>> {
         let factor = self.factor()?;

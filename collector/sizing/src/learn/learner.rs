@@ -1,0 +1,354 @@
+//! One listener's learner. Owns which second counts, ageing, beginning anew and the conditions of the advice; the curve, costs and
+//! sustained capacity have files of their own.
+
+use super::cost::Cost;
+use super::second::{Second, Serving, Taint};
+use super::shift::{self, Said};
+use super::sustained::{FULL_PART, Speeds};
+use crate::concurrency::{Advice, Conditions, Deployment, Unsaturated, advise};
+use crate::curve::{Block, Curve, Demand, GROUPS, bins, group_of};
+use crate::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
+use crate::mva::least_pool;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Traffic after which what was learnt counts half, s: 8 hours, a working day. A listener without traffic does not forget.
+pub const HALF_LIFE_S: f64 = 8.0 * 3600.0;
+/// Clean traffic without which nothing is told, s.
+const SECONDS_MIN: f64 = 60.0;
+/// Answers without which nothing is told: the height of a curve is then known within 3 %.
+const ANSWERS_MIN: f64 = 1000.0;
+/// Part of its CPUs in use below which nobody waits for one: W is read there.
+const LOW_PART: f64 = 0.5;
+/// Full seconds without which no class may lower a pool (as windows of the plateau's class).
+const FULL_SECONDS_MIN: f64 = 20.0;
+/// Tiers are named by who asks.
+const TIER: &str = "this server";
+
+/// What was learnt of one listener.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct Learner {
+    curve: Curve,
+    sums: Sums,
+}
+
+/// All but the curve.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sums {
+    since_unix_s: Option<u64>,
+    begun_anew: u32,
+    serving: Serving,
+    seconds: f64,
+    answered: f64,
+    full_s: f64,
+    used_ratio: f64,
+    seen_to: f64,
+    cpus: Option<f64>,
+    is_quota: bool,
+    left_out: BTreeMap<Taint, f64>,
+    /// CPU by load, of seconds that were not suspect, and of those that wait for their chunk's judgement.
+    cpu: [Cost; GROUPS],
+    cpu_pending: [Cost; GROUPS],
+    /// CPU of seconds in which at most half was used.
+    low: Cost,
+    calls: Cost,
+    calls_pending: Cost,
+    /// CPU used against expected, and calls, of the chunk that is filling.
+    cpu_chunk: Cost,
+    calls_chunk: Cost,
+    cpu_suspects: u8,
+    calls_suspects: u8,
+    speeds: Speeds,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    curve: Curve,
+    sums: Sums,
+}
+
+impl TryFrom<Stored> for Learner {
+    type Error = Refusal;
+
+    fn try_from(Stored { curve, sums }: Stored) -> Result<Self, Refusal> {
+        let numbers = [sums.seconds, sums.answered, sums.full_s, sums.used_ratio, sums.seen_to];
+        let numbers = numbers.into_iter().chain(sums.cpus).chain(sums.left_out.values().copied());
+        for value in numbers {
+            crate::evidence::not_negative("a stored number of a learner", value)?;
+        }
+        let costs = sums.cpu.iter().chain(&sums.cpu_pending);
+        let others = [&sums.low, &sums.calls, &sums.calls_pending, &sums.cpu_chunk, &sums.calls_chunk];
+        if !costs.chain(others).all(Cost::is_sane) || !sums.speeds.is_sane() {
+            return Err(Refusal::Input { what: "a stored sum of a learner", value: f64::NAN });
+        }
+        Ok(Self { curve, sums })
+    }
+}
+
+impl Learner {
+    /// Takes what the listener did next.
+    pub fn push(&mut self, second: &Second) {
+        let length = second.seconds();
+        if second.check().is_err() || Block::new(second.cells.iter().copied()).is_err() {
+            // Its length may be what cannot be.
+            self.leave_out(Taint::Impossible, if length.is_finite() && length > 0.0 { length } else { 1.0 });
+            return;
+        }
+        self.sums.serving = second.serving;
+        let used = second.used_ratio();
+        let is_full = used.is_some_and(|used| used >= FULL_PART);
+        let taint = second.taint.or(match used {
+            // Nobody knows whether it was full, or throttled at a fast moment.
+            None if second.is_quota => Some(Taint::CoverageGap),
+            _ if second.is_quota && !is_full && second.throttled_s.is_some_and(|of| of > 0.0) => {
+                Some(Taint::Throttled)
+            }
+            _ => None,
+        });
+        if let Some(taint) = taint {
+            self.leave_out(taint, length);
+            return;
+        }
+        if self.is_another(second) {
+            self.begin_anew(second);
+        }
+        let s = &mut self.sums;
+        s.since_unix_s.get_or_insert(second.start_unix_s);
+        s.seconds += length;
+        s.answered += second.answered;
+        s.cpus = second.cpus.or(s.cpus);
+        s.is_quota = second.is_quota;
+        s.used_ratio = s.used_ratio.max(used.unwrap_or(0.0));
+        let seen = second.cells.iter().filter(|cell| cell.seconds > 0.0);
+        s.seen_to = seen.map(|cell| bins::middle_of(usize::from(cell.bin))).fold(s.seen_to, f64::max);
+        s.age((-length / HALF_LIFE_S).exp2());
+        s.full_s += if is_full { length } else { 0.0 };
+        if let Some(cpu_s) = second.cpu_s.filter(|_| used.is_none_or(|used| used < LOW_PART)) {
+            s.low.add(length, second.answered, cpu_s, second.in_flight_s);
+        }
+        if second.is_quota && !is_full {
+            s.speeds.add(&second.cells);
+        }
+        let cpu_s = self.cpu_s_per_request().map(|of| of.value);
+        let cells = self.sums.speeds.cells(second, is_full, cpu_s);
+        if let Some(block) = Block::new(cells).ok().filter(|block| block.seconds() > 0.0) {
+            self.curve.push_aging(&block, HALF_LIFE_S);
+        }
+    }
+
+    fn leave_out(&mut self, taint: Taint, seconds: f64) {
+        *self.sums.left_out.entry(taint).or_default() += seconds;
+    }
+
+    /// Adds what the second cost, and says whether it is of another mix or version than what was learnt.
+    fn is_another(&mut self, second: &Second) -> bool {
+        let s = &mut self.sums;
+        let (length, load) = (second.seconds(), second.in_flight_at_work());
+        let group = load_group(load);
+        let mut said = [Said::Nothing; 2];
+        if let Some(cpu_s) = second.cpu_s {
+            let background = s.low.background();
+            if let Some(each) = s.cpu[group].each(background) {
+                let expected = background * length + each.value * second.answered;
+                said[0] = shift::next(&mut s.cpu_chunk, &mut s.cpu_suspects, length, expected, cpu_s);
+                s.cpu_pending[group].add(length, second.answered, cpu_s, load * length);
+            } else {
+                s.cpu[group].add(length, second.answered, cpu_s, load * length);
+            }
+        }
+        if let Some(calls) = second.calls {
+            if let Some(each) = s.calls.ratio() {
+                let expected = each * second.answered;
+                said[1] = shift::next(&mut s.calls_chunk, &mut s.calls_suspects, length, expected, calls);
+                s.calls_pending.add(length, second.answered, calls, second.in_flight_s);
+            } else {
+                s.calls.add(length, second.answered, calls, second.in_flight_s);
+            }
+        }
+        if said[0] == Said::Same {
+            for (sum, more) in s.cpu.iter_mut().zip(&mut s.cpu_pending) {
+                sum.merge(&std::mem::take(more));
+            }
+        }
+        if said[1] == Said::Same {
+            s.calls.merge(&std::mem::take(&mut s.calls_pending));
+        }
+        said.contains(&Said::Shifted)
+    }
+
+    /// Of what was learnt only what was left out, and the costs of the seconds that showed the change, remain.
+    fn begin_anew(&mut self, second: &Second) {
+        let old = std::mem::take(&mut self.sums);
+        self.curve = Curve::default();
+        self.sums = Sums {
+            since_unix_s: Some(second.start_unix_s),
+            begun_anew: old.begun_anew.saturating_add(1),
+            serving: old.serving,
+            left_out: old.left_out,
+            cpu: old.cpu_pending,
+            calls: old.calls_pending,
+            ..Sums::default()
+        };
+    }
+
+    /// What may be said of the pool of each server.
+    pub fn advise(&self, pool_limit: Option<u32>, deployment: &Deployment) -> Advice {
+        let s = &self.sums;
+        let conditions = Conditions {
+            // `as` saturates.
+            saturated_windows: s.full_s.round() as u32,
+            used_ratio: s.used_ratio,
+            pool_limit,
+            unsaturated: self.unsaturated(),
+            refused: self.refused(),
+        };
+        let mut advice = advise(&self.curve, &conditions, deployment);
+        if s.full_s < FULL_SECONDS_MIN {
+            only_raises(&mut advice);
+        }
+        if let (true, Some(needs)) = (s.is_quota, conditions.unsaturated) {
+            self.lower_end(&mut advice, &needs);
+        }
+        advice
+    }
+
+    /// Under a quota the plateau is seen from the fewest in flight on that ever filled a whole second; fewer may fill it as well, and
+    /// then mean value analysis says how many do.
+    fn lower_end(&self, advice: &mut Advice, needs: &Unsaturated) {
+        let Claim::Told { class: Class::Plateau, value: pool } = &mut advice.pool else { return };
+        if let Ok(least) = least_pool(needs.cpus, needs.cpu_s, needs.wait_s, pool.seen_to) {
+            let at_least = pool.at_least.min(least.at_least);
+            *pool = PoolRange { at_least, advised: pool.advised.max(at_least), ..*pool };
+        }
+    }
+
+    fn refused(&self) -> Option<Refusal> {
+        let s = &self.sums;
+        let tier = || TIER.to_owned();
+        match s.serving {
+            Serving::EventDriven => return Some(Refusal::EventDriven { tier: tier() }),
+            Serving::Multiplexed => return Some(Refusal::Multiplexed { tier: tier() }),
+            Serving::Workers => {}
+        }
+        let most = s.left_out.iter().max_by(|a, b| a.1.total_cmp(b.1)).filter(|_| s.seconds == 0.0);
+        if let Some((taint, seconds)) = most {
+            return Some(Refusal::Tainted {
+                by: format!("{taint:?} in {seconds:.0} s of all that were seen"),
+            });
+        }
+        (s.seconds < SECONDS_MIN || s.answered < ANSWERS_MIN).then_some(Refusal::LittleTraffic {
+            seconds: s.seconds,
+            answered: s.answered,
+            needed_s: SECONDS_MIN,
+            needed: ANSWERS_MIN,
+        })
+    }
+
+    fn unsaturated(&self) -> Option<Unsaturated> {
+        let (cpus, cpu_s) = (self.sums.cpus?, self.cpu_s_per_request()?.value);
+        Some(Unsaturated { cpus, cpu_s, wait_s: self.wait_s()? })
+    }
+
+    /// W: response time less CPU time of a request under low load, s; none before half a minute of that.
+    pub fn wait_s(&self) -> Option<f64> {
+        let low = &self.sums.low;
+        let cpu_s = low.each(low.background())?.value;
+        Some((low.response_s()? - cpu_s).max(0.0))
+    }
+
+    /// D: CPU time of a request with its 95 % interval, s, without what is used in any case; none before half a minute.
+    pub fn cpu_s_per_request(&self) -> Option<Estimate> {
+        let mut all = Cost::default();
+        self.sums.cpu.iter().chain(&self.sums.cpu_pending).for_each(|of| all.merge(of));
+        all.each(self.sums.low.background())
+    }
+
+    /// D at each load (requests in flight that those answered met) that was seen for half a minute, for [`crate::curve::overhead`].
+    pub fn demands(&self) -> Vec<Demand> {
+        let background = self.sums.low.background();
+        let demand = |of: &Cost| {
+            let each = of.each(background)?;
+            let error_s = (each.high - each.low) / 2.0 / 1.96;
+            Some(Demand { in_flight: of.in_flight(), cpu_s: each.value, error_s })
+        };
+        self.sums.cpu.iter().filter_map(demand).collect()
+    }
+
+    /// Clean traffic since it began, s.
+    pub fn seconds_learnt(&self) -> f64 {
+        self.sums.seconds
+    }
+
+    /// When the first second of what is learnt began, Unix s.
+    pub fn since_unix_s(&self) -> Option<u64> {
+        self.sums.since_unix_s
+    }
+
+    /// How often another mix or version made it begin anew.
+    pub fn begun_anew(&self) -> u32 {
+        self.sums.begun_anew
+    }
+
+    /// Seconds in which its CPUs were full; older ones count less.
+    pub fn full_s(&self) -> f64 {
+        self.sums.full_s
+    }
+
+    /// The most of its CPUs that it used in a second, as a part.
+    pub fn used_ratio(&self) -> f64 {
+        self.sums.used_ratio
+    }
+
+    /// The most requests in flight that there were, as the middle of their bin; 0: none.
+    pub fn seen_to(&self) -> f64 {
+        self.sums.seen_to
+    }
+
+    /// Time that was left out by reason, s.
+    pub fn left_out(&self) -> impl Iterator<Item = (Taint, f64)> {
+        self.sums.left_out.iter().map(|(taint, seconds)| (*taint, *seconds))
+    }
+
+    /// The curve.
+    pub fn curve(&self) -> &Curve {
+        &self.curve
+    }
+
+    /// What it takes in memory, bytes, about: of a tree's nodes only the largest that there can be is counted.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.curve.bytes() + bins::BINS * 12 + 512
+    }
+}
+
+impl Sums {
+    fn age(&mut self, keep: f64) {
+        self.full_s *= keep;
+        self.cpu.iter_mut().chain([&mut self.low, &mut self.calls]).for_each(|of| of.age(keep));
+        self.speeds.age(keep);
+    }
+}
+
+fn load_group(load: f64) -> usize {
+    // Less than half a request in the mean is the load of one now and then; beyond the last bin is the last group.
+    let bin = bins::bin_of(load.round() as u32).clamp(1, bins::BINS - 2);
+    group_of(bin).unwrap_or(GROUPS - 1)
+}
+
+/// Takes from an answer what would lower a pool: hardware was not seen full.
+fn only_raises(advice: &mut Advice) {
+    if let Claim::Told { class, value } = &mut advice.pool {
+        *class = Class::Extrapolated;
+        value.at_most = None;
+    }
+    for claim in [&mut advice.in_flight, &mut advice.throughput_max] {
+        if let Claim::Told { class, .. } = claim {
+            *class = Class::Extrapolated;
+        }
+    }
+    if let Claim::Told { class, .. } = &mut advice.expected_loss {
+        *class = Class::Extrapolated;
+    }
+}
