@@ -2,7 +2,7 @@
 //! A library so that its parts can be tested; `main` is wiring and exit codes.
 //!
 //! The rooms stand along the way of a window: `ingest` takes it, `run` hands it to the analysis and what comes out to `live`, `store`,
-//! `alert` and `export`; `serve` shows it, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
+//! `alert`, `export` and `sizing`; `serve` shows it, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
 //! `tests/tests/arrows.rs`.
 
 pub mod alert;
@@ -25,6 +25,7 @@ mod raw;
 pub mod run;
 pub mod send;
 pub mod serve;
+pub mod sizing;
 pub mod store;
 pub mod text;
 pub mod tui;

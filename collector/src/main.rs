@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tailwater::client::explain::{one_of, show};
-use tailwater::client::{ClientError, alerts, explain, incidents, record};
+use tailwater::client::{ClientError, advise, alerts, explain, incidents, record};
 use tailwater::log::Log;
 use tailwater::run::cli::{Cli, Command, Settings};
 use tailwater::run::config::ConfigError;
@@ -58,6 +58,7 @@ fn run(command: Command) -> Result<ExitCode> {
             one(incidents::incidents(&api, json, follow, since))?
         }
         Command::Explain { id, plot, api } => one(explain::explained(&api, id.as_deref(), plot.as_deref()))?,
+        Command::Advise { api, host, json } => one(advise::advise(&api, host.as_deref(), json))?,
         Command::Alerts { api, dead, json, resend, all } => {
             one(alerts::alerts(&api, dead, json, resend, all))?
         }

@@ -1,4 +1,4 @@
-//! What is written to a terminal: times as people write them (UTC; no clock and no time zone database), and text that others named.
+//! What is written to a terminal: moments and lengths of time as people write them (UTC; no clock and no time zone database), and text that others named.
 
 /// A moment in the proleptic Gregorian calendar, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,19 @@ impl Civil {
     }
 }
 
+/// A length of time as people say it: `3 h 12 min`, `4 min 10 s`, `17 s`.
+#[must_use]
+pub fn span(seconds: f64) -> String {
+    // `as` saturates.
+    let s = seconds.round() as u64;
+    match (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, min, s) => format!("{min} min {s} s"),
+        (0, h, min, _) => format!("{h} h {min} min"),
+        (d, h, ..) => format!("{d} d {h} h"),
+    }
+}
+
 /// One line. Whoever may name a process, a cgroup or a host may not write to the operator's terminal: control characters are shown,
 /// not sent.
 #[must_use]
@@ -68,6 +81,12 @@ mod tests {
     fn what_others_named_does_not_reach_the_terminal_as_a_command() {
         assert_eq!(line("a\u{1b}]0;owned\u{7}\n\u{9b}2Jb ü"), "a\\u{1b}]0;owned\\u{7}\\n\\u{9b}2Jb ü");
         assert_eq!(lines("a\r\nb\tc\n"), "a\\r\nb\\tc\n");
+    }
+
+    #[test]
+    fn lengths_of_time_have_two_units() {
+        let said = [0.4, 17.0, 59.6, 250.0, 11_531.0, 90_000.0].map(span);
+        assert_eq!(said, ["0 s", "17 s", "1 min 0 s", "4 min 10 s", "3 h 12 min", "1 d 1 h"]);
     }
 
     #[test]

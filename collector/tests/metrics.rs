@@ -29,6 +29,7 @@ fn own(name: &str) -> (&'static str, &'static str) {
         ("otlp_", "the OTLP senders"),
         ("export_", "the export's thread"),
         ("windows_present", "the export's thread"),
+        ("sizing_", "the sizing's thread"),
         ("store_", "the store's writer"),
         ("incident", "the analysis"),
         ("findings", "the analysis"),

@@ -257,6 +257,7 @@ fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store
     let (alerts, _handle, _task) =
         alert::start(&[], &[], config::Outbox::default(), folder, &[], &Arc::default(), clock).unwrap();
     let outlet = Outlet {
+        sizing: Arc::default(),
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),
         export: Arc::default(),

@@ -61,8 +61,8 @@ fn the_agent_knows_kernel_and_wire_only() {
 }
 
 #[test]
-fn the_collector_knows_wire_model_and_analysis_only() {
-    check("tailwater", &["tailwater-analysis", "tailwater-model", "tailwater-proto"]);
+fn the_collector_knows_wire_model_analysis_and_sizing_only() {
+    check("tailwater", &["tailwater-analysis", "tailwater-model", "tailwater-proto", "tailwater-sizing"]);
 }
 
 /// The lab, its truth and its score judge agent and collector from outside. Tests beside them may link the collector, to ask it.

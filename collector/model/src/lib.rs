@@ -1,8 +1,9 @@
 //! What the collector's rooms tell each other, as plain data. A window's way: the wire becomes [`window`]s of hosts, the analysis makes
-//! of them [`incident`]s, the [`topology`] and the [`congestion`] points, and store, hooks and pages keep and show these. Owns the
-//! values, their JSON shapes and names; knows no protobuf, no clock, no file, and no rule by which anything is found.
+//! of them [`incident`]s, the [`topology`] and the [`congestion`] points, sizing makes [`advice`] of them, and store, hooks and pages keep
+//! and show these. Owns the values, their JSON shapes and names; knows no protobuf, no clock, no file, and no rule by which anything is found.
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod congestion;
 pub mod incident;
 pub mod names;
@@ -10,6 +11,7 @@ pub mod topology;
 #[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
 pub mod window;
 
+pub use advice::AdviceView;
 pub use congestion::{CongestionCurve, CongestionInterval, CongestionState, CongestionView};
 pub use incident::Incident;
 pub use topology::TopologyView;

@@ -148,6 +148,12 @@ impl SignalSet {
         self.meets(Self::of([name]))
     }
 
+    /// These and those.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Whether both have one in common.
     #[must_use]
     pub fn meets(self, other: Self) -> bool {

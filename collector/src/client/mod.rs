@@ -1,5 +1,6 @@
 //! The command line's side of the HTTP API: a request, and what it means when nobody answers. Knows no incident.
 
+pub mod advise;
 pub mod alerts;
 pub mod explain;
 pub mod incidents;

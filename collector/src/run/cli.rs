@@ -65,6 +65,21 @@ pub enum Command {
         #[command(flatten)]
         api: Api,
     },
+    /// Say how large each server's pool should be, and what that rests on
+    #[command(
+        after_help = "Examples:\n  tailwater advise\n  tailwater advise --host app-1\n  tailwater advise --json | jq .pool"
+    )]
+    Advise {
+        /// The collector
+        #[command(flatten)]
+        api: Api,
+        /// Only listeners of this host
+        #[arg(long)]
+        host: Option<String>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
     /// List alerts sent and waiting, and send dead letters again
     #[command(
         after_help = "Examples:\n  tailwater alerts\n  tailwater alerts --dead\n  tailwater alerts --resend 01KAJX3S9R7V5S9C8H1Z4T0000\n  tailwater alerts --resend --all"

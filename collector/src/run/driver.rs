@@ -19,7 +19,7 @@ use tailwater_proto::v1::{TraceRecord, trace_record};
 /// Time between ticks.
 pub const TICK: Duration = Duration::from_millis(25);
 /// How often topology and congestion points are shown anew.
-const TOPOLOGY_EVERY_TICKS: u64 = 40;
+pub(super) const TOPOLOGY_EVERY_TICKS: u64 = 40;
 
 /// Starts the thread. It ends after [`Feed::stop`].
 pub fn start(

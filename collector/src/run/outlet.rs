@@ -9,6 +9,7 @@ use crate::live::timeline;
 use crate::moments::Moments;
 use crate::run::provisional::Provisionals;
 use crate::serve::Shown;
+use crate::sizing::Sizing;
 use std::sync::{Arc, PoisonError};
 use tailwater_analysis::{FindingKind, Output};
 use tailwater_model::incident::{Kind, State};
@@ -27,6 +28,8 @@ pub struct Outlet {
     pub metrics: Arc<Metrics>,
     /// Others' monitoring.
     pub export: Arc<Export>,
+    /// Sizes of pools.
+    pub sizing: Arc<Sizing>,
     /// Hooks.
     pub alerts: Alerts,
     /// Early alerts that wait for their windows.
@@ -41,6 +44,7 @@ impl Outlet {
         }
         let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
         self.export.saw(input, kept.as_ref());
+        self.sizing.saw(input, kept.as_ref());
         if let Some(window) = kept {
             self.shown.past.queue.window(window);
         }
@@ -72,6 +76,7 @@ impl Outlet {
     }
 
     fn incident(&mut self, incident: Incident, replaces: &[String], early: Option<Moments>) {
+        self.sizing.incident(&incident);
         let closed = incident.state == State::Closed;
         // Of one that lives longer than a timeline shows, it is made while the windows of its onset are in memory.
         let long = incident.end_unix_ns.saturating_sub(incident.start_unix_ns) > timeline::SPAN_NS;

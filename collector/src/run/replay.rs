@@ -13,6 +13,7 @@ pub use records::{OpenError, open};
 use crate::ingest::convert::Converter;
 use crate::live::series::Series;
 use crate::live::timeline::{self, Timeline};
+use crate::run::driver::TOPOLOGY_EVERY_TICKS;
 use anyhow::{Context, Result, bail};
 use records::Records;
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ trait Hears {
     fn arrived(&mut self, _arrival: &Arrival, _said: &Said) {}
     /// The pipeline is about to get this.
     fn saw(&mut self, _input: &Input) {}
+    /// As often as a live collector looks at who calls whom.
+    fn looks(&mut self, _pipeline: &Pipeline) {}
     /// The pipeline said this.
     fn said(&mut self, output: Output);
 }
@@ -71,11 +74,12 @@ struct Player<H> {
     converters: BTreeMap<String, Converter>,
     hears: H,
     refused: u64,
+    ticks: u64,
 }
 
 impl<H: Hears> Player<H> {
     fn new(config: Config, hears: H) -> Self {
-        Self { pipeline: Pipeline::new(config), converters: BTreeMap::new(), hears, refused: 0 }
+        Self { pipeline: Pipeline::new(config), converters: BTreeMap::new(), hears, refused: 0, ticks: 0 }
     }
 
     fn feed(&mut self, input: Input) {
@@ -85,7 +89,13 @@ impl<H: Hears> Player<H> {
 
     fn play(&mut self, body: Body) {
         match body {
-            Body::TickUnixNs(unix_ns) => self.feed(Input::Tick { unix_ns }),
+            Body::TickUnixNs(unix_ns) => {
+                self.feed(Input::Tick { unix_ns });
+                self.ticks += 1;
+                if self.ticks % TOPOLOGY_EVERY_TICKS == 1 {
+                    self.hears.looks(&self.pipeline);
+                }
+            }
             Body::Arrival(mut arrival) => {
                 let Some(said) = arrival.message.take().and_then(|m| m.body) else { return };
                 let host = &arrival.host;

@@ -19,6 +19,7 @@ use crate::run::config::Config;
 use crate::run::outlet::{self, LIVE_MAX, Outlet};
 use crate::run::provisional::Provisionals;
 use crate::serve::{App, Shown, hosts, watchdog};
+use crate::sizing::Sizing;
 use crate::store;
 use anyhow::{Context, Result, anyhow};
 use std::net::SocketAddr;
@@ -90,6 +91,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let shown =
         Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
     let (alerts_stats, export) = (Arc::<Stats>::default(), Arc::<Export>::default());
+    let sizing = Arc::new(Sizing::new(Arc::clone(&shown.topology), clock));
     let (alerts, alerts_handle, alerts_task) = alert::start(
         &config.hook,
         &config.silence,
@@ -103,6 +105,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),
         export: Arc::clone(&export),
+        sizing: Arc::clone(&sizing),
         alerts,
         provisionals: Provisionals::default(),
     };
@@ -121,6 +124,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let sinks = export::Sinks { write, otlp: otlp.sink };
     let reads = export::Reads { series: Arc::clone(&shown.series), topology: Arc::clone(&shown.topology) };
     let export_thread = telling.start(&config.metrics, reads, sinks, clock)?;
+    let sizing_thread = sizing.start(config.data.clone())?;
     let (feed, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
     let mut record_thread = None;
     if let Some(path) = &config.record {
@@ -142,7 +146,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     tasks.spawn(listen::serve(grpc, tls, ingest, config.agents_max));
     let alive = Arc::new(AtomicBool::new(true));
     let app = App::new(shown.clone(), registry, metrics, feed.clone(), Arc::clone(&alive), shutdown.clone())
-        .telling(alerts_stats, export);
+        .telling(alerts_stats, export)
+        .advising(Arc::clone(&sizing));
     if let Some(own) = otlp.own {
         let of = app.clone();
         senders.spawn(own.run(move || of.own_metrics()));
@@ -177,9 +182,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     late("alerts", tokio::time::timeout(ALERTS_WITHIN, alerts_task).await.is_err());
     shown.store.lock().unwrap_or_else(PoisonError::into_inner).close();
     telling.close();
+    sizing.close();
     let written = tokio::task::spawn_blocking(move || {
         store_thread.join().ok();
         export_thread.join().ok();
+        sizing_thread.join().ok();
         if let Some(thread) = record_thread {
             thread.join().ok();
         }

@@ -73,6 +73,7 @@ fn own(out: &mut String, app: &App, now: u64) {
     app.alerts.render(out);
     app.export.writes.render(out);
     app.export.otlp.render(out);
+    app.sizing.render(out);
 }
 
 fn agents(out: &mut String, agents: &[AgentView], now: u64) {
@@ -214,10 +215,15 @@ fn collector(out: &mut String, app: &App, now: u64) {
         Source::Agents(feed) => feed.waiting(),
         Source::Recording(_) => 0,
     };
-    let (export, store) = (app.export.fill(), past.queue.fill());
+    let (export, store, sizing) = (app.export.fill(), past.queue.fill(), app.sizing.fill());
     let part = |(used, limit): (usize, usize)| used as f64 / limit.max(1) as f64;
     let queue = |name: &str, fill: (usize, usize)| (labels(&[("queue", name)]), part(fill));
-    let fills = [queue("analysis", (waiting, QUEUE_MAX)), queue("store", store), queue("export", export)];
+    let fills = [
+        queue("analysis", (waiting, QUEUE_MAX)),
+        queue("store", store),
+        queue("export", export),
+        queue("sizing", sizing),
+    ];
     gauge(
         out,
         "queue_fill_ratio",

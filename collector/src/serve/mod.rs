@@ -21,6 +21,7 @@ use crate::live::metric;
 use crate::live::metric::METRICS;
 use crate::live::series::{Point, Series};
 use crate::live::view::Query as SeriesQuery;
+use crate::sizing::Sizing;
 use crate::store::{Past, Which};
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -34,6 +35,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
+use tailwater_model::AdviceView;
 use tailwater_model::incident::State as IncidentState;
 use tailwater_model::window::WindowIndex;
 use tokio::sync::Semaphore;
@@ -82,6 +84,8 @@ pub struct App {
     pub alerts: Arc<Stats>,
     /// What goes to others' monitoring.
     pub export: Arc<Export>,
+    /// Sizes of pools.
+    pub sizing: Arc<Sizing>,
     /// Where windows come from.
     pub source: Source,
     /// Time.
@@ -121,6 +125,7 @@ impl App {
             metrics,
             alerts: Arc::default(),
             export: Arc::default(),
+            sizing: Arc::default(),
             source: source.into(),
             clock: Clock::default(),
             alive,
@@ -137,6 +142,12 @@ impl App {
     #[must_use]
     pub fn telling(self, alerts: Arc<Stats>, export: Arc<Export>) -> Self {
         Self { alerts, export, ..self }
+    }
+
+    /// With what this learns.
+    #[must_use]
+    pub fn advising(self, sizing: Arc<Sizing>) -> Self {
+        Self { sizing, ..self }
     }
 
     /// By another clock: what is shown happened then.
@@ -193,6 +204,7 @@ impl App {
             .route("/api/v1/incidents/{id}/timeline", get(incident_timeline))
             .route("/api/v1/topology", get(topology))
             .route("/api/v1/congestion", get(congestion))
+            .route("/api/v1/advice", get(advice))
             .route("/api/v1/hosts/{host}", get(inventory::host))
             .route("/api/v1/now", get(inventory::now))
             .route("/api/v1/series", get(series))
@@ -320,6 +332,27 @@ async fn topology(State(app): State<App>) -> Response {
 async fn congestion(State(app): State<App>) -> Response {
     let view = Arc::clone(&lock(&app.shown.congestion));
     Json(view.as_ref()).into_response()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdviceQuery {
+    /// Only listeners of this host.
+    host: Option<String>,
+}
+
+async fn advice(State(app): State<App>, Query(q): Query<AdviceQuery>) -> Result<Response, Problem> {
+    let sizing = Arc::clone(&app.sizing);
+    // It may have to be worked out first.
+    let work = tokio::task::spawn_blocking(move || sizing.advice());
+    let ended = |_| Problem(StatusCode::SERVICE_UNAVAILABLE, "the collector is stopping".into());
+    let view = work.await.map_err(ended)?;
+    let Some(host) = q.host else { return Ok(Json(view.as_ref()).into_response()) };
+    let of_host = AdviceView {
+        tiers: view.tiers.iter().filter(|of| of.host == host).cloned().collect(),
+        ..view.as_ref().clone()
+    };
+    Ok(Json(of_host).into_response())
 }
 
 async fn agents(State(app): State<App>) -> Json<serde_json::Value> {

@@ -46,7 +46,7 @@ pub(crate) const TABLES: &[Table] = &[
     // Plain data; each file may use those before it.
     Table {
         of: "tailwater-model",
-        leaves: &["window", "names", "congestion", "topology", "incident"],
+        leaves: &["window", "names", "congestion", "topology", "incident", "advice"],
         rooms: &[],
     },
     Table {
@@ -85,6 +85,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("mva", &[]),
             // The best number in flight of one server.
             ("concurrency", &["curve", "mva"]),
+            // One server's curve, second by second.
+            ("learn", &["curve", "concurrency"]),
             // Every pool of a chain. Knows no curve: minJobs comes in as throughput and response time.
             ("allocation", &[]),
             // Neighbours under one scheduler.
@@ -111,8 +113,10 @@ pub(crate) const TABLES: &[Table] = &[
             ("alert", &["send"]),
             // Roll-ups of what is live.
             ("export", &["live", "send"]),
+            // Learns from the same windows how large pools should be.
+            ("sizing", &["live"]),
             // HTTP in: reads whatever there is to be shown.
-            ("serve", &["live", "store", "ingest", "alert", "export"]),
+            ("serve", &["live", "store", "ingest", "alert", "export", "sizing"]),
             // Explain and plots: pictures of what is live.
             ("draw", &["live"]),
             // The commands that ask a collector over HTTP, and the shapes of what it answers.
@@ -141,6 +145,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("programs", &[]),
             // Reads counters with what reads them for the truth. Knows no program.
             ("lab", &["stack", "load", "truth"]),
+            // Which pools are sized, and what an advice is worth. Knows no program.
+            ("sizing", &["stack", "lab"]),
             // Cleans up after a lab.
             ("supervise", &["lab"]),
             // Systems to try the programs on. Know no lab.

@@ -13,6 +13,9 @@ const EVERY_WINDOWS: u64 = 20;
 /// Readings of a listener whose number changes meanwhile, before what has begun since its last change is left to the next second.
 const TRIES: usize = 4;
 
+/// What one slot did, by bin, rising.
+pub(super) type OfSlot = (u32, Vec<StateCell>);
+
 /// Sums of one listener, by bin.
 type Sums = [StateSum; STATE_BINS];
 
@@ -64,7 +67,7 @@ impl States {
 
     /// Each slot with what it did since the reading before, once a second; with the number of windows since then. None in the other
     /// windows, and where the reading only begins a stretch.
-    pub(super) fn drain(&mut self, window: WindowIndex) -> Option<(u32, Vec<(u32, Vec<StateCell>)>)> {
+    pub(super) fn drain(&mut self, window: WindowIndex) -> Option<(u32, Vec<OfSlot>)> {
         if !window.0.is_multiple_of(EVERY_WINDOWS) && self.last.is_some() {
             return None;
         }

@@ -11,6 +11,7 @@ use crate::run::config::Config;
 use crate::run::outlet::{LIVE_MAX, Outlet};
 use crate::run::provisional::Provisionals;
 use crate::serve::{Recording, Shown};
+use crate::sizing::Sizing;
 use crate::store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ pub(super) struct Memory {
     pub(super) shown: Shown,
     pub(super) registry: Arc<Registry>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) sizing: Arc<Sizing>,
     outlet: Outlet,
     leases: BTreeMap<String, Lease>,
     /// First and last moment with a window of each host.
@@ -46,11 +48,13 @@ impl Memory {
             store::in_memory(config.incidents_max, Arc::clone(&series), live.clone(), &metrics);
         let (topology, congestion) = (Arc::default(), Arc::default());
         let shown = Shown { store, past, series, topology, congestion, live };
+        let sizing = Arc::new(Sizing::at_once(Arc::clone(&shown.topology)));
         let outlet = Outlet {
             shown: shown.clone(),
             metrics: Arc::clone(&metrics),
             // Nobody is woken by what was.
             export: Arc::default(),
+            sizing: Arc::clone(&sizing),
             alerts: Alerts::nobody(&Arc::default()),
             provisionals: Provisionals::default(),
         };
@@ -58,6 +62,7 @@ impl Memory {
             shown,
             registry: Arc::new(Registry::new(HOSTS_MAX)),
             metrics,
+            sizing,
             outlet,
             leases: BTreeMap::new(),
             spans: BTreeMap::new(),
@@ -82,6 +87,7 @@ impl Memory {
         }
         self.outlet.topology(pipeline.topology());
         self.outlet.congestion(pipeline.congestion());
+        self.sizing.settle(end_unix_ns);
         let (names, held) = {
             let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
             let names = self.spans.keys().map(|host| (host.clone(), series.names(host))).collect();
@@ -144,6 +150,10 @@ impl Hears for Memory {
             }
         }
         self.outlet.saw(input);
+    }
+
+    fn looks(&mut self, pipeline: &Pipeline) {
+        self.outlet.topology(pipeline.topology());
     }
 
     fn said(&mut self, output: Output) {

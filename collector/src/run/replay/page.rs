@@ -60,7 +60,8 @@ pub async fn serve(options: Options, stop: CancellationToken) -> Result<()> {
         Arc::new(AtomicBool::new(true)),
         shutdown.clone(),
     );
-    let routes = app.at(clock).routes().merge(alert::api::routes(alert::Handle::default()));
+    let routes =
+        app.advising(memory.sizing).at(clock).routes().merge(alert::api::routes(alert::Handle::default()));
     let tasks = TaskTracker::new();
     tasks.spawn(server::http_side(http, routes, &config.http_hosts, shutdown.clone()));
     let mut out = std::io::stdout();

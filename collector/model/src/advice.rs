@@ -1,0 +1,173 @@
+//! What is advised on pools, as people, pages and programs hold it: field names are stable within v1, fields may be added.
+//! Owns the JSON shape; knows nothing of how a size is found.
+
+use crate::window::Host;
+use serde::{Deserialize, Serialize};
+
+/// The advice on every listener that is learnt.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct AdviceView {
+    /// The first second that anything here was learnt from, Unix ns; `null`: nothing was yet.
+    pub learning_since_unix_ns: Option<u64>,
+    /// When this was worked out, Unix ns; `null`: it was not yet.
+    pub made_unix_ns: Option<u64>,
+    /// Why there is nothing, in a sentence; `null`: there is something.
+    pub nothing: Option<String>,
+    /// By tier, host, workload, address and port.
+    pub tiers: Vec<TierAdvice>,
+    /// Listeners that are not learnt, because there are more than the collector learns.
+    pub refused_listeners: u64,
+}
+
+/// The advice on one listener of one server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierAdvice {
+    /// `tomcat10@app`: name of the tier, and its host.
+    pub tier: String,
+    /// Host.
+    pub host: Host,
+    /// Name of the workload.
+    pub workload: String,
+    /// Address that it listens on.
+    pub address: String,
+    /// Port.
+    pub port: u16,
+    /// Servers of the tier that listen on this port: K.
+    pub servers: u32,
+    /// Answers of all of them for each answer of the tiers at the front: V. `null`: not known, and throughput is that of this tier's own requests.
+    pub visits: Option<f64>,
+    /// What limits the requests at a time, in the server's own words; `null`: the server is not recognised.
+    pub setting: Option<String>,
+    /// Its size now, as configured; `null`: not known. It is never taken to be a default.
+    pub limit: Option<u32>,
+    /// Seconds of clean traffic that it rests on.
+    pub learnt_s: f64,
+    /// Most requests in flight that were seen with enough answers; 0: none.
+    pub seen_to: f64,
+    /// CPU time of one request, s, with its 95 % interval; `null`: not known.
+    pub cpu_s_per_request: Option<Range>,
+    /// CPUs that the server may use, its quota or its host's; `null`: not known.
+    pub cpus: Option<f64>,
+    /// `cpu`: it was full in enough of the traffic; `null`: nothing was seen to be.
+    pub critical: Option<String>,
+    /// Sizes of the pool of each server.
+    pub pool: Answer<Pool>,
+    /// Requests of the system per second that this tier allows (of its own requests, if `visits` is `null`).
+    pub throughput_max: Answer<Range>,
+    /// The best number of requests in flight in each server.
+    pub in_flight: Answer<Range>,
+    /// Part of the best throughput that the advised size costs in the mean of what may be true, 0 to 1.
+    pub expected_loss: Answer<f64>,
+    /// `law`, `plateau`, `mva` or `none`.
+    pub model: String,
+    /// Whether requests in flight are arrivals times response time (Little's law), by both as they were measured; `null`: not known.
+    pub little: Option<Little>,
+    /// What was not learnt from, most first.
+    pub left_out: Vec<LeftOut>,
+    /// The curve: one point for each number in flight with an answer.
+    pub points: Vec<CurvePoint>,
+    /// All of it as a line to act on.
+    pub sentence: String,
+}
+
+/// A number with its class, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer<T> {
+    /// Said.
+    Told {
+        /// `measured`, `plateau` or `extrapolated`.
+        class: String,
+        /// The number.
+        value: T,
+    },
+    /// Not said.
+    Refused {
+        /// Why, for programs.
+        refused: Reason,
+        /// Why, as a sentence.
+        why: String,
+    },
+}
+
+impl<T> Answer<T> {
+    /// The number, if it is told.
+    #[must_use]
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Self::Told { value, .. } => Some(value),
+            Self::Refused { .. } => None,
+        }
+    }
+
+    /// Its class, or `refused`.
+    #[must_use]
+    pub fn class(&self) -> &str {
+        match self {
+            Self::Told { class, .. } => class,
+            Self::Refused { .. } => "refused",
+        }
+    }
+}
+
+/// Why there is no number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// A name such as `not_saturated`.
+    pub reason: String,
+}
+
+/// Sizes of one server's pool.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The size to set.
+    pub advised: u32,
+    /// Fewer cost throughput.
+    pub at_least: u32,
+    /// More cost throughput; `null`: no penalty was seen as far as `seen_to`.
+    pub at_most: Option<u32>,
+    /// Most requests in flight for which there is evidence.
+    pub seen_to: f64,
+}
+
+/// A number with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// The number.
+    pub value: f64,
+    /// 2.5 % quantile.
+    pub low: f64,
+    /// 97.5 % quantile.
+    pub high: f64,
+}
+
+/// Little's law over what was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Little {
+    /// Mean requests in flight here.
+    pub in_flight: f64,
+    /// The same by whoever calls: its answers per second times what they took.
+    pub by_callers: f64,
+    /// Whether the two agree within a tenth.
+    pub holds: bool,
+}
+
+/// Seconds that were left out for one reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// A name such as `downstream`.
+    pub taint: String,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// One number in flight, and what was answered with so many.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Requests in flight.
+    pub in_flight: f64,
+    /// Answers per second.
+    pub throughput: f64,
+    /// Its standard error.
+    pub error: f64,
+}

@@ -1,0 +1,131 @@
+//! `tailwater advise`: how large pools should be, as a table and a line to act on for each. Knows the API, not how a size is found.
+
+use super::Collector;
+use super::options::Api;
+use crate::text::{line, span};
+use anyhow::Result;
+use std::io::Write;
+use tailwater_model::advice::{AdviceView, TierAdvice};
+
+/// Prints the advice on all listeners, or on those of one host.
+pub async fn advise(api: &Api, host: Option<&str>, json: bool) -> Result<()> {
+    let mut view: AdviceView = Collector::new(&api.url)?.get("/api/v1/advice").await?;
+    let all = view.tiers.len();
+    view.tiers.retain(|of| host.is_none_or(|host| of.host == host));
+    let mut out = std::io::stdout().lock();
+    if json {
+        for one in &view.tiers {
+            serde_json::to_writer(&mut out, one)?;
+            writeln!(out)?;
+        }
+    } else {
+        out.write_all(table(&view).as_bytes())?;
+    }
+    out.flush()?;
+    match (&view.nothing, host) {
+        (Some(why), _) => eprintln!("tailwater: no advice: {}", line(why)),
+        (None, Some(host)) if view.tiers.is_empty() => {
+            eprintln!("tailwater: no listener of host \"{}\" is learnt, of {all} in all", line(host));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// One row for each listener, and below them their lines.
+fn table(view: &AdviceView) -> String {
+    const HEAD: [&str; 7] = ["TIER", "SIZE", "RANGE", "RESTS ON", "TRAFFIC", "SEEN TO", "CRITICAL"];
+    let mut text = String::new();
+    if !view.tiers.is_empty() {
+        let rows: Vec<[String; 7]> =
+            std::iter::once(HEAD.map(str::to_owned)).chain(view.tiers.iter().map(row)).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+        for row in &rows {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+        }
+        text.push('\n');
+        for of in &view.tiers {
+            text.push_str(&line(&of.sentence));
+            text.push('\n');
+        }
+    }
+    if view.refused_listeners > 0 {
+        text.push_str(&format!(
+            "\n{} more listeners are not learnt: the collector learns the first {}.\n",
+            view.refused_listeners,
+            view.tiers.len()
+        ));
+    }
+    text
+}
+
+fn row(of: &TierAdvice) -> [String; 7] {
+    let none = || "-".to_owned();
+    let (size, range) = match of.pool.value() {
+        None => (none(), none()),
+        Some(pool) => {
+            let to = pool.at_most.map_or_else(|| "…".to_owned(), |most| most.to_string());
+            (pool.advised.to_string(), format!("{}–{to}", pool.at_least))
+        }
+    };
+    [
+        line(&format!("{}:{}", of.tier, of.port)),
+        size,
+        range,
+        of.pool.class().to_owned(),
+        span(of.learnt_s),
+        format!("{:.0}", of.seen_to),
+        of.critical.clone().unwrap_or_else(none),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_row_and_a_line_for_each_listener() {
+        let json = serde_json::json!({
+            "learning_since_unix_ns": 1, "made_unix_ns": 2, "nothing": null, "refused_listeners": 3,
+            "tiers": [
+                {
+                    "tier": "tomcat10@app", "host": "app", "workload": "tomcat10.service", "address": "::", "port": 8080,
+                    "servers": 1, "visits": null, "setting": null, "limit": null, "learnt_s": 11531.0, "seen_to": 61.0,
+                    "cpu_s_per_request": null, "cpus": 1.0, "critical": "cpu",
+                    "pool": { "class": "measured", "value": { "advised": 26, "at_least": 24, "at_most": 33, "seen_to": 61.0 } },
+                    "throughput_max": { "class": "measured", "value": { "value": 946.0, "low": 940.0, "high": 950.0 } },
+                    "in_flight": { "class": "measured", "value": { "value": 27.0, "low": 25.0, "high": 30.0 } },
+                    "expected_loss": { "class": "measured", "value": 0.01 }, "model": "law", "little": null, "left_out": [],
+                    "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
+                },
+                {
+                    "tier": "db\u{1b}@db", "host": "db", "workload": "x", "address": "::", "port": 3306, "servers": 1,
+                    "visits": null, "setting": null, "limit": null, "learnt_s": 17.0, "seen_to": 4.0,
+                    "cpu_s_per_request": null, "cpus": null, "critical": null,
+                    "pool": { "refused": { "reason": "no_plateau" }, "why": "no plateau of throughput was seen" },
+                    "throughput_max": { "refused": { "reason": "no_plateau" }, "why": "x" },
+                    "in_flight": { "refused": { "reason": "no_plateau" }, "why": "x" },
+                    "expected_loss": { "refused": { "reason": "no_plateau" }, "why": "x" }, "model": "none", "little": null,
+                    "left_out": [], "points": [], "sentence": "db@db:3306: no size",
+                },
+            ],
+        });
+        let view: AdviceView = serde_json::from_value(json.clone()).unwrap();
+        let text = table(&view);
+        let expect = "\
+TIER               SIZE  RANGE  RESTS ON  TRAFFIC     SEEN TO  CRITICAL
+tomcat10@app:8080  26    24–33  measured  3 h 12 min  61       cpu
+db\\u{1b}@db:3306   -     -      refused   17 s        4        -
+
+tomcat10@app:8080: 26 at a time are enough
+db@db:3306: no size
+
+3 more listeners are not learnt: the collector learns the first 2.
+";
+        assert_eq!(text, expect, "{text}");
+        assert_eq!(serde_json::to_value(&view).unwrap(), json, "what is read is what was told");
+    }
+}

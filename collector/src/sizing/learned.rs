@@ -1,0 +1,216 @@
+//! What was learnt of one listener: its curve and what a request costs (`tailwater_sizing::learn`), how often it is asked, and what was
+//! left out. Owns how seconds are handed over and how all of it is kept on disk; knows no name and no other listener.
+
+use super::second::Joined;
+use super::taint::Taint;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tailwater_sizing::concurrency::{Advice, Deployment};
+use tailwater_sizing::curve::{Cell, Point};
+use tailwater_sizing::evidence::Estimate;
+use tailwater_sizing::learn::{Learner, Second, Serving, Taint as Why};
+
+/// Seconds from which Little's law is checked.
+const COMPARED_SECONDS_MIN: f64 = 30.0;
+/// Seconds that weigh half in how often a tier is asked (ten minutes).
+const RATE_HALF_S: f64 = 600.0;
+/// Part of the calls that callers must have counted before both sides are of the same requests.
+const SAME_REQUESTS: f64 = 0.05;
+/// Part by which the two sides of Little's law may differ.
+const LITTLE_WITHIN: f64 = 0.1;
+/// Full seconds from which CPU is what limits a tier, as the advice asks of a plateau.
+const CRITICAL_S: f64 = 20.0;
+
+/// See above.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Learned {
+    learner: Learner,
+    sums: Sums,
+}
+
+/// All but what the learner has.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Sums {
+    first_unix_ns: u64,
+    last_unix_ns: u64,
+    comm: String,
+    left_out: BTreeMap<Taint, u64>,
+    cpus: Option<f64>,
+    rate: f64,
+    little: Sides,
+}
+
+/// The two sides of Little's law, over the same seconds.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Sides {
+    seconds: f64,
+    in_flight_s: f64,
+    answered: u64,
+    callers_s: f64,
+    callers_answered: u64,
+}
+
+impl Learned {
+    /// Takes the next second of this listener.
+    pub(super) fn take(&mut self, second: &Joined) {
+        let s = &mut self.sums;
+        if s.first_unix_ns == 0 {
+            s.first_unix_ns = second.end_unix_ns;
+        }
+        s.rate = s.rate_at(second.end_unix_ns) + second.answered as f64;
+        s.last_unix_ns = s.last_unix_ns.max(second.end_unix_ns);
+        s.comm.clone_from(&second.owned.comm);
+        s.cpus = Some(second.cpus).filter(|cpus| *cpus > 0.0).or(s.cpus);
+        for taint in &second.taints {
+            *s.left_out.entry(*taint).or_default() += 1;
+        }
+        let before = self.learner.begun_anew();
+        self.learner.push(&handed_over(second));
+        if !second.taints.is_empty() {
+            return;
+        }
+        if self.learner.begun_anew() > before {
+            // What was known is of other requests.
+            (s.first_unix_ns, s.little) = (second.end_unix_ns, Sides::default());
+        }
+        if let Some((answered, time_s)) = second.by_callers {
+            s.little.seconds += length_s(second);
+            s.little.in_flight_s += second.in_flight_s;
+            s.little.answered += second.answered;
+            s.little.callers_s += time_s;
+            s.little.callers_answered += answered;
+        }
+    }
+
+    /// What may be said of its pool.
+    pub(super) fn advise(&self, deployment: &Deployment, pool_limit: Option<u32>) -> Advice {
+        self.learner.advise(pool_limit, deployment)
+    }
+
+    /// CPU time of a request, s.
+    pub(super) fn cpu_s(&self) -> Option<Estimate> {
+        self.learner.cpu_s_per_request()
+    }
+
+    /// Levels of the curve.
+    pub(super) fn points(&self) -> Vec<Point> {
+        self.learner.curve().points()
+    }
+
+    /// Clean seconds.
+    pub(super) fn clean_s(&self) -> f64 {
+        self.learner.seconds_learnt()
+    }
+
+    /// Seconds left out by reason. What its own quota held up although it was not used up, the learner finds.
+    pub(super) fn left_out(&self) -> BTreeMap<Taint, u64> {
+        let mut all = self.sums.left_out.clone();
+        let own: f64 =
+            self.learner.left_out().filter(|(why, _)| *why == Why::Throttled).map(|(_, s)| s).sum();
+        if own >= 0.5 {
+            // Of a second that the room's rules left out for it, the learner knows as well.
+            let told = all.entry(Taint::Throttled).or_default();
+            *told = (*told).max(own.round() as u64);
+        }
+        all
+    }
+
+    /// CPUs that it may use; `None`: no second said.
+    pub(super) fn cpus(&self) -> Option<f64> {
+        self.sums.cpus
+    }
+
+    /// Whether its CPUs were full in enough windows.
+    pub(super) fn is_critical(&self) -> bool {
+        self.learner.full_s() >= CRITICAL_S
+    }
+
+    /// Command of the server.
+    pub(super) fn comm(&self) -> &str {
+        &self.sums.comm
+    }
+
+    /// The first and the last second, Unix ns.
+    pub(super) fn span(&self) -> (u64, u64) {
+        (self.sums.first_unix_ns, self.sums.last_unix_ns)
+    }
+
+    /// Answers lately, the older the less; for comparing listeners.
+    pub(super) fn rate_at(&self, unix_ns: u64) -> f64 {
+        self.sums.rate_at(unix_ns)
+    }
+
+    /// Mean requests in flight, here and by those who call; `None`: they did not count the same requests.
+    pub(super) fn little(&self) -> Option<(f64, f64, bool)> {
+        let l = self.sums.little;
+        let apart = (l.callers_answered as f64 - l.answered as f64).abs();
+        if l.seconds < COMPARED_SECONDS_MIN || l.answered == 0 || apart > SAME_REQUESTS * l.answered as f64 {
+            return None;
+        }
+        let (here, callers) = (l.in_flight_s / l.seconds, l.callers_s / l.seconds);
+        Some((here, callers, (callers - here).abs() <= LITTLE_WITHIN * here))
+    }
+
+    /// Memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.learner.bytes()
+    }
+}
+
+/// How long a second was, by the windows that came, s.
+fn length_s(second: &Joined) -> f64 {
+    f64::from(second.windows) * 0.05
+}
+
+fn handed_over(second: &Joined) -> Second {
+    let cell = |c: &tailwater_model::window::StateCell| Cell {
+        bin: c.bin,
+        seconds: c.time_ns as f64 / 1e9,
+        completions: c.answered as f64,
+    };
+    let mut cells: Vec<Cell> = second.cells.iter().filter(|c| c.time_ns > 0).map(cell).collect();
+    let busy_s: f64 = cells.iter().map(|cell| cell.seconds).sum();
+    cells.push(Cell { bin: 0, seconds: (length_s(second) - busy_s).max(0.0), completions: 0.0 });
+    let is_multiplexed = second.taints.contains(&Taint::Multiplexed);
+    Second {
+        start_unix_s: second.end_unix_ns / 1_000_000_000,
+        cells,
+        in_flight_s: second.in_flight_s,
+        answered: second.answered as f64,
+        cpu_s: Some(second.cpu_s),
+        cpus: Some(second.cpus).filter(|cpus| *cpus > 0.0),
+        is_quota: second.owned.quota_ns.is_some(),
+        throttled_s: Some(second.throttled_s),
+        calls: Some(second.calls as f64),
+        calls_s: Some(second.calls_s),
+        serving: match second.worker_shared_max {
+            _ if is_multiplexed => Serving::Multiplexed,
+            0 | 1 => Serving::Workers,
+            _ => Serving::EventDriven,
+        },
+        taint: second.taints.iter().find_map(|taint| why(*taint)),
+    }
+}
+
+/// The learner's word for it; none for what it is told otherwise.
+fn why(taint: Taint) -> Option<Why> {
+    Some(match taint {
+        Taint::Steal => Why::Steal,
+        Taint::Io => Why::Io,
+        Taint::Memory => Why::Memory,
+        Taint::Throttled => Why::Throttled,
+        Taint::Stopped => Why::Stall,
+        Taint::Neighbour => Why::Neighbour,
+        Taint::Downstream => Why::Downstream,
+        Taint::Incident => Why::Incident,
+        Taint::NotMeasured | Taint::SharedCpu => Why::CoverageGap,
+        Taint::Multiplexed => return None,
+    })
+}
+
+impl Sums {
+    fn rate_at(&self, unix_ns: u64) -> f64 {
+        let ago_s = unix_ns.saturating_sub(self.last_unix_ns) as f64 / 1e9;
+        self.rate * (-ago_s / RATE_HALF_S).exp2()
+    }
+}

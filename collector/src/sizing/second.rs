@@ -1,0 +1,272 @@
+//! One second of one listener: its time in state joined with the windows of the same second, and what of it was not the tier's own. Owns the
+//! rules by which a second is left out; knows no learner and no file.
+
+use super::hosts::{Host, Hosts};
+use super::moment::{Calls, HeldBy, Moment, held_up, mean};
+use super::names::{Owned, needed};
+use super::queue::Span;
+use super::taint::Taint;
+use super::who::{Server, Who};
+use std::collections::{BTreeMap, BTreeSet};
+use tailwater_model::incident::Resource;
+use tailwater_model::window::{
+    EntityId, HostStates, HostWindow, ListenerStates, SignalSet, StateCell, WINDOW_NS, WindowIndex,
+};
+
+/// Part of the host's CPUs stolen over the second from which it is left out.
+const STOLEN_PART: f64 = 0.05;
+/// Windows of the second that must be held up before it counts, a tenth of it: a single window is the noise of 50 ms.
+const HELD_WINDOWS: usize = 2;
+/// Part of what is in flight that must be calls to tiers that were held up or full before those below decide, not the tier itself.
+const BELOW_PART: f64 = 0.5;
+/// Part of the windows in which that must be so: random arrivals fill a CPU for a window or two of a second at any load.
+const BELOW_WINDOWS_PART: f64 = 0.25;
+/// Part of a workload's answers that another of its listeners may have: CPU is told of the workload.
+const ELSEWHERE_PART: f64 = 0.05;
+/// What is around an incident belongs to it (1 s).
+const AROUND_NS: u64 = 1_000_000_000;
+
+/// A second of one listener.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Joined {
+    pub(super) server: Server,
+    pub(super) owned: Owned,
+    pub(super) cells: Vec<StateCell>,
+    /// When it ended.
+    pub(super) end_unix_ns: u64,
+    /// Answers of the listener, by its windows.
+    pub(super) answered: u64,
+    /// Integral of its requests in flight, s.
+    pub(super) in_flight_s: f64,
+    /// CPU time of the workload, s.
+    pub(super) cpu_s: f64,
+    /// CPUs that it may use.
+    pub(super) cpus: f64,
+    /// Windows in which it used all of them, and all windows that came.
+    pub(super) full_windows: u32,
+    pub(super) windows: u32,
+    /// The most of them that it used in one of those.
+    pub(super) used_ratio_max: f64,
+    /// Integral of the calls that it had in flight, s.
+    pub(super) calls_s: f64,
+    /// By those who call it: calls answered, and the time that they took, s. `None`: nobody who calls it is observed.
+    pub(super) by_callers: Option<(u64, f64)>,
+    /// Calls that were answered.
+    pub(super) calls: u64,
+    /// Time for which a quota throttled it, s.
+    pub(super) throttled_s: f64,
+    /// Most requests that one of its threads had at once; above 1 it is event-driven.
+    pub(super) worker_shared_max: u32,
+    pub(super) taints: BTreeSet<Taint>,
+}
+
+/// What a second is judged by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) hosts: &'a Hosts,
+    pub(super) who: &'a Who,
+    pub(super) incidents: &'a BTreeMap<String, Span>,
+}
+
+/// Why a listener's second cannot be joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unjoined {
+    /// Nobody said whose the listener is.
+    NoName,
+    /// None of its windows came.
+    NoWindows,
+}
+
+impl Unjoined {
+    /// All of them.
+    pub(super) const ALL: [Self; 2] = [Self::NoName, Self::NoWindows];
+
+    /// As it is counted.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::NoName => "no_name",
+            Self::NoWindows => "no_windows",
+        }
+    }
+}
+
+impl Seen<'_> {
+    /// Joins a listener's second.
+    pub(super) fn join(self, states: &HostStates, of: &ListenerStates) -> Result<Joined, Unjoined> {
+        let host = self.hosts.get(&states.host).ok_or(Unjoined::NoWindows)?;
+        let owned = host.names.owned(of.listener).ok_or(Unjoined::NoName)?;
+        let server = (states.host.clone(), owned.name.clone());
+        let (first, last) = (states.last.0.saturating_sub(u64::from(states.windows) - 1), states.last.0);
+        let mut moments = Vec::with_capacity(states.windows as usize);
+        let (mut unknown, mut lost) = (SignalSet::default(), false);
+        let (mut answered, mut in_flight_ns, mut worker_shared_max) = (0, 0, 0);
+        for window in host.windows(first, last) {
+            lost |= window.lost_before > 0;
+            unknown = unknown.with(window.uncovered).with(window.sampled);
+            moments.push(Moment::of(window, &host.names, owned.workload, owned.measured));
+            if let Some(l) = window.listeners.get(&of.listener) {
+                answered += l.answered;
+                in_flight_ns += l.in_flight_ns;
+                worker_shared_max = worker_shared_max.max(l.worker_shared_max);
+            }
+        }
+        if moments.is_empty() {
+            return Err(Unjoined::NoWindows);
+        }
+        let mut taints: BTreeSet<Taint> = own_taints(&moments);
+        let is_known = !unknown.meets(needed()) && moments.iter().all(|m| m.may_use_ns > 0);
+        if !is_known || lost || moments.len() < states.windows as usize {
+            taints.insert(Taint::NotMeasured);
+        }
+        // Of a cgroup with several servers nobody knows whose the CPU time was; of several listeners, neither.
+        let all: u64 = moments.iter().map(|m| m.answered).sum();
+        let elsewhere = all.saturating_sub(answered) as f64 > ELSEWHERE_PART * all as f64;
+        if owned.measured != owned.workload || elsewhere {
+            taints.insert(Taint::SharedCpu);
+        }
+        if moments.iter().any(|m| m.multiplexed > 0) {
+            taints.insert(Taint::Multiplexed);
+        }
+        let below = self.below(host, &server, &owned, first, last);
+        if below.held_windows as f64 >= (BELOW_WINDOWS_PART * moments.len() as f64).max(1.0) {
+            taints.insert(Taint::Downstream);
+        }
+        if self.in_incident(&server, first, last) {
+            taints.insert(Taint::Incident);
+        }
+        let sum = |f: fn(&Moment) -> u64| moments.iter().map(f).sum::<u64>() as f64;
+        Ok(Joined {
+            by_callers: self.by_callers(&server, owned.port, first, last),
+            server,
+            cells: of.cells.clone(),
+            end_unix_ns: states.last.end_unix_ns(),
+            answered,
+            in_flight_s: in_flight_ns as f64 / 1e9,
+            cpu_s: sum(|m| m.busy_ns) / 1e9,
+            cpus: sum(|m| m.may_use_ns) / (moments.len() as f64 * WINDOW_NS as f64),
+            full_windows: moments.iter().filter(|m| m.is_full()).count() as u32,
+            windows: moments.len() as u32,
+            used_ratio_max: moments.iter().filter_map(Moment::used_ratio).fold(0.0, f64::max),
+            calls_s: below.calls_ns as f64 / 1e9,
+            calls: below.calls,
+            throttled_s: moments.iter().filter(|m| m.is_throttled()).map(|m| m.throttled_ns).sum::<u64>()
+                as f64
+                / 1e9,
+            worker_shared_max,
+            owned,
+            taints,
+        })
+    }
+
+    /// Calls of the server, and in how many windows most of what it had in flight waited for tiers below that were full or held up.
+    fn below(self, host: &Host, server: &Server, owned: &Owned, first: u64, last: u64) -> Below {
+        let mut edges: BTreeMap<String, Vec<EntityId>> = BTreeMap::new();
+        for (edge, remote) in host.names.calls(owned.measured) {
+            edges.entry(remote).or_default().push(edge);
+        }
+        let callees: Vec<(Vec<EntityId>, BTreeMap<u64, bool>)> = edges
+            .into_iter()
+            .map(|(remote, edges)| {
+                let callee = self.who.callee(server, &remote);
+                (edges, callee.map(|callee| self.busy_windows(callee, first, last)).unwrap_or_default())
+            })
+            .collect();
+        let mut below = Below::default();
+        for window in host.windows(first, last) {
+            let in_flight_ns = Moment::of(window, &host.names, owned.workload, owned.measured).in_flight_ns;
+            let mut waits_ns = 0;
+            for (edges, busy) in &callees {
+                let mut calls = Calls::default();
+                edges.iter().for_each(|edge| calls.add(window, *edge));
+                below.calls_ns = below.calls_ns.saturating_add(calls.in_flight_ns);
+                below.calls = below.calls.saturating_add(calls.answered);
+                if calls.is_pool_used_up() || busy.get(&window.index.0) == Some(&true) {
+                    waits_ns += calls.in_flight_ns;
+                }
+            }
+            if waits_ns as f64 > BELOW_PART * in_flight_ns as f64 {
+                below.held_windows += 1;
+            }
+        }
+        below
+    }
+
+    /// Whether a server was full or held up, by window.
+    fn busy_windows(self, (host, workload): &Server, first: u64, last: u64) -> BTreeMap<u64, bool> {
+        let Some(host) = self.hosts.get(host) else { return BTreeMap::new() };
+        let Some((id, measured)) = host.names.workload(workload) else { return BTreeMap::new() };
+        let busy = |window: &HostWindow| {
+            let moment = Moment::of(window, &host.names, id, measured);
+            (window.index.0, moment.is_full() || !held_up(&[moment]).is_empty())
+        };
+        host.windows(first, last).map(busy).collect()
+    }
+
+    /// What the observed callers of a server's port counted: calls answered, and their time, s.
+    fn by_callers(self, server: &Server, port: u16, first: u64, last: u64) -> Option<(u64, f64)> {
+        let mut calls = Calls::default();
+        let mut is_seen = false;
+        for (caller, remote) in self.who.callers(server) {
+            if !remote.ends_with(&format!(":{port}")) {
+                continue;
+            }
+            let host = self.hosts.get(&caller.0)?;
+            let (_, measured) = host.names.workload(&caller.1)?;
+            let edges: Vec<EntityId> =
+                host.names.calls(measured).filter(|(_, to)| to == remote).map(|(edge, _)| edge).collect();
+            for window in host.windows(first, last) {
+                is_seen = true;
+                edges.iter().for_each(|edge| calls.add(window, *edge));
+            }
+        }
+        is_seen.then(|| (calls.answered, calls.response_ns as f64 / 1e9))
+    }
+
+    /// Whether an incident of this server, or of one below it, was open around then. One whose root is this server's own load is what is
+    /// to be learnt: the hardware was full of it.
+    fn in_incident(self, server: &Server, first: u64, last: u64) -> bool {
+        let start = WindowIndex(first).start_unix_ns().saturating_sub(AROUND_NS);
+        let end = WindowIndex(last).end_unix_ns().saturating_add(AROUND_NS);
+        self.incidents.values().any(|span| {
+            let own_load = matches!(span.resource, Resource::Cpu | Resource::Burst)
+                && (span.root == *server || !self.who.reaches(server, std::slice::from_ref(&span.root)));
+            let then = span.start_unix_ns <= end && (span.open || span.end_unix_ns >= start);
+            then && !own_load && self.who.reaches(server, &span.tiers)
+        })
+    }
+}
+
+/// What a server waited for below.
+#[derive(Debug, Default)]
+struct Below {
+    calls_ns: u64,
+    calls: u64,
+    held_windows: usize,
+}
+
+/// What of a second its own windows say against it.
+fn own_taints(moments: &[Moment]) -> BTreeSet<Taint> {
+    let mut taints = BTreeSet::new();
+    let steal: f64 = moments.iter().map(|m| mean(m.steal_ns)).sum();
+    let capacity: f64 = moments.iter().map(|m| mean(m.capacity_ns)).sum();
+    if steal > STOLEN_PART * capacity {
+        taints.insert(Taint::Steal);
+    }
+    for (by, windows) in held_up(moments) {
+        let (taint, least) = match by {
+            HeldBy::Io => (Taint::Io, HELD_WINDOWS),
+            HeldBy::Memory => (Taint::Memory, HELD_WINDOWS),
+            HeldBy::Neighbour => (Taint::Neighbour, HELD_WINDOWS),
+            HeldBy::Throttled => (Taint::Throttled, 1),
+            HeldBy::Stopped => (Taint::Stopped, 1),
+        };
+        if windows >= least {
+            taints.insert(taint);
+        }
+    }
+    taints
+}
+
+#[cfg(test)]
+#[path = "second_tests.rs"]
+mod tests;

@@ -1,0 +1,136 @@
+//! Advice as a line to act on. Owns the words; knows no learner and computes nothing.
+
+use super::servers::{How, Setting};
+use crate::text::span;
+use tailwater_model::advice::{Answer, Pool, TierAdvice};
+
+/// The line: which pool, the size, what it costs elsewhere, what it rests on and what is critical.
+pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>) -> String {
+    let name = format!("{}:{}", of.tier, of.port);
+    let learnt = format!("{} of traffic", span(of.learnt_s));
+    let (class, pool) = match &of.pool {
+        Answer::Refused { why, .. } => return format!("{name}: no size: {why}; {learnt}{}", left_out(of)),
+        Answer::Told { class, value } => (class, value),
+    };
+    let mut parts = vec![format!("{name}: {}{}", size(class, pool), words(of, setting, pool))];
+    if of.servers > 1 {
+        parts.push(format!("in each of {} servers", of.servers));
+    }
+    parts.push(format!("{class}, {learnt}, up to {:.0} in flight", of.seen_to));
+    parts.push(match of.critical.as_deref() {
+        Some("cpu") => "CPU is critical".to_owned(),
+        Some(other) => format!("{other} is critical"),
+        None => "no hardware was seen full".to_owned(),
+    });
+    parts.push(match of.limit {
+        Some(limit) => format!("it is {limit} now"),
+        None => "limit unknown".to_owned(),
+    });
+    parts.join("; ")
+}
+
+/// The size, with what more and fewer cost.
+fn size(class: &str, pool: &Pool) -> String {
+    let Pool { advised, at_least, at_most, seen_to } = pool;
+    match at_most {
+        _ if class == "extrapolated" => format!("at least {at_least} at a time (a lower bound)"),
+        Some(at_most) => format!("{advised} at a time are enough ({at_least} to {at_most} cost ≤ 2 %)"),
+        None => format!("{advised} at a time are enough (more cost nothing up to {seen_to:.0})"),
+    }
+}
+
+/// Where that size is set.
+fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool) -> String {
+    let Some(Setting { key, how }) = setting else { return String::new() };
+    let size = pool.advised;
+    let all = u64::from(size) * u64::from(of.servers);
+    match how {
+        How::Is => format!(": {key} {size}"),
+        How::Make => format!(": {key} = {size}"),
+        How::OfCallers => format!(": its callers' pools together {all}, and {key} above that"),
+        How::PerBackend => format!(": it has no workers; {key}"),
+    }
+}
+
+/// Of a refusal, what most of the time was left out for.
+fn left_out(of: &TierAdvice) -> String {
+    of.left_out.first().map_or_else(String::new, |most| {
+        format!(", and {} left out ({})", span(most.seconds), most.taint.replace('_', " "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::servers::setting_of;
+    use super::*;
+    use tailwater_model::advice::{LeftOut, Reason};
+
+    fn advice(class: &str, at_most: Option<u32>) -> TierAdvice {
+        let refused = || Answer::Refused { refused: Reason { reason: "x".into() }, why: "x".into() };
+        TierAdvice {
+            tier: "tomcat10@app".into(),
+            host: "app".into(),
+            workload: "tomcat10.service".into(),
+            address: "::".into(),
+            port: 8080,
+            servers: 1,
+            visits: None,
+            setting: None,
+            limit: None,
+            learnt_s: 11_531.0,
+            seen_to: 61.0,
+            cpu_s_per_request: None,
+            cpus: None,
+            critical: Some("cpu".into()),
+            pool: Answer::Told {
+                class: class.into(),
+                value: Pool { advised: 26, at_least: 24, at_most, seen_to: 61.0 },
+            },
+            throughput_max: refused(),
+            in_flight: refused(),
+            expected_loss: Answer::Refused { refused: Reason { reason: "x".into() }, why: "x".into() },
+            model: "law".into(),
+            little: None,
+            left_out: vec![LeftOut { taint: "not_measured".into(), seconds: 75.0 }],
+            points: Vec::new(),
+            sentence: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_to_set_and_why() {
+        let tomcat = setting_of("java", "tomcat10.service");
+        assert_eq!(
+            sentence(&advice("measured", Some(33)), tomcat),
+            "tomcat10@app:8080: 26 at a time are enough (24 to 33 cost ≤ 2 %): maxThreads of the Connector in \
+             server.xml 26; measured, 3 h 12 min of traffic, up to 61 in flight; CPU is critical; limit unknown"
+        );
+        let two = TierAdvice { servers: 2, limit: Some(200), ..advice("plateau", None) };
+        assert_eq!(
+            sentence(&two, setting_of("mariadbd", "")),
+            "tomcat10@app:8080: 26 at a time are enough (more cost nothing up to 61): its callers' pools together \
+             52, and max_connections above that; in each of 2 servers; plateau, 3 h 12 min of traffic, up to 61 in \
+             flight; CPU is critical; it is 200 now"
+        );
+        let bound = TierAdvice { critical: None, ..advice("extrapolated", None) };
+        assert_eq!(
+            sentence(&bound, None),
+            "tomcat10@app:8080: at least 24 at a time (a lower bound); extrapolated, 3 h 12 min of traffic, up to \
+             61 in flight; no hardware was seen full; limit unknown"
+        );
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_what_was_left_out() {
+        let pool = Answer::Refused {
+            refused: Reason { reason: "no_plateau".into() },
+            why: "no plateau of throughput was seen".into(),
+        };
+        let refused = TierAdvice { pool, learnt_s: 17.0, ..advice("", None) };
+        assert_eq!(
+            sentence(&refused, None),
+            "tomcat10@app:8080: no size: no plateau of throughput was seen; 17 s of traffic, and 1 min 15 s left out \
+             (not measured)"
+        );
+    }
+}

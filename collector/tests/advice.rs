@@ -1,0 +1,323 @@
+//! Advice from end to end: a host's windows and time in state of a server whose law is known go through the outlet, as the analysis'
+//! thread hands them over, and are read at the API and by the command.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+
+mod common;
+
+use common::{get, tailwater, wait_for};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use tailwater::alert::Alerts;
+use tailwater::clock::Clock;
+use tailwater::counters::Metrics;
+use tailwater::ingest::registry::Registry;
+use tailwater::live::series::Series;
+use tailwater::run::outlet::{LIVE_MAX, Outlet};
+use tailwater::run::provisional::Provisionals;
+use tailwater::serve::{App, Recording, Shown, Source};
+use tailwater::sizing::Sizing;
+use tailwater::store;
+use tailwater_model::AdviceView;
+use tailwater_model::advice::TierAdvice;
+use tailwater_model::topology::{NodeView, TopologyView};
+use tailwater_model::window::{
+    HostCpu, HostStates, HostWindow, Input, ListenerInfo, ListenerStates, ListenerWindow, StateCell,
+    WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
+};
+use tailwater_sizing::concurrency::Law;
+use tailwater_sizing::curve::bins;
+use tokio_util::sync::CancellationToken;
+
+/// N_b = 15.8: 946 answers a second at the most.
+const LAW: Law = Law { service_s: 2e-3, contention_s: 5e-4, coherency_s: 6e-6 };
+const MOST_IN_FLIGHT: u64 = 60;
+const WINDOWS_PER_S: u64 = 20;
+/// States in a second, and how long each lasts.
+const STATES_PER_S: u64 = 10;
+const STATE_S: f64 = 0.1;
+/// Any moment in 2026.
+const BEGIN: u64 = 1_794_000_000 * WINDOWS_PER_S;
+
+struct Collector {
+    outlet: Outlet,
+    sizing: Arc<Sizing>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    http: SocketAddr,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Collector {
+    /// One that keeps what it learns in `folder`.
+    fn start(folder: &Path) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let series = Arc::new(Mutex::new(Series::new(1, 64 << 20)));
+        let live = tokio::sync::broadcast::channel(LIVE_MAX).0;
+        let (store, past) = store::in_memory(10, Arc::clone(&series), live.clone(), &metrics);
+        let node = NodeView {
+            host: "app".into(),
+            workload: "tomcat10.service".into(),
+            tier: "tomcat10".into(),
+            listeners: vec!["[::]:8080".into()],
+            workers_limit: None,
+        };
+        let topology = Arc::new(Mutex::new(Arc::new(TopologyView { nodes: vec![node], edges: Vec::new() })));
+        let shown = Shown { store, past, series, topology, congestion: Arc::default(), live };
+        let sizing = Arc::new(Sizing::new(Arc::clone(&shown.topology), Clock::default()));
+        let thread = sizing.start(folder.to_owned()).unwrap();
+        let outlet = Outlet {
+            shown: shown.clone(),
+            metrics: Arc::clone(&metrics),
+            export: Arc::default(),
+            sizing: Arc::clone(&sizing),
+            alerts: Alerts::nobody(&Arc::default()),
+            provisionals: Provisionals::default(),
+        };
+        let recording = Recording {
+            file: String::new(),
+            start_unix_ns: 0,
+            end_unix_ns: 0,
+            windows_from_unix_ns: 0,
+            incidents: 0,
+            incidents_dropped: 0,
+            records: 0,
+            torn: None,
+            refused: 0,
+        };
+        let app = App::new(
+            shown,
+            Arc::new(Registry::new(1)),
+            metrics,
+            Source::Recording(Arc::new(recording)),
+            Arc::new(AtomicBool::new(true)),
+            CancellationToken::new(),
+        );
+        let routes = app.advising(Arc::clone(&sizing)).routes();
+        let runtime = common::runtime();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind(("127.0.0.1", 0))).unwrap();
+        let http = listener.local_addr().unwrap();
+        runtime.spawn(async move { axum::serve(listener, routes).await });
+        Self { outlet, sizing, thread: Some(thread), http, _runtime: runtime }
+    }
+
+    fn advice(&self) -> AdviceView {
+        let (code, body) = get(self.http, "/api/v1/advice").unwrap();
+        assert_eq!(code, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// The advice once it is about so many clean seconds and left out ones.
+    fn learnt(&self, clean_s: f64, left_out_s: f64) -> TierAdvice {
+        let left_out = |of: &TierAdvice| of.left_out.iter().map(|of| of.seconds).sum::<f64>();
+        wait_for("the traffic to be learnt", || {
+            let tiers = self.advice().tiers;
+            tiers.into_iter().find(|of| of.learnt_s >= clean_s && left_out(of) >= left_out_s)
+        })
+    }
+
+    /// What the thread counted under this name.
+    fn count(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        self.sizing.render(&mut text);
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        found.unwrap_or_else(|| panic!("{name} in {text}")) as u64
+    }
+
+    fn end(mut self) {
+        self.sizing.close();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// Numbers that look random, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    /// About a Poisson variate: the sum of twelve uniform ones is about a normal one.
+    fn count(&mut self, mean: f64) -> u64 {
+        let uniform: f64 = (0..12).map(|_| self.below(1 << 20) as f64 / f64::from(1 << 20)).sum();
+        (mean + mean.sqrt() * (uniform - 6.0)).round().max(0.0) as u64
+    }
+}
+
+/// A server on one CPU that does what the law says, and how it is told.
+struct Server {
+    random: Random,
+    second: u64,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self { random: Random(7), second: 0 }
+    }
+
+    fn names() -> Input {
+        Input::Entities {
+            host: "app".into(),
+            workloads: vec![WorkloadInfo {
+                id: 3,
+                name: "tomcat10.service".into(),
+                comm: "java".into(),
+                ..WorkloadInfo::default()
+            }],
+            listeners: vec![ListenerInfo {
+                id: 9,
+                workload: 3,
+                address: "::".parse().unwrap(),
+                port: 8080,
+                comm: "java".into(),
+            }],
+            edges: Vec::new(),
+            devices: Vec::new(),
+        }
+    }
+
+    /// The next second: its windows, which `with` may change, and its time in state.
+    fn second(&mut self, with: impl Fn(&mut HostWindow)) -> Vec<Input> {
+        // A third of the time there is little to do.
+        let most = if self.second.is_multiple_of(3) { 4 } else { MOST_IN_FLIGHT };
+        let mut by_bin: std::collections::BTreeMap<u8, (u64, u64)> = std::collections::BTreeMap::new();
+        let (mut answered, mut in_flight_s) = (0, 0.0);
+        for _ in 0..STATES_PER_S {
+            let n = 1 + self.random.below(most) as u32;
+            let done = self.random.count(LAW.throughput(f64::from(n)) * STATE_S);
+            let bin = by_bin.entry(bins::bin_of(n) as u8).or_default();
+            *bin = (bin.0 + (STATE_S * 1e9) as u64, bin.1 + done);
+            answered += done;
+            in_flight_s += f64::from(n) * STATE_S;
+        }
+        let busy = if most < MOST_IN_FLIGHT { (answered as f64 * 0.8e-3).min(0.9) } else { 0.98 };
+        let first = BEGIN + self.second * WINDOWS_PER_S;
+        let mut inputs: Vec<Input> = (0..WINDOWS_PER_S)
+            .map(|n| {
+                let mut window = HostWindow {
+                    host: "app".into(),
+                    index: WindowIndex(first + n),
+                    cpu: Some(HostCpu {
+                        capacity_ns: WINDOW_NS,
+                        busy_ns: (busy * WINDOW_NS as f64) as u64,
+                        ..HostCpu::default()
+                    }),
+                    ..HostWindow::default()
+                };
+                let workload =
+                    WorkloadWindow { busy_ns: (busy * WINDOW_NS as f64) as u64, ..WorkloadWindow::default() };
+                window.workloads.insert(3, workload);
+                let listener = ListenerWindow {
+                    answered: answered / WINDOWS_PER_S,
+                    in_flight_ns: (in_flight_s * 1e9) as u64 / WINDOWS_PER_S,
+                    ..ListenerWindow::default()
+                };
+                window.listeners.insert(9, listener);
+                with(&mut window);
+                Input::Window(Box::new(window))
+            })
+            .collect();
+        let cell = |(bin, (time_ns, answered)): (u8, (u64, u64))| StateCell { bin, time_ns, answered };
+        inputs.push(Input::States(Box::new(HostStates {
+            host: "app".into(),
+            last: WindowIndex(first + WINDOWS_PER_S - 1),
+            windows: WINDOWS_PER_S as u32,
+            listeners: vec![ListenerStates { listener: 9, cells: by_bin.into_iter().map(cell).collect() }],
+        })));
+        self.second += 1;
+        inputs
+    }
+
+    /// So many seconds through the outlet; the thread gets time to take them.
+    fn run(&mut self, collector: &mut Collector, seconds: u64, with: impl Fn(&mut HostWindow)) {
+        collector.outlet.saw(&Self::names());
+        let judged = |of: &Collector| {
+            ["clean", "io"]
+                .map(|name| of.count(&format!("tailwater_sizing_listener_seconds_total{{of=\"{name}\"}}")))
+        };
+        let before: u64 = judged(collector).iter().sum();
+        for n in 0..seconds {
+            self.second(&with).iter().for_each(|input| collector.outlet.saw(input));
+            if n % 100 == 99 || n == seconds - 1 {
+                // All but the last, which wait for what may still be told of them.
+                wait_for("the thread", || {
+                    (judged(collector).iter().sum::<u64>() + 6 >= before + n).then_some(())
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_law_is_known_is_advised_its_best_size_which_a_restart_and_the_command_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let none = collector.advice();
+    assert!(none.tiers.is_empty() && none.learning_since_unix_ns.is_none(), "{none:?}");
+    let mut server = Server::new();
+    server.run(&mut collector, 400, |_| ());
+    let told = collector.learnt(380.0, 0.0);
+    let best = LAW.optimum().unwrap();
+    let pool = *told.pool.value().unwrap_or_else(|| panic!("{}", told.sentence));
+    assert_eq!((told.pool.class(), told.model.as_str()), ("measured", "law"), "{}", told.sentence);
+    assert!(
+        f64::from(pool.at_least) < best.in_flight && f64::from(pool.at_most.unwrap()) > best.in_flight,
+        "{pool:?} around {}",
+        best.in_flight
+    );
+    // What the whole interval costs by the law that the server really has: 2 % and the error of 400 s.
+    for size in [pool.at_least, pool.advised, pool.at_most.unwrap()] {
+        assert!(LAW.loss(f64::from(size)).unwrap() < 0.03, "{size} in {pool:?}");
+    }
+    let most = told.throughput_max.value().unwrap();
+    assert!((most.value / best.throughput - 1.0).abs() < 0.03, "{most:?} for {}", best.throughput);
+    assert_eq!((told.tier.as_str(), told.critical.as_deref()), ("tomcat10@app", Some("cpu")));
+    assert!(told.limit.is_none() && told.sentence.contains("limit unknown"), "{}", told.sentence);
+    assert!(told.sentence.starts_with("tomcat10@app:8080: "), "{}", told.sentence);
+    assert!(told.sentence.contains("maxThreads"), "{}", told.sentence);
+    assert!(told.points.len() > 20, "{:?}", told.points);
+
+    // A restart goes on where it was.
+    collector.end();
+    let collector = Collector::start(folder.path());
+    let again = wait_for("what was kept", || collector.advice().tiers.pop());
+    assert_eq!(again.pool, told.pool);
+    assert!(again.learnt_s >= told.learnt_s);
+
+    let url = format!("http://{}", collector.http);
+    let printed = tailwater().args(["advise", "--collector", &url]).output().unwrap();
+    let text = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.status.success() && text.contains("RESTS ON"), "{text}");
+    assert!(text.contains(&again.sentence), "{text}");
+    let printed =
+        tailwater().args(["advise", "--json", "--host", "app", "--collector", &url]).output().unwrap();
+    let one: TierAdvice = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(one, again);
+    let printed = tailwater().args(["advise", "--host", "elsewhere", "--collector", &url]).output().unwrap();
+    let complaint = String::from_utf8(printed.stderr).unwrap();
+    assert!(printed.stdout.is_empty() && complaint.contains("\"elsewhere\""), "{complaint}");
+    let (code, _) = get(collector.http, "/api/v1/advice?host=app").unwrap();
+    assert_eq!((code, get(collector.http, "/api/v1/advice?hots=app").unwrap().0), (200, 400));
+    collector.end();
+}
+
+#[test]
+fn what_the_disk_decided_is_left_out_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("sizing.json"), "{\"version\":1,\"listeners\":[[").unwrap();
+    let mut collector = Collector::start(folder.path());
+    let blocked = |window: &mut HostWindow| {
+        window.workloads.entry(3).and_modify(|w| w.blocked_io_ns = 2 * WINDOW_NS);
+    };
+    Server::new().run(&mut collector, 100, blocked);
+    let told = collector.learnt(0.0, 90.0);
+    assert_eq!(told.pool.class(), "refused", "{}", told.sentence);
+    assert_eq!((told.left_out[0].taint.as_str(), told.left_out.len()), ("io", 1));
+    assert!(told.sentence.contains("not the tier's own: io"), "{}", told.sentence);
+    collector.end();
+    assert!(folder.path().join("aside").join("sizing.json.0").exists(), "the damaged file is put aside");
+    assert!(folder.path().join("sizing.json").exists(), "and a new one is begun");
+}
