@@ -171,6 +171,10 @@ lab-score: build lab-deps ## The whole matrix, scored against the truth: tests/r
 lab-score-quick: build lab-deps ## Each cell of the matrix once
 	$(SUDO) ./target/release/lab-score --repeat 1 --out .lab/score-quick --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
+.PHONY: sizing-score
+sizing-score: build lab-deps ## Advice about pools against sweeps of them: tests/results (about 2 hours; SIZING_SCORE_FLAGS=--quick: 6 minutes)
+	$(SUDO) ./target/release/sizing-score --label "$$(git describe --always --dirty)" $(SIZING_SCORE_FLAGS)
+
 .PHONY: kernel-matrix
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
 	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")

@@ -1,7 +1,7 @@
 //! What Tailwater's end-to-end tests stand on: a laboratory of real servers, its load generator, and the programs under test
 //! started as an operator would. None of it shares code with what it tests.
 //!
-//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `demo`.
+//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `demo`.
 //! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
     clippy::disallowed_methods,
@@ -19,6 +19,7 @@ pub mod load;
 pub mod os;
 pub mod programs;
 pub mod score;
+pub mod sizing;
 pub mod stack;
 pub mod supervise;
 pub mod system;

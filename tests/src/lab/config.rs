@@ -45,6 +45,9 @@ pub struct LabConfig {
     pub web_defer_accept: bool,
     /// Clients use their connections again instead of a new one for each request.
     pub clients_keep_alive: bool,
+    /// Connections that Tomcat holds at a time; none: as many as it has workers. Where there are fewer workers than the front keeps
+    /// connections open, one that nobody uses would keep out one that somebody waits on.
+    pub app_connections: Option<u32>,
     /// Speed of the disk under the database.
     pub disk_bytes_per_second: u64,
     /// The front writes an access log (to memory).

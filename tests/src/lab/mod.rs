@@ -13,6 +13,7 @@ mod kept;
 mod machine;
 mod rate;
 pub mod reaper;
+mod restart;
 pub mod scenario;
 mod servers;
 pub mod spawner;
@@ -24,6 +25,7 @@ pub use inject::{Injected, Running};
 pub use injection::Injection;
 pub use machine::{Spell, cpus};
 pub use rate::CALM_MAX;
+pub use restart::Observed;
 pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 
 use crate::console::failure::{one_line, sentence};

@@ -3,7 +3,7 @@
 
 use super::kept::Kept;
 use super::machine::{Moment, Spell};
-use super::{Fit, Lab, Scale, TierHandle};
+use super::{Fit, Lab, LabConfig, Scale, TierHandle};
 use crate::console::progress::{complain, step};
 use crate::lab::scenario;
 use crate::load::{LoadPlan, Mode, Summary};
@@ -249,8 +249,13 @@ impl Lab {
 
     /// Starts the servers anew with limits of another size.
     fn rescale(&mut self, scale: Scale) -> Result<()> {
+        self.start_anew(self.tuned.scaled(scale))
+    }
+
+    /// Ends the servers and starts them with these limits, warmed up without quotas.
+    pub(super) fn start_anew(&mut self, config: LabConfig) -> Result<()> {
         self.stop_servers()?;
-        self.config = self.tuned.scaled(scale);
+        self.config = config;
         self.set_network_limits()?;
         self.start_servers()?;
         self.warm_up()?;
@@ -325,7 +330,7 @@ impl Lab {
         })
     }
 
-    fn moment(&self) -> Result<Moment> {
+    pub(super) fn moment(&self) -> Result<Moment> {
         Moment::now(self.top.cpu_usage_ns()?, &self.top.pids())
     }
 

@@ -22,6 +22,7 @@ pub const LAB: LabConfig = LabConfig {
     guest_weight: 60.0,
     web_defer_accept: true,
     clients_keep_alive: false,
+    app_connections: None,
     disk_bytes_per_second: 20 << 20,
     web_access_log: true,
     db_general_log: false,

@@ -19,10 +19,21 @@ pub fn allowed() -> Result<usize> {
 
 /// Keeps this thread on one CPU. Where that is not allowed, the scheduler's choice has to do.
 pub fn pin(cpu: usize) {
+    // Nobody is told: whoever pins itself does not depend on it.
+    let _ = pin_process(0, cpu);
+}
+
+/// Keeps a process of one thread on one CPU (0: this thread).
+///
+/// # Errors
+/// Where the kernel does not allow it, or the process is gone.
+pub fn pin_process(pid: libc::pid_t, cpu: usize) -> Result<()> {
     // SAFETY: an all-zero set is a valid one; the call reads no more than its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &raw const set);
+        let failed = libc::sched_setaffinity(pid, std::mem::size_of::<libc::cpu_set_t>(), &raw const set);
+        anyhow::ensure!(failed == 0, "pin {pid} to CPU {cpu}: {}", std::io::Error::last_os_error());
     }
+    Ok(())
 }

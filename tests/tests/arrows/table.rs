@@ -159,6 +159,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("score", &["stack", "truth", "programs", "lab", "system"]),
             // What must not be told.
             ("controls", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
+            // What was advised, held against sweeps of the pools.
+            ("sizing", &["stack", "load", "programs", "lab", "system"]),
             // What was named, for people.
             ("demo", &["programs", "score"]),
             ("bin", ALL),

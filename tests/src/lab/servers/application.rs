@@ -25,7 +25,11 @@ pub(super) fn tomcat(tier: Tier, config: &LabConfig, folders: &Folders) -> Resul
         tier,
         config,
         folders,
-        &[("DB_ADDRESS", db.ip().to_string()), ("DB_PORT", db.port().to_string())],
+        &[
+            ("DB_ADDRESS", db.ip().to_string()),
+            ("DB_PORT", db.port().to_string()),
+            ("CONNECTIONS", config.app_connections.unwrap_or(config.limits(tier).workers).to_string()),
+        ],
     );
     fs::write(folders.dir.join("conf/server.xml"), text)?;
     let logging = folders.dir.join("conf/logging.properties");

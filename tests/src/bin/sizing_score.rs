@@ -1,0 +1,199 @@
+//! `make sizing-score`: sweeps the pools of real servers, and holds advice that was frozen beforehand against what the clients saw.
+
+#![allow(clippy::disallowed_methods, reason = "a measurement is dated by its own clock")]
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailwater_tests::console::failure::{self, REMEDY};
+use tailwater_tests::console::progress::{self, say, seconds, title};
+use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::sizing::cells::{CELLS, Cell, DEFAULT_POOL, GRID, LOADS};
+use tailwater_tests::sizing::goodput::SLA_MS;
+use tailwater_tests::sizing::judge::{self, ADVICE};
+use tailwater_tests::sizing::learn::learn;
+use tailwater_tests::sizing::results::{CellResult, Results, told};
+use tailwater_tests::sizing::sweep::{self, Pace};
+use tailwater_tests::supervise::supervise;
+
+/// What a quick look takes of the whole: one cell, three pools, twice.
+const QUICK_GRID: [u32; 2] = [2, 16];
+const QUICK: Pace = Pace { warm_s: 2, measured_s: 5, repeats: 2 };
+const QUICK_LEARN_S: u32 = 30;
+/// Lab, first start and capacity of a cell.
+const PREPARED_IN: Duration = Duration::from_secs(60);
+
+/// Proves advice about pools on the laboratory.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only cells whose name begins so.
+    #[arg(long, value_delimiter = ',')]
+    cell: Vec<String>,
+    /// One cell, a small grid, short loads: whether it works, not what is measured.
+    #[arg(long)]
+    quick: bool,
+    /// How long the advice is learnt from, in all.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=3600))]
+    learn_seconds: u32,
+    /// Measured seconds of each load.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=600))]
+    load_seconds: u32,
+    /// Seconds of each load before them.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    warm_seconds: u32,
+    /// How often each pool is tried: the best is chosen on odd repeats and measured on even ones.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=50))]
+    repeats: u32,
+    /// Where `sizing-score.json` and `sizing-score.md` go (--quick: `.lab/sizing-quick`).
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Where logs and the frozen advice go.
+    #[arg(long, default_value = ".lab/sizing")]
+    folder: PathBuf,
+    /// What is measured: a version or a commit.
+    #[arg(long, default_value = concat!("version ", env!("CARGO_PKG_VERSION")))]
+    label: String,
+}
+
+impl Arguments {
+    fn pace(&self) -> Pace {
+        let asked = Pace { warm_s: self.warm_seconds, measured_s: self.load_seconds, repeats: self.repeats };
+        if self.quick { QUICK } else { asked }
+    }
+
+    fn learn_s(&self) -> u32 {
+        if self.quick { QUICK_LEARN_S } else { self.learn_seconds }
+    }
+
+    fn grid(&self) -> &'static [u32] {
+        if self.quick { &QUICK_GRID } else { &GRID }
+    }
+
+    fn out(&self) -> PathBuf {
+        let usual = if self.quick { ".lab/sizing-quick" } else { "tests/results" };
+        self.out.clone().unwrap_or_else(|| usual.into())
+    }
+
+    fn cells(&self) -> Result<Vec<&'static Cell>> {
+        let is_asked =
+            |cell: &&Cell| self.cell.is_empty() || self.cell.iter().any(|name| cell.name.starts_with(name));
+        let mut cells: Vec<&Cell> = CELLS.iter().filter(is_asked).collect();
+        if cells.is_empty() {
+            let names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
+            bail!("no cell is left{REMEDY}there are {}", names.join(", "));
+        }
+        if self.quick {
+            cells.truncate(1);
+        }
+        Ok(cells)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    supervise("sizing-score", || {
+        progress::show();
+        failure::run("sizing-score", Some(&arguments.folder), || execute(&arguments))
+    })
+}
+
+fn execute(arguments: &Arguments) -> Result<()> {
+    let cells = arguments.cells()?;
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        bail!("the laboratory needs root{REMEDY}run `make sizing-score`, which asks for it");
+    }
+    // The default, the rule of thumb and the advice are tried besides the grid.
+    let pools = sweep::pools(arguments.grid(), []).len() + 2;
+    let each = PREPARED_IN
+        + Duration::from_secs(u64::from(arguments.learn_s()) + 15)
+        + arguments.pace().sweep_takes(pools);
+    title(&format!("{} cells, {} at most for each", cells.len(), seconds(each)));
+    let begun = Instant::now();
+    let mut results = Results::new(arguments.label.clone(), arguments.pace(), arguments.learn_s());
+    results.begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    results.kernel =
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").context("kernel release")?.trim().to_owned();
+    results.cpus = std::thread::available_parallelism()?.get() as u64;
+    for (number, cell) in cells.iter().enumerate() {
+        let left = seconds(each * (cells.len() - number) as u32);
+        title(&format!(
+            "{}: {} ({} of {}, {left} left at most)",
+            cell.name,
+            cell.about,
+            number + 1,
+            cells.len()
+        ));
+        match measure(cell, arguments) {
+            Ok(cell) => results.cells.push(cell),
+            Err(error) => results.broken.push(format!("{}: {}", cell.name, failure::sentence(&error))),
+        }
+        results.took_s = begun.elapsed().as_secs();
+        // What was measured of a long run is kept, however it ends.
+        results.write(&arguments.out())?;
+    }
+    say(&results.markdown()?);
+    if !results.broken.is_empty() {
+        bail!("not all cells were run: {}", results.broken.join("; "));
+    }
+    Ok(())
+}
+
+/// Learns, freezes, sweeps and judges one cell.
+fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
+    let folder = arguments.folder.join(cell.name);
+    // What an earlier collector kept would be learnt from again.
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let pace = arguments.pace();
+    let default = cell.lab(DEFAULT_POOL);
+    // Not warmed up, it is not fitted to the machine either.
+    let unfitted = LabConfig { warm_up_requests: 0, ..default.clone() };
+    let mut lab = Lab::start_logging(unfitted, Some(folder.join("servers")))?;
+    lab.restart_with(default.clone())?;
+    let capacity = sweep::capacity(cell, &lab, pace)?;
+    say(&format!(
+        "  {:.0} requests a second; the {} tier took {:.0} % of its quota, the load generator {:.2} CPUs",
+        capacity.per_second,
+        cell.critical.name(),
+        capacity.critical_ratio * 100.0,
+        capacity.client_cores
+    ));
+    let (mut lab, advice) = learn(cell, lab, &capacity, arguments.learn_s(), &folder)?;
+    say(&format!("  advice, frozen: {}", told(&advice)));
+
+    let rule_of_thumb = capacity.rule_of_thumb(default.limits(cell.critical).cores);
+    let mut candidates = vec![("default", DEFAULT_POOL), ("cores · (1 + W/D)", cell.each(rule_of_thumb))];
+    let interval =
+        advice.pool().map(|pool| (cell.each(pool.at_least), pool.at_most.map(|most| cell.each(most))));
+    candidates.extend(advice.pool().map(|pool| (ADVICE, cell.each(pool.advised))));
+    let pools = sweep::pools(arguments.grid(), candidates.iter().map(|(_, pool)| *pool));
+    say(&format!("  pools {pools:?}: {}", seconds(pace.sweep_takes(pools.len()))));
+    let runs = sweep::sweep(cell, &mut lab, &pools, &capacity, pace)?;
+    let readings: Vec<judge::Reading> = LOADS
+        .into_iter()
+        .flat_map(|load| (0..SLA_MS.len()).map(move |sla| (load, sla)))
+        .filter_map(|(load, sla)| judge::read(&runs, load, sla, &candidates, interval))
+        .collect();
+    let default_total = DEFAULT_POOL * cell.shared_by;
+    // Runs carry the pool of each server, advice the total.
+    let verdict = judge::verdict(cell.answerable, &advice, (DEFAULT_POOL, default_total), &runs, &readings);
+    say(&format!("  {}", verdict.text()));
+    Ok(CellResult {
+        name: cell.name.to_owned(),
+        about: cell.about.to_owned(),
+        answerable: cell.answerable,
+        critical: cell.critical.name().to_owned(),
+        shared_by: cell.shared_by,
+        capacity,
+        rule_of_thumb,
+        advice,
+        readings,
+        verdict,
+        runs,
+    })
+}

@@ -1,0 +1,184 @@
+//! The one table of sizing cells: a lab, the pool in it that is swept, what the advice is learnt from, and whether it can be answered at
+//! all, written down before anything is measured. Plain values; runs nothing.
+
+use crate::lab::{LabConfig, Limits, scenario};
+use crate::stack::{Stack, Tier};
+
+/// Pools that are tried, the default among them.
+pub const GRID: [u32; 8] = [2, 4, 8, 16, 32, 64, 128, DEFAULT_POOL];
+/// `maxThreads` of Tomcat as shipped.
+pub const DEFAULT_POOL: u32 = 200;
+/// Loads that each is tried under, of the capacity.
+pub const LOADS: [f64; 2] = [1.0, 1.3];
+
+/// Requests that the front holds at a time: its workers and its queue. At the capacity of these cells it is less than half a second of
+/// arrivals, so that who is let in under overload can still be answered in time, and goodput is not zero whatever the pool.
+const FRONT: Limits = Limits { cores: 0.8, workers: 220, backlog: 64, pool: 220 };
+/// More than the front ever has open.
+const CONNECTIONS: u32 = 1_000;
+/// Each start is warmed up with so many requests: the servlet compiled, the pools open.
+const WARM_UP_REQUESTS: u32 = 3_000;
+
+/// A cell.
+#[derive(Debug)]
+pub struct Cell {
+    /// Name.
+    pub name: &'static str,
+    /// In half a sentence.
+    pub about: &'static str,
+    /// Whether what is learnt from suffices for more than a lower bound.
+    pub answerable: bool,
+    /// Servers.
+    pub stack: Stack,
+    /// The tier that runs out of CPU; the advice that is judged is the one for its listener.
+    pub critical: Tier,
+    /// How many servers share what is advised: connections to a database are advised in total and set for each application.
+    pub shared_by: u32,
+    /// Loads that the advice is learnt from, of the capacity, each for as long as the others.
+    pub learnt_from: &'static [f64],
+    /// Share of requests that wait for the disk.
+    pub comment_ratio: f64,
+    /// Limits of the lab apart from the pool.
+    limits: fn(LabConfig) -> LabConfig,
+    /// Sets the pool.
+    set: fn(&mut LabConfig, u32),
+}
+
+/// Low, medium and saturating.
+const RAMP: &[f64] = &[0.2, 0.5, 0.8, 1.0, 1.3];
+/// Never more than a third.
+const LIGHT: &[f64] = &[0.1, 0.2, 0.3];
+
+/// The cells, in the order in which they are run.
+pub const CELLS: &[Cell] = &[
+    Cell {
+        name: "tomcat-critical",
+        about: "Tomcat has half a CPU; the pool is its maxThreads",
+        answerable: true,
+        stack: Stack::Nx0,
+        critical: Tier::App,
+        shared_by: 1,
+        learnt_from: RAMP,
+        comment_ratio: 0.1,
+        limits: tomcat_critical,
+        set: max_threads,
+    },
+    Cell {
+        name: "db-critical",
+        about: "MariaDB has a quarter of a CPU; the pool is the connections to it",
+        answerable: true,
+        stack: Stack::Nx0,
+        critical: Tier::Db,
+        shared_by: 1,
+        learnt_from: RAMP,
+        comment_ratio: 0.1,
+        limits: db_critical,
+        set: connections,
+    },
+    Cell {
+        name: "unsaturated",
+        about: "as tomcat-critical, but no more than light load is ever seen: only a lower bound may be told",
+        answerable: false,
+        stack: Stack::Nx0,
+        critical: Tier::App,
+        shared_by: 1,
+        learnt_from: LIGHT,
+        comment_ratio: 0.1,
+        limits: tomcat_critical,
+        set: max_threads,
+    },
+    Cell {
+        name: "twins-db-critical",
+        about: "as db-critical with two Tomcats: each may have half of the connections",
+        answerable: true,
+        stack: Stack::Twins,
+        critical: Tier::Db,
+        shared_by: 2,
+        learnt_from: RAMP,
+        comment_ratio: 0.1,
+        limits: db_critical,
+        set: connections,
+    },
+];
+
+fn tomcat_critical(lab: LabConfig) -> LabConfig {
+    LabConfig {
+        app: Limits { cores: 0.5, workers: DEFAULT_POOL, backlog: 512, pool: DEFAULT_POOL },
+        db: Limits { cores: 0.9, workers: 500, backlog: 512, pool: 0 },
+        ..lab
+    }
+}
+
+fn db_critical(lab: LabConfig) -> LabConfig {
+    LabConfig {
+        app: Limits { cores: 0.8, workers: DEFAULT_POOL + 50, backlog: 512, pool: DEFAULT_POOL },
+        db: Limits { cores: 0.25, workers: 500, backlog: 512, pool: 0 },
+        ..lab
+    }
+}
+
+fn max_threads(lab: &mut LabConfig, pool: u32) {
+    lab.app.workers = pool;
+}
+
+fn connections(lab: &mut LabConfig, pool: u32) {
+    lab.app.pool = pool;
+}
+
+impl Cell {
+    /// Its lab with this pool. The machine is not asked what it bears: the limits are the experiment.
+    #[must_use]
+    pub fn lab(&self, pool: u32) -> LabConfig {
+        let base = LabConfig {
+            web: FRONT,
+            app_connections: Some(CONNECTIONS),
+            web_access_log: false,
+            warm_up_requests: WARM_UP_REQUESTS,
+            ..scenario::lab(self.stack)
+        };
+        let mut lab = (self.limits)(base);
+        (self.set)(&mut lab, pool);
+        lab
+    }
+
+    /// The pool of each server, of what is advised in total: rounded up, at least one. More than the front lets in is the same.
+    #[must_use]
+    pub fn each(&self, total: u32) -> u32 {
+        total.div_ceil(self.shared_by.max(1)).clamp(1, FRONT.workers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cell_sweeps_what_it_says_and_nothing_else_ends_first() {
+        for cell in CELLS {
+            let (small, large) = (cell.lab(2), cell.lab(DEFAULT_POOL));
+            assert_ne!(
+                (small.app.workers, small.app.pool),
+                (large.app.workers, large.app.pool),
+                "{}",
+                cell.name
+            );
+            let applications = cell.stack.applications().len() as u32;
+            assert_eq!(cell.shared_by > 1, applications > 1, "{}", cell.name);
+            for lab in [&small, &large] {
+                assert!(lab.db.workers >= applications * lab.app.pool, "{}: max_connections", cell.name);
+                assert!(lab.app_connections.unwrap() > lab.web.workers, "{}: maxConnections", cell.name);
+                assert!(
+                    lab.web.workers >= DEFAULT_POOL,
+                    "{}: the front lets the default pool be used",
+                    cell.name
+                );
+            }
+            let saturates = cell.learnt_from.iter().any(|load| *load >= 1.0);
+            assert_eq!(cell.answerable, saturates, "{}: what never saturates cannot be answered", cell.name);
+        }
+        assert_eq!(
+            (CELLS[0].each(26), CELLS[3].each(27), CELLS[3].each(1), CELLS[0].each(9000)),
+            (26, 14, 1, 220)
+        );
+    }
+}
