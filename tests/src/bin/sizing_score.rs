@@ -179,9 +179,9 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
         .flat_map(|load| (0..SLA_MS.len()).map(move |sla| (load, sla)))
         .filter_map(|(load, sla)| judge::read(&runs, load, sla, &candidates, interval))
         .collect();
-    let default_total = DEFAULT_POOL * cell.shared_by;
     // Runs carry the pool of each server, advice the total.
-    let verdict = judge::verdict(cell.answerable, &advice, (DEFAULT_POOL, default_total), &runs, &readings);
+    let default_total = DEFAULT_POOL * cell.shared_by;
+    let verdict = judge::verdict(cell.answerable, &advice, capacity.critical_ratio, default_total, &readings);
     say(&format!("  {}", verdict.text()));
     Ok(CellResult {
         name: cell.name.to_owned(),

@@ -35,7 +35,7 @@ pub struct Run {
     pub steal_ratio: f64,
     /// CPUs that programs outside the lab took.
     pub other_cores: f64,
-    /// What the critical tier took of its quota, 0 to 1.
+    /// What the critical tier took of its quota, 0 to 1, while the last answers were waited for, too: less than in the measured seconds.
     pub critical_ratio: f64,
 }
 

@@ -221,20 +221,20 @@ fn below(count: usize, random: &mut Random) -> usize {
     ((random.ratio() * count as f64) as usize).min(count - 1)
 }
 
-/// Judges a cell. `default`: the pool as shipped, of each server and in total; `readings` are of all loads and limits.
+/// Judges a cell. `critical_ratio`: what the tier took of its quota when the capacity was measured; `default`: the pool as shipped, in
+/// total; `readings` are of all loads and limits.
 #[must_use]
 pub fn verdict(
     answerable: bool,
     advice: &Advice,
-    (each, default): (u32, u32),
-    runs: &[Run],
+    critical_ratio: f64,
+    default: u32,
     readings: &[Reading],
 ) -> Verdict {
-    let short = runs.iter().filter(|run| run.pool == each && run.load > 1.0).map(|run| run.critical_ratio);
-    if let Some(ratio) = short.max_by(f64::total_cmp).filter(|ratio| *ratio < CRITICAL_MIN) {
+    if critical_ratio < CRITICAL_MIN {
         return Verdict::Void(format!(
-            "the tier took {:.0} % of its quota under overload: something else is critical",
-            100.0 * ratio
+            "saturated, the tier took {:.0} % of its quota: something else is critical",
+            100.0 * critical_ratio
         ));
     }
     if !answerable {

@@ -37,7 +37,7 @@ fn judged(answerable: bool, advice: &Advice, runs: &[Run]) -> (Verdict, Vec<Read
     let interval = pool.map(|pool| (pool.at_least, pool.at_most));
     let readings: Vec<Reading> =
         (0..SLA_MS.len()).filter_map(|sla| read(runs, 1.3, sla, &candidates, interval)).collect();
-    (verdict(answerable, advice, (200, 200), runs, &readings), readings)
+    (verdict(answerable, advice, 0.97, 200, &readings), readings)
 }
 
 const KNEE: &[(u32, u32)] = &[(2, 300), (8, 700), (16, 1000), (32, 990), (64, 850), (200, 600)];
@@ -85,9 +85,9 @@ fn a_flat_sweep_counts_for_nobody() {
 
 #[test]
 fn a_tier_that_was_not_short_of_cpu_makes_the_cell_void() {
-    let mut runs = sweep(KNEE);
-    runs.iter_mut().for_each(|run| run.critical_ratio = 0.7);
-    let (verdict, _) = judged(true, &told(Class::Measured, 16, 16, Some(32)), &runs);
+    let advice = told(Class::Measured, 16, 16, Some(32));
+    let (_, readings) = judged(true, &advice, &sweep(KNEE));
+    let verdict = verdict(true, &advice, 0.7, 200, &readings);
     assert!(matches!(&verdict, Verdict::Void(why) if why.contains("70 %")), "{verdict:?}");
 }
 

@@ -12,7 +12,8 @@ use std::path::Path;
 /// How the figures came about, for whoever reads only the file.
 const METHOD: &str = "Goodput: requests answered with status 200 within the limit of their planned arrival, each second of measured load, from the clients' log. \
     The best pool is chosen on odd repeats, ratios are of even ones; 95 % intervals by a bootstrap of repeats and of the seconds within each. \
-    The advice was frozen before the sweep, from a run of its own under the default pool. The load generator keeps to the last CPU; the servers do not.";
+    The advice was frozen before the sweep, from a run of its own under the default pool. The load generator keeps to the last CPU; the servers do not. \
+    Shares of quotas in the curves are means until the last answer, so less than in the measured seconds.";
 
 /// All cells.
 #[derive(Debug, Serialize)]
