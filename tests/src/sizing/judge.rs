@@ -144,7 +144,8 @@ pub fn read(
             even: goodput(&of(*pool, false), sla),
         })
         .collect();
-    let best = curve.iter().max_by(|a, b| a.odd.total_cmp(&b.odd))?;
+    // Where several serve every request, the smallest is the best: a tie says nothing for a large pool.
+    let best = curve.iter().max_by(|a, b| a.odd.total_cmp(&b.odd).then(b.pool.cmp(&a.pool)))?;
     let worst = curve.iter().min_by(|a, b| a.odd.total_cmp(&b.odd))?;
     let against_best = |pool: u32| {
         if pool == best.pool {

@@ -123,6 +123,12 @@ fn the_best_is_chosen_on_odd_repeats_and_held_against_even_ones() {
 }
 
 #[test]
+fn of_pools_that_serve_the_same_the_smallest_is_the_best() {
+    let reading = read(&sweep(&[(2, 500), (8, 1000), (200, 1000)]), 1.3, 0, &[], None).unwrap();
+    assert_eq!(reading.best, 8);
+}
+
+#[test]
 fn nothing_served_has_no_ratio() {
     let mut runs = sweep(&[(2, 10), (16, 10)]);
     runs.iter_mut().flat_map(|run| &mut run.blocks).for_each(|block| block.within = [0, 0]);
