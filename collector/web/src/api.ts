@@ -116,6 +116,27 @@ export interface Recording {
 
 export interface Status { store_degraded: string | null; recording?: Recording | null }
 
+/** A number with its 95 % interval. */
+export interface Range { value: number; low: number; high: number }
+/** Told with its class (`measured`, `plateau`, `extrapolated`), or refused with the reason and, as a sentence, why. */
+export type Answer<T> = { class: string; value: T } | { refused: { reason: string }; why?: string };
+/** `at_most: null`: no upper end was seen, as far as `seen_to`. */
+export interface Pool { advised: number; at_least: number; at_most: number | null; seen_to: number }
+/** Answers per second with so many requests in flight; `error` is its standard error. */
+export interface CurvePoint { in_flight: number; throughput: number; error: number }
+
+/** What is advised on one listener of one server. `null`: not known. */
+export interface TierAdvice {
+  tier: string; host: string; workload: string; address: string; port: number; sentence: string; model: string;
+  learnt_s: number; seen_to: number; cpu_s_per_request: Range | null; cpus: number | null; critical: string | null;
+  pool: Answer<Pool>; throughput_max: Answer<Range>; in_flight: Answer<Range>; expected_loss: Answer<number>;
+  left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
+  servers?: number; visits?: number | null; setting?: string | null; limit?: number | null;
+  little?: { in_flight: number; by_callers: number; holds: boolean } | null;
+}
+
+export interface Advice { learning_since_unix_ns: number | null; made_unix_ns?: number | null; nothing?: string | null; tiers: TierAdvice[]; refused_listeners: number }
+
 /** Something that was there at some time, whether it still is or not. */
 export interface Seen { kind: "host" | "workload" | "listener" | "tier"; host: string; name: string; detail: string; first_unix_ns: number; last_unix_ns: number }
 

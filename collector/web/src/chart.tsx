@@ -42,7 +42,8 @@ interface Props {
 
 const Y_AXIS_PX = 54;
 
-const color = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** A colour of the style sheet, as it is now. */
+export const color = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 function hatch(context: CanvasRenderingContext2D, stroke: string, ratio: number, gap: number): CanvasPattern | null {
   const tile = document.createElement("canvas");

@@ -54,6 +54,7 @@ export const KEYS: { keys: string[]; does: string; act: () => void }[] = [
   { keys: ["t"], does: "choose a time", act: lookUp },
   { keys: ["g i"], does: "go to incidents", act: () => go("/") },
   { keys: ["g t"], does: "go to the topology", act: () => go("/topology") },
+  { keys: ["g s"], does: "go to sizing", act: () => go("/sizing") },
   { keys: ["g h"], does: "go to hosts", act: () => go("/hosts") },
   { keys: ["u"], does: "UTC or local time", act: nextZone },
   { keys: ["d"], does: "dark or light", act: nextTheme },

@@ -9,6 +9,7 @@ import { endOf, recording, startOf } from "./moment";
 import { Host } from "./pages/host";
 import { Hosts } from "./pages/hosts";
 import { List } from "./pages/list";
+import { Sizing } from "./pages/sizing";
 import { Story } from "./pages/story";
 import { Topology } from "./pages/topology";
 import { Moment, Note } from "./parts";
@@ -49,6 +50,7 @@ function Bar() {
       <nav aria-label="Pages">
         {item("/", "Incidents", ["list", "story"], open)}
         {item("/topology", "Topology", ["topology"])}
+        {item("/sizing", "Sizing", ["sizing"])}
         {item("/hosts", "Hosts", ["hosts", "host"])}
       </nav>
       <Connection />
@@ -92,6 +94,7 @@ function Body() {
     case "list": return <List />;
     case "story": return <Story key={route.id} id={route.id} />;
     case "topology": return <Topology />;
+    case "sizing": return <Sizing />;
     case "hosts": return <Hosts />;
     case "host": return <Host key={route.host} host={route.host} />;
     case "nowhere": return <main><Note tone="bad" title="There is no such page."><p>{path}</p><p><a href="/">Incidents</a></p></Note></main>;

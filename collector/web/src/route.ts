@@ -5,6 +5,7 @@ export type Route =
   | { page: "list" }
   | { page: "story"; id: string }
   | { page: "topology" }
+  | { page: "sizing" }
   | { page: "hosts" }
   | { page: "host"; host: string }
   | { page: "nowhere" };
@@ -18,6 +19,7 @@ export function routeOf(path: string): Route {
   if (first === "incidents" && second) return { page: "story", id: second };
   if (first === "incidents") return { page: "list" };
   if (first === "topology" && !second) return { page: "topology" };
+  if (first === "sizing" && !second) return { page: "sizing" };
   if (first === "hosts") return second ? { page: "host", host: second } : { page: "hosts" };
   return { page: "nowhere" };
 }

@@ -188,6 +188,8 @@ pub(crate) const PAGE: Table = Table {
         ("between", &[]),
         // Now, or where a recording is.
         ("moment", &[]),
+        // Advice on pools in words, and what its curve shows.
+        ("advice", &["words"]),
         // Which values the charts of a host have.
         ("panels", &["words"]),
         // What the collector pushes.
@@ -195,6 +197,8 @@ pub(crate) const PAGE: Table = Table {
         // The keyboard goes where addresses go, and switches settings.
         ("keys", &["route", "settings"]),
         ("chart", &["grid", "settings"]),
+        // Throughput against requests in flight.
+        ("curve", &["advice", "chart", "settings", "words"]),
         // What several pages are made of. Knows no page, no address and no key.
         ("parts", &["between", "live", "moment", "settings", "words"]),
         ("pages", ALL),
