@@ -77,6 +77,8 @@ fn all_of_it() -> Value {
         "setting": "max_connections", "visits": null, "seen_to": 240.0, "little": { "in_flight": 31.0, "by_callers": 52.0, "holds": false },
         "pool": told("plateau", &json!({ "advised": 18, "at_least": 15, "at_most": null, "seen_to": 240.0 })),
         "model": "plateau", "cpu_s_per_request": null, "cpus": null, "left_out": [],
+        "in_flight": refused("no_penalty", "throughput is not seen to fall with more in flight, so no number is the best"),
+        "throughput_max": told("plateau", &json!({ "value": 1_900.0, "low": 1_874.0, "high": 1_921.0 })),
         "expected_loss": refused("no_penalty", "throughput is not seen to fall with more in flight"),
         "points": points(&[1.0, 2.0, 4.0, 8.0, 15.0, 18.0, 30.0, 62.0, 120.0, 240.0], |n| plateau(n, 1_900.0)),
         "sentence": "mariadb@db:3306: 18 at a time are enough (more cost nothing up to 240): its callers' pools together 36, and \
@@ -87,6 +89,8 @@ fn all_of_it() -> Value {
         "critical": null, "pool": told("extrapolated", &json!({ "advised": 40, "at_least": 40, "at_most": null, "seen_to": 12.0 })),
         "points": points(&[1.0, 2.0, 5.0, 12.0], |n| n * 90.0),
         "in_flight": refused("not_saturated", "no hardware was full (0.4 of its quota at the most): where throughput ends was not seen"),
+        "throughput_max": refused("not_saturated", "no hardware was full (0.4 of its quota at the most): where throughput ends was not seen"),
+        "expected_loss": refused("not_saturated", "where throughput ends was not seen"), "little": null,
         "model": "mva", "sentence": "httpd@web:80: at least 40 at a time (a lower bound); extrapolated, 3 h 12 min of traffic, up to 12 in flight; \
             no hardware was seen full; limit unknown",
     });

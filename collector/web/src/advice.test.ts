@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { classOf, curveOf, endsOf, leftOut, lineOf, part, parted, seconds, whyNot } from "./advice";
+import { classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, whyNot } from "./advice";
 import type { Pool, TierAdvice } from "./api";
 
 const refused = (reason: string, why?: string) => ({ refused: { reason }, ...(why === undefined ? {} : { why }) });
@@ -15,7 +15,7 @@ const points = (...at: number[]) => at.map((in_flight) => ({ in_flight, throughp
 test("an upper end that was not seen is said to be so, and is no number", () => {
   equal(endsOf(pool(33)), "24 to 33 cost at most 2 %");
   equal(endsOf(pool(null, "plateau")), "24 or more; no upper end was seen up to 61 in flight");
-  equal(endsOf(pool(null, "extrapolated")), "at least 24; no upper end was seen");
+  equal(endsOf(pool(null, "extrapolated")), "no upper end was seen up to 61 in flight");
 });
 
 test("the line begins with the listener, whatever the collector calls it", () => {
@@ -48,6 +48,7 @@ test("an axis that reaches far is logarithmic, and never reaches zero then", () 
   equal(far.log, true);
   equal(far.x[0] > 0, true);
   deepEqual(far.at, [1, 400]);
+  deepEqual(doublings(far.x), [1, 2, 4, 8, 16, 32, 64, 128, 256]);
 });
 
 test("one point is no curve", () => {

@@ -5,9 +5,9 @@ import { number } from "./words";
 
 /** What a class says of a number. */
 export const CLASSES: Record<string, string> = {
-  measured: "Throughput was seen to rise, bend and fall around this size, and a law fits it.",
-  plateau: "Throughput was seen to stop rising; how much more in flight would cost was not.",
-  extrapolated: "A lower bound: the best lies beyond what was seen, so it only says that more is needed.",
+  measured: "Loads on both sides of the best one were seen.",
+  plateau: "The hardware was full, and more in flight cost nothing as far as was seen.",
+  extrapolated: "The hardware was never full: a lower bound by a model, which says only what is too little.",
   refused: "What was seen does not answer it, so there is no number.",
 };
 
@@ -40,7 +40,7 @@ export function lineOf(t: TierAdvice): { name: string; rest: string } {
 /** What fewer and more cost. An end that was not seen is said to be so. */
 export function endsOf(answer: { class: string; value: Pool }): string {
   const { at_least, at_most, seen_to } = answer.value;
-  if (answer.class === "extrapolated") return `at least ${at_least}; no upper end was seen`;
+  if (answer.class === "extrapolated") return `no upper end was seen up to ${number(seen_to)} in flight`;
   if (at_most === null) return `${at_least} or more; no upper end was seen up to ${number(seen_to)} in flight`;
   return `${at_least} to ${at_most} cost at most 2 %`;
 }
@@ -68,6 +68,15 @@ export interface Curve {
   advised: number | null; from: number | null; to: number | null;
   /** Nothing was seen that ends it: drawn without an edge. */
   open: boolean;
+  /** The size is a lower bound: nobody knows what is best beyond. */
+  bound: boolean;
+}
+
+/** Marks of a logarithmic axis: 1, 2, 4, 8 … */
+export function doublings([from, to]: [number, number]): number[] {
+  const marks: number[] = [];
+  for (let at = 1; at <= to; at *= 2) if (at >= from) marks.push(at);
+  return marks;
 }
 
 export function curveOf(t: TierAdvice): Curve | null {
@@ -90,5 +99,6 @@ export function curveOf(t: TierAdvice): Curve | null {
     from: pool?.at_least ?? null,
     to: pool === null ? null : pool.at_most ?? x[1],
     open: pool !== null && pool.at_most === null,
+    bound: classOf(t.pool) === "extrapolated",
   };
 }

@@ -2,13 +2,13 @@
 // one as a line. Owns how a curve is drawn and read by keys; knows no page and no API path.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import type { Curve as Shown } from "./advice";
+import { doublings, type Curve as Shown } from "./advice";
 import { color } from "./chart";
 import { useCell } from "./cell";
 import { dark } from "./settings";
 import { number } from "./words";
 
-const HEIGHT_PX = 230;
+const HEIGHT_PX = 280;
 const FONT = "11px Inter, system-ui, sans-serif";
 
 /** Behind the curve: the sizes that are as good, with an edge where one was seen. */
@@ -81,7 +81,8 @@ export function Curve({ label, curve }: { label: string; curve: Shown }) {
           y: { range: () => [0, curve.top] },
         },
         axes: [
-          { ...axis, label: "requests in flight", size: 26, space: 40, ticks: { show: true, stroke: faint, width: 1, size: 4 }, values: (_u, splits) => splits.map((v) => (v === null ? "" : number(v))) },
+          // A mark that has no room comes as nothing.
+          { ...axis, label: "requests in flight", size: 26, space: 40, ...(curve.log ? { splits: () => doublings(curve.x) } : {}), ticks: { show: true, stroke: faint, width: 1, size: 4 }, values: (_u, splits: (number | null)[]) => splits.map((v) => (v === null ? "" : number(v))) },
           { ...axis, label: "answers per second", size: 48, space: 30, ticks: { show: false }, values: (_u, splits) => splits.map(number) },
         ],
         series: [{}, { stroke: line, width: 1.5, points: { show: true, size: 6, stroke: line, fill: line } }],
@@ -120,15 +121,15 @@ export function Curve({ label, curve }: { label: string; curve: Shown }) {
     readAt(u);
   }
 
-  const ends = curve.from === null ? "" : `, ${curve.advised} advised, as good from ${curve.from} ${curve.open ? "on, no upper end seen" : `to ${curve.to}`}`;
+  const ends = curve.from === null ? "" : curve.bound ? `, at least ${curve.advised} are needed` : `, ${curve.advised} advised, as good from ${curve.from} ${curve.open ? "on, no upper end seen" : `to ${curve.to}`}`;
   return (
     <figure class="chart curve" role="img" tabIndex={0} data-curve={shape} onKeyDown={move} onBlur={() => (read.current = null)}
       aria-label={`${label}. ${curve.at.length} points, up to ${number(Math.max(...curve.throughput))} answers per second${ends}. Arrow keys read values.`}>
       <figcaption>
         <span class="legend" aria-hidden="true">
           <span class="key seen">seen, with 95 % interval</span>
-          {curve.advised !== null && <span class="key size">advised</span>}
-          {curve.from !== null && <span class="key good">as good{curve.open ? ", end not seen" : ""}</span>}
+          {curve.advised !== null && <span class="key size">{curve.bound ? "lower bound" : "advised"}</span>}
+          {curve.from !== null && <span class="key good">{curve.bound ? "the best lies here or beyond" : curve.open ? "as good, end not seen" : "as good"}</span>}
         </span>
         <span class="readout" ref={readout} aria-live="polite" />
       </figcaption>

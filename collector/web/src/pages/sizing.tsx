@@ -1,5 +1,5 @@
 // What each tier's pool should be: a line to act on, what it rests on, and the curve behind it; below, what has no size and why.
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { CLASSES, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, told, whyNot } from "../advice";
 import type { Advice, Answer, Range, TierAdvice } from "../api";
 import { Curve } from "../curve";
@@ -107,14 +107,17 @@ export function Sizing() {
   useEffect(() => {
     document.title = "Sizing · Tailwater";
   }, []);
-  const advice = asked.state === "there" ? asked.value : null;
+  // While nobody answers, what was advised before holds on.
+  const last = useRef<Advice | null>(null);
+  if (asked.state === "there") last.current = asked.value;
+  const advice = last.current;
   const { advised, refused } = useMemo(() => parted(advice?.tiers ?? []), [advice]);
   const since = advice?.learning_since_unix_ns ?? null;
   return (
     <main class="sizing">
       <h1>Sizing</h1>
       {asked.state === "waiting" && <Wait what="the advice" />}
-      {asked.state === "failed" && <Note tone="bad" title="The advice cannot be read."><p>{asked.error.message}</p></Note>}
+      {asked.state === "failed" && <Note tone="bad" title="The advice cannot be read."><p>{asked.error.message}{advice && ". What is shown is from before."}</p></Note>}
       {advice && advised.length > 0 && since !== null && <p class="quiet">How many requests at a time each pool should let in, learnt from traffic since <Moment ms={msOf(since)} />.</p>}
       {advice && advised.length === 0 && <Awaited advice={advice} />}
       {advised.length > 0 && <ul class="advised">{advised.map((t) => <Advised key={keyOf(t)} t={t} />)}</ul>}
