@@ -3,11 +3,12 @@
 
 use super::settled::Settled;
 use super::trigger::Trigger;
+use super::wave::Wave;
 use super::{Case, Lost};
 use crate::baseline::Level;
 use crate::config::Config;
-use crate::episode::drop::{DropCount, Dropped};
-use crate::path::candidate::ONSET_TOLERANCE;
+use crate::episode::drop::Dropped;
+use crate::path::candidate::{Candidate, ONSET_TOLERANCE};
 use crate::path::chain::diagnose;
 use crate::path::step::Place;
 use crate::path::view::View;
@@ -52,6 +53,7 @@ impl Cases {
             lost.insert(trigger.tier.clone(), self.overflow(view, config, now, trigger, &dropped));
         }
         self.count_retransmits(view, now);
+        self.rejudge(view, now);
         for case in &mut self.open {
             case.count_attempts(view, now, &lost);
         }
@@ -163,22 +165,32 @@ impl Cases {
             (case.start, case.at, case.diagnosis) = (trigger.tier.clone(), now, None);
             case.settled = Settled::default();
             if case.told.is_none() {
-                case.id = id;
+                case.id = id.clone();
                 case.opened = now;
             }
         }
+        if case.last_drop().is_some_and(|last| now.saturating_sub(last) >= WAVE_WINDOWS) {
+            let before = case.before_wave();
+            case.waves.begin(Wave { first: now, trigger: trigger.clone(), id, before });
+        }
         case.last_active = now;
         case.tiers.insert(trigger.tier.clone());
-        let mut lost = Lost::default();
-        for d in dropped {
-            let count: &mut DropCount = case.drops.entry((d.tier.clone(), d.listener)).or_default();
-            let before = count.syn_packets();
-            count.add(now, d);
-            lost.syns = lost.syns.saturating_add(count.syn_packets().saturating_sub(before));
-            lost.acks = lost.acks.saturating_add(d.final_ack);
-            lost.repeated = lost.repeated.saturating_add(d.repeated.min(d.final_ack));
+        case.take_drops(now, dropped)
+    }
+
+    /// Looks again at the waves that open cases took, as more of their windows have come: the first one hardly shows what stored a batch,
+    /// or stood still, before the drop.
+    fn rejudge(&mut self, view: View<'_>, now: u64) {
+        let mut room = CASES_MAX.saturating_sub(self.open.len());
+        let mut apart = Vec::new();
+        for case in &mut self.open {
+            case.waves.forget(now);
+            let own = |wave: &Wave| wave.first < now && turned_out_own(case, wave, view);
+            let Some(index) = case.waves.iter().position(own).filter(|_| room > 0) else { continue };
+            apart.extend(case.split_off(index));
+            room = room.saturating_sub(1);
         }
-        lost
+        self.open.extend(apart);
     }
 
     fn count_retransmits(&mut self, view: View<'_>, now: u64) {
@@ -219,18 +231,36 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     let Some(before) = case.root() else { return false };
     let now_found = diagnose(view, tier, now);
     let Some(found) = now_found.candidates.first() else { return false };
-    // What began while the first wave was still being caught up is its effect, and so is what that load uses up.
-    if found.episode.by_load || found.episode.first <= last_drop.saturating_add(ONSET_TOLERANCE) {
-        return false;
-    }
     // Nor is a wave without a cause a new one: dropped clients come again after 1, 2, 3, 5 and 7 s.
-    if found.episode.resource == Resource::Unexplained {
+    if !began_after(found, last_drop) || found.episode.resource == Resource::Unexplained {
         return false;
     }
     // After an overload that retries kept alive more of them come for seconds; what a tier does under them is no cause either.
     if since >= FRESH_WINDOWS && case.sustained.is_none() {
         return true;
     }
+    surely_another(found, before)
+}
+
+/// The same of a wave that was taken into the case, by what its windows show by now. What drops do to a tier shows in the windows after
+/// them, too: so it has to be surely another cause, however long ago the last drop was.
+fn turned_out_own(case: &Case, wave: &Wave, view: View<'_>) -> bool {
+    let Some(last_drop) = wave.before.drops.values().map(|d| d.last).max() else { return false };
+    let Some(before) = case.root() else { return false };
+    let found = diagnose(view, &wave.trigger.tier, wave.first);
+    found
+        .candidates
+        .first()
+        .is_some_and(|found| began_after(found, last_drop) && surely_another(found, before))
+}
+
+/// What began while the first wave was still being caught up is its effect, and so is what that load uses up.
+fn began_after(found: &Candidate, last_drop: u64) -> bool {
+    !found.episode.by_load && found.episode.first > last_drop.saturating_add(ONSET_TOLERANCE)
+}
+
+/// Whether something from outside was found, with some certainty, and it is not what was found before.
+fn surely_another(found: &Candidate, before: &Candidate) -> bool {
     let outside = matches!(
         found.episode.resource,
         Resource::CpuNeighbour

@@ -8,10 +8,11 @@ pub(crate) mod settled;
 mod sustain;
 pub(crate) mod trigger;
 mod watch;
+mod wave;
 
 use crate::baseline::Level;
 use crate::config::Config;
-use crate::episode::drop::DropCounts;
+use crate::episode::drop::{DropCount, DropCounts, Dropped};
 use crate::path::candidate::Candidate;
 use crate::path::chain::{Diagnosis, diagnose};
 use crate::path::step::Place;
@@ -26,6 +27,7 @@ use tailwater_model::incident::{Incident, Resource};
 use tailwater_model::window::{Host, WINDOW_NS};
 use trigger::Trigger;
 use watch::RootWatch;
+use wave::{Before, Waves, beyond};
 
 /// How long retries may keep away after an overload that they kept alive, windows (16 s). A client that was dropped again and again comes
 /// next after at most as long as it has tried (`tcp_retransmit_timer` doubles), and what is left of them after this is little.
@@ -65,6 +67,8 @@ pub(crate) struct Case {
     root_watch: Option<RootWatch>,
     /// What keeps its drops alive: which tier, since which window, and the numbers of when it was found last.
     pub(crate) sustained: Option<(TierKey, u64, sustain::Kept)>,
+    /// Waves of drops that it took and that may still turn out to be an incident of their own.
+    waves: Waves,
 }
 
 /// Dropped packets of a tier in one frame, by what they were.
@@ -96,7 +100,61 @@ impl Case {
             attempts: BTreeMap::new(),
             root_watch: None,
             sustained: None,
+            waves: Waves::default(),
         }
+    }
+
+    /// Counts what a tier dropped in a frame.
+    fn take_drops(&mut self, now: u64, dropped: &[&Dropped]) -> Lost {
+        let mut lost = Lost::default();
+        for d in dropped {
+            self.tiers.insert(d.tier.clone());
+            let count: &mut DropCount = self.drops.entry((d.tier.clone(), d.listener)).or_default();
+            let before = count.syn_packets();
+            count.add(now, d);
+            lost.syns = lost.syns.saturating_add(count.syn_packets().saturating_sub(before));
+            lost.acks = lost.acks.saturating_add(d.final_ack);
+            lost.repeated = lost.repeated.saturating_add(d.repeated.min(d.final_ack));
+        }
+        self.waves.take(now, dropped);
+        lost
+    }
+
+    /// How it is now, before a wave of drops.
+    fn before_wave(&self) -> Before {
+        Before {
+            drops: self.drops.clone(),
+            retransmits: self.retransmits.clone(),
+            last_active: self.last_active,
+            settled: self.settled.clone(),
+            sustained: self.sustained.clone(),
+        }
+    }
+
+    /// Takes the wave at `index` out of it, with all that was dropped since, as a case of its own; it is then as it was before that wave, and
+    /// says so at once. What listeners were asked for, and what tiers went through, is no matter of whose drops they were and stays in both.
+    fn split_off(&mut self, index: usize) -> Option<Self> {
+        let apart = self.waves.split_off(index)?;
+        let (wave, before) = (&apart.wave, apart.wave.before.clone());
+        let mut own = Self::open(&wave.trigger, wave.first, wave.id.clone());
+        let mut later = apart.later.into_iter().peekable();
+        for (window, dropped) in &apart.taken {
+            if let Some(mut next) = later.next_if(|next| next.first == *window) {
+                let retransmits = beyond(&next.before.retransmits, &before.retransmits);
+                let last_active = next.before.last_active;
+                next.before = Before { retransmits, last_active, ..own.before_wave() };
+                own.waves.begin(next);
+            }
+            own.take_drops(*window, &dropped.iter().collect::<Vec<_>>());
+        }
+        own.last_active = self.last_active;
+        own.retransmits = beyond(&self.retransmits, &before.retransmits);
+        own.attempts = self.attempts.clone();
+        (self.drops, self.retransmits, self.last_active) =
+            (before.drops, before.retransmits, before.last_active);
+        (self.settled, self.sustained) = (before.settled, before.sustained);
+        self.told_at = 0;
+        Some(own)
     }
 
     /// Looks for its root while the windows around its start still come in; then at what became of the root, and of the drops. True if the
