@@ -86,6 +86,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     let later = if last { stopping_later(&short, node, at) } else { Vec::new() };
     let mut episodes = fitting(short, node.onset, at);
     episodes.extend(later);
+    let own_load = episodes.iter().any(|e| e.by_load);
     if last {
         episodes.extend(fitting(stalls(view, key, node), node.onset, at));
     }
@@ -98,7 +99,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
         fitting(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds), node.onset, at);
     let stood = !stops.is_empty();
     found.extend(stops.into_iter().map(|e| Candidate::new(place.clone(), e)));
-    if let Some(surge) = surge(view, key, node, at) {
+    if let Some(surge) = surge(view, key, node, at, own_load) {
         let mut surged = from_surge(view, &surge, node, at);
         for burst in surged.iter_mut().filter(|c| stood && c.episode.resource == Resource::Burst) {
             burst.times(CAME_TO_A_STOP, "as they came to a tier that stood still");

@@ -2,13 +2,13 @@
 //! what is no more than was held back or came again; ranks no cause.
 
 use super::step::PATH_MAX;
-use super::view::{LONGEST_WINDOWS, Node, STANDS_RATIO, View};
+use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View};
 use crate::baseline::QUEUE_MIN;
 use crate::config::RETRY_WINDOWS;
 use crate::frame::history::HISTORY_WINDOWS;
-use crate::series::growth::usual;
+use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::sample::{TierSample, tier_series};
-use crate::series::{Series, quantile};
+use crate::series::{Series, average, quantile};
 use crate::topology::tier::TierKey;
 
 /// A tier that took on this many times the usual rate may have been sent many times more.
@@ -19,6 +19,10 @@ const STORED_RATIO: f64 = 0.5;
 const SURGE_AFTER: u64 = 2;
 /// And no longer after its own beginning than this (500 ms): what comes later may be retries.
 const SURGE_WINDOWS: u64 = 10;
+
+/// A request costs as usual up to this many times the CPU of a usual one, in CPU used by answers sent: a server that is full has some tens of
+/// requests in progress that have used CPU and are not answered, a part of what it answers in the windows that are looked at.
+const COST_MORE: f64 = 1.5;
 
 /// Where requests came from that were more than usual.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,24 +38,32 @@ pub(crate) struct Surge {
     pub(crate) stored: bool,
 }
 
-/// Follows more arrivals than usual upwards; `None` if there were not more.
-pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Surge> {
+/// Follows more arrivals than usual upwards; `None` if there were not more. `own_load`: the tier used up its CPU, or its quota,
+/// itself.
+pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_load: bool) -> Option<Surge> {
     // Where arrivals are not seen, drops alone would be many times what is usual.
     if view.history.polls_queues(&here.host) {
         return None;
     }
-    let least = view.thresholds.burst_ratio;
+    let full = own_load && costs_as_usual(node, at);
+    let burst = view.thresholds.burst_ratio;
     let mut found: Option<Surge> = None;
     let mut key = here.clone();
     let mut onset = node.onset;
     let mut arrivals = node.tier.map(TierSample::came);
     for _ in 0..PATH_MAX {
-        // A tier at its limit takes no more on than that: what its callers sent is asked, too.
-        let Some(ratio) = times_usual(&arrivals, onset, at, least.min(SURGE_TAKEN)) else { break };
-        if ratio >= least {
+        // A tier at its limit takes no more on than that: what its callers sent is asked, too. One that was near it before hardly takes more
+        // at all, and is sent no more than a pool has connections: then what came to the tiers above says how much was asked for.
+        let asked = full && found.is_none();
+        let (taken, many) =
+            if asked { (0.0, burst.min(SURGE_TAKEN)) } else { (burst.min(SURGE_TAKEN), burst) };
+        let Some(ratio) = times_usual(&arrivals, onset, at, taken) else { break };
+        if ratio >= burst {
             found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
         }
-        let Some(Sender { ratio, caller, sent }) = sent_most(view, &key, onset, at) else { break };
+        let sender = sent_most(view, &key, onset, at, many);
+        let sender = sender.or_else(|| if asked { sent_most(view, &key, onset, at, 0.0) } else { None });
+        let Some(Sender { ratio, caller, sent }) = sender else { break };
         let Some(tier) = view.topology.tiers.get(&caller) else { break };
         if tier.listeners.is_empty() {
             if let Some(surge) = &mut found {
@@ -61,7 +73,7 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
         }
         let up = view.node(&caller, tier, at, onset.saturating_sub(LONGEST_WINDOWS), at);
         let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
-        if had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
+        if ratio >= many && had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
             let onset = up.onset.min(onset);
             found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
             break;
@@ -71,6 +83,18 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
         key = caller;
     }
     found.filter(|surge| surge.stored || view.offered_more(surge, at))
+}
+
+/// Whether a tier answers no fewer requests than usual, and each costs as much CPU: what fills it is how many come, not that it is slower.
+fn costs_as_usual(node: &Node, at: u64) -> bool {
+    let busy = node.used.map(|s| s.busy);
+    let answered = node.tier.map(|s| s.answered);
+    let sum = |series: &Series<f64>, from, to| -> f64 { series.range(from, to).map(|(_, v)| *v).sum() };
+    let before = (node.onset.saturating_sub(BEFORE_WINDOWS), node.onset.saturating_sub(LEAD_WINDOWS));
+    let during = (node.onset, at.saturating_add(SURGE_AFTER));
+    let cost = |(from, to)| sum(&busy, from, to) / sum(&answered, from, to).max(1.0);
+    let rate = average(answered.range(during.0, during.1).map(|(_, v)| *v));
+    rate >= usual(&answered, node.onset) && cost(during) <= COST_MORE * cost(before)
 }
 
 impl View<'_> {
@@ -115,7 +139,7 @@ impl View<'_> {
     }
 }
 
-/// A caller that sent many times as much as usual.
+/// A caller, and how many times as much as usual it sent.
 struct Sender {
     ratio: f64,
     caller: TierKey,
@@ -123,14 +147,13 @@ struct Sender {
     sent: Series<f64>,
 }
 
-/// The caller of `key` that sent most, of those that sent many times as much as usual.
-fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64) -> Option<Sender> {
+/// The caller of `key` that sent most, of those that sent at least `least` times as much as usual.
+fn sent_most(view: View<'_>, key: &TierKey, onset: u64, at: u64, least: f64) -> Option<Sender> {
     let sending = view.topology.up(key).filter_map(|link| {
         // How much earlier the same moment can be in a caller's windows, beyond the one for their edges.
         let from = onset.saturating_sub(1 + view.slack(&key.host, &link.from.host, at));
         let sent = view.calls(link, at).map(|s| s.started + s.connecting.max(0.0));
-        let ratio =
-            (from..=onset).find_map(|from| times_usual(&sent, from, at, view.thresholds.burst_ratio))?;
+        let ratio = (from..=onset).find_map(|from| times_usual(&sent, from, at, least))?;
         let sum: f64 = sent.range(from, at).map(|(_, v)| *v).sum();
         Some((sum, Sender { ratio, caller: link.from.clone(), sent }))
     });

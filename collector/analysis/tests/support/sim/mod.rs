@@ -53,6 +53,8 @@ pub struct Sim {
     pub pool: usize,
     /// The database takes a connection per call instead of the pool's.
     pub db_workers: Option<usize>,
+    /// Calls that the database reads at a time from the pool's connections; `None`: all.
+    pub db_threads: Option<usize>,
     pub observed: [bool; 3],
     pub app_work_ms: f64,
     /// Two application servers; `acts` on App hit the first.
@@ -97,6 +99,7 @@ impl Default for Sim {
             backlogs: [128, 128, 128],
             pool: 50,
             db_workers: None,
+            db_threads: None,
             observed: [true; 3],
             app_work_ms: 0.1,
             two_apps: false,
@@ -350,7 +353,8 @@ impl Sim {
                     }
                 }
                 if host == 2 && self.db_workers.is_none() {
-                    for job in jobs.iter_mut().filter(|j| j.stage == Stage::DbUnread) {
+                    let room = self.db_threads.map_or(usize::MAX, |most| most.saturating_sub(busy));
+                    for job in jobs.iter_mut().filter(|j| j.stage == Stage::DbUnread).take(room) {
                         (job.stage, job.work_ms, job.db_since) = (Stage::Db, 0.08, t);
                         acc[2].listeners.entry(1).or_default().received += 1;
                     }
