@@ -93,6 +93,7 @@ impl Hosts {
 
     /// Takes what can be judged now: of each host what windows of `JUDGED_AFTER_WINDOWS` later came of; `all`: everything, because
     /// nothing more comes.
+    #[allow(clippy::vec_box, reason = "they wait in their boxes, and are handed on as they are")]
     pub(super) fn due(&mut self, all: bool) -> Vec<Box<HostStates>> {
         let mut due = Vec::new();
         for host in self.by_name.values_mut() {

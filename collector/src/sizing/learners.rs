@@ -212,10 +212,14 @@ pub(super) mod tests {
         let text = serde_json::to_string(&learners.to_keep()).unwrap();
         let again = Learners::from_kept(serde_json::from_str(&text).unwrap());
         let told = |of: &Learners| -> Vec<_> {
-            of.iter().map(|(key, l)| (key.clone(), l.points(), l.span(), l.clean_s(), l.bytes())).collect()
+            of.iter().map(|(key, l)| (key.clone(), l.points().len(), l.span(), l.clean_s())).collect()
         };
         assert_eq!(told(&again), told(&learners));
-        assert_eq!(again.counts().bytes, learners.counts().bytes);
+        // Kept with seven digits.
+        let pairs =
+            again.iter().zip(learners.iter()).flat_map(|(a, b)| a.1.points().into_iter().zip(b.1.points()));
+        assert!(pairs.map(|(a, b)| a.throughput / b.throughput - 1.0).all(|off| off.abs() < 1e-6));
+        assert!(again.counts().bytes > 0 && again.counts().bytes <= learners.counts().bytes);
         let (_, learned) = again.iter().next().unwrap();
         assert_eq!((learned.clean_s(), learned.comm()), (500.0, "java"));
         let cost = learned.cpu_s().unwrap();

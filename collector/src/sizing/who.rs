@@ -170,7 +170,9 @@ pub(super) mod tests {
         assert_eq!(who.callee(&app, "10.0.0.9:3306"), Some(&db));
         assert_eq!(who.callee(&server("app-2", "tomcat10.service"), "10.9.9.9:443"), None);
         assert_eq!(who.callers(&db).count(), 2);
-        assert!(who.reaches(&web, &[db.clone()]) && who.reaches(&web, &[web.clone()]));
+        assert!(
+            who.reaches(&web, std::slice::from_ref(&db)) && who.reaches(&web, std::slice::from_ref(&web))
+        );
         assert!(!who.reaches(&db, &[web]));
     }
 }

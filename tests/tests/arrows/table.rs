@@ -86,7 +86,7 @@ pub(crate) const TABLES: &[Table] = &[
             // The best number in flight of one server.
             ("concurrency", &["curve", "mva"]),
             // One server's curve, second by second.
-            ("learn", &["curve", "concurrency"]),
+            ("learn", &["curve", "mva", "concurrency"]),
             // Every pool of a chain. Knows no curve: minJobs comes in as throughput and response time.
             ("allocation", &[]),
             // Neighbours under one scheduler.
@@ -145,8 +145,6 @@ pub(crate) const TABLES: &[Table] = &[
             ("programs", &[]),
             // Reads counters with what reads them for the truth. Knows no program.
             ("lab", &["stack", "load", "truth"]),
-            // Which pools are sized, and what an advice is worth. Knows no program.
-            ("sizing", &["stack", "lab"]),
             // Cleans up after a lab.
             ("supervise", &["lab"]),
             // Systems to try the programs on. Know no lab.

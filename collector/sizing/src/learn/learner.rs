@@ -236,7 +236,7 @@ impl Learner {
         let most = s.left_out.iter().max_by(|a, b| a.1.total_cmp(b.1)).filter(|_| s.seconds == 0.0);
         if let Some((taint, seconds)) = most {
             return Some(Refusal::Tainted {
-                by: format!("{taint:?} in {seconds:.0} s of all that were seen"),
+                by: format!("{} in {seconds:.0} s, and nothing else was seen", taint.name()),
             });
         }
         (s.seconds < SECONDS_MIN || s.answered < ANSWERS_MIN).then_some(Refusal::LittleTraffic {

@@ -31,6 +31,24 @@ pub enum Taint {
     Impossible,
 }
 
+impl Taint {
+    /// As a sentence has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Steal => "stolen CPUs",
+            Self::Neighbour => "a neighbour",
+            Self::Io => "io",
+            Self::Memory => "memory",
+            Self::Stall => "stalls",
+            Self::Downstream => "a tier below",
+            Self::Incident => "an incident",
+            Self::CoverageGap => "something that was not measured",
+            Self::Throttled => "a quota",
+            Self::Impossible => "impossible numbers",
+        }
+    }
+}
+
 /// How a server takes requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
