@@ -90,6 +90,9 @@ impl Scope {
             };
         }
         by_socket!(accept_queues: owner, requests: owner, calls: workload, retransmits: workload, connections: workload);
+        if let Some(states) = &mut window.states {
+            states.listeners.retain_mut(|(key, _)| self.narrow_listener(key, entities));
+        }
     }
 
     /// Whether a listener belongs to the scope; if only by its namespace, it is attributed to the scope's own cgroup.
@@ -124,7 +127,8 @@ mod tests {
     use super::*;
     use crate::name::cgroup::Mounts;
     use crate::window::{
-        AcceptQueueSample, CallSample, CulpritResource, CulpritSample, EdgeKey, ListenerKey, TaskSample,
+        AcceptQueueSample, CallSample, CulpritResource, CulpritSample, EdgeKey, ListenerKey, States,
+        TaskSample,
     };
     use std::net::Ipv6Addr;
 
@@ -189,6 +193,16 @@ mod tests {
                 listener(CgroupId(0), SCOPE_NETNS, 83),
             ]),
             calls: Some([inside, neighbour].map(edge).to_vec()),
+            states: Some(States {
+                windows: 20,
+                listeners: [
+                    listener(inside, HOST_NETNS, 80),
+                    listener(neighbour, HOST_NETNS, 81),
+                    listener(neighbour, SCOPE_NETNS, 82),
+                ]
+                .map(|(key, _)| (key, Vec::new()))
+                .to_vec(),
+            }),
             culprits: [inside, neighbour].map(culprit).to_vec(),
             ..Window::default()
         };
@@ -198,6 +212,9 @@ mod tests {
         let listeners: Vec<(u16, CgroupId)> =
             window.accept_queues.unwrap().into_iter().map(|(k, _)| (k.port, k.owner)).collect();
         assert_eq!(listeners, [(80, inside), (82, own), (83, own)]);
+        let states: Vec<(u16, CgroupId)> =
+            window.states.unwrap().listeners.into_iter().map(|(k, _)| (k.port, k.owner)).collect();
+        assert_eq!(states, [(80, inside), (82, own)]);
         assert_eq!(window.calls.unwrap().len(), 1);
         assert_eq!(window.culprits.len(), 1);
         assert_eq!(window.io, None, "not covered stays not covered");
