@@ -289,7 +289,7 @@ fn what_is_left_out_is_counted_by_reason_and_refused_by_name() {
     let why = |learner: &Learner| {
         learner.advise(None, &Deployment::default()).pool.refusal().map(ToString::to_string)
     };
-    assert!(why(&learner).unwrap().contains("Steal in 100 s"));
+    assert!(why(&learner).unwrap().contains("stolen CPUs in 100 s"));
     (0..30).for_each(|at| learner.push(&second(&mut random, at, 2e-3, 1.0)));
     assert!(why(&learner).unwrap().starts_with("30 s of clean traffic"), "{:?}", why(&learner));
     let mut last = second(&mut random, 31, 2e-3, 1.0);

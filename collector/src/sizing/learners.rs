@@ -223,9 +223,10 @@ pub(super) mod tests {
         let (_, learned) = again.iter().next().unwrap();
         assert_eq!((learned.clean_s(), learned.comm()), (500.0, "java"));
         let cost = learned.cpu_s().unwrap();
-        let answered: u64 = (0..500).map(|n| 50 + n % 40).sum();
-        let expect = 1e-3 + 0.1 * 500.0 / answered as f64;
-        assert!((cost.value - expect).abs() < 1e-9, "{cost:?}, not {expect}");
+        assert!(
+            (cost.value / 1e-3 - 1.0).abs() < 1e-3,
+            "what is used without a request is no part of it: {cost:?}"
+        );
         let (_, learned) = again.iter().nth(1).unwrap();
         assert_eq!((learned.clean_s(), learned.left_out()[&Taint::Io]), (0.0, 500));
     }
