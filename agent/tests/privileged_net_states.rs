@@ -1,6 +1,10 @@
 //! Time in state on real sockets: how long a server had how many requests in flight, against its own sleep and against the integral
 //! that the windows tell by another way.
-#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails where it stands, and asks its own clock"
+)]
 
 mod net_probe;
 
@@ -8,7 +12,7 @@ use net_probe::Probe;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -72,20 +76,25 @@ fn privileged_time_in_state_is_that_of_a_server_that_sleeps() {
     let mut probe = begun();
     let at = serve(Duration::from_millis(300));
     let port = at.port();
+    // How long all of it took, by this test's own clock: a machine that is busy makes each step longer, never shorter.
+    let mut asked = Duration::ZERO;
     for clients in [1, 20, 1, 3] {
+        let begun = Instant::now();
         ask(at, clients, 1);
+        asked += begun.elapsed();
         probe.drain();
     }
     let told = |p: &Probe| states(p, port).0.values().map(|(_, answered)| answered).sum::<u64>();
     probe.drain_until("all answers are told", |p| told(p) == 25);
     let (sums, windows) = states(&probe, port);
     let time_ms = |bin: u8| sums.get(&bin).map_or(0, |(ns, _)| ns / 1_000_000);
-    // 20 in flight are in the bin of 20 and 21; on the way there and back all numbers have their moment.
-    assert!((590..750).contains(&time_ms(1)), "twice 300 ms: {sums:?}");
-    assert!((290..375).contains(&time_ms(3)), "{sums:?}");
-    assert!((280..375).contains(&time_ms(18)), "{sums:?}");
+    assert!(time_ms(1) >= 598, "twice 300 ms: {sums:?}");
+    // 20 in flight are in the bin of 20 and 21. Of several that end in the same instant the number beside may have it.
+    let (of_3, of_20) = (time_ms(2) + time_ms(3), time_ms(16) + time_ms(17) + time_ms(18));
+    assert!(of_3 >= 150 && of_20 >= 150, "most of 300 ms each: {sums:?}");
     let total_ns: u64 = sums.values().map(|(ns, _)| ns).sum();
-    assert!((1_199_000_000..1_500_000_000).contains(&total_ns), "{total_ns}: {sums:?}");
+    assert!(total_ns >= 1_199_000_000, "four times 300 ms: {total_ns}, {sums:?}");
+    assert!(u128::from(total_ns) <= asked.as_nanos(), "{total_ns} in {asked:?}: {sums:?}");
     assert!(total_ns <= u64::from(windows) * 50_000_000, "{total_ns} in {windows} windows");
     // The request that is answered is among those in flight: the last of 20 is told at 1, and none at 0.
     assert!(!sums.contains_key(&0) && sums[&1].1 >= 2, "{sums:?}");
@@ -95,16 +104,31 @@ fn privileged_time_in_state_is_that_of_a_server_that_sleeps() {
 fn privileged_a_request_that_lasts_is_told_second_by_second() {
     let mut probe = begun();
     let at = serve(Duration::from_millis(2_400));
-    let asking = std::thread::spawn(move || ask(at, 2, 1));
+    let asking = std::thread::spawn(move || {
+        let begun = Instant::now();
+        let second = std::thread::spawn(move || {
+            // Two that end in the same instant may be booked to the number beside theirs.
+            std::thread::sleep(Duration::from_millis(100));
+            ask(at, 1, 1);
+        });
+        ask(at, 1, 1);
+        second.join().unwrap();
+        begun.elapsed()
+    });
     let port = at.port();
     probe.drain_until("it is told before it ends", |p| {
         states(p, port).0.get(&2).is_some_and(|(ns, answered)| *ns > 500_000_000 && *answered == 0)
     });
     assert!(!asking.is_finished(), "the requests are under way");
-    asking.join().unwrap();
+    let took = asking.join().unwrap();
     probe.drain_until("it is told to its end", |p| states(p, port).0.values().any(|sum| sum.1 > 0));
     let (sums, _) = states(&probe, port);
-    assert!((2_350_000_000..2_700_000_000).contains(&sums[&2].0), "{sums:?}");
+    assert!(sums[&2].0 >= 2_000_000_000, "{sums:?}");
+    let total_ns: u64 = sums.values().map(|(ns, _)| ns).sum();
+    assert!(
+        total_ns >= 2_399_000_000 && u128::from(total_ns) <= took.as_nanos(),
+        "{total_ns} in {took:?}: {sums:?}"
+    );
 }
 
 #[test]
