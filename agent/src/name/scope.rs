@@ -59,51 +59,73 @@ impl Scope {
     /// owner outside, it is attributed to the scope's own cgroup.
     pub fn narrow(&mut self, window: &mut Window, entities: &mut Entities) {
         let own = entities.tree().id(&self.path);
-        let narrow =
-            |scope: &mut Self, entities: &mut Entities, cgroup: CgroupId| scope.holds(cgroup, entities);
+        // Without `..`: a new section does not compile before it is said here what of it belongs to the scope. Names of whoever is told
+        // by a section that nobody narrowed would be taken for tiers of this host.
+        let Window {
+            index: _,
+            clock_corrected: _,
+            late: _,
+            machine_cpu: _,
+            tasks,
+            stopped,
+            throttled: _, // told of workloads that another section names
+            io,
+            memory,
+            devices: _,
+            accept_queues,
+            requests,
+            calls,
+            retransmits,
+            connections,
+            states,
+            culprits,
+            polled: _,
+        } = window;
         macro_rules! by_cgroup {
             ($($section:ident),*) => {
-                $(if let Some(rows) = &mut window.$section {
-                    rows.retain(|(cgroup, _)| narrow(self, entities, *cgroup));
+                $(if let Some(rows) = $section {
+                    rows.retain(|(cgroup, _)| self.holds(*cgroup, entities));
                 })*
             };
         }
         by_cgroup!(tasks, io, memory);
-        if let Some(rows) = &mut window.stopped {
-            rows.retain(|(process, _)| narrow(self, entities, process.cgroup));
+        if let Some(rows) = stopped {
+            rows.retain(|(process, _)| self.holds(process.cgroup, entities));
         }
-        window.culprits.retain(|c| narrow(self, entities, c.workload));
+        culprits.retain(|c| self.holds(c.workload, entities));
+        let states = states.as_mut().map(|of| &mut of.listeners);
         macro_rules! by_socket {
             ($($section:ident: $owner:ident),*) => {
-                $(if let Some(rows) = &mut window.$section {
-                    rows.retain_mut(|(key, _)| {
-                        if narrow(self, entities, key.$owner) {
-                            return true;
-                        }
-                        if !self.namespaces.contains(&key.netns) {
-                            return false;
-                        }
-                        key.$owner = own.unwrap_or_default();
-                        true
-                    });
+                $(if let Some(rows) = $section {
+                    rows.retain_mut(|(key, _)| self.takes(&mut key.$owner, key.netns, own, entities));
                 })*
             };
         }
-        by_socket!(accept_queues: owner, requests: owner, calls: workload, retransmits: workload, connections: workload);
-        if let Some(states) = &mut window.states {
-            states.listeners.retain_mut(|(key, _)| self.narrow_listener(key, entities));
-        }
+        by_socket!(accept_queues: owner, requests: owner, states: owner);
+        by_socket!(calls: workload, retransmits: workload, connections: workload);
     }
 
     /// Whether a listener belongs to the scope; if only by its namespace, it is attributed to the scope's own cgroup.
     pub fn narrow_listener(&mut self, key: &mut ListenerKey, entities: &mut Entities) -> bool {
-        if self.holds(key.owner, entities) {
+        let own = entities.tree().id(&self.path);
+        self.takes(&mut key.owner, key.netns, own, entities)
+    }
+
+    /// Whether a socket of that owner and namespace belongs to the scope; if only by its namespace, its owner becomes `own`.
+    fn takes(
+        &mut self,
+        owner: &mut CgroupId,
+        netns: u32,
+        own: Option<CgroupId>,
+        entities: &mut Entities,
+    ) -> bool {
+        if self.holds(*owner, entities) {
             return true;
         }
-        if !self.namespaces.contains(&key.netns) {
+        if !self.namespaces.contains(&netns) {
             return false;
         }
-        key.owner = entities.tree().id(&self.path).unwrap_or_default();
+        *owner = own.unwrap_or_default();
         true
     }
 }
