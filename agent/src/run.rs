@@ -108,12 +108,7 @@ fn begin(config: &Config) -> Result<Begun, RunError> {
     }
     let quotas = Quotas::default();
     let watched = Watched::default();
-    let wanted = Wanted {
-        disabled: &disabled,
-        poll_only: config.poll_only,
-        helper: Some(Path::new(THIS)),
-        late: config.late,
-    };
+    let wanted = wanted(config, &disabled);
     let attached = Attached::attach(wanted, &clock, &mounts, quotas.clone(), watched.clone());
     give_back_memory();
     let view = View::new(entities, config.scope_cgroup.as_deref().map(Scope::new), quotas, watched);
@@ -251,6 +246,11 @@ pub fn dump(config: &Config, form: Form, windows: Option<u64>) -> Result<(), Run
     })
 }
 
+/// What of the signals to attach, and how.
+fn wanted<'a>(config: &Config, disabled: &'a BTreeSet<SignalKind>) -> Wanted<'a> {
+    Wanted { disabled, poll_only: config.poll_only, helper: Some(Path::new(THIS)), late: config.late }
+}
+
 /// `doctor`: tries everything once. With `ask_collector` also whether the collector can be reached; with `live` it measures for so many
 /// seconds.
 pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result<Report, RunError> {
@@ -259,12 +259,7 @@ pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result
     let clock = Clock::new(0);
     let disabled: BTreeSet<SignalKind> = config.disabled_signals.iter().map(|s| s.0).collect();
     let watched = Watched::default();
-    let wanted = Wanted {
-        disabled: &disabled,
-        poll_only: config.poll_only,
-        helper: Some(Path::new(THIS)),
-        late: config.late,
-    };
+    let wanted = wanted(config, &disabled);
     let attached = Attached::attach(wanted, &clock, &mounts, Quotas::default(), watched.clone());
     watched.publish(&Entities::new(mounts.clone(), Path::new("/")), None);
     let coverage = attached.coverage();

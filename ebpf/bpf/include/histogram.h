@@ -5,30 +5,38 @@
 
 #define HIST_BUCKETS 20 /* the last is open */
 
+/* Of 1 and more, below 2^32; 0 of 0. */
+static __always_inline __u32 log2_of(__u64 value)
+{
+	__u32 log2 = 0;
+
+	if (value >> 16) {
+		value >>= 16;
+		log2 += 16;
+	}
+	if (value >> 8) {
+		value >>= 8;
+		log2 += 8;
+	}
+	if (value >> 4) {
+		value >>= 4;
+		log2 += 4;
+	}
+	if (value >> 2) {
+		value >>= 2;
+		log2 += 2;
+	}
+	if (value >> 1)
+		log2 += 1;
+	return log2;
+}
+
 static __always_inline __u32 log2_us(__u64 ns)
 {
 	/* ns / 1000 by multiplication, exact to a millionth; the product fits up to 2^37 ns, beyond the last bucket. */
 	__u64 us = ns >> 37 ? 1ULL << HIST_BUCKETS : (ns * 67109) >> 26;
-	__u32 bucket = 0;
+	__u32 bucket = log2_of(us);
 
-	if (us >> 16) {
-		us >>= 16;
-		bucket += 16;
-	}
-	if (us >> 8) {
-		us >>= 8;
-		bucket += 8;
-	}
-	if (us >> 4) {
-		us >>= 4;
-		bucket += 4;
-	}
-	if (us >> 2) {
-		us >>= 2;
-		bucket += 2;
-	}
-	if (us >> 1)
-		bucket += 1;
 	return bucket < HIST_BUCKETS ? bucket : HIST_BUCKETS - 1;
 }
 

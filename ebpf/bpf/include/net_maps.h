@@ -140,28 +140,11 @@ static __always_inline struct turns turns_of(__s64 sum)
 /* The bin of a number of requests in flight; collector/sizing/src/curve/bins.rs has the same. */
 static __always_inline __u32 state_bin(__u32 in_flight)
 {
-	__u32 octave = 0, rest = in_flight, bin;
+	__u32 octave, bin;
 
 	if (in_flight < STATE_EXACT)
 		return in_flight;
-	if (rest >> 16) {
-		rest >>= 16;
-		octave += 16;
-	}
-	if (rest >> 8) {
-		rest >>= 8;
-		octave += 8;
-	}
-	if (rest >> 4) {
-		rest >>= 4;
-		octave += 4;
-	}
-	if (rest >> 2) {
-		rest >>= 2;
-		octave += 2;
-	}
-	if (rest >> 1)
-		octave += 1;
+	octave = log2_of(in_flight);
 	/* Of 16 to 31 the octave is 4. */
 	bin = STATE_EXACT + ((octave - 4) << 3) + ((in_flight >> (octave - 3)) & 7);
 	return bin < STATE_BINS ? bin : STATE_BINS - 1;

@@ -18,7 +18,7 @@ pub(super) const LOG: LogNames = log_names!("listener_log");
 /// The listeners' log.
 pub(super) struct Listeners {
     log: Log<ListenerRecord>,
-    levels: Mapping,
+    levels: Levels,
     slots: Slots<ListenerName>,
     entities: u32,
     /// Windows after which the slot of a listener that is closed may be another's.
@@ -36,7 +36,7 @@ impl Listeners {
         let entities = shape.entities;
         Ok(Self {
             log: object.log(&LOG, shape)?,
-            levels: object.mapping("listener_levels", levels_bytes(entities))?,
+            levels: Levels::open(object, entities)?,
             slots: Slots::open(object, ["listener_names", "listener_slots", "listener_free"], entities)?,
             entities,
             kept_windows,
@@ -57,7 +57,7 @@ impl Listeners {
     pub(super) fn known(&mut self) -> Vec<(ListenerKey, u32)> {
         (1..self.entities)
             .filter_map(|slot| {
-                let sockets = self.level(slot).sockets;
+                let sockets = self.levels.of(slot).sockets;
                 Some((key(&self.slots.name(slot)?), sockets))
             })
             .filter(|(_, sockets)| *sockets > 0)
@@ -96,7 +96,7 @@ impl Listeners {
             let mut levels = [Level::default(); edge::COUNT];
             let mut sum = Sum::default();
             let any = self.log.drain(slot, window.0, &mut levels, |r| sum.add(r));
-            let now = self.level(slot);
+            let now = self.levels.of(slot);
             if any || levels.iter().any(|l| l.start != 0 || l.end != 0) {
                 let ahead = &mut self.ahead[slot as usize];
                 queues.push((key(&name), sum.accept_queue(&levels, &now, ahead)));
@@ -110,10 +110,20 @@ impl Listeners {
         }
         (queues, requests)
     }
+}
 
-    fn level(&self, slot: u32) -> ListenerLevel {
+/// Levels over all CPUs, by slot.
+pub(super) struct Levels(pub(super) Mapping);
+
+impl Levels {
+    pub(super) fn open(object: &mut LoadedObject, entities: u32) -> Result<Self, LoadError> {
+        Ok(Self(object.mapping("listener_levels", levels_bytes(entities))?))
+    }
+
+    /// Before whatever is read after it: sums are added to after a level has changed.
+    pub(super) fn of(&self, slot: u32) -> ListenerLevel {
         let first = slot as usize * ListenerLevel::WORDS;
-        ListenerLevel::decode(std::array::from_fn(|i| self.levels.word(first + i).load(Ordering::Relaxed)))
+        ListenerLevel::decode(std::array::from_fn(|i| self.0.word(first + i).load(Ordering::Acquire)))
     }
 }
 

@@ -2,11 +2,13 @@
 //! ended it. Owns reading the kernel's sums while they grow, and their differences; knows neither windows' logs nor who a
 //! slot is.
 
+use super::listeners::Levels;
 use crate::attach::loader::{LoadError, LoadedObject};
 use crate::attach::mapping::Mapping;
 use crate::window::{StateCell, WINDOW_NS, WindowIndex};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use tailwater_ebpf::net::{ListenerLevel, SLOT_OTHER, STATE_BINS, STATES_WORDS, listener_edge, state_bin};
+use tailwater_ebpf::net::{SLOT_OTHER, STATE_BINS, STATES_WORDS, listener_edge, state_bin};
 
 /// Windows between two readings: a second. Sizing asks for stretches that are longer than a burst.
 const EVERY_WINDOWS: u64 = 20;
@@ -41,10 +43,11 @@ impl Default for Told {
 
 /// The kernel's sums, and what of them was told.
 pub(super) struct States {
-    levels: Mapping,
+    levels: Levels,
     sums: Mapping,
-    /// By slot; none: the listener had no request yet.
-    told: Vec<Option<Told>>,
+    entities: u32,
+    /// By slot, of those that had a request.
+    told: HashMap<u32, Told>,
     /// The last window that was told; none: nothing was read yet, or windows were skipped.
     last: Option<WindowIndex>,
     /// Unix time minus CLOCK_MONOTONIC.
@@ -57,11 +60,11 @@ impl States {
         entities: u32,
         epoch_offset_ns: i64,
     ) -> Result<Self, LoadError> {
-        let slots = entities as usize;
         Ok(Self {
-            levels: object.mapping("listener_levels", slots * ListenerLevel::WORDS * 8)?,
-            sums: object.mapping("listener_states", slots * STATES_WORDS * 8)?,
-            told: (0..slots).map(|_| None).collect(),
+            levels: Levels::open(object, entities)?,
+            sums: object.mapping("listener_states", entities as usize * STATES_WORDS * 8)?,
+            entities,
+            told: HashMap::new(),
             last: None,
             epoch_offset_ns,
         })
@@ -88,29 +91,22 @@ impl States {
         let end_ns = ((window.0 + 1) * WINDOW_NS).saturating_add_signed(-self.epoch_offset_ns);
         let mut all = Vec::new();
         // What is beyond the caps shares a slot, and so a number in flight that is nobody's.
-        for slot in SLOT_OTHER as usize + 1..self.told.len() {
-            if self.level(slot).changed_ns == 0 {
+        for slot in SLOT_OTHER + 1..self.entities {
+            if self.levels.of(slot).changed_ns == 0 {
                 continue;
             }
             let now = self.read(slot, end_ns);
-            let told = self.told[slot].get_or_insert_with(Told::default);
-            let cells = since(told, &now);
+            let cells = since(self.told.entry(slot).or_default(), &now);
             if !cells.is_empty() {
-                // Slots are a map's entries: their number fits.
-                all.push((slot as u32, cells));
+                all.push((slot, cells));
             }
         }
         let windows = window.0.saturating_sub(before?.0);
         u32::try_from(windows).ok().filter(|n| *n > 0).map(|windows| (windows, all))
     }
 
-    fn level(&self, slot: usize) -> ListenerLevel {
-        let first = slot * ListenerLevel::WORDS;
-        ListenerLevel::decode(std::array::from_fn(|i| self.levels.word(first + i).load(Ordering::Acquire)))
-    }
-
-    fn sums(&self, slot: usize) -> Sums {
-        let word = |i| self.sums.word(slot * STATES_WORDS + i).load(Ordering::Acquire);
+    fn sums(&self, slot: u32) -> Sums {
+        let word = |i| self.sums.word(slot as usize * STATES_WORDS + i).load(Ordering::Acquire);
         std::array::from_fn(|bin| StateSum {
             time_ns: word(2 * bin).cast_signed(),
             answered: word(2 * bin + 1),
@@ -118,11 +114,11 @@ impl States {
     }
 
     /// The sums up to `end_ns`, or to now where the number changed since: what lasts is only in them once it is over.
-    fn read(&self, slot: usize, end_ns: u64) -> Sums {
+    fn read(&self, slot: u32, end_ns: u64) -> Sums {
         for _ in 0..TRIES {
-            let level = self.level(slot);
+            let level = self.levels.of(slot);
             let mut sums = self.sums(slot);
-            if self.level(slot).changed_ns != level.changed_ns {
+            if self.levels.of(slot).changed_ns != level.changed_ns {
                 continue;
             }
             let in_flight = u32::try_from(level.levels[listener_edge::IN_FLIGHT]).unwrap_or(0);
@@ -171,20 +167,23 @@ fn since(told: &mut Told, now: &Sums) -> Vec<StateCell> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailwater_ebpf::net::ListenerLevel;
 
-    fn states(slots: usize) -> States {
+    fn states(entities: u32) -> States {
+        let slots = entities as usize;
         States {
-            levels: Mapping::anonymous(slots * ListenerLevel::WORDS * 8),
+            levels: Levels(Mapping::anonymous(slots * ListenerLevel::WORDS * 8)),
             sums: Mapping::anonymous(slots * STATES_WORDS * 8),
-            told: (0..slots).map(|_| None).collect(),
+            entities,
+            told: HashMap::new(),
             last: None,
             epoch_offset_ns: 0,
         }
     }
 
     fn set(states: &States, slot: usize, in_flight: u64, changed_ns: u64) {
-        states.levels.store(slot * ListenerLevel::WORDS, in_flight);
-        states.levels.store(slot * ListenerLevel::WORDS + 5, changed_ns);
+        states.levels.0.store(slot * ListenerLevel::WORDS, in_flight);
+        states.levels.0.store(slot * ListenerLevel::WORDS + 5, changed_ns);
     }
 
     #[test]
