@@ -6,6 +6,7 @@
 //! `tests/tests/arrows.rs`.
 
 pub mod alert;
+mod aside;
 pub mod client;
 pub mod clock;
 pub mod columns;
@@ -19,6 +20,7 @@ pub mod fault;
 mod fixture;
 pub mod ingest;
 pub mod live;
+mod lock;
 pub mod log;
 pub mod moments;
 mod raw;

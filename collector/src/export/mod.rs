@@ -13,10 +13,11 @@ use crate::clock::Clock;
 use crate::counters::Counter;
 use crate::live::series::{Series, size_of};
 use crate::live::waiting::WindowQueue;
+use crate::lock::lock;
 use rows::{Labels, Room, Rows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tailwater_model::TopologyView;
 use tailwater_model::window::{Coverage, HostWindow, Input, WINDOW_NS, WindowIndex};
@@ -210,11 +211,6 @@ impl Default for Export {
             otlp: otlp::stats::Stats::default(),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Values only: after a panic elsewhere they are still the best there is.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Export {

@@ -21,6 +21,7 @@ use crate::live::metric;
 use crate::live::metric::METRICS;
 use crate::live::series::{Point, Series};
 use crate::live::view::Query as SeriesQuery;
+use crate::lock::lock;
 use crate::sizing::Sizing;
 use crate::store::{Past, Which};
 use axum::body::Body;
@@ -32,8 +33,8 @@ use axum::routing::get;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tailwater_model::AdviceView;
 use tailwater_model::incident::State as IncidentState;
@@ -99,11 +100,6 @@ pub struct App {
     past: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
-}
-
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
-    // Values only: after a panic elsewhere they are still the best there is.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl App {

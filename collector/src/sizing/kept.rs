@@ -1,6 +1,7 @@
 //! What was learnt, on disk: one file of JSON, written under a temporary name, synced and renamed. A file that cannot be read is put aside
 //! with a line in the log, and learning begins anew. Knows no learner's insides.
 
+use crate::aside;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, create_dir_all, rename};
@@ -9,14 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Its name in the collector's data folder.
 const FILE: &str = "sizing.json";
-/// Where what cannot be read goes, as all of the collector's.
-const ASIDE: &str = "aside";
 /// What this build writes and reads.
 const VERSION: u32 = 1;
 /// A file beyond this is none of ours: three times what the limits let be written.
 const BYTES_MAX: u64 = 64 << 20;
-/// Damaged files that are kept.
-const ASIDE_MAX: u32 = 100;
 
 #[derive(Serialize)]
 struct Written<'a, T> {
@@ -106,10 +103,9 @@ pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<Option<T>, Kept
 
 /// Puts the file out of the way, for a person to judge. Says where it is now.
 pub(super) fn put_aside(folder: &Path) -> Result<PathBuf, KeptError> {
-    let aside = folder.join(ASIDE);
+    let aside = aside::folder(folder);
     create_dir_all(&aside).map_err(|source| KeptError::Disk { path: aside.clone(), source })?;
-    let free = (0..ASIDE_MAX).map(|n| aside.join(format!("{FILE}.{n}"))).find(|to| !to.exists());
-    let to = free.unwrap_or_else(|| aside.join(format!("{FILE}.0")));
+    let to = aside::place(folder, FILE).unwrap_or_else(|| aside.join(format!("{FILE}.0")));
     let from = folder.join(FILE);
     rename(&from, &to).map_err(|source| KeptError::Disk { path: from, source })?;
     Ok(to)
@@ -140,7 +136,7 @@ mod tests {
             assert_eq!(std::fs::read_to_string(to).unwrap(), text);
             assert!(!path.exists());
         }
-        assert_eq!(std::fs::read_dir(within.join(ASIDE)).unwrap().count(), 3, "none in place of another");
+        assert_eq!(std::fs::read_dir(aside::folder(&within)).unwrap().count(), 3, "none in place of another");
     }
 
     #[test]

@@ -18,13 +18,14 @@ mod who;
 
 use crate::clock::Clock;
 use crate::counters::{Counter, Labelled, counter, gauge, labels};
+use crate::lock::lock;
 use hosts::Hosts;
 use learners::{Counts, Learners};
 use queue::{Dropped, Span, Taken, Waiting};
 use second::{Seen, Unjoined};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tailwater_model::advice::AdviceView;
 use tailwater_model::window::{HostWindow, Input, WindowIndex};
@@ -91,11 +92,6 @@ pub struct Sizing {
     dropped: Dropped,
     unjoined: Labelled,
     failures: Counter,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Values only: after a panic elsewhere they are still the best there is.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for Sizing {

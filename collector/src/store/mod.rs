@@ -23,6 +23,7 @@ pub use queue::Queue;
 pub use segment::{SegmentError, Wanted, Written, documentation};
 pub use shelf::Shelf;
 
+use crate::aside;
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::live::series::Series;
@@ -127,13 +128,14 @@ pub struct Opened {
 /// Puts a damaged database out of the way, for a person to judge.
 fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) {
     metrics.store_segments_torn.inc();
-    let aside = folder.join("aside");
+    let aside = aside::folder(folder);
     tracing::error!("{why}: moved to {}; a new one is begun", aside.display());
-    let number = (0..1000).find(|n| !aside.join(format!("{FILE}.{n}")).exists()).unwrap_or(0);
+    let to = aside::place(folder, FILE).unwrap_or_else(|| aside.join(format!("{FILE}.0")));
     for end in ["", "-wal", "-shm"] {
         let from = folder.join(format!("{FILE}{end}"));
-        let moved = std::fs::create_dir_all(&aside)
-            .and_then(|()| std::fs::rename(&from, aside.join(format!("{FILE}.{number}{end}"))));
+        let mut to = to.clone().into_os_string();
+        to.push(end);
+        let moved = std::fs::create_dir_all(&aside).and_then(|()| std::fs::rename(&from, to));
         if let Err(e) = moved
             && e.kind() != std::io::ErrorKind::NotFound
         {

@@ -4,6 +4,7 @@
 use super::Line;
 use crate::counters::Metrics;
 use crate::live::waiting::WindowQueue;
+use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,8 +52,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Values only: after a panic elsewhere they are still the best there is.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     /// A window for the open segment.

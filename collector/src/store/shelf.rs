@@ -3,6 +3,7 @@
 
 use super::segment::{self, SegmentError, TEMPORARY, Wanted, Written};
 use super::{segment_read, segment_write};
+use crate::aside;
 use crate::counters::Metrics;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -109,9 +110,9 @@ impl Shelf {
     /// Out of the way and never looked at again, for a person to judge.
     fn aside(&self, path: &Path, why: &str) {
         self.metrics.store_segments_torn.inc();
-        let folder = self.folder.join("aside");
+        let folder = aside::folder(&self.folder);
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let free = (0..1000).map(|n| folder.join(format!("{name}.{n}"))).find(|p| !p.exists());
+        let free = aside::place(&self.folder, &name);
         let moved = std::fs::create_dir_all(&folder).and_then(|()| match &free {
             Some(to) => std::fs::rename(path, to),
             None => Err(std::io::ErrorKind::AlreadyExists.into()),

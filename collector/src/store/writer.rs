@@ -11,8 +11,9 @@ use super::{Line, Settings, Store};
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::live::series::Series;
+use crate::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
@@ -48,10 +49,6 @@ pub(super) struct Writer {
     pub(super) scanned: bool,
     pub(super) incidents_retry: Option<Instant>,
     pub(super) windows_retry: Option<Instant>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Writer {

@@ -1,8 +1,9 @@
 //! Requests that wait for one receiver: bounded by bytes, the oldest goes first, with a counter. Knows no network.
 
 use super::stats::Receiver;
+use crate::lock::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// A request as it is sent.
@@ -32,8 +33,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Request>> {
-        // Values only: after a panic elsewhere they are still the best there is.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     fn told(&self, waiting: &VecDeque<Request>) -> usize {
