@@ -103,6 +103,20 @@ function drawMarks(u: uPlot, marks: Mark[]): void {
   ctx.restore();
 }
 
+export function widthOf(element: HTMLElement): number {
+  return Math.max(element.clientWidth, 120);
+}
+
+// A chart is as wide as its element for as long as it lives; returns how it ends.
+export function keepFitting(u: uPlot, element: HTMLElement, height: () => number): () => void {
+  const size = new ResizeObserver(() => u.setSize({ width: widthOf(element), height: height() }));
+  size.observe(element);
+  return () => {
+    size.disconnect();
+    u.destroy();
+  };
+}
+
 export function Chart(props: Props) {
   const box = useRef<HTMLDivElement>(null);
   const readout = useRef<HTMLSpanElement>(null);
@@ -156,7 +170,7 @@ export function Chart(props: Props) {
     const font = "11px Inter, system-ui, sans-serif";
     const u = new uPlot(
       {
-        width: Math.max(element.clientWidth, 120),
+        width: widthOf(element),
         height: now.current.height,
         padding: [6, 18, now.current.axis ? 0 : 4, 0],
         legend: { show: false },
@@ -239,12 +253,10 @@ export function Chart(props: Props) {
       });
       readout.current.textContent = `${clock(moment, inZone)} ${zoneName(moment, inZone).replace(", local", "")}  ·  ${values.join("  ·  ")}`;
     }
-    const size = new ResizeObserver(() => u.setSize({ width: Math.max(element.clientWidth, 120), height: now.current.height }));
-    size.observe(element);
     plot.current = u;
+    const end = keepFitting(u, element, () => now.current.height);
     return () => {
-      size.disconnect();
-      u.destroy();
+      end();
       plot.current = null;
     };
     // Data comes by the next effect; a new shape needs a new chart.

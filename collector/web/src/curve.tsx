@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { doublings, type Curve as Shown } from "./advice";
-import { color } from "./chart";
+import { color, keepFitting, widthOf } from "./chart";
 import { useCell } from "./cell";
 import { dark } from "./settings";
 import { number } from "./words";
@@ -71,7 +71,7 @@ export function Curve({ label, curve }: { label: string; curve: Shown }) {
     const axis = { font: FONT, labelFont: FONT, stroke: text, labelSize: 18, labelGap: 2, grid: { show: true, stroke: faint, width: 1 } };
     const u = new uPlot(
       {
-        width: Math.max(element.clientWidth, 120),
+        width: widthOf(element),
         height: HEIGHT_PX,
         padding: [8, 14, 0, 0],
         legend: { show: false },
@@ -97,12 +97,10 @@ export function Curve({ label, curve }: { label: string; curve: Shown }) {
       readout.current.textContent = i === null || i === undefined || curve.at[i] === undefined ? ""
         : `${number(curve.at[i])} in flight  ·  ${number(curve.throughput[i]!)}/s (${number(curve.low[i]!)} to ${number(curve.high[i]!)})`;
     }
-    const size = new ResizeObserver(() => u.setSize({ width: Math.max(element.clientWidth, 120), height: HEIGHT_PX }));
-    size.observe(element);
     plot.current = u;
+    const end = keepFitting(u, element, () => HEIGHT_PX);
     return () => {
-      size.disconnect();
-      u.destroy();
+      end();
       plot.current = null;
     };
   }, [shape, isDark]);
