@@ -19,7 +19,7 @@ pub async fn advise(api: &Api, host: Option<&str>, json: bool) -> Result<()> {
             writeln!(out)?;
         }
     } else {
-        out.write_all(table(&view).as_bytes())?;
+        out.write_all(table(&view, all).as_bytes())?;
     }
     out.flush()?;
     match (&view.nothing, host) {
@@ -32,8 +32,8 @@ pub async fn advise(api: &Api, host: Option<&str>, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// One row for each listener, and below them their lines.
-fn table(view: &AdviceView) -> String {
+/// One row for each listener, and below them their lines; `all` are learnt, of which some may be shown.
+fn table(view: &AdviceView, all: usize) -> String {
     const HEAD: [&str; 7] = ["TIER", "SIZE", "RANGE", "RESTS ON", "TRAFFIC", "SEEN TO", "CRITICAL"];
     let mut text = String::new();
     if !view.tiers.is_empty() {
@@ -54,9 +54,8 @@ fn table(view: &AdviceView) -> String {
     }
     if view.refused_listeners > 0 {
         text.push_str(&format!(
-            "\n{} more listeners are not learnt: the collector learns the first {}.\n",
-            view.refused_listeners,
-            view.tiers.len()
+            "\n{} more listeners are not learnt: the collector learns the first {all}.\n",
+            view.refused_listeners
         ));
     }
     text
@@ -114,7 +113,7 @@ mod tests {
             ],
         });
         let view: AdviceView = serde_json::from_value(json.clone()).unwrap();
-        let text = table(&view);
+        let text = table(&view, 2);
         let expect = "\
 TIER               SIZE  RANGE  RESTS ON  TRAFFIC     SEEN TO  CRITICAL
 tomcat10@app:8080  26    24–33  measured  3 h 12 min  61       cpu
