@@ -25,7 +25,7 @@ const HOSTS_MAX: usize = 1024;
 pub(super) struct Host {
     pub(super) names: HostNames,
     windows: BTreeMap<u64, Arc<HostWindow>>,
-    waiting: VecDeque<Box<HostStates>>,
+    waiting: VecDeque<HostStates>,
     heard: u64,
 }
 
@@ -81,7 +81,7 @@ impl Hosts {
     }
 
     /// Time in state of a host. `false`: there is no room, or it is about too much or too little.
-    pub(super) fn states(&mut self, states: Box<HostStates>) -> bool {
+    pub(super) fn states(&mut self, states: HostStates) -> bool {
         let span = u64::from(states.windows);
         let Some(host) = self.entry(&states.host.clone()) else { return false };
         if span == 0 || span > SPAN_WINDOWS_MAX || host.waiting.len() >= WAITING_MAX {
@@ -93,8 +93,7 @@ impl Hosts {
 
     /// Takes what can be judged now: of each host what windows of `JUDGED_AFTER_WINDOWS` later came of; `all`: everything, because
     /// nothing more comes.
-    #[allow(clippy::vec_box, reason = "they wait in their boxes, and are handed on as they are")]
-    pub(super) fn due(&mut self, all: bool) -> Vec<Box<HostStates>> {
+    pub(super) fn due(&mut self, all: bool) -> Vec<HostStates> {
         let mut due = Vec::new();
         for host in self.by_name.values_mut() {
             while host.waiting.front().is_some_and(|of| all || of.last.0 + JUDGED_AFTER_WINDOWS <= host.heard)
@@ -131,8 +130,8 @@ mod tests {
         Arc::new(HostWindow { host: host.into(), index: WindowIndex(index), ..HostWindow::default() })
     }
 
-    fn states(last: u64, windows: u32) -> Box<HostStates> {
-        Box::new(HostStates { host: "a".into(), last: WindowIndex(last), windows, ..HostStates::default() })
+    fn states(last: u64, windows: u32) -> HostStates {
+        HostStates { host: "a".into(), last: WindowIndex(last), windows, ..HostStates::default() }
     }
 
     #[test]

@@ -5,10 +5,11 @@ use super::second::Joined;
 use super::taint::Taint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tailwater_model::window::{StateCell, WINDOW_NS};
 use tailwater_sizing::concurrency::{Advice, Deployment};
 use tailwater_sizing::curve::{Cell, Point};
 use tailwater_sizing::evidence::Estimate;
-use tailwater_sizing::learn::{Learner, Second, Serving, Taint as Why};
+use tailwater_sizing::learn::{AGREE_WITHIN, Learner, Second, Serving, Taint as Why};
 
 /// Seconds from which Little's law is checked.
 const COMPARED_SECONDS_MIN: f64 = 30.0;
@@ -16,10 +17,6 @@ const COMPARED_SECONDS_MIN: f64 = 30.0;
 const RATE_HALF_S: f64 = 600.0;
 /// Part of the calls that callers must have counted before both sides are of the same requests.
 const SAME_REQUESTS: f64 = 0.05;
-/// Part by which the two sides of Little's law may differ.
-const LITTLE_WITHIN: f64 = 0.1;
-/// Full seconds from which CPU is what limits a tier, as the advice asks of a plateau.
-const CRITICAL_S: f64 = 20.0;
 
 /// See above.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -120,9 +117,9 @@ impl Learned {
         self.sums.cpus
     }
 
-    /// Whether its CPUs were full in enough windows.
+    /// Whether its CPUs were full for long enough to be what limits it.
     pub(super) fn is_critical(&self) -> bool {
-        self.learner.full_s() >= CRITICAL_S
+        self.learner.was_full()
     }
 
     /// Command of the server.
@@ -148,7 +145,7 @@ impl Learned {
             return None;
         }
         let (here, callers) = (l.in_flight_s / l.seconds, l.callers_s / l.seconds);
-        Some((here, callers, (callers - here).abs() <= LITTLE_WITHIN * here))
+        Some((here, callers, (callers - here).abs() <= AGREE_WITHIN * here))
     }
 
     /// Memory, about.
@@ -159,15 +156,12 @@ impl Learned {
 
 /// How long a second was, by the windows that came, s.
 fn length_s(second: &Joined) -> f64 {
-    f64::from(second.windows) * 0.05
+    (u64::from(second.windows) * WINDOW_NS) as f64 / 1e9
 }
 
 fn handed_over(second: &Joined) -> Second {
-    let cell = |c: &tailwater_model::window::StateCell| Cell {
-        bin: c.bin,
-        seconds: c.time_ns as f64 / 1e9,
-        completions: c.answered as f64,
-    };
+    let cell =
+        |c: &StateCell| Cell { bin: c.bin, seconds: c.time_ns as f64 / 1e9, completions: c.answered as f64 };
     let mut cells: Vec<Cell> = second.cells.iter().filter(|c| c.time_ns > 0).map(cell).collect();
     let busy_s: f64 = cells.iter().map(|cell| cell.seconds).sum();
     cells.push(Cell { bin: 0, seconds: (length_s(second) - busy_s).max(0.0), completions: 0.0 });

@@ -2,6 +2,7 @@
 //! are read from a window, and which of them mean that hardware was full or that something else held the workload up; knows no second.
 
 use super::names::HostNames;
+use super::taint::Taint;
 use std::collections::BTreeMap;
 use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS};
 
@@ -57,21 +58,6 @@ pub(super) struct Calls {
     open_max: u32,
 }
 
-/// What held a workload up in a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum HeldBy {
-    /// Block I/O.
-    Io,
-    /// Reclaim, dirty pages or swap.
-    Memory,
-    /// A quota that it did not use up itself.
-    Throttled,
-    /// A signal or a tracer.
-    Stopped,
-    /// Others that used the CPU.
-    Neighbour,
-}
-
 impl Moment {
     /// Of the workload `of` in a window.
     pub(super) fn of(window: &HostWindow, names: &HostNames, workload: EntityId, measured: EntityId) -> Self {
@@ -117,7 +103,7 @@ impl Moment {
     }
 
     /// What held it up, judged by this window alone.
-    fn held_by(&self) -> impl Iterator<Item = HeldBy> {
+    fn held_by(&self) -> impl Iterator<Item = Taint> {
         let others_ns = self.host_busy_ns.saturating_sub(self.busy_ns) as f64;
         let (capacity, host_busy) = (self.capacity_ns as f64, self.host_busy_ns as f64);
         // At its own quota it lacks nothing that others have.
@@ -127,10 +113,10 @@ impl Moment {
             && !self.is_full();
         let memory = mean(self.stalled_memory_ns) >= BLOCKED_TASKS || self.swap_ins >= SWAP_INS;
         [
-            (mean(self.blocked_io_ns) >= BLOCKED_TASKS, HeldBy::Io),
-            (memory, HeldBy::Memory),
-            (self.stopped_max > 0, HeldBy::Stopped),
-            (capacity > 0.0 && neighbour, HeldBy::Neighbour),
+            (mean(self.blocked_io_ns) >= BLOCKED_TASKS, Taint::Io),
+            (memory, Taint::Memory),
+            (self.stopped_max > 0, Taint::Stopped),
+            (capacity > 0.0 && neighbour, Taint::Neighbour),
         ]
         .into_iter()
         .filter_map(|(is, by)| is.then_some(by))
@@ -138,7 +124,7 @@ impl Moment {
 }
 
 /// In how many of these windows, which follow each other, something held the workload up.
-pub(super) fn held_up(moments: &[Moment]) -> BTreeMap<HeldBy, usize> {
+pub(super) fn held_up(moments: &[Moment]) -> BTreeMap<Taint, usize> {
     let mut windows = BTreeMap::new();
     for by in moments.iter().flat_map(Moment::held_by) {
         *windows.entry(by).or_default() += 1;
@@ -152,7 +138,7 @@ pub(super) fn held_up(moments: &[Moment]) -> BTreeMap<HeldBy, usize> {
             if may > 0 { used as f64 / may as f64 } else { 0.0 }
         });
         if used.fold(0.0, f64::max) < OWN_QUOTA_PART {
-            *windows.entry(HeldBy::Throttled).or_default() += 1;
+            *windows.entry(Taint::Throttled).or_default() += 1;
         }
     }
     windows

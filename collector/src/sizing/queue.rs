@@ -71,7 +71,7 @@ pub(super) struct Dropped {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     windows: WindowQueue,
-    states: VecDeque<Box<HostStates>>,
+    states: VecDeque<HostStates>,
     names: VecDeque<Input>,
     names_count: usize,
     incidents: BTreeMap<String, Span>,
@@ -82,7 +82,7 @@ pub(super) struct Waiting {
 pub(super) struct Taken {
     pub(super) names: VecDeque<Input>,
     pub(super) windows: Vec<Arc<HostWindow>>,
-    pub(super) states: VecDeque<Box<HostStates>>,
+    pub(super) states: VecDeque<HostStates>,
     pub(super) incidents: BTreeMap<String, Span>,
 }
 
@@ -92,7 +92,7 @@ impl Waiting {
         match (input, kept) {
             (_, Some(window)) => self.windows.push(Arc::clone(window), WINDOW_BYTES_MAX, &dropped.windows),
             (Input::States(states), None) => {
-                self.states.push_back(states.clone());
+                self.states.push_back((**states).clone());
                 if self.states.len() > STATES_MAX {
                     self.states.pop_front();
                     dropped.states.inc();

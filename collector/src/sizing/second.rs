@@ -2,7 +2,7 @@
 //! rules by which a second is left out; knows no learner and no file.
 
 use super::hosts::{Host, Hosts};
-use super::moment::{Calls, HeldBy, Moment, held_up, mean};
+use super::moment::{Calls, Moment, held_up, mean};
 use super::names::{Owned, needed};
 use super::queue::Span;
 use super::taint::Taint;
@@ -127,7 +127,7 @@ impl Seen<'_> {
         if moments.iter().any(|m| m.multiplexed > 0) {
             taints.insert(Taint::Multiplexed);
         }
-        let below = self.below(host, &server, &owned, first, last);
+        let below = self.below(host, &server, &owned, &moments, (first, last));
         if below.held_windows as f64 >= (BELOW_WINDOWS_PART * moments.len() as f64).max(1.0) {
             taints.insert(Taint::Downstream);
         }
@@ -159,7 +159,15 @@ impl Seen<'_> {
     }
 
     /// Calls of the server, and in how many windows most of what it had in flight waited for tiers below that were full or held up.
-    fn below(self, host: &Host, server: &Server, owned: &Owned, first: u64, last: u64) -> Below {
+    /// `moments` are the server's own, of the windows from `first` to `last` that came.
+    fn below(
+        self,
+        host: &Host,
+        server: &Server,
+        owned: &Owned,
+        moments: &[Moment],
+        (first, last): (u64, u64),
+    ) -> Below {
         let mut edges: BTreeMap<String, Vec<EntityId>> = BTreeMap::new();
         for (edge, remote) in host.names.calls(owned.measured) {
             edges.entry(remote).or_default().push(edge);
@@ -172,8 +180,7 @@ impl Seen<'_> {
             })
             .collect();
         let mut below = Below::default();
-        for window in host.windows(first, last) {
-            let in_flight_ns = Moment::of(window, &host.names, owned.workload, owned.measured).in_flight_ns;
+        for (window, moment) in host.windows(first, last).zip(moments) {
             let mut waits_ns = 0;
             for (edges, busy) in &callees {
                 let mut calls = Calls::default();
@@ -184,7 +191,7 @@ impl Seen<'_> {
                     waits_ns += calls.in_flight_ns;
                 }
             }
-            if waits_ns as f64 > BELOW_PART * in_flight_ns as f64 {
+            if waits_ns as f64 > BELOW_PART * moment.in_flight_ns as f64 {
                 below.held_windows += 1;
             }
         }
@@ -252,14 +259,8 @@ fn own_taints(moments: &[Moment]) -> BTreeSet<Taint> {
     if steal > STOLEN_PART * capacity {
         taints.insert(Taint::Steal);
     }
-    for (by, windows) in held_up(moments) {
-        let (taint, least) = match by {
-            HeldBy::Io => (Taint::Io, HELD_WINDOWS),
-            HeldBy::Memory => (Taint::Memory, HELD_WINDOWS),
-            HeldBy::Neighbour => (Taint::Neighbour, HELD_WINDOWS),
-            HeldBy::Throttled => (Taint::Throttled, 1),
-            HeldBy::Stopped => (Taint::Stopped, 1),
-        };
+    for (taint, windows) in held_up(moments) {
+        let least = if matches!(taint, Taint::Throttled | Taint::Stopped) { 1 } else { HELD_WINDOWS };
         if windows >= least {
             taints.insert(taint);
         }

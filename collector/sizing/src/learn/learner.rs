@@ -206,7 +206,7 @@ impl Learner {
             refused: self.refused(),
         };
         let mut advice = advise(&self.curve, &conditions, deployment);
-        if s.full_s < FULL_SECONDS_MIN {
+        if !self.was_full() {
             only_raises(&mut advice);
         }
         if let (true, Some(needs)) = (s.is_quota, conditions.unsaturated) {
@@ -295,6 +295,11 @@ impl Learner {
     /// Seconds in which its CPUs were full; older ones count less.
     pub fn full_s(&self) -> f64 {
         self.sums.full_s
+    }
+
+    /// Whether that was long enough for CPU to be what limits it: no class may lower a pool before.
+    pub fn was_full(&self) -> bool {
+        self.sums.full_s >= FULL_SECONDS_MIN
     }
 
     /// The most of its CPUs that it used in a second, as a part.
