@@ -1,0 +1,60 @@
+#!/bin/bash
+# The privileged tests, as root. Those that load kernel programs into this machine, take its CPUs and its cgroups, or compare counts run one
+# after the other and alone. Before them, side by side, the few that have a machine or a browser of their own and measure nothing of this
+# one: guests in QEMU, a Debian with its own systemd, the page on made data. Says at the end where the time went.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Programs by name, in two lanes: the guests take about as long as all of the others.
+LANES=("privileged_kernels" "privileged_packages page page_sizing replay_page")
+
+out=target/privileged
+mkdir -p "$out"
+rm -f "$out"/*
+cargo test --workspace --locked --no-run --message-format=json-render-diagnostics |
+    python3 -c '
+import json, os, sys
+for line in sys.stdin:
+    built = json.loads(line)
+    if built.get("executable") and built.get("profile", {}).get("test"):
+        print(os.path.dirname(built["manifest_path"]), built["target"]["name"], built["executable"], sep="\t")
+' >"$out/programs"
+
+# One program in the folder of its crate, as cargo runs it: FOLDER NAME PROGRAM.
+one() {
+    local folder=$1 name=$2 program=$3 status=0 began=$SECONDS
+    "$program" --list privileged_ 2>/dev/null | grep -q ': test$' || return 0
+    echo "     Running $name ($program)"
+    (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$program" privileged_ --test-threads=1 --nocapture) 2>&1 || status=$?
+    printf '%s\t%s\n' "$((SECONDS - began))" "$name" >>"$out/seconds"
+    [ "$status" -eq 0 ] || echo "failed, status $status: $name ($program)" >>"$out/failed"
+}
+
+# The programs of these names, in their order; what each printed is shown in one piece.
+lane() {
+    local name
+    for name in "$@"; do
+        while IFS=$'\t' read -r folder of program; do
+            [ "$of" = "$name" ] || continue
+            one "$folder" "$of" "$program" >"$out/$name.log" </dev/null
+            flock "$out/programs" cat "$out/$name.log"
+        done <"$out/programs"
+    done
+}
+
+for names in "${LANES[@]}"; do
+    # shellcheck disable=SC2086 # a list of names
+    lane $names &
+done
+wait
+
+while IFS=$'\t' read -r folder name program; do
+    [[ " ${LANES[*]} " == *" $name "* ]] || one "$folder" "$name" "$program" </dev/null
+done <"$out/programs"
+
+echo "Where the time went, s:"
+sort -rn "$out/seconds" | head -n 15
+if [ -e "$out/failed" ]; then
+    cat "$out/failed" >&2
+    exit 1
+fi
