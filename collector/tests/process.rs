@@ -116,6 +116,38 @@ fn a_recording_that_begins_late_knows_the_names() {
     assert!(records.map(Result::unwrap).count() > 20, "ticks of a second");
 }
 
+/// Twenty pages that ask as fast as they can: what is now is worked out four times a second, whoever asks.
+#[test]
+fn many_readers_of_now_cost_what_one_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &QUICK);
+    overflow(&serve, "a");
+    let http = serve.http;
+    let begun_ns = unix_ns();
+    let took_ms = move || (unix_ns().saturating_sub(begun_ns) / 1_000_000) as usize;
+    let reader = move || {
+        let (mut moments, mut asked) = (std::collections::BTreeSet::new(), 0_u32);
+        while took_ms() < 2_000 {
+            let (code, body) = common::get(http, "/api/v1/now?seconds=5").unwrap();
+            assert_eq!(code, 200, "{body}");
+            let now: serde_json::Value = serde_json::from_str(&body).unwrap();
+            assert!(now["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1), "{now}");
+            moments.insert(now["now_unix_ns"].as_u64().unwrap());
+            asked += 1;
+        }
+        (moments, asked)
+    };
+    let readers: Vec<_> = (0..20).map(|_| std::thread::spawn(reader)).collect();
+    let told: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+    let took_ms = took_ms();
+    let moments: std::collections::BTreeSet<u64> =
+        told.iter().flat_map(|(moments, _)| moments.clone()).collect();
+    let asked: u32 = told.iter().map(|(_, asked)| asked).sum();
+    println!("{asked} questions, {} answers were worked out", moments.len());
+    assert!(moments.len() <= took_ms / 250 + 1, "{} in {took_ms} ms", moments.len());
+    assert!(asked > 40, "{asked}");
+}
+
 #[test]
 fn a_bad_configuration_is_64_and_names_file_line_and_remedy() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,8 +4,10 @@ use super::{App, Problem, Source, lock};
 use crate::live::inventory::{HostInventory, Now};
 use crate::live::series::Series;
 use crate::store::Past;
+use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -80,9 +82,19 @@ pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Re
             app.past(move |past| then(past, hosts, tiers, until, windows)).await?;
         return Ok(Json(answer).into_response());
     }
-    (answer.hosts, answer.workloads) =
-        app.memory(move |series| right_now(series, &tiers, until, windows)).await?;
-    Ok(Json(answer).into_response())
+    let worked_out = async {
+        (answer.hosts, answer.workloads) =
+            app.memory(move |series| right_now(series, &tiers, until, windows)).await?;
+        serde_json::to_vec(&answer).map(Bytes::from).map_err(|e| {
+            Problem(StatusCode::INTERNAL_SERVER_ERROR, format!("what is now cannot be written as JSON: {e}"))
+        })
+    };
+    // Of one moment everybody asks the same.
+    let body = match q.at {
+        None => app.fresh.answer(app.clock, windows, worked_out).await?,
+        Some(_) => worked_out.await?,
+    };
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 /// From memory. The analysis waits for this lock with every window, so it is held for no longer than taking a host's windows out takes.

@@ -1,6 +1,7 @@
 //! The HTTP side: API, live events, metrics and the page. Reads what others keep; changes nothing. Knows no agent protocol.
 
 mod exposition;
+mod fresh;
 pub mod hosts;
 mod inventory;
 mod page;
@@ -99,6 +100,7 @@ pub struct App {
     subscribers: Arc<Semaphore>,
     past: Arc<Semaphore>,
     memory: Arc<Semaphore>,
+    fresh: fresh::Fresh,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -130,6 +132,7 @@ impl App {
             subscribers,
             past: Arc::new(Semaphore::new(PAST_MAX)),
             memory: Arc::new(Semaphore::new(MEMORY_MAX)),
+            fresh: fresh::Fresh::default(),
             pulse: Arc::default(),
         }
     }
