@@ -23,7 +23,8 @@ const INCIDENTS_MAX: usize = 1024;
 pub(super) struct Span {
     /// The first sign.
     pub(super) start_unix_ns: u64,
-    /// The end of the last window that belongs to it.
+    /// The end of the last window that belongs to it. Of one that retries keep alive: when its root was over, since from then on what is
+    /// too much is load, and who serves it does so on its own account.
     pub(super) end_unix_ns: u64,
     /// It may still grow.
     pub(super) open: bool,
@@ -43,10 +44,11 @@ impl Span {
         let mut tiers: Vec<_> = hops.chain(drops).chain([root.clone()]).collect();
         tiers.sort();
         tiers.dedup();
+        let root_over = incident.sustained.as_ref().map(|sustained| sustained.since_unix_ns);
         Self {
             start_unix_ns: incident.start_unix_ns,
-            end_unix_ns: incident.end_unix_ns,
-            open: incident.state == State::Open,
+            end_unix_ns: root_over.unwrap_or(incident.end_unix_ns),
+            open: incident.state == State::Open && root_over.is_none(),
             resource: incident.root.resource,
             root,
             tiers,
@@ -185,5 +187,20 @@ mod tests {
         assert!(span.open && span.resource == Resource::CpuNeighbour);
         let names: Vec<&str> = span.tiers.iter().map(|(_, workload)| workload.as_str()).collect();
         assert_eq!(names, ["tomcat10.service", "apache2.service"]);
+    }
+
+    #[test]
+    fn what_retries_keep_alive_ends_with_its_root() {
+        let mut incident = crate::fixture::incident("x", 1);
+        let since_unix_ns = incident.start_unix_ns + 700_000_000;
+        let sustained = serde_json::json!({
+            "by": "retries", "since_unix_ns": since_unix_ns, "until_unix_ns": since_unix_ns + 9_000_000_000, "retry_share": 0.8,
+            "attempts_per_second": 3000.0, "first_attempts_per_second": 600.0, "capacity_per_second": 700.0,
+            "usual_per_second": 600.0, "host": "web-1", "workload": "apache2.service", "listener": "10.0.0.1:80",
+            "queue_needed": 4092, "load_below_per_second": 250.0, "load_below_for_s": 12, "way_out": "", "evidence": "",
+        });
+        incident.sustained = Some(serde_json::from_value(sustained).unwrap());
+        let span = Span::of(&incident);
+        assert_eq!((span.open, span.end_unix_ns), (false, since_unix_ns));
     }
 }

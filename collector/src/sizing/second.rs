@@ -23,6 +23,8 @@ const BELOW_PART: f64 = 0.5;
 const BELOW_WINDOWS_PART: f64 = 0.25;
 /// Part of a workload's answers that another of its listeners may have: CPU is told of the workload.
 const ELSEWHERE_PART: f64 = 0.05;
+/// Part of a second's windows that were full of the server's own load, from which on that load decided what it answered.
+const FULL_PART: f64 = 0.75;
 /// What is around an incident belongs to it (1 s).
 const AROUND_NS: u64 = 1_000_000_000;
 
@@ -131,7 +133,9 @@ impl Seen<'_> {
         if below.held_windows as f64 >= (BELOW_WINDOWS_PART * moments.len() as f64).max(1.0) {
             taints.insert(Taint::Downstream);
         }
-        if self.in_incident(&server, first, last) {
+        let full_windows = moments.iter().filter(|m| m.is_full()).count();
+        let is_full = full_windows as f64 >= FULL_PART * moments.len() as f64;
+        if self.in_incident(&server, first, last, is_full) {
             taints.insert(Taint::Incident);
         }
         let sum = |f: fn(&Moment) -> u64| moments.iter().map(f).sum::<u64>() as f64;
@@ -144,7 +148,7 @@ impl Seen<'_> {
             in_flight_s: in_flight_ns as f64 / 1e9,
             cpu_s: sum(|m| m.busy_ns) / 1e9,
             cpus: sum(|m| m.may_use_ns) / (moments.len() as f64 * WINDOW_NS as f64),
-            full_windows: moments.iter().filter(|m| m.is_full()).count() as u32,
+            full_windows: full_windows as u32,
             windows: moments.len() as u32,
             used_ratio_max: moments.iter().filter_map(Moment::used_ratio).fold(0.0, f64::max),
             calls_s: below.calls_ns as f64 / 1e9,
@@ -230,15 +234,16 @@ impl Seen<'_> {
     }
 
     /// Whether an incident of this server, or of one below it, was open around then. One whose root is this server's own load is what is
-    /// to be learnt: the hardware was full of it.
-    fn in_incident(self, server: &Server, first: u64, last: u64) -> bool {
+    /// to be learnt: the hardware was full of it. So it is where no cause was found and the server's own CPUs were full (`is_full`).
+    fn in_incident(self, server: &Server, first: u64, last: u64, is_full: bool) -> bool {
         let start = WindowIndex(first).start_unix_ns().saturating_sub(AROUND_NS);
         let end = WindowIndex(last).end_unix_ns().saturating_add(AROUND_NS);
         self.incidents.values().any(|span| {
             let own_load = matches!(span.resource, Resource::Cpu | Resource::Burst)
                 && (span.root == *server || !self.who.reaches(server, std::slice::from_ref(&span.root)));
             let then = span.start_unix_ns <= end && (span.open || span.end_unix_ns >= start);
-            then && !own_load && self.who.reaches(server, &span.tiers)
+            let unexplained = is_full && span.resource == Resource::Unexplained;
+            then && !own_load && !unexplained && self.who.reaches(server, &span.tiers)
         })
     }
 }

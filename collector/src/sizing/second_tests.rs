@@ -35,13 +35,21 @@ fn named(
             ..WorkloadInfo::default()
         }],
         listeners: vec![
-            ListenerInfo { id: 1, workload: id, address: "::".parse().unwrap(), port, comm: String::new() },
+            ListenerInfo {
+                id: 1,
+                workload: id,
+                address: "::".parse().unwrap(),
+                port,
+                comm: String::new(),
+                pool: None,
+            },
             ListenerInfo {
                 id: 2,
                 workload: id,
                 address: "::".parse().unwrap(),
                 port: port + 1,
                 comm: String::new(),
+                pool: None,
             },
         ],
         edges,
@@ -265,6 +273,29 @@ fn an_incident_of_a_tier_or_of_one_below_it_leaves_its_time_out() {
         [true, false],
         "that of the tier below is not its own"
     );
+}
+
+#[test]
+fn where_no_cause_was_found_a_second_that_was_full_of_its_own_load_is_learnt() {
+    let with = |full_windows: u64| {
+        let mut world = world(move |host, n, w| {
+            if host == "app-1" && n < full_windows {
+                own(w).busy_ns = WINDOW_NS;
+            }
+        });
+        let app = server("app-1", "tomcat10.service");
+        let span = Span {
+            start_unix_ns: WindowIndex(FIRST).start_unix_ns(),
+            end_unix_ns: WindowIndex(FIRST).end_unix_ns(),
+            open: true,
+            resource: Resource::Unexplained,
+            root: app.clone(),
+            tiers: vec![app],
+        };
+        world.incidents = BTreeMap::from([("x".to_owned(), span)]);
+        joined(&world, "app-1").unwrap().taints.contains(&Taint::Incident)
+    };
+    assert_eq!((with(14), with(15)), (true, false), "three quarters of 20 windows");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn flat_advice(flat: &Plateau, class: Class, no_best: Refusal, factor: f64) -> A
         pool: Claim::Told { class, value: PoolRange::from_least(flat.from, flat.to) },
         in_flight: no_best.into(),
         throughput_max: of_system(class, throughput, factor),
-        expected_loss: Claim::Told { class, value: LOSS_MAX },
+        expected_loss: Claim::Told { class, value: LOSS_MAX + flat.from_error },
         seen_to: flat.to,
     }
 }

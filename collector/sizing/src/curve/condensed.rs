@@ -9,6 +9,7 @@
 
 use super::bins::{BINS, middle_of};
 use super::block::Block;
+use super::dispersion::dispersion;
 use super::{Level, Point};
 use crate::evidence::{Refusal, not_negative, positive};
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ impl Kept {
 }
 
 /// Time and answers by bin.
-type Bins = [(f64, f64); BINS];
+pub(super) type Bins = [(f64, f64); BINS];
 
 /// What one server was seen to do. When there is no room for another block, neighbours merge and blocks are twice as
 /// long from then on, up to a length at which the oldest is forgotten instead ([`Curve::push_aging`]).
@@ -176,12 +177,18 @@ impl Curve {
         let sum = |bin: usize| {
             halves.iter().map(|half| self.halves[*half][bin]).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1))
         };
+        let dispersion = self.dispersion();
         // No request in flight is no load, and the last bin has no upper end.
         let levels = (1..BINS - 1).map(|bin| {
             let (seconds, completions) = sum(bin);
-            Level { in_flight: middle_of(bin), seconds, completions }
+            Level { in_flight: middle_of(bin), seconds, completions, dispersion }
         });
         levels.filter(|level| level.seconds > 0.0).collect()
+    }
+
+    /// How many times more than chance the answers of a level vary, φ ≥ 1 ([`dispersion`]).
+    pub fn dispersion(&self) -> f64 {
+        dispersion(&self.halves)
     }
 
     /// Levels with an answer at least, as pairs of a curve.
@@ -361,7 +368,10 @@ mod tests {
         let mut curve = Curve::default();
         (0..10).for_each(|_| curve.push(&Block::new([cell(1, 0.25, 2.0)]).unwrap()));
         assert_eq!(curve.blocks().iter().map(|of| of.seconds).collect::<Vec<_>>(), [1.0, 1.0, 0.5]);
-        assert_eq!(curve.levels(), [Level { in_flight: 1.0, seconds: 2.5, completions: 20.0 }]);
+        assert_eq!(
+            curve.levels(),
+            [Level { in_flight: 1.0, seconds: 2.5, completions: 20.0, dispersion: 1.0 }]
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod bins;
 mod block;
 mod condensed;
 mod demand;
+mod dispersion;
 mod plateau;
 mod trend;
 
@@ -35,6 +36,8 @@ pub struct Level {
     pub seconds: f64,
     /// Answers meanwhile, C(N).
     pub completions: f64,
+    /// How many times more than chance they vary, φ ≥ 1 ([`Curve::dispersion`]).
+    pub dispersion: f64,
 }
 
 impl Level {
@@ -43,9 +46,10 @@ impl Level {
         self.completions / self.seconds
     }
 
-    /// Its standard error, √C/T, answers per second: completions in a state are counted, so their variance is their number.
+    /// Its standard error, √(φC)/T, answers per second: completions in a state are counted, so their variance is their number, and what
+    /// the curve varies by beyond that.
     pub fn error(&self) -> f64 {
-        self.completions.sqrt() / self.seconds
+        (self.dispersion * self.completions).sqrt() / self.seconds
     }
 
     /// Whether enough was answered there for its throughput to be known ([`KNOWN_COMPLETIONS`]).

@@ -13,6 +13,8 @@ const ERRORS: f64 = 2.0;
 const PLATEAU_LEVELS: usize = 3;
 /// Answers from which the height is known: within 1 % (one standard error), half of what [`PLATEAU_PART`] leaves out.
 const HEIGHT_COMPLETIONS: f64 = 10_000.0;
+/// Times what the curve varies by more than chance, from which it is known within 2 %: the least.
+const VARYING_COMPLETIONS: f64 = 2_500.0;
 
 /// The flat part of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -23,6 +25,8 @@ pub struct Plateau {
     pub error: f64,
     /// Fewest requests in flight that reach [`PLATEAU_PART`] of it: minJobs of a server whose hardware was full.
     pub from: f64,
+    /// Standard error of the throughput there, as a part of the plateau's.
+    pub from_error: f64,
     /// Most requests in flight that were seen on it.
     pub to: f64,
     /// Known levels on it.
@@ -52,16 +56,19 @@ impl Run {
 ///
 /// Source: digest of A, "smallest N with μ ≥ .98 plateau". Taken level by level that is a small N: of many levels one is high
 /// by chance. So levels that do not rise are taken together with those before them (isotonic regression), up to the
-/// greatest load that is within 2 % and two standard errors of the best; the height is that of the uppermost of them
-/// with 10,000 answers together.
+/// greatest load that is within 2 % and two standard errors of the best, each less or more its error; the height is that of the uppermost of
+/// them with 10,000 answers together, as many times more as the curve varies by more than chance, as far as they agree.
 ///
 /// # Errors
 /// [`Refusal::NoPlateau`] if the height is not known that well, or fewer than three known levels are on it: throughput may
 /// rise still.
 pub fn plateau(levels: &[Level]) -> Result<Plateau, Refusal> {
     let known = || levels.iter().filter(|level| level.is_known());
-    let best = known().max_by(|a, b| a.throughput().total_cmp(&b.throughput())).ok_or(Refusal::NoPlateau)?;
-    let enough = PLATEAU_PART * best.throughput();
+    let dispersion = levels.first().map_or(1.0, |level| level.dispersion);
+    // What it surely reached: of many levels, of which some were short, one is high by chance.
+    let sure = |level: &Level| level.throughput() - ERRORS * level.error();
+    let best = known().map(sure).max_by(f64::total_cmp).ok_or(Refusal::NoPlateau)?;
+    let enough = PLATEAU_PART * best;
     let is_on = |level: &&Level| level.throughput() + ERRORS * level.error() >= enough;
     let to = known().rfind(is_on).ok_or(Refusal::NoPlateau)?.in_flight;
 
@@ -74,24 +81,32 @@ pub fn plateau(levels: &[Level]) -> Result<Plateau, Refusal> {
         }
         runs.push(next);
     }
-    let mut height = Run { from: to, seconds: 0.0, completions: 0.0 };
-    for run in runs.iter().rev() {
-        if height.completions < HEIGHT_COMPLETIONS {
-            height.add(run);
+    let error_of = |run: &Run| (dispersion * run.completions).sqrt() / run.seconds;
+    // Whether a run may be on a plateau of this height, within so many errors of both.
+    let reaches = |run: &Run, height: &Run, errors: f64| {
+        let error = errors * error_of(run).hypot(error_of(height));
+        run.throughput() + error >= PLATEAU_PART * height.throughput()
+    };
+    let mut down = runs.iter().rev();
+    let mut height = *down.next().ok_or(Refusal::NoPlateau)?;
+    for run in down {
+        if height.completions >= dispersion * HEIGHT_COMPLETIONS || !reaches(run, &height, ERRORS) {
+            break;
         }
+        height.add(run);
     }
-    if height.completions < HEIGHT_COMPLETIONS {
+    if height.completions < HEIGHT_COMPLETIONS.max(dispersion * VARYING_COMPLETIONS) {
         return Err(Refusal::NoPlateau);
     }
     let throughput = height.throughput();
-    let from = runs.iter().find(|run| run.throughput() >= PLATEAU_PART * throughput);
-    let from = from.ok_or(Refusal::NoPlateau)?.from;
+    // What may be below it is told as being on it only by one: a pool that is too small costs more than one that is too large.
+    let first = runs.iter().find(|run| reaches(run, &height, 1.0)).ok_or(Refusal::NoPlateau)?;
+    let (from, from_error) = (first.from, error_of(first) / throughput);
     let count = known().filter(|level| (from..=to).contains(&level.in_flight)).count();
     if count < PLATEAU_LEVELS {
         return Err(Refusal::NoPlateau);
     }
-    let error = height.completions.sqrt() / height.seconds;
-    Ok(Plateau { throughput, error, from, to, levels: count })
+    Ok(Plateau { throughput, error: error_of(&height), from, from_error, to, levels: count })
 }
 
 #[cfg(test)]
@@ -101,7 +116,7 @@ mod tests {
     fn levels(of: impl Fn(f64) -> f64, most: u32) -> Vec<Level> {
         let level = |n: u32| {
             let (in_flight, seconds) = (f64::from(n), 100.0);
-            Level { in_flight, seconds, completions: of(in_flight) * seconds }
+            Level { in_flight, seconds, completions: of(in_flight) * seconds, dispersion: 1.0 }
         };
         (1..=most).map(level).collect()
     }
@@ -114,6 +129,36 @@ mod tests {
             (found.throughput - 100.0).abs() < 1e-9
                 && (found.error - 100.0_f64.sqrt() / 2100_f64.sqrt()).abs() < 0.01
         );
+    }
+
+    #[test]
+    fn one_lucky_second_does_not_hide_a_plateau() {
+        // Requests in flight, answers per second and answers, as full seconds of a Tomcat with half a CPU are: one second at 22.5.
+        let seen: [(f64, f64, f64); 10] = [
+            (22.5, 1592.0, 1592.0),
+            (83.5, 1446.0, 1446.0),
+            (99.5, 1475.0, 1475.0),
+            (115.5, 1430.0, 1430.0),
+            (123.5, 1459.0, 2918.0),
+            (135.5, 1457.0, 1457.0),
+            (151.5, 1482.2, 1482.2),
+            (167.5, 1471.0, 20_594.0),
+            (183.5, 1493.3, 17_919.0),
+            (199.5, 1512.1, 40_826.0),
+        ];
+        let levels = |dispersion| {
+            let level = |&(in_flight, each, completions): &(f64, f64, f64)| Level {
+                in_flight,
+                seconds: completions / each,
+                completions,
+                dispersion,
+            };
+            seen.iter().map(level).collect::<Vec<_>>()
+        };
+        let found = plateau(&levels(7.5)).unwrap();
+        assert_eq!((found.from, found.to), (22.5, 199.5));
+        assert!((found.throughput - 1490.0).abs() < 15.0, "{found:?}");
+        assert!(found.error > 5.0, "what varies more is known less well: {found:?}");
     }
 
     #[test]

@@ -29,8 +29,12 @@ mod tests {
     use super::*;
 
     fn levels(of: impl Fn(f64) -> f64) -> Vec<Level> {
-        let level =
-            |n: u32| Level { in_flight: f64::from(n), seconds: 10.0, completions: 10.0 * of(f64::from(n)) };
+        let level = |n: u32| Level {
+            in_flight: f64::from(n),
+            seconds: 10.0,
+            completions: 10.0 * of(f64::from(n)),
+            dispersion: 1.0,
+        };
         (1..=40).map(level).collect()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Under a quota a short burst runs at full speed and a long one is throttled: the same server shows more answers per second at few in
 //! flight than it can keep up, and its curve seems to fall. So a second that used its whole quota is *one* state, at its mean in flight,
-//! with all its time and answers. Of the others only states count whose CPU rate μ(N)·D is within the quota: what is faster lives on
+//! with all its answers and the time for which its quota was used. Of the others only states count whose CPU rate μ(N)·D is within the quota: what is faster lives on
 //! what the period before left over.
 
 use super::second::Second;
@@ -51,7 +51,9 @@ impl Speeds {
         if is_full {
             // `as` saturates: the last bin takes all that is more.
             let bin = bins::bin_of(second.in_flight().round() as u32) as u8;
-            return vec![Cell { bin, seconds: second.seconds(), completions: second.answered }];
+            // What it left of its quota was time without work: from 95 % on a second is full, and 5 % would be seen of a plateau.
+            let used = second.used_ratio().unwrap_or(1.0);
+            return vec![Cell { bin, seconds: second.seconds() * used, completions: second.answered }];
         }
         second.cells.iter().copied().filter(|cell| self.keeps_within(cell.bin, cpus, cpu_s)).collect()
     }
