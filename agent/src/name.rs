@@ -5,6 +5,7 @@ pub mod addresses;
 pub mod aside;
 pub mod cgroup;
 pub mod naming;
+pub mod pool;
 pub mod scope;
 pub mod servers;
 pub mod workload;

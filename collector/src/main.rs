@@ -58,7 +58,9 @@ fn run(command: Command) -> Result<ExitCode> {
             one(incidents::incidents(&api, json, follow, since))?
         }
         Command::Explain { id, plot, api } => one(explain::explained(&api, id.as_deref(), plot.as_deref()))?,
-        Command::Advise { api, host, json } => one(advise::advise(&api, host.as_deref(), json))?,
+        Command::Advise { api, host, json, plot } => {
+            one(advise::advise(&api, host.as_deref(), json, plot.as_deref()))?
+        }
         Command::Alerts { api, dead, json, resend, all } => {
             one(alerts::alerts(&api, dead, json, resend, all))?
         }

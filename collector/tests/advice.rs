@@ -24,8 +24,8 @@ use tailwater_model::AdviceView;
 use tailwater_model::advice::TierAdvice;
 use tailwater_model::topology::{NodeView, TopologyView};
 use tailwater_model::window::{
-    HostCpu, HostStates, HostWindow, Input, ListenerInfo, ListenerStates, ListenerWindow, StateCell,
-    WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
+    HostCpu, HostStates, HostWindow, Input, ListenerInfo, ListenerStates, ListenerWindow, PoolSize,
+    StateCell, WINDOW_NS, WindowIndex, WorkloadInfo, WorkloadWindow,
 };
 use tailwater_sizing::concurrency::Law;
 use tailwater_sizing::curve::bins;
@@ -173,6 +173,7 @@ impl Server {
                 address: "::".parse().unwrap(),
                 port: 8080,
                 comm: "java".into(),
+                pool: Some(PoolSize { size: 200, set_by: "maxThreads in /srv/conf/server.xml".into() }),
             }],
             edges: Vec::new(),
             devices: Vec::new(),
@@ -275,7 +276,13 @@ fn a_server_whose_law_is_known_is_advised_its_best_size_which_a_restart_and_the_
     let most = told.throughput_max.value().unwrap();
     assert!((most.value / best.throughput - 1.0).abs() < 0.03, "{most:?} for {}", best.throughput);
     assert_eq!((told.tier.as_str(), told.critical.as_deref()), ("tomcat10@app", Some("cpu")));
-    assert!(told.limit.is_none() && told.sentence.contains("limit unknown"), "{}", told.sentence);
+    assert_eq!(told.limit, Some(200));
+    assert!(told.sentence.contains(&format!(" 200 → {};", pool.advised)), "{}", told.sentence);
+    assert!(
+        told.sentence.ends_with("it is 200 now, by maxThreads in /srv/conf/server.xml"),
+        "{}",
+        told.sentence
+    );
     assert!(told.sentence.starts_with("tomcat10@app:8080: "), "{}", told.sentence);
     assert!(told.sentence.contains("maxThreads"), "{}", told.sentence);
     assert!(told.points.len() > 20, "{:?}", told.points);

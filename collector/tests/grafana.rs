@@ -256,9 +256,12 @@ fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel()
 #[test]
 fn promtool_accepts_the_rules_and_their_tests() {
     let folder = root().join("dashboards/prometheus");
-    for arguments in
-        [["check", "rules", "tailwater.rules.yml"], ["test", "rules", "tailwater.rules.test.yml"]]
-    {
+    for arguments in [
+        ["check", "rules", "tailwater.rules.yml"],
+        ["test", "rules", "tailwater.rules.test.yml"],
+        ["check", "rules", "tailwater.advice.rules.yml"],
+        ["test", "rules", "tailwater.advice.rules.test.yml"],
+    ] {
         let out = program("prometheus", "promtool").current_dir(&folder).args(arguments).output().unwrap();
         let text =
             format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));

@@ -30,6 +30,7 @@ fn own(name: &str) -> (&'static str, &'static str) {
         ("export_", "the export's thread"),
         ("windows_present", "the export's thread"),
         ("sizing_", "the sizing's thread"),
+        ("advice_", "the sizing's thread"),
         ("store_", "the store's writer"),
         ("incident", "the analysis"),
         ("findings", "the analysis"),

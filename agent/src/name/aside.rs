@@ -1,9 +1,10 @@
-//! What may take long to read: the container engines' files, on a disk that may stall, and the addresses of a network namespace, which
-//! stand in a table of all its routes. Owns the thread that reads them, beside the one that drains windows, and what it has found; that
+//! What may take long to read: the container engines' files and the servers' configurations, on a disk that may stall, and the addresses of a
+//! network namespace, which stand in a table of all its routes. Owns the thread that reads them, beside the one that drains windows, and what it has found; that
 //! one asks and takes what is known so far.
 
 use crate::name::addresses;
 use crate::name::naming::container_name;
+use crate::name::pool::{self, Pool};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const WAITING_MAX: usize = 256;
 /// Containers whose names are remembered; with more all are asked for anew.
 const CONTAINERS_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
+/// Servers whose sizes are remembered, likewise.
+const POOLS_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Question {
@@ -21,6 +24,8 @@ enum Question {
     Container(String),
     /// The addresses of this process's network namespace.
     Addresses(u32),
+    /// What this process is set up for at this port.
+    Pool(u32, u16),
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +33,7 @@ struct Known {
     containers: HashMap<String, String>,
     /// `None`: they were never read.
     addresses: Option<Vec<IpAddr>>,
+    pools: HashMap<(u32, u16), Option<Pool>>,
     waiting: HashSet<Question>,
 }
 
@@ -55,7 +61,7 @@ impl Aside {
             Ok(_) => Some(questions),
             Err(error) => {
                 tracing::warn!(
-                    "containers keep their ids for names, and new addresses of this host are not seen: no thread: {error}"
+                    "containers keep their ids for names, and neither new addresses of this host nor sizes of pools are seen: no thread: {error}"
                 );
                 None
             }
@@ -80,6 +86,17 @@ impl Aside {
             return addresses;
         }
         known.addresses.insert(addresses::of(process)).clone()
+    }
+
+    /// What the server of a process is set up for at a port, as it was read last. `again`: it is read anew, and known a little later; so it
+    /// is where it was never asked for.
+    pub fn pool(&self, process: u32, port: u16, again: bool) -> Option<Pool> {
+        let mut known = locked(&self.known);
+        let read = known.pools.get(&(process, port)).cloned();
+        if again || read.is_none() {
+            self.ask(&mut known, Question::Pool(process, port));
+        }
+        read.flatten()
     }
 
     fn ask(&self, known: &mut Known, question: Question) {
@@ -112,6 +129,15 @@ fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
                     known.containers.clear();
                 }
                 known.containers.extend(name.map(|name| (id.clone(), name)));
+                known.waiting.remove(&question);
+            }
+            Question::Pool(process, port) => {
+                let pool = pool::of(root, *process, *port);
+                let mut known = locked(known);
+                if known.pools.len() >= POOLS_MAX {
+                    known.pools.clear();
+                }
+                known.pools.insert((*process, *port), pool);
                 known.waiting.remove(&question);
             }
             Question::Addresses(process) => {

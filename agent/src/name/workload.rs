@@ -7,6 +7,7 @@ mod forgetting;
 use crate::name::aside::Aside;
 use crate::name::cgroup::{CgroupTree, Mounts};
 use crate::name::naming::{self, Names, names};
+use crate::name::pool::Pool;
 use crate::name::servers::{Place, Process, Servers};
 use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, Window};
 use std::collections::{HashMap, HashSet};
@@ -25,6 +26,9 @@ const WALK_PERIOD_WINDOWS: u64 = 200;
 
 /// Windows between two readings of the quotas: 1 s.
 const QUOTA_PERIOD_WINDOWS: u64 = 20;
+
+/// Windows between two readings of a server's configuration: a minute.
+const POOL_PERIOD_WINDOWS: u64 = 1200;
 
 /// How often a cgroup that was met before its name was there is asked again: for a minute, each second when quotas are read.
 const ASKED_AGAIN: u32 = 60;
@@ -52,6 +56,7 @@ pub struct Listener {
     pub workload: u32,
     pub key: ListenerKey,
     pub comm: String,
+    pub pool: Option<Pool>,
 }
 
 /// A workload's connections to one address.
@@ -125,6 +130,9 @@ pub struct Entities {
     walked: Option<u64>,
     quotas_read: u64,
     names_asked: u64,
+    pools_read: u64,
+    /// First processes of cgroups whose listening process is not known, since pools were read last; 0: none.
+    servers_found: HashMap<CgroupId, u32>,
     /// The tree is walked with the next window, whatever its period says.
     walk_next: bool,
     /// Never seen in the tree, asked for since the last walk.
@@ -159,6 +167,8 @@ impl Entities {
             walked: None,
             quotas_read: 0,
             names_asked: 0,
+            pools_read: 0,
+            servers_found: HashMap::new(),
             walk_next: false,
             unknown: HashSet::new(),
             gone: HashSet::new(),
@@ -214,8 +224,39 @@ impl Entities {
         if window.saturating_sub(self.names_asked) >= QUOTA_PERIOD_WINDOWS {
             self.names_asked = window;
             self.ask_again();
+            self.renew_pools();
         }
         true
+    }
+
+    /// Takes over what was read of the servers' configurations, and has it read again when its time has come: a server may be set up
+    /// anew without another process.
+    fn renew_pools(&mut self) {
+        let again = self.now.saturating_sub(self.pools_read) >= POOL_PERIOD_WINDOWS;
+        if again {
+            self.pools_read = self.now;
+            self.servers_found.clear();
+        }
+        for listener in self.listeners.values_mut() {
+            let ListenerKey { pid, port, owner, .. } = listener.key;
+            // A process is known when it has accepted a connection. Until then, and where nobody comes any more because all connections stay
+            // open, it is the first one of a cgroup that holds one server.
+            let pid = if pid == 0 && !self.servers.told_apart(owner) {
+                *self.servers_found.entry(owner).or_insert_with(|| {
+                    let path = self.workloads.get(&owner).map(|workload| &workload.cgroup);
+                    let path = path.filter(|path| !naming::collects(path));
+                    let all = path.map(|path| self.tree.processes(path, PROCESSES_ASKED));
+                    all.and_then(|all| all.into_iter().min()).unwrap_or(0)
+                })
+            } else {
+                pid
+            };
+            let pool = if pid == 0 { None } else { self.aside.pool(pid, port, again) };
+            if pool != listener.pool {
+                listener.pool = pool;
+                self.changed.push(Named::Listener(listener.clone()));
+            }
+        }
     }
 
     /// A new id of a kind of which there are `known`.
@@ -431,8 +472,11 @@ impl Entities {
     fn place(&mut self, id: u32, key: ListenerKey, before: u32) {
         let (workload, process) = self.owner(&key, before);
         let comm = process.map_or_else(|| comm(key.pid), |p| p.program);
-        let listener = Listener { id, workload, key, comm };
         let socket = (key.netns, key.address, key.port);
+        // Of another process it is read anew.
+        let same = self.listeners.get(&socket).filter(|known| known.key.pid == key.pid);
+        let pool = same.and_then(|known| known.pool.clone());
+        let listener = Listener { id, workload, key, comm, pool };
         if self.listeners.get(&socket) != Some(&listener) {
             self.changed.push(Named::Listener(listener.clone()));
             self.listeners.insert(socket, listener);

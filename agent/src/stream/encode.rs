@@ -405,6 +405,7 @@ fn listener(l: &Listener) -> v1::Listener {
         netns: u64::from(netns),
         comm: l.comm.clone(),
         pid,
+        pool: l.pool.as_ref().map(|pool| v1::Pool { size: pool.size, set_by: pool.set_by.clone() }),
     }
 }
 

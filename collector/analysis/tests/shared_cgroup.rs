@@ -37,6 +37,7 @@ fn names() -> Vec<Input> {
         address: [127, 0, 0, 1].into(),
         port,
         comm: comm.into(),
+        pool: None,
     };
     let coverage = Coverage {
         cpu: true,

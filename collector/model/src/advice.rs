@@ -38,8 +38,11 @@ pub struct TierAdvice {
     pub visits: Option<f64>,
     /// What limits the requests at a time, in the server's own words; `null`: the server is not recognised.
     pub setting: Option<String>,
-    /// Its size now, as configured; `null`: not known. It is never taken to be a default.
+    /// Its size now, read from the server's own configuration; `null`: not known. It is never taken to be a default.
     pub limit: Option<u32>,
+    /// The key and the file that set it, on the server's machine: `maxThreads in /var/lib/tomcat10/conf/server.xml`.
+    #[serde(default)]
+    pub limit_set_by: Option<String>,
     /// Seconds of clean traffic that it rests on.
     pub learnt_s: f64,
     /// Most requests in flight that were seen with enough answers; 0: none.

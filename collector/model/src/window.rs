@@ -182,6 +182,17 @@ pub struct ListenerInfo {
     pub address: IpAddr,
     pub port: u16,
     pub comm: String,
+    /// Read from the server's own configuration; `None`: not read, or not set.
+    #[serde(default)]
+    pub pool: Option<PoolSize>,
+}
+
+/// How many requests at a time a server is set up for; of a database, connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSize {
+    pub size: u32,
+    /// The key and where it is set.
+    pub set_by: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,13 +2,15 @@
 
 use super::Collector;
 use super::options::Api;
+use crate::draw::plot;
 use crate::text::{line, span};
 use anyhow::Result;
 use std::io::Write;
+use std::path::Path;
 use tailwater_model::advice::{AdviceView, TierAdvice};
 
-/// Prints the advice on all listeners, or on those of one host.
-pub async fn advise(api: &Api, host: Option<&str>, json: bool) -> Result<()> {
+/// Prints the advice on all listeners, or on those of one host, and draws their curves into a file.
+pub async fn advise(api: &Api, host: Option<&str>, json: bool, plot: Option<&Path>) -> Result<()> {
     let mut view: AdviceView = Collector::new(&api.url)?.get("/api/v1/advice").await?;
     let all = view.tiers.len();
     view.tiers.retain(|of| host.is_none_or(|host| of.host == host));
@@ -22,6 +24,9 @@ pub async fn advise(api: &Api, host: Option<&str>, json: bool) -> Result<()> {
         out.write_all(table(&view, all).as_bytes())?;
     }
     out.flush()?;
+    if let Some(path) = plot {
+        plot::curves_to_file(&view.tiers.iter().collect::<Vec<_>>(), path)?;
+    }
     match (&view.nothing, host) {
         (Some(why), _) => eprintln!("tailwater: no advice: {}", line(why)),
         (None, Some(host)) if view.tiers.is_empty() => {
@@ -34,10 +39,10 @@ pub async fn advise(api: &Api, host: Option<&str>, json: bool) -> Result<()> {
 
 /// One row for each listener, and below them their lines; `all` are learnt, of which some may be shown.
 fn table(view: &AdviceView, all: usize) -> String {
-    const HEAD: [&str; 7] = ["TIER", "SIZE", "RANGE", "RESTS ON", "TRAFFIC", "SEEN TO", "CRITICAL"];
+    const HEAD: [&str; 8] = ["TIER", "NOW", "SIZE", "RANGE", "RESTS ON", "TRAFFIC", "SEEN TO", "CRITICAL"];
     let mut text = String::new();
     if !view.tiers.is_empty() {
-        let rows: Vec<[String; 7]> =
+        let rows: Vec<[String; 8]> =
             std::iter::once(HEAD.map(str::to_owned)).chain(view.tiers.iter().map(row)).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
@@ -61,7 +66,7 @@ fn table(view: &AdviceView, all: usize) -> String {
     text
 }
 
-fn row(of: &TierAdvice) -> [String; 7] {
+fn row(of: &TierAdvice) -> [String; 8] {
     let none = || "-".to_owned();
     let (size, range) = match of.pool.value() {
         None => (none(), none()),
@@ -72,6 +77,7 @@ fn row(of: &TierAdvice) -> [String; 7] {
     };
     [
         line(&format!("{}:{}", of.tier, of.port)),
+        of.limit.map_or_else(none, |limit| limit.to_string()),
         size,
         range,
         of.pool.class().to_owned(),
@@ -92,7 +98,7 @@ mod tests {
             "tiers": [
                 {
                     "tier": "tomcat10@app", "host": "app", "workload": "tomcat10.service", "address": "::", "port": 8080,
-                    "servers": 1, "visits": null, "setting": null, "limit": null, "learnt_s": 11531.0, "seen_to": 61.0,
+                    "servers": 1, "visits": null, "setting": null, "limit": 200, "limit_set_by": "x", "learnt_s": 11531.0, "seen_to": 61.0,
                     "cpu_s_per_request": null, "cpus": 1.0, "critical": "cpu",
                     "pool": { "class": "measured", "value": { "advised": 26, "at_least": 24, "at_most": 33, "seen_to": 61.0 } },
                     "throughput_max": { "class": "measured", "value": { "value": 946.0, "low": 940.0, "high": 950.0 } },
@@ -102,7 +108,7 @@ mod tests {
                 },
                 {
                     "tier": "db\u{1b}@db", "host": "db", "workload": "x", "address": "::", "port": 3306, "servers": 1,
-                    "visits": null, "setting": null, "limit": null, "learnt_s": 17.0, "seen_to": 4.0,
+                    "visits": null, "setting": null, "limit": null, "limit_set_by": null, "learnt_s": 17.0, "seen_to": 4.0,
                     "cpu_s_per_request": null, "cpus": null, "critical": null,
                     "pool": { "refused": { "reason": "no_plateau" }, "why": "no plateau of throughput was seen" },
                     "throughput_max": { "refused": { "reason": "no_plateau" }, "why": "x" },
@@ -115,9 +121,9 @@ mod tests {
         let view: AdviceView = serde_json::from_value(json.clone()).unwrap();
         let text = table(&view, 2);
         let expect = "\
-TIER               SIZE  RANGE  RESTS ON  TRAFFIC     SEEN TO  CRITICAL
-tomcat10@app:8080  26    24–33  measured  3 h 12 min  61       cpu
-db\\u{1b}@db:3306   -     -      refused   17 s        4        -
+TIER               NOW  SIZE  RANGE  RESTS ON  TRAFFIC     SEEN TO  CRITICAL
+tomcat10@app:8080  200  26    24–33  measured  3 h 12 min  61       cpu
+db\\u{1b}@db:3306   -    -     -      refused   17 s        4        -
 
 tomcat10@app:8080: 26 at a time are enough
 db@db:3306: no size

@@ -22,7 +22,14 @@ fn names(count: u32) -> Names {
         let port = u16::try_from(id).unwrap();
         names.listeners.insert(
             id,
-            ListenerInfo { id, workload: 1, address: [10, 0, 0, 1].into(), port, comm: String::new() },
+            ListenerInfo {
+                id,
+                workload: 1,
+                address: [10, 0, 0, 1].into(),
+                port,
+                comm: String::new(),
+                pool: None,
+            },
         );
     }
     names

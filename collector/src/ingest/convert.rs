@@ -11,12 +11,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailwater_model::names::ENTITIES_PER_HOST_MAX;
 use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
-    HostStates, HostWindow, Input, ListenerInfo, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
+    HostStates, HostWindow, Input, ListenerInfo, PoolSize, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
 use tailwater_proto::v1::{
     self, EntityKind, Signal, WindowBatch, WindowFlag, agent_message::Body, culprit, culprit::Unit,
 };
+
+/// Characters of the place where a pool's size is set: a key and a path.
+const SET_BY_MAX: usize = 1000;
 
 /// Why a message could not become an input. The text goes back to the agent.
 #[derive(Debug, thiserror::Error)]
@@ -248,6 +251,10 @@ impl Converter {
                 address: address("Listener.address", &l.address)?,
                 port: port("Listener.port", l.port)?,
                 comm: l.comm.clone(),
+                pool: l.pool.as_ref().filter(|pool| pool.size > 0).map(|pool| PoolSize {
+                    size: pool.size,
+                    set_by: pool.set_by.chars().take(SET_BY_MAX).collect(),
+                }),
             });
         }
         let mut edges = Vec::new();

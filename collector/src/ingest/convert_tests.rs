@@ -165,6 +165,7 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
         workload: 4,
         address: vec![0; 4],
         port: 80,
+        pool: Some(v1::Pool { size: 150, set_by: "x".repeat(5000) }),
         ..Default::default()
     });
     let named = c.message(&Body::Entities(entities), 0, 0).unwrap();
@@ -172,6 +173,8 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
     assert_eq!(got[1].listeners.keys().next(), Some(&listeners[0].id));
     assert_eq!(listeners[0].workload, workloads[0].id);
     assert_ne!(listeners[0].workload, 0);
+    let pool = listeners[0].pool.as_ref().unwrap();
+    assert_eq!((pool.size, pool.set_by.len()), (150, 1000), "a place has a bound");
 }
 
 #[test]

@@ -256,7 +256,8 @@ mod tests {
             cpu_quota_ns: quota,
             ..WorkloadInfo::default()
         };
-        let listener = |id, workload| ListenerInfo { id, workload, address, port: 80, comm: String::new() };
+        let listener =
+            |id, workload| ListenerInfo { id, workload, address, port: 80, comm: String::new(), pool: None };
         series.saw(&Input::Entities {
             host: "web-1".into(),
             workloads: vec![workload(1, 10), workload(2, 20)],

@@ -21,6 +21,7 @@ fn series() -> Series {
             address: [0, 0, 0, 0].into(),
             port: 80,
             comm: String::new(),
+            pool: None,
         }],
         edges: vec![],
         devices: vec![],

@@ -67,7 +67,7 @@ pub enum Command {
     },
     /// Say how large each server's pool should be, and what that rests on
     #[command(
-        after_help = "Examples:\n  tailwater advise\n  tailwater advise --host app-1\n  tailwater advise --json | jq .pool"
+        after_help = "Examples:\n  tailwater advise\n  tailwater advise --host app-1 --plot app-1.svg\n  tailwater advise --json | jq .pool"
     )]
     Advise {
         /// The collector
@@ -79,6 +79,9 @@ pub enum Command {
         /// One JSON object per line
         #[arg(long)]
         json: bool,
+        /// Draw the curves into this file, as SVG or PNG by its extension
+        #[arg(long, value_name = "FILE", value_parser = plot_file)]
+        plot: Option<PathBuf>,
     },
     /// List alerts sent and waiting, and send dead letters again
     #[command(

@@ -5,7 +5,7 @@ use super::second::Joined;
 use super::taint::Taint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tailwater_model::window::{StateCell, WINDOW_NS};
+use tailwater_model::window::{PoolSize, StateCell, WINDOW_NS};
 use tailwater_sizing::concurrency::{Advice, Deployment};
 use tailwater_sizing::curve::{Cell, Point};
 use tailwater_sizing::evidence::Estimate;
@@ -35,6 +35,9 @@ struct Sums {
     cpus: Option<f64>,
     rate: f64,
     little: Sides,
+    /// As it was read last; one that was kept by a version before knows none.
+    #[serde(default)]
+    limit: Option<PoolSize>,
 }
 
 /// The two sides of Little's law, over the same seconds.
@@ -57,6 +60,7 @@ impl Learned {
         s.rate = s.rate_at(second.end_unix_ns) + second.answered as f64;
         s.last_unix_ns = s.last_unix_ns.max(second.end_unix_ns);
         s.comm.clone_from(&second.owned.comm);
+        s.limit.clone_from(&second.owned.pool);
         s.cpus = Some(second.cpus).filter(|cpus| *cpus > 0.0).or(s.cpus);
         for taint in &second.taints {
             *s.left_out.entry(*taint).or_default() += 1;
@@ -125,6 +129,11 @@ impl Learned {
     /// Command of the server.
     pub(super) fn comm(&self) -> &str {
         &self.sums.comm
+    }
+
+    /// What the server is set up for, as it was read last.
+    pub(super) fn limit(&self) -> Option<&PoolSize> {
+        self.sums.limit.as_ref()
     }
 
     /// The first and the last second, Unix ns.

@@ -160,6 +160,7 @@ pub(super) mod tests {
             address: "::".parse().unwrap(),
             port,
             quota_ns: None,
+            pool: None,
         };
         Joined {
             server: server.clone(),

@@ -1,11 +1,12 @@
 //! What pools should be, learnt from the traffic that is seen: time in state of every listener, joined with the windows of the same
 //! seconds. A thread of its own takes both from a bounded queue, so nothing of it is on the way of an alert. This file owns the queue, the
-//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `told` says it, `kept` is the disk.
+//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `told` says it, `metrics` counts it, `kept` is the disk.
 
 mod hosts;
 mod kept;
 mod learned;
 mod learners;
+mod metrics;
 mod moment;
 mod names;
 mod queue;
@@ -294,8 +295,9 @@ impl Sizing {
         lock(&self.queue).waiting.fill()
     }
 
-    /// Appends what it says of itself, as OpenMetrics text.
+    /// Appends what it says of itself and of pools, as OpenMetrics text.
     pub fn render(&self, out: &mut String) {
+        metrics::render(&lock(&self.told).view, out);
         let one = |value: f64| vec![(String::new(), value)];
         let Counts { listeners, refused, bytes, seconds } = lock(&self.counts).clone();
         gauge(out, "sizing_listeners", "Listeners whose best size is learnt.", &one(listeners as f64));

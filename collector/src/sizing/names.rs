@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use tailwater_model::incident::socket;
 use tailwater_model::names::Names;
-use tailwater_model::window::{EntityId, Input, ListenerInfo, SignalSet, WorkloadInfo};
+use tailwater_model::window::{EntityId, Input, ListenerInfo, PoolSize, SignalSet, WorkloadInfo};
 
 /// Entities of a kind of one host; the oldest go first, whose ids no window uses any more.
 const ENTITIES_MAX: usize = 8192;
@@ -34,6 +34,8 @@ pub(super) struct Owned {
     pub(super) port: u16,
     /// CPU ns per window that its quota allows.
     pub(super) quota_ns: Option<u64>,
+    /// What it is set up for, by its own configuration.
+    pub(super) pool: Option<PoolSize>,
 }
 
 impl HostNames {
@@ -103,7 +105,7 @@ impl HostNames {
 
     /// A listener whose owner is known.
     pub(super) fn owned(&self, listener: EntityId) -> Option<Owned> {
-        let ListenerInfo { workload, address, port, comm, .. } = self.names.listeners.get(&listener)?;
+        let ListenerInfo { workload, address, port, comm, pool, .. } = self.names.listeners.get(&listener)?;
         let owner = self.names.workloads.get(workload)?;
         let comm = if comm.is_empty() { &owner.comm } else { comm };
         Some(Owned {
@@ -114,6 +116,7 @@ impl HostNames {
             address: address.to_canonical(),
             port: *port,
             quota_ns: self.quota_ns(*workload),
+            pool: pool.clone(),
         })
     }
 
@@ -182,6 +185,7 @@ mod tests {
             address: "::ffff:10.0.0.2".parse().unwrap(),
             port,
             comm: String::new(),
+            pool: None,
         };
         let mut host = HostNames::default();
         host.said(Input::Entities {

@@ -22,11 +22,25 @@ pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>) -> String {
         Some(other) => format!("{other} is critical"),
         None => "no hardware was seen full".to_owned(),
     });
-    parts.push(match of.limit {
-        Some(limit) => format!("it is {limit} now"),
-        None => "limit unknown".to_owned(),
+    parts.push(match (of.limit, &of.limit_set_by) {
+        (Some(limit), Some(set_by)) => format!("it is {limit} now, by {set_by}"),
+        (Some(limit), None) => format!("it is {limit} now"),
+        (None, _) => "limit unknown".to_owned(),
     });
     parts.join("; ")
+}
+
+/// From what it is set to now to what it should be, if that differs.
+fn change(class: &str, pool: &Pool, limit: Option<u32>) -> String {
+    let is_bound = class == "extrapolated";
+    let size = if is_bound { pool.at_least } else { pool.advised };
+    // What was not seen is not said to be good: an open end reaches as far as was seen.
+    let most = if is_bound { u32::MAX } else { pool.at_most.unwrap_or(pool.seen_to.max(0.0) as u32) };
+    match limit {
+        None => size.to_string(),
+        Some(limit) if (pool.at_least..=most.max(size)).contains(&limit) => format!("may stay at {limit}"),
+        Some(limit) => format!("{limit} → {size}"),
+    }
 }
 
 /// The size, with what more and fewer cost.
@@ -42,11 +56,11 @@ fn size(class: &str, pool: &Pool) -> String {
 /// Where that size is set.
 fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool) -> String {
     let Some(Setting { key, how }) = setting else { return String::new() };
-    let size = pool.advised;
-    let all = u64::from(size) * u64::from(of.servers);
+    let all = u64::from(pool.advised) * u64::from(of.servers);
+    let change = change(of.pool.class(), pool, of.limit);
     match how {
-        How::Is => format!(": {key} {size}"),
-        How::Make => format!(": {key} = {size}"),
+        How::Is => format!(": {key} {change}"),
+        How::Make => format!(": {key} = {change}"),
         How::OfCallers => format!(": its callers' pools together {all}, and {key} above that"),
         How::PerBackend => format!(": it has no workers; {key}"),
     }
@@ -77,6 +91,7 @@ mod tests {
             visits: None,
             setting: None,
             limit: None,
+            limit_set_by: None,
             learnt_s: 11_531.0,
             seen_to: 61.0,
             cpu_s_per_request: None,
@@ -118,6 +133,36 @@ mod tests {
             "tomcat10@app:8080: at least 24 at a time (a lower bound); extrapolated, 3 h 12 min of traffic, up to \
              61 in flight; no hardware was seen full; limit unknown"
         );
+    }
+
+    #[test]
+    fn what_is_set_already_is_held_against_what_should_be() {
+        let tomcat = setting_of("java", "tomcat10.service");
+        let at = |class: &str, at_most, limit| {
+            let set_by = Some("maxThreads in /srv/conf/server.xml".to_owned());
+            sentence(
+                &TierAdvice { limit: Some(limit), limit_set_by: set_by, ..advice(class, at_most) },
+                tomcat,
+            )
+        };
+        let change =
+            |line: String| line.split(';').next().unwrap().rsplit("server.xml ").next().unwrap().to_owned();
+        let line = at("measured", Some(33), 200);
+        assert!(
+            line.ends_with("CPU is critical; it is 200 now, by maxThreads in /srv/conf/server.xml"),
+            "{line}"
+        );
+        assert_eq!(change(line), "200 → 26");
+        for (class, at_most, limit, expect) in [
+            ("measured", Some(33), 30, "may stay at 30"),
+            ("measured", Some(33), 20, "20 → 26"),
+            ("plateau", None, 61, "may stay at 61"),
+            ("plateau", None, 150, "150 → 26"),
+            ("extrapolated", None, 150, "may stay at 150"),
+            ("extrapolated", None, 4, "4 → 24"),
+        ] {
+            assert_eq!(change(at(class, at_most, limit)), expect, "{class} {limit}");
+        }
     }
 
     #[test]

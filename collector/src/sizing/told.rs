@@ -45,9 +45,8 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
     let servers = who.alike(&server, key.port).len().try_into().unwrap_or(u32::MAX);
     let visits = visits(key, learned, learners, who);
     let deployment = Deployment { servers, visits: visits.unwrap_or(1.0), ..Deployment::default() };
-    // What an agent has read of the server's own configuration; none does yet.
-    let limit = None;
-    let advice = learned.advise(&deployment, limit);
+    let limit = learned.limit();
+    let advice = learned.advise(&deployment, limit.map(|limit| limit.size));
     let setting = setting_of(learned.comm(), &key.workload);
     let mut left_out: Vec<LeftOut> = learned
         .left_out()
@@ -69,7 +68,8 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
         servers,
         visits,
         setting: setting.map(|setting| setting.key.to_owned()),
-        limit,
+        limit: limit.map(|limit| limit.size),
+        limit_set_by: limit.map(|limit| limit.set_by.clone()),
         learnt_s: learned.clean_s(),
         seen_to: advice.seen_to,
         cpu_s_per_request: learned.cpu_s().as_ref().map(range),

@@ -64,7 +64,7 @@ pub(super) fn read(
             let (Some(address), port) = (n.address(2), n.port(3)) else { return };
             let (workload, comm) = (n.id(0), n.text(4));
             owner(&mut names, workload, n.text(1));
-            names.listeners.insert(id, ListenerInfo { id, workload, address, port, comm });
+            names.listeners.insert(id, ListenerInfo { id, workload, address, port, comm, pool: None });
         },
     )?;
     reading.entities(

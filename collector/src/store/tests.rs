@@ -314,7 +314,14 @@ fn names() -> Names {
         let port = 8080 + u16::try_from(id).unwrap();
         names.listeners.insert(
             id,
-            ListenerInfo { id, workload: id, address: [10, 0, 0, 1].into(), port, comm: "j".into() },
+            ListenerInfo {
+                id,
+                workload: id,
+                address: [10, 0, 0, 1].into(),
+                port,
+                comm: "j".into(),
+                pool: None,
+            },
         );
         names.edges.insert(
             id,

@@ -131,7 +131,7 @@ export interface TierAdvice {
   learnt_s: number; seen_to: number; cpu_s_per_request: Range | null; cpus: number | null; critical: string | null;
   pool: Answer<Pool>; throughput_max: Answer<Range>; in_flight: Answer<Range>; expected_loss: Answer<number>;
   left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
-  servers?: number; visits?: number | null; setting?: string | null; limit?: number | null;
+  servers?: number; visits?: number | null; setting?: string | null; limit?: number | null; limit_set_by?: string | null;
   little?: { in_flight: number; by_callers: number; holds: boolean } | null;
 }
 

@@ -168,6 +168,18 @@ pub struct Listener {
     pub comm: ::prost::alloc::string::String,
     #[prost(uint32, tag = "7")]
     pub pid: u32,
+    /// absent: not read, or not set
+    #[prost(message, optional, tag = "8")]
+    pub pool: ::core::option::Option<Pool>,
+}
+/// How many requests at a time a server is set up for, by its own configuration; of a database, connections.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pool {
+    #[prost(uint32, tag = "1")]
+    pub size: u32,
+    /// "MaxRequestWorkers in /etc/apache2/apache2.conf"
+    #[prost(string, tag = "2")]
+    pub set_by: ::prost::alloc::string::String,
 }
 /// A workload's outbound connections to one remote address and port.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -224,6 +224,7 @@ mod tests {
             address: a.parse().unwrap(),
             port: *port,
             comm: String::new(),
+            pool: None,
         };
         let edge = |(i, (a, port)): (usize, &(&str, u16))| EdgeInfo {
             id: i as u32 + 1,

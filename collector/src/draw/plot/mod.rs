@@ -1,16 +1,20 @@
-//! `tailwater explain --plot`: an incident as the figures 3, 5, 7, 8 and 9 of Wang et al., "A Study of Long-Tail Latency in n-Tier
+//! `tailwater advise --plot`: curves of listeners (`curves`). `tailwater explain --plot`: an incident as the figures 3, 5, 7, 8 and 9 of Wang et al., "A Study of Long-Tail Latency in n-Tier
 //! Systems" (ICDCS'17) show theirs: resource per tier, queued requests per tier against MaxSysQDepth, drops and very long requests
 //! per 50 ms, on one axis of time. Owns the file formats and the errors; `figure` owns what is shown, `render` how it looks.
 //!
 //! The drawing is the library's (plotters). Text needs no font of the system: an SVG names generic families, a PNG is set in DejaVu Sans,
 //! which is linked in (its licence, that of Bitstream Vera, allows that: see the `dejavu` crate).
 
+mod curves;
 mod figure;
 mod render;
 
 use crate::live::timeline::Timeline;
+use curves::Curves;
+use render::Picture;
 use std::path::{Path, PathBuf};
 use tailwater_model::Incident;
+use tailwater_model::advice::TierAdvice;
 
 /// File formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +54,14 @@ pub enum PlotError {
         /// The incident.
         id: String,
     },
+    /// Nothing was learnt yet that makes a curve.
+    #[error(
+        "none of {listeners} listeners has a curve yet: nothing to draw\n  remedy: a curve needs answers at two numbers in flight; `tailwater advise` says what is missing"
+    )]
+    NoCurve {
+        /// How many there are.
+        listeners: usize,
+    },
     /// The file could not be written.
     #[error("write {}: {source}", path.display())]
     Write {
@@ -72,14 +84,25 @@ pub fn to_file(incident: &Incident, timeline: &Timeline, path: &Path) -> Result<
     std::fs::write(path, bytes).map_err(|source| PlotError::Write { path: path.to_owned(), source })
 }
 
+/// Draws the curves of these listeners into a file.
+pub fn curves_to_file(tiers: &[&TierAdvice], path: &Path) -> Result<(), PlotError> {
+    let curves = Curves::of(tiers).ok_or(PlotError::NoCurve { listeners: tiers.len() })?;
+    let bytes = encoded(&curves, Format::of(path)?)?;
+    std::fs::write(path, bytes).map_err(|source| PlotError::Write { path: path.to_owned(), source })
+}
+
 /// The picture; the same bytes for the same incident.
 pub fn bytes(incident: &Incident, timeline: &Timeline, format: Format) -> Result<Vec<u8>, PlotError> {
     let Some(figure) = figure::figure(incident, timeline) else {
         return Err(PlotError::Expired { id: incident.id.clone() });
     };
+    encoded(&figure, format)
+}
+
+fn encoded(picture: &impl Picture, format: Format) -> Result<Vec<u8>, PlotError> {
     match format {
-        Format::Svg => render::svg(&figure).map(String::into_bytes),
-        Format::Png => render::png(&figure),
+        Format::Svg => render::svg(picture).map(String::into_bytes),
+        Format::Png => render::png(picture),
     }
     .map_err(|why| PlotError::Draw { why })
 }

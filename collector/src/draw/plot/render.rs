@@ -8,19 +8,19 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::fmt::Display;
 
 /// Size at scale 1, and heights of its parts.
-const WIDTH: u32 = 1000;
-const TITLE: u32 = 62;
-const PANEL: u32 = 210;
+pub(super) const WIDTH: u32 = 1000;
+pub(super) const TITLE: u32 = 62;
+pub(super) const PANEL: u32 = 210;
 /// The last panel also bears the axis of time.
-const TIME: u32 = 42;
-const NOTE: u32 = 18;
+pub(super) const TIME: u32 = 42;
+pub(super) const NOTE: u32 = 18;
 /// Of a panel's width, for the legend.
 const LEGEND: u32 = 220;
-const AXIS: u32 = 66;
+pub(super) const AXIS: u32 = 66;
 /// Pixels per unit in a PNG.
 const FINE: u32 = 2;
 /// Okabe and Ito's palette: told apart by people of every colour vision, and by their lightness in print.
-const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -29,12 +29,12 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 const BAND: RGBColor = RGBColor(120, 120, 120);
-const INK: RGBColor = RGBColor(30, 30, 30);
-const FAINT: RGBColor = RGBColor(225, 225, 225);
+pub(super) const INK: RGBColor = RGBColor(30, 30, 30);
+pub(super) const FAINT: RGBColor = RGBColor(225, 225, 225);
 
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn said(e: impl Display) -> String {
+pub(super) fn said(e: impl Display) -> String {
     e.to_string()
 }
 
@@ -44,27 +44,45 @@ fn size(figure: &Figure) -> (u32, u32) {
     (WIDTH, TITLE + panels * PANEL + TIME + notes * NOTE + 8)
 }
 
+/// Something to be drawn.
+pub(super) trait Picture {
+    /// Width and height at scale 1.
+    fn size(&self) -> (u32, u32);
+    /// Draws it, so many pixels to a unit.
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String>;
+}
+
+impl Picture for Figure {
+    fn size(&self) -> (u32, u32) {
+        size(self)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String> {
+        draw(area, self, scale)
+    }
+}
+
 /// As SVG.
-pub(crate) fn svg(figure: &Figure) -> Result<String, String> {
+pub(super) fn svg(picture: &impl Picture) -> Result<String, String> {
     fonts()?;
     let mut out = String::new();
     {
-        let area = SVGBackend::with_string(&mut out, size(figure)).into_drawing_area();
-        draw(&area, figure, 1)?;
+        let area = SVGBackend::with_string(&mut out, picture.size()).into_drawing_area();
+        picture.draw(&area, 1)?;
         area.present().map_err(said)?;
     }
     Ok(out)
 }
 
 /// As PNG.
-pub(crate) fn png(figure: &Figure) -> Result<Vec<u8>, String> {
+pub(super) fn png(picture: &impl Picture) -> Result<Vec<u8>, String> {
     fonts()?;
-    let (width, height) = size(figure);
+    let (width, height) = picture.size();
     let (width, height) = (width * FINE, height * FINE);
     let mut pixels = vec![255; 3 * width as usize * height as usize];
     {
         let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-        draw(&area, figure, FINE)?;
+        picture.draw(&area, FINE)?;
         area.present().map_err(said)?;
     }
     let mut out = Vec::new();
@@ -113,22 +131,22 @@ fn draw<DB: DrawingBackend>(
 
 /// Units to pixels.
 #[derive(Clone, Copy)]
-struct Pen {
-    scale: u32,
+pub(super) struct Pen {
+    pub(super) scale: u32,
 }
 
 impl Pen {
-    fn at(self, x: i32, y: i32) -> (i32, i32) {
+    pub(super) fn at(self, x: i32, y: i32) -> (i32, i32) {
         let scale = i32::try_from(self.scale).unwrap_or(1);
         (x * scale, y * scale)
     }
 
-    fn text(self, size: u32, bold: bool) -> TextStyle<'static> {
+    pub(super) fn text(self, size: u32, bold: bool) -> TextStyle<'static> {
         let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
         FontDesc::new(FontFamily::SansSerif, f64::from(size * self.scale), style).color(&INK)
     }
 
-    fn line(self, colour: RGBColor, width: u32) -> ShapeStyle {
+    pub(super) fn line(self, colour: RGBColor, width: u32) -> ShapeStyle {
         colour.stroke_width(self.scale * width)
     }
 }
@@ -299,7 +317,7 @@ fn shortened(text: &str, most: usize) -> String {
 }
 
 /// Text in lines of at most `columns` characters; what does not fit into `lines` ends in an ellipsis.
-fn wrapped(text: &str, columns: usize, lines: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, columns: usize, lines: usize) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let full = out.len() == lines;

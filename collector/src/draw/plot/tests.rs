@@ -94,3 +94,43 @@ fn what_cannot_be_drawn_is_said_with_the_remedy() {
     let told = to_file(&incident, &t, Path::new("/nowhere/picture.svg")).unwrap_err().to_string();
     assert!(told.starts_with("write /nowhere/picture.svg"), "{told}");
 }
+
+#[test]
+fn a_curve_shows_what_was_seen_what_is_advised_and_what_is_set() {
+    let advice = |points: usize| -> TierAdvice {
+        let told = |value: serde_json::Value| serde_json::json!({ "class": "measured", "value": value });
+        let point = |n: usize| serde_json::json!({ "in_flight": n, "throughput": 100.0 * (n as f64).min(9.0), "error": 4.0 });
+        serde_json::from_value(serde_json::json!({
+            "tier": "tomcat10@app", "host": "app", "workload": "tomcat10.service", "address": "::", "port": 8080, "servers": 2,
+            "visits": 2.0, "setting": null, "limit": 200, "limit_set_by": "x", "learnt_s": 600.0, "seen_to": 61.0,
+            "cpu_s_per_request": null, "cpus": 1.0, "critical": "cpu",
+            "pool": told(serde_json::json!({ "advised": 9, "at_least": 8, "at_most": 33, "seen_to": 61.0 })),
+            "throughput_max": told(serde_json::json!({ "value": 900.0, "low": 880.0, "high": 920.0 })),
+            "in_flight": told(serde_json::json!({ "value": 9.0, "low": 8.0, "high": 10.0 })),
+            "expected_loss": told(serde_json::json!(0.01)), "model": "law",
+            "little": { "in_flight": 4.5, "by_callers": 4.6, "holds": true }, "left_out": [],
+            "points": (1..=points).map(point).collect::<Vec<_>>(), "sentence": "tomcat10@app:8080: 9 at a time are enough",
+        }))
+        .unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (with, without) = (advice(40), advice(1));
+    let svg = folder.path().join("curves.svg");
+    curves_to_file(&[&with, &without], &svg).unwrap();
+    let text = std::fs::read_to_string(svg).unwrap();
+    for wanted in [
+        "9 at a time are enough",
+        "advised 9",
+        "set to 200",
+        "mean now 4.5",
+        "answers/s",
+        "Without a curve: tomcat10@app:8080",
+    ] {
+        assert!(text.contains(wanted), "missing {wanted}");
+    }
+    let png = folder.path().join("curves.png");
+    curves_to_file(&[&with], &png).unwrap();
+    assert!(std::fs::metadata(png).unwrap().len() > 5_000);
+    let told = curves_to_file(&[&without], &folder.path().join("x.svg")).unwrap_err().to_string();
+    assert!(told.contains("none of 1 listeners") && told.contains("remedy"), "{told}");
+}

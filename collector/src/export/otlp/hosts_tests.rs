@@ -45,9 +45,10 @@ impl Running {
         let mut names = Names::default();
         names.workloads.insert(1, WorkloadInfo { id: 1, name: "apache2".into(), ..WorkloadInfo::default() });
         let address = [10, 0, 0, 1].into();
-        names
-            .listeners
-            .insert(1, ListenerInfo { id: 1, workload: 1, address, port: 80, comm: String::new() });
+        names.listeners.insert(
+            1,
+            ListenerInfo { id: 1, workload: 1, address, port: 80, comm: String::new(), pool: None },
+        );
         let mut w = HostWindow { host: host.into(), index: WindowIndex(NOW + n), ..HostWindow::default() };
         w.cpu = Some(HostCpu { capacity_ns: 100_000_000, busy_ns: 50_000_000, ..HostCpu::default() });
         let depth_max = if drops > 0 { 129 } else { 1 };

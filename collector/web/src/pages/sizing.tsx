@@ -44,11 +44,11 @@ function Told({ answer, unit }: { answer: Answer<Range>; unit: string }) {
 }
 
 function Facts({ t }: { t: TierAdvice }) {
-  const { pool, little, setting, limit, servers } = t;
+  const { pool, little, setting, limit, limit_set_by: by, servers } = t;
   return (
     <dl class="pairs">
       {told(pool) && <><dt>Pool{servers !== undefined && servers > 1 ? `, each of ${servers} servers` : ""}</dt><dd><b>{pool.class === "extrapolated" ? `at least ${pool.value.at_least}` : pool.value.advised}</b>; {endsOf(pool)}</dd></>}
-      <dt>Set now</dt><dd>{limit ?? "limit unknown"}{setting ? <> · <code>{setting}</code></> : null}</dd>
+      <dt>Set now</dt><dd>{limit ?? "limit unknown"}{by ? <>, by <code>{by}</code></> : setting ? <> · <code>{setting}</code></> : null}</dd>
       <dt>Learnt from</dt><dd>{seconds(t.learnt_s)} of traffic</dd>
       <dt>Seen up to</dt><dd>{t.seen_to > 0 ? `${number(t.seen_to)} in flight` : "no number in flight had enough answers"}</dd>
       <dt>Left out</dt><dd><LeftOut t={t} /></dd>

@@ -30,6 +30,7 @@ impl Fixture {
             address: "0.0.0.0".parse().unwrap(),
             port: *port,
             comm: String::new(),
+            pool: None,
         };
         let update = Update::Entities {
             workloads: vec![WorkloadInfo {

@@ -56,6 +56,7 @@ impl Sim {
                     address: "0.0.0.0".parse().unwrap(),
                     port: PORTS[h],
                     comm: COMMS[h].into(),
+                    pool: None,
                 }],
                 edges,
                 devices: vec![],

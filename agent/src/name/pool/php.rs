@@ -1,0 +1,85 @@
+//! php-fpm: `pm.max_children` of the pool that listens on the port, in the file that its master names in its title and those that this one
+//! includes.
+
+use super::Pool;
+use super::process::Process;
+
+/// Files that are looked at.
+const FILES_MAX: usize = 256;
+
+#[derive(Debug, Default)]
+struct Section {
+    name: String,
+    listen: Option<String>,
+    children: Option<(u64, String)>,
+}
+
+pub(super) fn pool(process: &Process, port: u16) -> Option<Pool> {
+    // "php-fpm: master process (/etc/php/8.2/fpm/php-fpm.conf)", or an option where the title was not changed yet.
+    let title = process.arguments().join(" ");
+    let in_title = title.split_once("master process (").and_then(|(_, rest)| rest.split_once(')'));
+    let main = in_title.map(|(path, _)| path).or_else(|| process.option(&["y", "fpm-config"]))?.trim();
+    let mut sections = vec![Section::default()];
+    let mut files = vec![main.to_owned()];
+    let mut read = 0;
+    while let Some(path) = files.pop() {
+        read += 1;
+        let text = process.file(&path).filter(|_| read <= FILES_MAX);
+        for line in text.as_deref().unwrap_or_default().lines().map(str::trim) {
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                match sections.iter().position(|section| section.name == name) {
+                    // It goes on there.
+                    Some(known) => {
+                        let section = sections.remove(known);
+                        sections.push(section);
+                    }
+                    None => sections.push(Section { name: name.to_owned(), ..Section::default() }),
+                }
+            }
+            let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with([';', '#'])) else {
+                continue;
+            };
+            let value = value.split(';').next().unwrap_or_default().trim().trim_matches('"');
+            let last = sections.last_mut();
+            match (key.trim(), last) {
+                ("include", _) => files.extend(process.files(value).into_iter().rev()),
+                ("listen", Some(section)) => section.listen = Some(value.to_owned()),
+                ("pm.max_children", Some(section)) => {
+                    section.children = value.parse().ok().map(|n| (n, path.clone()));
+                }
+                _ => {}
+            }
+        }
+    }
+    let at_port = |listen: &str| listen.rsplit(':').next() == Some(&port.to_string());
+    let own = sections.into_iter().find(|section| section.listen.as_deref().is_some_and(at_port))?;
+    let (size, file) = own.children?;
+    Pool::new(size, "pm.max_children", &file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::process::tests::Host;
+    use super::*;
+
+    #[test]
+    fn children_are_those_of_the_pool_at_the_port() {
+        let host = Host::new(4, "php-fpm8.2", &["php-fpm: master process (/etc/php/8.2/fpm/php-fpm.conf)"])
+            .file(
+                "/etc/php/8.2/fpm/php-fpm.conf",
+                "[global]\npid = /run/x\ninclude=/etc/php/8.2/fpm/pool.d/*.conf\n",
+            )
+            .file(
+                "/etc/php/8.2/fpm/pool.d/shop.conf",
+                "[shop]\n; listen = 1\nlisten = 127.0.0.1:9000\npm = static\npm.max_children = 12 ; few\n",
+            )
+            .file(
+                "/etc/php/8.2/fpm/pool.d/www.conf",
+                "[www]\nlisten = /run/php/www.sock\npm.max_children = 5\n[more]\nlisten = 9001\n",
+            );
+        let read = |port| pool(&host.process(), port).map(|pool| (pool.size, pool.set_by));
+        assert_eq!(read(9000), Some((12, "pm.max_children in /etc/php/8.2/fpm/pool.d/shop.conf".to_owned())));
+        assert_eq!(read(9001), None, "not set");
+        assert_eq!(read(80), None, "no pool");
+    }
+}
