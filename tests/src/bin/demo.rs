@@ -1,6 +1,6 @@
 //! `make demo`: three real tiers under load, one agent each, a collector; a CPU millibottleneck in the middle, then a disk
 //! flush in the last; the incidents as they come, in the words of `tailwater incidents`, and in the end what was named held against
-//! what was injected: where they differ it says so and fails.
+//! what was injected: where they differ it says so and fails. With `--advise` the pools' sizes, learnt from two minutes of load.
 
 #![allow(clippy::disallowed_methods, reason = "a demo tells how long it took by its own clock")]
 
@@ -25,6 +25,7 @@ use tailwater_tests::score::judge::judge;
 use tailwater_tests::score::model::{Injection, Row};
 use tailwater_tests::score::session::places;
 use tailwater_tests::score::{plan::expectation, session};
+use tailwater_tests::sizing;
 use tailwater_tests::supervise::supervise;
 use tailwater_tests::system::System;
 use tailwater_tests::truth::{Recorder, TruthRecord};
@@ -51,6 +52,9 @@ struct Arguments {
     /// Keeps everything up for this long after the last incident, to open the page.
     #[arg(long, default_value_t = 0)]
     stay_seconds: u64,
+    /// Then loads the system from low to high, for so long in all, and tells how large its pools should be (s).
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "120", value_parser = clap::value_parser!(u32).range(60..=3600))]
+    advise: Option<u32>,
     /// Where logs and the collector's data go.
     #[arg(long, default_value = ".lab/demo")]
     folder: PathBuf,
@@ -148,6 +152,12 @@ fn demo(arguments: &Arguments) -> Result<()> {
         explain(&page, &incident.id)?;
     }
     let wrong = hold(&shown);
+    match arguments.advise {
+        Some(seconds) => advise(&system, seconds, &page)?,
+        None => say(
+            "\nHow large the pools should be takes two minutes of traffic more to say: make demo DEMO_FLAGS=--advise",
+        ),
+    }
     title(&format!(
         "Page: {page}   (kept up with `make demo DEMO_FLAGS=--stay-seconds=600`)\nData of this run: {}",
         folder.display()
@@ -316,15 +326,36 @@ fn remedy(shown: &[Shown]) -> &'static str {
     }
 }
 
+/// Loads the system as the proof of sizes does ([`tailwater_tests::sizing`]), up to more than it can serve, and prints what was learnt.
+fn advise(system: &System, seconds: u32, page: &str) -> Result<()> {
+    title("How large should the pools be? The load goes from low to high, twice …");
+    let cell = sizing::cells::find("demo").context("the demo's cell of the proof of sizes")?;
+    system.lab.drain()?;
+    let pace = sizing::sweep::Pace { warm_s: 2, measured_s: 5, repeats: 1 };
+    let capacity = sizing::sweep::capacity(cell, &system.lab, pace)?;
+    say(&format!("  {:.0} requests a second are served at most", capacity.per_second));
+    sizing::learn::send(cell, &system.lab, &capacity, seconds)?;
+    command(&["advise", "--collector", page])
+}
+
 fn explain(page: &str, id: &str) -> Result<()> {
-    title(&format!("tailwater explain {id}"));
+    command(&["explain", id, "--collector", page])
+}
+
+/// Runs a command of the collector's program, and prints what it says.
+fn command(arguments: &[&str]) -> Result<()> {
+    let name = format!(
+        "tailwater {}",
+        arguments.iter().take_while(|a| !a.starts_with("--")).copied().collect::<Vec<_>>().join(" ")
+    );
+    title(&name);
     let out = Command::new(binary("tailwater")?)
-        .args(["explain", id, "--collector", page])
+        .args(arguments)
         .stdin(Stdio::null())
         .output()
-        .context("start tailwater explain")?;
+        .with_context(|| format!("start {name}"))?;
     if !out.status.success() {
-        bail!("tailwater explain: {}: {}", out.status, String::from_utf8_lossy(&out.stderr));
+        bail!("{name}: {}: {}", out.status, String::from_utf8_lossy(&out.stderr));
     }
     say(String::from_utf8_lossy(&out.stdout).trim_end());
     Ok(())

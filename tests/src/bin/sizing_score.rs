@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say, seconds, title};
 use tailwater_tests::lab::{Lab, LabConfig};
-use tailwater_tests::sizing::cells::{CELLS, Cell, DEFAULT_POOL, GRID, LOADS};
+use tailwater_tests::sizing::cells::{CELLS, Cell, GRID, LOADS};
 use tailwater_tests::sizing::goodput::SLA_MS;
 use tailwater_tests::sizing::judge::{self, ADVICE};
 use tailwater_tests::sizing::learn::learn;
@@ -34,6 +34,9 @@ struct Arguments {
     /// One cell, a small grid, short loads: whether it works, not what is measured.
     #[arg(long)]
     quick: bool,
+    /// Learns and freezes the advice, and sweeps nothing.
+    #[arg(long)]
+    advice_only: bool,
     /// How long the advice is learnt from, in all.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=3600))]
     learn_seconds: u32,
@@ -127,22 +130,26 @@ fn execute(arguments: &Arguments) -> Result<()> {
             cells.len()
         ));
         match measure(cell, arguments) {
-            Ok(cell) => results.cells.push(cell),
+            Ok(cell) => results.cells.extend(cell),
             Err(error) => results.broken.push(format!("{}: {}", cell.name, failure::sentence(&error))),
         }
         results.took_s = begun.elapsed().as_secs();
         // What was measured of a long run is kept, however it ends.
-        results.write(&arguments.out())?;
+        if !arguments.advice_only {
+            results.write(&arguments.out())?;
+        }
     }
-    say(&results.markdown()?);
+    if !arguments.advice_only {
+        say(&results.markdown()?);
+    }
     if !results.broken.is_empty() {
         bail!("not all cells were run: {}", results.broken.join("; "));
     }
     Ok(())
 }
 
-/// Learns, freezes, sweeps and judges one cell.
-fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
+/// Learns, freezes, sweeps and judges one cell; `None`: it was not to be swept.
+fn measure(cell: &Cell, arguments: &Arguments) -> Result<Option<CellResult>> {
     let folder = arguments.folder.join(cell.name);
     // What an earlier collector kept would be learnt from again.
     if folder.exists() {
@@ -150,7 +157,7 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
     }
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     let pace = arguments.pace();
-    let default = cell.lab(DEFAULT_POOL);
+    let default = cell.lab(cell.default_pool);
     // Not warmed up, it is not fitted to the machine either.
     let unfitted = LabConfig { warm_up_requests: 0, ..default.clone() };
     let mut lab = Lab::start_logging(unfitted, Some(folder.join("servers")))?;
@@ -165,9 +172,13 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
     ));
     let (mut lab, advice) = learn(cell, lab, &capacity, arguments.learn_s(), &folder)?;
     say(&format!("  advice, frozen: {}", told(&advice)));
+    if arguments.advice_only {
+        return Ok(None);
+    }
 
     let rule_of_thumb = capacity.rule_of_thumb(default.limits(cell.critical).cores);
-    let mut candidates = vec![("default", DEFAULT_POOL), ("cores · (1 + W/D)", cell.each(rule_of_thumb))];
+    let mut candidates =
+        vec![("default", cell.default_pool), ("cores · (1 + W/D)", cell.each(rule_of_thumb))];
     let interval =
         advice.pool().map(|pool| (cell.each(pool.at_least), pool.at_most.map(|most| cell.each(most))));
     candidates.extend(advice.pool().map(|pool| (ADVICE, cell.each(pool.advised))));
@@ -180,10 +191,10 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
         .filter_map(|(load, sla)| judge::read(&runs, load, sla, &candidates, interval))
         .collect();
     // Runs carry the pool of each server, advice the total.
-    let default_total = DEFAULT_POOL * cell.shared_by;
+    let default_total = cell.default_pool * cell.shared_by;
     let verdict = judge::verdict(cell.answerable, &advice, capacity.critical_ratio, default_total, &readings);
     say(&format!("  {}", verdict.text()));
-    Ok(CellResult {
+    Ok(Some(CellResult {
         name: cell.name.to_owned(),
         about: cell.about.to_owned(),
         answerable: cell.answerable,
@@ -195,5 +206,5 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<CellResult> {
         readings,
         verdict,
         runs,
-    })
+    }))
 }

@@ -4,12 +4,15 @@
 use crate::lab::{LabConfig, Limits, scenario};
 use crate::stack::{Stack, Tier};
 
-/// Pools that are tried, the default among them.
-pub const GRID: [u32; 8] = [2, 4, 8, 16, 32, 64, 128, DEFAULT_POOL];
+/// Pools that are tried, besides the cell's default.
+pub const GRID: [u32; 8] = [2, 4, 8, 16, 32, 64, 128, SHIPPED_POOL];
 /// `maxThreads` of Tomcat as shipped.
-pub const DEFAULT_POOL: u32 = 200;
+const SHIPPED_POOL: u32 = 200;
 /// Loads that each is tried under, of the capacity.
 pub const LOADS: [f64; 2] = [1.0, 1.3];
+
+/// Tomcat's threads in the laboratory, as it is tuned: ten more than Apache before it has workers.
+const DEMO_POOL: u32 = 160;
 
 /// Requests that the front holds at a time: its workers and its queue. At the capacity of these cells it is less than half a second of
 /// arrivals, so that who is let in under overload can still be answered in time, and goodput is not zero whatever the pool.
@@ -34,6 +37,8 @@ pub struct Cell {
     pub critical: Tier,
     /// How many servers share what is advised: connections to a database are advised in total and set for each application.
     pub shared_by: u32,
+    /// The pool that the advice is learnt under, in each server.
+    pub default_pool: u32,
     /// Loads that the advice is learnt from, of the capacity, each for as long as the others.
     pub learnt_from: &'static [f64],
     /// Share of requests that wait for the disk.
@@ -58,6 +63,7 @@ pub const CELLS: &[Cell] = &[
         stack: Stack::Nx0,
         critical: Tier::App,
         shared_by: 1,
+        default_pool: SHIPPED_POOL,
         learnt_from: RAMP,
         comment_ratio: 0.1,
         limits: tomcat_critical,
@@ -70,6 +76,7 @@ pub const CELLS: &[Cell] = &[
         stack: Stack::Nx0,
         critical: Tier::Db,
         shared_by: 1,
+        default_pool: SHIPPED_POOL,
         learnt_from: RAMP,
         comment_ratio: 0.1,
         limits: db_critical,
@@ -82,6 +89,7 @@ pub const CELLS: &[Cell] = &[
         stack: Stack::Nx0,
         critical: Tier::App,
         shared_by: 1,
+        default_pool: SHIPPED_POOL,
         learnt_from: LIGHT,
         comment_ratio: 0.1,
         limits: tomcat_critical,
@@ -94,24 +102,42 @@ pub const CELLS: &[Cell] = &[
         stack: Stack::Twins,
         critical: Tier::Db,
         shared_by: 2,
+        default_pool: SHIPPED_POOL,
         learnt_from: RAMP,
         comment_ratio: 0.1,
         limits: db_critical,
         set: connections,
     },
+    Cell {
+        name: "demo",
+        about: "the demo's system as it is, Tomcat with 0.6 of a CPU; the pool is its maxThreads",
+        answerable: true,
+        stack: Stack::Nx0,
+        critical: Tier::App,
+        shared_by: 1,
+        default_pool: DEMO_POOL,
+        learnt_from: RAMP,
+        comment_ratio: 0.1,
+        limits: demo,
+        set: max_threads,
+    },
 ];
 
 fn tomcat_critical(lab: LabConfig) -> LabConfig {
     LabConfig {
-        app: Limits { cores: 0.5, workers: DEFAULT_POOL, backlog: 512, pool: DEFAULT_POOL },
+        app: Limits { cores: 0.5, workers: SHIPPED_POOL, backlog: 512, pool: SHIPPED_POOL },
         db: Limits { cores: 0.9, workers: 500, backlog: 512, pool: 0 },
         ..lab
     }
 }
 
+fn demo(lab: LabConfig) -> LabConfig {
+    LabConfig { web: scenario::lab(Stack::Nx0).web, ..lab }
+}
+
 fn db_critical(lab: LabConfig) -> LabConfig {
     LabConfig {
-        app: Limits { cores: 0.8, workers: DEFAULT_POOL + 50, backlog: 512, pool: DEFAULT_POOL },
+        app: Limits { cores: 0.8, workers: SHIPPED_POOL + 50, backlog: 512, pool: SHIPPED_POOL },
         db: Limits { cores: 0.25, workers: 500, backlog: 512, pool: 0 },
         ..lab
     }
@@ -123,6 +149,12 @@ fn max_threads(lab: &mut LabConfig, pool: u32) {
 
 fn connections(lab: &mut LabConfig, pool: u32) {
     lab.app.pool = pool;
+}
+
+/// The cell of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Cell> {
+    CELLS.iter().find(|cell| cell.name == name)
 }
 
 impl Cell {
@@ -144,7 +176,7 @@ impl Cell {
     /// The pool of each server, of what is advised in total: rounded up, at least one. More than the front lets in is the same.
     #[must_use]
     pub fn each(&self, total: u32) -> u32 {
-        total.div_ceil(self.shared_by.max(1)).clamp(1, FRONT.workers)
+        total.div_ceil(self.shared_by.max(1)).clamp(1, self.lab(1).web.workers)
     }
 }
 
@@ -155,7 +187,7 @@ mod tests {
     #[test]
     fn each_cell_sweeps_what_it_says_and_nothing_else_ends_first() {
         for cell in CELLS {
-            let (small, large) = (cell.lab(2), cell.lab(DEFAULT_POOL));
+            let (small, large) = (cell.lab(2), cell.lab(cell.default_pool));
             assert_ne!(
                 (small.app.workers, small.app.pool),
                 (large.app.workers, large.app.pool),
@@ -168,7 +200,7 @@ mod tests {
                 assert!(lab.db.workers >= applications * lab.app.pool, "{}: max_connections", cell.name);
                 assert!(lab.app_connections.unwrap() > lab.web.workers, "{}: maxConnections", cell.name);
                 assert!(
-                    lab.web.workers >= DEFAULT_POOL,
+                    lab.web.workers + 10 >= cell.default_pool,
                     "{}: the front lets the default pool be used",
                     cell.name
                 );

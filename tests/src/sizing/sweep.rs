@@ -6,7 +6,7 @@ use crate::lab::{Lab, Observed};
 use crate::load::{LoadPlan, LoadReport, Mode, Outcome, Random};
 use crate::os::clock::unix_ns;
 use crate::os::cpus;
-use crate::sizing::cells::{Cell, DEFAULT_POOL, LOADS};
+use crate::sizing::cells::{Cell, LOADS};
 use crate::sizing::goodput::{Run, blocks};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -130,7 +130,7 @@ pub fn capacity(cell: &Cell, lab: &Lab, pace: Pace) -> Result<Capacity> {
 /// The pools of a sweep, for each server: the grid, and what is to be held against it.
 #[must_use]
 pub fn pools(grid: &[u32], more: impl IntoIterator<Item = u32>) -> Vec<u32> {
-    let mut pools: Vec<u32> = grid.iter().copied().chain(more).chain([DEFAULT_POOL]).collect();
+    let mut pools: Vec<u32> = grid.iter().copied().chain(more).collect();
     pools.sort_unstable();
     pools.dedup();
     pools
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn each_pool_is_tried_once_in_each_repeat_and_in_another_order() {
-        let pools = pools(&[2, 8, 32], [26, 8]);
-        assert_eq!(pools, [2, 8, 26, 32, DEFAULT_POOL]);
+        let pools = pools(&[2, 8, 32], [26, 8, 200]);
+        assert_eq!(pools, [2, 8, 26, 32, 200]);
         let (one, two) = (shuffled(&pools, 1), shuffled(&pools, 2));
         assert_ne!(one, two);
         for mut order in [one, two] {
