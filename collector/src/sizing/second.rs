@@ -12,6 +12,7 @@ use tailwater_model::incident::Resource;
 use tailwater_model::window::{
     EntityId, HostStates, HostWindow, ListenerStates, SignalSet, StateCell, WINDOW_NS, WindowIndex,
 };
+use tailwater_sizing::learn::is_full;
 
 /// Part of the host's CPUs stolen over the second from which it is left out.
 const STOLEN_PART: f64 = 0.05;
@@ -23,8 +24,6 @@ const BELOW_PART: f64 = 0.5;
 const BELOW_WINDOWS_PART: f64 = 0.25;
 /// Part of a workload's answers that another of its listeners may have: CPU is told of the workload.
 const ELSEWHERE_PART: f64 = 0.05;
-/// Part of a second's windows that were full of the server's own load, from which on that load decided what it answered.
-const FULL_PART: f64 = 0.75;
 /// What is around an incident belongs to it (1 s).
 const AROUND_NS: u64 = 1_000_000_000;
 
@@ -133,12 +132,14 @@ impl Seen<'_> {
         if below.held_windows as f64 >= (BELOW_WINDOWS_PART * moments.len() as f64).max(1.0) {
             taints.insert(Taint::Downstream);
         }
-        let full_windows = moments.iter().filter(|m| m.is_full()).count();
-        let is_full = full_windows as f64 >= FULL_PART * moments.len() as f64;
+        let sum = |f: fn(&Moment) -> u64| moments.iter().map(f).sum::<u64>() as f64;
+        let (used_ns, may_use_ns) = (sum(|m| m.busy_ns), sum(|m| m.may_use_ns));
+        let throttled_ns: u64 = moments.iter().filter(|m| m.is_throttled()).map(|m| m.throttled_ns).sum();
+        let length_ns = moments.len() as f64 * WINDOW_NS as f64;
+        let is_full = is_full(used_ns / may_use_ns.max(1.0), throttled_ns as f64 / length_ns);
         if self.in_incident(&server, first, last, is_full) {
             taints.insert(Taint::Incident);
         }
-        let sum = |f: fn(&Moment) -> u64| moments.iter().map(f).sum::<u64>() as f64;
         Ok(Joined {
             by_callers: self.by_callers(&server, owned.port, first, last),
             server,
@@ -146,16 +147,14 @@ impl Seen<'_> {
             end_unix_ns: states.last.end_unix_ns(),
             answered,
             in_flight_s: in_flight_ns as f64 / 1e9,
-            cpu_s: sum(|m| m.busy_ns) / 1e9,
-            cpus: sum(|m| m.may_use_ns) / (moments.len() as f64 * WINDOW_NS as f64),
-            full_windows: full_windows as u32,
+            cpu_s: used_ns / 1e9,
+            cpus: may_use_ns / length_ns,
+            full_windows: moments.iter().filter(|m| m.is_full()).count() as u32,
             windows: moments.len() as u32,
             used_ratio_max: moments.iter().filter_map(Moment::used_ratio).fold(0.0, f64::max),
             calls_s: below.calls_ns as f64 / 1e9,
             calls: below.calls,
-            throttled_s: moments.iter().filter(|m| m.is_throttled()).map(|m| m.throttled_ns).sum::<u64>()
-                as f64
-                / 1e9,
+            throttled_s: throttled_ns as f64 / 1e9,
             worker_shared_max,
             owned,
             taints,

@@ -295,7 +295,7 @@ fn where_no_cause_was_found_a_second_that_was_full_of_its_own_load_is_learnt() {
         world.incidents = BTreeMap::from([("x".to_owned(), span)]);
         joined(&world, "app-1").unwrap().taints.contains(&Taint::Incident)
     };
-    assert_eq!((with(14), with(15)), (true, false), "three quarters of 20 windows");
+    assert_eq!((with(17), with(18)), (true, false), "95 % of its quota, of which other windows use half");
 }
 
 #[test]

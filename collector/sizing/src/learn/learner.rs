@@ -4,7 +4,7 @@
 use super::cost::Cost;
 use super::second::{Second, Serving, Taint};
 use super::shift::{self, Said};
-use super::sustained::{FULL_PART, Speeds};
+use super::sustained::Speeds;
 use crate::concurrency::{Advice, Conditions, Deployment, Unsaturated, advise};
 use crate::curve::{Block, Curve, Demand, GROUPS, bins, group_of};
 use crate::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
@@ -99,7 +99,7 @@ impl Learner {
         }
         self.sums.serving = second.serving;
         let used = second.used_ratio();
-        let is_full = used.is_some_and(|used| used >= FULL_PART);
+        let is_full = second.is_full() == Some(true);
         let taint = second.taint.or(match used {
             // Nobody knows whether it was full, or throttled at a fast moment.
             None if second.is_quota => Some(Taint::CoverageGap),

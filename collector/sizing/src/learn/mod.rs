@@ -13,4 +13,4 @@ mod sustained;
 
 pub use learner::{HALF_LIFE_S, Learner};
 pub use little::{AGREE_WITHIN, agrees};
-pub use second::{Second, Serving, Taint};
+pub use second::{Second, Serving, Taint, is_full};

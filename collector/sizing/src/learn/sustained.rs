@@ -2,15 +2,12 @@
 //!
 //! Under a quota a short burst runs at full speed and a long one is throttled: the same server shows more answers per second at few in
 //! flight than it can keep up, and its curve seems to fall. So a second that used its whole quota is *one* state, at its mean in flight,
-//! with all its answers and the time for which its quota was used. Of the others only states count whose CPU rate μ(N)·D is within the quota: what is faster lives on
+//! with all its time and answers. Of the others only states count whose CPU rate μ(N)·D is within the quota: what is faster lives on
 //! what the period before left over.
 
 use super::second::Second;
 use crate::curve::{Cell, KNOWN_COMPLETIONS, bins};
 use serde::{Deserialize, Serialize};
-
-/// Part of its CPUs from which a second counts as full.
-pub(super) const FULL_PART: f64 = 0.95;
 
 /// Time and answers by bin of seconds that were not full, throttling or not in them left out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -51,9 +48,7 @@ impl Speeds {
         if is_full {
             // `as` saturates: the last bin takes all that is more.
             let bin = bins::bin_of(second.in_flight().round() as u32) as u8;
-            // What it left of its quota was time without work: from 95 % on a second is full, and 5 % would be seen of a plateau.
-            let used = second.used_ratio().unwrap_or(1.0);
-            return vec![Cell { bin, seconds: second.seconds() * used, completions: second.answered }];
+            return vec![Cell { bin, seconds: second.seconds(), completions: second.answered }];
         }
         second.cells.iter().copied().filter(|cell| self.keeps_within(cell.bin, cpus, cpu_s)).collect()
     }
