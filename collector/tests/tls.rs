@@ -12,6 +12,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use tailwater_proto::v1::collector_message::Body as Reply;
 use tokio::io::AsyncReadExt;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Endpoint;
@@ -54,9 +55,14 @@ fn install(folder: &Path, identity: &Authority, clients: &Authority) {
 }
 
 fn serve(folder: &Path) -> Serve {
+    serve_with(folder, &[])
+}
+
+fn serve_with(folder: &Path, more: &[&str]) -> Serve {
     let file = |name: &str| folder.join(name).display().to_string();
     let (cert, key, ca) = (file("c.crt"), file("c.key"), file("ca.crt"));
-    Serve::start(folder, &["--tls-cert", &cert, "--tls-key", &key, "--tls-ca", &ca])
+    let files = ["--tls-cert", &cert, "--tls-key", &key, "--tls-ca", &ca];
+    Serve::start(folder, &[&files[..], more].concat())
 }
 
 fn client(trusts: &Authority, identity: Option<(String, String)>) -> TlsConnector {
@@ -140,6 +146,39 @@ fn only_agents_of_the_authority_get_in_and_refusals_name_the_side() {
     serve.wait_log("refused by the collector: the agent's certificate is not accepted: UnknownIssuer");
     serve.wait_log("refused by the agent: it does not accept this collector's certificate");
     serve.wait_log("what came is not TLS");
+}
+
+#[test]
+fn a_certificate_speaks_for_the_hosts_that_it_names_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = Authority::new("ours");
+    install(folder.path(), &ours, &ours);
+    let serve = serve_with(folder.path(), &["--set", "tls.host_identity=\"certificate\""]);
+    let rt = runtime();
+    let says = |name: &str, host: &str| {
+        rt.block_on(async {
+            let dial = Dial { address: serve.grpc, tls: client(&ours, Some(ours.issue(name))) };
+            let channel =
+                Endpoint::from_static("http://collector").connect_with_connector(dial).await.unwrap();
+            let mut agent = Agent::over(channel, hello(host, "a")).await.unwrap();
+            match agent.hear().await {
+                Reply::Welcome(_) => "welcome".to_owned(),
+                Reply::Refusal(refusal) => refusal.reason,
+                other => panic!("{other:?}"),
+            }
+        })
+    };
+    assert_eq!(says("web-1", "web-1"), "welcome");
+    assert_eq!(says("*.web.example.org", "a.web.example.org"), "welcome");
+    let refused = says("web-2", "web-1");
+    assert!(
+        refused.contains("does not speak for host \"web-1\"") && refused.contains("host_identity"),
+        "{refused}"
+    );
+    assert!(says("web-1", "no name/of DNS").contains("no DNS name"));
+    // Who was there before stays.
+    let hosts = serve.json("/api/v1/agents");
+    assert!(hosts.to_string().contains("web-1") && !hosts.to_string().contains("web-2"), "{hosts}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::ingest::local::Local;
 use crate::ingest::rpc::Telemetry;
 use crate::ingest::service::{Connection, Ingest};
-use crate::ingest::tls::{TlsFiles, who_refused};
+use crate::ingest::tls::{Speaker, TlsFiles, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::{RecvFlags, recv};
@@ -117,7 +117,7 @@ async fn over_socket(stream: UnixStream, peer: String, ingest: Arc<Ingest>) {
         Ok(read)
     });
     if speaks(peeked, &peer, &ingest).await {
-        http2(stream, peer, ingest).await;
+        http2(stream, peer, Speaker::default(), ingest).await;
     }
 }
 
@@ -126,11 +126,14 @@ async fn over_tcp(stream: TcpStream, peer: String, tls: Option<Arc<TlsFiles>>, i
         return;
     }
     let Some(tls) = tls else {
-        return http2(stream, peer, ingest).await;
+        return http2(stream, peer, Speaker::default(), ingest).await;
     };
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
     match tokio::time::timeout(SPEAK_WITHIN, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => http2(stream, peer, ingest).await,
+        Ok(Ok(stream)) => {
+            let speaker = tls.speaker(stream.get_ref().1.peer_certificates());
+            http2(stream, peer, speaker, ingest).await;
+        }
         Ok(Err(e)) => {
             let (side, why) = who_refused(&e);
             ingest.metrics.connections_refused.inc(if side == "agent" {
@@ -147,8 +150,14 @@ async fn over_tcp(stream: TcpStream, peer: String, tls: Option<Arc<TlsFiles>>, i
     }
 }
 
-async fn http2(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: String, ingest: Arc<Ingest>) {
-    let service = Telemetry(Arc::new(Connection { ingest: Arc::clone(&ingest), peer: peer.clone() }));
+async fn http2(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: String,
+    speaker: Speaker,
+    ingest: Arc<Ingest>,
+) {
+    let connection = Connection { ingest: Arc::clone(&ingest), peer: peer.clone(), speaker };
+    let service = Telemetry(Arc::new(connection));
     let mut connection = std::pin::pin!(
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -7,6 +7,7 @@ use crate::counters::Metrics;
 use crate::ingest::registry::Registry;
 use crate::ingest::rpc::{Answer, Replies};
 use crate::ingest::session::Session;
+use crate::ingest::tls::Speaker;
 use std::sync::Arc;
 use std::time::Duration;
 use tailwater_proto::v1::{CollectorMessage, Refusal, collector_message::Body as Reply};
@@ -47,6 +48,8 @@ pub struct Connection {
     pub ingest: Arc<Ingest>,
     /// Who is on the other side.
     pub peer: String,
+    /// And for which hosts it may speak.
+    pub speaker: Speaker,
 }
 
 impl Answer for Connection {
@@ -75,8 +78,13 @@ impl Connection {
                 return self.end(&out, "no_hello", Refusal { reason, retry: true }).await;
             }
         };
-        let opened =
-            Session::open(&first, &ingest.registry, &ingest.metrics, &self.peer, ingest.clock.unix_ns());
+        let opened = Session::open(
+            &first,
+            &ingest.registry,
+            &ingest.metrics,
+            (&self.peer, &self.speaker),
+            ingest.clock.unix_ns(),
+        );
         let (mut session, welcome, delivery) = match opened {
             Ok(opened) => opened,
             Err(refusal) => return self.end(&out, "hello", refusal).await,

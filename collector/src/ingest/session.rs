@@ -6,6 +6,7 @@ use crate::ingest::convert::ConvertError;
 use crate::ingest::offset::{Offset, Probe};
 use crate::ingest::registry::{Lease, Registry};
 use crate::ingest::sanity;
+use crate::ingest::tls::Speaker;
 use crate::moments::Moments;
 use prost::Message;
 use std::sync::Arc;
@@ -62,7 +63,7 @@ impl Session {
         raw: &Bytes,
         registry: &Registry,
         metrics: &Arc<Metrics>,
-        peer: &str,
+        (peer, speaker): (&str, &Speaker),
         now_unix_ns: u64,
     ) -> Result<(Self, Welcome, Delivery), Refusal> {
         let hello = match AgentMessage::decode(raw.clone()) {
@@ -94,6 +95,8 @@ impl Session {
                 false,
             ));
         }
+        // Before it takes the place of who speaks for this host now.
+        speaker.may_speak_for(&hello.host).map_err(|why| refusal(why, true))?;
         let lease = registry.take(&hello, peer, now_unix_ns).map_err(|e| refusal(e.to_string(), true))?;
         let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
         let session = Self { lease, host, instance, metrics: Arc::clone(metrics) };

@@ -1,10 +1,11 @@
 //! Mutual TLS for the agents' port: loads certificate, key and authority, loads them again when a file changed, and says in
 //! words which side refused a handshake and why.
 
-use rustls::server::WebPkiClientVerifier;
+use rustls::client::verify_server_name;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,41 @@ pub struct Tls {
     pub key: PathBuf,
     /// PEM: the authorities that agents' certificates must come from.
     pub ca: PathBuf,
+    /// For which hosts an agent's certificate may speak.
+    #[serde(default)]
+    pub host_identity: HostIdentity,
+}
+
+/// For which hosts an agent's certificate may speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostIdentity {
+    /// For any, as long as the authority signed it: fleets that share one certificate.
+    #[default]
+    Any,
+    /// For those that it names in its subject alternative names (RFC 6125; `*.web.example.org` is one label).
+    Certificate,
+}
+
+/// What the other side of a connection may say of itself.
+#[derive(Debug, Clone, Default)]
+pub struct Speaker(Option<CertificateDer<'static>>);
+
+impl Speaker {
+    /// Whether it speaks for `host`; the text says why not, and goes back to the agent.
+    pub fn may_speak_for(&self, host: &str) -> Result<(), String> {
+        let Some(certificate) = &self.0 else { return Ok(()) };
+        let not = |why: &dyn std::fmt::Display| {
+            format!(
+                "this certificate does not speak for host \"{host}\" ({why}): give its agent one with that name among its subject alternative names, \
+                 or set host_identity = \"any\" in the collector's [tls]"
+            )
+        };
+        let name =
+            ServerName::try_from(host).map_err(|_| not(&"no certificate can name it: it is no DNS name"))?;
+        let parsed = ParsedCertificate::try_from(certificate).map_err(|e| not(&e))?;
+        verify_server_name(&parsed, &name).map_err(|e| not(&e))
+    }
 }
 
 /// Why the files do not make a server.
@@ -63,6 +99,18 @@ impl TlsFiles {
         let stamp = stamp(files);
         let config = server_config(files)?;
         Ok(Self { files: files.clone(), loaded: Mutex::new((stamp, config)) })
+    }
+
+    /// Who has shown this chain in its handshake.
+    #[must_use]
+    pub fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
+        match self.files.host_identity {
+            HostIdentity::Any => Speaker::default(),
+            // No handshake ends without one; an empty one names nobody.
+            HostIdentity::Certificate => {
+                Speaker(Some(chain.and_then(<[_]>::first).cloned().unwrap_or_else(|| Vec::new().into())))
+            }
+        }
     }
 
     /// The configuration for the next handshake. When a file changed since, it is loaded first; files that do not load leave the

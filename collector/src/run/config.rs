@@ -280,7 +280,13 @@ fn set(table: &mut toml::Table, name: &str, value: toml::Value) -> Result<(), Co
     let (head, rest) = name.split_once('.').map_or((name, None), |(head, rest)| (head, Some(rest)));
     match rest {
         None => {
-            table.insert(head.to_owned(), value);
+            match (table.get_mut(head), value) {
+                // What it does not name stays as the file has it.
+                (Some(toml::Value::Table(inner)), toml::Value::Table(more)) => inner.extend(more),
+                (_, value) => {
+                    table.insert(head.to_owned(), value);
+                }
+            }
             Ok(())
         }
         Some(rest) => match table.entry(head.to_owned()).or_insert_with(|| toml::Table::new().into()) {
@@ -296,7 +302,20 @@ fn set(table: &mut toml::Table, name: &str, value: toml::Value) -> Result<(), Co
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::tls::HostIdentity;
     use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn files_of_flags_leave_what_else_the_file_says_of_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tailwater.toml");
+        let text = "[tls]\ncert='a'\nkey='b'\nca='c'\nhost_identity='certificate'\n";
+        std::fs::write(&file, text).unwrap();
+        let files = toml::Table::from_iter(["cert", "key", "ca"].map(|key| (key.to_owned(), "new".into())));
+        let grpc = ("grpc".to_owned(), toml::Value::from("0.0.0.0:4781"));
+        let tls = Config::load(Some(&file), &[grpc, ("tls".to_owned(), files.into())]).unwrap().tls.unwrap();
+        assert_eq!((tls.cert.to_str(), tls.host_identity), (Some("new"), HostIdentity::Certificate));
+    }
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(text, Path::new("/etc/tailwater/tailwater.toml"))

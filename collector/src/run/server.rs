@@ -13,7 +13,7 @@ use crate::ingest::listen::{self, Listener};
 use crate::ingest::local::Local;
 use crate::ingest::registry::Registry;
 use crate::ingest::service::Ingest;
-use crate::ingest::tls::TlsFiles;
+use crate::ingest::tls::{HostIdentity, TlsFiles};
 use crate::live::series::Series;
 use crate::run::config::Config;
 use crate::run::outlet::{self, LIVE_MAX, Outlet};
@@ -76,6 +76,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let http = bind("http", config.http).await?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+    if config.tls.as_ref().is_some_and(|tls| tls.host_identity == HostIdentity::Any) {
+        tracing::warn!(
+            "any agent that [tls] ca lets in may speak for any host: where each has a certificate of its own, set host_identity = \"certificate\""
+        );
+    }
     let series = Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20)));
     let topology = Arc::default();
     let live = broadcast::channel(LIVE_MAX).0;
