@@ -10,7 +10,8 @@ use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::LabConfig;
 use tailwater_tests::os::clock::unix_ns;
-use tailwater_tests::programs::daemons::binary;
+use tailwater_tests::programs::daemons::{binary, http_get};
+use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{Provoked, System, briefly, is_alarming};
 
 /// The usual level is known by then, from the minute before.
@@ -120,6 +121,7 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
     )?;
 
     experiment("a quiet minute", || quiet_minute(&system))?;
+    sizes_rest_on_what_was_read_and_seen(&system)?;
 
     experiment("app-cpu", || cpu_is_taken(&system))?;
     experiment("db-io", || disk_is_busy(&system))?;
@@ -144,6 +146,33 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
     let replayed = String::from_utf8(first)?;
     for id in live {
         assert!(replayed.contains(&id), "the replay has the incident {id}");
+    }
+    Ok(())
+}
+
+/// What each server is set up for is read from its own files, and a minute that filled no CPU lets nobody make a pool smaller.
+fn sizes_rest_on_what_was_read_and_seen(system: &System) -> Result<()> {
+    let (status, body) = http_get(system.collector.http, "/api/v1/advice")?;
+    anyhow::ensure!(status == 200, "{body}");
+    let advice: Value = serde_json::from_str(&body)?;
+    for (tier, key) in
+        [(Tier::Web, "MaxRequestWorkers"), (Tier::App, "maxThreads"), (Tier::Db, "max_connections")]
+    {
+        let port = u64::from(system.lab.stack().listener(tier).port());
+        let told = advice["tiers"].as_array().into_iter().flatten();
+        let told = told.filter(|of| of["host"] == tier.host() && of["port"] == port).collect::<Vec<_>>();
+        anyhow::ensure!(told.len() == 1, "{} lines for {}: {body}", told.len(), tier.name());
+        println!("  {}", told[0]["sentence"]);
+        assert_eq!(
+            number(told[0], "limit"),
+            u64::from(system.lab.config().limits(tier).workers),
+            "{}",
+            told[0]
+        );
+        let set_by = told[0]["limit_set_by"].as_str().unwrap_or_default();
+        assert!(set_by.starts_with(key) && set_by.contains(" in /"), "{set_by}");
+        let class = told[0]["pool"]["class"].as_str();
+        assert!(matches!(class, None | Some("extrapolated")), "{}", told[0]);
     }
     Ok(())
 }

@@ -101,6 +101,7 @@ pub struct App {
     past: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     fresh: fresh::Fresh,
+    asking: Arc<tokio::sync::Mutex<()>>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -133,6 +134,7 @@ impl App {
             past: Arc::new(Semaphore::new(PAST_MAX)),
             memory: Arc::new(Semaphore::new(MEMORY_MAX)),
             fresh: fresh::Fresh::default(),
+            asking: Arc::default(),
             pulse: Arc::default(),
         }
     }
@@ -342,7 +344,8 @@ struct AdviceQuery {
 
 async fn advice(State(app): State<App>, Query(q): Query<AdviceQuery>) -> Result<Response, Problem> {
     let sizing = Arc::clone(&app.sizing);
-    // It may have to be worked out first.
+    // It may have to be worked out first. Who asks meanwhile waits without a thread, and takes what the first one got.
+    let _one = app.asking.lock().await;
     let work = tokio::task::spawn_blocking(move || sizing.advice());
     let ended = |_| Problem(StatusCode::SERVICE_UNAVAILABLE, "the collector is stopping".into());
     let view = work.await.map_err(ended)?;
