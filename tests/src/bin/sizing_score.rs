@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say, seconds, title};
 use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::sizing::advice::{Class, Pool};
 use tailwater_tests::sizing::cells::{CELLS, Cell, GRID, LOADS};
 use tailwater_tests::sizing::goodput::SLA_MS;
 use tailwater_tests::sizing::judge::{self, ADVICE};
@@ -181,7 +182,12 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<Option<CellResult>> {
         vec![("default", cell.default_pool), ("cores · (1 + W/D)", cell.each(rule_of_thumb))];
     let interval =
         advice.pool().map(|pool| (cell.each(pool.at_least), pool.at_most.map(|most| cell.each(most))));
-    candidates.extend(advice.pool().map(|pool| (ADVICE, cell.each(pool.advised))));
+    // A lower bound raises a pool that is smaller, and leaves the others alone: so does whoever follows it.
+    let followed = |pool: &Pool| {
+        let each = cell.each(pool.advised);
+        if pool.class == Class::Extrapolated { each.max(cell.default_pool) } else { each }
+    };
+    candidates.extend(advice.pool().map(|pool| (ADVICE, followed(pool))));
     let pools = sweep::pools(arguments.grid(), candidates.iter().map(|(_, pool)| *pool));
     say(&format!("  pools {pools:?}: {}", seconds(pace.sweep_takes(pools.len()))));
     let runs = sweep::sweep(cell, &mut lab, &pools, &capacity, pace)?;

@@ -186,7 +186,7 @@ impl Curve {
         levels.filter(|level| level.seconds > 0.0).collect()
     }
 
-    /// How many times more than chance the answers of a level vary, φ ≥ 1 ([`dispersion`]).
+    /// How many times more than chance the answers of a level vary, φ ≥ 1.
     pub fn dispersion(&self) -> f64 {
         dispersion(&self.halves)
     }
