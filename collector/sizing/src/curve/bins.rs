@@ -7,6 +7,8 @@
 
 /// How many bins there are.
 pub const BINS: usize = 80;
+/// Time, s, and answers by bin.
+pub(super) type Bins = [(f64, f64); BINS];
 /// Numbers in flight below this have a bin each.
 const EXACT: u32 = 16;
 /// Bins to a doubling, as a power of two.

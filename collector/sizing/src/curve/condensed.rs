@@ -7,7 +7,7 @@
 //! N, an interval came out 34 % too wide; `tests/condensed.rs`). The other way would have been each block's sums of the normal equations:
 //! eight numbers, but their weights, which are those of a law that is not known yet, would have been frozen in.
 
-use super::bins::{BINS, middle_of};
+use super::bins::{BINS, Bins, middle_of};
 use super::block::Block;
 use super::dispersion::dispersion;
 use super::{Level, Point};
@@ -64,9 +64,6 @@ impl Kept {
         kept
     }
 }
-
-/// Time and answers by bin.
-pub(super) type Bins = [(f64, f64); BINS];
 
 /// What one server was seen to do. When there is no room for another block, neighbours merge and blocks are twice as
 /// long from then on, up to a length at which the oldest is forgotten instead ([`Curve::push_aging`]).

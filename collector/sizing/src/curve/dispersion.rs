@@ -7,8 +7,7 @@
 //! to second; and of each level with what its neighbours say of it, for what varies over minutes.
 
 use super::KNOWN_COMPLETIONS;
-use super::bins::middle_of;
-use super::condensed::Bins;
+use super::bins::{Bins, middle_of};
 
 /// Comparisons from which their median says something.
 const COMPARED_MIN: usize = 4;
