@@ -13,10 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Questions that wait for their answer; whoever asks another asks again later.
 const WAITING_MAX: usize = 256;
-/// Containers whose names are remembered; with more all are asked for anew.
-const CONTAINERS_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
-/// Servers whose sizes are remembered, likewise.
-const POOLS_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
+/// Containers whose names, and servers whose sizes are remembered; with more all are asked for anew.
+const REMEMBERED_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Question {
@@ -125,7 +123,7 @@ fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
             Question::Container(id) => {
                 let name = container_name(id, root);
                 let mut known = locked(known);
-                if known.containers.len() >= CONTAINERS_MAX {
+                if known.containers.len() >= REMEMBERED_MAX {
                     known.containers.clear();
                 }
                 known.containers.extend(name.map(|name| (id.clone(), name)));
@@ -134,7 +132,7 @@ fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
             Question::Pool(process, port) => {
                 let pool = pool::of(root, *process, *port);
                 let mut known = locked(known);
-                if known.pools.len() >= POOLS_MAX {
+                if known.pools.len() >= REMEMBERED_MAX {
                     known.pools.clear();
                 }
                 known.pools.insert((*process, *port), pool);

@@ -75,6 +75,12 @@ pub fn collects(path: &str) -> bool {
 /// Characters that the kernel keeps of a command's name.
 const COMM_MAX: usize = 15;
 
+/// The words of a command line or an environment, as the kernel shows them: a zero byte after each.
+pub fn words(bytes: &[u8]) -> Vec<String> {
+    let words = bytes.split(|b| *b == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
 /// What a person calls a program: its command, or the script, module or archive that an interpreter runs.
 pub fn program(comm: &str, arguments: &[String]) -> String {
     // "gunicorn: worke": what follows the colon is a role that the process gave itself.

@@ -43,12 +43,7 @@ impl Process {
 fn program(folder: &Path) -> Option<String> {
     let comm = std::fs::read_to_string(folder.join("comm")).ok()?;
     let command = std::fs::read(folder.join("cmdline")).unwrap_or_default();
-    let arguments: Vec<String> = command
-        .split(|b| *b == 0)
-        .map(|a| String::from_utf8_lossy(a).into_owned())
-        .filter(|a| !a.is_empty())
-        .collect();
-    Some(naming::program(comm.trim_end(), &arguments))
+    Some(naming::program(comm.trim_end(), &naming::words(&command)))
 }
 
 /// The second field after the command, which is in brackets and may hold any character.

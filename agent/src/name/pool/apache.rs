@@ -243,7 +243,7 @@ mod tests {
                          <IfModule mpm_prefork_module>\n  MaxRequestWorkers 9\n</IfModule>\n";
 
     fn read(host: &Host) -> Option<(u32, String)> {
-        pool(&host.process()).map(|pool| (pool.size, pool.set_by))
+        host.told(pool)
     }
 
     fn debian(main: &str, event: &str) -> Host {

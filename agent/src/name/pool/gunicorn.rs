@@ -85,13 +85,9 @@ mod tests {
         Host::new(3, "gunicorn", &[&["/usr/bin/python3", "/usr/bin/gunicorn", "bulletin:app"], more].concat())
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "a host of one line")]
-    fn read(host: Host) -> Option<(u32, String)> {
-        pool(&host.process()).map(|pool| (pool.size, pool.set_by))
-    }
-
     #[test]
     fn workers_times_threads_wherever_they_are_set() {
+        let read = |host: Host| host.told(pool);
         let line = |key: &str| format!("{key} in its command line");
         assert_eq!(read(host(&["-w", "4", "--threads=8"])), Some((32, line("workers × threads"))));
         assert_eq!(read(host(&["--workers", "4"])), Some((4, line("workers"))));
@@ -117,6 +113,7 @@ mod tests {
 
     #[test]
     fn what_is_computed_or_has_no_size_is_not_told() {
+        let read = |host: Host| host.told(pool);
         let computed = "workers = multiprocessing.cpu_count() * 2 + 1\n";
         assert_eq!(read(host(&["-c", "/etc/g.py"]).file("/etc/g.py", computed)), None);
         assert_eq!(read(host(&["-c", "/etc/none.py", "-w", "4"])), None);

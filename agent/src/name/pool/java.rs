@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn threads_are_those_of_the_connector_at_the_port_or_of_its_executor() {
-        let read = |host: &Host, port| pool(&host.process(), port).map(|pool| (pool.size, pool.set_by));
+        let read = |host: &Host, port| host.told(|process| pool(process, port));
         let host = tomcat(&["-Dthreads=150"]);
         let place = "in /srv/tomcat/conf/server.xml";
         assert_eq!(read(&host, 8080), Some((150, format!("maxThreads {place}"))));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_tomcat_inside_a_program_is_read_where_its_line_or_environment_says_so() {
-        let read = |host: Host| pool(&host.process(), 8080).map(|pool| (pool.size, pool.set_by));
+        let read = |host: Host| host.told(|process| pool(process, 8080));
         let line = |more: &[&str]| Host::new(9, "java", &[&["java", "-jar", "shop.jar"], more].concat());
         assert_eq!(
             read(line(&["--server.tomcat.threads.max=60"])),

@@ -7,8 +7,6 @@ use super::{COMMAND_LINE, Pool};
 const USUAL: [&str; 3] = ["/etc/my.cnf", "/etc/mysql/my.cnf", "/usr/local/etc/my.cnf"];
 /// Groups that the server reads; of those with a version at their end, too (`mysqld-10.11`).
 const GROUPS: [&str; 4] = ["mysqld", "mariadbd", "server", "mariadb"];
-/// Files that are looked at.
-const FILES_MAX: usize = 256;
 const KEY: &str = "max_connections";
 
 pub(super) fn pool(process: &Process) -> Option<Pool> {
@@ -21,12 +19,9 @@ pub(super) fn pool(process: &Process) -> Option<Pool> {
         None => USUAL.iter().map(|file| (*file).to_owned()).collect(),
     };
     files.extend(process.option(&["defaults-extra-file"]).map(str::to_owned));
-    files.reverse();
-    let (mut read, mut found) = (0, None);
-    while let Some(path) = files.pop() {
-        read += 1;
-        let Some(text) = process.file(&path).filter(|_| read <= FILES_MAX) else { continue };
-        let mut is_ours = false;
+    let mut found = None;
+    process.read_all(files, |path, text| {
+        let (mut is_ours, mut included) = (false, Vec::new());
         for line in text.lines().map(str::trim) {
             if let Some(group) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 is_ours = GROUPS.iter().any(|name| {
@@ -35,18 +30,19 @@ pub(super) fn pool(process: &Process) -> Option<Pool> {
                         .is_some_and(|version| version.is_empty() || version.starts_with('-'))
                 });
             } else if let Some(folder) = line.strip_prefix("!includedir") {
-                files.extend(process.files(&format!("{}/*.cnf", folder.trim())).into_iter().rev());
+                included.extend(process.files(&format!("{}/*.cnf", folder.trim())));
             } else if let Some(file) = line.strip_prefix("!include") {
-                files.push(file.trim().to_owned());
+                included.push(file.trim().to_owned());
             } else if is_ours
                 && let Some((key, value)) = line.split_once('=')
                 && key.trim().replace('-', "_") == KEY
             {
                 let value = value.split('#').next().unwrap_or_default().trim();
-                found = value.parse().ok().map(|size| (size, path.clone()));
+                found = value.parse().ok().map(|size| (size, path.to_owned()));
             }
         }
-    }
+        included
+    });
     let (size, file) = found?;
     Pool::new(size, KEY, &file)
 }
@@ -56,17 +52,13 @@ mod tests {
     use super::super::process::tests::Host;
     use super::*;
 
-    #[allow(clippy::needless_pass_by_value, reason = "a host of one line")]
-    fn read(host: Host) -> Option<(u32, String)> {
-        pool(&host.process()).map(|pool| (pool.size, pool.set_by))
-    }
-
     fn mariadb(more: &[&str]) -> Host {
         Host::new(2, "mariadbd", &[&["/usr/sbin/mariadbd"], more].concat())
             .file(
                 "/etc/mysql/my.cnf",
-                "[client-server]\nmax_connections = 1\n!includedir /etc/mysql/mariadb.conf.d/\n",
+                "[client-server]\nmax_connections = 1\n!includedir /etc/mysql/conf.d/\n!includedir /etc/mysql/mariadb.conf.d/\n",
             )
+            .file("/etc/mysql/conf.d/99-other.cnf", "[mysqld]\nmax_connections = 7\n")
             .file(
                 "/etc/mysql/mariadb.conf.d/50-server.cnf",
                 "[mysqld]\n#max_connections = 100\nmax-connections = 120 # all\n",
@@ -79,6 +71,7 @@ mod tests {
 
     #[test]
     fn the_command_line_counts_before_files_and_the_last_file_before_the_others() {
+        let read = |host: Host| host.told(pool);
         assert_eq!(
             read(mariadb(&["--max-connections=90"])),
             Some((90, "max_connections in its command line".to_owned()))

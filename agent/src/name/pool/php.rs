@@ -3,13 +3,11 @@
 
 use super::Pool;
 use super::process::Process;
+use std::collections::BTreeMap;
 
-/// Files that are looked at.
-const FILES_MAX: usize = 256;
-
+/// What is known of a pool.
 #[derive(Debug, Default)]
 struct Section {
-    name: String,
     listen: Option<String>,
     children: Option<(u64, String)>,
 }
@@ -19,40 +17,29 @@ pub(super) fn pool(process: &Process, port: u16) -> Option<Pool> {
     let title = process.arguments().join(" ");
     let in_title = title.split_once("master process (").and_then(|(_, rest)| rest.split_once(')'));
     let main = in_title.map(|(path, _)| path).or_else(|| process.option(&["y", "fpm-config"]))?.trim();
-    let mut sections = vec![Section::default()];
-    let mut files = vec![main.to_owned()];
-    let mut read = 0;
-    while let Some(path) = files.pop() {
-        read += 1;
-        let text = process.file(&path).filter(|_| read <= FILES_MAX);
-        for line in text.as_deref().unwrap_or_default().lines().map(str::trim) {
+    let (mut sections, mut current) = (BTreeMap::<String, Section>::new(), String::new());
+    process.read_all([main.to_owned()], |path, text| {
+        let mut included = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with([';', '#'])) {
             if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                match sections.iter().position(|section| section.name == name) {
-                    // It goes on there.
-                    Some(known) => {
-                        let section = sections.remove(known);
-                        sections.push(section);
-                    }
-                    None => sections.push(Section { name: name.to_owned(), ..Section::default() }),
-                }
+                name.clone_into(&mut current);
             }
-            let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with([';', '#'])) else {
-                continue;
-            };
+            let Some((key, value)) = line.split_once('=') else { continue };
             let value = value.split(';').next().unwrap_or_default().trim().trim_matches('"');
-            let last = sections.last_mut();
-            match (key.trim(), last) {
-                ("include", _) => files.extend(process.files(value).into_iter().rev()),
-                ("listen", Some(section)) => section.listen = Some(value.to_owned()),
-                ("pm.max_children", Some(section)) => {
-                    section.children = value.parse().ok().map(|n| (n, path.clone()));
+            match key.trim() {
+                "include" => included.extend(process.files(value)),
+                "listen" => sections.entry(current.clone()).or_default().listen = Some(value.to_owned()),
+                "pm.max_children" => {
+                    sections.entry(current.clone()).or_default().children =
+                        value.parse().ok().map(|n| (n, path.to_owned()));
                 }
                 _ => {}
             }
         }
-    }
+        included
+    });
     let at_port = |listen: &str| listen.rsplit(':').next() == Some(&port.to_string());
-    let own = sections.into_iter().find(|section| section.listen.as_deref().is_some_and(at_port))?;
+    let own = sections.into_values().find(|section| section.listen.as_deref().is_some_and(at_port))?;
     let (size, file) = own.children?;
     Pool::new(size, "pm.max_children", &file)
 }
@@ -77,7 +64,7 @@ mod tests {
                 "/etc/php/8.2/fpm/pool.d/www.conf",
                 "[www]\nlisten = /run/php/www.sock\npm.max_children = 5\n[more]\nlisten = 9001\n",
             );
-        let read = |port| pool(&host.process(), port).map(|pool| (pool.size, pool.set_by));
+        let read = |port| host.told(|process| pool(process, port));
         assert_eq!(read(9000), Some((12, "pm.max_children in /etc/php/8.2/fpm/pool.d/shop.conf".to_owned())));
         assert_eq!(read(9001), None, "not set");
         assert_eq!(read(80), None, "no pool");

@@ -3,8 +3,6 @@
 use super::process::{Process, option};
 use super::{COMMAND_LINE, Pool};
 
-/// Files that are looked at.
-const FILES_MAX: usize = 256;
 const KEY: &str = "max_connections";
 
 pub(super) fn pool(process: &Process) -> Option<Pool> {
@@ -39,25 +37,18 @@ fn set<'a>(process: &'a Process, name: &str) -> Option<&'a str> {
 }
 
 fn in_files(process: &Process, main: String) -> Option<(u64, String)> {
-    let (mut files, mut read, mut found) = (vec![main], 0, None);
-    while let Some(path) = files.pop() {
-        read += 1;
-        let Some(text) = process.file(&path).filter(|_| read <= FILES_MAX) else { continue };
-        let below = |to: &str| {
-            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            if to.starts_with('/') { to.to_owned() } else { format!("{folder}/{to}") }
-        };
-        if let Some(size) = value(&text, KEY).and_then(|size| size.parse().ok()) {
-            found = Some((size, path.clone()));
+    let mut found = None;
+    process.read_all([main], |path, text| {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let below = |to: &str| if to.starts_with('/') { to.to_owned() } else { format!("{folder}/{to}") };
+        if let Some(size) = value(text, KEY).and_then(|size| size.parse().ok()) {
+            found = Some((size, path.to_owned()));
         }
         // They count after what stands in this file, as far as they come after it; nearly always they stand at its end.
-        let included = ["include", "include_if_exists"].into_iter().filter_map(|key| value(&text, key));
-        let mut next: Vec<String> = included.map(|file| below(&file)).collect();
-        if let Some(folder) = value(&text, "include_dir") {
-            next.extend(process.files(&format!("{}/*.conf", below(&folder))));
-        }
-        files.extend(next.into_iter().rev());
-    }
+        let included = ["include", "include_if_exists"].into_iter().filter_map(|key| value(text, key));
+        let of_folder = value(text, "include_dir").map(|to| process.files(&format!("{}/*.conf", below(&to))));
+        included.map(|file| below(&file)).chain(of_folder.into_iter().flatten()).collect()
+    });
     found
 }
 
@@ -78,11 +69,6 @@ mod tests {
     use super::super::process::tests::Host;
     use super::*;
 
-    #[allow(clippy::needless_pass_by_value, reason = "a host of one line")]
-    fn read(host: Host) -> Option<(u32, String)> {
-        pool(&host.process()).map(|pool| (pool.size, pool.set_by))
-    }
-
     fn debian(more: &[&str]) -> Host {
         let line = ["/usr/lib/postgresql/15/bin/postgres", "-D", "/var/lib/postgresql/15/main", "-c"];
         let file = ["config_file=/etc/postgresql/15/main/postgresql.conf"];
@@ -94,6 +80,7 @@ mod tests {
 
     #[test]
     fn the_line_counts_first_then_what_was_altered_then_the_files() {
+        let read = |host: Host| host.told(pool);
         assert_eq!(
             read(debian(&[])),
             Some((100, "max_connections in /etc/postgresql/15/main/postgresql.conf".to_owned()))

@@ -1,6 +1,7 @@
 //! A server's command line, environment and files. Owns the bounds on what is read, and that a path is looked up as the server itself does,
 //! below its own root: no symbolic link of a container leads to a file of the host.
 
+use crate::name::naming;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -11,6 +12,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const ARGUMENTS_BYTES_MAX: u64 = 128 << 10;
 /// Links that are followed for one path, as `ELOOP` counts them (path_resolution(7)).
 const LINKS_MAX: usize = 40;
+/// Files that are read of one configuration.
+const INCLUDED_MAX: usize = 256;
 /// Files that one pattern may name.
 const FILES_MAX: usize = 512;
 
@@ -31,8 +34,7 @@ impl Process {
         let comm = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
         let words = |name: &str| -> Option<Vec<String>> {
             let bytes = read_up_to(&folder.join(name), ARGUMENTS_BYTES_MAX)?;
-            let words = bytes.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned());
-            Some(words.filter(|word| !word.is_empty()).collect())
+            Some(naming::words(&bytes))
         };
         let (arguments, environment) = (words("cmdline")?, words("environ").unwrap_or_default());
         Some(Self { folder, comm, arguments, environment })
@@ -71,6 +73,21 @@ impl Process {
         }
         let bytes = read_up_to(&file, FILE_BYTES_MAX)?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Reads files, and after each those that `look`, which gets its path and its text, says that it includes.
+    pub(super) fn read_all(
+        &self,
+        first: impl IntoIterator<Item = String>,
+        mut look: impl FnMut(&str, &str) -> Vec<String>,
+    ) {
+        let mut waiting: Vec<String> = first.into_iter().collect();
+        waiting.reverse();
+        for _ in 0..INCLUDED_MAX {
+            let Some(path) = waiting.pop() else { return };
+            let included = self.file(&path).map(|text| look(&path, &text));
+            waiting.extend(included.into_iter().flatten().rev());
+        }
     }
 
     /// Paths that a pattern with `*` and `?` in its last parts names, sorted; one without is itself, if it is there.
@@ -196,6 +213,7 @@ fn read_up_to(path: &Path, max: u64) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 pub(in super::super) mod tests {
+    use super::super::Pool;
     use super::*;
     use std::os::unix::fs::symlink;
 
@@ -245,6 +263,14 @@ pub(in super::super) mod tests {
 
         pub(in super::super) fn process(&self) -> Process {
             Process::read(self.root(), self.pid).unwrap()
+        }
+
+        /// Size and place that a reader of one server says of it.
+        pub(in super::super) fn told(
+            &self,
+            read: impl Fn(&Process) -> Option<Pool>,
+        ) -> Option<(u32, String)> {
+            read(&self.process()).map(|pool| (pool.size, pool.set_by))
         }
     }
 
