@@ -73,6 +73,14 @@ pub struct TierAdvice {
     pub sentence: String,
 }
 
+impl TierAdvice {
+    /// `tomcat10@app:8080`: which listener it is about.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.tier, self.port)
+    }
+}
+
 /// A number with its class, or why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -76,7 +76,7 @@ fn row(of: &TierAdvice) -> [String; 8] {
         }
     };
     [
-        line(&format!("{}:{}", of.tier, of.port)),
+        line(&of.name()),
         of.limit.map_or_else(none, |limit| limit.to_string()),
         size,
         range,

@@ -2,14 +2,14 @@
 //! labels; computes nothing. A listener without a size has no row, never a zero.
 
 use crate::counters::{gauge, labels};
-use std::net::{IpAddr, SocketAddr};
 use tailwater_model::advice::{AdviceView, TierAdvice};
+use tailwater_model::incident::socket;
 
 /// Appends them, as they were worked out last.
 pub(super) fn render(view: &AdviceView, out: &mut String) {
     let (mut sizes, mut limits, mut most) = (Vec::new(), Vec::new(), Vec::new());
     for of in &view.tiers {
-        let listener = listener(of);
+        let listener = of.address.parse().map_or_else(|_| of.address.clone(), |at| socket(at, of.port));
         let whose = [
             ("host", of.host.as_str()),
             ("tier", tier(of)),
@@ -57,11 +57,6 @@ pub(super) fn render(view: &AdviceView, out: &mut String) {
 /// The tier's name without its host, which has a label of its own.
 fn tier(of: &TierAdvice) -> &str {
     of.tier.strip_suffix(&of.host).and_then(|tier| tier.strip_suffix('@')).unwrap_or(&of.tier)
-}
-
-fn listener(of: &TierAdvice) -> String {
-    let address = of.address.parse::<IpAddr>().map(|address| SocketAddr::new(address, of.port).to_string());
-    address.unwrap_or_else(|_| format!("{}:{}", of.address, of.port))
 }
 
 #[cfg(test)]

@@ -3,16 +3,18 @@
 use super::servers::{How, Setting};
 use crate::text::span;
 use tailwater_model::advice::{Answer, Pool, TierAdvice};
+use tailwater_sizing::evidence::Decision;
 
-/// The line: which pool, the size, what it costs elsewhere, what it rests on and what is critical.
-pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>) -> String {
-    let name = format!("{}:{}", of.tier, of.port);
+/// The line: which pool, the size, what it costs elsewhere, what it rests on and what is critical. `decision`: what follows for the pool as
+/// it is set now.
+pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>, decision: Decision) -> String {
+    let name = of.name();
     let learnt = format!("{} of traffic", span(of.learnt_s));
     let (class, pool) = match &of.pool {
         Answer::Refused { why, .. } => return format!("{name}: no size: {why}; {learnt}{}", left_out(of)),
         Answer::Told { class, value } => (class, value),
     };
-    let mut parts = vec![format!("{name}: {}{}", size(class, pool), words(of, setting, pool))];
+    let mut parts = vec![format!("{name}: {}{}", size(class, pool), words(of, setting, pool, decision))];
     if of.servers > 1 {
         parts.push(format!("in each of {} servers", of.servers));
     }
@@ -31,15 +33,11 @@ pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>) -> String {
 }
 
 /// From what it is set to now to what it should be, if that differs.
-fn change(class: &str, pool: &Pool, limit: Option<u32>) -> String {
-    let is_bound = class == "extrapolated";
-    let size = if is_bound { pool.at_least } else { pool.advised };
-    // What was not seen is not said to be good: an open end reaches as far as was seen.
-    let most = if is_bound { u32::MAX } else { pool.at_most.unwrap_or(pool.seen_to.max(0.0) as u32) };
-    match limit {
-        None => size.to_string(),
-        Some(limit) if (pool.at_least..=most.max(size)).contains(&limit) => format!("may stay at {limit}"),
-        Some(limit) => format!("{limit} → {size}"),
+fn change(limit: Option<u32>, decision: Decision, advised: u32) -> String {
+    match (limit, decision) {
+        (Some(limit), Decision::Keep) => format!("may stay at {limit}"),
+        (Some(limit), Decision::Raise(size) | Decision::Lower(size)) => format!("{limit} → {size}"),
+        _ => advised.to_string(),
     }
 }
 
@@ -54,10 +52,10 @@ fn size(class: &str, pool: &Pool) -> String {
 }
 
 /// Where that size is set.
-fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool) -> String {
+fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool, decision: Decision) -> String {
     let Some(Setting { key, how }) = setting else { return String::new() };
     let all = u64::from(pool.advised) * u64::from(of.servers);
-    let change = change(of.pool.class(), pool, of.limit);
+    let change = change(of.limit, decision, pool.advised);
     match how {
         How::Is => format!(": {key} {change}"),
         How::Make => format!(": {key} = {change}"),
@@ -78,6 +76,21 @@ mod tests {
     use super::super::servers::setting_of;
     use super::*;
     use tailwater_model::advice::{LeftOut, Reason};
+    use tailwater_sizing::evidence::{Claim, Class, PoolRange};
+
+    /// The line with what follows for the pool as it is set.
+    fn line(of: &TierAdvice, setting: Option<Setting>) -> String {
+        let decision = of.pool.value().map_or(Decision::Keep, |pool| {
+            let class = match of.pool.class() {
+                "measured" => Class::Measured,
+                "plateau" => Class::Plateau,
+                _ => Class::Extrapolated,
+            };
+            let Pool { advised, at_least, at_most, seen_to } = *pool;
+            Claim::Told { class, value: PoolRange { advised, at_least, at_most, seen_to } }.decide(of.limit)
+        });
+        sentence(of, setting, decision)
+    }
 
     fn advice(class: &str, at_most: Option<u32>) -> TierAdvice {
         let refused = || Answer::Refused { refused: Reason { reason: "x".into() }, why: "x".into() };
@@ -99,7 +112,13 @@ mod tests {
             critical: Some("cpu".into()),
             pool: Answer::Told {
                 class: class.into(),
-                value: Pool { advised: 26, at_least: 24, at_most, seen_to: 61.0 },
+                // A lower bound advises itself.
+                value: Pool {
+                    advised: if class == "extrapolated" { 24 } else { 26 },
+                    at_least: 24,
+                    at_most,
+                    seen_to: 61.0,
+                },
             },
             throughput_max: refused(),
             in_flight: refused(),
@@ -116,20 +135,20 @@ mod tests {
     fn a_line_says_what_to_set_and_why() {
         let tomcat = setting_of("java", "tomcat10.service");
         assert_eq!(
-            sentence(&advice("measured", Some(33)), tomcat),
+            line(&advice("measured", Some(33)), tomcat),
             "tomcat10@app:8080: 26 at a time are enough (24 to 33 cost ≤ 2 %): maxThreads of the Connector in \
              server.xml 26; measured, 3 h 12 min of traffic, up to 61 in flight; CPU is critical; limit unknown"
         );
         let two = TierAdvice { servers: 2, limit: Some(200), ..advice("plateau", None) };
         assert_eq!(
-            sentence(&two, setting_of("mariadbd", "")),
+            line(&two, setting_of("mariadbd", "")),
             "tomcat10@app:8080: 26 at a time are enough (more cost nothing up to 61): its callers' pools together \
              52, and max_connections above that; in each of 2 servers; plateau, 3 h 12 min of traffic, up to 61 in \
              flight; CPU is critical; it is 200 now"
         );
         let bound = TierAdvice { critical: None, ..advice("extrapolated", None) };
         assert_eq!(
-            sentence(&bound, None),
+            line(&bound, None),
             "tomcat10@app:8080: at least 24 at a time (a lower bound); extrapolated, 3 h 12 min of traffic, up to \
              61 in flight; no hardware was seen full; limit unknown"
         );
@@ -140,10 +159,7 @@ mod tests {
         let tomcat = setting_of("java", "tomcat10.service");
         let at = |class: &str, at_most, limit| {
             let set_by = Some("maxThreads in /srv/conf/server.xml".to_owned());
-            sentence(
-                &TierAdvice { limit: Some(limit), limit_set_by: set_by, ..advice(class, at_most) },
-                tomcat,
-            )
+            line(&TierAdvice { limit: Some(limit), limit_set_by: set_by, ..advice(class, at_most) }, tomcat)
         };
         let change =
             |line: String| line.split(';').next().unwrap().rsplit("server.xml ").next().unwrap().to_owned();
@@ -173,7 +189,7 @@ mod tests {
         };
         let refused = TierAdvice { pool, learnt_s: 17.0, ..advice("", None) };
         assert_eq!(
-            sentence(&refused, None),
+            line(&refused, None),
             "tomcat10@app:8080: no size: no plateau of throughput was seen; 17 s of traffic, and 1 min 15 s left out \
              (not measured)"
         );

@@ -89,7 +89,7 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
         points: points.collect(),
         sentence: String::new(),
     };
-    told.sentence = sentence(&told, setting);
+    told.sentence = sentence(&told, setting, advice.pool.decide(told.limit));
     told
 }
 

@@ -32,13 +32,14 @@ pub enum Decision {
 }
 
 impl Claim<PoolRange> {
-    /// What to do with a pool of that size. A refused claim changes nothing; one that is only extrapolated lowers nothing.
+    /// What to do with a pool of that size. A refused claim changes nothing; one that is only extrapolated lowers nothing. An open end
+    /// reaches as far as was seen: what is beyond is not said to be good.
     pub fn decide(&self, current: Option<u32>) -> Decision {
         let Self::Told { class, value } = self else { return Decision::Keep };
         match current {
             None => Decision::LimitUnknown,
             Some(size) if size < value.at_least => Decision::Raise(value.advised.max(value.at_least)),
-            Some(size) if class.may_lower() && value.at_most.is_some_and(|most| size > most) => {
+            Some(size) if class.may_lower() && f64::from(size) > value.most() => {
                 Decision::Lower(value.advised)
             }
             Some(_) => Decision::Keep,
@@ -47,6 +48,10 @@ impl Claim<PoolRange> {
 }
 
 impl PoolRange {
+    fn most(&self) -> f64 {
+        self.at_most.map_or(self.seen_to.max(f64::from(self.advised)), f64::from)
+    }
+
     /// A range of which only the lower end is known.
     pub(crate) fn from_least(least: f64, seen_to: f64) -> Self {
         let at_least = whole(least.ceil());
@@ -82,10 +87,17 @@ mod tests {
             (Class::Measured, Some(13), Decision::Keep),
             (Class::Measured, Some(12), Decision::Raise(15)),
             (Class::Measured, None, Decision::LimitUnknown),
+            (Class::Plateau, Some(34), Decision::Lower(15)),
             (Class::Extrapolated, Some(200), Decision::Keep),
             (Class::Extrapolated, Some(5), Decision::Raise(15)),
         ] {
             assert_eq!(claim(class).decide(current), expect, "{class:?} {current:?}");
+        }
+        let open = Claim::Told { class: Class::Plateau, value: PoolRange { at_most: None, ..range } };
+        for (current, expect) in
+            [(60, Decision::Keep), (61, Decision::Lower(15)), (13, Decision::Keep), (12, Decision::Raise(15))]
+        {
+            assert_eq!(open.decide(Some(current)), expect, "{current}");
         }
         let refused: Claim<PoolRange> = Refusal::MixDrift.into();
         assert_eq!(refused.decide(Some(1)), Decision::Keep);

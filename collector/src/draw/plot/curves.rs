@@ -31,21 +31,14 @@ impl<'a> Curves<'a> {
         shown.truncate(PANELS_MAX);
         let mut notes = Vec::new();
         if !without.is_empty() {
-            notes.push(format!("Without a curve: {}", names(&without)));
+            let names: Vec<String> = without.iter().map(|of| of.name()).collect();
+            notes.push(format!("Without a curve: {}", names.join(", ")));
         }
         if beyond > 0 {
             notes.push(format!("{beyond} more curves are not shown: ask for one host (--host)"));
         }
         (!shown.is_empty()).then_some(Self { shown, notes })
     }
-}
-
-fn name(of: &TierAdvice) -> String {
-    format!("{}:{}", of.tier, of.port)
-}
-
-fn names(of: &[&TierAdvice]) -> String {
-    of.iter().map(|of| name(of)).collect::<Vec<_>>().join(", ")
 }
 
 impl Picture for Curves<'_> {
@@ -64,19 +57,13 @@ impl Picture for Curves<'_> {
             panel(&own, of, pen)?;
             rest = below;
         }
-        for (n, note) in self.notes.iter().enumerate() {
-            let at = pen.at(12, NOTE as i32 * n as i32);
-            rest.draw(&Text::new(wrapped(note, 130, 1).concat(), at, pen.text(11, false))).map_err(said)?;
-        }
-        Ok(())
+        let notes: Vec<String> = self.notes.iter().map(|note| wrapped(note, 130, 1).concat()).collect();
+        pen.notes(&rest, &notes)
     }
 }
 
 fn panel<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, of: &TierAdvice, pen: Pen) -> Result<(), String> {
-    for (n, line) in wrapped(&of.sentence, 118, 3).iter().enumerate() {
-        let text = Text::new(line.clone(), pen.at(12, 8 + 17 * n as i32), pen.text(13, n == 0));
-        area.draw(&text).map_err(said)?;
-    }
+    pen.title(area, &of.sentence)?;
     let (pool, most) = (of.pool.value(), of.throughput_max.value());
     // The most is of the whole system where visits are known; a curve is of this server's own answers.
     let own = of.visits.unwrap_or(1.0) / f64::from(of.servers.max(1));

@@ -1,6 +1,7 @@
-//! `tailwater advise --plot`: curves of listeners (`curves`). `tailwater explain --plot`: an incident as the figures 3, 5, 7, 8 and 9 of Wang et al., "A Study of Long-Tail Latency in n-Tier
+//! `tailwater explain --plot`: an incident as the figures 3, 5, 7, 8 and 9 of Wang et al., "A Study of Long-Tail Latency in n-Tier
 //! Systems" (ICDCS'17) show theirs: resource per tier, queued requests per tier against MaxSysQDepth, drops and very long requests
-//! per 50 ms, on one axis of time. Owns the file formats and the errors; `figure` owns what is shown, `render` how it looks.
+//! per 50 ms, on one axis of time. `tailwater advise --plot`: curves of listeners (`curves`). Owns the file formats and the errors;
+//! `figure` owns what is shown of an incident, `render` how it looks.
 //!
 //! The drawing is the library's (plotters). Text needs no font of the system: an SVG names generic families, a PNG is set in DejaVu Sans,
 //! which is linked in (its licence, that of Bitstream Vera, allows that: see the `dejavu` crate).
@@ -80,14 +81,16 @@ pub enum PlotError {
 
 /// Draws an incident into a file.
 pub fn to_file(incident: &Incident, timeline: &Timeline, path: &Path) -> Result<(), PlotError> {
-    let bytes = bytes(incident, timeline, Format::of(path)?)?;
-    std::fs::write(path, bytes).map_err(|source| PlotError::Write { path: path.to_owned(), source })
+    write(path, &bytes(incident, timeline, Format::of(path)?)?)
 }
 
 /// Draws the curves of these listeners into a file.
 pub fn curves_to_file(tiers: &[&TierAdvice], path: &Path) -> Result<(), PlotError> {
     let curves = Curves::of(tiers).ok_or(PlotError::NoCurve { listeners: tiers.len() })?;
-    let bytes = encoded(&curves, Format::of(path)?)?;
+    write(path, &encoded(&curves, Format::of(path)?)?)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), PlotError> {
     std::fs::write(path, bytes).map_err(|source| PlotError::Write { path: path.to_owned(), source })
 }
 

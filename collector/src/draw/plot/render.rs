@@ -14,6 +14,8 @@ pub(super) const PANEL: u32 = 210;
 /// The last panel also bears the axis of time.
 pub(super) const TIME: u32 = 42;
 pub(super) const NOTE: u32 = 18;
+/// Characters of a title's line.
+const COLUMNS: usize = 118;
 /// Of a panel's width, for the legend.
 const LEGEND: u32 = 220;
 pub(super) const AXIS: u32 = 66;
@@ -110,11 +112,7 @@ fn draw<DB: DrawingBackend>(
     area.fill(&WHITE).map_err(said)?;
     let pen = Pen { scale };
     let (head, mut rest) = area.split_vertically(scale * TITLE);
-    let columns = 118;
-    for (n, line) in wrapped(&figure.title, columns, 3).iter().enumerate() {
-        head.draw(&Text::new(line.clone(), pen.at(12, 8 + 17 * n as i32), pen.text(13, n == 0)))
-            .map_err(said)?;
-    }
+    pen.title(&head, &figure.title)?;
     for (n, panel) in figure.panels.iter().enumerate() {
         let last = n + 1 == figure.panels.len();
         let (own, below) = rest.split_vertically(scale * if last { PANEL + TIME } else { PANEL });
@@ -122,11 +120,7 @@ fn draw<DB: DrawingBackend>(
         draw_panel(&own, figure, panel, pen, letter, last)?;
         rest = below;
     }
-    for (n, note) in figure.notes.iter().enumerate() {
-        rest.draw(&Text::new(note.clone(), pen.at(12, NOTE as i32 * n as i32), pen.text(11, false)))
-            .map_err(said)?;
-    }
-    Ok(())
+    pen.notes(&rest, &figure.notes)
 }
 
 /// Units to pixels.
@@ -148,6 +142,32 @@ impl Pen {
 
     pub(super) fn line(self, colour: RGBColor, width: u32) -> ShapeStyle {
         colour.stroke_width(self.scale * width)
+    }
+
+    /// What stands above a panel, in three lines at most, the first in bold.
+    pub(super) fn title<DB: DrawingBackend>(
+        self,
+        area: &DrawingArea<DB, Shift>,
+        title: &str,
+    ) -> Result<(), String> {
+        for (n, line) in wrapped(title, COLUMNS, 3).into_iter().enumerate() {
+            let text = Text::new(line, self.at(12, 8 + 17 * n as i32), self.text(13, n == 0));
+            area.draw(&text).map_err(said)?;
+        }
+        Ok(())
+    }
+
+    /// What stands below the panels, a line each.
+    pub(super) fn notes<DB: DrawingBackend>(
+        self,
+        area: &DrawingArea<DB, Shift>,
+        notes: &[String],
+    ) -> Result<(), String> {
+        for (n, note) in notes.iter().enumerate() {
+            let text = Text::new(note.clone(), self.at(12, NOTE as i32 * n as i32), self.text(11, false));
+            area.draw(&text).map_err(said)?;
+        }
+        Ok(())
     }
 }
 
