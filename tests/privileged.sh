@@ -11,14 +11,7 @@ LANES=("privileged_kernels" "privileged_packages page page_sizing replay_page")
 out=target/privileged
 mkdir -p "$out"
 rm -f "$out"/*
-cargo test --workspace --locked --no-run --message-format=json-render-diagnostics |
-    python3 -c '
-import json, os, sys
-for line in sys.stdin:
-    built = json.loads(line)
-    if built.get("executable") and built.get("profile", {}).get("test"):
-        print(os.path.dirname(built["manifest_path"]), built["target"]["name"], built["executable"], sep="\t")
-' >"$out/programs"
+./tests/programs.sh >"$out/programs"
 
 # One program in the folder of its crate, as cargo runs it: FOLDER NAME PROGRAM.
 one() {

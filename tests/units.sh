@@ -6,14 +6,7 @@ cd "$(dirname "$0")/.."
 
 mkdir -p target/units
 rm -f target/units/*
-cargo test --workspace --locked --no-run --message-format=json-render-diagnostics |
-    python3 -c '
-import json, os, sys
-for line in sys.stdin:
-    built = json.loads(line)
-    if built.get("executable") and built.get("profile", {}).get("test"):
-        print(os.path.dirname(built["manifest_path"]), built["executable"], sep="\t")
-' >target/units/programs
+./tests/programs.sh >target/units/programs
 
 # In the folder of its crate, as cargo runs it.
 one() {
@@ -26,7 +19,7 @@ one() {
 }
 export -f one
 
-xargs -P 2 -d '\n' -I {} bash -c 'IFS=$'"'\\t'"' read -r folder program <<<"$1"; one "$folder" "$program"' _ {} <target/units/programs
+xargs -P 2 -d '\n' -I {} bash -c 'IFS=$'"'\\t'"' read -r folder _ program <<<"$1"; one "$folder" "$program"' _ {} <target/units/programs
 cargo test --workspace --locked --quiet --doc
 if [ -e target/units/failed ]; then
     cat target/units/failed >&2
