@@ -61,7 +61,10 @@ pub struct TierAdvice {
     pub in_flight: Answer<Range>,
     /// Part of the best throughput that the advised size costs in the mean of what may be true, 0 to 1.
     pub expected_loss: Answer<f64>,
-    /// `law`, `plateau`, `mva` or `none`.
+    /// Part of the best throughput that the size of now costs when all of it is in use, 0 to 1, as far as was seen; `null`: no penalty is known.
+    #[serde(default)]
+    pub limit_loss: Option<f64>,
+    /// `law`, `utilisation`, `plateau`, `mva` or `none`.
     pub model: String,
     /// Whether requests in flight are arrivals times response time (Little's law), by both as they were measured; `null`: not known.
     pub little: Option<Little>,
@@ -69,6 +72,9 @@ pub struct TierAdvice {
     pub left_out: Vec<LeftOut>,
     /// The curve: one point for each number in flight with an answer.
     pub points: Vec<CurvePoint>,
+    /// What a request costs, by the requests in flight among which it was answered.
+    #[serde(default)]
+    pub costs: Vec<CostPoint>,
     /// All of it as a line to act on.
     pub sentence: String,
 }
@@ -181,4 +187,15 @@ pub struct CurvePoint {
     pub throughput: f64,
     /// Its standard error.
     pub error: f64,
+}
+
+/// CPU time of a request among so many.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CostPoint {
+    /// Requests in flight.
+    pub in_flight: f64,
+    /// CPU time of a request, s.
+    pub cpu_s: f64,
+    /// Its standard error, s.
+    pub error_s: f64,
 }

@@ -131,7 +131,11 @@ fn a_quota_is_no_penalty_though_the_naive_curve_falls() {
         let learner = learnt(&seconds);
         let advice = learner.advise(Some(60), &Deployment::default());
         println!("{advice:?}\n{:?}", learner.left_out().collect::<Vec<_>>());
-        assert_eq!((advice.model, advice.pool.class()), (Model::Plateau, Some(Class::Plateau)), "{advice:?}");
+        assert_eq!(
+            (advice.model, advice.pool.class()),
+            (Model::Utilisation, Some(Class::Plateau)),
+            "{advice:?}"
+        );
         let pool = advice.pool.value().unwrap();
         assert_eq!(pool.at_most, None, "no penalty");
         assert!(pool.at_least <= 12, "3 keep half a CPU busy in the mean: {pool:?}");

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tailwater_model::window::{PoolSize, StateCell, WINDOW_NS};
 use tailwater_sizing::concurrency::{Advice, Deployment};
-use tailwater_sizing::curve::{Cell, Point};
+use tailwater_sizing::curve::{Cell, Demand, Point};
 use tailwater_sizing::evidence::Estimate;
 use tailwater_sizing::learn::{AGREE_WITHIN, Learner, Second, Serving, Taint as Why};
 
@@ -96,6 +96,11 @@ impl Learned {
     /// Levels of the curve.
     pub(super) fn points(&self) -> Vec<Point> {
         self.learner.curve().points()
+    }
+
+    /// What a request costs at each load.
+    pub(super) fn costs(&self) -> Vec<Demand> {
+        self.learner.demands()
     }
 
     /// Clean seconds.
@@ -191,7 +196,8 @@ fn handed_over(second: &Joined) -> Second {
             0 | 1 => Serving::Workers,
             _ => Serving::EventDriven,
         },
-        taint: second.taints.iter().find_map(|taint| why(*taint)),
+        // Of several reasons one that spoils what requests cost, if there is one.
+        taint: second.taints.iter().filter_map(|taint| why(*taint)).min_by_key(|why| why.keeps_costs()),
     }
 }
 

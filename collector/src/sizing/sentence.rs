@@ -29,6 +29,10 @@ pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>, decision: Deci
         (Some(limit), None) => format!("it is {limit} now"),
         (None, _) => "limit unknown".to_owned(),
     });
+    // What is within the range is no reason to change anything.
+    if let Some(loss) = of.limit_loss.filter(|_| matches!(decision, Decision::Lower(_))) {
+        parts.push(format!("all of it in use costs {:.0} % of the best throughput", loss * 100.0));
+    }
     parts.join("; ")
 }
 
@@ -123,6 +127,8 @@ mod tests {
             throughput_max: refused(),
             in_flight: refused(),
             expected_loss: Answer::Refused { refused: Reason { reason: "x".into() }, why: "x".into() },
+            limit_loss: None,
+            costs: Vec::new(),
             model: "law".into(),
             little: None,
             left_out: vec![LeftOut { taint: "not_measured".into(), seconds: 75.0 }],
@@ -168,6 +174,15 @@ mod tests {
             line.ends_with("CPU is critical; it is 200 now, by maxThreads in /srv/conf/server.xml"),
             "{line}"
         );
+        let costs =
+            |limit| TierAdvice { limit: Some(limit), limit_loss: Some(0.17), ..advice("plateau", Some(33)) };
+        let told = super::tests::line(&costs(200), tomcat);
+        assert!(
+            told.ends_with("it is 200 now; all of it in use costs 17 % of the best throughput"),
+            "{told}"
+        );
+        let told = super::tests::line(&costs(30), tomcat);
+        assert!(told.ends_with("it is 30 now"), "within the range: {told}");
         assert_eq!(change(line), "200 → 26");
         for (class, at_most, limit, expect) in [
             ("measured", Some(33), 30, "may stay at 30"),

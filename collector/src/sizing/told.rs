@@ -7,7 +7,7 @@ use super::sentence::sentence;
 use super::servers::setting_of;
 use super::who::Who;
 use tailwater_model::advice::{
-    AdviceView, Answer, CurvePoint, LeftOut, Little, Pool, Range, Reason, TierAdvice,
+    AdviceView, Answer, CostPoint, CurvePoint, LeftOut, Little, Pool, Range, Reason, TierAdvice,
 };
 use tailwater_sizing::concurrency::{Deployment, Model};
 use tailwater_sizing::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
@@ -59,6 +59,11 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
         throughput: p.throughput,
         error: p.error,
     });
+    let costs = learned.costs().into_iter().map(|of| CostPoint {
+        in_flight: of.in_flight,
+        cpu_s: of.cpu_s,
+        error_s: of.error_s,
+    });
     let mut told = TierAdvice {
         tier: format!("{}@{}", who.tier(&server), key.host),
         host: key.host.clone(),
@@ -79,6 +84,7 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
         throughput_max: answer(&advice.throughput_max, range),
         in_flight: answer(&advice.in_flight, range),
         expected_loss: answer(&advice.expected_loss, |loss| *loss),
+        limit_loss: advice.limit_loss,
         model: model(advice.model).to_owned(),
         little: learned.little().map(|(in_flight, by_callers, holds)| Little {
             in_flight,
@@ -87,6 +93,7 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
         }),
         left_out,
         points: points.collect(),
+        costs: costs.collect(),
         sentence: String::new(),
     };
     told.sentence = sentence(&told, setting, advice.pool.decide(told.limit));
@@ -137,6 +144,7 @@ fn class_name(class: Class) -> &'static str {
 fn model(model: Model) -> &'static str {
     match model {
         Model::Law => "law",
+        Model::Utilisation => "utilisation",
         Model::Plateau => "plateau",
         Model::Mva => "mva",
         Model::None => "none",

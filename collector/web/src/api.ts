@@ -125,12 +125,16 @@ export interface Pool { advised: number; at_least: number; at_most: number | nul
 /** Answers per second with so many requests in flight; `error` is its standard error. */
 export interface CurvePoint { in_flight: number; throughput: number; error: number }
 
+/** CPU time of a request, s, among so many in flight; `error_s` is its standard error. */
+export interface CostPoint { in_flight: number; cpu_s: number; error_s: number }
+
 /** What is advised on one listener of one server. `null`: not known. */
 export interface TierAdvice {
   tier: string; host: string; workload: string; address: string; port: number; sentence: string; model: string;
   learnt_s: number; seen_to: number; cpu_s_per_request: Range | null; cpus: number | null; critical: string | null;
   pool: Answer<Pool>; throughput_max: Answer<Range>; in_flight: Answer<Range>; expected_loss: Answer<number>;
   left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
+  limit_loss?: number | null; costs?: CostPoint[];
   servers?: number; visits?: number | null; setting?: string | null; limit?: number | null; limit_set_by?: string | null;
   little?: { in_flight: number; by_callers: number; holds: boolean } | null;
 }

@@ -1,15 +1,15 @@
 //! What may be said of one server's pool. Owns the conditions of each evidence class and which model answers; knows
 //! no configuration key and no other tier.
 
+use super::cost::{self, Best};
 use super::fit::{CurveFit, fit_curve};
 use super::law::{Deployment, Law};
-use crate::curve::{Curve, Level, Plateau, bins, falls, plateau};
+use super::needs::{LOSS_MAX, Unsaturated};
+use crate::curve::{Curve, Demand, Level, Plateau, bins, falls, plateau};
 use crate::evidence::{Claim, Class, Estimate, PoolRange, Refusal, positive};
 use crate::mva::least_pool;
 use serde::Serialize;
 
-/// Part of the best throughput that a pool inside the told interval may cost.
-pub const LOSS_MAX: f64 = 0.02;
 /// Expected loss of the pool that is advised: half of what the interval allows, because where it lies is not certain.
 const LOSS_ADVISED: f64 = 0.01;
 /// Times N_b that must have been seen for both sides of it to be measured.
@@ -34,19 +34,10 @@ pub struct Conditions {
     pub pool_limit: Option<u32>,
     /// What a request needs, for a server that was never full; none if not known.
     pub unsaturated: Option<Unsaturated>,
+    /// D(N), what a request costs at each load, of a server under a quota; empty if not known, and of one without, whose curve shows all loads.
+    pub demands: Vec<Demand>,
     /// Why nothing may be said, if that is known already: another mix, tainted windows, several resources.
     pub refused: Option<Refusal>,
-}
-
-/// A request's needs, measured in one regime of load.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Unsaturated {
-    /// CPUs that the server may use; a quota counts as a fraction.
-    pub cpus: f64,
-    /// D, CPU time of a request, s.
-    pub cpu_s: f64,
-    /// W, what it waits elsewhere, s.
-    pub wait_s: f64,
 }
 
 /// Which model answered.
@@ -55,6 +46,8 @@ pub struct Unsaturated {
 pub enum Model {
     /// Equation 7.
     Law,
+    /// The utilisation law, by what a request costs at each load.
+    Utilisation,
     /// The plateau of the curve itself.
     Plateau,
     /// Mean value analysis.
@@ -69,6 +62,9 @@ impl Model {
         match self {
             Self::Law => {
                 "throughput was seen to rise, to bend and to fall: the concurrency law was fitted to it"
+            }
+            Self::Utilisation => {
+                "the hardware was full: what a request costs of it at each load says where throughput is best"
             }
             Self::Plateau => {
                 "the hardware was full and more in flight brought nothing: the plateau itself was read"
@@ -92,6 +88,9 @@ pub struct Advice {
     pub throughput_max: Claim<Estimate>,
     /// Part of the best throughput that the advised size costs in the mean of what may be true, 0 to 1.
     pub expected_loss: Claim<f64>,
+    /// Part of the best throughput that the pool as it is set costs when all of it is in use, 0 to 1, as far as was seen; none: no penalty
+    /// is known, or no size.
+    pub limit_loss: Option<f64>,
     /// Most requests in flight that were seen with enough answers; 0: none.
     pub seen_to: f64,
 }
@@ -103,7 +102,9 @@ pub struct Advice {
 /// * measured: loads up to 2 N_b, 8 known levels, β > 0 at the 97.5 % level, R² of held-out blocks ≥ 0.9. And, which
 ///   the digest does not ask, throughput falls beyond N_b by the curve itself ([`falls`]): the law has β > 0 for a
 ///   sharp bend too;
-/// * plateau: 20 clean windows with full hardware and a plateau, and no such penalty;
+/// * plateau: 20 clean windows with full hardware and a plateau, and no such penalty; or 20 such windows under a quota and what requests
+///   cost at three loads or more (the module `cost`: full hardware answers what it has divided by what a request takes of it, which is no
+///   less seen than a height);
 /// * extrapolated: hardware was never full (a lower bound by MVA), or it was but neither of the above holds (the
 ///   lower end of a plateau). The digest's table leaves the latter out; it says what is too little, so it may raise;
 /// * refused: the reason in `conditions`, a pool that ends the curve, or too little to go by.
@@ -121,10 +122,16 @@ pub fn advise(curve: &Curve, conditions: &Conditions, deployment: &Deployment) -
     let fit = fit_curve(curve);
     // Without a fit nothing is known to fall.
     let has_penalty = fit.as_ref().is_ok_and(|fit| has_penalty(fit, &levels));
-    if let Some(advice) = fit.as_ref().ok().filter(|_| has_penalty).and_then(|fit| measured(fit, factor)) {
+    let limit = conditions.pool_limit;
+    let by_law = fit.as_ref().ok().filter(|_| has_penalty).and_then(|fit| measured(fit, limit, factor));
+    if let Some(advice) = by_law {
         return advice;
     }
     let is_full = conditions.saturated_windows >= SATURATED_MIN;
+    let needs = conditions.unsaturated.as_ref().filter(|_| is_full);
+    if let Some(best) = needs.and_then(|needs| cost::best(&conditions.demands, needs, seen_to)) {
+        return by_costs(&best, limit, no_best(&fit, has_penalty), factor);
+    }
     let flat = plateau(&levels);
     if let (true, Ok(flat)) = (is_full, &flat) {
         let class = if has_penalty { Class::Extrapolated } else { Class::Plateau };
@@ -149,6 +156,7 @@ fn refusal(refused: &Refusal, seen_to: f64) -> Advice {
         in_flight: refused.clone().into(),
         throughput_max: refused.clone().into(),
         expected_loss: refused.clone().into(),
+        limit_loss: None,
         seen_to,
     }
 }
@@ -161,7 +169,7 @@ fn has_penalty(fit: &CurveFit, levels: &[Level]) -> bool {
 }
 
 /// Advice by the law, if there is a penalty and all else that the class asks is there.
-fn measured(fit: &CurveFit, factor: f64) -> Option<Advice> {
+fn measured(fit: &CurveFit, limit: Option<u32>, factor: f64) -> Option<Advice> {
     let (in_flight, throughput) = (fit.in_flight?, fit.throughput_max?);
     let holds = fit.known_to >= SEEN_BEYOND * in_flight.value
         && fit.known_levels >= LEVELS_MIN
@@ -181,6 +189,7 @@ fn measured(fit: &CurveFit, factor: f64) -> Option<Advice> {
         in_flight: Claim::Told { class: Class::Measured, value: in_flight },
         throughput_max: of_system(Class::Measured, throughput, factor),
         expected_loss: Claim::Told { class: Class::Measured, value: expected(advised) },
+        limit_loss: limit.and_then(|limit| fit.law.loss(f64::from(limit).min(fit.known_to)).ok()),
         seen_to: fit.known_to,
     })
 }
@@ -190,6 +199,21 @@ fn expected_loss(laws: &[Law], size: u32) -> f64 {
     let losses = laws.iter().filter_map(|law| law.loss(f64::from(size)).ok());
     let (sum, count) = losses.fold((0.0, 0_u32), |(sum, count), loss| (sum + loss, count + 1));
     if count == 0 { 1.0 } else { sum / f64::from(count) }
+}
+
+/// Advice by what requests cost. Which number is best is not told: the range is where costs are about the same.
+fn by_costs(best: &Best, limit: Option<u32>, no_best: Refusal, factor: f64) -> Advice {
+    let class = Class::Plateau;
+    let used = |limit: u32| f64::from(limit).min(best.pool.seen_to);
+    Advice {
+        model: Model::Utilisation,
+        pool: Claim::Told { class, value: best.pool },
+        in_flight: no_best.into(),
+        throughput_max: of_system(class, best.throughput, factor),
+        expected_loss: Claim::Told { class, value: best.loss },
+        limit_loss: limit.and_then(|limit| best.loss_at(used(limit))),
+        seen_to: best.pool.seen_to,
+    }
 }
 
 /// Why no number in flight is told as the best where a plateau is.
@@ -214,6 +238,7 @@ fn flat_advice(flat: &Plateau, class: Class, no_best: Refusal, factor: f64) -> A
         in_flight: no_best.into(),
         throughput_max: of_system(class, throughput, factor),
         expected_loss: Claim::Told { class, value: LOSS_MAX + flat.from_error },
+        limit_loss: None,
         seen_to: flat.to,
     }
 }
@@ -236,6 +261,7 @@ fn unsaturated(needs: &Unsaturated, used_ratio: f64, levels: &[Level], factor: f
         in_flight: not_seen.clone().into(),
         throughput_max: of_system(class, Estimate { value, low, high: value }, factor),
         expected_loss: not_seen.into(),
+        limit_loss: None,
         seen_to,
     }
 }

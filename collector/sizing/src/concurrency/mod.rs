@@ -4,12 +4,15 @@
 
 mod advice;
 mod bottleneck;
+mod cost;
 mod fit;
 mod law;
+mod needs;
 mod scaling;
 
-pub use advice::{Advice, Conditions, LOSS_MAX, Model, Unsaturated, advise};
+pub use advice::{Advice, Conditions, Model, advise};
 pub use bottleneck::{Bottleneck, TierDemand, bottleneck, throughput_of, utilisation};
 pub use fit::{CurveFit, fit, fit_curve};
 pub use law::{Deployment, Law, Optimum, Span};
+pub use needs::{LOSS_MAX, QUOTA_USED, Unsaturated};
 pub use scaling::{Measured, Rescaled, connections_per_caller, gamma, rescale, with_calls};

@@ -31,11 +31,14 @@ pub enum Refusal {
     )]
     NoSpread,
     /// β ≤ 0, or not seen to be more.
-    #[error("throughput is not seen to fall with more in flight (β = {beta_s} s), so no number is the best")]
+    #[error(
+        "throughput is not seen to fall with more in flight (β = {:.2} µs), so no number is the best", .beta_s * 1e6
+    )]
     NoPenalty { beta_s: f64 },
     /// S0 ≤ α.
     #[error(
-        "more in flight brings nothing (S0 = {service_s} s, α = {contention_s} s): one at a time is as fast"
+        "more in flight brings nothing (S0 = {:.3} ms, α = {:.3} ms): one at a time is as fast",
+        .service_s * 1e3, .contention_s * 1e3
     )]
     NoGain { service_s: f64, contention_s: f64 },
     /// Parameters under which throughput would have no bound.
@@ -63,7 +66,8 @@ pub enum Refusal {
     Tainted { by: String },
     /// Hardware was never full.
     #[error(
-        "no hardware was full ({used_ratio} of its quota at the most): where throughput ends was not seen"
+        "no hardware was full for long (its fullest second used {:.0} %): where throughput ends was not seen",
+        .used_ratio * 100.0
     )]
     NotSaturated { used_ratio: f64 },
     /// Several resources are full by turns, or at once.
@@ -142,6 +146,12 @@ mod tests {
             several.to_string(),
             "the bottleneck has several resources: app CPU (55 % of the time), db disk (40 % of the time)"
         );
+        let not_full = Refusal::NotSaturated { used_ratio: 0.690_198_964 }.to_string();
+        assert!(not_full.contains("its fullest second used 69 %"), "{not_full}");
+        let flat = Refusal::NoPenalty { beta_s: 2.95e-8 }.to_string();
+        assert!(flat.contains("(β = 0.03 µs)"), "{flat}");
+        let no_gain = Refusal::NoGain { service_s: -0.000_935_2, contention_s: 0.000_617_65 }.to_string();
+        assert!(no_gain.contains("(S0 = -0.935 ms, α = 0.618 ms)"), "{no_gain}");
         assert_eq!(positive("a rate", -1.0).unwrap_err().to_string(), "a rate cannot be -1");
         assert!(positive("a rate", f64::NAN).is_err() && positive("a rate", 0.0).is_err());
         assert!(not_negative("a rate", 0.0).is_ok() && not_negative("a rate", f64::INFINITY).is_err());

@@ -51,6 +51,9 @@ struct Sums {
     /// CPU by load, of seconds that were not suspect, and of those that wait for their chunk's judgement.
     cpu: [Cost; GROUPS],
     cpu_pending: [Cost; GROUPS],
+    /// CPU by load of seconds that the curve has no use for, and whose costs are the server's own.
+    #[serde(default)]
+    cpu_left_out: [Cost; GROUPS],
     /// CPU of seconds in which at most half was used.
     low: Cost,
     calls: Cost,
@@ -79,7 +82,7 @@ impl TryFrom<Stored> for Learner {
         for value in numbers {
             crate::evidence::not_negative("a stored number of a learner", value)?;
         }
-        let costs = sums.cpu.iter().chain(&sums.cpu_pending);
+        let costs = sums.cpu.iter().chain(&sums.cpu_pending).chain(&sums.cpu_left_out);
         let others = [&sums.low, &sums.calls, &sums.calls_pending, &sums.cpu_chunk, &sums.calls_chunk];
         if !costs.chain(others).all(Cost::is_sane) || !sums.speeds.is_sane() {
             return Err(Refusal::Input { what: "a stored sum of a learner", value: f64::NAN });
@@ -110,6 +113,11 @@ impl Learner {
         });
         if let Some(taint) = taint {
             self.leave_out(taint, length);
+            if let Some(cpu_s) = second.cpu_s.filter(|_| taint.keeps_costs()) {
+                let load = second.in_flight_at_work();
+                let cost = &mut self.sums.cpu_left_out[load_group(load)];
+                cost.add(length, second.answered, cpu_s, load * length);
+            }
             return;
         }
         if self.is_another(second) {
@@ -203,6 +211,7 @@ impl Learner {
             used_ratio: s.used_ratio,
             pool_limit,
             unsaturated: self.unsaturated(),
+            demands: if s.is_quota { self.demands() } else { Vec::new() },
             refused: self.refused(),
         };
         let mut advice = advise(&self.curve, &conditions, deployment);
@@ -247,9 +256,11 @@ impl Learner {
         })
     }
 
+    /// What a request needs under low load: among many it costs more, and waits for the CPU as well.
     fn unsaturated(&self) -> Option<Unsaturated> {
-        let (cpus, cpu_s) = (self.sums.cpus?, self.cpu_s_per_request()?.value);
-        Some(Unsaturated { cpus, cpu_s, wait_s: self.wait_s()? })
+        let low = &self.sums.low;
+        let cpu_s = low.each(low.background())?.value;
+        Some(Unsaturated { cpus: self.sums.cpus?, cpu_s, wait_s: self.wait_s()? })
     }
 
     /// W: response time less CPU time of a request under low load, s; none before half a minute of that.
@@ -266,15 +277,29 @@ impl Learner {
         all.each(self.sums.low.background())
     }
 
-    /// D at each load (requests in flight that those answered met) that was seen for half a minute, for [`crate::curve::overhead`].
+    /// D at each load (requests in flight that those answered met), for [`crate::curve::overhead`]: neighbouring loads together until they were
+    /// seen for half a minute. Seconds in which a tier below was the bottleneck, or a quota was not quite used up, count as well: what a
+    /// request costs does not depend on what it waits for.
     pub fn demands(&self) -> Vec<Demand> {
-        let background = self.sums.low.background();
+        let s = &self.sums;
+        let background = s.low.background();
+        let mut told: Vec<Cost> = Vec::new();
+        let mut sum = Cost::default();
+        for ((clean, pending), left_out) in s.cpu.iter().zip(&s.cpu_pending).zip(&s.cpu_left_out) {
+            [clean, pending, left_out].into_iter().for_each(|more| sum.merge(more));
+            if sum.each(background).is_some() {
+                told.push(std::mem::take(&mut sum));
+            }
+        }
+        if let Some(last) = told.last_mut() {
+            last.merge(&sum);
+        }
         let demand = |of: &Cost| {
             let each = of.each(background)?;
             let error_s = (each.high - each.low) / 2.0 / 1.96;
             Some(Demand { in_flight: of.in_flight(), cpu_s: each.value, error_s })
         };
-        self.sums.cpu.iter().filter_map(demand).collect()
+        told.iter().filter_map(demand).collect()
     }
 
     /// Clean traffic since it began, s.
@@ -331,7 +356,8 @@ impl Learner {
 impl Sums {
     fn age(&mut self, keep: f64) {
         self.full_s *= keep;
-        self.cpu.iter_mut().chain([&mut self.low, &mut self.calls]).for_each(|of| of.age(keep));
+        let costs = self.cpu.iter_mut().chain(&mut self.cpu_left_out);
+        costs.chain([&mut self.low, &mut self.calls]).for_each(|of| of.age(keep));
         self.speeds.age(keep);
     }
 }

@@ -1,21 +1,20 @@
 //! What one listener did in about a second, as plain data. Owns its fields, their units and what cannot be; knows no listener, no window
 //! and nothing of what is learnt.
 
+use crate::concurrency::QUOTA_USED;
 use crate::curve::{Cell, bins::middle_of};
 use crate::evidence::{Refusal, not_negative, positive};
 use serde::{Deserialize, Serialize};
 
 /// Part of its CPUs in use from which a second is full.
 const FULL_PART: f64 = 0.95;
-/// The same of a quota that held it up in this part of the second.
-const FULL_THROTTLED_PART: f64 = 0.85;
+/// Part of a second in which a quota throttled, from which [`QUOTA_USED`] of it is full too.
 const THROTTLED_PART: f64 = 0.25;
 
-/// Whether CPUs of which so much was used limited who used them, whom a quota held up for that part of the time. Of a quota some is left
-/// over on each CPU, in slices, when the others have used theirs up (`sched_cfs_bandwidth_slice_us`): with 140 requests waiting a server
-/// used 0.90 to 0.93 of one with periods of 10 ms, and was throttled in 0.35 to 0.45 of the time.
+/// Whether CPUs of which so much was used limited who used them, whom a quota held up for that part of the time: a server with 140 requests
+/// waiting was throttled in 0.35 to 0.45 of it.
 pub fn is_full(used_ratio: f64, throttled_part: f64) -> bool {
-    used_ratio >= FULL_PART || (used_ratio >= FULL_THROTTLED_PART && throttled_part >= THROTTLED_PART)
+    used_ratio >= FULL_PART || (used_ratio >= QUOTA_USED && throttled_part >= THROTTLED_PART)
 }
 
 /// Why a second says nothing of the server itself. Whoever makes seconds decides that, by its episodes.
@@ -45,6 +44,11 @@ pub enum Taint {
 }
 
 impl Taint {
+    /// Whether what requests cost is the server's own all the same: what they wait for below, or for their turn in a quota, takes no CPU time.
+    pub fn keeps_costs(self) -> bool {
+        matches!(self, Self::Downstream | Self::Throttled)
+    }
+
     /// As a sentence has it.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -55,6 +55,7 @@ function Facts({ t }: { t: TierAdvice }) {
       <dt>Best in flight</dt><dd><Told answer={t.in_flight} unit="in each server" /></dd>
       <dt>Throughput at most</dt><dd><Told answer={t.throughput_max} unit={t.visits == null ? "of its own requests/s" : "requests of the system/s"} /></dd>
       <dt>Expected loss</dt><dd>{told(t.expected_loss) ? `${part(t.expected_loss.value)} of the best throughput` : `unknown: ${whyNot(t.expected_loss)}`}</dd>
+      {t.limit_loss != null && <><dt>All {limit} in use</dt><dd>cost {part(t.limit_loss)} of the best throughput</dd></>}
       <dt>CPU of a request</dt><dd>{t.cpu_s_per_request === null ? "unknown" : `${rangeOf(t.cpu_s_per_request, 1000)} ms`}{t.cpus === null ? "" : `, of ${number(t.cpus)} CPU${t.cpus === 1 ? "" : "s"}`}</dd>
       <dt>Critical</dt><dd>{t.critical === null ? "no hardware was seen full" : t.critical === "cpu" ? "CPU" : t.critical}</dd>
       {little && <><dt>Little's law</dt><dd class={little.holds ? undefined : "unheld"}>{little.holds ? "holds" : "does not hold"}: {number(little.in_flight)} in flight here, {number(little.by_callers)} by its callers</dd></>}
