@@ -174,6 +174,10 @@ lab-score-quick: build lab-deps ## Each cell of the matrix once
 sizing-score: build lab-deps ## Advice about pools against sweeps of them: tests/results (about 2 hours; SIZING_SCORE_FLAGS=--quick: 6 minutes)
 	$(SUDO) ./target/release/sizing-score --label "$$(git describe --always --dirty)" $(SIZING_SCORE_FLAGS)
 
+.PHONY: prevention-score
+prevention-score: build lab-deps ## What is said would have prevented an incident against servers that were changed so: tests/results (about 75 minutes)
+	$(SUDO) ./target/release/prevention-score --label "$$(git describe --always --dirty)" $(PREVENTION_SCORE_FLAGS)
+
 .PHONY: kernel-matrix
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
 	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")

@@ -1,7 +1,8 @@
 //! What Tailwater's end-to-end tests stand on: a laboratory of real servers, its load generator, and the programs under test
 //! started as an operator would. None of it shares code with what it tests.
 //!
-//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `demo`.
+//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `prevention`,
+//! `demo`.
 //! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
     clippy::disallowed_methods,
@@ -17,6 +18,7 @@ pub mod guests;
 pub mod lab;
 pub mod load;
 pub mod os;
+pub mod prevention;
 pub mod programs;
 pub mod score;
 pub mod sizing;

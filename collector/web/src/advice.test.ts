@@ -43,6 +43,14 @@ test("a curve ends where its upper end or the last point is, and is open where n
   deepEqual([none.advised, none.from, none.to, none.open], [null, null, null, false]);
 });
 
+test("costs are shown as what full CPUs would answer, where the size rests on them", () => {
+  const costs = [{ in_flight: 11, cpu_s: 0.0005, error_s: 0.00001 }, { in_flight: 140, cpu_s: 0.001, error_s: 0.00001 }];
+  const by = (model: string, cpus: number | null) => curveOf(tier({ points: points(80, 90), model, cpus, costs }))!;
+  deepEqual(by("utilisation", 0.5).costs, [{ at: 11, throughput: 1000 }, { at: 140, throughput: 500 }]);
+  deepEqual([by("utilisation", 0.5).top, by("utilisation", 0.5).x[1] > 140], [1060, true]);
+  deepEqual([by("plateau", 0.5).costs, by("utilisation", null).costs], [[], []]);
+});
+
 test("an axis that reaches far is logarithmic, and never reaches zero then", () => {
   const far = curveOf(tier({ points: points(0, 1, 400) }))!;
   equal(far.log, true);

@@ -70,6 +70,8 @@ export interface Curve {
   open: boolean;
   /** The size is a lower bound: nobody knows what is best beyond. */
   bound: boolean;
+  /** What full CPUs would answer by what a request costs, where the size rests on that. */
+  costs: { at: number; throughput: number }[];
 }
 
 /** Marks of a logarithmic axis: 1, 2, 4, 8 … */
@@ -84,13 +86,15 @@ export function curveOf(t: TierAdvice): Curve | null {
   const [first, last] = [points[0], points.at(-1)];
   if (first === undefined || last === undefined || first === last) return null;
   const pool = told(t.pool) ? t.pool.value : null;
-  const most = Math.max(last.in_flight, pool?.advised ?? 0, pool?.at_most ?? 0);
+  const { cpus } = t;
+  const costs = t.model === "utilisation" && cpus !== null ? (t.costs ?? []).map((c) => ({ at: c.in_flight, throughput: cpus / c.cpu_s })) : [];
+  const most = Math.max(last.in_flight, pool?.advised ?? 0, pool?.at_most ?? 0, ...costs.map((c) => c.at));
   const log = most > LOG_FROM;
   // One position short of the edge, so that the last error bar is whole.
   const x: [number, number] = log ? [Math.min(first.in_flight, 1) / 1.15, most * 1.15] : [0, most * 1.04];
   const high = points.map((p) => p.throughput + ERRORS * p.error);
   return {
-    log, x, top: Math.max(...high) * 1.06,
+    log, x, top: Math.max(...high, ...costs.map((c) => c.throughput)) * 1.06,
     at: points.map((p) => p.in_flight),
     throughput: points.map((p) => p.throughput),
     low: points.map((p) => Math.max(p.throughput - ERRORS * p.error, 0)),
@@ -100,5 +104,6 @@ export function curveOf(t: TierAdvice): Curve | null {
     to: pool === null ? null : pool.at_most ?? x[1],
     open: pool !== null && pool.at_most === null,
     bound: classOf(t.pool) === "extrapolated",
+    costs,
   };
 }

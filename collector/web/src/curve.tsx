@@ -56,6 +56,20 @@ function drawErrors(u: uPlot, { at, low, high }: Shown): void {
   ctx.restore();
 }
 
+/** Before the curve: what full CPUs would answer, as rings. */
+function drawCosts(u: uPlot, { costs }: Shown): void {
+  const { ctx } = u;
+  ctx.save();
+  ctx.strokeStyle = color("ink");
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  for (const { at, throughput } of costs) {
+    ctx.beginPath();
+    ctx.arc(u.valToPos(at, "x", true), u.valToPos(throughput, "y", true), 4 * devicePixelRatio, 0, 2 * Math.PI);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
 export function Curve({ label, curve }: { label: string; curve: Shown }) {
   const box = useRef<HTMLDivElement>(null);
   const readout = useRef<HTMLSpanElement>(null);
@@ -86,7 +100,7 @@ export function Curve({ label, curve }: { label: string; curve: Shown }) {
           { ...axis, label: "answers per second", size: 48, space: 30, ticks: { show: false }, values: (_u, splits) => splits.map(number) },
         ],
         series: [{}, { stroke: line, width: 1.5, points: { show: true, size: 6, stroke: line, fill: line } }],
-        hooks: { drawClear: [(p) => drawSizes(p, curve)], draw: [(p) => drawErrors(p, curve)], setCursor: [say], ready: [readAt] },
+        hooks: { drawClear: [(p) => drawSizes(p, curve)], draw: [(p) => drawErrors(p, curve), (p) => drawCosts(p, curve)], setCursor: [say], ready: [readAt] },
       },
       [curve.at, curve.throughput],
       element,
@@ -126,6 +140,7 @@ export function Curve({ label, curve }: { label: string; curve: Shown }) {
       <figcaption>
         <span class="legend" aria-hidden="true">
           <span class="key seen">seen, with 95 % interval</span>
+          {curve.costs.length > 0 && <span class="key cost">CPUs ÷ what a request costs</span>}
           {curve.advised !== null && <span class="key size">{curve.bound ? "lower bound" : "advised"}</span>}
           {curve.from !== null && <span class="key good">{curve.bound ? "the best lies here or beyond" : curve.open ? "as good, end not seen" : "as good"}</span>}
         </span>

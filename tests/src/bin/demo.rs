@@ -19,7 +19,8 @@ use tailwater_tests::lab::{CALM_MAX, LabConfig, Load};
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::os::process::{die_with_parent, wait_for};
-use tailwater_tests::programs::daemons::{Collector, binary};
+use tailwater_tests::prevention::answer::{Answer, changed};
+use tailwater_tests::programs::daemons::{Collector, binary, http_get};
 use tailwater_tests::programs::reported::Reported;
 use tailwater_tests::score::judge::judge;
 use tailwater_tests::score::model::{Injection, Row};
@@ -55,6 +56,10 @@ struct Arguments {
     /// Then loads the system from low to high, for so long in all, and tells how large its pools should be (s).
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "120", value_parser = clap::value_parser!(u32).range(60..=3600))]
     advise: Option<u32>,
+    /// Then starts the servers anew with the smallest change that is said to have prevented the first incident, injects the same again, and
+    /// shows drops before and after.
+    #[arg(long)]
+    apply: bool,
     /// Where logs and the collector's data go.
     #[arg(long, default_value = ".lab/demo")]
     folder: PathBuf,
@@ -97,7 +102,7 @@ fn demo(arguments: &Arguments) -> Result<()> {
         stack.tiers().iter().map(|tier| stack.workload(*tier)).collect::<Vec<_>>().join(" → ")
     ));
     let trace = folder.join("demo.trace").display().to_string();
-    let system = System::start(LabConfig::of(stack), folder, &["--record".into(), trace])?;
+    let mut system = System::start(LabConfig::of(stack), folder, &["--record".into(), trace])?;
     let page = system.collector.http_url();
     say(&format!("up after {:.0} s; page: {page}", begun.elapsed().as_secs_f64()));
     let follow = Follow::start(&system.collector)?;
@@ -107,7 +112,7 @@ fn demo(arguments: &Arguments) -> Result<()> {
     let (mut load, mut rate) = quiet_load(&system, system.lab.rate_per_second(), longest_ms)?;
     let (mut slow, mut sent) = (0, 0);
     let mut shown = Vec::new();
-    for (number, cell) in cells.into_iter().enumerate() {
+    for (number, cell) in cells.iter().copied().enumerate() {
         if number > 0 {
             // What one leaves behind would be the next one's usual level.
             let served = step("the load is served again", BETWEEN, || system.lab.wait_until_served(CALM_MAX));
@@ -152,6 +157,9 @@ fn demo(arguments: &Arguments) -> Result<()> {
         explain(&page, &incident.id)?;
     }
     let wrong = hold(&shown);
+    if let (true, Some(first), Some(cell)) = (arguments.apply, shown.first(), cells.first()) {
+        apply(&mut system, cell, &first.row, rate)?;
+    }
     match arguments.advise {
         Some(seconds) => advise(&system, seconds, &page)?,
         None => say(
@@ -324,6 +332,37 @@ fn remedy(shown: &[Shown]) -> &'static str {
     } else {
         "run it again; if it says the same, report it with demo.trace from the folder of logs"
     }
+}
+
+/// Starts the servers anew with what is said to have prevented an incident, injects the same, and says what was dropped before and after.
+fn apply(system: &mut System, cell: &Cell, row: &Row, rate: f64) -> Result<()> {
+    title("What would have prevented it, tried …");
+    let Some(incident) = &row.reported else {
+        say("  no incident was named: there is nothing to prevent");
+        return Ok(());
+    };
+    let path = format!("/api/v1/incidents/{}/prevention", incident.id);
+    let (status, body) = http_get(system.collector.http, &path)?;
+    let answer = match Answer::read(status, &body)? {
+        Ok(answer) => answer,
+        Err(why) => {
+            say(&format!("  {why}"));
+            return Ok(());
+        }
+    };
+    let Some(chosen) = answer.preventing() else {
+        say("  nothing that the laboratory can change would have prevented it");
+        return Ok(());
+    };
+    say(&format!("  {}", chosen.sentence));
+    let config = changed(cell.stack, system.lab.config(), &chosen.changes)?;
+    step("the servers start anew with it", Duration::from_secs(15), || system.lab.restart_with(config))?;
+    let (load, _) = quiet_load(system, rate, 60_000)?;
+    let again = inject(system, cell, 2)?;
+    load.stop()?;
+    load.wait()?;
+    say(&format!("  dropped before: {} packets; after: {}", row.truth.dropped(), again.row.truth.dropped()));
+    Ok(())
 }
 
 /// Loads the system as the proof of sizes does ([`tailwater_tests::sizing`]), up to more than it can serve, and prints what was learnt.

@@ -18,8 +18,9 @@ const GOAL: f64 = 0.97;
 const GOAL_EXTRAPOLATED: f64 = 0.90;
 /// Inside the advised interval no pool may be worse than this.
 const INSIDE_MIN: f64 = 0.98;
-/// Of its quota: a tier that takes less is not what the others wait for.
-const CRITICAL_MIN: f64 = 0.9;
+/// Of its quota: a tier that takes less is not what the others wait for. With periods of 10 ms no server takes all of it: 0.90 to 0.93 were
+/// seen with 140 requests waiting, over whole loads that begin and end slower.
+const CRITICAL_MIN: f64 = 0.85;
 
 /// A ratio of two goodputs on even repeats, with the interval that holds 95 % of the bootstrap's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

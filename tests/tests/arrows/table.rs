@@ -159,6 +159,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("controls", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // What was advised, held against sweeps of the pools.
             ("sizing", &["stack", "load", "programs", "lab", "system"]),
+            // What would have prevented an incident, held against servers that were changed so.
+            ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // What was named, for people.
             ("demo", &["programs", "score"]),
             ("bin", ALL),

@@ -1,6 +1,6 @@
 //! `tailwater advise --plot`: a panel for each listener with a curve, in flight against answers per second: what was seen, with its errors;
-//! the throughput that is advised to be the most; the sizes that cost no more than 2 %; where it runs now and what it is set up for. Owns
-//! what is shown and how it looks; computes nothing.
+//! what full CPUs would answer by the costs of a request, as rings, where a size rests on that; the throughput that is advised to be the
+//! most; the sizes that cost no more than 2 %; where it runs now and what it is set up for. Owns what is shown and how it looks; learns nothing.
 
 use super::render::{
     AXIS, COLOURS, FAINT, INK, NOTE, PANEL, Pen, Picture, TIME, TITLE, WIDTH, said, wrapped,
@@ -62,6 +62,13 @@ impl Picture for Curves<'_> {
     }
 }
 
+/// Numbers in flight, and what full CPUs would answer by what a request costs there, where the size rests on that.
+fn by_costs(of: &TierAdvice) -> Vec<(f64, f64)> {
+    let cpus = of.cpus.filter(|_| of.model == "utilisation");
+    let told = of.costs.iter().filter(|cost| cost.cpu_s > 0.0);
+    cpus.map_or_else(Vec::new, |cpus| told.map(|cost| (cost.in_flight, cpus / cost.cpu_s)).collect())
+}
+
 fn panel<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, of: &TierAdvice, pen: Pen) -> Result<(), String> {
     pen.title(area, &of.sentence)?;
     let (pool, most) = (of.pool.value(), of.throughput_max.value());
@@ -69,9 +76,12 @@ fn panel<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, of: &TierAdvice, pen
     let own = of.visits.unwrap_or(1.0) / f64::from(of.servers.max(1));
     let most = most.map(|range| (range.value * own, range.low * own, range.high * own));
     let high = |p: &CurvePoint| p.throughput + ERRORS * p.error;
-    let top = of.points.iter().map(high).chain(most.map(|most| most.2)).fold(1.0, f64::max) * 1.08;
+    let costs = by_costs(of);
+    let tops = of.points.iter().map(high).chain(costs.iter().map(|of| of.1));
+    let top = tops.chain(most.map(|most| most.2)).fold(1.0, f64::max) * 1.08;
     let sizes = pool.map(|pool| pool.at_most.unwrap_or(pool.advised)).into_iter().chain(of.limit);
-    let right = sizes.map(f64::from).chain(of.points.iter().map(|p| p.in_flight)).fold(2.0, f64::max) * 1.25;
+    let seen = of.points.iter().map(|p| p.in_flight).chain(costs.iter().map(|of| of.0));
+    let right = sizes.map(f64::from).chain(seen).fold(2.0, f64::max) * 1.25;
     let left = 0.9;
     let mut chart = ChartBuilder::on(area)
         .margin_top((TITLE + 4) * pen.scale)
@@ -117,6 +127,10 @@ fn panel<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, of: &TierAdvice, pen
         chart
             .draw_series([Circle::new((point.in_flight, point.throughput), radius, COLOURS[0].filled())])
             .map_err(said)?;
+    }
+    for (at, throughput) in costs {
+        let ring = Circle::new((at, throughput), radius, pen.line(COLOURS[2], 1));
+        chart.draw_series([ring]).map_err(said)?;
     }
     let marks = [
         (pool.map(|pool| f64::from(pool.advised)), "advised", COLOURS[2], 0.99),
