@@ -5,8 +5,8 @@
 //!
 //! What is learnt and from where: `curve` (time in each number of requests in flight, and completions there) → `mva`
 //! (a tier that was never full), `concurrency` (the best number in flight of one server, and what another number of
-//! servers changes), `learn` (one listener's curve and costs, second by second), `allocation` (from the critical resource to every pool of a chain) and `stealing` (neighbours
-//! under one scheduler). `evidence` is for all: no number leaves this crate without its class, and what cannot be
+//! servers changes), `learn` (one listener's curve and costs, second by second), `allocation` (from the critical resource to every pool of a chain), `stealing` (neighbours
+//! under one scheduler) and `prevent` (the replay of an overflow with other sizes). `evidence` is for all: no number leaves this crate without its class, and what cannot be
 //! said is a [`evidence::Refusal`] with its reason.
 //!
 //! Sources, by the letters used throughout:
@@ -30,4 +30,5 @@ pub mod evidence;
 pub mod learn;
 pub mod mva;
 mod numeric;
+pub mod prevent;
 pub mod stealing;

@@ -46,7 +46,7 @@ pub(crate) const TABLES: &[Table] = &[
     // Plain data; each file may use those before it.
     Table {
         of: "tailwater-model",
-        leaves: &["window", "names", "congestion", "topology", "incident", "advice"],
+        leaves: &["window", "names", "congestion", "topology", "incident", "advice", "prevention"],
         rooms: &[],
     },
     Table {
@@ -91,6 +91,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("allocation", &[]),
             // Neighbours under one scheduler.
             ("stealing", &[]),
+            // An overflow once more with other sizes. Knows no curve: service times come in as plain numbers.
+            ("prevent", &[]),
         ],
     },
     Table {
@@ -115,8 +117,10 @@ pub(crate) const TABLES: &[Table] = &[
             ("export", &["live", "send"]),
             // Learns from the same windows how large pools should be.
             ("sizing", &["live"]),
+            // What would have prevented an incident, from the windows around it.
+            ("prevent", &["live"]),
             // HTTP in: reads whatever there is to be shown.
-            ("serve", &["live", "store", "ingest", "alert", "export", "sizing"]),
+            ("serve", &["live", "store", "ingest", "alert", "export", "sizing", "prevent"]),
             // Explain and plots: pictures of what is live.
             ("draw", &["live"]),
             // The commands that ask a collector over HTTP, and the shapes of what it answers.

@@ -116,6 +116,20 @@ pub enum Refusal {
     /// A share needs two.
     #[error("nobody else wanted the CPU")]
     NoNeighbour,
+    /// No overflow to prevent.
+    #[error("nothing was dropped, so there is nothing to prevent")]
+    NothingDropped,
+    /// A model that does not give what was seen gives nothing else.
+    #[error(
+        "the model drops {predicted} packets where {seen} were dropped: what it would say of other sizes is worth nothing"
+    )]
+    NotReproduced { predicted: u64, seen: u64 },
+    /// Too many to be replayed in the time there is.
+    #[error("{requests} first attempts are too many to replay: {most} are the limit")]
+    TooManyRequests { requests: u64, most: u64 },
+    /// The same, of what becomes of them.
+    #[error("the replay takes more than {most} events: the chain is too far beyond its capacity")]
+    TooManyEvents { most: u64 },
 }
 
 fn named(resources: &[Share]) -> String {

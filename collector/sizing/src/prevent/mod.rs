@@ -1,0 +1,29 @@
+//! What would have prevented an overflow: the same first attempts once more through a chain of synchronous tiers, with another backlog, other
+//! pools, or one server more. Owns the model of the chain, its replay, and the search for the smallest change; knows no incident, no window
+//! of a listener, and draws nothing at random: the same input gives the same answer everywhere.
+//!
+//! `chain` is what goes in, `replay` (with `server`, one server of a tier) the discrete-event simulation, `outcome` what came out,
+//! `knob` what can be changed, and `search` the smallest changes with what each does.
+//!
+//! # What is modelled
+//! A tier is one or several servers, asked by turns. A connection attempt that finds the accept queue full is dropped and tried again by the
+//! kernel of whoever connects (RFC 6298: after 1 s, 3 s, 7 s). A worker holds its request from accept to answer, and so while it waits for
+//! the tier below (synchronous calls); an event-driven tier has no such limit. A request needs CPU time, which those in service share, then
+//! its call below, then time in which it waits for something else. Whatever holds a server up slows all of that down, window by window.
+//!
+//! # What is not
+//! Service times are the mean ones and arrivals are spread evenly in their window, so queues of a tier that is nearly full all the time
+//! are too short here: the model is for overflows that a stall or a burst makes, and is asked first whether it reproduces the one seen.
+
+mod chain;
+mod knob;
+mod outcome;
+mod replay;
+mod search;
+mod server;
+
+pub use chain::{Chain, Entry, RETRIES_S, Tier, WINDOW_S};
+pub use knob::{Change, Knob};
+pub use outcome::{Goodput, Outcome};
+pub use replay::{EVENTS_MAX, REQUESTS_MAX, replay};
+pub use search::{Candidate, Effect, Prevention, REPRODUCED, Reproduction, Sought, Wanted, prevention};
