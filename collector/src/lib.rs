@@ -23,6 +23,7 @@ pub mod live;
 mod lock;
 pub mod log;
 pub mod moments;
+pub mod prevent;
 mod raw;
 pub mod run;
 pub mod send;

@@ -1,5 +1,6 @@
 //! What the collector's rooms tell each other, as plain data. A window's way: the wire becomes [`window`]s of hosts, the analysis makes
-//! of them [`incident`]s, the [`topology`] and the [`congestion`] points, sizing makes [`advice`] of them, and store, hooks and pages keep
+//! of them [`incident`]s, the [`topology`] and the [`congestion`] points, sizing makes [`advice`] of them, an incident replayed with other
+//! sizes is [`prevention`], and store, hooks and pages keep
 //! and show these. Owns the values, their JSON shapes and names; knows no protobuf, no clock, no file, and no rule by which anything is found.
 #![forbid(unsafe_code)]
 
@@ -7,6 +8,7 @@ pub mod advice;
 pub mod congestion;
 pub mod incident;
 pub mod names;
+pub mod prevention;
 pub mod topology;
 #[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]
 pub mod window;
@@ -14,4 +16,5 @@ pub mod window;
 pub use advice::AdviceView;
 pub use congestion::{CongestionCurve, CongestionInterval, CongestionState, CongestionView};
 pub use incident::Incident;
+pub use prevention::PreventionView;
 pub use topology::TopologyView;

@@ -315,6 +315,11 @@ impl Series {
         observed.then_some(values)
     }
 
+    /// A host's windows, in their order.
+    pub fn windows(&self, host: &str) -> impl Iterator<Item = &HostWindow> {
+        self.hosts.get(host).into_iter().flat_map(|of| of.windows.values().map(AsRef::as_ref))
+    }
+
     /// The oldest and newest window of a host.
     #[must_use]
     pub fn span(&self, host: &str) -> Option<(WindowIndex, WindowIndex)> {

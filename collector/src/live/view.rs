@@ -129,7 +129,7 @@ impl Selected {
 }
 
 /// A wildcard listener is shown under its host's address or as it listens: the port decides then.
-fn is_listener(listener: &ListenerInfo, text: &str) -> bool {
+pub(crate) fn is_listener(listener: &ListenerInfo, text: &str) -> bool {
     let Some((address, port)) = text.rsplit_once(':') else { return false };
     if port.parse() != Ok(listener.port) {
         return false;

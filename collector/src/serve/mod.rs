@@ -5,6 +5,7 @@ mod fresh;
 pub mod hosts;
 mod inventory;
 mod page;
+mod prevention;
 mod recording;
 mod shown;
 pub(crate) mod watchdog;
@@ -23,6 +24,7 @@ use crate::live::metric::METRICS;
 use crate::live::series::{Point, Series};
 use crate::live::view::Query as SeriesQuery;
 use crate::lock::lock;
+use crate::prevent::Preventions;
 use crate::sizing::Sizing;
 use crate::store::{Past, Which};
 use axum::body::Body;
@@ -102,6 +104,7 @@ pub struct App {
     memory: Arc<Semaphore>,
     fresh: fresh::Fresh,
     asking: Arc<tokio::sync::Mutex<()>>,
+    preventions: Arc<Preventions>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -135,6 +138,7 @@ impl App {
             memory: Arc::new(Semaphore::new(MEMORY_MAX)),
             fresh: fresh::Fresh::default(),
             asking: Arc::default(),
+            preventions: Arc::default(),
             pulse: Arc::default(),
         }
     }
@@ -203,6 +207,7 @@ impl App {
             .route("/api/v1/incidents", get(incidents))
             .route("/api/v1/incidents/{id}", get(incident))
             .route("/api/v1/incidents/{id}/timeline", get(incident_timeline))
+            .route("/api/v1/incidents/{id}/prevention", get(prevention::of_incident))
             .route("/api/v1/topology", get(topology))
             .route("/api/v1/congestion", get(congestion))
             .route("/api/v1/advice", get(advice))

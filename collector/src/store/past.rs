@@ -173,6 +173,22 @@ impl Past {
         decimators.into_iter().map(Decimator::points).collect()
     }
 
+    /// All that is kept of a host from one window to another, in parts with names of their own; of several parts with the same window
+    /// the first is the best.
+    #[must_use]
+    pub fn parts(&self, host: &str, first: WindowIndex, last: WindowIndex) -> Vec<Series> {
+        let (memory, before) = self.memory(host, first, last);
+        let mut parts = vec![memory];
+        let Some(before) = before else { return parts };
+        for entry in self.shelf.over(first, before) {
+            let Some(inputs) = self.shelf.read(&entry, host, first, before, Wanted::All) else { continue };
+            let mut segment = Series::new(u64::MAX, usize::MAX);
+            inputs.into_iter().for_each(|input| segment.add(input));
+            parts.push(segment);
+        }
+        parts
+    }
+
     /// The timeline of an incident that has none yet.
     #[must_use]
     pub fn timeline(&self, incident: &Incident) -> Timeline {

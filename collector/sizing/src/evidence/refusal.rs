@@ -124,6 +124,17 @@ pub enum Refusal {
         "the model drops {predicted} packets where {seen} were dropped: what it would say of other sizes is worth nothing"
     )]
     NotReproduced { predicted: u64, seen: u64 },
+    /// Windows are missing, or nobody looks.
+    #[error("not known: {what}")]
+    NotSeen { what: String },
+    /// What holds a queue of connections does not hold requests on connections that are open.
+    #[error(
+        "{tier} gets {per_connection:.1} requests on each connection: what waits on an open connection is in no accept queue"
+    )]
+    KeptConnections { tier: String, per_connection: f64 },
+    /// It may still grow.
+    #[error("the incident is not over yet")]
+    NotOver,
     /// Too many to be replayed in the time there is.
     #[error("{requests} first attempts are too many to replay: {most} are the limit")]
     TooManyRequests { requests: u64, most: u64 },

@@ -1,0 +1,1 @@
+//! An incident that windows are made of, and what is said of it.

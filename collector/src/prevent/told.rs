@@ -1,0 +1,177 @@
+//! What the model found, in the API's shapes and in sentences. Owns the words; knows no window.
+
+use super::modelled::Modelled;
+use super::places::Place;
+use tailwater_model::advice::Reason;
+use tailwater_model::prevention::{
+    Candidate, Change, Goodput, ModelTier, PreventionAnswer, Replayed, Reproduction,
+};
+use tailwater_model::window::{WINDOW_NS, WindowIndex};
+use tailwater_model::{Incident, PreventionView};
+use tailwater_sizing::evidence::Refusal;
+use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, Outcome, Prevention};
+
+/// As it is told.
+pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal>) -> PreventionView {
+    let (id, version) = (incident.id.clone(), incident.version);
+    match answer {
+        Ok(answer) => PreventionView { id, version, refused: None, why: None, answer: Some(answer) },
+        Err(refusal) => {
+            let name = serde_json::to_value(&refusal).ok();
+            let reason = name.and_then(|v| v["reason"].as_str().map(str::to_owned)).unwrap_or_default();
+            let (refused, why) = (Some(Reason { reason }), Some(refusal.to_string()));
+            PreventionView { id, version, refused, why, answer: None }
+        }
+    }
+}
+
+/// What was found for the chain.
+pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) -> PreventionAnswer {
+    let at = |window: usize| WindowIndex(modelled.first.0 + window as u64).start_unix_ns();
+    let chain = &modelled.chain;
+    let p99_wanted_s = super::WITHIN_S[0];
+    let tiers =
+        places.iter().zip(&chain.tiers).zip(&modelled.seen).map(|((place, tier), dropped)| ModelTier {
+            tier: tier.name.clone(),
+            host: place.server.host.clone(),
+            workload: place.server.workload.clone(),
+            listener: place.server.listener.clone(),
+            backlog: match tier.entry {
+                Entry::AcceptQueue { backlog } => Some(backlog),
+                Entry::Open => None,
+            },
+            workers: tier.workers,
+            pool: tier.pool,
+            cpus: tier.cpus,
+            cpu_s: tier.cpu_s,
+            wait_s: tier.wait_s,
+            calls: tier.calls,
+            dropped: *dropped,
+        });
+    let names: Vec<&str> = chain.tiers.iter().map(|tier| tier.name.as_str()).collect();
+    let dropped = found.unchanged.dropped();
+    let model::Reproduction { predicted, seen, ratio } = found.reproduction;
+    PreventionAnswer {
+        start_unix_ns: at(0),
+        end_unix_ns: at(chain.first_attempts.len()),
+        judged_start_unix_ns: at(chain.judged.start),
+        judged_end_unix_ns: at(chain.judged.end),
+        first_attempts: found.unchanged.judged,
+        p99_wanted_s,
+        tiers: tiers.collect(),
+        overflowed: found.overflowed,
+        reproduction: Reproduction { predicted, seen, ratio },
+        unchanged: replayed(&found.unchanged),
+        candidates: found.candidates.iter().map(|c| candidate(c, &names, dropped, p99_wanted_s)).collect(),
+        untried: found
+            .untried
+            .iter()
+            .map(|(knob, tier)| format!("{} of {}", thing(*knob), names[*tier]))
+            .collect(),
+        assumed: modelled.assumed.clone(),
+    }
+}
+
+fn replayed(of: &Outcome) -> Replayed {
+    Replayed {
+        drops: of.drops.clone(),
+        given_up: of.given_up,
+        p50_s: of.p50_s,
+        p99_s: of.p99_s,
+        max_s: of.max_s,
+        goodput: of
+            .goodput
+            .iter()
+            .map(|g| Goodput { within_s: g.within_s, per_second: g.per_second, ratio: g.ratio })
+            .collect(),
+        deepest: of.deepest.clone(),
+        first_overflow: of.first_overflow.map(|(tier, _)| tier),
+    }
+}
+
+fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> Candidate {
+    let moves_to = match of.effect {
+        Effect::Moves { to } => Some(to),
+        _ => None,
+    };
+    let changes = of.changes.iter().map(|change| Change {
+        what: what(change.knob).to_owned(),
+        tier: change.tier,
+        from: change.from,
+        to: change.to,
+    });
+    Candidate {
+        changes: changes.collect(),
+        effect: match of.effect {
+            Effect::Prevents => "prevents",
+            Effect::Slow => "slow",
+            Effect::Moves { .. } => "moves",
+            Effect::Lessens => "lessens",
+            Effect::Nothing => "nothing",
+        }
+        .to_owned(),
+        moves_to,
+        sentence: sentence(of, names, dropped, p99_wanted_s),
+        replayed: replayed(&of.outcome),
+    }
+}
+
+/// For programs.
+fn what(knob: Knob) -> &'static str {
+    match knob {
+        Knob::Backlog => "backlog",
+        Knob::Workers => "workers",
+        Knob::Pool => "pool",
+        Knob::Servers => "servers",
+        Knob::EventDriven => "event_driven",
+    }
+}
+
+/// For people.
+fn thing(knob: Knob) -> &'static str {
+    match knob {
+        Knob::Backlog => "accept queue",
+        Knob::Workers => "workers",
+        Knob::Pool => "connections to the next tier",
+        Knob::Servers => "servers",
+        Knob::EventDriven => "event-driven workers",
+    }
+}
+
+fn sentence(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> String {
+    let change = |c: &model::Change| {
+        let name = names.get(c.tier).copied().unwrap_or_default();
+        match (c.knob, c.from, c.to) {
+            (Knob::EventDriven, ..) => format!("{name} event-driven"),
+            (knob, Some(from), Some(to)) => format!("{} of {name} {from} → {to}", thing(knob)),
+            (knob, ..) => format!("{} of {name}", thing(knob)),
+        }
+    };
+    let changes: Vec<String> = of.changes.iter().map(change).collect();
+    let p99 = of.outcome.p99_s.map_or_else(
+        || "p99 has no end: more than 1 % are never answered".to_owned(),
+        |p99_s| format!("p99 {}", seconds(p99_s)),
+    );
+    let effect = match of.effect {
+        Effect::Prevents => format!("no drops, {p99}: prevents it"),
+        Effect::Slow => format!("no drops, {p99}; not prevention: more than {}", seconds(p99_wanted_s)),
+        Effect::Moves { to } => format!(
+            "the queue moves to {}, which drops {} packets; {p99}",
+            names.get(to).copied().unwrap_or_default(),
+            of.outcome.drops.get(to).copied().unwrap_or_default()
+        ),
+        Effect::Lessens => format!("still {} of {dropped} packets dropped, {p99}", of.outcome.dropped()),
+        Effect::Nothing => {
+            format!("does not help: {} packets dropped in place of {dropped}, {p99}", of.outcome.dropped())
+        }
+    };
+    format!("{}: {effect}", changes.join(" and "))
+}
+
+/// Milliseconds below a second.
+fn seconds(of: f64) -> String {
+    if of < 0.9995 { format!("{:.0} ms", of * 1000.0) } else { format!("{of:.1} s") }
+}
+
+/// How long a window is in the answer's terms.
+const _: () = assert!(WINDOW_NS == 50_000_000, "the model's window is 50 ms");
