@@ -62,14 +62,14 @@ impl Costs {
         let per = |ns: u64, n: u64| ns as f64 / 1e9 / n.max(1) as f64;
         let response_s = per(sum(|row| row.listen.response_ns), answered);
         let calls_s = per(sum(|row| row.calls.response_ns), answered);
-        // A worker works on a request for as long as it takes at the most; what is more is the process' own.
         let own_s = (response_s - calls_s).max(0.0);
-        let cpu_s = per(sum(|row| row.busy_ns), sum(|row| row.answered_by_all)).min(own_s);
+        // Of that some is not in a response time: accepting, closing, collecting garbage. It takes CPUs from the others all the same.
+        let cpu_s = per(sum(|row| row.busy_ns), sum(|row| row.answered_by_all));
         let may_use_ns = quiet.iter().map(|row| row.may_use_ns).max().unwrap_or(0);
         Ok(Self {
             cpus: may_use_ns as f64 / WINDOW_NS as f64,
             cpu_s,
-            wait_s: own_s - cpu_s,
+            wait_s: (own_s - cpu_s).max(0.0),
             visits: sum(|row| row.calls.answered) as f64 / answered as f64,
         })
     }
@@ -111,7 +111,11 @@ impl Limits {
         Self {
             backlog: backlog.filter(|_| own_connections && !ahead),
             workers,
-            pool: used_up.map(|row| row.calls.open_max).max(),
+            // As many as workers is a connection for each of them, and none too few.
+            pool: used_up
+                .map(|row| row.calls.open_max)
+                .max()
+                .filter(|pool| workers.is_none_or(|w| *pool < w)),
             event_driven,
         }
     }

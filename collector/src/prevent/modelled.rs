@@ -118,7 +118,8 @@ pub(super) fn modelled(
         let limits = Limits::of(place, around, caller);
         assume(&mut assumed, place, limits, n);
         let held = (root == Some(n) && incident.root.resource != Resource::Burst).then_some(());
-        let speed = held.map_or_else(Vec::new, |()| speed(incident, &costs, around, span, range.start));
+        let speed = held
+            .map_or_else(Vec::new, |()| speed(incident, &costs, limits.workers, around, span, range.start));
         let stopped = around.iter().flatten().any(|row| row.stopped);
         let factor = visits.max(1.0);
         let calls = if n + 1 == places.len() { 0.0 } else { costs.visits };
@@ -188,15 +189,26 @@ fn first_attempts(
 }
 
 /// How fast the root's server worked in each window, of what it would have with as many requests in service.
-fn speed(incident: &Incident, costs: &Costs, around: &[Option<Row>], span: Span, from: usize) -> Vec<f64> {
+fn speed(
+    incident: &Incident,
+    costs: &Costs,
+    workers: Option<u32>,
+    around: &[Option<Row>],
+    span: Span,
+    from: usize,
+) -> Vec<f64> {
     let window = |unix_ns: u64| span.place(WindowIndex::at(unix_ns).0).saturating_sub(from);
-    let root = &incident.root;
+    let (root, window_ns) = (&incident.root, WINDOW_NS as f64);
     let held = window(root.start_unix_ns).saturating_sub(1)..window(root.end_unix_ns) + 1;
     let of = |(n, row): (usize, &Option<Row>)| {
         let Some(row) = row.as_ref().filter(|_| held.contains(&n)) else { return 1.0 };
-        let below = row.calls_in_flight_ns.min(row.listen.in_flight_ns);
-        let in_service = (row.listen.in_flight_ns - below) as f64 / WINDOW_NS as f64;
-        let usual = costs.throughput(in_service) * WINDOW_NS as f64 / 1e9;
+        // What waits outside is what it should have taken, as far as it has workers.
+        let l = &row.listen;
+        let inside =
+            (l.in_flight_ns.saturating_add(l.unread_ns).saturating_add(l.depth_ns)) as f64 / window_ns;
+        let taken = workers.map_or(inside, |workers| inside.min(workers.into()));
+        let in_service = (taken - row.calls_in_flight_ns as f64 / window_ns).max(0.0);
+        let usual = costs.throughput(in_service) * window_ns / 1e9;
         // Nobody asked: what it would have done is not seen.
         if usual < 1.0 {
             return 1.0;

@@ -143,6 +143,10 @@ fn sentence(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f
         let name = names.get(c.tier).copied().unwrap_or_default();
         match (c.knob, c.from, c.to) {
             (Knob::EventDriven, ..) => format!("{name} event-driven"),
+            // The largest that was tried.
+            (knob, Some(from), Some(to)) if of.effect == Effect::Nothing => {
+                format!("{} of {name} {from} → up to {to}", thing(knob))
+            }
             (knob, Some(from), Some(to)) => format!("{} of {name} {from} → {to}", thing(knob)),
             (knob, ..) => format!("{} of {name}", thing(knob)),
         }

@@ -8,7 +8,7 @@
 //! # What is modelled
 //! A tier is one or several servers, asked by turns. A connection attempt that finds the accept queue full is dropped and tried again by the
 //! kernel of whoever connects (RFC 6298: after 1 s, 3 s, 7 s). A worker holds its request from accept to answer, and so while it waits for
-//! the tier below (synchronous calls); an event-driven tier has no such limit. A request needs CPU time, which those in service share, then
+//! the tier below (synchronous calls); an event-driven tier has no such limit. A request needs CPU time, which is had in turn, then
 //! its call below, then time in which it waits for something else. Whatever holds a server up slows all of that down, window by window.
 //!
 //! # What is not

@@ -1,5 +1,9 @@
-//! One server of a tier in a replay: who waits, who is in service, and when the next of them is done. Owns processor sharing under a speed
+//! One server of a tier in a replay: who waits, who is in service, and when the next of them is done. Owns how its CPUs are had under a speed
 //! that changes; knows no chain and no retry.
+//!
+//! CPUs are had in turn, first come first served. Under processor sharing, requests that all cost the same end all at the same moment: two
+//! tiers then work by turns, each idle while the other is busy, and a chain has half of its throughput. What real requests cost differs, and
+//! no such convoy forms; with first come first served none does either, and the work that is done in a time is the same.
 
 use super::chain::WINDOW_S;
 use std::cmp::Ordering;
@@ -70,6 +74,8 @@ pub(super) struct Server<'a> {
     speed: f64,
     at_s: f64,
     cpu: Stage,
+    /// Requests that wait for a CPU, with what they need of it, s.
+    waits_for_cpu: VecDeque<(u32, f64)>,
     wait: Stage,
     order: u64,
     /// Rises with each change, so that what was foreseen before it is void.
@@ -93,6 +99,7 @@ impl<'a> Server<'a> {
             speed: speeds.first().copied().unwrap_or(1.0),
             at_s: 0.0,
             cpu: Stage::default(),
+            waits_for_cpu: VecDeque::new(),
             wait: Stage::default(),
             order: 0,
             stamp: 0,
@@ -122,8 +129,13 @@ impl<'a> Server<'a> {
         self.speed <= 0.0
     }
 
+    /// How many have a CPU at a time; of a part of a CPU each has that part.
+    fn cpus_at_a_time(&self) -> f64 {
+        self.cpus.ceil()
+    }
+
     fn cpu_rate(&self) -> f64 {
-        self.speed * (self.cpus / self.cpu.due.len().max(1) as f64).min(1.0)
+        self.speed * self.cpus / self.cpus_at_a_time()
     }
 
     /// Works until `at_s`.
@@ -136,6 +148,14 @@ impl<'a> Server<'a> {
 
     /// A request that needs so much more of a stage; the server has worked until now.
     pub(super) fn take(&mut self, stage: Done, request: u32, needs_s: f64) {
+        if stage == Done::Cpu && self.cpu.due.len() as f64 >= self.cpus_at_a_time() {
+            self.waits_for_cpu.push_back((request, needs_s));
+            return;
+        }
+        self.begin(stage, request, needs_s);
+    }
+
+    fn begin(&mut self, stage: Done, request: u32, needs_s: f64) {
         self.order += 1;
         let order = self.order;
         let stage = match stage {
@@ -147,8 +167,13 @@ impl<'a> Server<'a> {
 
     /// The next request that is done by now.
     pub(super) fn done(&mut self) -> Option<(Done, u32)> {
-        let cpu = self.cpu.pop().map(|request| (Done::Cpu, request));
-        cpu.or_else(|| self.wait.pop().map(|request| (Done::Wait, request)))
+        if let Some(request) = self.cpu.pop() {
+            if let Some((next, needs_s)) = self.waits_for_cpu.pop_front() {
+                self.begin(Done::Cpu, next, needs_s);
+            }
+            return Some((Done::Cpu, request));
+        }
+        self.wait.pop().map(|request| (Done::Wait, request))
     }
 
     /// When the next one is done if nothing changes; `None`: nothing is in service, or it stands.
@@ -171,17 +196,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_share_the_cpus_and_wait_side_by_side() {
+    fn requests_have_the_cpus_in_turn_and_wait_side_by_side() {
         let mut server = Server::new(0, 1.0, &[]);
         server.take(Done::Cpu, 1, 0.010);
         server.take(Done::Cpu, 2, 0.010);
-        assert!((server.next_s().unwrap() - 0.020).abs() < 1e-12, "two on one CPU");
+        assert!((server.next_s().unwrap() - 0.010).abs() < 1e-12, "one has the CPU");
+        server.advance(0.010);
+        assert_eq!((server.done(), server.done()), (Some((Done::Cpu, 1)), None));
         server.advance(0.020);
-        assert_eq!((server.done(), server.done()), (Some((Done::Cpu, 1)), Some((Done::Cpu, 2))));
-        assert_eq!(server.done(), None);
+        assert_eq!((server.done(), server.done()), (Some((Done::Cpu, 2)), None));
         server.take(Done::Wait, 1, 0.010);
         server.take(Done::Wait, 2, 0.010);
         assert!((server.next_s().unwrap() - 0.030).abs() < 1e-12, "a wait is nobody's CPU");
+        let mut quota = Server::new(0, 1.5, &[]);
+        (1..=3).for_each(|request| quota.take(Done::Cpu, request, 0.010));
+        assert!((quota.next_s().unwrap() - 0.010 / 0.75).abs() < 1e-12, "two at a time, each three quarters");
     }
 
     #[test]
