@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use tailwater::client::explain::{one_of, show};
+use tailwater::client::explain::{one_of, show, show_prevention};
 use tailwater::client::{ClientError, advise, alerts, explain, incidents, record};
 use tailwater::log::Log;
 use tailwater::run::cli::{Cli, Command, Settings};
@@ -165,6 +165,9 @@ fn replayed(file: &Path, config: Option<&Path>, shuffle: Option<u64>, said: &Sai
             let incident = one_of(&result.incidents, id, "`tailwater replay` without --explain lists them")?;
             let timeline = result.timelines.get(&incident.id).context("the incident's windows")?;
             show(incident, timeline, said.plot)?;
+            if let Some(view) = result.prevention(incident).filter(|_| said.plot.is_none()) {
+                show_prevention(&view)?;
+            }
         }
     }
     if let Some(torn) = &result.torn {

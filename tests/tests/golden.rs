@@ -2,6 +2,7 @@
 //! `UPDATE=1 cargo test --workspace --locked --test golden` rewrites the expectations; the difference is to be reviewed.
 
 use anyhow::{Context, Result, ensure};
+use std::fmt::Write;
 use std::path::Path;
 use tailwater_tests::score::golden::{Golden, misfits, render};
 
@@ -53,6 +54,47 @@ fn golden_traces_say_what_they_said() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// What each incident of the traces is said to have been preventable by, with the model's own error. A change here is to be read as an
+/// operator would: is it believable?
+#[test]
+fn golden_traces_say_what_would_have_prevented_them() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let mut text = String::new();
+    for golden in Golden::all(&folder)? {
+        let replayed =
+            tailwater::run::replay::replay(golden.read()?.as_slice(), Some(Default::default()), None, true)?;
+        for incident in replayed.incidents.iter().filter(|incident| !incident.drops.is_empty()) {
+            let root = &incident.root;
+            let place = format!("{}@{}", root.workload, root.host);
+            writeln!(text, "{}: {} {} {place}", golden.cell, incident.kind.name(), root.resource.name())?;
+            let view = replayed.prevention(incident).context("windows were asked for")?;
+            let Some(answer) = view.answer else {
+                writeln!(text, "  refused: {}", view.why.unwrap_or_default())?;
+                continue;
+            };
+            let of = answer.reproduction;
+            writeln!(text, "  the model drops {} of {} ({:.2})", of.predicted, of.seen, of.ratio)?;
+            ensure!((0.5..=2.0).contains(&of.ratio), "{}: {of:?} is no reproduction", golden.cell);
+            for candidate in &answer.candidates {
+                writeln!(text, "  {}: {}", candidate.effect, candidate.sentence)?;
+                let none = candidate.replayed.drops.iter().all(|drops| *drops == 0);
+                let in_time = candidate.replayed.p99_s.is_some_and(|p99_s| p99_s <= answer.p99_wanted_s);
+                let prevents = candidate.effect == "prevents";
+                ensure!(prevents == (none && in_time), "{}: {}", golden.cell, candidate.sentence);
+            }
+            answer.untried.iter().try_for_each(|what| writeln!(text, "  untried: {what}"))?;
+        }
+    }
+    let expected = folder.join("prevention.expected");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&expected, &text)?;
+    }
+    let before = std::fs::read_to_string(&expected)
+        .with_context(|| format!("read {}: run with UPDATE=1", expected.display()))?;
+    ensure!(text == before, "{} is not what is said now:\n{text}", expected.display());
     Ok(())
 }
 

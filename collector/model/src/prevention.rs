@@ -136,6 +136,8 @@ pub struct Goodput {
 pub struct Candidate {
     /// All at once.
     pub changes: Vec<Change>,
+    /// The same in words.
+    pub change: String,
     /// `prevents`, `slow` (no drops, and not in time), `moves` (the queue only overflows elsewhere), `lessens` or `nothing`.
     pub effect: String,
     /// The tier that overflows in its place, by its place in `tiers`.

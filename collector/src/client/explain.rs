@@ -1,14 +1,14 @@
 //! `tailwater explain`: one incident as text or as a picture.
 
-use super::Collector;
 use super::options::Api;
-use crate::draw::{explain, plot};
+use super::{ClientError, Collector};
+use crate::draw::{explain, plot, prevention};
 use crate::live::timeline::Timeline;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::io::Write;
 use std::path::Path;
-use tailwater_model::Incident;
+use tailwater_model::{Incident, PreventionView};
 
 #[derive(Deserialize)]
 pub(super) struct Incidents {
@@ -29,7 +29,22 @@ pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>) -> Resu
     let id = &incident.id;
     let incident: Incident = collector.get(&format!("/api/v1/incidents/{id}")).await?;
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
-    show(&incident, &timeline, plot)
+    show(&incident, &timeline, plot)?;
+    if plot.is_none() {
+        match collector.get::<PreventionView>(&format!("/api/v1/incidents/{id}/prevention")).await {
+            Ok(view) => show_prevention(&view)?,
+            // A collector of before this was asked.
+            Err(ClientError::Refused { status: 404, .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// What would have prevented it, below the rest.
+pub fn show_prevention(view: &PreventionView) -> Result<()> {
+    std::io::stdout().lock().write_all(prevention::text(view).as_bytes())?;
+    Ok(())
 }
 
 /// As text, or as a picture.

@@ -331,14 +331,14 @@ fn rest(out: &mut String, i: &Incident) {
     );
 }
 
-fn labelled(out: &mut String, label: &str, text: &str) {
+pub(super) fn labelled(out: &mut String, label: &str, text: &str) {
     let mut block = String::new();
     wrap(&mut block, text, "          ");
     let _ = write!(out, "{label:<10}{}", block.trim_start());
 }
 
 /// Breaks at spaces so that no line is longer than the terminal; a single longer word stays whole.
-fn wrap(out: &mut String, text: &str, indent: &str) {
+pub(super) fn wrap(out: &mut String, text: &str, indent: &str) {
     let mut line = indent.to_owned();
     for word in text.split_whitespace() {
         let used = line.chars().count();

@@ -2,3 +2,4 @@
 
 pub mod explain;
 pub mod plot;
+pub mod prevention;

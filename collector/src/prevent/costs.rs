@@ -28,6 +28,8 @@ pub(super) struct Costs {
     pub(super) wait_s: f64,
     /// Calls to the next tier for each request.
     pub(super) visits: f64,
+    /// Mean number of requests that are in it and not below.
+    pub(super) in_service: f64,
 }
 
 /// What bounds a tier.
@@ -71,6 +73,7 @@ impl Costs {
             cpu_s,
             wait_s: (own_s - cpu_s).max(0.0),
             visits: sum(|row| row.calls.answered) as f64 / answered as f64,
+            in_service: own_s * answered as f64 / (quiet.len() as f64 * WINDOW_NS as f64 / 1e9),
         })
     }
 
@@ -98,12 +101,17 @@ impl Limits {
         };
         let own_connections = caller.is_none()
             || sum(|row| row.calls.connects) >= CONNECTS_PART * sum(|row| row.calls.answered);
-        let inside = |row: &Row| f64::from(row.listen.in_flight_max) + f64::from(row.listen.unread_max);
-        let ahead = workers.zip(backlog).is_some_and(|(workers, backlog)| {
-            there().any(|row| {
-                inside(row) > INSIDE_PART * f64::from(workers) && row.listen.depth_max < backlog / 2
-            })
-        });
+        // On average over a window: what came and what went in it were not there together.
+        let inside = |row: &Row| {
+            row.listen.in_flight_ns.saturating_add(row.listen.unread_ns) as f64 / WINDOW_NS as f64
+        };
+        let dropped = there().any(|row| row.listen.drops > 0);
+        let ahead = !dropped
+            && workers.zip(backlog).is_some_and(|(workers, backlog)| {
+                there().any(|row| {
+                    inside(row) > INSIDE_PART * f64::from(workers) && row.listen.depth_max < backlog / 2
+                })
+            });
         let used_up = there().filter(|row| {
             let of = &row.calls;
             of.open_max >= POOL_LEAST && f64::from(of.in_flight_max) >= NEARLY_ALL * f64::from(of.open_max)

@@ -17,6 +17,7 @@ use crate::lock::lock;
 use modelled::{Modelled, Span, modelled};
 use places::{Place, places};
 use seen::{Row, Server, rows};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tailwater_model::window::WindowIndex;
@@ -26,6 +27,8 @@ use tailwater_sizing::prevent::{Prevention, Sought, Wanted, prevention as sought
 
 /// Answers that are remembered: of the newest incidents.
 const REMEMBERED_MAX: usize = 256;
+/// Refusals after which a later question may have an answer.
+const LATER: [&str; 2] = ["not_over", "not_seen"];
 /// Bounds for which goodput is told, s: those of the papers, as the agent counts late answers.
 const WITHIN_S: [f64; 2] = [0.5, 3.0];
 
@@ -38,6 +41,12 @@ pub fn prevention(
     read: impl Fn(&str, WindowIndex, WindowIndex) -> Vec<Series>,
 ) -> PreventionView {
     let answer = modelled_of(incident, topology, read).and_then(|(places, modelled)| {
+        if std::env::var_os("TWDBG").is_some() {
+            for t in &modelled.chain.tiers { eprintln!("DBG {} {:?} workers {:?} pool {:?} calls {:.2} cpus {} cpu {:.3} ms wait {:.3} ms halts {} speed {:?}", t.name, t.entry, t.workers, t.pool, t.calls, t.cpus, t.cpu_s*1e3, t.wait_s*1e3, t.accepts_nothing_when_held, t.speed[0].iter().map(|s| (s*100.0) as u32).collect::<Vec<_>>()); }
+            eprintln!("DBG judged {:?} seen {:?} first {:?}", modelled.chain.judged, modelled.seen, modelled.chain.first_attempts);
+            let o = tailwater_sizing::prevent::replay(&modelled.chain, &[0.5], 3_000_000);
+            eprintln!("DBG {o:?}");
+        }
         let found = search(&modelled)?;
         Ok(told::answer(&places, &modelled, &found))
     });
@@ -55,14 +64,12 @@ fn modelled_of(
     read: impl Fn(&str, WindowIndex, WindowIndex) -> Vec<Series>,
 ) -> Result<(Vec<Place>, Modelled), Refusal> {
     let span = Span::of(incident)?;
-    let mut hosts: BTreeMap<String, Vec<Series>> = BTreeMap::new();
-    for host in topology.nodes.iter().map(|n| &n.host).chain(incident.hops.iter().map(|h| &h.host)) {
-        if !hosts.contains_key(host) {
-            hosts.insert(host.clone(), read(host, span.first, span.last));
-        }
-    }
+    // Only hosts that a tier is on are read, and each once.
+    let hosts: RefCell<BTreeMap<String, Vec<Series>>> = RefCell::default();
     let of = |server: &Server, remotes: &[String]| -> Vec<Option<Row>> {
-        let parts = hosts.get(&server.host).map(Vec::as_slice).unwrap_or_default();
+        let mut hosts = hosts.borrow_mut();
+        let parts =
+            hosts.entry(server.host.clone()).or_insert_with(|| read(&server.host, span.first, span.last));
         rows(parts, server, remotes, span.first, span.last)
     };
     let calls = |server: &Server, remotes: &[String]| {
@@ -87,9 +94,13 @@ impl Preventions {
         lock(&self.answers).get(&incident.id).filter(|view| view.version == incident.version).cloned()
     }
 
-    /// Remembers an answer; that of the oldest incident goes when there are too many. Ids rise with time.
+    /// Remembers an answer; that of the oldest incident goes when there are too many. Ids rise with time. What may be known later is not
+    /// remembered: an incident that is open, windows that have not come.
     pub fn remember(&self, view: PreventionView) -> Arc<PreventionView> {
         let view = Arc::new(view);
+        if view.refused.as_ref().is_some_and(|why| LATER.contains(&why.reason.as_str())) {
+            return view;
+        }
         let mut answers = lock(&self.answers);
         answers.insert(view.id.clone(), Arc::clone(&view));
         while answers.len() > REMEMBERED_MAX {

@@ -4,9 +4,10 @@
 use super::costs::{Costs, Limits};
 use super::places::Place;
 use super::seen::Row;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use tailwater_model::Incident;
-use tailwater_model::incident::{Kind, Resource, State};
+use tailwater_model::incident::{Drops, Kind, Resource, State};
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_sizing::evidence::Refusal;
 use tailwater_sizing::prevent::{Chain, Entry, RETRIES_S, Tier};
@@ -26,8 +27,14 @@ const MARGIN: u64 = 4;
 const RETRY: usize = 20;
 /// What is tried again and did not come in its window comes within so many.
 const RETRY_SPREAD: usize = 3;
+/// Windows from one time to the next that data comes whose connection's last ACK was dropped: 0.2 s, doubling.
+const LAST_ACK_AGAIN: [usize; 3] = [4, 8, 16];
 /// Requests on each connection above which connections are not requests.
 const PER_CONNECTION_MAX: f64 = 1.5;
+/// More in service than this many times what is usual, and this many more, is a tier that is behind.
+const BEHIND: f64 = 2.0;
+/// Part of a pool in use over a whole window that is a pool that callers wait for.
+const POOL_FULL: f64 = 0.9;
 /// A window without a drop ends a run of drops after so many.
 const RUN_GAP: usize = 6;
 
@@ -84,7 +91,7 @@ impl Span {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Modelled {
     pub(super) chain: Chain,
-    /// Packets that each tier dropped in the windows of the chain.
+    /// Attempts that each tier dropped in the windows of the chain.
     pub(super) seen: Vec<u64>,
     /// The first of those windows.
     pub(super) first: WindowIndex,
@@ -117,9 +124,11 @@ pub(super) fn modelled(
         let around = &rows[n][range.clone()];
         let limits = Limits::of(place, around, caller);
         assume(&mut assumed, place, limits, n);
-        let held = (root == Some(n) && incident.root.resource != Resource::Burst).then_some(());
-        let speed = held
-            .map_or_else(Vec::new, |()| speed(incident, &costs, limits.workers, around, span, range.start));
+        let is_root = root == Some(n) && incident.root.resource != Resource::Burst;
+        let speed = match is_root {
+            true => speed(&costs, limits, around, held(incident, span, range.start)),
+            false => Vec::new(),
+        };
         let stopped = around.iter().flatten().any(|row| row.stopped);
         let factor = visits.max(1.0);
         let calls = if n + 1 == places.len() { 0.0 } else { costs.visits };
@@ -137,6 +146,7 @@ pub(super) fn modelled(
             speed: vec![speed],
         });
     }
+    elsewhere(&mut assumed, incident, places);
     let first_attempts = first_attempts(&places[0], front, &range, &calm)?;
     let dropped =
         |rows: &Vec<Option<Row>>| rows[range.clone()].iter().flatten().map(|r| r.listen.drops).sum();
@@ -173,9 +183,11 @@ fn first_attempts(
     let of = |n: usize| front.get(n).and_then(Option::as_ref);
     // What was due in a window and did not come comes in one of the next.
     let mut late = [0_u64; RETRY_SPREAD];
+    let mut acks = LastAcks::default();
     let attempts = range.clone().map(|n| {
         let row = of(n).copied().unwrap_or_default();
-        let mut came = row.listen.arrivals.saturating_add(row.listen.drops_syn);
+        let came = row.listen.arrivals.saturating_add(attempts_dropped(&row));
+        let mut came = came.saturating_sub(acks.let_in(n, &row));
         let due = n.checked_sub(RETRY).and_then(of).map_or(0, |row| row.listen.drops_syn);
         late.rotate_right(1);
         late[0] = due;
@@ -188,34 +200,67 @@ fn first_attempts(
     Ok(attempts.collect())
 }
 
-/// How fast the root's server worked in each window, of what it would have with as many requests in service.
-fn speed(
-    incident: &Incident,
-    costs: &Costs,
-    workers: Option<u32>,
-    around: &[Option<Row>],
-    span: Span,
-    from: usize,
-) -> Vec<f64> {
-    let window = |unix_ns: u64| span.place(WindowIndex::at(unix_ns).0).saturating_sub(from);
-    let (root, window_ns) = (&incident.root, WINDOW_NS as f64);
-    let held = window(root.start_unix_ns).saturating_sub(1)..window(root.end_unix_ns) + 1;
+/// Attempts that were dropped: SYNs, and last ACKs, of which one that comes again and again is one.
+fn attempts_dropped(row: &Row) -> u64 {
+    let l = &row.listen;
+    l.drops_syn.saturating_add(l.drops_final_ack.saturating_sub(l.drops_repeated))
+}
+
+/// Clients whose last ACK was dropped: they believe that they are connected, and their data comes again after 0.2, 0.6 and 1.4 s.
+#[derive(Debug, Default)]
+struct LastAcks {
+    /// By the window in which it comes: how many, and how often it was dropped.
+    due: BTreeMap<usize, [u64; LAST_ACK_AGAIN.len()]>,
+}
+
+impl LastAcks {
+    /// How many of them this window let in.
+    fn let_in(&mut self, window: usize, row: &Row) -> u64 {
+        let mut due = self.due.remove(&window).unwrap_or_default();
+        let in_all: u64 = due.iter().sum();
+        let mut again = row.listen.drops_repeated.min(in_all);
+        let dropped_again = again;
+        for (times, waits) in due.iter_mut().enumerate() {
+            let these = again.min(*waits);
+            again -= these;
+            if let Some(after) = LAST_ACK_AGAIN.get(times + 1) {
+                self.due.entry(window + after).or_default()[times + 1] += these;
+            }
+        }
+        let new = row.listen.drops_final_ack.saturating_sub(row.listen.drops_repeated);
+        self.due.entry(window + LAST_ACK_AGAIN[0]).or_default()[0] += new;
+        in_all - dropped_again
+    }
+}
+
+/// How fast the root's server worked in each window, of what it would have with as many requests in service: while the root lasted (`held`),
+/// and after it in windows in which it still had much more to do than usual. Elsewhere nobody asked it to do what it can.
+fn speed(costs: &Costs, limits: Limits, around: &[Option<Row>], held: Range<usize>) -> Vec<f64> {
+    let window_ns = WINDOW_NS as f64;
     let of = |(n, row): (usize, &Option<Row>)| {
-        let Some(row) = row.as_ref().filter(|_| held.contains(&n)) else { return 1.0 };
+        let Some(row) = row.as_ref().filter(|_| n >= held.start) else { return 1.0 };
         // What waits outside is what it should have taken, as far as it has workers.
         let l = &row.listen;
-        let inside =
-            (l.in_flight_ns.saturating_add(l.unread_ns).saturating_add(l.depth_ns)) as f64 / window_ns;
-        let taken = workers.map_or(inside, |workers| inside.min(workers.into()));
-        let in_service = (taken - row.calls_in_flight_ns as f64 / window_ns).max(0.0);
+        let inside = l.in_flight_ns.saturating_add(l.unread_ns).saturating_add(l.depth_ns) as f64 / window_ns;
+        let taken = limits.workers.map_or(inside, |workers| inside.min(workers.into()));
+        let below = row.calls_in_flight_ns as f64 / window_ns;
+        let in_service = (taken - below).max(0.0);
         let usual = costs.throughput(in_service) * window_ns / 1e9;
-        // Nobody asked: what it would have done is not seen.
-        if usual < 1.0 {
+        let behind = in_service >= BEHIND * costs.in_service + BEHIND;
+        // Whoever waits for a connection to the next tier is not its own work.
+        let waits_below = limits.pool.is_some_and(|pool| below >= POOL_FULL * f64::from(pool));
+        if usual < 1.0 || (n >= held.end && (!behind || waits_below)) {
             return 1.0;
         }
-        (row.listen.answered as f64 / usual).min(1.0)
+        (l.answered as f64 / usual).min(1.0)
     };
     around.iter().enumerate().map(of).collect()
+}
+
+/// Places of the windows in which the root lasted, and one on either side: its onset and end are told to the window.
+fn held(incident: &Incident, span: Span, from: usize) -> Range<usize> {
+    let window = |unix_ns: u64| span.place(WindowIndex::at(unix_ns).0).saturating_sub(from);
+    window(incident.root.start_unix_ns).saturating_sub(1)..window(incident.root.end_unix_ns) + 1
 }
 
 /// From the first sign to the end of the root, or of the drops that follow it at once: later ones are of clients that came again.
@@ -229,6 +274,18 @@ fn judged(incident: &Incident, front: &[Option<Row>], span: Span, range: &Range<
     }
     let end = (end.max(root_end) + 1).min(range.end);
     begin - range.start..end - range.start
+}
+
+/// Drops of the incident that the chain does not have.
+fn elsewhere(assumed: &mut Vec<String>, incident: &Incident, places: &[Place]) {
+    let outside = |d: &&Drops| d.count > 0 && !places.iter().any(|p| p.is(&d.host, &d.workload));
+    for d in incident.drops.iter().filter(outside) {
+        let name = format!("{}@{}", d.workload, d.host);
+        assumed.push(format!(
+            "{name} dropped {} packets and is not modelled: it is no tier of the chain",
+            d.count
+        ));
+    }
 }
 
 /// What is not known of a tier, and what is modelled in its place.

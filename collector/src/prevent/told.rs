@@ -94,6 +94,7 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         Effect::Moves { to } => Some(to),
         _ => None,
     };
+    let change = change(of, names);
     let changes = of.changes.iter().map(|change| Change {
         what: what(change.knob).to_owned(),
         tier: change.tier,
@@ -111,7 +112,8 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         }
         .to_owned(),
         moves_to,
-        sentence: sentence(of, names, dropped, p99_wanted_s),
+        sentence: format!("{change}: {}", effect(of, names, dropped, p99_wanted_s)),
+        change,
         replayed: replayed(&of.outcome),
     }
 }
@@ -138,8 +140,8 @@ fn thing(knob: Knob) -> &'static str {
     }
 }
 
-fn sentence(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> String {
-    let change = |c: &model::Change| {
+fn change(of: &model::Candidate, names: &[&str]) -> String {
+    let one = |c: &model::Change| {
         let name = names.get(c.tier).copied().unwrap_or_default();
         match (c.knob, c.from, c.to) {
             (Knob::EventDriven, ..) => format!("{name} event-driven"),
@@ -151,25 +153,34 @@ fn sentence(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f
             (knob, ..) => format!("{} of {name}", thing(knob)),
         }
     };
-    let changes: Vec<String> = of.changes.iter().map(change).collect();
+    of.changes.iter().map(one).collect::<Vec<_>>().join(" and ")
+}
+
+/// What comes of it.
+fn effect(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> String {
     let p99 = of.outcome.p99_s.map_or_else(
-        || "p99 has no end: more than 1 % are never answered".to_owned(),
+        || "p99 has no end (more than 1 % are never answered)".to_owned(),
         |p99_s| format!("p99 {}", seconds(p99_s)),
     );
-    let effect = match of.effect {
-        Effect::Prevents => format!("no drops, {p99}: prevents it"),
-        Effect::Slow => format!("no drops, {p99}; not prevention: more than {}", seconds(p99_wanted_s)),
+    // Rounded down: what is not all is not told as 100 %.
+    let in_time = of.outcome.goodput.iter().find(|g| g.within_s >= p99_wanted_s);
+    let in_time = in_time.map_or_else(String::new, |g| {
+        format!(", {:.0} % within {}", (g.ratio * 100.0).floor(), seconds(g.within_s))
+    });
+    let dropped_now = of.outcome.dropped();
+    match of.effect {
+        Effect::Prevents => format!("prevents it: no drops, {p99}{in_time}"),
+        Effect::Slow => format!("no drops, {p99}{in_time}; not prevention"),
         Effect::Moves { to } => format!(
-            "the queue moves to {}, which drops {} packets; {p99}",
+            "the queue moves to {}, which drops {} packets; {p99}{in_time}",
             names.get(to).copied().unwrap_or_default(),
             of.outcome.drops.get(to).copied().unwrap_or_default()
         ),
-        Effect::Lessens => format!("still {} of {dropped} packets dropped, {p99}", of.outcome.dropped()),
+        Effect::Lessens => format!("still {dropped_now} of {dropped} packets dropped, {p99}{in_time}"),
         Effect::Nothing => {
-            format!("does not help: {} packets dropped in place of {dropped}, {p99}", of.outcome.dropped())
+            format!("does not help: {dropped_now} packets dropped in place of {dropped}, {p99}{in_time}")
         }
-    };
-    format!("{}: {effect}", changes.join(" and "))
+    }
 }
 
 /// Milliseconds below a second.

@@ -13,15 +13,16 @@ pub use records::{OpenError, open};
 use crate::ingest::convert::Converter;
 use crate::live::series::Series;
 use crate::live::timeline::{self, Timeline};
+use crate::prevent;
 use crate::run::driver::TOPOLOGY_EVERY_TICKS;
 use anyhow::{Context, Result, bail};
 use records::Records;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use tailwater_analysis::{Config, Output, Pipeline};
-use tailwater_model::Incident;
 use tailwater_model::incident::State;
 use tailwater_model::window::{Input, WINDOW_NS};
+use tailwater_model::{Incident, PreventionView, TopologyView};
 use tailwater_proto::v1::{Arrival, TraceHeader, agent_message::Body as Said, trace_record::Body};
 
 /// Windows kept for timelines: more than the longest incident with all that belongs to it.
@@ -42,6 +43,8 @@ pub struct Replayed {
     pub timelines: BTreeMap<String, Timeline>,
     /// Messages that did not convert; the live collector refused the like.
     pub refused: u64,
+    /// Windows, and who called whom at the end, if timelines were asked for.
+    windows: Option<(Series, TopologyView)>,
 }
 
 impl Replayed {
@@ -53,6 +56,14 @@ impl Replayed {
         }
         out.flush()?;
         Ok(())
+    }
+
+    /// What would have prevented one of its incidents; `None`: no windows were asked for.
+    #[must_use]
+    pub fn prevention(&self, incident: &Incident) -> Option<PreventionView> {
+        let (series, topology) = self.windows.as_ref()?;
+        let read = |host: &str, first, last| vec![series.part(host, first, last)];
+        Some(prevent::prevention(incident, topology, read))
     }
 }
 
@@ -170,11 +181,20 @@ pub fn replay(
         }
     }
     player.finish();
-    let Found { last, timelines, .. } = player.hears;
+    let topology = player.pipeline.topology();
+    let Found { last, timelines, series } = player.hears;
+    let windows = series.map(|series| (series, topology));
     // An alert that no window confirmed is no incident of the trace.
     let mut incidents: Vec<Incident> = last.into_values().filter(|incident| incident.version > 0).collect();
     incidents.sort_by(|a, b| (a.start_unix_ns, &a.id).cmp(&(b.start_unix_ns, &b.id)));
-    Ok(Replayed { incidents, records: records.count, torn: records.torn, timelines, refused: player.refused })
+    Ok(Replayed {
+        incidents,
+        records: records.count,
+        torn: records.torn,
+        timelines,
+        refused: player.refused,
+        windows,
+    })
 }
 
 /// Hands on what a recording feeds to the analysis, in its order. Returns the configuration that it was recorded with.

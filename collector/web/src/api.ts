@@ -155,6 +155,20 @@ export class ApiError extends Error {
   }
 }
 
+/** One replay of an incident with other sizes. */
+export interface Replayed { drops: number[]; p99_s: number | null; goodput: { within_s: number; per_second: number; ratio: number }[] }
+
+/** What would have prevented an incident, or why that is not said. */
+export interface Prevention {
+  id: string; version: number; why: string | null;
+  answer: {
+    first_attempts: number; p99_wanted_s: number; assumed: string[]; untried: string[];
+    reproduction: { predicted: number; seen: number; ratio: number };
+    unchanged: Replayed;
+    candidates: { effect: string; change: string; replayed: Replayed }[];
+  } | null;
+}
+
 export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
   let answer: Response;
   try {

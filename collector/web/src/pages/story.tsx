@@ -8,6 +8,7 @@ import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { clock, length, msOf, toAddress } from "../time";
 import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
+import { Prevention } from "./prevention";
 import { Story as StoryTimeline } from "./timeline";
 
 /** A longer incident tells its tiers also as they are now. */
@@ -266,12 +267,14 @@ export function Story({ id }: { id: string }) {
       <Chain i={i} />
       <StoryTimeline i={i} />
       <Reasons i={i} />
+      <Prevention i={i} />
       <DropTable i={i} />
       <footer class="raw">
         <span>{i.id} · version {i.version}</span>
         <a href={`/topology?at=${toAddress(msOf(i.end_unix_ns))}`}>topology at its end</a>
         <a href={`/api/v1/incidents/${i.id}`} target="_blank" rel="noreferrer">JSON</a>
         <a href={`/api/v1/incidents/${i.id}/timeline`} target="_blank" rel="noreferrer">timeline JSON</a>
+        <a href={`/api/v1/incidents/${i.id}/prevention`} target="_blank" rel="noreferrer">prevention JSON</a>
       </footer>
     </main>
   );
