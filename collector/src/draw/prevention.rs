@@ -18,8 +18,8 @@ pub fn text(view: &PreventionView) -> String {
     let of = &answer.reproduction;
     let span_ms = answer.judged_end_unix_ns.saturating_sub(answer.judged_start_unix_ns) / 1_000_000;
     let head = format!(
-        "{} first attempts of {span_ms} ms, replayed with other sizes. The model with none changed drops {} where {} were \
-         dropped ({:.2} of it); in its terms",
+        "{} first attempts of {span_ms} ms, replayed with other sizes. With none changed the model drops {} where {} were \
+         dropped ({:.2} of it).",
         answer.first_attempts, of.predicted, of.seen, of.ratio
     );
     labelled(&mut out, "Prevent", &head);
@@ -67,9 +67,8 @@ mod tests {
         let view: PreventionView = serde_json::from_value(answer.clone()).unwrap();
         assert_eq!(serde_json::to_value(&view).unwrap(), answer, "what is read is what was told");
         let expect = "\
-Prevent   849 first attempts of 750 ms, replayed with other sizes. The model
-          with none changed drops 313 where 343 were dropped (0.91 of it); in its
-          terms
+Prevent   849 first attempts of 750 ms, replayed with other sizes. With none
+          changed the model drops 313 where 343 were dropped (0.91 of it).
           - accept queue of apache2@web-1 128 → 450: no drops, p99 700 ms; not
             prevention: more than 500 ms
           assumed: db@db-1 is event-driven: no limit of workers is modelled

@@ -124,11 +124,12 @@ pub(super) fn modelled(
         let around = &rows[n][range.clone()];
         let limits = Limits::of(place, around, caller);
         assume(&mut assumed, place, limits, n);
+        let own = held(incident, span, range.start);
         let is_root = root == Some(n) && incident.root.resource != Resource::Burst;
-        let speed = match is_root {
-            true => speed(&costs, limits, around, held(incident, span, range.start)),
-            false => Vec::new(),
-        };
+        let own = if is_root { own } else { own.start..own.start };
+        // The others of its tier are not in the chain: nothing held them up that is known.
+        let mut speeds = vec![speed(&costs, limits, around, own)];
+        speeds.resize(place.servers, Vec::new());
         let stopped = around.iter().flatten().any(|row| row.stopped);
         let factor = visits.max(1.0);
         let calls = if n + 1 == places.len() { 0.0 } else { costs.visits };
@@ -143,7 +144,7 @@ pub(super) fn modelled(
             cpu_s: costs.cpu_s * factor,
             wait_s: costs.wait_s * factor,
             accepts_nothing_when_held: stopped,
-            speed: vec![speed],
+            speed: speeds,
         });
     }
     elsewhere(&mut assumed, incident, places);
@@ -233,8 +234,9 @@ impl LastAcks {
     }
 }
 
-/// How fast the root's server worked in each window, of what it would have with as many requests in service: while the root lasted (`held`),
-/// and after it in windows in which it still had much more to do than usual. Elsewhere nobody asked it to do what it can.
+/// How fast a server worked in each window, of what it would have with as many requests in service: while the root held it up (`held`; of
+/// other tiers empty, at the onset), and after that in windows in which it had much more to do than usual. Elsewhere nobody asked it to do
+/// what it can.
 fn speed(costs: &Costs, limits: Limits, around: &[Option<Row>], held: Range<usize>) -> Vec<f64> {
     let window_ns = WINDOW_NS as f64;
     let of = |(n, row): (usize, &Option<Row>)| {
@@ -303,6 +305,12 @@ fn assume(assumed: &mut Vec<String>, place: &Place, limits: Limits, n: usize) {
             ));
         }
         _ => {}
+    }
+    if place.servers > 1 {
+        assumed.push(format!(
+            "the {} servers of its tier are as {name} is, and are called by turns",
+            place.servers
+        ));
     }
     if limits.backlog.is_none() {
         assumed.push(match n {

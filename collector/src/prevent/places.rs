@@ -2,7 +2,9 @@
 //! knows no number of a window.
 
 use super::seen::Server;
+use std::collections::BTreeSet;
 use tailwater_model::incident::{Hop, socket};
+use tailwater_model::topology::NodeView;
 use tailwater_model::{Incident, TopologyView};
 use tailwater_sizing::evidence::Refusal;
 
@@ -17,7 +19,10 @@ pub(super) struct Place {
     pub(super) workers_limit: Option<u32>,
     /// Of its accept queue.
     pub(super) backlog: Option<u32>,
-    /// `address:port` of the next tier as this one dials it; none: it is the last.
+    /// Its tier, and how many servers of that the tier above calls.
+    pub(super) tier: String,
+    pub(super) servers: usize,
+    /// `address:port` of all servers of the next tier as this one dials them; none: it is the last.
     pub(super) remotes: Vec<String>,
 }
 
@@ -29,6 +34,8 @@ impl Place {
                 workload: hop.workload.clone(),
                 listener: hop.listener.clone(),
             },
+            tier: hop.tier.clone(),
+            servers: 1,
             workers_limit: hop.workers_limit,
             backlog: hop.accept_queue_limit,
             remotes: Vec::new(),
@@ -56,8 +63,7 @@ pub(super) fn places(
         return Err(unseen(format!("what {}@{} did", hop.workload, hop.host)));
     }
     let mut places: Vec<Place> = incident.hops.iter().map(Place::of).collect();
-    let called = |from: &Place, to: &Place| remotes(topology, from, to);
-    let down = |places: &[Place]| places.windows(2).all(|pair| !called(&pair[0], &pair[1]).is_empty());
+    let down = |places: &[Place]| places.windows(2).all(|pair| calls_it(topology, &pair[0], &pair[1]));
     if !down(&places) {
         // What stored requests and sent them all at once stands behind the tier that it overflowed.
         places.reverse();
@@ -66,7 +72,7 @@ pub(super) fn places(
         }
     }
     for n in 1..places.len() {
-        places[n - 1].remotes = called(&places[n - 1], &places[n]);
+        (places[n - 1].remotes, places[n].servers) = remotes(topology, &places[n - 1], &places[n]);
     }
     for _ in 0..BELOW_MAX {
         let Some(last) = places.last() else { break };
@@ -79,14 +85,27 @@ pub(super) fn places(
     Ok(places)
 }
 
-/// Where `from` dials `to`.
-fn remotes(topology: &TopologyView, from: &Place, to: &Place) -> Vec<String> {
-    let between = topology.edges.iter().filter(|e| {
-        from.is(&e.from_host, &e.from_workload)
-            && e.to_host.as_deref() == Some(&to.server.host)
-            && e.to_workload.as_deref() == Some(&to.server.workload)
-    });
-    between.map(|e| canonical(&e.remote)).collect()
+fn calls_it(topology: &TopologyView, from: &Place, to: &Place) -> bool {
+    let is = |host: &Option<String>, workload: &Option<String>| {
+        host.as_deref().zip(workload.as_deref()).is_some_and(|(host, workload)| to.is(host, workload))
+    };
+    let mut own = topology.edges.iter().filter(|e| from.is(&e.from_host, &e.from_workload));
+    own.any(|e| is(&e.to_host, &e.to_workload))
+}
+
+/// Where `from` dials the servers of the tier of `to`, and how many they are.
+fn remotes(topology: &TopologyView, from: &Place, to: &Place) -> (Vec<String>, usize) {
+    let mut servers = BTreeSet::new();
+    let mut remotes = Vec::new();
+    for edge in topology.edges.iter().filter(|e| from.is(&e.from_host, &e.from_workload)) {
+        let Some((host, workload)) = edge.to_host.as_ref().zip(edge.to_workload.as_ref()) else { continue };
+        let twin = |n: &NodeView| n.tier == to.tier && n.host == *host && n.workload == *workload;
+        if to.is(host, workload) || topology.nodes.iter().any(twin) {
+            servers.insert((host, workload));
+            remotes.push(canonical(&edge.remote));
+        }
+    }
+    (remotes, servers.len().max(1))
 }
 
 /// As [`socket`] writes it.
@@ -101,7 +120,8 @@ fn busiest_below(
     last: &Place,
     calls: impl Fn(&Server, &[String]) -> u64,
 ) -> Option<(Place, Vec<String>)> {
-    let below = topology.nodes.iter().filter(|node| !places.iter().any(|p| p.is(&node.host, &node.workload)));
+    // A server beside one of the chain is called by the same, not by it.
+    let below = topology.nodes.iter().filter(|node| !places.iter().any(|p| p.tier == node.tier));
     let with_calls = below.filter_map(|node| {
         let mut place = Place {
             server: Server {
@@ -109,13 +129,16 @@ fn busiest_below(
                 workload: node.workload.clone(),
                 listener: String::new(),
             },
+            tier: node.tier.clone(),
+            servers: 1,
             workers_limit: node.workers_limit,
             backlog: None,
             remotes: Vec::new(),
         };
-        let remotes = remotes(topology, last, &place);
+        let (remotes, servers) = remotes(topology, last, &place);
         // Which of its listeners that is says the port.
         place.server.listener.clone_from(remotes.first()?);
+        place.servers = servers;
         let n = calls(&last.server, &remotes);
         (n > 0).then_some((n, place, remotes))
     });
