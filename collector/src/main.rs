@@ -57,7 +57,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Incidents { api, json, follow, since } => {
             one(incidents::incidents(&api, json, follow, since))?
         }
-        Command::Explain { id, plot, api } => one(explain::explained(&api, id.as_deref(), plot.as_deref()))?,
+        Command::Explain { id, plot, with, api } => {
+            one(explain::explained(&api, id.as_deref(), plot.as_deref(), &with))?
+        }
         Command::Advise { api, host, json, plot } => {
             one(advise::advise(&api, host.as_deref(), json, plot.as_deref()))?
         }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use std::ops::Range;
 use tailwater_sizing::evidence::Refusal;
 use tailwater_sizing::prevent::{
-    Chain, EVENTS_MAX, Effect, Entry, Knob, Outcome, Prevention, RETRIES_S, Sought, Tier, Wanted, prevention,
-    replay,
+    Chain, Change, EVENTS_MAX, Effect, Entry, Knob, Outcome, Prevention, RETRIES_S, Sought, Tier, Wanted,
+    prevention, replay, what_if,
 };
 
 const WITHIN_S: [f64; 2] = [0.5, 3.0];
@@ -214,6 +214,23 @@ fn a_backlog_that_is_long_enough_drops_nothing_and_is_slow() {
     assert!(of.untried.is_empty(), "{:?}", of.untried);
     // The best comes first.
     assert!(of.candidates[0].outcome.dropped() == 0);
+}
+
+#[test]
+fn what_is_asked_about_is_tried_and_nothing_else() {
+    let chain = three_tiers(14);
+    let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: 0.5 };
+    let sought = Sought { chain: &chain, seen: &[421, 0, 0], wanted: &wanted };
+    let change = |knob, tier, from, to| Change { knob, tier, from: Some(from), to: Some(to) };
+    let of = what_if(sought, &[change(Knob::Backlog, 0, 128, 350)]).unwrap();
+    assert_eq!((of.candidates.len(), of.reproduction.seen), (1, 421));
+    // 700 come; 150 and 351 are held.
+    near(of.candidates[0].outcome.dropped(), 199, 0.02);
+    let two = [change(Knob::Backlog, 0, 128, 350), change(Knob::Backlog, 0, 350, 128)];
+    let of = what_if(sought, &two).unwrap();
+    near(of.candidates[0].outcome.dropped(), of.unchanged.dropped(), 1e-9);
+    let nothing = Sought { seen: &[0, 0, 0], ..sought };
+    assert_eq!(what_if(nothing, &two), Err(Refusal::NothingDropped));
 }
 
 #[test]

@@ -15,8 +15,9 @@ pub(super) struct Incidents {
     pub(super) incidents: Vec<Incident>,
 }
 
-/// Asks for the incident whose id begins with `id`, else for the newest, and shows it.
-pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>) -> Result<()> {
+/// Asks for the incident whose id begins with `id`, else for the newest, and shows it; with these sizes, what had come of it with them.
+pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>, with: &[String]) -> Result<()> {
+    let query = query(with)?;
     let collector = Collector::new(&api.url)?;
     let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
     let incident = match id {
@@ -27,6 +28,10 @@ pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>) -> Resu
             .context("no incident yet\n  remedy: `tailwater incidents --follow` waits for one")?,
     };
     let id = &incident.id;
+    if !with.is_empty() {
+        let path = format!("/api/v1/incidents/{id}/prevention{query}");
+        return show_prevention(&collector.get::<PreventionView>(&path).await?);
+    }
     let incident: Incident = collector.get(&format!("/api/v1/incidents/{id}")).await?;
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
     show(&incident, &timeline, plot)?;
@@ -39,6 +44,15 @@ pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>) -> Resu
         }
     }
     Ok(())
+}
+
+/// Sizes as the API is asked about them. Host names have no other letters than these; which sizes there are, the collector knows.
+fn query(with: &[String]) -> Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@=._-".contains(c);
+    if let Some(odd) = with.iter().find(|of| !of.chars().all(is_plain)) {
+        anyhow::bail!("--with {odd:?} is no size\n  remedy: write WHAT@HOST=SIZE, such as backlog@web-1=640");
+    }
+    Ok(if with.is_empty() { String::new() } else { format!("?with={}", with.join(",")) })
 }
 
 /// What would have prevented it, below the rest.
@@ -68,5 +82,21 @@ pub fn one_of<'a>(incidents: &'a [Incident], id: &str, remedy: &str) -> Result<&
         (Some(a), Some(b)) => {
             anyhow::bail!("{id} fits several incidents, such as {} and {}: give more of it", a.id, b.id)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_asked_about_as_they_are_written() {
+        let asked = |with: &[&str]| query(&with.iter().map(|of| (*of).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            asked(&["backlog@web-1=640", "workers@app=9"]).unwrap(),
+            "?with=backlog@web-1=640,workers@app=9"
+        );
+        assert_eq!(asked(&[]).unwrap(), "");
+        assert!(asked(&["pool@a&b=3"]).unwrap_err().to_string().contains("WHAT@HOST=SIZE"));
     }
 }

@@ -1,8 +1,9 @@
 //! What would have prevented an incident: its first attempts once more through a model of its tiers, with other sizes. Worked out when somebody
 //! asks, from the windows around it, in memory or on disk; nothing of it is on the way of an alert. This file owns the order of that and
-//! what is remembered of answers; `places` says which tiers call which, `seen` reads their windows, `costs` and `modelled` make a chain of
-//! them, `told` says the answer. The model itself is `tailwater_sizing::prevent`. Knows no store and no HTTP.
+//! what is remembered of answers; `asked` reads sizes that somebody asks about, `places` says which tiers call which, `seen` reads their
+//! windows, `costs` and `modelled` make a chain of them, `told` says the answer. The model itself is `tailwater_sizing::prevent`. Knows no store and no HTTP.
 
+mod asked;
 mod costs;
 mod modelled;
 mod places;
@@ -14,6 +15,7 @@ mod tests;
 
 use crate::live::series::Series;
 use crate::lock::lock;
+pub use asked::Asked;
 use modelled::{Modelled, Span, modelled};
 use places::{Place, places};
 use seen::{Row, Server, rows};
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use tailwater_model::window::WindowIndex;
 use tailwater_model::{Incident, PreventionView, TopologyView};
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{Prevention, Sought, Wanted, prevention as sought};
+use tailwater_sizing::prevent::{Prevention, Sought, Wanted, prevention as sought, what_if as tried};
 
 /// Answers that are remembered: of the newest incidents.
 const REMEMBERED_MAX: usize = 256;
@@ -41,21 +43,35 @@ pub fn prevention(
     read: impl Fn(&str, WindowIndex, WindowIndex) -> Vec<Series>,
 ) -> PreventionView {
     let answer = modelled_of(incident, topology, read).and_then(|(places, modelled)| {
-        if std::env::var_os("TWDBG").is_some() {
-            for t in &modelled.chain.tiers { eprintln!("DBG {} {:?} workers {:?} pool {:?} calls {:.2} cpus {} cpu {:.3} ms wait {:.3} ms halts {} speed {:?}", t.name, t.entry, t.workers, t.pool, t.calls, t.cpus, t.cpu_s*1e3, t.wait_s*1e3, t.accepts_nothing_when_held, t.speed[0].iter().map(|s| (s*100.0) as u32).collect::<Vec<_>>()); }
-            eprintln!("DBG judged {:?} seen {:?} first {:?}", modelled.chain.judged, modelled.seen, modelled.chain.first_attempts);
-            let o = tailwater_sizing::prevent::replay(&modelled.chain, &[0.5], 3_000_000);
-            eprintln!("DBG {o:?}");
-        }
-        let found = search(&modelled)?;
+        let found = with_wanted(&modelled, sought)?;
         Ok(told::answer(&places, &modelled, &found))
     });
     told::view(incident, answer)
 }
 
-fn search(modelled: &Modelled) -> Result<Prevention, Refusal> {
+/// What had come of `incident` with these sizes, or why that cannot be said; otherwise as [`prevention`].
+#[must_use]
+pub fn what_if(
+    incident: &Incident,
+    topology: &TopologyView,
+    read: impl Fn(&str, WindowIndex, WindowIndex) -> Vec<Series>,
+    asked: &[Asked],
+) -> PreventionView {
+    let answer = modelled_of(incident, topology, read).and_then(|(places, modelled)| {
+        let changes =
+            asked.iter().map(|of| of.of(&places, &modelled.chain)).collect::<Result<Vec<_>, _>>()?;
+        let found = with_wanted(&modelled, |sought| tried(sought, &changes))?;
+        Ok(told::answer(&places, &modelled, &found))
+    });
+    told::view(incident, answer)
+}
+
+fn with_wanted(
+    modelled: &Modelled,
+    find: impl FnOnce(Sought<'_>) -> Result<Prevention, Refusal>,
+) -> Result<Prevention, Refusal> {
     let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: WITHIN_S[0] };
-    sought(Sought { chain: &modelled.chain, seen: &modelled.seen, wanted: &wanted })
+    find(Sought { chain: &modelled.chain, seen: &modelled.seen, wanted: &wanted })
 }
 
 fn modelled_of(

@@ -53,7 +53,7 @@ pub enum Command {
     },
     /// Show one incident as a timeline
     #[command(
-        after_help = "Examples:\n  tailwater explain 01KAJX3S9R7V5S9C8H1Z4T0000\n  tailwater explain 01KAJX3S --plot incident.svg"
+        after_help = "Examples:\n  tailwater explain 01KAJX3S9R7V5S9C8H1Z4T0000\n  tailwater explain 01KAJX3S --plot incident.svg\n  tailwater explain 01KAJX3S --with backlog@web-1=640,workers@web-1=300"
     )]
     Explain {
         /// Its id, or the beginning of it; without: the newest
@@ -61,6 +61,10 @@ pub enum Command {
         /// Draw it into this file instead: resource, queues and drops on one axis of time, as SVG or PNG by its extension
         #[arg(long, value_name = "FILE", value_parser = plot_file)]
         plot: Option<PathBuf>,
+        /// Say what had come of it with these sizes, in place of those that would have prevented it: backlog, workers, pool or servers of a
+        /// tier's host
+        #[arg(long, value_name = "WHAT@HOST=SIZE", value_delimiter = ',', conflicts_with = "plot")]
+        with: Vec<String>,
         /// The collector
         #[command(flatten)]
         api: Api,

@@ -26,4 +26,6 @@ pub use chain::{Chain, Entry, RETRIES_S, Tier, WINDOW_S};
 pub use knob::{Change, Knob};
 pub use outcome::{Goodput, Outcome};
 pub use replay::{EVENTS_MAX, REQUESTS_MAX, replay};
-pub use search::{Candidate, Effect, Prevention, REPRODUCED, Reproduction, Sought, Wanted, prevention};
+pub use search::{
+    Candidate, Effect, Prevention, REPRODUCED, Reproduction, Sought, Wanted, prevention, what_if,
+};

@@ -89,20 +89,9 @@ pub struct Prevention {
 
 /// The answer to what is sought, or why there is none.
 pub fn prevention(sought: Sought<'_>) -> Result<Prevention, Refusal> {
-    let seen: u64 = sought.seen.iter().sum();
-    if seen == 0 || sought.seen.len() != sought.chain.tiers.len() {
-        return Err(Refusal::NothingDropped);
-    }
-    let most = sought.seen.iter().max().copied();
-    let overflowed = sought.seen.iter().position(|n| Some(*n) == most).unwrap_or(0);
-    let mut budget = EVENTS_IN_ALL_MAX;
-    let unchanged = run(sought.chain, sought.wanted, &mut budget)?;
-    let predicted = unchanged.dropped();
-    let reproduction = Reproduction { predicted, seen, ratio: predicted as f64 / seen as f64 };
-    if !(REPRODUCED.0..=REPRODUCED.1).contains(&reproduction.ratio) {
-        return Err(Refusal::NotReproduced { predicted, seen });
-    }
-    let mut search = Search { sought, unchanged: &unchanged, overflowed, budget };
+    let begun = begin(sought)?;
+    let Begun { unchanged, reproduction, overflowed, budget } = &begun;
+    let mut search = Search { sought, unchanged, overflowed: *overflowed, budget: *budget };
     let mut candidates = Vec::new();
     let mut untried = Vec::new();
     for (knob, tier) in search.knobs() {
@@ -120,7 +109,43 @@ pub fn prevention(sought: Sought<'_>) -> Result<Prevention, Refusal> {
         }
     }
     candidates.sort_by_key(|of| (of.effect.rank(), of.changes.len(), of.outcome.dropped()));
-    Ok(Prevention { reproduction, overflowed, candidates, untried, unchanged })
+    let (reproduction, overflowed) = (*reproduction, *overflowed);
+    Ok(Prevention { reproduction, overflowed, candidates, untried, unchanged: begun.unchanged })
+}
+
+/// What comes of these changes, all at once, and of no others.
+pub fn what_if(sought: Sought<'_>, changes: &[Change]) -> Result<Prevention, Refusal> {
+    let begun = begin(sought)?;
+    let Begun { unchanged, reproduction, overflowed, budget } = &begun;
+    let mut search = Search { sought, unchanged, overflowed: *overflowed, budget: *budget };
+    let candidates = vec![search.try_out(changes.to_vec())?];
+    let (reproduction, overflowed) = (*reproduction, *overflowed);
+    Ok(Prevention { reproduction, overflowed, candidates, untried: Vec::new(), unchanged: begun.unchanged })
+}
+
+/// The chain as it is, which reproduces what was seen.
+struct Begun {
+    unchanged: Outcome,
+    reproduction: Reproduction,
+    overflowed: usize,
+    budget: u64,
+}
+
+fn begin(sought: Sought<'_>) -> Result<Begun, Refusal> {
+    let seen: u64 = sought.seen.iter().sum();
+    if seen == 0 || sought.seen.len() != sought.chain.tiers.len() {
+        return Err(Refusal::NothingDropped);
+    }
+    let most = sought.seen.iter().max().copied();
+    let overflowed = sought.seen.iter().position(|n| Some(*n) == most).unwrap_or(0);
+    let mut budget = EVENTS_IN_ALL_MAX;
+    let unchanged = run(sought.chain, sought.wanted, &mut budget)?;
+    let predicted = unchanged.dropped();
+    let reproduction = Reproduction { predicted, seen, ratio: predicted as f64 / seen as f64 };
+    if !(REPRODUCED.0..=REPRODUCED.1).contains(&reproduction.ratio) {
+        return Err(Refusal::NotReproduced { predicted, seen });
+    }
+    Ok(Begun { unchanged, reproduction, overflowed, budget })
 }
 
 fn run(chain: &Chain, wanted: &Wanted, budget: &mut u64) -> Result<Outcome, Refusal> {
