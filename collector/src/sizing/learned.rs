@@ -9,7 +9,7 @@ use tailwater_model::window::{PoolSize, StateCell, WINDOW_NS};
 use tailwater_sizing::concurrency::{Advice, Deployment};
 use tailwater_sizing::curve::{Cell, Demand, Point};
 use tailwater_sizing::evidence::Estimate;
-use tailwater_sizing::learn::{AGREE_WITHIN, Learner, Second, Serving, Taint as Why};
+use tailwater_sizing::learn::{Learner, Second, Serving, Taint as Why, agrees};
 
 /// Seconds from which Little's law is checked.
 const COMPARED_SECONDS_MIN: f64 = 30.0;
@@ -159,7 +159,7 @@ impl Learned {
             return None;
         }
         let (here, callers) = (l.in_flight_s / l.seconds, l.callers_s / l.seconds);
-        Some((here, callers, (callers - here).abs() <= AGREE_WITHIN * here))
+        Some((here, callers, agrees(l.in_flight_s, l.callers_s)?))
     }
 
     /// Memory, about.

@@ -43,11 +43,8 @@ pub(super) struct Joined {
     pub(super) cpu_s: f64,
     /// CPUs that it may use.
     pub(super) cpus: f64,
-    /// Windows in which it used all of them, and all windows that came.
-    pub(super) full_windows: u32,
+    /// Windows that came.
     pub(super) windows: u32,
-    /// The most of them that it used in one of those.
-    pub(super) used_ratio_max: f64,
     /// Integral of the calls that it had in flight, s.
     pub(super) calls_s: f64,
     /// By those who call it: calls answered, and the time that they took, s. `None`: nobody who calls it is observed.
@@ -149,9 +146,7 @@ impl Seen<'_> {
             in_flight_s: in_flight_ns as f64 / 1e9,
             cpu_s: used_ns / 1e9,
             cpus: may_use_ns / length_ns,
-            full_windows: moments.iter().filter(|m| m.is_full()).count() as u32,
             windows: moments.len() as u32,
-            used_ratio_max: moments.iter().filter_map(Moment::used_ratio).fold(0.0, f64::max),
             calls_s: below.calls_ns as f64 / 1e9,
             calls: below.calls,
             throttled_s: throttled_ns as f64 / 1e9,

@@ -12,5 +12,5 @@ mod shift;
 mod sustained;
 
 pub use learner::{HALF_LIFE_S, Learner};
-pub use little::{AGREE_WITHIN, agrees};
+pub use little::agrees;
 pub use second::{Second, Serving, Taint, is_full};
