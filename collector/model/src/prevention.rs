@@ -43,6 +43,11 @@ pub struct PreventionAnswer {
     pub reproduction: Reproduction,
     /// With nothing changed.
     pub unchanged: Replayed,
+    /// So many times the first attempts are what the candidates have to stand: more than 1 where the model with nothing changed drops less
+    /// than was seen, so that it drops as much.
+    pub attempts_factor: f64,
+    /// With nothing changed, under so many: what the candidates are held against.
+    pub harder: Replayed,
     /// What was tried, the most helpful first.
     pub candidates: Vec<Candidate>,
     /// What was not tried, because the time for an answer was up.
@@ -66,6 +71,8 @@ pub struct ModelTier {
     pub backlog: Option<u32>,
     /// Requests at a time; `null`: none is modelled.
     pub workers: Option<u32>,
+    /// Most requests that it was seen to have at a time, where its limit is not known; `null`: it is.
+    pub seen_to: Option<u32>,
     /// Connections to the next tier; `null`: no limit is modelled.
     pub pool: Option<u32>,
     /// CPUs that it may use.
@@ -108,6 +115,8 @@ pub struct Replayed {
     pub goodput: Vec<Goodput>,
     /// Most requests that waited for a worker, by the order of `tiers`.
     pub deepest: Vec<u32>,
+    /// Most requests at a time, waiting or not, by the order of `tiers`.
+    pub fullest: Vec<u32>,
     /// Which tier dropped first, by its place in `tiers`; `null`: none did.
     pub first_overflow: Option<usize>,
 }
@@ -138,10 +147,13 @@ pub struct Candidate {
     pub changes: Vec<Change>,
     /// The same in words.
     pub change: String,
-    /// `prevents`, `slow` (no drops, and not in time), `moves` (the queue only overflows elsewhere), `lessens` or `nothing`.
+    /// `prevents`, `slow` (no drops, and not in time), `beyond_seen` (a tier of which no limit is known would have more at a time than it was
+    /// ever seen to have), `moves` (the queue only overflows elsewhere), `lessens` or `nothing`.
     pub effect: String,
     /// The tier that overflows in its place, by its place in `tiers`.
     pub moves_to: Option<usize>,
+    /// The tier that would have more than it was seen to have, by its place in `tiers`.
+    pub beyond_at: Option<usize>,
     /// In numbers.
     pub replayed: Replayed,
     /// All of it as a line.

@@ -23,6 +23,13 @@ pub fn text(view: &PreventionView) -> String {
         answer.first_attempts, of.predicted, of.seen, of.ratio
     );
     labelled(&mut out, "Prevent", &head);
+    if answer.attempts_factor > 1.0 {
+        let more = format!(
+            "Sizes stand {:.2} times as many: with so many the model drops what was dropped.",
+            answer.attempts_factor
+        );
+        wrap(&mut out, &more, INDENT);
+    }
     for candidate in &answer.candidates {
         let mark = if candidate.effect == "prevents" { "+ " } else { "- " };
         let mut block = String::new();
@@ -48,6 +55,7 @@ mod tests {
     fn an_answer_has_a_line_for_each_change_and_a_refusal_its_reason() {
         let replayed = serde_json::json!({
             "drops": [0], "given_up": 0, "p50_s": 0.2, "p99_s": 0.7, "max_s": 0.8, "goodput": [], "deepest": [400],
+            "fullest": [550],
             "first_overflow": null,
         });
         let answer = serde_json::json!({
@@ -55,9 +63,9 @@ mod tests {
             "answer": {
                 "start_unix_ns": 0, "end_unix_ns": 9, "judged_start_unix_ns": 1_000_000_000_u64,
                 "judged_end_unix_ns": 1_750_000_000_u64, "first_attempts": 849, "p99_wanted_s": 0.5, "tiers": [], "overflowed": 0,
-                "reproduction": { "predicted": 313, "seen": 343, "ratio": 0.9125 }, "unchanged": replayed,
+                "reproduction": { "predicted": 313, "seen": 343, "ratio": 0.9125 }, "unchanged": replayed, "attempts_factor": 1.1, "harder": replayed,
                 "candidates": [{
-                    "changes": [{ "what": "backlog", "tier": 0, "from": 128, "to": 450 }], "change": "x", "effect": "slow", "moves_to": null,
+                    "changes": [{ "what": "backlog", "tier": 0, "from": 128, "to": 450 }], "change": "x", "effect": "slow", "moves_to": null, "beyond_at": null,
                     "replayed": replayed,
                     "sentence": "accept queue of apache2@web-1 128 → 450: no drops, p99 700 ms; not prevention: more than 500 ms",
                 }],
@@ -69,6 +77,8 @@ mod tests {
         let expect = "\
 Prevent   849 first attempts of 750 ms, replayed with other sizes. With none
           changed the model drops 313 where 343 were dropped (0.91 of it).
+          Sizes stand 1.10 times as many: with so many the model drops what was
+          dropped.
           - accept queue of apache2@web-1 128 → 450: no drops, p99 700 ms; not
             prevention: more than 500 ms
           assumed: db@db-1 is event-driven: no limit of workers is modelled

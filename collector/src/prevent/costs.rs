@@ -39,6 +39,8 @@ pub(super) struct Limits {
     pub(super) backlog: Option<u32>,
     pub(super) workers: Option<u32>,
     pub(super) pool: Option<u32>,
+    /// Most requests that it had at a time, if how many it takes is not known.
+    pub(super) seen_to: Option<u32>,
     /// A worker had several requests at a time.
     pub(super) event_driven: bool,
 }
@@ -117,6 +119,8 @@ impl Limits {
             of.open_max >= POOL_LEAST && f64::from(of.in_flight_max) >= NEARLY_ALL * f64::from(of.open_max)
         });
         Self {
+            seen_to: (workers.is_none() && !event_driven)
+                .then(|| most(|row| row.listen.in_flight_max.saturating_add(row.listen.unread_max))),
             backlog: backlog.filter(|_| own_connections && !ahead),
             workers,
             // As many as workers is a connection for each of them, and none too few.

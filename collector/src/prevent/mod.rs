@@ -16,7 +16,7 @@ mod tests;
 use crate::live::series::Series;
 use crate::lock::lock;
 pub use asked::Asked;
-use modelled::{Modelled, Span, modelled};
+use modelled::{Modelled, Span, WITHIN_S, modelled};
 use places::{Place, places};
 use seen::{Row, Server, rows};
 use std::cell::RefCell;
@@ -31,8 +31,6 @@ use tailwater_sizing::prevent::{Prevention, Sought, Wanted, prevention as sought
 const REMEMBERED_MAX: usize = 256;
 /// Refusals after which a later question may have an answer.
 const LATER: [&str; 2] = ["not_over", "not_seen"];
-/// Bounds for which goodput is told, s: those of the papers, as the agent counts late answers.
-const WITHIN_S: [f64; 2] = [0.5, 3.0];
 
 /// What would have prevented `incident`, or why that cannot be said. `read` gives what is kept of a host from one window to another, in
 /// parts with names of their own.

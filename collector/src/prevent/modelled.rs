@@ -12,6 +12,8 @@ use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_sizing::evidence::Refusal;
 use tailwater_sizing::prevent::{Chain, Entry, RETRIES_S, Tier};
 
+/// Bounds for which goodput is told, s: those of the papers, as the agent counts late answers. Prevention is a p99 within the first.
+pub(super) const WITHIN_S: [f64; 2] = [0.5, 3.0];
 /// Windows before the first sign in which costs are looked for: 10 s.
 const BEFORE: u64 = 200;
 /// And after the end: 5 s.
@@ -138,6 +140,7 @@ pub(super) fn modelled(
             name: place.name(),
             entry: limits.backlog.map_or(Entry::Open, |backlog| Entry::AcceptQueue { backlog }),
             workers: limits.workers,
+            seen_to: limits.seen_to,
             pool: limits.pool,
             calls: visits.min(1.0),
             cpus: costs.cpus,
@@ -151,10 +154,14 @@ pub(super) fn modelled(
     let first_attempts = first_attempts(&places[0], front, &range, &calm)?;
     let dropped =
         |rows: &Vec<Option<Row>>| rows[range.clone()].iter().flatten().map(|r| r.listen.drops).sum();
+    let seen: Vec<u64> = rows.iter().map(dropped).collect();
+    if seen.iter().all(|n| *n == 0) {
+        return Err(Refusal::NotSeen { what: "in which windows the tiers of the chain dropped".into() });
+    }
     let judged = judged(incident, front, span, &range);
     let chain = Chain { tiers, first_attempts, judged, retries_s: RETRIES_S.to_vec() };
     let first = WindowIndex(span.first.0 + range.start as u64);
-    Ok(Modelled { chain, seen: rows.iter().map(dropped).collect(), first, assumed })
+    Ok(Modelled { chain, seen, first, assumed })
 }
 
 /// Windows around the incident in which the front queue was not half full and nothing was dropped.

@@ -1,6 +1,6 @@
 //! What the model found, in the API's shapes and in sentences. Owns the words; knows no window.
 
-use super::modelled::Modelled;
+use super::modelled::{Modelled, WITHIN_S};
 use super::places::Place;
 use tailwater_model::advice::Reason;
 use tailwater_model::prevention::{
@@ -29,7 +29,7 @@ pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal
 pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) -> PreventionAnswer {
     let at = |window: usize| WindowIndex(modelled.first.0 + window as u64).start_unix_ns();
     let chain = &modelled.chain;
-    let p99_wanted_s = super::WITHIN_S[0];
+    let p99_wanted_s = WITHIN_S[0];
     let tiers =
         places.iter().zip(&chain.tiers).zip(&modelled.seen).map(|((place, tier), dropped)| ModelTier {
             tier: tier.name.clone(),
@@ -41,6 +41,7 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
                 Entry::Open => None,
             },
             workers: tier.workers,
+            seen_to: tier.seen_to,
             pool: tier.pool,
             cpus: tier.cpus,
             cpu_s: tier.cpu_s,
@@ -49,7 +50,7 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
             dropped: *dropped,
         });
     let names: Vec<&str> = chain.tiers.iter().map(|tier| tier.name.as_str()).collect();
-    let dropped = found.unchanged.dropped();
+    let dropped = found.harder.dropped();
     let model::Reproduction { predicted, seen, ratio } = found.reproduction;
     PreventionAnswer {
         start_unix_ns: at(0),
@@ -62,6 +63,8 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
         overflowed: found.overflowed,
         reproduction: Reproduction { predicted, seen, ratio },
         unchanged: replayed(&found.unchanged),
+        attempts_factor: found.attempts_factor,
+        harder: replayed(&found.harder),
         candidates: found.candidates.iter().map(|c| candidate(c, &names, dropped, p99_wanted_s)).collect(),
         untried: found
             .untried
@@ -85,6 +88,7 @@ fn replayed(of: &Outcome) -> Replayed {
             .map(|g| Goodput { within_s: g.within_s, per_second: g.per_second, ratio: g.ratio })
             .collect(),
         deepest: of.deepest.clone(),
+        fullest: of.fullest.clone(),
         first_overflow: of.first_overflow.map(|(tier, _)| tier),
     }
 }
@@ -92,6 +96,10 @@ fn replayed(of: &Outcome) -> Replayed {
 fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> Candidate {
     let moves_to = match of.effect {
         Effect::Moves { to } => Some(to),
+        _ => None,
+    };
+    let beyond_at = match of.effect {
+        Effect::BeyondSeen { at } => Some(at),
         _ => None,
     };
     let change = change(of, names);
@@ -106,12 +114,14 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         effect: match of.effect {
             Effect::Prevents => "prevents",
             Effect::Slow => "slow",
+            Effect::BeyondSeen { .. } => "beyond_seen",
             Effect::Moves { .. } => "moves",
             Effect::Lessens => "lessens",
             Effect::Nothing => "nothing",
         }
         .to_owned(),
         moves_to,
+        beyond_at,
         sentence: format!("{change}: {}", effect(of, names, dropped, p99_wanted_s)),
         change,
         replayed: replayed(&of.outcome),
@@ -171,6 +181,11 @@ fn effect(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64
     match of.effect {
         Effect::Prevents => format!("prevents it: no drops, {p99}{in_time}"),
         Effect::Slow => format!("no drops, {p99}{in_time}; not prevention"),
+        Effect::BeyondSeen { at } => format!(
+            "not known: {} would have {} requests at a time, more than it was ever seen to have, and its limit is not known",
+            names.get(at).copied().unwrap_or_default(),
+            of.outcome.fullest.get(at).copied().unwrap_or_default()
+        ),
         Effect::Moves { to } => format!(
             "the queue moves to {}, which drops {} packets; {p99}{in_time}",
             names.get(to).copied().unwrap_or_default(),

@@ -37,6 +37,8 @@ pub struct Tier {
     pub entry: Entry,
     /// Requests at a time of each server; `None`: event-driven.
     pub workers: Option<u32>,
+    /// Most requests that one server was seen to have at a time, where its limit is not known; `None`: what limits it is modelled.
+    pub seen_to: Option<u32>,
     /// Connections of each server to the next tier; `None`: no limit.
     pub pool: Option<u32>,
     /// Part of its requests that call the next tier, 0 to 1.

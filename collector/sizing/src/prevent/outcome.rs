@@ -36,6 +36,8 @@ pub struct Outcome {
     pub first_overflow: Option<(usize, f64)>,
     /// Most requests that waited for a worker in one server of each tier.
     pub deepest: Vec<u32>,
+    /// Most requests that one server of each tier had, waiting or not.
+    pub fullest: Vec<u32>,
 }
 
 impl Outcome {
@@ -54,6 +56,7 @@ pub(super) struct Tally {
     response_s: Vec<Option<f64>>,
     first_overflow: Option<(usize, f64)>,
     deepest: Vec<u32>,
+    fullest: Vec<u32>,
 }
 
 impl Tally {
@@ -64,12 +67,17 @@ impl Tally {
             response_s: vec![None; requests],
             first_overflow: None,
             deepest: vec![0; tiers],
+            fullest: vec![0; tiers],
         }
     }
 
     pub(super) fn dropped(&mut self, tier: usize, at_s: f64) {
         *self.drops[tier].entry((at_s / WINDOW_S) as usize).or_default() += 1;
         self.first_overflow.get_or_insert((tier, at_s));
+    }
+
+    pub(super) fn has(&mut self, tier: usize, requests: usize) {
+        self.fullest[tier] = self.fullest[tier].max(u32::try_from(requests).unwrap_or(u32::MAX));
     }
 
     pub(super) fn waits(&mut self, tier: usize, depth: usize) {
@@ -108,6 +116,7 @@ impl Tally {
             goodput: goodput.collect(),
             first_overflow: self.first_overflow.filter(|(_, at_s)| *at_s < chain.span_s()),
             deepest: self.deepest,
+            fullest: self.fullest,
         }
     }
 }

@@ -269,6 +269,7 @@ impl<'a> Replay<'a> {
         let waiting = self.servers[server].queue.len();
         if self.is_free(server) && waiting == 0 {
             self.servers[server].busy += 1;
+            self.tally.has(tier, self.servers[server].busy as usize);
             self.steps.push(Step::Starts { request, server });
             return;
         }
@@ -279,6 +280,7 @@ impl<'a> Replay<'a> {
         if has_room {
             self.servers[server].queue.push_back(request);
             self.tally.waits(tier, waiting + 1);
+            self.tally.has(tier, self.servers[server].busy as usize + waiting + 1);
             return;
         }
         self.tally.dropped(tier, self.now_s);

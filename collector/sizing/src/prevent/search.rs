@@ -10,7 +10,14 @@ use crate::evidence::Refusal;
 /// Predicted over seen drops between these: the chain as it is reproduces what happened. Beyond, no answer of the model is worth a number.
 pub const REPRODUCED: (f64, f64) = (0.5, 2.0);
 /// Events of all replays of one answer: about a second on a CPU of 2020.
-const EVENTS_IN_ALL_MAX: u64 = 8_000_000;
+const EVENTS_IN_ALL_MAX: u64 = 12_000_000;
+
+/// Beyond what was seen of a tier without a known limit: by more than this part.
+const SEEN_PART: f64 = 1.1;
+/// More first attempts, in steps of this part, until the chain drops as much as was seen …
+const MORE_STEP: f64 = 0.05;
+/// … and up to twice as many.
+const MORE_STEPS_MAX: u32 = 20;
 
 /// What is wanted of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +57,12 @@ pub enum Effect {
     Prevents,
     /// Nothing is dropped anywhere, and answers come late.
     Slow,
+    /// Nothing is dropped in the model, but this tier has more requests at a time than it was ever seen to have, and its limit is not
+    /// known: whether it takes them cannot be said.
+    BeyondSeen {
+        /// A tier of the chain.
+        at: usize,
+    },
     /// The tier that dropped does not, and this one does, more than before.
     Moves {
         /// A tier of the chain.
@@ -79,6 +92,11 @@ pub struct Prevention {
     pub unchanged: Outcome,
     /// How well that is what was seen.
     pub reproduction: Reproduction,
+    /// So many times the first attempts of the judged windows are what the candidates have to stand: where the chain as it is drops less
+    /// than was seen, so many more that it drops as much.
+    pub attempts_factor: f64,
+    /// The chain as it is under those: what the candidates are held against.
+    pub harder: Outcome,
     /// The tier of the chain that dropped most.
     pub overflowed: usize,
     /// What was tried, the most helpful first.
@@ -90,8 +108,7 @@ pub struct Prevention {
 /// The answer to what is sought, or why there is none.
 pub fn prevention(sought: Sought<'_>) -> Result<Prevention, Refusal> {
     let begun = begin(sought)?;
-    let Begun { unchanged, reproduction, overflowed, budget } = &begun;
-    let mut search = Search { sought, unchanged, overflowed: *overflowed, budget: *budget };
+    let mut search = begun.search(sought);
     let mut candidates = Vec::new();
     let mut untried = Vec::new();
     for (knob, tier) in search.knobs() {
@@ -109,25 +126,25 @@ pub fn prevention(sought: Sought<'_>) -> Result<Prevention, Refusal> {
         }
     }
     candidates.sort_by_key(|of| (of.effect.rank(), of.changes.len(), of.outcome.dropped()));
-    let (reproduction, overflowed) = (*reproduction, *overflowed);
-    Ok(Prevention { reproduction, overflowed, candidates, untried, unchanged: begun.unchanged })
+    Ok(begun.answer(candidates, untried))
 }
 
 /// What comes of these changes, all at once, and of no others.
 pub fn what_if(sought: Sought<'_>, changes: &[Change]) -> Result<Prevention, Refusal> {
     let begun = begin(sought)?;
-    let Begun { unchanged, reproduction, overflowed, budget } = &begun;
-    let mut search = Search { sought, unchanged, overflowed: *overflowed, budget: *budget };
-    let candidates = vec![search.try_out(changes.to_vec())?];
-    let (reproduction, overflowed) = (*reproduction, *overflowed);
-    Ok(Prevention { reproduction, overflowed, candidates, untried: Vec::new(), unchanged: begun.unchanged })
+    let candidates = vec![begun.search(sought).try_out(changes.to_vec())?];
+    Ok(begun.answer(candidates, Vec::new()))
 }
 
-/// The chain as it is, which reproduces what was seen.
+/// The chain as it is, which reproduces what was seen, and what changes are tried on.
 struct Begun {
     unchanged: Outcome,
     reproduction: Reproduction,
     overflowed: usize,
+    attempts_factor: f64,
+    /// With so many more attempts.
+    chain: Chain,
+    harder: Outcome,
     budget: u64,
 }
 
@@ -145,7 +162,52 @@ fn begin(sought: Sought<'_>) -> Result<Begun, Refusal> {
     if !(REPRODUCED.0..=REPRODUCED.1).contains(&reproduction.ratio) {
         return Err(Refusal::NotReproduced { predicted, seen });
     }
-    Ok(Begun { unchanged, reproduction, overflowed, budget })
+    let (attempts_factor, chain) = harder(sought, predicted, &mut budget)?;
+    let harder = run(&chain, sought.wanted, &mut budget)?;
+    Ok(Begun { unchanged, reproduction, overflowed, attempts_factor, chain, harder, budget })
+}
+
+impl Begun {
+    fn search<'a>(&'a self, sought: Sought<'a>) -> Search<'a> {
+        let sought = Sought { chain: &self.chain, ..sought };
+        Search { sought, unchanged: &self.harder, overflowed: self.overflowed, budget: self.budget }
+    }
+
+    fn answer(self, candidates: Vec<Candidate>, untried: Vec<(Knob, usize)>) -> Prevention {
+        let Self { unchanged, reproduction, overflowed, attempts_factor, harder, .. } = self;
+        Prevention { attempts_factor, harder, reproduction, overflowed, candidates, untried, unchanged }
+    }
+}
+
+/// The chain with so many more first attempts in the windows that are judged that it drops as much as was seen: what is too small for what
+/// happened is not to be called prevention because the model sees less of it.
+fn harder(sought: Sought<'_>, predicted: u64, budget: &mut u64) -> Result<(f64, Chain), Refusal> {
+    let seen: u64 = sought.seen.iter().sum();
+    let with = |steps: u32| {
+        let factor = 1.0 + f64::from(steps) * MORE_STEP;
+        let mut chain = sought.chain.clone();
+        for n in &mut chain.first_attempts[sought.chain.judged.clone()] {
+            *n = (f64::from(*n) * factor).round() as u32;
+        }
+        (factor, chain)
+    };
+    if predicted >= seen {
+        return Ok(with(0));
+    }
+    let (mut low, mut high) = (1, MORE_STEPS_MAX);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if run(&with(middle).1, sought.wanted, budget)?.dropped() >= seen {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    let (factor, chain) = with(high);
+    if run(&chain, sought.wanted, budget)?.dropped() < seen {
+        return Err(Refusal::NotReproduced { predicted, seen });
+    }
+    Ok((factor, chain))
 }
 
 fn run(chain: &Chain, wanted: &Wanted, budget: &mut u64) -> Result<Outcome, Refusal> {
@@ -159,9 +221,10 @@ impl Effect {
         match self {
             Self::Prevents => 0,
             Self::Slow => 1,
-            Self::Moves { .. } => 2,
-            Self::Lessens => 3,
-            Self::Nothing => 4,
+            Self::BeyondSeen { .. } => 2,
+            Self::Moves { .. } => 3,
+            Self::Lessens => 4,
+            Self::Nothing => 5,
         }
     }
 }
@@ -198,6 +261,9 @@ impl Search<'_> {
 
     fn effect(&self, outcome: &Outcome) -> Effect {
         if outcome.dropped() == 0 {
+            if let Some(at) = self.beyond_seen(outcome) {
+                return Effect::BeyondSeen { at };
+            }
             let in_time = outcome.p99_s.is_some_and(|p99_s| p99_s <= self.sought.wanted.p99_s);
             return if in_time { Effect::Prevents } else { Effect::Slow };
         }
@@ -208,6 +274,16 @@ impl Search<'_> {
             _ if outcome.dropped() * 2 < self.unchanged.dropped() => Effect::Lessens,
             _ => Effect::Nothing,
         }
+    }
+
+    /// A tier without a known limit that has more than it was seen to have, or would have as it is.
+    fn beyond_seen(&self, outcome: &Outcome) -> Option<usize> {
+        let tiers = self.sought.chain.tiers.iter().enumerate();
+        let mut known =
+            tiers.filter_map(|(at, tier)| Some((at, tier.seen_to?.max(self.unchanged.fullest[at]))));
+        known
+            .find(|(at, most)| f64::from(outcome.fullest[*at]) > f64::from(*most) * SEEN_PART)
+            .map(|(at, _)| at)
     }
 
     /// The smallest size of a knob, beside these changes, that does as much as the largest, or more: more is not always better, for what a

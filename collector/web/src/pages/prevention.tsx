@@ -5,7 +5,7 @@ import { useAsk, Wait } from "../parts";
 import { count, percent, plural } from "../words";
 
 const EFFECTS: Record<string, string> = {
-  prevents: "prevents it", slow: "no drops, too slow", moves: "moves the queue", lessens: "drops less", nothing: "does not help",
+  prevents: "prevents it", slow: "no drops, too slow", moves: "moves the queue", beyond_seen: "not known: beyond what was seen", lessens: "drops less", nothing: "does not help",
 };
 
 const sum = (of: number[]): number => of.reduce((a, b) => a + b, 0);
@@ -26,7 +26,7 @@ function Answer({ told }: { told: NonNullable<Told["answer"]> }) {
     <>
       <p class="quiet">
         {plural(told.first_attempts, "first attempt")} of the incident, replayed through a model of its tiers. With nothing changed the model
-        drops {count(r.predicted)} where {count(r.seen)} were dropped ({r.ratio.toFixed(2)}). Prevention is no drop and a p99 of {took(told.p99_wanted_s)} at the most.
+        drops {count(r.predicted)} where {count(r.seen)} were dropped ({r.ratio.toFixed(2)}). {told.attempts_factor > 1 && `Sizes stand ${told.attempts_factor.toFixed(2)} times as many, with which it drops as much as was seen. `}Prevention is no drop and a p99 of {took(told.p99_wanted_s)} at the most.
       </p>
       <div class="scroll">
         <table>
@@ -37,7 +37,7 @@ function Answer({ told }: { told: NonNullable<Told["answer"]> }) {
             </tr>
           </thead>
           <tbody>
-            <Row name="none" of={told.unchanged} effect="as it was" tone="quiet" />
+            <Row name="none" of={told.harder} effect="as it was" tone="quiet" />
             {told.candidates.map((c) => <Row key={c.change} name={c.change} of={c.replayed} effect={EFFECTS[c.effect] ?? c.effect} />)}
           </tbody>
         </table>
