@@ -60,8 +60,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Explain { id, plot, with, api } => {
             one(explain::explained(&api, id.as_deref(), plot.as_deref(), &with))?
         }
-        Command::Advise { api, host, json, plot } => {
-            one(advise::advise(&api, host.as_deref(), json, plot.as_deref()))?
+        Command::Advise { api, host, json, plot, load } => {
+            one(advise::advise(&api, host.as_deref(), json, plot.as_deref(), load))?
         }
         Command::Alerts { api, dead, json, resend, all } => {
             one(alerts::alerts(&api, dead, json, resend, all))?

@@ -66,6 +66,9 @@ pub struct TierAdvice {
     pub limit_loss: Option<f64>,
     /// `law`, `utilisation`, `plateau`, `mva` or `none`.
     pub model: String,
+    /// What it bears of the present load, and of more; `null`: nothing came in the last ten minutes.
+    #[serde(default)]
+    pub headroom: Option<Headroom>,
     /// Whether requests in flight are arrivals times response time (Little's law), by both as they were measured; `null`: not known.
     pub little: Option<Little>,
     /// What was not learnt from, most first.
@@ -85,6 +88,23 @@ impl TierAdvice {
     pub fn name(&self) -> String {
         format!("{}:{}", self.tier, self.port)
     }
+}
+
+/// What a server bears of the present load.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// Answers per second lately: the older the less, by half after ten minutes.
+    pub per_second: f64,
+    /// Part of its CPUs that these take, 0 to 1; above 1 it cannot. `null`: not known.
+    pub cpu_ratio: Option<f64>,
+    /// Times this load at which its CPUs are full; `null`: not known.
+    pub full_at: Option<f64>,
+    /// Requests that find a place: at a time, in the accept queue, and one more; `null`: not known.
+    pub places: Option<u32>,
+    /// A standstill of it, or of what it waits for, that overflows its accept queue, s; `null`: not known, or `outlasted`.
+    pub overflows_after_s: Option<f64>,
+    /// Its callers together never have more at a time than it has places.
+    pub outlasted: bool,
 }
 
 /// A number with its class, or why there is none.

@@ -27,6 +27,7 @@ pub mod allocation;
 pub mod concurrency;
 pub mod curve;
 pub mod evidence;
+pub mod headroom;
 pub mod learn;
 pub mod mva;
 mod numeric;

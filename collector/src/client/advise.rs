@@ -1,7 +1,7 @@
 //! `tailwater advise`: how large pools should be, as a table and a line to act on for each. Knows the API, not how a size is found.
 
-use super::Collector;
 use super::options::Api;
+use super::{Collector, headroom};
 use crate::draw::plot;
 use crate::text::{line, span};
 use anyhow::Result;
@@ -9,8 +9,15 @@ use std::io::Write;
 use std::path::Path;
 use tailwater_model::advice::{AdviceView, TierAdvice};
 
-/// Prints the advice on all listeners, or on those of one host, and draws their curves into a file.
-pub async fn advise(api: &Api, host: Option<&str>, json: bool, plot: Option<&Path>) -> Result<()> {
+/// Prints the advice on all listeners, or on those of one host, or what they bear of so many times the present load, and draws their curves
+/// into a file.
+pub async fn advise(
+    api: &Api,
+    host: Option<&str>,
+    json: bool,
+    plot: Option<&Path>,
+    load: Option<f64>,
+) -> Result<()> {
     let mut view: AdviceView = Collector::new(&api.url)?.get("/api/v1/advice").await?;
     let all = view.tiers.len();
     view.tiers.retain(|of| host.is_none_or(|host| of.host == host));
@@ -20,6 +27,8 @@ pub async fn advise(api: &Api, host: Option<&str>, json: bool, plot: Option<&Pat
             serde_json::to_writer(&mut out, one)?;
             writeln!(out)?;
         }
+    } else if let Some(load) = load {
+        out.write_all(headroom::text(&view, load).as_bytes())?;
     } else {
         out.write_all(table(&view, all).as_bytes())?;
     }
@@ -104,7 +113,7 @@ mod tests {
                     "throughput_max": { "class": "measured", "value": { "value": 946.0, "low": 940.0, "high": 950.0 } },
                     "in_flight": { "class": "measured", "value": { "value": 27.0, "low": 25.0, "high": 30.0 } },
                     "expected_loss": { "class": "measured", "value": 0.01 }, "model": "law", "little": null, "left_out": [],
-                    "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
+                    "limit_loss": 0.2, "headroom": null, "costs": [], "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
                 },
                 {
                     "tier": "db\u{1b}@db", "host": "db", "workload": "x", "address": "::", "port": 3306, "servers": 1,
@@ -114,7 +123,7 @@ mod tests {
                     "throughput_max": { "refused": { "reason": "no_plateau" }, "why": "x" },
                     "in_flight": { "refused": { "reason": "no_plateau" }, "why": "x" },
                     "expected_loss": { "refused": { "reason": "no_plateau" }, "why": "x" }, "model": "none", "little": null,
-                    "left_out": [], "points": [], "sentence": "db@db:3306: no size",
+                    "limit_loss": null, "headroom": null, "costs": [], "left_out": [], "points": [], "sentence": "db@db:3306: no size",
                 },
             ],
         });

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod alerts;
 pub mod explain;
+mod headroom;
 pub mod incidents;
 pub mod options;
 pub mod record;

@@ -71,7 +71,7 @@ pub enum Command {
     },
     /// Say how large each server's pool should be, and what that rests on
     #[command(
-        after_help = "Examples:\n  tailwater advise\n  tailwater advise --host app-1 --plot app-1.svg\n  tailwater advise --json | jq .pool"
+        after_help = "Examples:\n  tailwater advise\n  tailwater advise --host app-1 --plot app-1.svg\n  tailwater advise --json | jq .pool\n  tailwater advise --load 1.5"
     )]
     Advise {
         /// The collector
@@ -86,6 +86,9 @@ pub enum Command {
         /// Draw the curves into this file, as SVG or PNG by its extension
         #[arg(long, value_name = "FILE", value_parser = plot_file)]
         plot: Option<PathBuf>,
+        /// Say what gives way first under so many times the load of now, in place of sizes
+        #[arg(long, value_name = "TIMES", value_parser = times, conflicts_with = "json")]
+        load: Option<f64>,
     },
     /// List alerts sent and waiting, and send dead letters again
     #[command(
@@ -360,6 +363,15 @@ impl Settings {
 }
 
 /// A file that a picture can be written to, by its name.
+/// So many times a load: above 0, and no more than anybody has.
+fn times(text: &str) -> Result<f64, String> {
+    const MOST: f64 = 1000.0;
+    let times = text.trim_end_matches('×').trim_start_matches('×').parse::<f64>().ok();
+    times
+        .filter(|times| *times > 0.0 && *times <= MOST)
+        .ok_or_else(|| format!("{text:?} is no number of times such as 1.5, above 0 and up to {MOST}"))
+}
+
 fn plot_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     crate::draw::plot::Format::of(&path).map(|_| path).map_err(|e| e.to_string())
@@ -369,6 +381,14 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn a_load_is_so_many_times_the_present_one() {
+        assert_eq!((times("1.5"), times("×2")), (Ok(1.5), Ok(2.0)));
+        for text in ["0", "-1", "nan", "inf", "x", "1001", ""] {
+            assert!(times(text).unwrap_err().contains("such as 1.5"), "{text}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

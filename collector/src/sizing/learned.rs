@@ -34,6 +34,12 @@ struct Sums {
     left_out: BTreeMap<Taint, u64>,
     cpus: Option<f64>,
     rate: f64,
+    /// Seconds of `rate`, the older the less.
+    #[serde(default)]
+    rate_s: f64,
+    /// Limit of its accept queue, as it was told last.
+    #[serde(default)]
+    backlog: Option<u32>,
     little: Sides,
     /// As it was read last; one that was kept by a version before knows none.
     #[serde(default)]
@@ -57,7 +63,10 @@ impl Learned {
         if s.first_unix_ns == 0 {
             s.first_unix_ns = second.end_unix_ns;
         }
-        s.rate = s.rate_at(second.end_unix_ns) + second.answered as f64;
+        let keep = s.keeps(second.end_unix_ns);
+        s.rate = s.rate * keep + second.answered as f64;
+        s.rate_s = s.rate_s * keep + length_s(second);
+        s.backlog = second.backlog.or(s.backlog);
         s.last_unix_ns = s.last_unix_ns.max(second.end_unix_ns);
         s.comm.clone_from(&second.owned.comm);
         s.limit.clone_from(&second.owned.pool);
@@ -151,6 +160,17 @@ impl Learned {
         self.sums.rate_at(unix_ns)
     }
 
+    /// Answers a second lately; `None`: none came for as long as they weigh half.
+    pub(super) fn per_second(&self, now_unix_ns: u64) -> Option<f64> {
+        let s = &self.sums;
+        (s.rate_s > 0.0 && s.keeps(now_unix_ns) > 0.5).then(|| s.rate / s.rate_s)
+    }
+
+    /// Limit of its accept queue.
+    pub(super) fn backlog(&self) -> Option<u32> {
+        self.sums.backlog
+    }
+
     /// Mean requests in flight, here and by those who call; `None`: they did not count the same requests.
     pub(super) fn little(&self) -> Option<(f64, f64, bool)> {
         let l = self.sums.little;
@@ -190,7 +210,7 @@ fn handed_over(second: &Joined) -> Second {
         is_quota: second.owned.quota_ns.is_some(),
         throttled_s: Some(second.throttled_s),
         calls: Some(second.calls as f64),
-        calls_s: Some(second.calls_s),
+        below_s: second.below_s,
         serving: match second.worker_shared_max {
             _ if is_multiplexed => Serving::Multiplexed,
             0 | 1 => Serving::Workers,
@@ -218,8 +238,13 @@ fn why(taint: Taint) -> Option<Why> {
 }
 
 impl Sums {
-    fn rate_at(&self, unix_ns: u64) -> f64 {
+    /// What is left then of what the newest second weighs now.
+    fn keeps(&self, unix_ns: u64) -> f64 {
         let ago_s = unix_ns.saturating_sub(self.last_unix_ns) as f64 / 1e9;
-        self.rate * (-ago_s / RATE_HALF_S).exp2()
+        (-ago_s / RATE_HALF_S).exp2()
+    }
+
+    fn rate_at(&self, unix_ns: u64) -> f64 {
+        self.rate * self.keeps(unix_ns)
     }
 }

@@ -10,7 +10,7 @@ use super::who::{Server, Who};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::Resource;
 use tailwater_model::window::{
-    EntityId, HostStates, HostWindow, ListenerStates, SignalSet, StateCell, WINDOW_NS, WindowIndex,
+    EntityId, HostStates, ListenerStates, SignalSet, StateCell, WINDOW_NS, WindowIndex,
 };
 use tailwater_sizing::learn::is_full;
 
@@ -45,8 +45,11 @@ pub(super) struct Joined {
     pub(super) cpus: f64,
     /// Windows that came.
     pub(super) windows: u32,
-    /// Integral of the calls that it had in flight, s.
-    pub(super) calls_s: f64,
+    /// Limit of its accept queue; `None`: not told.
+    pub(super) backlog: Option<u32>,
+    /// What its calls took below, as those below count it, s. A caller that waits for a CPU itself reads its answers late, and would count that.
+    /// `None`: not all that it calls is observed.
+    pub(super) below_s: Option<f64>,
     /// By those who call it: calls answered, and the time that they took, s. `None`: nobody who calls it is observed.
     pub(super) by_callers: Option<(u64, f64)>,
     /// Calls that were answered.
@@ -97,7 +100,7 @@ impl Seen<'_> {
         let (first, last) = (states.last.0.saturating_sub(u64::from(states.windows) - 1), states.last.0);
         let mut moments = Vec::with_capacity(states.windows as usize);
         let (mut unknown, mut lost) = (SignalSet::default(), false);
-        let (mut answered, mut in_flight_ns, mut worker_shared_max) = (0, 0, 0);
+        let (mut answered, mut in_flight_ns, mut worker_shared_max, mut backlog) = (0, 0, 0, 0);
         for window in host.windows(first, last) {
             lost |= window.lost_before > 0;
             unknown = unknown.with(window.uncovered).with(window.sampled);
@@ -106,6 +109,7 @@ impl Seen<'_> {
                 answered += l.answered;
                 in_flight_ns += l.in_flight_ns;
                 worker_shared_max = worker_shared_max.max(l.worker_shared_max);
+                backlog = backlog.max(l.limit);
             }
         }
         if moments.is_empty() {
@@ -147,7 +151,8 @@ impl Seen<'_> {
             cpu_s: used_ns / 1e9,
             cpus: may_use_ns / length_ns,
             windows: moments.len() as u32,
-            calls_s: below.calls_ns as f64 / 1e9,
+            backlog: (backlog > 0).then_some(backlog),
+            below_s: below.took_s,
             calls: below.calls,
             throttled_s: throttled_ns as f64 / 1e9,
             worker_shared_max,
@@ -170,22 +175,21 @@ impl Seen<'_> {
         for (edge, remote) in host.names.calls(owned.measured) {
             edges.entry(remote).or_default().push(edge);
         }
-        let callees: Vec<(Vec<EntityId>, BTreeMap<u64, bool>)> = edges
+        let mut callees: Vec<(Vec<EntityId>, Callee, u64)> = edges
             .into_iter()
             .map(|(remote, edges)| {
                 let callee = self.who.callee(server, &remote);
-                (edges, callee.map(|callee| self.busy_windows(callee, first, last)).unwrap_or_default())
+                (edges, callee.map(|callee| self.callee(callee, first, last)).unwrap_or_default(), 0)
             })
             .collect();
         let mut below = Below::default();
         for (window, moment) in host.windows(first, last).zip(moments) {
             let mut waits_ns = 0;
-            for (edges, busy) in &callees {
+            for (edges, callee, answered) in &mut callees {
                 let mut calls = Calls::default();
                 edges.iter().for_each(|edge| calls.add(window, *edge));
-                below.calls_ns = below.calls_ns.saturating_add(calls.in_flight_ns);
-                below.calls = below.calls.saturating_add(calls.answered);
-                if calls.is_pool_used_up() || busy.get(&window.index.0) == Some(&true) {
+                *answered = answered.saturating_add(calls.answered);
+                if calls.is_pool_used_up() || callee.busy.get(&window.index.0) == Some(&true) {
                     waits_ns += calls.in_flight_ns;
                 }
             }
@@ -193,18 +197,24 @@ impl Seen<'_> {
                 below.held_windows += 1;
             }
         }
+        below.calls = callees.iter().map(|of| of.2).sum();
+        let took = callees.iter().filter(|of| of.2 > 0).map(|(_, callee, calls)| callee.took_s(*calls));
+        below.took_s = took.sum();
         below
     }
 
-    /// Whether a server was full or held up, by window.
-    fn busy_windows(self, (host, workload): &Server, first: u64, last: u64) -> BTreeMap<u64, bool> {
-        let Some(host) = self.hosts.get(host) else { return BTreeMap::new() };
-        let Some((id, measured)) = host.names.workload(workload) else { return BTreeMap::new() };
-        let busy = |window: &HostWindow| {
+    /// What a server that is called did.
+    fn callee(self, (host, workload): &Server, first: u64, last: u64) -> Callee {
+        let Some(host) = self.hosts.get(host) else { return Callee::default() };
+        let Some((id, measured)) = host.names.workload(workload) else { return Callee::default() };
+        let mut callee = Callee::default();
+        for window in host.windows(first, last) {
             let moment = Moment::of(window, &host.names, id, measured);
-            (window.index.0, moment.is_full() || !held_up(&[moment]).is_empty())
-        };
-        host.windows(first, last).map(busy).collect()
+            callee.in_flight_ns = callee.in_flight_ns.saturating_add(moment.in_flight_ns);
+            callee.answered = callee.answered.saturating_add(moment.answered);
+            callee.busy.insert(window.index.0, moment.is_full() || !held_up(&[moment]).is_empty());
+        }
+        callee
     }
 
     /// What the observed callers of a server's port counted: calls answered, and their time, s.
@@ -245,9 +255,25 @@ impl Seen<'_> {
 /// What a server waited for below.
 #[derive(Debug, Default)]
 struct Below {
-    calls_ns: u64,
+    took_s: Option<f64>,
     calls: u64,
     held_windows: usize,
+}
+
+/// A server that is called, in the windows of a second.
+#[derive(Debug, Default)]
+struct Callee {
+    /// Whether it was full or held up, by window.
+    busy: BTreeMap<u64, bool>,
+    in_flight_ns: u64,
+    answered: u64,
+}
+
+impl Callee {
+    /// What so many of its answers took in the mean (Little's law), s; `None`: it is not observed.
+    fn took_s(&self, calls: u64) -> Option<f64> {
+        (self.answered > 0).then(|| self.in_flight_ns as f64 / 1e9 / self.answered as f64 * calls as f64)
+    }
 }
 
 /// What of a second its own windows say against it.

@@ -2,7 +2,8 @@ use super::*;
 use crate::sizing::who::tests::{server, three_tiers};
 use std::sync::Arc;
 use tailwater_model::window::{
-    EdgeInfo, EdgeWindow, HostCpu, Input, ListenerInfo, ListenerWindow, WorkloadInfo, WorkloadWindow,
+    EdgeInfo, EdgeWindow, HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WorkloadInfo,
+    WorkloadWindow,
 };
 
 const FIRST: u64 = 1000;
@@ -211,13 +212,35 @@ fn a_tier_below_decides_where_it_is_full_and_most_of_the_requests_wait_for_it() 
             }
         });
         let second = joined(&world, "app-1").unwrap();
-        (second.taints.into_iter().collect::<Vec<_>>(), second.calls_s)
+        second.taints.into_iter().collect::<Vec<_>>()
     };
     let full = 2 * WINDOW_NS;
-    assert_eq!(below(5, full, 3 * WINDOW_NS / 2), (vec![Taint::Downstream], 0.375));
-    assert!(below(4, full, 3 * WINDOW_NS / 2).0.is_empty(), "a fifth of the second is any load's");
-    assert!(below(20, WINDOW_NS, 3 * WINDOW_NS / 2).0.is_empty(), "it had a CPU left");
-    assert!(below(20, full, WINDOW_NS).0.is_empty(), "half of them were its own");
+    assert_eq!(below(5, full, 3 * WINDOW_NS / 2), [Taint::Downstream]);
+    assert!(below(4, full, 3 * WINDOW_NS / 2).is_empty(), "a fifth of the second is any load's");
+    assert!(below(20, WINDOW_NS, 3 * WINDOW_NS / 2).is_empty(), "it had a CPU left");
+    assert!(below(20, full, WINDOW_NS).is_empty(), "half of them were its own");
+}
+
+#[test]
+fn what_calls_took_below_is_what_those_below_count() {
+    let below_s = |calls: u64, named: bool| {
+        let mut world = world(move |host, _, w| {
+            if host == "app-1" {
+                // Read late: by the caller's own count they took five times as long.
+                let edge =
+                    EdgeWindow { answered: calls, in_flight_ns: 20 * WINDOW_NS, ..EdgeWindow::default() };
+                w.edges.insert(7, edge);
+            }
+        });
+        if !named {
+            world.who = Who::default();
+        }
+        joined(&world, "app-1").unwrap().below_s
+    };
+    // 20 ms for each of the database's answers.
+    assert!((below_s(10, true).unwrap() - 4.0).abs() < 1e-9);
+    assert_eq!(below_s(0, true), Some(0.0), "it called nobody");
+    assert_eq!(below_s(10, false), None, "who answers is not observed");
 }
 
 #[test]

@@ -63,7 +63,11 @@ fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool, decision: Decis
     match how {
         How::Is => format!(": {key} {change}"),
         How::Make => format!(": {key} = {change}"),
-        How::OfCallers => format!(": its callers' pools together {all}, and {key} above that"),
+        How::OfCallers => {
+            format!(
+                ": its callers' pools together {all} and what they hold between calls, and {key} above that"
+            )
+        }
         How::PerBackend => format!(": it has no workers; {key}"),
     }
 }
@@ -129,6 +133,7 @@ mod tests {
             expected_loss: Answer::Refused { refused: Reason { reason: "x".into() }, why: "x".into() },
             limit_loss: None,
             costs: Vec::new(),
+            headroom: None,
             model: "law".into(),
             little: None,
             left_out: vec![LeftOut { taint: "not_measured".into(), seconds: 75.0 }],
@@ -149,7 +154,7 @@ mod tests {
         assert_eq!(
             line(&two, setting_of("mariadbd", "")),
             "tomcat10@app:8080: 26 at a time are enough (more cost nothing up to 61): its callers' pools together \
-             52, and max_connections above that; in each of 2 servers; plateau, 3 h 12 min of traffic, up to 61 in \
+             52 and what they hold between calls, and max_connections above that; in each of 2 servers; plateau, 3 h 12 min of traffic, up to 61 in \
              flight; CPU is critical; it is 200 now"
         );
         let bound = TierAdvice { critical: None, ..advice("extrapolated", None) };

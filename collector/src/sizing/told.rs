@@ -4,18 +4,20 @@
 use super::learned::Learned;
 use super::learners::{Key, Learners};
 use super::sentence::sentence;
-use super::servers::setting_of;
-use super::who::Who;
+use super::servers::{How, setting_of};
+use super::who::{Server, Who};
+use std::collections::BTreeSet;
 use tailwater_model::advice::{
-    AdviceView, Answer, CostPoint, CurvePoint, LeftOut, Little, Pool, Range, Reason, TierAdvice,
+    AdviceView, Answer, CostPoint, CurvePoint, Headroom, LeftOut, Little, Pool, Range, Reason, TierAdvice,
 };
 use tailwater_sizing::concurrency::{Deployment, Model};
 use tailwater_sizing::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
+use tailwater_sizing::headroom::{self as bears, Present, Standstill};
 
 /// The advice on all listeners.
 pub(super) fn view(learners: &Learners, who: &Who, states: bool, now_unix_ns: u64) -> AdviceView {
     let mut tiers: Vec<TierAdvice> =
-        learners.iter().map(|(key, learned)| of(key, learned, learners, who)).collect();
+        learners.iter().map(|(key, learned)| of(key, learned, learners, who, now_unix_ns)).collect();
     tiers.sort_by(|a, b| {
         let by = |of: &TierAdvice| (of.tier.clone(), of.workload.clone(), of.address.clone(), of.port);
         by(a).cmp(&by(b))
@@ -40,14 +42,18 @@ fn nothing(states: bool) -> &'static str {
     }
 }
 
-fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvice {
+fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who, now_unix_ns: u64) -> TierAdvice {
     let server = key.server();
     let servers = who.alike(&server, key.port).len().try_into().unwrap_or(u32::MAX);
     let visits = visits(key, learned, learners, who);
     let deployment = Deployment { servers, visits: visits.unwrap_or(1.0), ..Deployment::default() };
     let limit = learned.limit();
-    let advice = learned.advise(&deployment, limit.map(|limit| limit.size));
+    let mut advice = learned.advise(&deployment, limit.map(|limit| limit.size));
     let setting = setting_of(learned.comm(), &key.workload);
+    if setting.is_some_and(|setting| setting.how == How::OfCallers) {
+        // How long callers hold a connection between their calls is not seen: fewer connections than calls are too few, and as many may be.
+        advice.only_raises();
+    }
     let mut left_out: Vec<LeftOut> = learned
         .left_out()
         .iter()
@@ -86,6 +92,7 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
         expected_loss: answer(&advice.expected_loss, |loss| *loss),
         limit_loss: advice.limit_loss,
         model: model(advice.model).to_owned(),
+        headroom: headroom(key, learned, learners, who, now_unix_ns),
         little: learned.little().map(|(in_flight, by_callers, holds)| Little {
             in_flight,
             by_callers,
@@ -100,6 +107,53 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> TierAdvic
     told
 }
 
+/// What it bears of the present load.
+fn headroom(
+    key: &Key,
+    learned: &Learned,
+    learners: &Learners,
+    who: &Who,
+    now_unix_ns: u64,
+) -> Option<Headroom> {
+    let per_second = learned.per_second(now_unix_ns)?;
+    let present = Present {
+        rate: per_second,
+        cpu_s: learned.cpu_s().map(|of| of.value),
+        cpus: learned.cpus(),
+        workers: learned.limit().map(|limit| limit.size),
+        backlog: learned.backlog(),
+        callers_most: callers_most(key, learners, who),
+    };
+    let of = bears::headroom(&present, 1.0).ok()?;
+    Some(Headroom {
+        per_second,
+        cpu_ratio: of.cpu_ratio,
+        full_at: of.full_at,
+        places: of.places,
+        overflows_after_s: match of.standstill {
+            Standstill::OverflowsAfter(s) => Some(s),
+            Standstill::Outlasted | Standstill::Unknown => None,
+        },
+        outlasted: of.standstill == Standstill::Outlasted,
+    })
+}
+
+/// Requests that all callers of a listener have at a time, at the most. `None`: others may call it, or of one of them it is not known.
+fn callers_most(key: &Key, learners: &Learners, who: &Who) -> Option<u32> {
+    let server = key.server();
+    if who.fronts(&server).contains(&server) {
+        return None;
+    }
+    let callers: BTreeSet<_> = who.callers(&server).map(|(caller, _)| caller).collect();
+    let limit = |caller: &Server| {
+        let own = learners.iter().filter(|(key, _)| key.server() == *caller);
+        own.map(|(_, learned)| Some(learned.limit()?.size))
+            .try_fold(None, |sum: Option<u32>, size| Some(Some(sum.unwrap_or(0).saturating_add(size?))))
+    };
+    let sizes = callers.into_iter().map(|caller| limit(caller).flatten());
+    sizes.reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
+}
+
 /// V: answers of the tier on this port for each answer of the front. `None`: not all of them are learnt, or nothing was answered.
 fn visits(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> Option<f64> {
     let server = key.server();
@@ -108,7 +162,7 @@ fn visits(key: &Key, learned: &Learned, learners: &Learners, who: &Who) -> Optio
     if fronts.contains(&server) {
         return Some(1.0);
     }
-    let sum = |servers: &std::collections::BTreeSet<_>, port| -> Option<f64> {
+    let sum = |servers: &BTreeSet<_>, port| -> Option<f64> {
         servers.iter().map(|of| learners.rate(of, port, now_unix_ns)).sum()
     };
     let own = sum(&who.alike(&server, key.port), Some(key.port))?;

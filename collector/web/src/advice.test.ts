@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, whyNot } from "./advice";
+import { classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, standstill, whyNot } from "./advice";
 import type { Pool, TierAdvice } from "./api";
 
 const refused = (reason: string, why?: string) => ({ refused: { reason }, ...(why === undefined ? {} : { why }) });
@@ -41,6 +41,13 @@ test("a curve ends where its upper end or the last point is, and is open where n
   deepEqual([open.to, open.open], [open.x[1], true]);
   const none = curveOf(tier({ points: points(1, 61), pool: refused("x") }))!;
   deepEqual([none.advised, none.from, none.to, none.open], [null, null, null, false]);
+});
+
+test("a standstill is told with its places, or why none overflows", () => {
+  const has = { per_second: 930, cpu_ratio: 0.37, full_at: 2.7, places: 279, overflows_after_s: 0.3, outlasted: false };
+  equal(standstill(has), "its accept queue overflows after 300 ms (279 places)");
+  equal(standstill({ ...has, overflows_after_s: null, outlasted: true }), "its callers cannot fill its accept queue");
+  equal(standstill({ ...has, overflows_after_s: null, places: null }), "when its accept queue overflows is not known");
 });
 
 test("costs are shown as what full CPUs would answer, where the size rests on them", () => {

@@ -1,5 +1,5 @@
 // Advice on pools in words, and what its curve shows. Pure; knows no component and no address.
-import type { Answer, Pool, Range, TierAdvice } from "./api";
+import type { Answer, Headroom, Pool, Range, TierAdvice } from "./api";
 import { length } from "./time";
 import { number } from "./words";
 
@@ -49,6 +49,12 @@ export const seconds = (s: number): string => length(s < 60 ? s * 1000 : Math.ro
 export const rangeOf = (r: Range, times = 1): string => `${number(r.value * times)} (${number(r.low * times)} to ${number(r.high * times)})`;
 /** A part of a whole of which tenths of a percent matter. */
 export const part = (ratio: number): string => (ratio > 0 && ratio < 0.001 ? "below 0.1 %" : `${Number((ratio * 100).toFixed(1))} %`);
+
+/** How long it may stand still before its accept queue overflows. */
+export function standstill(h: Headroom): string {
+  if (h.overflows_after_s !== null) return `its accept queue overflows after ${length(h.overflows_after_s * 1000)} (${number(h.places ?? 0)} places)`;
+  return h.outlasted ? "its callers cannot fill its accept queue" : "when its accept queue overflows is not known";
+}
 
 /** What is told, and what is refused; each in the collector's order. */
 export const parted = (tiers: TierAdvice[]): { advised: TierAdvice[]; refused: TierAdvice[] } => ({

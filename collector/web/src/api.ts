@@ -128,13 +128,16 @@ export interface CurvePoint { in_flight: number; throughput: number; error: numb
 /** CPU time of a request, s, among so many in flight; `error_s` is its standard error. */
 export interface CostPoint { in_flight: number; cpu_s: number; error_s: number }
 
+/** What a server bears of the present load; `full_at` times of it fill its CPUs. `overflows_after_s`: a standstill that overflows its accept queue. */
+export interface Headroom { per_second: number; cpu_ratio: number | null; full_at: number | null; places: number | null; overflows_after_s: number | null; outlasted: boolean }
+
 /** What is advised on one listener of one server. `null`: not known. */
 export interface TierAdvice {
   tier: string; host: string; workload: string; address: string; port: number; sentence: string; model: string;
   learnt_s: number; seen_to: number; cpu_s_per_request: Range | null; cpus: number | null; critical: string | null;
   pool: Answer<Pool>; throughput_max: Answer<Range>; in_flight: Answer<Range>; expected_loss: Answer<number>;
   left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
-  limit_loss?: number | null; costs?: CostPoint[];
+  limit_loss?: number | null; costs?: CostPoint[]; headroom?: Headroom | null;
   servers?: number; visits?: number | null; setting?: string | null; limit?: number | null; limit_set_by?: string | null;
   little?: { in_flight: number; by_callers: number; holds: boolean } | null;
 }
@@ -162,9 +165,10 @@ export interface Replayed { drops: number[]; p99_s: number | null; goodput: { wi
 export interface Prevention {
   id: string; version: number; why: string | null;
   answer: {
-    first_attempts: number; p99_wanted_s: number; assumed: string[]; untried: string[];
+    first_attempts: number; attempts_factor: number; p99_wanted_s: number; assumed: string[]; untried: string[];
     reproduction: { predicted: number; seen: number; ratio: number };
     unchanged: Replayed;
+    harder: Replayed;
     candidates: { effect: string; change: string; replayed: Replayed }[];
   } | null;
 }

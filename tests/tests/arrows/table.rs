@@ -91,6 +91,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("allocation", &[]),
             // Neighbours under one scheduler.
             ("stealing", &[]),
+            // What a tier still bears. Knows no curve.
+            ("headroom", &[]),
             // An overflow once more with other sizes. Knows no curve: service times come in as plain numbers.
             ("prevent", &[]),
         ],

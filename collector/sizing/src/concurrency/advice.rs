@@ -95,6 +95,24 @@ pub struct Advice {
     pub seen_to: f64,
 }
 
+impl Advice {
+    /// Takes from it what would lower a pool: hardware was not seen full, or the pool is not the one that the curve is of.
+    pub fn only_raises(&mut self) {
+        if let Claim::Told { class, value } = &mut self.pool {
+            *class = Class::Extrapolated;
+            value.at_most = None;
+        }
+        for claim in [&mut self.in_flight, &mut self.throughput_max] {
+            if let Claim::Told { class, .. } = claim {
+                *class = Class::Extrapolated;
+            }
+        }
+        if let Claim::Told { class, .. } = &mut self.expected_loss {
+            *class = Class::Extrapolated;
+        }
+    }
+}
+
 /// What may be said of a server's pool, from its own curve. `deployment` is how many such servers there are and how
 /// often each request of the system visits them; the pool is that of each server.
 ///

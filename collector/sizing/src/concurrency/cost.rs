@@ -9,7 +9,7 @@
 use super::needs::{LOSS_MAX, QUOTA_USED, Unsaturated};
 use crate::curve::Demand;
 use crate::evidence::{Estimate, PoolRange, whole};
-use crate::mva::least_pool;
+use crate::mva::pool_for;
 
 /// Standard errors within which a level may be as good as the best: as of a plateau.
 const ERRORS: f64 = 2.0;
@@ -62,7 +62,8 @@ pub(super) fn best(demands: &[Demand], needs: &Unsaturated, seen_to: f64) -> Opt
         return None;
     }
     let cpu_s = mean(&levels[first..=last]);
-    let least = least_pool(needs.cpus, cpu_s, needs.wait_s, seen_to).ok()?.at_least;
+    // Fewer are told to cost more than is allowed: so those that do all but that are the least.
+    let least = pool_for(needs.cpus, cpu_s, needs.wait_s, seen_to, 1.0 - LOSS_MAX).ok()?.at_least;
     let at_most = levels.get(last + 1).map(|beyond| {
         let most = crossing(&levels[last], beyond, limit_s);
         // `as` saturates, and a range is never empty.

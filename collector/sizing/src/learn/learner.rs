@@ -56,6 +56,9 @@ struct Sums {
     cpu_left_out: [Cost; GROUPS],
     /// CPU of seconds in which at most half was used.
     low: Cost,
+    /// Time below of full seconds.
+    #[serde(default)]
+    below_full: Cost,
     calls: Cost,
     calls_pending: Cost,
     /// CPU used against expected, and calls, of the chunk that is filling.
@@ -83,7 +86,14 @@ impl TryFrom<Stored> for Learner {
             crate::evidence::not_negative("a stored number of a learner", value)?;
         }
         let costs = sums.cpu.iter().chain(&sums.cpu_pending).chain(&sums.cpu_left_out);
-        let others = [&sums.low, &sums.calls, &sums.calls_pending, &sums.cpu_chunk, &sums.calls_chunk];
+        let others = [
+            &sums.low,
+            &sums.below_full,
+            &sums.calls,
+            &sums.calls_pending,
+            &sums.cpu_chunk,
+            &sums.calls_chunk,
+        ];
         if !costs.chain(others).all(Cost::is_sane) || !sums.speeds.is_sane() {
             return Err(Refusal::Input { what: "a stored sum of a learner", value: f64::NAN });
         }
@@ -134,6 +144,9 @@ impl Learner {
         s.seen_to = seen.map(|cell| bins::middle_of(usize::from(cell.bin))).fold(s.seen_to, f64::max);
         s.age((-length / HALF_LIFE_S).exp2());
         s.full_s += if is_full { length } else { 0.0 };
+        if let Some(below_s) = second.below_s.filter(|_| is_full) {
+            s.below_full.add(length, second.answered, below_s, second.in_flight_s);
+        }
         if let Some(cpu_s) = second.cpu_s.filter(|_| used.is_none_or(|used| used < LOW_PART)) {
             s.low.add(length, second.answered, cpu_s, second.in_flight_s);
         }
@@ -216,7 +229,7 @@ impl Learner {
         };
         let mut advice = advise(&self.curve, &conditions, deployment);
         if !self.was_full() {
-            only_raises(&mut advice);
+            advice.only_raises();
         }
         if let (true, Some(needs)) = (s.is_quota, conditions.unsaturated) {
             self.lower_end(&mut advice, &needs);
@@ -263,11 +276,13 @@ impl Learner {
         Some(Unsaturated { cpus: self.sums.cpus?, cpu_s, wait_s: self.wait_s()? })
     }
 
-    /// W: response time less CPU time of a request under low load, s; none before half a minute of that.
+    /// W: response time less CPU time of a request under low load, s; none before half a minute of that. The tiers below answer later when
+    /// this one is full: what they take then, by their own count, if it is more.
     pub fn wait_s(&self) -> Option<f64> {
         let low = &self.sums.low;
         let cpu_s = low.each(low.background())?.value;
-        Some((low.response_s()? - cpu_s).max(0.0))
+        let below_s = self.sums.below_full.ratio().unwrap_or(0.0);
+        Some((low.response_s()? - cpu_s).max(below_s))
     }
 
     /// D: CPU time of a request with its 95 % interval, s, without what is used in any case; none before half a minute.
@@ -357,7 +372,7 @@ impl Sums {
     fn age(&mut self, keep: f64) {
         self.full_s *= keep;
         let costs = self.cpu.iter_mut().chain(&mut self.cpu_left_out);
-        costs.chain([&mut self.low, &mut self.calls]).for_each(|of| of.age(keep));
+        costs.chain([&mut self.low, &mut self.below_full, &mut self.calls]).for_each(|of| of.age(keep));
         self.speeds.age(keep);
     }
 }
@@ -366,20 +381,4 @@ fn load_group(load: f64) -> usize {
     // Less than half a request in the mean is the load of one now and then; beyond the last bin is the last group.
     let bin = bins::bin_of(load.round() as u32).clamp(1, bins::BINS - 2);
     group_of(bin).unwrap_or(GROUPS - 1)
-}
-
-/// Takes from an answer what would lower a pool: hardware was not seen full.
-fn only_raises(advice: &mut Advice) {
-    if let Claim::Told { class, value } = &mut advice.pool {
-        *class = Class::Extrapolated;
-        value.at_most = None;
-    }
-    for claim in [&mut advice.in_flight, &mut advice.throughput_max] {
-        if let Claim::Told { class, .. } = claim {
-            *class = Class::Extrapolated;
-        }
-    }
-    if let Claim::Told { class, .. } = &mut advice.expected_loss {
-        *class = Class::Extrapolated;
-    }
 }

@@ -100,8 +100,8 @@ pub struct Second {
     pub throttled_s: Option<f64>,
     /// Calls to other tiers that were answered; none if not measured.
     pub calls: Option<f64>,
-    /// ∫ calls in flight dt, calls · s; none if not measured.
-    pub calls_s: Option<f64>,
+    /// What its calls took below, as those below count it, s; none if not measured.
+    pub below_s: Option<f64>,
     /// How it takes requests.
     pub serving: Serving,
     /// Why it is to be left out, if it is.
@@ -152,7 +152,7 @@ impl Second {
             ("CPU time, s,", self.cpu_s),
             ("throttled time, s,", self.throttled_s),
             ("the number of calls", self.calls),
-            ("∫ calls in flight dt, s,", self.calls_s),
+            ("time below, s,", self.below_s),
         ] {
             value.map_or(Ok(0.0), |of| not_negative(what, of))?;
         }

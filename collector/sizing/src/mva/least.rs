@@ -47,8 +47,16 @@ pub fn least_jobs(network: &Network, part: f64) -> Result<u32, Refusal> {
 /// # Errors
 /// As [`least_jobs`].
 pub fn least_pool(cpus: f64, cpu_s: f64, wait_s: f64, seen_to: f64) -> Result<PoolRange, Refusal> {
+    pool_for(cpus, cpu_s, wait_s, seen_to, FULL_PART)
+}
+
+/// The same for another part of the capacity.
+///
+/// # Errors
+/// As [`least_jobs`].
+pub fn pool_for(cpus: f64, cpu_s: f64, wait_s: f64, seen_to: f64, part: f64) -> Result<PoolRange, Refusal> {
     let network = Network::new(vec![Station::Delay { demand_s: wait_s }, Station::cpus(cpus, cpu_s)?])?;
-    Ok(PoolRange::from_least(f64::from(least_jobs(&network, FULL_PART)?), seen_to))
+    Ok(PoolRange::from_least(f64::from(least_jobs(&network, part)?), seen_to))
 }
 
 #[cfg(test)]

@@ -10,5 +10,5 @@ mod convolution;
 mod least;
 mod network;
 
-pub use least::{FULL_PART, least_jobs, least_jobs_bound, least_pool};
+pub use least::{FULL_PART, least_jobs, least_jobs_bound, least_pool, pool_for};
 pub use network::{JOBS_MAX, Network, Station};

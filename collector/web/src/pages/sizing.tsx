@@ -1,6 +1,6 @@
 // What each tier's pool should be: a line to act on, what it rests on, and the curve behind it; below, what has no size and why.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { CLASSES, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, told, whyNot } from "../advice";
+import { CLASSES, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, standstill, told, whyNot } from "../advice";
 import type { Advice, Answer, Range, TierAdvice } from "../api";
 import { Curve } from "../curve";
 import { Moment, Note, useAsk, Wait } from "../parts";
@@ -44,7 +44,7 @@ function Told({ answer, unit }: { answer: Answer<Range>; unit: string }) {
 }
 
 function Facts({ t }: { t: TierAdvice }) {
-  const { pool, little, setting, limit, limit_set_by: by, servers } = t;
+  const { pool, little, headroom, setting, limit, limit_set_by: by, servers } = t;
   return (
     <dl class="pairs">
       {told(pool) && <><dt>Pool{servers !== undefined && servers > 1 ? `, each of ${servers} servers` : ""}</dt><dd><b>{pool.class === "extrapolated" ? `at least ${pool.value.at_least}` : pool.value.advised}</b>; {endsOf(pool)}</dd></>}
@@ -58,6 +58,8 @@ function Facts({ t }: { t: TierAdvice }) {
       {t.limit_loss != null && <><dt>All {limit} in use</dt><dd>cost {part(t.limit_loss)} of the best throughput</dd></>}
       <dt>CPU of a request</dt><dd>{t.cpu_s_per_request === null ? "unknown" : `${rangeOf(t.cpu_s_per_request, 1000)} ms`}{t.cpus === null ? "" : `, of ${number(t.cpus)} CPU${t.cpus === 1 ? "" : "s"}`}</dd>
       <dt>Critical</dt><dd>{t.critical === null ? "no hardware was seen full" : t.critical === "cpu" ? "CPU" : t.critical}</dd>
+      {headroom && <><dt>Now</dt><dd>{number(headroom.per_second)} requests/s{headroom.cpu_ratio === null ? "" : `, ${part(headroom.cpu_ratio)} of its CPU; full at ${number(headroom.full_at ?? 0)} times that`}</dd></>}
+      {headroom && <><dt>Standstill</dt><dd>{standstill(headroom)}</dd></>}
       {little && <><dt>Little's law</dt><dd class={little.holds ? undefined : "unheld"}>{little.holds ? "holds" : "does not hold"}: {number(little.in_flight)} in flight here, {number(little.by_callers)} by its callers</dd></>}
     </dl>
   );
