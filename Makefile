@@ -138,6 +138,10 @@ privileged: programs lab-deps package-deps ## Tests on real kernel programs, ser
 	@sync # what the build left to be written would stall the lab's disks
 	$(SUDO) env "PATH=$$PATH" ./tests/privileged.sh
 
+.PHONY: scale
+scale: build ## How many agents one collector serves: simulated agents on a real one (root for its cgroup, some 8 minutes; SCALE_FLAGS)
+	@$(SUDO) ./target/release/scale $(SCALE_FLAGS)
+
 # What a loaded or weaker host finds out otherwise.
 SPEED := 50
 .PHONY: test-slow

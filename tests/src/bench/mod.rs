@@ -4,7 +4,7 @@
 
 pub mod alert_latency;
 pub mod kernel_price;
-mod steal;
+pub mod steal;
 pub mod tails;
 pub mod throughput;
 pub mod user_price;

@@ -16,19 +16,19 @@ fn stolen() -> Result<Duration> {
 
 /// From its begin on.
 #[derive(Debug)]
-pub(super) struct Steal {
+pub struct Steal {
     begun: Instant,
     before: Duration,
 }
 
 impl Steal {
     /// Now.
-    pub(super) fn begin() -> Result<Self> {
+    pub fn begin() -> Result<Self> {
         Ok(Self { begun: Instant::now(), before: stolen()? })
     }
 
     /// Part of all CPU time since, 0 to 1.
-    pub(super) fn ratio(&self) -> Result<f64> {
+    pub fn ratio(&self) -> Result<f64> {
         let cpus = std::thread::available_parallelism()?.get() as f64;
         let stolen = stolen()?.saturating_sub(self.before);
         Ok(stolen.as_secs_f64() / self.begun.elapsed().as_secs_f64() / cpus)

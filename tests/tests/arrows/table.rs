@@ -169,6 +169,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // What was named, for people.
             ("demo", &["programs", "score"]),
+            // One collector under many agents that tell again what recordings hold.
+            ("scale", &["programs", "bench", "score"]),
             ("bin", ALL),
         ],
     },

@@ -1,0 +1,148 @@
+//! The collector under measurement: a real `tailwater serve` with mutual TLS, in a cgroup of its own where this process may make one. Owns
+//! what it took of CPU and memory; knows no agent.
+
+use super::clock::SimClock;
+use crate::os::cgroup::{self, Cgroup, Hierarchy};
+use crate::programs::daemons::{Daemon, binary, free_port, http_get, wait_for};
+use anyhow::{Context, Result, bail};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A collector that runs.
+#[derive(Debug)]
+pub struct Measured {
+    /// The process.
+    pub daemon: Daemon,
+    /// Where agents connect.
+    pub grpc: SocketAddr,
+    /// API and page.
+    pub http: SocketAddr,
+    group: Option<Group>,
+}
+
+/// A cgroup that goes with this value, once nobody is in it.
+#[derive(Debug)]
+struct Group {
+    hierarchies: Arc<Vec<Hierarchy>>,
+    own: Cgroup,
+}
+
+impl Group {
+    /// Around a process; `None` where this process may not make cgroups.
+    fn around(pid: u32) -> Option<Self> {
+        let hierarchies = cgroup::hierarchies().ok()?;
+        let own = Cgroup::create(&hierarchies, &format!("/tailwater-scale-{}", std::process::id())).ok()?;
+        let group = Self { hierarchies, own };
+        let entered = group
+            .own
+            .procs_files()
+            .ok()?
+            .into_iter()
+            .all(|file| file.to_str().is_ok_and(|file| std::fs::write(file, pid.to_string()).is_ok()));
+        entered.then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Err(error) = cgroup::remove(&self.hierarchies, self.own.path()) {
+            eprintln!("remove {}: {error:#}", self.own.path());
+        }
+    }
+}
+
+impl Measured {
+    /// Starts it with the certificates of `folder`, its data there, alerts to `webhook`, and waits until it is ready.
+    pub fn start(folder: &Path, clock: SimClock, webhook: &str, more: &[String]) -> Result<Self> {
+        let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let mut command = Command::new(binary("tailwater")?);
+        command
+            .arg("serve")
+            // No file of this machine's decides.
+            .args(["--config", "/dev/null"])
+            .args(["--grpc", &grpc.to_string(), "--http", &http.to_string(), "--webhook", webhook])
+            .arg("--data")
+            .arg(folder.join("data"))
+            .arg("--tls-cert")
+            .arg(folder.join("collector.pem"))
+            .arg("--tls-key")
+            .arg(folder.join("collector.key"))
+            .arg("--tls-ca")
+            .arg(folder.join("ca.pem"))
+            .args(["--set", "tls.host_identity=\"certificate\""])
+            .args(more)
+            .envs(clock.environment(folder)?);
+        let mut daemon = Daemon::spawn("tailwater serve", command, folder.join("collector.log"))?;
+        let group = Group::around(daemon.pid());
+        wait_for("the collector to be ready", clock.long(Duration::from_secs(20)), || {
+            if let Some(status) = daemon.exited()? {
+                bail!(daemon.told_end(status));
+            }
+            Ok(http_get(http, "/readyz").is_ok_and(|(code, _)| code == 200).then_some(()))
+        })?;
+        Ok(Self { daemon, grpc, http, group })
+    }
+
+    /// Whether its CPU time is that of a cgroup; else it is its process's.
+    #[must_use]
+    pub fn in_group(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// CPU time so far.
+    pub fn cpu(&self) -> Result<Duration> {
+        match &self.group {
+            Some(group) => Ok(Duration::from_nanos(group.own.cpu_usage_ns()?)),
+            None => process_cpu(self.daemon.pid()),
+        }
+    }
+
+    /// Resident memory now, bytes.
+    pub fn resident(&self) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.daemon.pid());
+        let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).with_context(|| file.clone())?;
+        Ok(kib.parse::<u64>()? * 1024)
+    }
+
+    /// An answer of its API.
+    pub fn json(&self, path: &str) -> Result<serde_json::Value> {
+        let (code, body) = http_get(self.http, path)?;
+        anyhow::ensure!(code == 200, "GET {path}: {code}");
+        Ok(serde_json::from_str(&body)?)
+    }
+
+    /// What it says on `/metrics`.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(http_get(self.http, "/metrics")?.1)
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        // Before its cgroup, which goes when it is empty. One that is gone already is what is wanted.
+        let _ = self.daemon.kill();
+    }
+}
+
+/// User and system time of a process, to the kernel's tick.
+fn process_cpu(pid: u32) -> Result<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command may hold anything; behind its parenthesis follow numbers.
+    let rest = text.rsplit_once(") ").context("/proc/PID/stat has a command")?.1;
+    let field = |n: usize| rest.split(' ').nth(n).and_then(|t| t.parse::<u64>().ok());
+    let ticks = field(11).zip(field(12)).map(|(user, system)| user + system);
+    // SAFETY: sysconf takes a plain integer.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Ok(Duration::from_secs_f64(ticks.context("/proc/PID/stat tells times")? as f64 / per_second as f64))
+}
+
+/// CPU time of this program so far.
+pub fn own_cpu() -> Result<Duration> {
+    process_cpu(std::process::id())
+}
