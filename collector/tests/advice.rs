@@ -218,7 +218,7 @@ impl Server {
                 };
                 window.listeners.insert(9, listener);
                 with(&mut window);
-                Input::Window(Box::new(window))
+                Input::Window(Arc::new(window))
             })
             .collect();
         let cell = |(bin, (time_ns, answered)): (u8, (u64, u64))| StateCell { bin, time_ns, answered };
@@ -317,7 +317,9 @@ fn what_the_disk_decided_is_left_out_and_named() {
     std::fs::write(folder.path().join("sizing.json"), "{\"version\":1,\"listeners\":[[").unwrap();
     let mut collector = Collector::start(folder.path());
     let blocked = |window: &mut HostWindow| {
-        window.workloads.entry(3).and_modify(|w| w.blocked_io_ns = 2 * WINDOW_NS);
+        if let Some(w) = window.workloads.get_mut(&3) {
+            w.blocked_io_ns = 2 * WINDOW_NS;
+        }
     };
     Server::new().run(&mut collector, 100, blocked);
     let told = collector.learnt(0.0, 90.0);

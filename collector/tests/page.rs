@@ -92,7 +92,7 @@ fn hour(first: u64) -> Series {
         devices: vec![],
     });
     for n in (0..HOUR_WINDOWS).filter(|n| !GAP.contains(n)) {
-        series.saw(&Input::Window(Box::new(window(first + n, n))));
+        series.saw(&Input::Window(Arc::new(window(first + n, n))));
     }
     series
 }
@@ -207,7 +207,7 @@ fn gone(series: &mut Series, first: u64) -> Vec<Arc<HostWindow>> {
     });
     let windows = (0..GONE_WINDOWS).filter_map(|n| {
         let window = HostWindow { host: GONE.into(), ..window(first + n, n) };
-        series.saw(&Input::Window(Box::new(window)))
+        series.saw(&Input::Window(Arc::new(window)))
     });
     windows.collect()
 }
@@ -236,7 +236,7 @@ fn write(folder: &std::path::Path, first: u64) {
     windows.extend(
         (0..HOUR_WINDOWS)
             .filter(|n| !GAP.contains(n))
-            .filter_map(|n| series.saw(&Input::Window(Box::new(window(first + n, n))))),
+            .filter_map(|n| series.saw(&Input::Window(Arc::new(window(first + n, n))))),
     );
     let metrics = Arc::new(Metrics::default());
     let (opened, shown) = opened(folder, series, &metrics);

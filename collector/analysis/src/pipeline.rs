@@ -15,6 +15,7 @@ use crate::topology::graph::Topology;
 use crate::topology::tier::TierKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tailwater_model::congestion::CongestionView;
 use tailwater_model::incident::{Incident, State};
 use tailwater_model::topology::TopologyView;
@@ -195,7 +196,7 @@ impl Pipeline {
         }
     }
 
-    fn window(&mut self, out: &mut Vec<Output>, window: Box<HostWindow>) {
+    fn window(&mut self, out: &mut Vec<Output>, window: Arc<HostWindow>) {
         let (host, at, lost) = (window.host.clone(), window.index.start_unix_ns(), window.lost_before);
         match self.aligner.take(window) {
             Taken::Kept => {

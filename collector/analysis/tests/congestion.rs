@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use support::sim::{At, Do, Sim};
 use support::{diagnose, inputs};
 use tailwater_analysis::{Config, Pipeline};
@@ -79,7 +80,7 @@ fn arrival_order_within_the_bound_changes_no_curve() {
     for window in windows {
         let unix_ns = (window.index.0 + 3) * tailwater_model::window::WINDOW_NS;
         shuffled.push(Input::Tick { unix_ns });
-        shuffled.push(Input::Window(Box::new(window)));
+        shuffled.push(Input::Window(Arc::new(window)));
     }
     assert_eq!(plain, view(shuffled));
 }

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use support::sim::{At, Do, FIRST_WINDOW, Sim};
 use support::{diagnose, told};
 use tailwater_analysis::{Config, Output, Pipeline};
@@ -64,7 +65,7 @@ fn run_with_wave(seconds: u64, dropped: u64, wave: std::ops::Range<u64>) -> Ran 
         let drops = window.listeners.get(&1).map_or(0, |l| l.drops);
         sum = [sum[0] + if window.host == "web-1" { drops } else { 0 }, sum[1] + drops];
         outputs.extend(pipeline.feed(Input::Tick { unix_ns: (window.index.0 + 3) * WINDOW_NS }));
-        outputs.extend(pipeline.feed(Input::Window(Box::new(window))));
+        outputs.extend(pipeline.feed(Input::Window(Arc::new(window))));
     };
     trace.windows.iter().filter(|w| w.index.0 < FIRST_WINDOW + OVER).cloned().for_each(&mut feed);
     let end = OVER + seconds * 20;

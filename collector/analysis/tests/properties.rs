@@ -32,7 +32,7 @@ fn delayed(trace: &Trace, delay_ms: impl Fn(usize) -> u64) -> Vec<Input> {
     arrivals.extend((first..last + 20).map(|i| (i * WINDOW_NS, Input::Tick { unix_ns: i * WINDOW_NS })));
     arrivals.extend(
         trace.windows.iter().enumerate().map(|(i, w)| {
-            (w.index.end_unix_ns() + delay_ms(i) * 1_000_000, Input::Window(Box::new(w.clone())))
+            (w.index.end_unix_ns() + delay_ms(i) * 1_000_000, Input::Window(Arc::new(w.clone())))
         }),
     );
     arrivals.sort_by_key(|(at, _)| *at);
@@ -95,7 +95,7 @@ proptest! {
         let mut mixed = Vec::new();
         for (i, input) in honest.into_iter().enumerate() {
             if i > 10 && i % 20 == 0 {
-                mixed.push(Input::Window(Box::new(windows[i / 20 % windows.len()].clone())));
+                mixed.push(Input::Window(Arc::new(windows[i / 20 % windows.len()].clone())));
             }
             mixed.push(input);
         }
@@ -112,7 +112,7 @@ proptest! {
             window.host = ["web-1", "app-1", "db-1"][host].into();
             window.index = WindowIndex(FIRST_WINDOW + i as u64 / 3);
             all.push(Input::Tick { unix_ns: window.index.end_unix_ns() });
-            all.push(Input::Window(Box::new(window)));
+            all.push(Input::Window(Arc::new(window)));
         }
         outputs(&Config::default(), all);
     }

@@ -111,8 +111,8 @@ fn window(n: u64, stopped_ns: Option<u64>) -> HostWindow {
         host: "vm".into(),
         index: WindowIndex(FIRST + n),
         cpu: Some(HostCpu { capacity_ns, busy_ns: busy, idle_ns: capacity_ns - busy, ..HostCpu::default() }),
-        workloads,
-        listeners: BTreeMap::from([(1, one), (2, other)]),
+        workloads: workloads.into(),
+        listeners: [(1, one), (2, other)].into(),
         ..HostWindow::default()
     }
 }

@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use support::sim::{At, Do, Sim, Trace};
 use support::{inputs, last_versions, outputs, told};
 use tailwater_analysis::{Config, Output};
@@ -150,7 +151,7 @@ fn a_wave_is_judged_the_same_in_another_order_of_arrival() {
     let mut backwards = trace.names.clone();
     for index in trace.windows.chunk_by(|a, b| a.index == b.index) {
         backwards.push(Input::Tick { unix_ns: (index[0].index.0 + 3) * WINDOW_NS });
-        backwards.extend(index.iter().rev().map(|w| Input::Window(Box::new(w.clone()))));
+        backwards.extend(index.iter().rev().map(|w| Input::Window(Arc::new(w.clone()))));
     }
     assert_eq!(told(&plain), told(&outputs(&Config::default(), backwards)));
 }

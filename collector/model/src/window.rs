@@ -1,9 +1,10 @@
 //! The values the pipeline works on: hosts, windows, entities. Plain data, no behaviour beyond look-ups.
 //! Filled by the collector's `convert` from the wire; must know nothing of protobuf, clocks, files, or incidents.
 
+use crate::rows::Rows;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Length of a window.
 pub const WINDOW_NS: u64 = 50_000_000;
@@ -51,8 +52,8 @@ pub enum Input {
     },
     /// Ids that no later window uses.
     Gone { host: Host, gone: Gone },
-    /// One closed window of one host.
-    Window(Box<HostWindow>),
+    /// One closed window of one host. The analysis, the series and whoever else keeps it keep the same.
+    Window(#[serde(with = "shared")] Arc<HostWindow>),
     /// What listeners did at each number of requests in flight, over some of those windows.
     States(Box<HostStates>),
     /// Drop seen, ahead of its window. Only speeds the first alert; the windows are the truth.
@@ -227,10 +228,10 @@ pub struct HostWindow {
     /// Polled once in the window: peaks in between are missed, and what happened may have happened a window before.
     pub sampled: SignalSet,
     pub cpu: Option<HostCpu>,
-    pub workloads: BTreeMap<EntityId, WorkloadWindow>,
-    pub listeners: BTreeMap<EntityId, ListenerWindow>,
-    pub edges: BTreeMap<EntityId, EdgeWindow>,
-    pub devices: BTreeMap<EntityId, DeviceWindow>,
+    pub workloads: Rows<WorkloadWindow>,
+    pub listeners: Rows<ListenerWindow>,
+    pub edges: Rows<EdgeWindow>,
+    pub devices: Rows<DeviceWindow>,
     pub culprits: Vec<CulpritSample>,
 }
 
@@ -414,4 +415,18 @@ pub struct DropNotice {
     pub sk_drops: u64,
     pub depth: u32,
     pub limit: u32,
+}
+
+/// A shared window is written as the window itself.
+mod shared {
+    use super::{Arc, HostWindow};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(window: &Arc<HostWindow>, to: S) -> Result<S::Ok, S::Error> {
+        window.as_ref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<HostWindow>, D::Error> {
+        HostWindow::deserialize(from).map(Arc::new)
+    }
 }

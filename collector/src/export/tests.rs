@@ -1,6 +1,7 @@
 //! Roll-ups, rows and their bounds.
 
 use super::*;
+use std::sync::Arc;
 use tailwater_model::names::Names;
 use tailwater_model::window::{HostCpu, ListenerInfo, ListenerWindow, WorkloadInfo, WorkloadWindow};
 
@@ -259,7 +260,7 @@ fn memory_that_runs_short_costs_history_and_no_roll_up() {
 fn a_thread_that_is_behind_loses_the_oldest_windows_and_counts_them() {
     let export = Export::default();
     let window = Arc::new(window(0));
-    let input = Input::Window(Box::new((*window).clone()));
+    let input = Input::Window(Arc::new((*window).clone()));
     export.saw(&input, Some(&window));
     assert_eq!(export.fill().0, 0, "nobody listens yet");
     lock(&export.queue).open = true;

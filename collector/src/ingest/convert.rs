@@ -8,7 +8,9 @@ use crate::ingest::sanity::{self, Absurd};
 use crate::ingest::states::{self, StatesError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use tailwater_model::names::ENTITIES_PER_HOST_MAX;
+use tailwater_model::rows::Rows;
 use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
     HostStates, HostWindow, Input, ListenerInfo, PoolSize, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
@@ -356,7 +358,7 @@ impl Converter {
             }
         }
         let first = WindowIndex(batch.first_window.saturating_add_signed(self.shift));
-        inputs.extend(windows.into_iter().map(|w| Input::Window(Box::new(w))));
+        inputs.extend(windows.into_iter().map(|w| Input::Window(Arc::new(w))));
         inputs.extend(told.into_iter().map(|(offset, windows, listeners)| {
             let (host, last) = (self.info.host.clone(), WindowIndex(first.0.saturating_add(offset)));
             Input::States(Box::new(HostStates { host, last, windows, listeners }))
@@ -380,24 +382,16 @@ impl Converter {
             }
         }
         if let Some(table) = table(EntityKind::Workload) {
-            each(table, &mut self.workloads, windows, |window, id, metric, value| {
-                fields::workload(window.workloads.entry(id).or_default(), metric, value);
-            });
+            each(table, &mut self.workloads, windows, |window| &mut window.workloads, fields::workload);
         }
         if let Some(table) = table(EntityKind::Listener) {
-            each(table, &mut self.listeners, windows, |window, id, metric, value| {
-                fields::listener(window.listeners.entry(id).or_default(), metric, value);
-            });
+            each(table, &mut self.listeners, windows, |window| &mut window.listeners, fields::listener);
         }
         if let Some(table) = table(EntityKind::Edge) {
-            each(table, &mut self.edges, windows, |window, id, metric, value| {
-                fields::edge(window.edges.entry(id).or_default(), metric, value);
-            });
+            each(table, &mut self.edges, windows, |window| &mut window.edges, fields::edge);
         }
         if let Some(table) = table(EntityKind::Device) {
-            each(table, &mut self.devices, windows, |window, id, metric, value| {
-                fields::device(window.devices.entry(id).or_default(), metric, value);
-            });
+            each(table, &mut self.devices, windows, |window| &mut window.devices, fields::device);
         }
     }
 
@@ -436,21 +430,32 @@ fn value(values: &[u64], row: usize, windows: usize, n: usize) -> u64 {
     values.get(row * windows + n).copied().unwrap_or(0)
 }
 
-fn each(
+/// Fills the rows of one kind, an entity after the other: each is looked up once, however many values it has.
+fn each<T: Default>(
     table: &TableValues,
     ids: &mut Ids,
     windows: &mut [HostWindow],
-    mut set: impl FnMut(&mut HostWindow, EntityId, i32, u64),
+    rows_of: impl Fn(&mut HostWindow) -> &mut Rows<T>,
+    set: impl Fn(&mut T, i32, u64),
 ) {
-    let rows: Vec<(EntityId, usize)> =
+    // Histograms are not part of the model.
+    let columns: Vec<(i32, &[u64])> = table
+        .columns()
+        .filter(|(_, bucket, _)| *bucket == 0)
+        .map(|(metric, _, values)| (metric, values))
+        .collect();
+    if columns.is_empty() {
+        return;
+    }
+    let known: Vec<(EntityId, usize)> =
         table.rows().filter_map(|(theirs, row)| Some((ids.get(theirs)?, row))).collect();
-    for (metric, bucket, values) in table.columns() {
-        if bucket != 0 {
-            continue; // histograms are not part of the model
-        }
-        for (id, row) in &rows {
-            for (n, window) in windows.iter_mut().enumerate() {
-                set(window, *id, metric, value(values, *row, table.windows(), n));
+    for (n, window) in windows.iter_mut().enumerate() {
+        let rows = rows_of(window);
+        *rows = Rows::with_capacity(known.len());
+        for (id, row) in &known {
+            let one = rows.entry(*id).or_default();
+            for (metric, values) in &columns {
+                set(one, *metric, value(values, *row, table.windows(), n));
             }
         }
     }

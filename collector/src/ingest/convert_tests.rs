@@ -1,6 +1,7 @@
 //! Table tests of the conversion.
 
 use super::*;
+use std::sync::Arc;
 use tailwater_proto::columnar::TableBuilder;
 use tailwater_proto::v1::Metric;
 
@@ -32,7 +33,10 @@ fn batch(entity: u32, received: u64) -> WindowBatch {
 }
 
 fn windows(inputs: Vec<Input>) -> Vec<HostWindow> {
-    inputs.into_iter().filter_map(|i| if let Input::Window(w) = i { Some(*w) } else { None }).collect()
+    inputs
+        .into_iter()
+        .filter_map(|i| if let Input::Window(w) = i { Arc::into_inner(w) } else { None })
+        .collect()
 }
 
 #[test]

@@ -255,6 +255,7 @@ mod tests {
             name: "apache2.service".into(),
             cpu_quota_ns: quota,
             ..WorkloadInfo::default()
+    use std::sync::Arc;
         };
         let listener =
             |id, workload| ListenerInfo { id, workload, address, port: 80, comm: String::new(), pool: None };
@@ -272,7 +273,7 @@ mod tests {
         let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
         w.cpu = Some(HostCpu { capacity_ns: 100, busy_ns: 50, ..HostCpu::default() });
         w.listeners.insert(6, ListenerWindow { depth_max, limit, ..ListenerWindow::default() });
-        series.saw(&Input::Window(Box::new(w)));
+        series.saw(&Input::Window(Arc::new(w)));
     }
 
     #[test]

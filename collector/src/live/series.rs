@@ -98,10 +98,9 @@ impl Decimator {
 
 /// Memory of a window, about.
 pub(crate) fn size_of(w: &HostWindow) -> usize {
-    // Values, plus what a map takes per entry beside them.
-    let entries =
-        w.workloads.len() * 150 + w.listeners.len() * 230 + w.edges.len() * 170 + w.devices.len() * 100;
-    400 + entries + w.culprits.len() * 80
+    // The window with its name and its counts, and what the allocator takes beside each list.
+    let lists = w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes();
+    std::mem::size_of::<HostWindow>() + 160 + lists + w.culprits.len() * 80
 }
 
 impl Series {
@@ -115,7 +114,7 @@ impl Series {
     /// Takes what the pipeline is about to get. Returns a window as it is kept, for others to keep too.
     pub fn saw(&mut self, input: &Input) -> Option<Arc<HostWindow>> {
         match input {
-            Input::Window(window) => return Some(self.window(Arc::new((**window).clone()))),
+            Input::Window(window) => return Some(self.window(Arc::clone(window))),
             Input::Entities { host, workloads, listeners, edges, devices } => {
                 let series = self.hosts.entry(host.clone()).or_default();
                 let names = &mut series.names;
@@ -138,7 +137,7 @@ impl Series {
     /// The same, of what nobody else needs.
     pub(crate) fn add(&mut self, input: Input) {
         match input {
-            Input::Window(window) => drop(self.window(Arc::from(window))),
+            Input::Window(window) => drop(self.window(window)),
             other => drop(self.saw(&other)),
         }
     }

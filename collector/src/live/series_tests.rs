@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::live::metric::METRICS;
+use std::sync::Arc;
 use tailwater_model::window::{ListenerInfo, ListenerWindow, WorkloadInfo};
 
 fn window(index: u64, drops: u64) -> Input {
     let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
     w.listeners.insert(1, ListenerWindow { drops, depth_max: 129, limit: 128, ..ListenerWindow::default() });
-    Input::Window(Box::new(w))
+    Input::Window(Arc::new(w))
 }
 
 fn series() -> Series {
@@ -88,7 +89,7 @@ fn what_was_not_measured_in_a_window_is_unknown_there_and_not_zero() {
     let mut s = series();
     for n in 0..4 {
         let Input::Window(mut w) = window(1_000 + n, n) else { panic!() };
-        w.uncovered = SignalSet::of(
+        Arc::make_mut(&mut w).uncovered = SignalSet::of(
             if n < 2 { ["accept_queue"].as_slice() } else { &["calls", "memory"] }.iter().copied(),
         );
         s.saw(&Input::Window(w));

@@ -1,9 +1,11 @@
 //! What of a host is asked for, and a window as that: one row of each kind. Knows names, no metric and no time.
 
 use super::fold;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::columns::Kind;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use tailwater_model::names::Names;
+use tailwater_model::rows::Rows;
 use tailwater_model::window::{
     DeviceWindow, EdgeWindow, EntityId, HostWindow, ListenerInfo, ListenerWindow, WorkloadWindow,
 };
@@ -57,7 +59,7 @@ pub(super) struct View<'a> {
 
 /// The rows of `ids`, or all, as one.
 fn folded<'a, R: Default>(
-    rows: &BTreeMap<EntityId, R>,
+    rows: &Rows<R>,
     ids: Option<impl IntoIterator<Item = &'a EntityId>>,
     fold: fn(&mut R, &R),
 ) -> R {

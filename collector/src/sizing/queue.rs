@@ -163,7 +163,7 @@ mod tests {
             waiting.saw(&Input::States(Box::new(states)), None, &dropped);
         }
         let window = Arc::new(HostWindow { culprits: Vec::new(), ..HostWindow::default() });
-        let input = Input::Window(Box::new(window.as_ref().clone()));
+        let input = Input::Window(Arc::new(window.as_ref().clone()));
         let fits = WINDOW_BYTES_MAX / crate::live::series::size_of(&window);
         (0..fits + 2).for_each(|_| waiting.saw(&input, Some(&window), &dropped));
         for n in 0..INCIDENTS_MAX + 1 {

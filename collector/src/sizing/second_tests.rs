@@ -147,7 +147,7 @@ fn what_its_own_windows_say_is_named() {
     assert_eq!(from(20, |w| w.cpu = None), [Taint::NotMeasured]);
     assert!(from(20, |w| w.uncovered = SignalSet::of(["retransmits"])).is_empty());
     let many = |w: &mut HostWindow| {
-        w.listeners.entry(1).and_modify(|l| l.multiplexed_connections = 1);
+        w.listeners.entry(1).or_default().multiplexed_connections = 1;
     };
     assert_eq!(from(1, many), [Taint::Multiplexed]);
 }
@@ -203,7 +203,9 @@ fn a_tier_below_decides_where_it_is_full_and_most_of_the_requests_wait_for_it() 
             match host {
                 "db" => {
                     cpu(w).busy_ns = db_busy;
-                    w.workloads.entry(DB).and_modify(|w| w.busy_ns = db_busy);
+                    if let Some(w) = w.workloads.get_mut(&DB) {
+                        w.busy_ns = db_busy;
+                    }
                 }
                 _ => {
                     w.edges

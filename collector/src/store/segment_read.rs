@@ -8,7 +8,9 @@ use crate::live::fold;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 use tailwater_model::names::Names;
+use tailwater_model::rows::Rows as ById;
 use tailwater_model::window::{
     CulpritSample, DeviceInfo, EdgeInfo, EntityId, HostCpu, HostWindow, Input, ListenerInfo, SignalSet,
     WINDOW_NS, WindowIndex, WorkloadInfo,
@@ -95,7 +97,7 @@ pub(super) fn read(
         edges: names.edges.into_values().collect(),
         devices: names.devices.into_values().collect(),
     }];
-    inputs.extend(reading.windows.into_values().map(|w| Input::Window(Box::new(w))));
+    inputs.extend(reading.windows.into_values().map(|w| Input::Window(Arc::new(w))));
     Ok(inputs)
 }
 
@@ -197,7 +199,7 @@ impl Reading<'_> {
         &mut self,
         kind: Kind,
         columns: &[Column<R>],
-        rows_of: impl Fn(&mut HostWindow) -> &mut BTreeMap<EntityId, R>,
+        rows_of: impl Fn(&mut HostWindow) -> &mut ById<R>,
         fold: fn(&mut R, &R),
         mut name: impl FnMut(EntityId, NameRow<'_>),
     ) -> Result<(), SegmentError> {

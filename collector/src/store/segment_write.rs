@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use tailwater_model::names::Names;
+use tailwater_model::rows::Rows;
 use tailwater_model::window::{EntityId, HostWindow, SignalSet, WindowIndex, WorkloadInfo};
 
 fn int(value: u64) -> i64 {
@@ -81,7 +82,7 @@ fn entity_groups<R>(
     kind: Kind,
     columns: &[Column<R>],
     hosts: &ByHost<'_>,
-    rows_of: impl Fn(&HostWindow) -> &BTreeMap<EntityId, R>,
+    rows_of: impl Fn(&HostWindow) -> &Rows<R>,
     name: impl Fn(&str, EntityId) -> Vec<Name>,
     count: &mut Written,
 ) -> (Vec<Field>, Vec<Vec<Cells>>) {

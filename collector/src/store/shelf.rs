@@ -224,7 +224,7 @@ impl Shelf {
             for input in segment_read::read(&entry.path, &host, entry.first, entry.last, Wanted::All)? {
                 match input {
                     Input::Window(w) if spans.iter().any(|s| (s.0..=s.1).contains(&w.index)) => {
-                        windows.push(Arc::from(w));
+                        windows.push(w);
                     }
                     Input::Entities { workloads, listeners, edges, devices, .. } => {
                         known.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));

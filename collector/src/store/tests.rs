@@ -7,6 +7,7 @@ use super::shelf::{Limits, Shelf};
 use super::*;
 use crate::fixture::incident;
 use proptest::prelude::*;
+use std::sync::Arc;
 use tailwater_model::names::Names;
 use tailwater_model::window::*;
 
@@ -36,7 +37,7 @@ impl Running {
         self.opened.store.lock().unwrap().put(incident, None)
     }
     fn window(&self, window: HostWindow) {
-        let kept = self.series.lock().unwrap().saw(&Input::Window(Box::new(window))).unwrap();
+        let kept = self.series.lock().unwrap().saw(&Input::Window(Arc::new(window))).unwrap();
         self.opened.past.queue.window(kept);
     }
     fn get(&self, id: &str) -> Option<Arc<Incident>> {
@@ -348,7 +349,7 @@ fn read_all(shelf: &Shelf, host: &str) -> Vec<HostWindow> {
     let read = |entry: &Entry| shelf.read(entry, host, all.0, all.1, Wanted::All);
     let inputs = shelf.over(all.0, all.1).iter().filter_map(read).flatten().collect::<Vec<_>>();
     let window = |input| match input {
-        Input::Window(w) => Some(*w),
+        Input::Window(w) => Arc::into_inner(w),
         _ => None,
     };
     inputs.into_iter().filter_map(window).collect()
@@ -614,7 +615,7 @@ fn hour_from_disk_against_memory() {
     for minute in 0..60 {
         let windows: Vec<_> = (0..1200).map(|n| Arc::new(busy(minute * 1200 + n))).collect();
         running.opened.past.shelf.add(&windows, &names).unwrap();
-        windows.iter().for_each(|w| drop(memory.saw(&Input::Window(Box::new((**w).clone())))));
+        windows.iter().for_each(|w| drop(memory.saw(&Input::Window(Arc::new((**w).clone())))));
     }
     let (first, last) = (WindowIndex(base), WindowIndex(base + 71_999));
     let of = |metric| crate::live::view::Query { host: "web-1", workload: None, listener: None, metric };

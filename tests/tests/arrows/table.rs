@@ -46,7 +46,7 @@ pub(crate) const TABLES: &[Table] = &[
     // Plain data; each file may use those before it.
     Table {
         of: "tailwater-model",
-        leaves: &["window", "names", "congestion", "topology", "incident", "advice", "prevention"],
+        leaves: &["rows", "window", "names", "congestion", "topology", "incident", "advice", "prevention"],
         rooms: &[],
     },
     Table {

@@ -2,6 +2,7 @@
 
 use crate::frame::align::Frame;
 use crate::frame::history::{History, Update};
+use std::sync::Arc;
 use tailwater_model::window::{HostWindow, WindowIndex, WorkloadInfo};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -15,7 +16,7 @@ pub(crate) fn history(count: u64, fill: impl Fn(u64, &mut HostWindow)) -> Histor
     for index in 0..count {
         let mut window = HostWindow { host: "h".into(), index: WindowIndex(index), ..HostWindow::default() };
         fill(index, &mut window);
-        history.push(Frame { index: WindowIndex(index), hosts: [("h".to_owned(), Box::new(window))].into() });
+        history.push(Frame { index: WindowIndex(index), hosts: [("h".to_owned(), Arc::new(window))].into() });
     }
     history
 }

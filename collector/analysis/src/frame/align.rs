@@ -5,6 +5,7 @@
 //! frame left by the bound none leaves early, and after that one leaves early only when no known host can add to it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tailwater_model::window::{Host, HostWindow, WINDOW_NS, WindowIndex};
 
 /// Hosts that a pipeline keeps apart.
@@ -22,7 +23,7 @@ const SILENCE_WINDOWS: u64 = 400;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Frame {
     pub(crate) index: WindowIndex,
-    pub(crate) hosts: BTreeMap<Host, Box<HostWindow>>,
+    pub(crate) hosts: BTreeMap<Host, Arc<HostWindow>>,
 }
 
 /// What became of a window.
@@ -45,7 +46,7 @@ pub(crate) struct Aligner {
     clock_unix_ns: Option<u64>,
     /// Index of the next frame, once the first has left.
     next: Option<u64>,
-    pending: BTreeMap<u64, BTreeMap<Host, Box<HostWindow>>>,
+    pending: BTreeMap<u64, BTreeMap<Host, Arc<HostWindow>>>,
     hosts: BTreeMap<Host, Known>,
 }
 
@@ -89,7 +90,7 @@ impl Aligner {
         self.clock_unix_ns = Some(self.clock_unix_ns.map_or(unix_ns, |now| now.max(unix_ns)));
     }
 
-    pub(crate) fn take(&mut self, window: Box<HostWindow>) -> Taken {
+    pub(crate) fn take(&mut self, window: Arc<HostWindow>) -> Taken {
         let index = window.index.0;
         if self.next.is_some_and(|next| index < next) {
             return Taken::Late;
@@ -170,8 +171,8 @@ mod tests {
 
     const FIRST: u64 = 1000;
 
-    fn window(host: &str, index: u64) -> Box<HostWindow> {
-        Box::new(HostWindow { host: host.to_owned(), index: WindowIndex(index), ..HostWindow::default() })
+    fn window(host: &str, index: u64) -> Arc<HostWindow> {
+        Arc::new(HostWindow { host: host.to_owned(), index: WindowIndex(index), ..HostWindow::default() })
     }
 
     /// Two hosts, started: frame `FIRST` has left.

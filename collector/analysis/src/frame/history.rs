@@ -5,6 +5,7 @@
 
 use super::align::Frame;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use tailwater_model::window::{
     EdgeInfo, EntityId, Gone, Host, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo,
 };
@@ -41,7 +42,7 @@ pub(crate) struct HostHistory {
     gone_listeners: BTreeSet<EntityId>,
     gone_edges: BTreeSet<EntityId>,
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
-    windows: VecDeque<Option<Box<HostWindow>>>,
+    windows: VecDeque<Option<Arc<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
 }
 
@@ -75,7 +76,7 @@ impl History {
     }
 
     fn newest(&self, host: &str) -> Option<&HostWindow> {
-        self.hosts.get(host)?.windows.iter().rev().flatten().map(Box::as_ref).next()
+        self.hosts.get(host)?.windows.iter().rev().flatten().map(Arc::as_ref).next()
     }
 
     /// Keeps an update until the host's window `from`.
@@ -225,7 +226,7 @@ mod tests {
                         index: WindowIndex(index),
                         ..HostWindow::default()
                     };
-                    ((*h).to_owned(), Box::new(w))
+                    ((*h).to_owned(), Arc::new(w))
                 })
                 .collect(),
         }

@@ -242,7 +242,7 @@ mod tests {
             edges: dials.iter().enumerate().map(edge).collect(),
         };
         history.update(name, 0, names);
-        let window = Box::new(HostWindow { host: name.into(), ..HostWindow::default() });
+        let window = Arc::new(HostWindow { host: name.into(), ..HostWindow::default() });
         history
             .push(Frame { index: WindowIndex(history.next), hosts: BTreeMap::from([(name.into(), window)]) });
     }
@@ -297,3 +297,4 @@ mod tests {
         assert_eq!(topology.tiers[&key("app")].name, "app");
     }
 }
+    use std::sync::Arc;

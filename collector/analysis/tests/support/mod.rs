@@ -10,6 +10,7 @@
 pub mod sim;
 
 use sim::{Sim, Trace};
+use std::sync::Arc;
 use tailwater_analysis::{Config, Output, Pipeline};
 use tailwater_model::Incident;
 use tailwater_model::window::{Input, WINDOW_NS};
@@ -22,7 +23,7 @@ pub fn inputs(trace: &Trace) -> Vec<Input> {
     for window in &trace.windows {
         // A window arrives 100 ms after its end.
         inputs.push(Input::Tick { unix_ns: (window.index.0 + 3) * WINDOW_NS });
-        inputs.push(Input::Window(Box::new(window.clone())));
+        inputs.push(Input::Window(Arc::new(window.clone())));
     }
     inputs
 }

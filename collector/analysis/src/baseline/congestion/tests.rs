@@ -3,6 +3,7 @@
 use super::*;
 use crate::frame::align::Frame;
 use crate::frame::history::Update;
+use std::sync::Arc;
 use tailwater_model::congestion::CongestionState;
 use tailwater_model::window::{
     Coverage, EntityId, HostInfo, ListenerInfo, ListenerWindow, WINDOW_NS, WindowIndex, WorkloadInfo,
@@ -65,8 +66,8 @@ impl Fixture {
     }
 
     fn push(&mut self, index: WindowIndex, window: Option<HostWindow>) {
-        let hosts = window.into_iter().map(|w| (w.host.clone(), Box::new(w))).collect();
-        if self.history.push(Frame { index, hosts }) {
+        let hosts = window.into_iter().map(|w| (w.host.clone(), Arc::new(w))).collect();
+        if !self.history.push(Frame { index, hosts }).is_empty() {
             self.topology = Topology::build(&self.history, &[]);
         }
         self.congestion.observe(&self.history, &self.topology, index.0);
