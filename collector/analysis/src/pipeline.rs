@@ -11,7 +11,7 @@ use crate::frame::history::{History, Update};
 use crate::path::view::View;
 use crate::report::early_alert::Alerts;
 use crate::report::version;
-use crate::topology::graph::Topology;
+use crate::topology::graph::{Topology, span};
 use crate::topology::tier::TierKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,8 +258,8 @@ impl Pipeline {
     fn frame(&mut self, out: &mut Vec<Output>, frame: Frame) {
         let now = frame.index.0;
         self.gaps(out, &frame);
-        if self.history.push(frame) {
-            self.topology = Topology::build(&self.history, &self.config.tiers);
+        let changed = self.history.push(frame);
+        if !changed.is_empty() && !self.topology.update(&self.history, &self.config.tiers, &changed) {
             self.baselines.retain(|key, _| self.topology.tiers.contains_key(key));
         }
         self.congestion.observe(&self.history, &self.topology, now);
@@ -267,6 +267,12 @@ impl Pipeline {
         let (triggers, drops) = felt(view, &mut self.baselines, now);
         for dropped in &drops {
             self.alerts.confirm(view, &dropped.tier, now);
+        }
+        for host in &changed {
+            let gone = |key: &&TierKey| !self.topology.tiers.contains_key(*key);
+            let gone: Vec<TierKey> =
+                self.baselines.range(span(host)).map(|(key, _)| key).filter(gone).cloned().collect();
+            gone.iter().for_each(|key| _ = self.baselines.remove(key));
         }
         self.cases.take(view, &self.config, now, &triggers, &drops);
         let told = version::tell(&mut self.cases, view, &self.baselines, &self.config, now);

@@ -196,9 +196,7 @@ impl Cases {
     fn count_retransmits(&mut self, view: View<'_>, now: u64) {
         for case in self.open.iter_mut().filter(|c| !c.drops.is_empty()) {
             let droppers: BTreeSet<&TierKey> = case.drops.keys().map(|(tier, _)| tier).collect();
-            for link in
-                view.topology.links.iter().filter(|l| l.to.as_ref().is_some_and(|to| droppers.contains(to)))
-            {
+            for link in droppers.into_iter().flat_map(|to| view.topology.ending(to)) {
                 let Some(window) = view.history.window(&link.from.host, now) else { continue };
                 let sent = link
                     .edges

@@ -16,7 +16,11 @@ pub(crate) const HISTORY_WINDOWS: usize = 400;
 /// before, whose ids are lower: what is gone goes first, then the lowest.
 const ENTITIES_MAX: usize = 4096;
 /// Hosts remembered; beyond, silent ones are forgotten.
-const HOSTS_MAX: usize = 1024;
+const HOSTS_MAX: usize = 4096;
+/// A host that was silent for so long was decommissioned (a day): its names would stand in the topology for ever.
+const GONE_WINDOWS: u64 = 24 * 3600 * 20;
+/// How often that is looked at (a minute).
+const LOOK_WINDOWS: u64 = 1200;
 /// How far back a missing window's phase is looked for (1 s).
 const PHASE_WINDOWS: u64 = 20;
 /// Updates of names that may wait for their window, per host.
@@ -44,6 +48,8 @@ pub(crate) struct HostHistory {
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
     windows: VecDeque<Option<Arc<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
+    /// Index of its newest window; before the first, of the frame since which it is known.
+    heard: u64,
 }
 
 /// All hosts, aligned.
@@ -89,36 +95,50 @@ impl History {
         true
     }
 
-    /// Adds a frame; true if names changed.
-    pub(crate) fn push(&mut self, frame: Frame) -> bool {
+    /// Adds a frame; the hosts whose names changed, came or went.
+    pub(crate) fn push(&mut self, frame: Frame) -> BTreeSet<Host> {
         let index = frame.index.0;
         let contiguous = index == self.next;
         self.next = index.saturating_add(1);
         let mut windows = frame.hosts;
-        let mut changed = false;
+        let mut changed = BTreeSet::new();
         for host in windows.keys() {
             if !self.hosts.contains_key(host) {
                 self.hosts.insert(host.clone(), HostHistory::default());
-                changed = true;
+                changed.insert(host.clone());
             }
         }
         for (name, host) in &mut self.hosts {
             if !contiguous {
                 host.windows.clear();
             }
-            changed |= host.apply(index);
+            if host.apply(index) {
+                changed.insert(name.clone());
+            }
             if host.info.host.is_empty() {
                 host.info.host.clone_from(name);
             }
-            host.windows.push_back(windows.remove(name));
+            let window = windows.remove(name);
+            if window.is_some() || host.heard == 0 {
+                host.heard = index;
+            }
+            host.windows.push_back(window);
             if host.windows.len() > HISTORY_WINDOWS {
                 host.windows.pop_front();
             }
         }
-        if self.hosts.len() > HOSTS_MAX {
-            // A host that is only away keeps its names: its agent sends them once.
-            self.hosts.retain(|_, host| !host.updates.is_empty() || host.windows.iter().any(Option::is_some));
-            changed = true;
+        // A host that is only away keeps its place; its agent sends its names again when it connects again.
+        let (full, look) = (self.hosts.len() > HOSTS_MAX, index.is_multiple_of(LOOK_WINDOWS) || !contiguous);
+        if full || look {
+            self.hosts.retain(|name, host| {
+                let silent = !host.windows.iter().any(Option::is_some);
+                let gone = index.saturating_sub(host.heard) >= GONE_WINDOWS;
+                let stays = !host.updates.is_empty() || !silent || !(full || gone);
+                if !stays {
+                    changed.insert(name.clone());
+                }
+                stays
+            });
         }
         changed
     }
@@ -258,7 +278,7 @@ mod tests {
         history.update("a", 11, names);
         history.push(frame(10, &["a"]));
         assert!(history.hosts["a"].workloads.is_empty());
-        assert!(history.push(frame(11, &["a"])));
+        assert_eq!(history.push(frame(11, &["a"])).into_iter().collect::<Vec<_>>(), ["a"]);
         assert_eq!(history.hosts["a"].workloads.len(), 1);
     }
 
@@ -285,6 +305,18 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_is_silent_for_a_day_is_forgotten_and_one_that_is_away_is_not() {
+        let mut history = History::default();
+        history.push(frame(1200, &["a", "b"]));
+        assert!(
+            history.push(frame(GONE_WINDOWS, &["a"])).is_empty() && history.hosts.contains_key("b"),
+            "not yet"
+        );
+        assert!(history.push(frame(GONE_WINDOWS + 1200, &["a"])).contains("b"), "the topology is another");
+        assert_eq!(history.hosts.keys().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
     fn memory_is_bounded_and_a_jump_forgets() {
         let mut history = History::default();
         for index in 0..1000 {
@@ -294,7 +326,7 @@ mod tests {
         history.push(frame(5000, &["a"]));
         assert!(history.window("a", 999).is_none() && history.window("a", 5000).is_some());
         for index in 5001..5010 {
-            let many: Vec<String> = (0..200).map(|h| format!("{index}-{h}")).collect();
+            let many: Vec<String> = (0..500).map(|h| format!("{index}-{h}")).collect();
             history.push(frame(index, &many.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         for index in 5010..5500 {

@@ -52,11 +52,8 @@ pub(crate) fn between(view: View<'_>, first: &str, second: &str, at: u64) -> Opt
 
 /// The windows of a caller and its server, if nobody else calls that server.
 fn calls(view: View<'_>, caller: &str, server: &str, at: u64) -> Option<Vec<Option<Pair>>> {
-    let links = view
-        .topology
-        .links
-        .iter()
-        .filter(|l| l.from.host == caller && l.to.as_ref().is_some_and(|to| to.host == server));
+    let links =
+        view.topology.calls_of(caller).iter().filter(|l| l.to.as_ref().is_some_and(|to| to.host == server));
     let mut edges: Vec<EntityId> = Vec::new();
     let mut listeners: BTreeSet<EntityId> = BTreeSet::new();
     for link in links {

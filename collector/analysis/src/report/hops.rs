@@ -267,7 +267,7 @@ impl<'a> Report<'a> {
             _ => false,
         };
         let topology = self.view.topology;
-        let down = || topology.links.iter().filter(|l| l.from == *key && l.to.as_ref() != Some(key));
+        let down = || topology.down(key);
         down().find(leads).or_else(|| {
             down().max_by_key(|link| {
                 let calls = call_series(self.view.history, &key.host, &link.edges, from, to);

@@ -3,12 +3,13 @@
 
 use super::tier::{Tier, TierKey, name_tier};
 use crate::config::TierRule;
-use crate::frame::history::History;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::frame::history::{History, HostHistory};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use tailwater_model::incident::socket;
 use tailwater_model::topology::{EdgeView, NodeView, TopologyView};
-use tailwater_model::window::EntityId;
+use tailwater_model::window::{EntityId, Host};
 
 /// The connections of one workload to one address and port.
 #[derive(Debug, Clone)]
@@ -21,72 +22,151 @@ pub(crate) struct Link {
     pub(crate) to: Option<TierKey>,
 }
 
-/// What was seen, ready to walk.
+/// What was seen, ready to walk. Kept up to date host by host: names come and go all the time, mostly of what nobody calls.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) tiers: BTreeMap<TierKey, Tier>,
+    /// By caller, then by address and port.
     pub(crate) links: Vec<Link>,
+    /// By where they end: who calls, and what is dialled.
+    ending: BTreeMap<TierKey, BTreeSet<(TierKey, IpAddr, u16)>>,
+    listening: Listening,
+    faces: BTreeMap<Host, Face>,
+}
+
+/// What others can see of a host: where links of all hosts end depends on it.
+#[derive(Debug, Clone, PartialEq)]
+struct Face {
+    addresses: Vec<IpAddr>,
+    listeners: Vec<(EntityId, EntityId, IpAddr, u16)>,
+}
+
+impl Face {
+    fn of(host: &HostHistory) -> Self {
+        let listeners = host.listeners.values();
+        Self {
+            addresses: host.info.addresses.iter().map(IpAddr::to_canonical).collect(),
+            listeners: listeners.map(|l| (l.id, l.workload, l.address.to_canonical(), l.port)).collect(),
+        }
+    }
+}
+
+/// Who listens where, and who owns which address: what a dialled address is looked up in.
+#[derive(Debug, Default)]
+struct Listening {
+    /// By port and address, in the order of hosts and ids.
+    at: HashMap<(u16, IpAddr), Vec<(EntityId, TierKey)>>,
+    /// Wildcards by port, then by host.
+    everywhere: HashMap<u16, HashMap<Host, Vec<(EntityId, TierKey)>>>,
+    /// Hosts by address, in order.
+    owners: HashMap<IpAddr, Vec<Host>>,
 }
 
 impl Topology {
+    /// From the beginning.
     pub(crate) fn build(history: &History, rules: &[TierRule]) -> Self {
         let mut topology = Self::default();
-        let mut by_port: BTreeMap<u16, Vec<(&str, IpAddr, EntityId, TierKey)>> = BTreeMap::new();
         for (name, host) in &history.hosts {
-            for listener in host.listeners.values() {
-                let key = TierKey::of(name, listener);
-                let owner = host.workloads.get(&listener.workload);
-                let tier =
-                    topology.tiers.entry(key.clone()).or_insert_with(|| Tier::of_listener(listener, owner));
-                tier.listeners.push(listener.into());
-                by_port.entry(listener.port).or_default().push((
-                    name,
-                    listener.address.to_canonical(),
-                    listener.id,
-                    key,
-                ));
-            }
-            for edge in host.edges.values() {
-                let key = TierKey { host: name.clone(), workload: edge.workload, listener: 0 };
-                let info = host.workloads.get(&edge.workload);
-                topology.tiers.entry(key).or_insert_with(|| Tier {
-                    workload: info.map(|w| w.name.clone()).unwrap_or_default(),
-                    comm: info.map(|w| w.comm.clone()).unwrap_or_default(),
-                    name: String::new(),
-                    listeners: Vec::new(),
-                    workers_limit: None,
-                });
-            }
+            topology.listening.add(name, host);
+            topology.faces.insert(name.clone(), Face::of(host));
+            topology.tiers.extend(tiers_of(name, host, rules));
         }
-        for (key, tier) in &mut topology.tiers {
-            name_tier(key, tier, rules);
-        }
-        let mut links: BTreeMap<(TierKey, IpAddr, u16), Link> = BTreeMap::new();
         for (name, host) in &history.hosts {
-            for edge in host.edges.values() {
-                let from = TierKey { host: name.clone(), workload: edge.workload, listener: 0 };
-                let remote = (edge.remote_address.to_canonical(), edge.remote_port);
-                let link = links.entry((from.clone(), remote.0, remote.1)).or_insert_with(|| Link {
-                    to: by_port.get(&remote.1).and_then(|at| resolve(history, name, remote.0, at)),
-                    from,
-                    edges: Vec::new(),
-                    remote,
-                });
-                link.edges.push(edge.id);
-            }
+            let links = topology.links_of(name, host);
+            topology.end(&links);
+            topology.links.extend(links);
         }
-        topology.links = links.into_values().collect();
         topology
     }
 
+    /// These hosts have other names than before. False: everything was built anew.
+    pub(crate) fn update(&mut self, history: &History, rules: &[TierRule], changed: &BTreeSet<Host>) -> bool {
+        let same = |name: &Host| {
+            history.hosts.get(name).is_some_and(|host| self.faces.get(name) == Some(&Face::of(host)))
+        };
+        if !changed.iter().all(same) {
+            *self = Self::build(history, rules);
+            return false;
+        }
+        for name in changed {
+            let Some(host) = history.hosts.get(name) else { continue };
+            let old: Vec<TierKey> = self.tiers.range(span(name)).map(|(key, _)| key.clone()).collect();
+            old.iter().for_each(|key| drop(self.tiers.remove(key)));
+            self.tiers.extend(tiers_of(name, host, rules));
+            let begin = self.links.partition_point(|link| link.from.host < *name);
+            let end = begin + self.calls_of(name).len();
+            for link in &self.links[begin..end] {
+                if let Some(to) = &link.to
+                    && let Some(callers) = self.ending.get_mut(to)
+                {
+                    callers.remove(&(link.from.clone(), link.remote.0, link.remote.1));
+                    if callers.is_empty() {
+                        self.ending.remove(to);
+                    }
+                }
+            }
+            let links = self.links_of(name, host);
+            self.end(&links);
+            self.links.splice(begin..end, links);
+        }
+        true
+    }
+
+    /// A host's links, by caller, address and port.
+    fn links_of(&self, name: &str, host: &HostHistory) -> Vec<Link> {
+        let mut links: BTreeMap<(EntityId, IpAddr, u16), Link> = BTreeMap::new();
+        for edge in host.edges.values() {
+            let remote = (edge.remote_address.to_canonical(), edge.remote_port);
+            let link = links.entry((edge.workload, remote.0, remote.1)).or_insert_with(|| Link {
+                to: self.listening.resolve(name, remote.0, remote.1),
+                from: TierKey { host: name.to_owned(), workload: edge.workload, listener: 0 },
+                edges: Vec::new(),
+                remote,
+            });
+            link.edges.push(edge.id);
+        }
+        links.into_values().collect()
+    }
+
+    fn end(&mut self, links: &[Link]) {
+        for link in links {
+            if let Some(to) = &link.to {
+                let callers = self.ending.entry(to.clone()).or_default();
+                callers.insert((link.from.clone(), link.remote.0, link.remote.1));
+            }
+        }
+    }
+
+    /// Links of a caller, also to itself.
+    fn calls(&self, key: &TierKey) -> &[Link] {
+        let begin = self.links.partition_point(|link| link.from < *key);
+        let rest = &self.links[begin..];
+        &rest[..rest.partition_point(|link| link.from == *key)]
+    }
+
+    /// Links of a host's callers.
+    pub(crate) fn calls_of(&self, host: &str) -> &[Link] {
+        let begin = self.links.partition_point(|link| link.from.host.as_str() < host);
+        let rest = &self.links[begin..];
+        &rest[..rest.partition_point(|link| link.from.host == host)]
+    }
+
     /// Links of a caller.
-    pub(crate) fn down<'a>(&'a self, key: &'a TierKey) -> impl Iterator<Item = &'a Link> {
-        self.links.iter().filter(move |l| &l.from == key && l.to.as_ref() != Some(key))
+    pub(crate) fn down<'a, 'k>(&'a self, key: &'k TierKey) -> impl Iterator<Item = &'a Link> + use<'a, 'k> {
+        self.calls(key).iter().filter(move |l| l.to.as_ref() != Some(key))
+    }
+
+    /// Links that end at a tier, also its own.
+    pub(crate) fn ending(&self, key: &TierKey) -> impl Iterator<Item = &Link> {
+        let callers = self.ending.get(key).into_iter().flatten();
+        callers.filter_map(|(from, address, port)| {
+            self.calls(from).iter().find(|link| link.remote == (*address, *port))
+        })
     }
 
     /// Links that end at a tier.
     pub(crate) fn up<'a>(&'a self, key: &'a TierKey) -> impl Iterator<Item = &'a Link> {
-        self.links.iter().filter(move |l| l.to.as_ref() == Some(key) && &l.from != key)
+        self.ending(key).filter(move |l| &l.from != key)
     }
 
     /// Whether an observed tier that serves requests itself calls this one.
@@ -110,7 +190,7 @@ impl Topology {
                 path.reverse();
                 return Some(path);
             }
-            for link in self.links.iter().filter(|l| &l.from == at) {
+            for link in self.calls(at) {
                 if let Some(next) = &link.to
                     && seen.insert(next)
                 {
@@ -125,11 +205,12 @@ impl Topology {
     /// Every observed tier that this one calls, at any depth, nearest first.
     pub(crate) fn reachable(&self, from: &TierKey) -> Vec<TierKey> {
         let mut found: Vec<TierKey> = Vec::new();
+        let mut seen: BTreeSet<&TierKey> = BTreeSet::new();
         let mut next = 0;
         let mut at = from.clone();
         loop {
-            for to in self.links.iter().filter(|l| l.from == at).filter_map(|l| l.to.as_ref()) {
-                if to != from && !found.contains(to) {
+            for to in self.calls(&at).iter().filter_map(|l| l.to.as_ref()) {
+                if to != from && seen.insert(to) {
                     found.push(to.clone());
                 }
             }
@@ -174,28 +255,76 @@ impl Topology {
     }
 }
 
-/// The listener behind a dialled address: the exact address first, then a wildcard on a host that owns the address, the caller's
-/// own host last among equals (a scope may list its machine's addresses). A listener that was opened again has a higher id.
-fn resolve(
-    history: &History,
-    caller: &str,
-    remote: IpAddr,
-    at_port: &[(&str, IpAddr, EntityId, TierKey)],
-) -> Option<TierKey> {
-    let owns = |host: &str| {
-        if remote.is_loopback() {
-            return host == caller;
+/// The keys of a host's tiers.
+pub(crate) fn span(host: &str) -> RangeInclusive<TierKey> {
+    let key = |id| TierKey { host: host.to_owned(), workload: id, listener: id };
+    key(0)..=key(EntityId::MAX)
+}
+
+/// A host's tiers: workloads that listen or call.
+fn tiers_of(name: &str, host: &HostHistory, rules: &[TierRule]) -> BTreeMap<TierKey, Tier> {
+    let mut tiers: BTreeMap<TierKey, Tier> = BTreeMap::new();
+    for listener in host.listeners.values() {
+        let owner = host.workloads.get(&listener.workload);
+        let tier =
+            tiers.entry(TierKey::of(name, listener)).or_insert_with(|| Tier::of_listener(listener, owner));
+        tier.listeners.push(listener.into());
+    }
+    for edge in host.edges.values() {
+        let key = TierKey { host: name.to_owned(), workload: edge.workload, listener: 0 };
+        let info = host.workloads.get(&edge.workload);
+        tiers.entry(key).or_insert_with(|| Tier {
+            workload: info.map(|w| w.name.clone()).unwrap_or_default(),
+            comm: info.map(|w| w.comm.clone()).unwrap_or_default(),
+            name: String::new(),
+            listeners: Vec::new(),
+            workers_limit: None,
+        });
+    }
+    for (key, tier) in &mut tiers {
+        name_tier(key, tier, rules);
+    }
+    tiers
+}
+
+impl Listening {
+    /// A host, after all those before it in order.
+    fn add(&mut self, name: &str, host: &HostHistory) {
+        for address in host.info.addresses.iter().map(IpAddr::to_canonical) {
+            let owners = self.owners.entry(address).or_default();
+            if owners.last().is_none_or(|last| last != name) {
+                owners.push(name.to_owned());
+            }
         }
-        history.hosts.get(host).is_some_and(|h| h.info.addresses.iter().any(|a| a.to_canonical() == remote))
-    };
-    let exact = |host: &str, address: IpAddr| address == remote && (!remote.is_loopback() || host == caller);
-    at_port
-        .iter()
-        .filter(|(host, address, _, _)| exact(host, *address) || (address.is_unspecified() && owns(host)))
-        .max_by_key(|(host, address, id, _)| {
-            (exact(host, *address), remote.is_loopback() || *host != caller, *id)
+        for listener in host.listeners.values() {
+            let (address, port, key) =
+                (listener.address.to_canonical(), listener.port, TierKey::of(name, listener));
+            if address.is_unspecified() {
+                let hosts = self.everywhere.entry(port).or_default();
+                hosts.entry(name.to_owned()).or_default().push((listener.id, key.clone()));
+            }
+            self.at.entry((port, address)).or_default().push((listener.id, key));
+        }
+    }
+
+    /// The listener behind a dialled address: the exact address first, then a wildcard on a host that owns the address, the caller's
+    /// own host last among equals (a scope may list its machine's addresses). A listener that was opened again has a higher id.
+    fn resolve(&self, caller: &str, remote: IpAddr, port: u16) -> Option<TierKey> {
+        let own_only = remote.is_loopback();
+        // Of equals the last, in the order of hosts and ids.
+        let best = |all: &mut dyn Iterator<Item = &(EntityId, TierKey)>| {
+            all.max_by_key(|(id, key)| (own_only || key.host != caller, *id)).map(|(_, key)| key.clone())
+        };
+        let exact = self.at.get(&(port, remote)).into_iter().flatten();
+        best(&mut exact.filter(|(_, key)| !own_only || key.host == caller)).or_else(|| {
+            let hosts = self.everywhere.get(&port)?;
+            if own_only {
+                return best(&mut hosts.get(caller)?.iter());
+            }
+            let owners = self.owners.get(&remote)?.iter();
+            best(&mut owners.filter_map(|host| hosts.get(host)).flatten())
         })
-        .map(|(_, _, _, key)| key.clone())
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +332,7 @@ mod tests {
     use super::*;
     use crate::frame::align::Frame;
     use crate::frame::history::Update;
+    use std::sync::Arc;
     use tailwater_model::window::{EdgeInfo, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
 
     fn host(
@@ -296,5 +426,40 @@ mod tests {
         assert_eq!(topology.tiers[&key("db")].name, "sql");
         assert_eq!(topology.tiers[&key("app")].name, "app");
     }
+
+    #[test]
+    fn host_by_host_it_becomes_what_it_is_when_it_is_built_anew() {
+        let mut history = History::default();
+        let mut kept = Topology::default();
+        let mut step = |history: &mut History, changed: &[&str], expect_kept: bool| {
+            let changed = changed.iter().map(|name| (*name).to_owned()).collect();
+            let was_kept = kept.update(history, &[], &changed);
+            let whole = |t: &Topology| format!("{:?}", (&t.tiers, &t.links, &t.ending));
+            assert_eq!(whole(&kept), whole(&Topology::build(history, &[])), "{changed:?}");
+            assert_eq!(was_kept, expect_kept, "{changed:?}");
+            kept.links.len()
+        };
+        host(&mut history, "a", &["10.0.0.1"], &[("0.0.0.0", 80)], &[("10.0.0.2", 81), ("10.0.0.3", 82)]);
+        host(&mut history, "b", &["10.0.0.2"], &[("0.0.0.0", 81)], &[("10.0.0.1", 80)]);
+        step(&mut history, &["a", "b"], false);
+        let job = |id: u32, to: &str| Update::Entities {
+            workloads: vec![WorkloadInfo { id, name: format!("job-{id}"), ..WorkloadInfo::default() }],
+            listeners: vec![],
+            edges: vec![EdgeInfo { id, workload: id, remote_address: to.parse().unwrap(), remote_port: 81 }],
+        };
+        let frame = |history: &mut History| {
+            let index = WindowIndex(history.next);
+            history.push(Frame { index, hosts: BTreeMap::new() })
+        };
+        history.update("a", 0, job(7, "10.0.0.2"));
+        history.update("b", 0, job(8, "10.0.0.9"));
+        assert_eq!(frame(&mut history).into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(step(&mut history, &["a", "b"], true), 5, "what nobody calls changes nobody else");
+        assert!(frame(&mut history).is_empty());
+        // A host that the others dial already: where their links end is another.
+        host(&mut history, "c", &["10.0.0.3"], &[("0.0.0.0", 82)], &[]);
+        step(&mut history, &["c"], false);
+        history.hosts.remove("b");
+        step(&mut history, &["b"], false);
+    }
 }
-    use std::sync::Arc;
