@@ -60,6 +60,40 @@ impl Labelled {
     }
 }
 
+/// Upper bounds of a [`Histogram`]'s buckets, ms. What is measured is a wake-up or a short queue: most end within the first three, and one
+/// that does not has waited for a CPU, a lock or a disk.
+const BOUNDS_MS: [u64; 11] = [1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000];
+
+/// A spread of times.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    counts: [AtomicU64; BOUNDS_MS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl Histogram {
+    /// One more.
+    pub fn observe(&self, ns: u64) {
+        let at = BOUNDS_MS.iter().position(|bound| ns <= bound * 1_000_000).unwrap_or(BOUNDS_MS.len());
+        self.counts[at].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Its samples, without a head. `label` is `stage="…",` or empty.
+    pub fn render(&self, out: &mut String, name: &str, label: &str) {
+        let mut below = 0;
+        for (n, count) in self.counts.iter().enumerate() {
+            below += count.load(Ordering::Relaxed);
+            let bound = BOUNDS_MS.get(n).map_or("+Inf".to_owned(), |ms| format!("{:?}", *ms as f64 / 1e3));
+            let _ = writeln!(out, "{name}_bucket{{{label}le=\"{bound}\"}} {below}");
+        }
+        let labels = label.trim_end_matches(',');
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(out, "{name}_count{labels} {below}");
+        let _ = writeln!(out, "{name}_sum{labels} {:?}", self.sum_ns.load(Ordering::Relaxed) as f64 / 1e9);
+    }
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "each is described by its help text in `render`")]
@@ -75,6 +109,7 @@ pub struct Metrics {
     pub windows: Counter,
     pub drop_events: Counter,
     pub ticks_missed: Counter,
+    pub frame_age: Histogram,
     pub findings: Labelled,
     pub incidents: Labelled,
     pub store_failures: Counter,
@@ -146,6 +181,11 @@ impl Metrics {
             head(&mut out, name, help);
             let _ = writeln!(out, "tailwater_{name}_total {}", counter.get());
         }
+        let name = "tailwater_frame_seconds";
+        let help =
+            "From the end of a window to when the analysis had worked off its frame, of all hosts together.";
+        let _ = writeln!(out, "# TYPE {name} histogram\n# HELP {name} {help}");
+        self.frame_age.render(&mut out, name, "");
         let labelled = [
             ("connections_refused", "side", "Refused transport handshakes.", &self.connections_refused),
             ("agents_refused", "reason", "Agents refused or ended by the collector.", &self.agents_refused),

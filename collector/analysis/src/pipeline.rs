@@ -150,6 +150,12 @@ impl Pipeline {
         out
     }
 
+    /// The first window whose frame has not left yet; 0 before the first one. Frames leave in order.
+    #[must_use]
+    pub fn frames_to(&self) -> WindowIndex {
+        WindowIndex(self.history.next)
+    }
+
     /// Open and recently closed incidents, by time of their first drop.
     #[must_use]
     pub fn incidents(&self) -> Vec<Incident> {
@@ -262,17 +268,17 @@ impl Pipeline {
         if !changed.is_empty() && !self.topology.update(&self.history, &self.config.tiers, &changed) {
             self.baselines.retain(|key, _| self.topology.tiers.contains_key(key));
         }
-        self.congestion.observe(&self.history, &self.topology, now);
-        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
-        let (triggers, drops) = felt(view, &mut self.baselines, now);
-        for dropped in &drops {
-            self.alerts.confirm(view, &dropped.tier, now);
-        }
         for host in &changed {
             let gone = |key: &&TierKey| !self.topology.tiers.contains_key(*key);
             let gone: Vec<TierKey> =
                 self.baselines.range(span(host)).map(|(key, _)| key).filter(gone).cloned().collect();
             gone.iter().for_each(|key| _ = self.baselines.remove(key));
+        }
+        self.congestion.observe(&self.history, &self.topology, now);
+        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
+        let (triggers, drops) = felt(view, &mut self.baselines, now);
+        for dropped in &drops {
+            self.alerts.confirm(view, &dropped.tier, now);
         }
         self.cases.take(view, &self.config, now, &triggers, &drops);
         let told = version::tell(&mut self.cases, view, &self.baselines, &self.config, now);
@@ -293,7 +299,7 @@ impl Pipeline {
         for host in frame.hosts.keys().filter(|h| self.missing.contains(*h)) {
             out.push(note(FindingKind::GapEnds, host, at, "its windows are there again".to_owned()));
         }
-        self.missing.retain(|host| !frame.hosts.contains_key(host));
+        self.missing.retain(|host| !frame.hosts.contains_key(host) && self.history.hosts.contains_key(host));
         let silent =
             self.history.hosts.keys().filter(|h| !frame.hosts.contains_key(*h) && !self.missing.contains(*h));
         let silent: Vec<Host> =

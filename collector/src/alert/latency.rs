@@ -1,48 +1,15 @@
-//! How long an early alert takes from the drop in the kernel to the receiver's socket, stage by stage. Owns the stages and their
-//! histograms; reads no clock and knows no receiver.
+//! How long an early alert takes from the drop in the kernel to the receiver's socket, stage by stage. Owns the stages; reads no clock and knows no receiver.
 
+use crate::counters::Histogram;
 use crate::moments::Moments;
 use crate::send::http::Written;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Upper bounds of the buckets, ms. A stage is a wake-up or a short queue: most end within the first three, and one that does not
-/// has waited for a CPU, a lock or a disk.
-const BOUNDS_MS: [u64; 11] = [1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000];
 
 /// What a stage is called, in the order in which an alert goes through them.
 pub const STAGES: [&str; 8] =
     ["agent_read", "agent_send", "network", "queue", "decide", "hook", "write", "answer"];
 /// Those up to the receiver's socket; what the receiver then takes is its own.
 const TO_SOCKET: usize = 7;
-
-#[derive(Debug, Default)]
-struct Histogram {
-    counts: [AtomicU64; BOUNDS_MS.len() + 1],
-    sum_ns: AtomicU64,
-}
-
-impl Histogram {
-    fn observe(&self, ns: u64) {
-        let at = BOUNDS_MS.iter().position(|bound| ns <= bound * 1_000_000).unwrap_or(BOUNDS_MS.len());
-        self.counts[at].fetch_add(1, Ordering::Relaxed);
-        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
-    }
-
-    /// `stage` is `stage="…",` or empty.
-    fn render(&self, out: &mut String, name: &str, stage: &str) {
-        let mut below = 0;
-        for (n, count) in self.counts.iter().enumerate() {
-            below += count.load(Ordering::Relaxed);
-            let bound = BOUNDS_MS.get(n).map_or("+Inf".to_owned(), |ms| format!("{:?}", *ms as f64 / 1e3));
-            let _ = writeln!(out, "{name}_bucket{{{stage}le=\"{bound}\"}} {below}");
-        }
-        let labels = stage.trim_end_matches(',');
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        let _ = writeln!(out, "{name}_count{labels} {below}");
-        let _ = writeln!(out, "{name}_sum{labels} {:?}", self.sum_ns.load(Ordering::Relaxed) as f64 / 1e9);
-    }
-}
 
 /// Of all hooks together.
 #[derive(Debug, Default)]

@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tailwater_analysis::Pipeline;
-use tailwater_model::window::Input;
+use tailwater_model::window::{Input, WindowIndex};
 use tailwater_proto::v1::{TraceRecord, trace_record};
 
 /// Time between ticks.
 pub const TICK: Duration = Duration::from_millis(25);
+/// Frames worked off at once that are told apart in how old they were; of more, after a silence, only the newest.
+const FRAMES_MAX: u64 = 64;
 /// How often topology and congestion points are shown anew.
 pub(super) const TOPOLOGY_EVERY_TICKS: u64 = 40;
 
@@ -38,6 +40,7 @@ pub fn start(
             names: Names::default(),
             clock,
             last_tick_unix_ns: 0,
+            frames_to: 0,
             ticks: 0,
             told,
         }
@@ -53,6 +56,8 @@ struct Loop {
     names: Names,
     clock: Clock,
     last_tick_unix_ns: u64,
+    /// Index of the first window whose frame was not worked off when that was looked at last; 0: none was.
+    frames_to: u64,
     ticks: u64,
     /// As `ticks`, for [`Feed::ticks`].
     told: Arc<AtomicU64>,
@@ -94,6 +99,22 @@ impl Loop {
                 outlet.output(output, delivery.moments.map(|m| Moments { taken, ..m }));
             }
         }
+        self.frames(outlet);
+    }
+
+    /// Notes how old the frames were that left since.
+    fn frames(&mut self, outlet: &Outlet) {
+        let to = self.pipeline.frames_to();
+        if to.0 == self.frames_to {
+            return;
+        }
+        let first =
+            if self.frames_to == 0 { to.0 - 1 } else { self.frames_to.max(to.0.saturating_sub(FRAMES_MAX)) };
+        self.frames_to = to.0;
+        let now = self.clock.unix_ns();
+        for index in first..to.0 {
+            outlet.metrics.frame_age.observe(now.saturating_sub(WindowIndex(index).end_unix_ns()));
+        }
     }
 
     fn tick(&mut self, outlet: &mut Outlet) {
@@ -104,6 +125,7 @@ impl Loop {
         for output in self.pipeline.feed(Input::Tick { unix_ns }) {
             outlet.output(output, None);
         }
+        self.frames(outlet);
         outlet.tick(unix_ns);
         self.ticks += 1;
         self.told.store(self.ticks, Ordering::Relaxed);
