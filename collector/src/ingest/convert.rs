@@ -153,6 +153,25 @@ impl Converter {
         Self { info: HostInfo { host: host.to_owned(), ..HostInfo::default() }, ..Self::default() }
     }
 
+    /// The same, whose ids begin above one that was used for a host of this name before.
+    #[must_use]
+    pub fn with_ids_above(mut self, used: EntityId) -> Self {
+        for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
+            ids.last = used;
+        }
+        self
+    }
+
+    /// The highest id that was given out, of all kinds.
+    #[must_use]
+    pub fn highest_id(&self) -> EntityId {
+        [&self.workloads, &self.listeners, &self.edges, &self.devices]
+            .map(|ids| ids.last)
+            .into_iter()
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Rows left out because the host has too many entities.
     #[must_use]
     pub fn rows_refused(&self) -> u64 {

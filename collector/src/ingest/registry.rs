@@ -6,11 +6,16 @@ use crate::ingest::offset::OffsetEstimate;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tailwater_model::window::EntityId;
 use tailwater_proto::v1::{self, AgentStatus};
 use tokio_util::sync::CancellationToken;
 
-/// Host names remembered; beyond it new ones are refused.
+/// Host names remembered; beyond it the one that is gone for longest makes room, and only where all stream new ones are refused.
 pub const HOSTS_MAX: usize = 4096;
+/// A host without a stream for so long was decommissioned: a day, so that one that is down overnight keeps its place.
+const FORGOTTEN_AFTER_NS: u64 = 86_400_000_000_000;
+/// For so long it is told that the limit of names bites: longer than the intervals at which `/readyz` is asked.
+const TOLD_FOR_NS: u64 = 600_000_000_000;
 /// Why a signal that the Hello covered is not covered any more.
 const SHED: &str = "shed by the agent to stay within its CPU budget";
 
@@ -64,9 +69,7 @@ pub enum Occupied {
         agents: usize,
     },
     /// As many names as the collector remembers.
-    #[error(
-        "{HOSTS_MAX} host names are known, the limit: restart the collector to forget those that are gone"
-    )]
+    #[error("{HOSTS_MAX} hosts are connected, all that are remembered: start another collector")]
     Hosts,
 }
 
@@ -104,6 +107,50 @@ struct Hosts {
     slots: BTreeMap<String, Arc<Mutex<Slot>>>,
     /// Streams so far: tells a host's streams apart.
     streams: u64,
+    /// Names that made room.
+    forgotten: u64,
+    /// When a name had to go, or was refused, because of the limit; 0: never.
+    full_unix_ns: u64,
+    /// Highest entity id of a host that is forgotten. What it told may still be kept under its ids: should it come again, it gets higher ones.
+    ids_used: EntityId,
+}
+
+impl Hosts {
+    /// Makes room for one more name; `false`: all hosts stream.
+    fn make_room(&mut self, now_unix_ns: u64) -> bool {
+        let gone_since = |slot: &Arc<Mutex<Slot>>| {
+            let slot = lock(slot);
+            slot.stream.is_none().then_some(slot.since_unix_ns)
+        };
+        let long_gone = |slot: &Arc<Mutex<Slot>>| {
+            gone_since(slot).is_some_and(|since| since.saturating_add(FORGOTTEN_AFTER_NS) <= now_unix_ns)
+        };
+        let mut going: Vec<String> =
+            self.slots.iter().filter(|(_, slot)| long_gone(slot)).map(|(host, _)| host.clone()).collect();
+        if going.is_empty() && self.slots.len() >= HOSTS_MAX {
+            self.full_unix_ns = now_unix_ns;
+            let gone = self.slots.iter().filter_map(|(host, slot)| Some((gone_since(slot)?, host)));
+            going.extend(gone.min().map(|(_, host)| host.clone()));
+        }
+        for host in going {
+            if let Some(slot) = self.slots.remove(&host) {
+                self.forgotten += 1;
+                self.ids_used = self.ids_used.max(lock(&slot).converter.highest_id());
+            }
+        }
+        self.slots.len() < HOSTS_MAX
+    }
+}
+
+/// How full the list of names is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    /// Hosts that are known.
+    pub known: usize,
+    /// Hosts that were forgotten, because they were gone for a day or to make room.
+    pub forgotten: u64,
+    /// The limit bites: lately a host that was gone for less than a day had to make room, or a new one was refused.
+    pub crowded: bool,
 }
 
 /// All hosts.
@@ -127,19 +174,25 @@ impl Registry {
     /// Gives the host to the agent that said `hello`. The same instance and the same boot replace their own older stream, which
     /// may be one that nobody noticed is dead; anybody else is refused while the stream lives.
     pub fn take(&self, hello: &v1::Hello, peer: &str, now_unix_ns: u64) -> Result<Lease, Occupied> {
+        // Held to the end: a host whose slot is given out must not be one that makes room at the same moment.
         let mut all = self.all();
         let connected = all.slots.values().filter(|slot| lock(slot).stream.is_some()).count();
         all.streams += 1;
         let number = all.streams;
         let known = all.slots.contains_key(&hello.host);
-        if !known && all.slots.len() >= HOSTS_MAX {
-            return Err(Occupied::Hosts);
+        if !known {
+            if connected >= self.agents_max {
+                return Err(Occupied::Agents { agents: self.agents_max });
+            }
+            if !all.make_room(now_unix_ns) {
+                return Err(Occupied::Hosts);
+            }
         }
+        let ids_used = all.ids_used;
         let shared = Arc::clone(all.slots.entry(hello.host.clone()).or_insert_with(|| {
-            let converter = Converter::new(&hello.host);
+            let converter = Converter::new(&hello.host).with_ids_above(ids_used);
             Arc::new(Mutex::new(Slot { converter, ..Slot::default() }))
         }));
-        drop(all);
         let mut slot = lock(&shared);
         match &slot.stream {
             Some((_, replaced, peer)) => {
@@ -167,7 +220,16 @@ impl Registry {
         let replaced = CancellationToken::new();
         slot.stream = Some((number, replaced.clone(), peer.to_owned()));
         drop(slot);
+        drop(all);
         Ok(Lease { slot: shared, number, replaced })
+    }
+
+    /// How full the list of names is.
+    #[must_use]
+    pub fn names(&self, now_unix_ns: u64) -> Names {
+        let all = self.all();
+        let crowded = all.full_unix_ns > 0 && now_unix_ns.saturating_sub(all.full_unix_ns) < TOLD_FOR_NS;
+        Names { known: all.slots.len(), forgotten: all.forgotten, crowded }
     }
 
     /// For /api/v1/agents, by host name.
@@ -351,6 +413,64 @@ mod tests {
         };
         lease.slot().status.losses = (0..100).map(many).collect();
         assert_eq!(registry.view()[0].losses.len(), LOSSES_MAX);
+    }
+
+    fn of(host: &str) -> v1::Hello {
+        v1::Hello { host: host.into(), ..hello(host, host) }
+    }
+
+    #[test]
+    fn the_name_after_the_last_takes_the_place_of_the_host_that_is_gone_for_longest() {
+        let registry = Registry::new(HOSTS_MAX);
+        let mut leases: Vec<_> =
+            (0..HOSTS_MAX as u64).map(|n| registry.take(&of(&format!("h{n}")), "p", n).unwrap()).collect();
+        assert_eq!(
+            registry.take(&of("new"), "p", 9_000).unwrap_err(),
+            Occupied::Agents { agents: HOSTS_MAX }
+        );
+        leases[7].end(10_000);
+        leases[3].end(10_001);
+        assert!(!registry.names(10_001).crowded);
+        let new = registry.take(&of("new"), "p", 10_002).unwrap();
+        let known: Vec<_> = registry.view().into_iter().map(|a| a.host).collect();
+        assert!(!known.contains(&"h7".to_owned()) && known.contains(&"h3".to_owned()));
+        let names = Names { known: HOSTS_MAX, forgotten: 1, crowded: true };
+        assert_eq!(registry.names(10_002), names);
+        assert!(!registry.names(10_002 + TOLD_FOR_NS).crowded, "it does not bite any more");
+        // Whoever was forgotten is a new host, and takes the next place.
+        drop(new);
+        leases.truncate(7);
+        assert!(registry.take(&of("h7"), "p", 10_003).is_ok());
+    }
+
+    #[test]
+    fn a_host_that_is_gone_for_a_day_is_forgotten_and_its_ids_are_not_used_again() {
+        let registry = Registry::new(9);
+        let old = registry.take(&of("old"), "p", 1).unwrap();
+        let named = v1::Entities {
+            workloads: vec![v1::Workload { id: 5, ..v1::Workload::default() }],
+            ..v1::Entities::default()
+        };
+        let name = |lease: &Lease| {
+            let inputs =
+                lease.slot().converter.message(&v1::agent_message::Body::Entities(named.clone()), 0, 0);
+            match &inputs.unwrap()[0] {
+                tailwater_model::window::Input::Entities { workloads, .. } => workloads[0].id,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(name(&old), 1);
+        old.end(2);
+        drop(registry.take(&of("next"), "p", FORGOTTEN_AFTER_NS).unwrap());
+        assert_eq!(registry.names(0).known, 2, "not yet");
+        drop(registry.take(&of("another"), "p", FORGOTTEN_AFTER_NS + 2).unwrap());
+        let known: Vec<_> = registry.view().into_iter().map(|a| a.host).collect();
+        assert_eq!(
+            (known, registry.names(0).crowded),
+            (vec!["another".to_owned(), "next".to_owned()], false)
+        );
+        let again = registry.take(&of("old"), "p", FORGOTTEN_AFTER_NS + 3).unwrap();
+        assert_eq!(name(&again), 2, "what it was called before may still be kept");
     }
 
     #[test]

@@ -104,6 +104,9 @@ pub struct Now {
     pub saturation: Vec<Option<f64>>,
 }
 
+/// The metric that is looked for so far back.
+const LIMIT: &str = "accept_queue_limit";
+
 /// What [`Now::saturation`] sums.
 const WAITS: [&str; 3] = ["run_queue_wait_tasks", "blocked_io_tasks", "memory_stall_tasks"];
 const HOST_METRICS: &[&str] =
@@ -171,8 +174,17 @@ impl Series {
     #[must_use]
     pub fn now(&self, host: &str, workload: Option<&str>, now_unix_ns: u64, windows: u64) -> Now {
         let last = last_before(now_unix_ns);
-        Now::of(host, workload, now_unix_ns, windows, |metric, first| {
-            self.values(Query { host, workload, listener: None, metric }, first, last)
+        let first = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+        let of = |metric| Query { host, workload, listener: None, metric };
+        // All that is asked of the same windows at once; a limit is looked for further back, by itself.
+        let together: Vec<Query<'_>> =
+            Now::metrics(workload.is_some()).filter(|metric| *metric != LIMIT).map(of).collect();
+        let rows = self.several(&together, first, last);
+        Now::of(host, workload, now_unix_ns, windows, |metric, from| {
+            match together.iter().position(|query| query.metric == metric && from == first) {
+                Some(n) => rows[n].clone(),
+                None => self.values(of(metric), from, last),
+            }
         })
     }
 
@@ -197,7 +209,7 @@ impl Now {
     /// The metrics that it reads, of a workload or of a host.
     pub fn metrics(of_workload: bool) -> impl Iterator<Item = &'static str> {
         let names = if of_workload { WORKLOAD_METRICS } else { HOST_METRICS };
-        let more = WAITS.into_iter().chain(of_workload.then_some("accept_queue_limit"));
+        let more = WAITS.into_iter().chain(of_workload.then_some(LIMIT));
         names.iter().copied().chain(more.filter(|name| !names.contains(name)))
     }
 
@@ -216,9 +228,9 @@ impl Now {
             names.iter().map(|metric| (*metric, Recent::of(&read(metric, first)))).collect();
         if workload.is_some() {
             let back = WindowIndex(last.0.saturating_sub(LIMIT_WINDOWS));
-            let limit = Recent::of(&read("accept_queue_limit", back));
+            let limit = Recent::of(&read(LIMIT, back));
             if limit.max.is_some_and(|limit| limit > 0.0) {
-                metrics.insert("accept_queue_limit", limit);
+                metrics.insert(LIMIT, limit);
             }
         }
         let waits = WAITS.map(|metric| read(metric, first));
@@ -243,6 +255,7 @@ impl Now {
 mod tests {
     use super::*;
     use std::net::IpAddr;
+    use std::sync::Arc;
     use tailwater_model::window::{
         EdgeInfo, HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WorkloadInfo,
     };
@@ -255,7 +268,6 @@ mod tests {
             name: "apache2.service".into(),
             cpu_quota_ns: quota,
             ..WorkloadInfo::default()
-    use std::sync::Arc;
         };
         let listener =
             |id, workload| ListenerInfo { id, workload, address, port: 80, comm: String::new(), pool: None };

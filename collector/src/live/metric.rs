@@ -350,6 +350,11 @@ fn mean_ms(sum_ns: u64, count: u64) -> Option<f64> {
 }
 
 impl Metric {
+    /// What of a window it is computed from.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+        self.columns.iter().map(|(kind, _)| *kind)
+    }
+
     /// Signals without any of which it is unknown.
     pub(super) fn needs(&self) -> SignalSet {
         SignalSet::of(self.signals.iter().copied())

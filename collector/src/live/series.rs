@@ -3,6 +3,7 @@
 
 use super::metric::{self, Metric};
 use super::view::{Query, Selected};
+use crate::columns::Kind;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -16,6 +17,24 @@ pub(super) struct HostSeries {
     windows: BTreeMap<u64, Arc<HostWindow>>,
     pub(super) names: Names,
     addresses: Vec<IpAddr>,
+    /// Index of the newest window of any host when something was heard of this one last.
+    heard: u64,
+}
+
+/// A host without windows of which nothing was heard for so long was decommissioned (a day), windows.
+const GONE_WINDOWS: u64 = 24 * 3600 * 20;
+/// Less than this is too little to look back at, ns: an incident's timeline alone shows so much.
+pub const REACH_WANTED_NS: u64 = 60_000_000_000;
+
+/// How far back windows in memory reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// From the oldest window to the newest one, ns.
+    pub span_ns: u64,
+    /// Windows that had to go for their bytes before they were as old as they may get.
+    pub cut: u64,
+    /// The bytes are what limits it, and it is less than [`REACH_WANTED_NS`].
+    pub short: bool,
 }
 
 /// Windows of all hosts.
@@ -26,7 +45,13 @@ pub struct Series {
     order: VecDeque<(String, u64, usize)>,
     bytes: usize,
     bytes_max: usize,
+    /// What the last minute may take: more than `bytes_max`, which it shares with what is older.
+    minute_bytes_max: usize,
     windows_max: u64,
+    newest: u64,
+    cut: u64,
+    /// Index of the newest window when one had to go for its bytes.
+    cut_at: Option<u64>,
 }
 
 /// Several windows as one.
@@ -108,7 +133,24 @@ impl Series {
     #[must_use]
     pub fn new(minutes: u64, bytes_max: usize) -> Self {
         let windows_max = minutes.saturating_mul(60_000_000_000) / WINDOW_NS;
-        Self { hosts: BTreeMap::new(), order: VecDeque::new(), bytes: 0, bytes_max, windows_max }
+        Self {
+            hosts: BTreeMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            minute_bytes_max: bytes_max,
+            windows_max,
+            newest: 0,
+            cut: 0,
+            cut_at: None,
+        }
+    }
+
+    /// The same, which keeps the last minute of all hosts in more memory if it must.
+    #[must_use]
+    pub fn with_minute(mut self, bytes_max: usize) -> Self {
+        self.minute_bytes_max = bytes_max.max(self.bytes_max);
+        self
     }
 
     /// Takes what the pipeline is about to get. Returns a window as it is kept, for others to keep too.
@@ -116,7 +158,7 @@ impl Series {
         match input {
             Input::Window(window) => return Some(self.window(Arc::clone(window))),
             Input::Entities { host, workloads, listeners, edges, devices } => {
-                let series = self.hosts.entry(host.clone()).or_default();
+                let series = self.heard(host);
                 let names = &mut series.names;
                 names.workloads.extend(workloads.iter().map(|w| (w.id, w.clone())));
                 names.listeners.extend(listeners.iter().map(|l| (l.id, l.clone())));
@@ -125,7 +167,7 @@ impl Series {
                 series.forget();
             }
             Input::Host(info) => {
-                self.hosts.entry(info.host.clone()).or_default().addresses.clone_from(&info.addresses);
+                self.heard(&info.host).addresses.clone_from(&info.addresses);
             }
             // The windows that are kept are of a time when it was there.
             Input::Gone { .. } => {}
@@ -142,16 +184,39 @@ impl Series {
         }
     }
 
+    /// The host, of which something came. A new one is the moment at which those that are long gone leave.
+    fn heard(&mut self, host: &str) -> &mut HostSeries {
+        let newest = self.newest;
+        if !self.hosts.contains_key(host) {
+            self.hosts.retain(|_, of| {
+                // What was heard before the first window of all is as new as that.
+                of.heard = if of.heard == 0 { newest } else { of.heard };
+                !of.windows.is_empty() || newest.saturating_sub(of.heard) < GONE_WINDOWS
+            });
+        }
+        let of = self.hosts.entry(host.to_owned()).or_default();
+        of.heard = newest;
+        of
+    }
+
     fn window(&mut self, kept: Arc<HostWindow>) -> Arc<HostWindow> {
         let (size, index) = (size_of(&kept), kept.index.0);
-        let host = self.hosts.entry(kept.host.clone()).or_default();
+        self.newest = self.newest.max(index);
+        let host = self.heard(&kept.host);
         if host.windows.insert(index, Arc::clone(&kept)).is_none() {
             self.order.push_back((kept.host.clone(), index, size));
             self.bytes += size;
         }
         while let Some((host, oldest, size)) = self.order.front() {
-            if self.bytes <= self.bytes_max && index.saturating_sub(*oldest) <= self.windows_max {
+            let age = index.saturating_sub(*oldest);
+            let bytes_max =
+                if age <= REACH_WANTED_NS / WINDOW_NS { self.minute_bytes_max } else { self.bytes_max };
+            if self.bytes <= bytes_max && age <= self.windows_max {
                 break;
+            }
+            if age <= self.windows_max {
+                self.cut += 1;
+                self.cut_at = Some(self.newest);
             }
             self.bytes -= size;
             if let Some(series) = self.hosts.get_mut(host) {
@@ -169,7 +234,12 @@ impl Series {
         if let Some(all) = self.hosts.get(host).filter(|_| first <= last) {
             let windows =
                 all.windows.range(first.0..=last.0).map(|(index, w)| (*index, Arc::clone(w))).collect();
-            let kept = HostSeries { windows, names: all.names.clone(), addresses: all.addresses.clone() };
+            let kept = HostSeries {
+                windows,
+                names: all.names.clone(),
+                addresses: all.addresses.clone(),
+                heard: all.heard,
+            };
             part.hosts.insert(host.to_owned(), kept);
         }
         part
@@ -205,17 +275,21 @@ impl Series {
             let Some(metric) = metric::find(query.metric) else { continue };
             let asked = (n, metric, metric.needs(), metric.needs_hooks());
             match things.iter_mut().find(|known| known.first.same_thing(query)) {
-                Some(thing) => thing.metrics.push(asked),
+                Some(thing) => {
+                    thing.kinds.extend(metric.kinds());
+                    thing.metrics.push(asked);
+                }
                 None => things.push(Asked {
                     first: query,
                     selected: Selected::of(&host.names, *query),
+                    kinds: metric.kinds().collect(),
                     metrics: vec![asked],
                 }),
             }
         }
         for (index, w) in host.windows.range(first.0..=last.0) {
             for thing in &things {
-                let view = thing.selected.view(w);
+                let view = thing.selected.view(w, &thing.kinds);
                 for (n, metric, needs, hooks) in &thing.metrics {
                     let unknown = w.uncovered.meets(*needs) || w.sampled.meets(*hooks);
                     if let Some(value) = metric.value(&view).filter(|_| !unknown) {
@@ -224,6 +298,17 @@ impl Series {
                 }
             }
         }
+    }
+
+    /// How far back they reach.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        let oldest = self.order.front().map_or(self.newest, |(_, index, _)| *index);
+        let span_ns = self.newest.saturating_sub(oldest).saturating_mul(WINDOW_NS);
+        // What was cut long ago limits nothing now.
+        let lately =
+            self.cut_at.is_some_and(|at| self.newest.saturating_sub(at) < REACH_WANTED_NS / WINDOW_NS);
+        Reach { span_ns, cut: self.cut, short: lately && span_ns < REACH_WANTED_NS }
     }
 
     /// Bytes that the windows take, about.
@@ -235,19 +320,26 @@ impl Series {
     /// One value per window of `[first, last]`; `None`: the window is not there, or not covered.
     #[must_use]
     pub fn values(&self, query: Query<'_>, first: WindowIndex, last: WindowIndex) -> Vec<Option<f64>> {
+        self.several(&[query], first, last).pop().unwrap_or_default()
+    }
+
+    /// The same for each of several queries of one host, whose windows are looked at once.
+    #[must_use]
+    pub fn several(
+        &self,
+        queries: &[Query<'_>],
+        first: WindowIndex,
+        last: WindowIndex,
+    ) -> Vec<Vec<Option<f64>>> {
         let count = last.0.saturating_sub(first.0).saturating_add(1).min(self.windows_max.saturating_add(1));
-        let mut values = vec![None; usize::try_from(count).unwrap_or(0)];
-        self.present(
-            &[query],
-            first,
-            WindowIndex(first.0.saturating_add(count.saturating_sub(1))),
-            |_, index, value| {
-                let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
-                if let Some(cell) = place.and_then(|n| values.get_mut(n)) {
-                    *cell = Some(value);
-                }
-            },
-        );
+        let mut values = vec![vec![None; usize::try_from(count).unwrap_or(0)]; queries.len()];
+        let last = WindowIndex(first.0.saturating_add(count.saturating_sub(1)));
+        self.present(queries, first, last, |query, index, value| {
+            let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
+            if let Some(cell) = place.and_then(|n| values[query].get_mut(n)) {
+                *cell = Some(value);
+            }
+        });
         values
     }
 
@@ -346,6 +438,8 @@ impl HostSeries {
 struct Asked<'a> {
     first: &'a Query<'a>,
     selected: Selected,
+    /// What of a window they are computed from.
+    kinds: Vec<Kind>,
     metrics: Vec<(usize, &'static Metric, SignalSet, SignalSet)>,
 }
 

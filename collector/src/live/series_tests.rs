@@ -115,3 +115,39 @@ fn every_metric_has_columns_signals_that_there_are_and_a_name_of_its_own() {
         assert!(metric.needs().names().count() > 0 && !metric.columns.is_empty(), "{}", metric.name);
     }
 }
+
+#[test]
+fn the_last_minute_stays_in_more_memory_and_what_goes_early_is_counted() {
+    let Input::Window(one) = window(0, 1) else { panic!() };
+    let size = size_of(&one);
+    let fill = |mut s: Series, count: u64| {
+        (0..count).for_each(|n| drop(s.saw(&window(1_000 + n, n))));
+        s.reach()
+    };
+    let minute = REACH_WANTED_NS / WINDOW_NS;
+    let small = || Series::new(10, 100 * size);
+    let reach = fill(small(), 2_000);
+    assert!(reach.short && reach.cut == 1_900, "{reach:?}");
+    let reach = fill(small().with_minute(1_500 * size), 2_000);
+    assert_eq!((reach.span_ns, reach.short), (minute * WINDOW_NS, false), "{reach:?}");
+    assert!(reach.cut > 0, "what was older did not fit");
+    let reach = fill(small().with_minute(500 * size), 2_000);
+    assert!(reach.short && reach.span_ns == 499 * WINDOW_NS, "that has an end, too: {reach:?}");
+    assert_eq!(fill(small(), 90).cut, 0);
+}
+
+#[test]
+fn a_host_that_is_silent_for_a_day_is_forgotten_when_a_new_one_comes() {
+    let of = |host: &str, index: u64| {
+        let w = HostWindow { host: host.into(), index: WindowIndex(index), ..HostWindow::default() };
+        Input::Window(Arc::new(w))
+    };
+    let mut s = Series::new(10, 1 << 20);
+    s.saw(&of("old", 1_000));
+    s.saw(&of("web", 1_000 + GONE_WINDOWS / 2));
+    s.saw(&of("new", 1_000 + GONE_WINDOWS / 2));
+    assert_eq!(s.hosts().collect::<Vec<_>>(), ["new", "old", "web"], "its names stay for a day");
+    s.saw(&of("web", 1_001 + GONE_WINDOWS));
+    s.saw(&of("newest", 1_001 + GONE_WINDOWS));
+    assert!(!s.hosts().any(|host| host == "old"), "{:?}", s.hosts().collect::<Vec<_>>());
+}

@@ -111,22 +111,34 @@ impl Selected {
         }
     }
 
-    /// A window as it.
-    pub(super) fn view<'a>(&'a self, window: &'a HostWindow) -> View<'a> {
+    /// A window as it, as far as `kinds` are asked for.
+    pub(super) fn view<'a>(&'a self, window: &'a HostWindow, kinds: &[Kind]) -> View<'a> {
         let ids = self.ids.as_ref();
         // Of the whole host, also when one of its listeners is asked for.
         let some = ids.filter(|_| !self.whole_host);
-        let mut work = folded(&window.workloads, some.map(|ids| &ids.measured), fold::workload);
-        let own = folded(&window.workloads, some.map(|ids| &ids.workloads), fold::workload);
-        (work.stopped_ns, work.stopped_max) = (own.stopped_ns, own.stopped_max);
-        View {
+        let mut view = View {
             of: self,
             window,
-            work,
-            listen: folded(&window.listeners, ids.map(|ids| &ids.listeners), fold::listener),
-            edge: folded(&window.edges, ids.map(|ids| &ids.edges), fold::edge),
-            device: folded(&window.devices, None::<&Vec<EntityId>>, fold::device),
+            work: WorkloadWindow::default(),
+            listen: ListenerWindow::default(),
+            edge: EdgeWindow::default(),
+            device: DeviceWindow::default(),
+        };
+        if kinds.contains(&Kind::Workload) {
+            view.work = folded(&window.workloads, some.map(|ids| &ids.measured), fold::workload);
+            let own = folded(&window.workloads, some.map(|ids| &ids.workloads), fold::workload);
+            (view.work.stopped_ns, view.work.stopped_max) = (own.stopped_ns, own.stopped_max);
         }
+        if kinds.contains(&Kind::Listener) {
+            view.listen = folded(&window.listeners, ids.map(|ids| &ids.listeners), fold::listener);
+        }
+        if kinds.contains(&Kind::Edge) {
+            view.edge = folded(&window.edges, ids.map(|ids| &ids.edges), fold::edge);
+        }
+        if kinds.contains(&Kind::Device) {
+            view.device = folded(&window.devices, None::<&Vec<EntityId>>, fold::device);
+        }
+        view
     }
 }
 

@@ -266,7 +266,7 @@ pub struct Settings {
     /// Seconds of windows in one segment on disk [default: 60]
     #[arg(long, env = "TAILWATER_SEGMENT_SECONDS", value_name = "N")]
     pub segment_seconds: Option<i64>,
-    /// Agents connected at once [default: 256]
+    /// Agents connected at once [default: 1000]
     #[arg(long, env = "TAILWATER_AGENTS_MAX", value_name = "N")]
     pub agents_max: Option<i64>,
     /// Messages of one agent that may wait [default: 256]

@@ -40,6 +40,8 @@ pub struct Config {
     pub series_minutes: u64,
     /// And how much memory they may take, MiB; the oldest go first.
     pub series_mib_max: usize,
+    /// How much the last minute of them may take where that is more, MiB; 0: a quarter of the memory that there is.
+    pub series_minute_mib_max: usize,
     /// Hours that windows stay on disk at full resolution.
     pub windows_hours: u64,
     /// And how much they may take there, MiB; the oldest go first.
@@ -87,11 +89,12 @@ impl Default for Config {
             incidents_max: 1000,
             series_minutes: 10,
             series_mib_max: 256,
+            series_minute_mib_max: 0,
             windows_hours: 72,
             windows_mib_max: 8192,
             kept_mib_max: 2048,
             segment_seconds: 60,
-            agents_max: 256,
+            agents_max: 1000,
             agent_queue: 256,
             tls: None,
             hook: Vec::new(),

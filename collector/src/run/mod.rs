@@ -4,6 +4,7 @@ pub mod cli;
 pub mod config;
 pub mod doctor;
 pub mod driver;
+mod machine;
 pub mod outlet;
 pub mod provisional;
 pub mod recording;

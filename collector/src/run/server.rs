@@ -2,6 +2,7 @@
 //! add up to less than 5 s; knows none of the parts' insides.
 
 use super::driver;
+use super::machine;
 use super::recording;
 use crate::alert;
 use crate::alert::stats::Stats;
@@ -43,6 +44,9 @@ const DISK_WITHIN: Duration = Duration::from_millis(1000);
 /// Metrics and records that wait to be sent get this long.
 const SENDERS_WITHIN: Duration = Duration::from_millis(800);
 
+/// Open files that a collector needs beside one for each agent.
+const FILES_BESIDE: usize = 200;
+
 pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("listen on {address} for {what}\n  remedy: stop what listens there, or choose another address with --{what}")
@@ -81,7 +85,22 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
             "any agent that [tls] ca lets in may speak for any host: where each has a certificate of its own, set host_identity = \"certificate\""
         );
     }
-    let series = Arc::new(Mutex::new(Series::new(config.series_minutes, config.series_mib_max << 20)));
+    // Files, sockets of readers and receivers stand beside the agents' connections.
+    let files = machine::raise_file_limit();
+    if let Some(files) =
+        files.filter(|files| (*files as usize) < config.agents_max.saturating_add(FILES_BESIDE))
+    {
+        let (agents, beside) = (config.agents_max, FILES_BESIDE);
+        tracing::warn!(
+            "{files} open files are allowed, too few for agents_max = {agents} and {beside} others: raise the limit (LimitNOFILE of its unit, ulimit -n)"
+        );
+    }
+    let minute_mib_max = match config.series_minute_mib_max {
+        0 => machine::memory_bytes().map_or(0, |bytes| usize::try_from(bytes >> 22).unwrap_or(0)),
+        set => set,
+    };
+    let series = Series::new(config.series_minutes, config.series_mib_max << 20);
+    let series = Arc::new(Mutex::new(series.with_minute(minute_mib_max << 20)));
     let topology = Arc::default();
     let live = broadcast::channel(LIVE_MAX).0;
     let opened = store::open(

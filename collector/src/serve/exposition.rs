@@ -264,8 +264,19 @@ fn collector(out: &mut String, app: &App, now: u64) {
         "Lines of the log dropped because standard error was behind.",
         &one(lost),
     );
-    let bytes = lock(&app.shown.series).bytes();
+    let (bytes, reach) = {
+        let series = lock(&app.shown.series);
+        (series.bytes(), series.reach())
+    };
     gauge(out, "series_bytes", "Memory of kept windows, about.", &one(bytes as f64));
+    let back = "How far back the windows in memory reach: less than a minute is too little for `explain` and timelines.";
+    gauge(out, "series_seconds", back, &one(reach.span_ns as f64 / 1e9));
+    let cut = "Windows that left memory before `series_minutes`, because of `series_mib_max`.";
+    counter(out, "series_windows_cut", cut, &one(reach.cut as f64));
+    let names = app.registry.names(now);
+    gauge(out, "hosts_known", "Host names that are remembered, of 4,096.", &one(names.known as f64));
+    let gone = "Hosts forgotten: gone for a day, or for longest where there was no room for a new name.";
+    counter(out, "hosts_forgotten", gone, &one(names.forgotten as f64));
     let degraded = f64::from(u8::from(past.health.problem().is_some()));
     gauge(out, "store_degraded", "1: the disk refuses what is written; /readyz says why.", &one(degraded));
     let (oldest, recent, kept) = past.totals();

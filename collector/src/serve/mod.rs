@@ -237,13 +237,23 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A disk that refuses is no reason to send agents elsewhere: the collector works, and says so.
+/// A disk that refuses, or a limit that bites, is no reason to send agents elsewhere: the collector works, and says so.
 async fn ready(State(app): State<App>) -> Result<String, Problem> {
     if app.alive.load(Ordering::Relaxed) && !app.shutdown.is_cancelled() {
-        return Ok(match app.shown.past.health.problem() {
-            None => "ready\n".to_owned(),
-            Some(why) => format!("ready\nstore degraded: {why}\n"),
-        });
+        let reach = lock(&app.shown.series).reach();
+        let details = [
+            app.shown.past.health.problem().map(|why| format!("store degraded: {why}")),
+            reach.short.then(|| {
+                let seconds = reach.span_ns / 1_000_000_000;
+                format!("windows in memory reach back {seconds} s, less than a minute: raise series_mib_max")
+            }),
+            app.registry.names(app.clock.unix_ns()).crowded.then(|| {
+                let most = crate::ingest::registry::HOSTS_MAX;
+                format!("{most} host names are known, the limit: of those that are gone the oldest are forgotten within a day")
+            }),
+        ];
+        let lines = details.into_iter().flatten().map(|line| line + "\n");
+        return Ok(std::iter::once("ready\n".to_owned()).chain(lines).collect());
     }
     Err(Problem(StatusCode::SERVICE_UNAVAILABLE, "the analysis is not running".into()))
 }

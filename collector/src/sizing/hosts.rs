@@ -18,7 +18,7 @@ const WAITING_MAX: usize = 128;
 /// A host of which nothing was heard for ten minutes is forgotten.
 const IDLE_WINDOWS: u64 = 12_000;
 /// Hosts whose windows are kept.
-const HOSTS_MAX: usize = 1024;
+const HOSTS_MAX: usize = 4096;
 
 /// One host.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailwater_model::window::{Host, HostWindow, WINDOW_NS, WindowIndex};
 
-/// Hosts that a pipeline keeps apart.
-const HOSTS_MAX: usize = 1024;
+/// Hosts that a pipeline keeps apart: those of [`FORGET_WINDOWS`], as many as the collector knows by name at all.
+const HOSTS_MAX: usize = 4096;
 /// Window indices that may wait, 12.8 s.
 const PENDING_MAX: usize = 256;
 /// A window this far ahead of the collector's clock is not believed, ns. Clock errors that can be worked with are far smaller.
@@ -196,6 +196,19 @@ mod tests {
         assert_eq!(aligner.ready(), None);
         aligner.take(window("a", FIRST + 1));
         assert_eq!(aligner.ready().unwrap().hosts.len(), 2);
+    }
+
+    #[test]
+    fn hosts_that_come_and_go_take_no_place_for_ever() {
+        let mut aligner = Aligner::new(0);
+        for n in 0..3 * HOSTS_MAX as u64 {
+            // Each lives for two minutes, and two begin every second.
+            let index = FIRST + n * 10;
+            aligner.tick((index + 1) * WINDOW_NS);
+            assert_eq!(aligner.take(window(&format!("host-{n}"), index)), Taken::Kept, "host {n}");
+            while aligner.ready().is_some() {}
+            assert!(aligner.hosts.len() <= 1 + FORGET_WINDOWS as usize / 10 + 1, "{}", aligner.hosts.len());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! which is a server that stands still while requests wait. `knee` owns the estimate and names its source.
 //!
 //! A listener is a socket address of a workload: what it learned outlives the ids of an agent, and sockets that share an address
-//! (`SO_REUSEPORT`) are one. Memory: at most [`LISTENERS_MAX`] x [`curve::BINS_MAX`] x 32 bytes (4.7 MB), a tenth of it in practice.
+//! (`SO_REUSEPORT`) are one. Memory: at most [`LISTENERS_MAX`] x [`curve::BINS_MAX`] x 32 bytes (75 MB), a tenth of it in practice.
 
 mod curve;
 mod knee;
@@ -21,10 +21,12 @@ use tailwater_model::congestion::{CongestionCurve, CongestionView};
 use tailwater_model::incident::socket;
 use tailwater_model::window::{Host, HostWindow};
 
-/// Listeners that are kept.
-const LISTENERS_MAX: usize = 1024;
+/// Listeners that are kept: sixteen of each of a thousand hosts.
+const LISTENERS_MAX: usize = 16_384;
 /// One that had no window for so long makes room, windows (10 minutes).
 const STALE_WINDOWS: u64 = 12_000;
+/// Where there is no room, who could make some is looked for this often, windows (a minute): to look costs as much as there are listeners.
+const LOOK_WINDOWS: u64 = 1200;
 
 /// A socket address of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +49,8 @@ struct Kept {
 pub(crate) struct Congestion {
     kept: BTreeMap<ListenerKey, Kept>,
     refused: u64,
+    /// When room was looked for in vain.
+    looked: Option<u64>,
 }
 
 /// One window of a listener.
@@ -90,7 +94,9 @@ impl Congestion {
     ) -> Option<&mut Kept> {
         let key = listener_key(key, tier, address, port);
         if !self.kept.contains_key(&key) {
-            if self.kept.len() >= LISTENERS_MAX {
+            let looked = |at: u64| now.saturating_sub(at) < LOOK_WINDOWS;
+            if self.kept.len() >= LISTENERS_MAX && !self.looked.is_some_and(looked) {
+                self.looked = Some(now);
                 self.kept.retain(|_, kept| kept.last.saturating_add(STALE_WINDOWS) >= now);
             }
             if self.kept.len() >= LISTENERS_MAX {
