@@ -245,8 +245,24 @@ impl TableBuilder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableValues {
     windows: usize,
-    rows: BTreeMap<u32, usize>,
-    columns: BTreeMap<(i32, u32), Vec<u64>>,
+    /// Entities with their rows, ascending.
+    rows: Vec<(u32, usize)>,
+    /// By metric number and bucket, ascending.
+    columns: Vec<((i32, u32), Vec<u64>)>,
+}
+
+/// Sorts by key; the first key that is there twice.
+fn sorted<K: Ord + Copy, V>(all: &mut [(K, V)]) -> Option<K> {
+    // What agents send is in order already.
+    if !all.is_sorted_by(|a, b| a.0 < b.0) {
+        all.sort_by_key(|(key, _)| *key);
+    }
+    all.windows(2).find(|pair| pair[0].0 == pair[1].0).map(|pair| pair[0].0)
+}
+
+/// The value of a key in a list that is sorted.
+fn find<K: Ord + Copy, V>(all: &[(K, V)], key: K) -> Option<&V> {
+    all.binary_search_by_key(&key, |(key, _)| *key).ok().map(|at| &all[at].1)
 }
 
 impl TableValues {
@@ -261,25 +277,24 @@ impl TableValues {
         if values > VALUES_MAX {
             return Err(DecodeError::TooManyValues { values });
         }
-        let mut rows = BTreeMap::new();
-        for (row, entity) in table.entities.iter().enumerate() {
-            if rows.insert(*entity, row).is_some() {
-                return Err(DecodeError::RepeatedEntity { entity: *entity });
-            }
+        let mut rows: Vec<(u32, usize)> =
+            table.entities.iter().enumerate().map(|(row, entity)| (*entity, row)).collect();
+        if let Some(entity) = sorted(&mut rows) {
+            return Err(DecodeError::RepeatedEntity { entity });
         }
-        let mut decoded = BTreeMap::new();
+        let mut decoded = Vec::with_capacity(columns);
         for column in &table.columns {
-            let values = decode_values(column, entities * windows)?;
-            if decoded.insert((column.metric, column.bucket), values).is_some() {
-                return Err(DecodeError::Repeated { metric: column.metric, bucket: column.bucket });
-            }
+            decoded.push(((column.metric, column.bucket), decode_values(column, entities * windows)?));
+        }
+        if let Some((metric, bucket)) = sorted(&mut decoded) {
+            return Err(DecodeError::Repeated { metric, bucket });
         }
         Ok(Self { windows, rows, columns: decoded })
     }
 
     /// Entities that have a row, ascending.
     pub fn entities(&self) -> impl Iterator<Item = u32> + '_ {
-        self.rows.keys().copied()
+        self.rows.iter().map(|(entity, _)| *entity)
     }
 
     /// Columns in order of metric number and bucket. Values are row-major: see [`TableValues::rows`].
@@ -301,7 +316,7 @@ impl TableValues {
     /// Whether the metric's column is there at all.
     #[must_use]
     pub fn covers(&self, metric: Metric) -> bool {
-        self.columns.contains_key(&(metric as i32, 0))
+        find(&self.columns, (metric as i32, 0)).is_some()
     }
 
     /// The value, `None` when the metric is not covered; zero when it is but the entity has no row.
@@ -313,8 +328,8 @@ impl TableValues {
     /// As [`TableValues::get`], of one histogram bucket.
     #[must_use]
     pub fn bucket(&self, entity: u32, window: usize, metric: Metric, bucket: u32) -> Option<u64> {
-        let column = self.columns.get(&(metric as i32, bucket))?;
-        let Some(row) = self.rows.get(&entity) else { return Some(0) };
+        let column = find(&self.columns, (metric as i32, bucket))?;
+        let Some(row) = find(&self.rows, entity) else { return Some(0) };
         if window >= self.windows {
             return None;
         }
@@ -324,8 +339,8 @@ impl TableValues {
     /// Values in all columns, and how many of them are not zero.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
-        let all = self.columns.values().map(Vec::len).sum();
-        let nonzero = self.columns.values().flatten().filter(|v| **v != 0).count();
+        let all = self.columns.iter().map(|(_, values)| values.len()).sum();
+        let nonzero = self.columns.iter().flat_map(|(_, values)| values).filter(|v| **v != 0).count();
         (all, nonzero)
     }
 }
