@@ -5,6 +5,7 @@
 mod support;
 
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::sync::LazyLock;
 use support::sim::{At, Do, FIRST_WINDOW, Sim, Trace};
 use support::{inputs, last_versions, outputs, told};

@@ -236,7 +236,8 @@ mod tests {
                 *map.entry(id).or_default() += u64::from(id);
             }
             assert_eq!((rows.insert(2, 9), map.insert(2, 9)), (Some(2), Some(2)));
-            assert_eq!((rows.get(&4), rows.remove(&1), map.remove(&1)), (None, Some(1), Some(1)));
+            assert_eq!((rows.remove(&1), map.remove(&1)), (Some(1), Some(1)));
+            assert_eq!((rows.get(&1), rows.get(&4)), (None, None));
             assert!(rows.iter().eq(map.iter()) && rows.contains_key(&3) && rows[&3] == 3);
             assert_eq!(BTreeMap::from(rows), map);
         }
