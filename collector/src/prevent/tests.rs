@@ -1,6 +1,7 @@
 //! An incident that windows are made of, and what is said of it.
 
 use super::*;
+use std::sync::Arc;
 use tailwater_model::incident::{DropReason, Drops, Hop, Kind, Resource, Role, Root, Severity, State, Vlrt};
 use tailwater_model::topology::{EdgeView, NodeView};
 use tailwater_model::window::{
@@ -177,7 +178,7 @@ fn windows(series: &mut Series, window: u64, change: &impl Fn(&str, &mut HostWin
     );
     for (host, mut w) in [("web-1", web), ("app-1", app)] {
         change(host, &mut w);
-        series.saw(&Input::Window(Box::new(w)));
+        series.saw(&Input::Window(Arc::new(w)));
     }
 }
 
