@@ -7,7 +7,7 @@ import { number } from "./words";
 export const CLASSES: Record<string, string> = {
   measured: "Loads on both sides of the best one were seen.",
   plateau: "The hardware was full, and more in flight brought nothing as far as was seen.",
-  extrapolated: "The hardware was never full: a lower bound by a model, which says only what is too little.",
+  extrapolated: "A lower bound, which says only what is too little: more may be better.",
   refused: "What was seen does not answer it, so there is no number.",
 };
 
