@@ -276,6 +276,16 @@ pub struct WorkloadWindow {
     pub stopped_max: u32,
 }
 
+/// Fewer connections than this say nothing of a pool, and nearly all of them in use are a pool that is used up: as the analysis has it.
+const POOL_LEAST: u32 = 4;
+const NEARLY_ALL: f64 = 0.95;
+
+/// Whether all of the connections that were `open` at the most had a call in flight: then they are what limits the caller.
+#[must_use]
+pub fn is_pool_used_up(in_flight_max: u32, open_max: u32) -> bool {
+    open_max >= POOL_LEAST && f64::from(in_flight_max) >= NEARLY_ALL * f64::from(open_max)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ListenerWindow {
     pub depth_last: u32,

@@ -2,11 +2,12 @@
 //! replay.
 
 use super::places::Place;
+use super::told;
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{Chain, Change, Entry, Knob};
+use tailwater_sizing::prevent::{Chain, Change, Entry, Knob, SIZE_MAX};
 
-/// Sizes that may be asked about: none is larger, none is zero.
-const SIZE_MAX: u32 = 65_535;
+/// What may be asked about; a size is above zero and up to [`SIZE_MAX`].
+const KNOBS: [Knob; 4] = [Knob::Backlog, Knob::Workers, Knob::Pool, Knob::Servers];
 /// Sizes of one question.
 const ASKED_MAX: usize = 16;
 
@@ -73,13 +74,7 @@ fn one(text: &str) -> Result<Asked, String> {
     };
     let (what, rest) = text.trim().split_once('@').ok_or_else(wrong)?;
     let (host, to) = rest.rsplit_once('=').ok_or_else(wrong)?;
-    let knob = match what {
-        "backlog" => Knob::Backlog,
-        "workers" => Knob::Workers,
-        "pool" => Knob::Pool,
-        "servers" => Knob::Servers,
-        _ => return Err(wrong()),
-    };
+    let knob = KNOBS.into_iter().find(|knob| told::what(*knob) == what).ok_or_else(wrong)?;
     let to = to.parse().ok().filter(|to| (1..=SIZE_MAX).contains(to)).ok_or_else(wrong)?;
     if host.is_empty() {
         return Err(wrong());

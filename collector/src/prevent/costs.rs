@@ -3,7 +3,7 @@
 
 use super::places::Place;
 use super::seen::Row;
-use tailwater_model::window::WINDOW_NS;
+use tailwater_model::window::{WINDOW_NS, is_pool_used_up};
 use tailwater_sizing::evidence::Refusal;
 
 /// Fewer windows (1 s) or answers say nothing of a request's cost.
@@ -13,9 +13,6 @@ const ANSWERS_LEAST: u64 = 50;
 const CALM_PART: f64 = 0.75;
 /// Connections for each request from which every request has one of its own, as good as.
 const CONNECTS_PART: f64 = 0.5;
-/// Fewer connections than this say nothing of a pool, and nearly all of them in use are a pool that is used up: as the analysis has it.
-const POOL_LEAST: u32 = 4;
-const NEARLY_ALL: f64 = 0.95;
 /// More requests inside than workers by this, while the accept queue is not full: connections are accepted before a worker is free.
 const INSIDE_PART: f64 = 1.2;
 
@@ -114,10 +111,7 @@ impl Limits {
                     inside(row) > INSIDE_PART * f64::from(workers) && row.listen.depth_max < backlog / 2
                 })
             });
-        let used_up = there().filter(|row| {
-            let of = &row.calls;
-            of.open_max >= POOL_LEAST && f64::from(of.in_flight_max) >= NEARLY_ALL * f64::from(of.open_max)
-        });
+        let used_up = there().filter(|row| is_pool_used_up(row.calls.in_flight_max, row.calls.open_max));
         Self {
             seen_to: (workers.is_none() && !event_driven)
                 .then(|| most(|row| row.listen.in_flight_max.saturating_add(row.listen.unread_max))),

@@ -129,7 +129,7 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
 }
 
 /// For programs.
-fn what(knob: Knob) -> &'static str {
+pub(super) fn what(knob: Knob) -> &'static str {
     match knob {
         Knob::Backlog => "backlog",
         Knob::Workers => "workers",

@@ -4,7 +4,7 @@
 use super::names::HostNames;
 use super::taint::Taint;
 use std::collections::BTreeMap;
-use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS};
+use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS, is_pool_used_up};
 
 /// Part of the CPUs that a workload may use from which they are full, as `cpu_full_ratio` of the analysis: the highest level that 10 ms
 /// quota periods still show as full when they straddle a window.
@@ -22,10 +22,6 @@ const SWAP_INS: u64 = 64;
 const WAITING_TASKS: f64 = 0.75;
 /// Part of the host's CPUs that others use from which they may have taken them, as the analysis has it of a neighbour.
 const OTHERS_PART: f64 = 0.2;
-/// Fewer connections, or calls in flight, than this say nothing of a pool, and nearly all of them are a pool that is used up: as the
-/// analysis has it.
-const POOL_LEAST: u32 = 4;
-const NEARLY_ALL: f64 = 0.95;
 
 /// A workload in one window. Times are ns of tasks or CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -157,7 +153,7 @@ impl Calls {
 
     /// Whether all connections had a call in flight: then they are what limits the caller.
     pub(super) fn is_pool_used_up(&self) -> bool {
-        self.open_max >= POOL_LEAST && f64::from(self.in_flight_max) >= NEARLY_ALL * f64::from(self.open_max)
+        is_pool_used_up(self.in_flight_max, self.open_max)
     }
 }
 

@@ -7,7 +7,7 @@ const STEP: f64 = 1.1;
 /// Sizes up to so many times the present one are tried.
 const TIMES_MAX: f64 = 64.0;
 /// No accept queue is longer: the kernel's `somaxconn` and `listen` take more, and no server's setting goes there.
-const SIZE_MAX: u32 = 65_535;
+pub const SIZE_MAX: u32 = 65_535;
 /// So many servers more are tried.
 const SERVERS_MORE: u32 = 3;
 

@@ -23,7 +23,7 @@ mod search;
 mod server;
 
 pub use chain::{Chain, Entry, RETRIES_S, Tier, WINDOW_S};
-pub use knob::{Change, Knob};
+pub use knob::{Change, Knob, SIZE_MAX};
 pub use outcome::{Goodput, Outcome};
 pub use replay::{EVENTS_MAX, REQUESTS_MAX, replay};
 pub use search::{
