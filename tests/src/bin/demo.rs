@@ -29,12 +29,10 @@ use tailwater_tests::score::{plan::expectation, session};
 use tailwater_tests::sizing;
 use tailwater_tests::supervise::supervise;
 use tailwater_tests::system::System;
-use tailwater_tests::truth::{Recorder, TruthRecord};
+use tailwater_tests::truth::Recorder;
 
 /// Before the first injection: the usual level has to be known, which the collector looks for in the five seconds before a stall.
 const QUIET: Duration = Duration::from_secs(5);
-/// Two windows: what belongs to an injection begins this long before it at the earliest.
-const BEFORE_NS: u64 = 100_000_000;
 /// Retries of dropped connections come after 1 and 3 s; an incident of their own would come in this time.
 const AFTER_NS: u64 = 4_000_000_000;
 /// An incident closes 2.5 s after the last drop; a machine at its limits takes longer to get there.
@@ -270,16 +268,7 @@ fn inject(system: &System, cell: &Cell, number: u32) -> Result<Shown> {
     let injected = system.lab.inject(&cell.injection)?;
     let (start, end) = (injected.start_unix_ns, injected.end_unix_ns);
     say(&format!("  injected for {} ms in the {} tier", (end - start) / 1_000_000, injected.tier.name()));
-    let mut truth = TruthRecord {
-        id: format!("{}#{number}", cell.name),
-        kind: injected.kind,
-        tier: injected.tier.name().to_owned(),
-        start_unix_ns: start,
-        end_unix_ns: end,
-        from_unix_ns: start.saturating_sub(BEFORE_NS),
-        to_unix_ns: end + AFTER_NS,
-        ..TruthRecord::default()
-    };
+    let mut truth = injected.truth(format!("{}#{number}", cell.name), end + AFTER_NS);
     let (from, to) = (truth.from_unix_ns, truth.to_unix_ns);
     let closed = || -> Result<Option<Vec<Reported>>> {
         let found = system.incidents_between(from, to)?;

@@ -12,6 +12,7 @@ use tailwater_tests::console::progress;
 use tailwater_tests::controls::{self, Control};
 use tailwater_tests::lab::LabConfig;
 use tailwater_tests::lab::cells::{Cell, cells};
+use tailwater_tests::os::kernel_release;
 use tailwater_tests::score::compare::compare;
 use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
@@ -179,8 +180,7 @@ fn matrix(arguments: &Arguments) -> Result<()> {
     let mut results = Results::new(arguments.label.clone(), rows, strays);
     results.begun_unix_s = begun_unix_s;
     results.took_s = begun.elapsed().as_secs();
-    results.kernel =
-        std::fs::read_to_string("/proc/sys/kernel/osrelease").context("kernel release")?.trim().to_owned();
+    results.kernel = kernel_release()?;
     results.cpus = std::thread::available_parallelism()?.get() as u64;
     results.write(&arguments.out)?;
     println!("{}", results.markdown()?);

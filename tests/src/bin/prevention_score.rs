@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say};
 use tailwater_tests::lab::cells::{Cell, cells, find};
+use tailwater_tests::os::kernel_release;
 use tailwater_tests::prevention::answer::{Candidate, Change};
 use tailwater_tests::prevention::results::{Results, Row};
 use tailwater_tests::prevention::trial::{Trial, run};
@@ -74,10 +75,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
     let mut results = Results {
         label: arguments.label.clone(),
         begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-            .context("kernel release")?
-            .trim()
-            .to_owned(),
+        kernel: kernel_release()?,
         cpus: std::thread::available_parallelism()?.get() as u64,
         ..Results::default()
     };

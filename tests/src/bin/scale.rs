@@ -6,6 +6,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use tailwater_tests::console::failure;
+use tailwater_tests::os::kernel_release;
 use tailwater_tests::scale::results::Results;
 use tailwater_tests::scale::run::{Plan, Row, measure};
 use tailwater_tests::supervise::supervise;
@@ -158,7 +159,7 @@ fn works(row: &Row) -> Result<()> {
 /// When, and on what.
 fn machine() -> Result<String> {
     let cpus = std::thread::available_parallelism()?;
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let kernel = kernel_release()?;
     let today = tailwater_tests::os::process::run(Command::new("date").args(["-u", "+%F"]))?;
-    Ok(format!("{}, {cpus} CPUs, kernel {}", today.trim(), kernel.trim()))
+    Ok(format!("{}, {cpus} CPUs, kernel {kernel}", today.trim()))
 }

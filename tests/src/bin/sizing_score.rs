@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say, seconds, title};
 use tailwater_tests::lab::{Lab, LabConfig};
+use tailwater_tests::os::kernel_release;
 use tailwater_tests::sizing::advice::{Class, Pool};
 use tailwater_tests::sizing::cells::{CELLS, Cell, GRID, LOADS};
 use tailwater_tests::sizing::goodput::SLA_MS;
@@ -126,8 +127,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
     let begun = Instant::now();
     let mut results = Results::new(arguments.label.clone(), arguments.pace(), arguments.learn_s());
     results.begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    results.kernel =
-        std::fs::read_to_string("/proc/sys/kernel/osrelease").context("kernel release")?.trim().to_owned();
+    results.kernel = kernel_release()?;
     results.cpus = std::thread::available_parallelism()?.get() as u64;
     for (number, cell) in cells.iter().enumerate() {
         let left = seconds(each * (cells.len() - number) as u32);

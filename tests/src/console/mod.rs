@@ -2,3 +2,4 @@
 
 pub mod failure;
 pub mod progress;
+pub mod written;

@@ -8,6 +8,7 @@ use crate::load::{Burst, LoadPlan, Mode};
 use crate::os::clock::unix_ns;
 use crate::os::process::{run, sibling_binary, signal};
 use crate::stack::{Software, Tier};
+use crate::truth::TruthRecord;
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +25,9 @@ const TIP_FEWER: [f64; 3] = [0.0, 0.02, 0.05];
 /// Its utilisation is measured for so long.
 const UTILISATION_OVER: Duration = Duration::from_secs(4);
 
+/// What belongs to an injection begins this long before it at the earliest: two windows.
+pub const BEFORE_NS: u64 = 100_000_000;
+
 /// An injection that is over.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Injected {
@@ -37,6 +41,23 @@ pub struct Injected {
     pub end_unix_ns: u64,
     /// The process that did it; for a pause the one that it was done to; for a squeeze this process.
     pub pid: u32,
+}
+
+impl Injected {
+    /// What belongs to it: from [`BEFORE_NS`] before it until then. Nothing is observed yet.
+    #[must_use]
+    pub fn truth(&self, id: String, to_unix_ns: u64) -> TruthRecord {
+        TruthRecord {
+            id,
+            kind: self.kind.clone(),
+            tier: self.tier.name().to_owned(),
+            start_unix_ns: self.start_unix_ns,
+            end_unix_ns: self.end_unix_ns,
+            from_unix_ns: self.start_unix_ns.saturating_sub(BEFORE_NS),
+            to_unix_ns,
+            ..TruthRecord::default()
+        }
+    }
 }
 
 /// What the lab's own binaries print when they are done.

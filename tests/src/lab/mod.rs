@@ -21,7 +21,7 @@ mod truth;
 
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
 pub use fit::Fit;
-pub use inject::{Injected, Running};
+pub use inject::{BEFORE_NS, Injected, Running};
 pub use injection::Injection;
 pub use machine::{Spell, cpus};
 pub use rate::CALM_MAX;

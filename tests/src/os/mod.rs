@@ -6,3 +6,10 @@ pub mod clock;
 pub mod cpus;
 pub mod netns;
 pub mod process;
+
+/// Release of the kernel that runs.
+pub fn kernel_release() -> anyhow::Result<String> {
+    const FILE: &str = "/proc/sys/kernel/osrelease";
+    let text = anyhow::Context::with_context(std::fs::read_to_string(FILE), || format!("read {FILE}"))?;
+    Ok(text.trim().to_owned())
+}

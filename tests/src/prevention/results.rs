@@ -1,7 +1,8 @@
 //! What a prevention score leaves: `prevention-score.json` and `prevention-score.md`. Owns errors and their quantiles; runs nothing.
 
+use crate::console::written::written;
 use crate::prevention::answer::{Candidate, Change};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -86,15 +87,7 @@ impl Results {
 
     /// Writes both files.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        for (name, text) in [
-            ("prevention-score.json", serde_json::to_string_pretty(self)? + "\n"),
-            ("prevention-score.md", self.markdown()?),
-        ] {
-            let file = folder.join(name);
-            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
-        }
-        Ok(())
+        written(folder, "prevention-score", self, &self.markdown()?)
     }
 
     /// For people.

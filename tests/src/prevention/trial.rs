@@ -21,8 +21,6 @@ const BEFORE: Duration = Duration::from_secs(14);
 const AFTER: Duration = Duration::from_secs(9);
 /// Incidents are closed so long after the load, at the latest.
 const CLOSED: Duration = Duration::from_secs(25);
-/// What belongs to an injection begins this long before it at the earliest: two windows.
-const BEFORE_NS: u64 = 100_000_000;
 /// First attempts whose times are told: those that began up to so long after the injection's end.
 const JUDGED_NS: u64 = 1_000_000_000;
 
@@ -69,16 +67,8 @@ pub fn run(
         let injected = system.lab.inject(&cell.injection)?;
         std::thread::sleep(AFTER);
         load.stop()?;
-        let truth = TruthRecord {
-            id: cell.name.to_owned(),
-            kind: injected.kind,
-            tier: injected.tier.name().to_owned(),
-            start_unix_ns: injected.start_unix_ns,
-            end_unix_ns: injected.end_unix_ns,
-            from_unix_ns: injected.start_unix_ns.saturating_sub(BEFORE_NS),
-            to_unix_ns: injected.end_unix_ns + AFTER.as_nanos() as u64,
-            ..TruthRecord::default()
-        };
+        let to_unix_ns = injected.end_unix_ns + AFTER.as_nanos() as u64;
+        let truth = injected.truth(cell.name.to_owned(), to_unix_ns);
         Ok((load.wait()?, truth))
     })?;
     truth.observe(&recorder.stop()?, &[]);

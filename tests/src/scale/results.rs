@@ -3,7 +3,8 @@
 
 use super::heard::quantile;
 use super::run::Row;
-use anyhow::{Context, Result};
+use crate::console::written::written;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
@@ -103,12 +104,6 @@ impl Results {
 
     /// Writes both files into `folder`.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let json = serde_json::to_string_pretty(self)? + "\n";
-        for (name, text) in [("scale.json", json), ("scale.md", self.table())] {
-            let file = folder.join(name);
-            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
-        }
-        Ok(())
+        written(folder, "scale", self, &self.table())
     }
 }

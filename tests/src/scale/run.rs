@@ -174,12 +174,11 @@ async fn measured(plan: &Plan) -> Result<Row> {
     // An episode whose drops are over when the measurement ends is told soon after.
     let ended = clock.unix_ns() / WINDOW_NS;
     let longest = scripts.iter().map(|script| script.episode_windows()).max().unwrap_or(0);
-    let mut left = Duration::ZERO;
     if shared.fleet.episodes(first_window..ended.saturating_sub(longest)).is_empty() {
         // A short run waits for its first one.
         let first = shared.fleet.episodes(first_window..first_window + 60 * second);
         let first = first.first().context("a fleet has episodes in its first minute")?;
-        left = Duration::from_nanos((first.window + longest).saturating_sub(ended) * WINDOW_NS);
+        let left = Duration::from_nanos((first.window + longest).saturating_sub(ended) * WINDOW_NS);
         tokio::time::sleep(clock.long(left)).await;
     }
     let ended = clock.unix_ns() / WINDOW_NS;
@@ -188,7 +187,6 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let incidents = collector.json("/api/v1/incidents?limit=1000")?;
     let incidents = incidents.get("incidents").unwrap_or(&incidents).as_array().cloned().unwrap_or_default();
     let heard = judge(&shared.fleet, clock, &episodes, &receiver.deliveries(), &incidents);
-    let _ = left;
     pages.shutdown().await;
     // Nobody may have waited any more: then all are gone.
     let _ = stop.send(true);

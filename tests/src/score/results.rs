@@ -1,5 +1,6 @@
 //! The results of a run: the file `lab-score.json` and the Markdown table made from it. Knows no laboratory.
 
+use crate::console::written::written;
 use crate::score::model::{FORMAT, Plan, Row, Stray};
 use crate::score::totals::{Share, Spread, Totals, connections, found};
 use anyhow::{Context, Result, bail};
@@ -56,14 +57,7 @@ impl Results {
 
     /// Writes `lab-score.json` and `lab-score.md` into a folder.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let mut json = serde_json::to_string_pretty(self)?;
-        json.push('\n');
-        for (name, text) in [("lab-score.json", json), ("lab-score.md", self.markdown()?)] {
-            let file = folder.join(name);
-            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
-        }
-        Ok(())
+        written(folder, "lab-score", self, &self.markdown()?)
     }
 
     /// The table: a line for each cell, then the totals, then every failure by name.

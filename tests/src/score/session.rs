@@ -4,7 +4,7 @@
 use crate::console::failure::sentence;
 use crate::console::progress::complain;
 use crate::lab::cells::{self, Cell};
-use crate::lab::{Injected, Injection as Action, scenario};
+use crate::lab::{BEFORE_NS, Injected, Injection as Action, scenario};
 use crate::os::clock::unix_ns;
 use crate::programs::daemons::{binary, wait_for};
 use crate::programs::reported::Reported;
@@ -54,8 +54,6 @@ const TRIES: u32 = 4;
 /// By so much of what the busiest tier can serve, at most this in all.
 const MORE: f64 = 0.04;
 const MORE_MAX: f64 = 0.12;
-/// What belongs to an injection begins this long before it at the earliest: two windows.
-const BEFORE_NS: u64 = 100_000_000;
 
 /// What a session leaves.
 #[derive(Debug, Default)]
@@ -125,18 +123,11 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
         match injected {
             Ok(injected) => {
                 let number = 1 + injections.iter().filter(|i: &&Injection| i.cell == cell.name).count();
-                let truth = TruthRecord {
-                    id: format!("{}#{number}", cell.name),
-                    kind: injected.kind,
-                    tier: injected.tier.name().to_owned(),
-                    start_unix_ns: injected.start_unix_ns,
-                    end_unix_ns: injected.end_unix_ns,
-                    from_unix_ns: injected.start_unix_ns.saturating_sub(BEFORE_NS),
-                    ..TruthRecord::default()
-                };
-                injections.push(injection(cell, truth));
+                // Its end is where the next one is prepared.
+                let truth = injected.truth(format!("{}#{number}", cell.name), 0);
                 // What is dropped while one is prepared belongs to none.
-                prepared_from.push(begun_unix_ns.min(injected.start_unix_ns.saturating_sub(BEFORE_NS)));
+                prepared_from.push(begun_unix_ns.min(truth.from_unix_ns));
+                injections.push(injection(cell, truth));
             }
             Err(error) => {
                 broken = Some(format!("injection {} of {}: {}", number + 1, cell.name, sentence(&error)));

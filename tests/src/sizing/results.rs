@@ -1,10 +1,11 @@
 //! What a sizing score leaves: `sizing-score.json` and `sizing-score.md`. Knows shapes and texts; measures and judges nothing.
 
+use crate::console::written::written;
 use crate::sizing::advice::{Advice, Pool};
 use crate::sizing::goodput::Run;
 use crate::sizing::judge::{Candidate, Reading, Verdict};
 use crate::sizing::sweep::{Capacity, Pace};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -88,13 +89,7 @@ impl Results {
 
     /// Writes both files.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let write = |name: &str, text: String| {
-            let file = folder.join(name);
-            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))
-        };
-        write("sizing-score.json", serde_json::to_string_pretty(self)? + "\n")?;
-        write("sizing-score.md", self.markdown()?)
+        written(folder, "sizing-score", self, &self.markdown()?)
     }
 
     /// For people.
