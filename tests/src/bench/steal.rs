@@ -1,5 +1,6 @@
 //! What the hypervisor took of the CPUs while something was measured: printed beside the figure.
 
+use crate::os::ticks_per_second;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,7 @@ fn stolen() -> Result<Duration> {
     // user nice system idle iowait irq softirq steal
     let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));
     let ticks: u64 = ticks.context("/proc/stat tells steal")?.parse()?;
-    // SAFETY: sysconf takes a plain integer.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second()))
 }
 
 /// From its begin on.

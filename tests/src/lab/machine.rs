@@ -1,14 +1,9 @@
 //! What the machine under a lab has to give: memory, CPUs, and who else takes of them. Reads `/proc`; knows no tier.
 
+use crate::os::ticks_per_second;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-
-/// Clock ticks of `/proc` in a second.
-fn ticks_per_second() -> f64 {
-    // SAFETY: a plain integer; cannot fail for this name.
-    unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
-}
 
 /// The machine's first line of `/proc/stat`, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,3 +13,10 @@ pub fn kernel_release() -> anyhow::Result<String> {
     let text = anyhow::Context::with_context(std::fs::read_to_string(FILE), || format!("read {FILE}"))?;
     Ok(text.trim().to_owned())
 }
+
+/// Clock ticks of `/proc` in a second.
+#[must_use]
+pub fn ticks_per_second() -> f64 {
+    // SAFETY: a plain integer; cannot fail for this name.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
+}

@@ -2,6 +2,7 @@
 
 use crate::console::written::written;
 use crate::prevention::answer::{Candidate, Change};
+use crate::score::totals::nearest_rank;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
@@ -80,9 +81,8 @@ impl Results {
     pub fn errors(&self) -> Option<[f64; 3]> {
         let mut errors: Vec<f64> = self.rows.iter().map(Row::error).collect();
         errors.sort_by(f64::total_cmp);
-        let at =
-            |part: f64| errors.get(((errors.len() as f64 * part).ceil() as usize).saturating_sub(1)).copied();
-        Some([at(0.5)?, at(0.9)?, *errors.last()?])
+        let at = |part| nearest_rank(&errors, part);
+        Some([at(0.5)?, at(0.9)?, at(1.0)?])
     }
 
     /// Writes both files.

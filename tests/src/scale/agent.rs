@@ -167,7 +167,6 @@ impl Agent {
                         if let Some(mut drop) = drops.pop_front() {
                             drop.sent_unix_ns = clock.unix_ns();
                             drop.read_unix_ns = drop.read_unix_ns.min(drop.sent_unix_ns);
-                            self.shared.counted.drops.fetch_add(1, Relaxed);
                             send(wire, encode(Body::Drop(drop))).await?;
                         }
                     }

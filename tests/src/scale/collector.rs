@@ -3,6 +3,7 @@
 
 use super::clock::SimClock;
 use crate::os::cgroup::{self, Cgroup, Hierarchy};
+use crate::os::ticks_per_second;
 use crate::programs::daemons::{Daemon, binary, free_port, http_get, wait_for};
 use anyhow::{Context, Result, bail};
 use std::net::SocketAddr;
@@ -137,9 +138,7 @@ fn process_cpu(pid: u32) -> Result<Duration> {
     let rest = text.rsplit_once(") ").context("/proc/PID/stat has a command")?.1;
     let field = |n: usize| rest.split(' ').nth(n).and_then(|t| t.parse::<u64>().ok());
     let ticks = field(11).zip(field(12)).map(|(user, system)| user + system);
-    // SAFETY: sysconf takes a plain integer.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Ok(Duration::from_secs_f64(ticks.context("/proc/PID/stat tells times")? as f64 / per_second as f64))
+    Ok(Duration::from_secs_f64(ticks.context("/proc/PID/stat tells times")? as f64 / ticks_per_second()))
 }
 
 /// CPU time of this program so far.

@@ -53,8 +53,6 @@ pub struct Counted {
     pub batches_refused: AtomicU64,
     /// Batches that no longer fit the outbox: an agent would have lost them.
     pub lost: AtomicU64,
-    /// Drop events.
-    pub drops: AtomicU64,
     /// From the end of a batch's last window to its acknowledgement.
     pub acknowledgement: Spread,
     /// How much later than due a batch was handed to its connection: this program was behind.

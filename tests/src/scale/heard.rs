@@ -30,13 +30,6 @@ pub struct Heard {
 /// Sentences about what was missed that are kept.
 const MISSED_MAX: usize = 8;
 
-/// The part of values, ascending.
-#[must_use]
-pub fn quantile(ascending: &[f64], part: f64) -> Option<f64> {
-    let at = ((ascending.len() as f64 * part).ceil() as usize).saturating_sub(1);
-    ascending.get(at).copied()
-}
-
 /// Hosts of the fleet that an incident speaks of.
 fn hosts(incident: &Value) -> BTreeSet<String> {
     let mut all = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! Rows as a table and as a file: `scale.json` for programs, `scale.md` for people. Owns what the goals are; knows nothing of how a row came
 //! about.
 
-use super::heard::quantile;
 use super::run::Row;
 use crate::console::written::written;
+use crate::score::totals::nearest_rank;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -57,8 +57,8 @@ impl Results {
                 let all = if real { all } else { &[] };
                 format!(
                     "{} / {} ({})",
-                    quantile(all, 0.5).map_or("–".to_owned(), ms),
-                    against(quantile(all, 0.99), goal, ms),
+                    nearest_rank(all, 0.5).map_or("–".to_owned(), ms),
+                    against(nearest_rank(all, 0.99), goal, ms),
                     all.len()
                 )
             };

@@ -47,12 +47,16 @@ impl Spread {
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.map(f64::abs).collect();
         values.sort_by(f64::total_cmp);
-        let rank = |ratio: f64| {
-            let index = (ratio * values.len() as f64).ceil() as usize;
-            values.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
-        };
+        let rank = |ratio: f64| nearest_rank(&values, ratio).unwrap_or(0.0);
         Self { count: values.len() as u64, median: rank(0.5), p95: rank(0.95), max: rank(1.0) }
     }
+}
+
+/// The value at a part of all, 0 to 1, by the nearest rank; `None` without any.
+#[must_use]
+pub fn nearest_rank(ascending: &[f64], part: f64) -> Option<f64> {
+    let index = (part * ascending.len() as f64).ceil() as usize;
+    ascending.get(index.saturating_sub(1)).copied()
 }
 
 /// The totals of a run.
