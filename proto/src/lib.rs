@@ -6,6 +6,7 @@
 //! (`trace`), so that a recording is replayed through the same code as a live stream.
 
 pub mod columnar;
+pub mod encoded;
 pub mod trace;
 
 /// Generated from `telemetry/v1/telemetry.proto`; `tests/generated_is_current.rs` proves that it is current.

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tailwater_proto::MESSAGE_BYTES_MAX;
+use tailwater_proto::encoded::STREAM;
 use tailwater_proto::v1::CollectorMessage;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::{Body, Bytes, Service, StdError, http};
@@ -16,8 +17,6 @@ use tonic::{Request, Response, Status, Streaming};
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// What the collector says.
 pub type Replies = tokio_stream::wrappers::ReceiverStream<Result<CollectorMessage, Status>>;
-
-const PATH: &str = "/tailwater.telemetry.v1.Telemetry/Stream";
 
 /// Answers one stream.
 pub trait Answer: Send + Sync + 'static {
@@ -52,7 +51,7 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let method = Method(Arc::clone(&self.0));
         Box::pin(async move {
-            if request.uri().path() != PATH {
+            if request.uri().path() != STREAM {
                 return Ok(Status::unimplemented(format!("no method {}", request.uri().path())).into_http());
             }
             let mut grpc = tonic::server::Grpc::new(RawCodec).max_decoding_message_size(MESSAGE_BYTES_MAX);

@@ -14,13 +14,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_proto::columnar::TableBuilder;
+use tailwater_proto::encoded::{Encoded, STREAM};
 use tailwater_proto::v1::{
     self, AgentMessage, CollectorMessage, EntityKind, Hello, Metric, Signal, WindowBatch,
     agent_message::Body, collector_message::Body as Reply,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::Bytes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
@@ -208,40 +208,6 @@ impl Live {
     }
 }
 
-struct RawCodec;
-struct RawEncoder;
-struct ReplyDecoder;
-
-impl Codec for RawCodec {
-    type Encode = Bytes;
-    type Decode = CollectorMessage;
-    type Encoder = RawEncoder;
-    type Decoder = ReplyDecoder;
-    fn encoder(&mut self) -> RawEncoder {
-        RawEncoder
-    }
-    fn decoder(&mut self) -> ReplyDecoder {
-        ReplyDecoder
-    }
-}
-
-impl Encoder for RawEncoder {
-    type Item = Bytes;
-    type Error = Status;
-    fn encode(&mut self, bytes: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        prost::bytes::BufMut::put_slice(to, &bytes);
-        Ok(())
-    }
-}
-
-impl Decoder for ReplyDecoder {
-    type Item = CollectorMessage;
-    type Error = Status;
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CollectorMessage>, Status> {
-        CollectorMessage::decode(from).map(Some).map_err(|e| Status::internal(e.to_string()))
-    }
-}
-
 /// An agent's stream, by hand.
 pub struct Agent {
     to: mpsc::Sender<Bytes>,
@@ -260,9 +226,8 @@ impl Agent {
         to.try_send(encode(Body::Hello(hello))).unwrap();
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc.ready().await.map_err(|e| Status::unavailable(format!("{e:?}")))?;
-        let path =
-            tonic::codegen::http::uri::PathAndQuery::from_static("/tailwater.telemetry.v1.Telemetry/Stream");
-        let answer = grpc.streaming(Request::new(ReceiverStream::new(messages)), path, RawCodec).await?;
+        let path = tonic::codegen::http::uri::PathAndQuery::from_static(STREAM);
+        let answer = grpc.streaming(Request::new(ReceiverStream::new(messages)), path, Encoded).await?;
         Ok(Self { to, from: answer.into_inner(), _channel: channel })
     }
 

@@ -3,20 +3,20 @@
 use anyhow::{Context, Result, anyhow};
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use prost::bytes::{BufMut, Bytes};
+use prost::bytes::Bytes;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tailwater_proto::encoded::{Encoded, STREAM};
 use tailwater_proto::v1::{AgentMessage, CollectorMessage, agent_message::Body, collector_message};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Endpoint, Uri};
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Streaming};
 
 /// Messages handed over ahead of what fits the wire, as the agent does.
 const IN_HAND: usize = 2;
@@ -49,40 +49,6 @@ pub fn batch(sequence: u64, first_window: u64, rest: &[u8]) -> Bytes {
     out.into()
 }
 
-struct RawCodec;
-struct RawEncoder;
-struct ReplyDecoder;
-
-impl Codec for RawCodec {
-    type Encode = Bytes;
-    type Decode = CollectorMessage;
-    type Encoder = RawEncoder;
-    type Decoder = ReplyDecoder;
-    fn encoder(&mut self) -> RawEncoder {
-        RawEncoder
-    }
-    fn decoder(&mut self) -> ReplyDecoder {
-        ReplyDecoder
-    }
-}
-
-impl Encoder for RawEncoder {
-    type Item = Bytes;
-    type Error = Status;
-    fn encode(&mut self, bytes: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put_slice(&bytes);
-        Ok(())
-    }
-}
-
-impl Decoder for ReplyDecoder {
-    type Item = CollectorMessage;
-    type Error = Status;
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CollectorMessage>, Status> {
-        CollectorMessage::decode(from).map(Some).map_err(|e| Status::internal(e.to_string()))
-    }
-}
-
 /// An open stream.
 #[derive(Debug)]
 pub struct Wire {
@@ -111,10 +77,9 @@ pub async fn connect(to: SocketAddr, tls: Arc<ClientConfig>, hello: Bytes) -> Re
     sender.try_send(hello).map_err(|e| anyhow!("an empty channel takes the first message: {e}"))?;
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await?;
-    let path =
-        tonic::codegen::http::uri::PathAndQuery::from_static("/tailwater.telemetry.v1.Telemetry/Stream");
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static(STREAM);
     let welcome = async {
-        let answer = grpc.streaming(Request::new(ReceiverStream::new(outgoing)), path, RawCodec).await?;
+        let answer = grpc.streaming(Request::new(ReceiverStream::new(outgoing)), path, Encoded).await?;
         let mut from = answer.into_inner();
         let first = from.message().await?;
         anyhow::Ok((from, first))

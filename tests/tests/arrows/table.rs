@@ -24,7 +24,11 @@ pub(crate) const TABLES: &[Table] = &[
         rooms: &[("sched", &[]), ("block", &[]), ("memory", &[]), ("net", &[])],
     },
     // The schema's generated code is no file of ours.
-    Table { of: "tailwater-proto", leaves: &[], rooms: &[("columnar", &[]), ("trace", &[])] },
+    Table {
+        of: "tailwater-proto",
+        leaves: &[],
+        rooms: &[("columnar", &[]), ("encoded", &[]), ("trace", &[])],
+    },
     Table {
         of: "tailwater-agent",
         // Plain data, the kinds of signals, time, configuration.
