@@ -265,8 +265,8 @@ impl Pipeline {
         let now = frame.index.0;
         self.gaps(out, &frame);
         let changed = self.history.push(frame);
-        if !changed.is_empty() && !self.topology.update(&self.history, &self.config.tiers, &changed) {
-            self.baselines.retain(|key, _| self.topology.tiers.contains_key(key));
+        if !changed.is_empty() {
+            self.topology.update(&self.history, &self.config.tiers, &changed);
         }
         for host in &changed {
             let gone = |key: &&TierKey| !self.topology.tiers.contains_key(*key);

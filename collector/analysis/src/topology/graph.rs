@@ -4,7 +4,7 @@
 use super::tier::{Tier, TierKey, name_tier};
 use crate::config::TierRule;
 use crate::frame::history::{History, HostHistory};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use tailwater_model::incident::socket;
@@ -22,14 +22,16 @@ pub(crate) struct Link {
     pub(crate) to: Option<TierKey>,
 }
 
+/// Links by where they end: who calls, and what is dialled.
+type Ending = BTreeMap<TierKey, BTreeSet<(TierKey, IpAddr, u16)>>;
+
 /// What was seen, ready to walk. Kept up to date host by host: names come and go all the time, mostly of what nobody calls.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) tiers: BTreeMap<TierKey, Tier>,
     /// By caller, then by address and port.
     pub(crate) links: Vec<Link>,
-    /// By where they end: who calls, and what is dialled.
-    ending: BTreeMap<TierKey, BTreeSet<(TierKey, IpAddr, u16)>>,
+    ending: Ending,
     listening: Listening,
     faces: BTreeMap<Host, Face>,
 }
@@ -38,16 +40,25 @@ pub(crate) struct Topology {
 #[derive(Debug, Clone, PartialEq)]
 struct Face {
     addresses: Vec<IpAddr>,
-    listeners: Vec<(EntityId, EntityId, IpAddr, u16)>,
+    /// By id: whose it is, and where it listens.
+    listeners: Vec<(EntityId, TierKey, IpAddr, u16)>,
 }
 
 impl Face {
-    fn of(host: &HostHistory) -> Self {
+    fn of(name: &str, host: &HostHistory) -> Self {
         let listeners = host.listeners.values();
         Self {
             addresses: host.info.addresses.iter().map(IpAddr::to_canonical).collect(),
-            listeners: listeners.map(|l| (l.id, l.workload, l.address.to_canonical(), l.port)).collect(),
+            listeners: listeners
+                .map(|l| (l.id, TierKey::of(name, l), l.address.to_canonical(), l.port))
+                .collect(),
         }
+    }
+
+    /// Addresses that others may dial to get there.
+    fn dialled(&self) -> impl Iterator<Item = IpAddr> {
+        let exact = self.listeners.iter().map(|(_, _, address, _)| *address);
+        self.addresses.iter().copied().chain(exact)
     }
 }
 
@@ -64,52 +75,61 @@ struct Listening {
 
 impl Topology {
     /// From the beginning.
+    #[cfg(test)]
     pub(crate) fn build(history: &History, rules: &[TierRule]) -> Self {
         let mut topology = Self::default();
-        for (name, host) in &history.hosts {
-            topology.listening.add(name, host);
-            topology.faces.insert(name.clone(), Face::of(host));
-            topology.tiers.extend(tiers_of(name, host, rules));
-        }
-        for (name, host) in &history.hosts {
-            let links = topology.links_of(name, host);
-            topology.end(&links);
-            topology.links.extend(links);
-        }
+        topology.update(history, rules, &history.hosts.keys().cloned().collect());
         topology
     }
 
-    /// These hosts have other names than before. False: everything was built anew.
-    pub(crate) fn update(&mut self, history: &History, rules: &[TierRule], changed: &BTreeSet<Host>) -> bool {
-        let same = |name: &Host| {
-            history.hosts.get(name).is_some_and(|host| self.faces.get(name) == Some(&Face::of(host)))
-        };
-        if !changed.iter().all(same) {
-            *self = Self::build(history, rules);
-            return false;
+    /// These hosts have other names than before, or are new, or gone.
+    pub(crate) fn update(&mut self, history: &History, rules: &[TierRule], changed: &BTreeSet<Host>) {
+        let mut dialled: HashSet<IpAddr> = HashSet::new();
+        for name in changed {
+            let now = history.hosts.get(name).map(|host| Face::of(name, host));
+            if self.faces.get(name) == now.as_ref() {
+                continue;
+            }
+            if let Some(before) = self.faces.remove(name) {
+                self.listening.remove(name, &before);
+                dialled.extend(before.dialled());
+            }
+            if let Some(now) = now {
+                self.listening.add(name, &now);
+                dialled.extend(now.dialled());
+                self.faces.insert(name.clone(), now);
+            }
         }
         for name in changed {
-            let Some(host) = history.hosts.get(name) else { continue };
             let old: Vec<TierKey> = self.tiers.range(span(name)).map(|(key, _)| key.clone()).collect();
             old.iter().for_each(|key| drop(self.tiers.remove(key)));
-            self.tiers.extend(tiers_of(name, host, rules));
+            let host = history.hosts.get(name);
+            self.tiers.extend(host.map(|host| tiers_of(name, host, rules)).unwrap_or_default());
             let begin = self.links.partition_point(|link| link.from.host < *name);
             let end = begin + self.calls_of(name).len();
-            for link in &self.links[begin..end] {
-                if let Some(to) = &link.to
-                    && let Some(callers) = self.ending.get_mut(to)
-                {
-                    callers.remove(&(link.from.clone(), link.remote.0, link.remote.1));
-                    if callers.is_empty() {
-                        self.ending.remove(to);
-                    }
-                }
-            }
-            let links = self.links_of(name, host);
-            self.end(&links);
+            let links = host.map(|host| self.links_of(name, host)).unwrap_or_default();
+            self.links[begin..end].iter().for_each(|link| ended(&mut self.ending, link));
+            links.iter().for_each(|link| ends(&mut self.ending, link));
             self.links.splice(begin..end, links);
         }
-        true
+        if !dialled.is_empty() {
+            self.resolve_again(&dialled, changed);
+        }
+    }
+
+    /// Where links end that dial one of these addresses, of all hosts but those whose links are new.
+    fn resolve_again(&mut self, dialled: &HashSet<IpAddr>, new: &BTreeSet<Host>) {
+        for link in &mut self.links {
+            if !dialled.contains(&link.remote.0) || new.contains(&link.from.host) {
+                continue;
+            }
+            let to = self.listening.resolve(&link.from.host, link.remote.0, link.remote.1);
+            if to != link.to {
+                ended(&mut self.ending, link);
+                link.to = to;
+                ends(&mut self.ending, link);
+            }
+        }
     }
 
     /// A host's links, by caller, address and port.
@@ -126,15 +146,6 @@ impl Topology {
             link.edges.push(edge.id);
         }
         links.into_values().collect()
-    }
-
-    fn end(&mut self, links: &[Link]) {
-        for link in links {
-            if let Some(to) = &link.to {
-                let callers = self.ending.entry(to.clone()).or_default();
-                callers.insert((link.from.clone(), link.remote.0, link.remote.1));
-            }
-        }
     }
 
     /// Links of a caller, also to itself.
@@ -255,6 +266,26 @@ impl Topology {
     }
 }
 
+/// A link ends where it says.
+fn ends(ending: &mut Ending, link: &Link) {
+    if let Some(to) = &link.to {
+        let callers = ending.entry(to.clone()).or_default();
+        callers.insert((link.from.clone(), link.remote.0, link.remote.1));
+    }
+}
+
+/// It does no longer.
+fn ended(ending: &mut Ending, link: &Link) {
+    if let Some(to) = &link.to
+        && let Some(callers) = ending.get_mut(to)
+    {
+        callers.remove(&(link.from.clone(), link.remote.0, link.remote.1));
+        if callers.is_empty() {
+            ending.remove(to);
+        }
+    }
+}
+
 /// The keys of a host's tiers.
 pub(crate) fn span(host: &str) -> RangeInclusive<TierKey> {
     let key = |id| TierKey { host: host.to_owned(), workload: id, listener: id };
@@ -288,22 +319,50 @@ fn tiers_of(name: &str, host: &HostHistory, rules: &[TierRule]) -> BTreeMap<Tier
 }
 
 impl Listening {
-    /// A host, after all those before it in order.
-    fn add(&mut self, name: &str, host: &HostHistory) {
-        for address in host.info.addresses.iter().map(IpAddr::to_canonical) {
-            let owners = self.owners.entry(address).or_default();
-            if owners.last().is_none_or(|last| last != name) {
-                owners.push(name.to_owned());
+    /// A host that is not in it.
+    fn add(&mut self, name: &str, face: &Face) {
+        for address in &face.addresses {
+            let owners = self.owners.entry(*address).or_default();
+            let at = owners.partition_point(|owner| owner.as_str() < name);
+            if owners.get(at).is_none_or(|owner| owner != name) {
+                owners.insert(at, name.to_owned());
             }
         }
-        for listener in host.listeners.values() {
-            let (address, port, key) =
-                (listener.address.to_canonical(), listener.port, TierKey::of(name, listener));
+        for (id, key, address, port) in &face.listeners {
             if address.is_unspecified() {
-                let hosts = self.everywhere.entry(port).or_default();
-                hosts.entry(name.to_owned()).or_default().push((listener.id, key.clone()));
+                let hosts = self.everywhere.entry(*port).or_default();
+                hosts.entry(name.to_owned()).or_default().push((*id, key.clone()));
             }
-            self.at.entry((port, address)).or_default().push((listener.id, key));
+            let all = self.at.entry((*port, *address)).or_default();
+            let at = all.partition_point(|(other, of)| (of.host.as_str(), *other) < (name, *id));
+            all.insert(at, (*id, key.clone()));
+        }
+    }
+
+    /// A host as it was added.
+    fn remove(&mut self, name: &str, face: &Face) {
+        for address in &face.addresses {
+            if let Some(owners) = self.owners.get_mut(address) {
+                owners.retain(|owner| owner != name);
+            }
+            if self.owners.get(address).is_some_and(Vec::is_empty) {
+                self.owners.remove(address);
+            }
+        }
+        for (_, _, address, port) in &face.listeners {
+            if let Some(hosts) = self.everywhere.get_mut(port) {
+                hosts.remove(name);
+            }
+            if self.everywhere.get(port).is_some_and(HashMap::is_empty) {
+                self.everywhere.remove(port);
+            }
+            let place = (*port, *address);
+            if let Some(all) = self.at.get_mut(&place) {
+                all.retain(|(_, key)| key.host != name);
+            }
+            if self.at.get(&place).is_some_and(Vec::is_empty) {
+                self.at.remove(&place);
+            }
         }
     }
 
@@ -332,6 +391,7 @@ mod tests {
     use super::*;
     use crate::frame::align::Frame;
     use crate::frame::history::Update;
+    use proptest::prelude::*;
     use std::sync::Arc;
     use tailwater_model::window::{EdgeInfo, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
 
@@ -427,21 +487,23 @@ mod tests {
         assert_eq!(topology.tiers[&key("app")].name, "app");
     }
 
+    /// All that follows from it: also what is looked up, as far as it is asked.
+    fn whole(topology: &Topology) -> String {
+        format!("{:?}", (&topology.tiers, &topology.links, &topology.ending, &topology.faces))
+    }
+
     #[test]
-    fn host_by_host_it_becomes_what_it_is_when_it_is_built_anew() {
+    fn names_that_come_and_go_change_nobody_else() {
         let mut history = History::default();
         let mut kept = Topology::default();
-        let mut step = |history: &mut History, changed: &[&str], expect_kept: bool| {
-            let changed = changed.iter().map(|name| (*name).to_owned()).collect();
-            let was_kept = kept.update(history, &[], &changed);
-            let whole = |t: &Topology| format!("{:?}", (&t.tiers, &t.links, &t.ending));
+        let mut step = |history: &mut History, changed: &[&str]| {
+            kept.update(history, &[], &changed.iter().map(|name| (*name).to_owned()).collect());
             assert_eq!(whole(&kept), whole(&Topology::build(history, &[])), "{changed:?}");
-            assert_eq!(was_kept, expect_kept, "{changed:?}");
             kept.links.len()
         };
         host(&mut history, "a", &["10.0.0.1"], &[("0.0.0.0", 80)], &[("10.0.0.2", 81), ("10.0.0.3", 82)]);
         host(&mut history, "b", &["10.0.0.2"], &[("0.0.0.0", 81)], &[("10.0.0.1", 80)]);
-        step(&mut history, &["a", "b"], false);
+        step(&mut history, &["a", "b"]);
         let job = |id: u32, to: &str| Update::Entities {
             workloads: vec![WorkloadInfo { id, name: format!("job-{id}"), ..WorkloadInfo::default() }],
             listeners: vec![],
@@ -454,12 +516,51 @@ mod tests {
         history.update("a", 0, job(7, "10.0.0.2"));
         history.update("b", 0, job(8, "10.0.0.9"));
         assert_eq!(frame(&mut history).into_iter().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(step(&mut history, &["a", "b"], true), 5, "what nobody calls changes nobody else");
+        assert_eq!(step(&mut history, &["a", "b"]), 5);
         assert!(frame(&mut history).is_empty());
         // A host that the others dial already: where their links end is another.
         host(&mut history, "c", &["10.0.0.3"], &[("0.0.0.0", 82)], &[]);
-        step(&mut history, &["c"], false);
+        step(&mut history, &["c"]);
         history.hosts.remove("b");
-        step(&mut history, &["b"], false);
+        step(&mut history, &["b"]);
+    }
+
+    proptest! {
+        /// Hosts come, change what they own, where they listen and what they dial, and go, several at a time.
+        #[test]
+        fn host_by_host_it_becomes_what_it_is_when_it_is_built_anew(
+            changes in prop::collection::vec(
+                (
+                    0usize..4,
+                    prop::bool::weighted(0.8),
+                    prop::collection::vec(0usize..4, 0..3),
+                    prop::collection::vec((0usize..6, 80u16..82), 0..3),
+                    prop::collection::vec((0usize..6, 80u16..82), 0..4),
+                    prop::bool::ANY,
+                ),
+                1..12,
+            )
+        ) {
+            const ADDRESSES: [&str; 6] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "127.0.0.1", "0.0.0.0"];
+            const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+            let mut history = History::default();
+            let (mut kept, mut changed) = (Topology::default(), BTreeSet::new());
+            for (which, there, owns, listens, dials, look) in changes {
+                history.hosts.remove(NAMES[which]);
+                if there {
+                    let owns: Vec<&str> = owns.iter().map(|a| ADDRESSES[*a]).collect();
+                    let socket = |all: Vec<(usize, u16)>| -> Vec<(&str, u16)> {
+                        all.into_iter().map(|(a, port)| (ADDRESSES[a], port)).collect()
+                    };
+                    host(&mut history, NAMES[which], &owns, &socket(listens), &socket(dials));
+                }
+                changed.insert(NAMES[which].to_owned());
+                if look {
+                    kept.update(&history, &[], &changed);
+                    prop_assert_eq!(whole(&kept), whole(&Topology::build(&history, &[])), "{:?}", &changed);
+                    changed.clear();
+                }
+            }
+        }
     }
 }
