@@ -276,9 +276,10 @@ pub struct WorkloadWindow {
     pub stopped_max: u32,
 }
 
-/// Fewer connections than this say nothing of a pool, and nearly all of them in use are a pool that is used up: as the analysis has it.
-const POOL_LEAST: u32 = 4;
-const NEARLY_ALL: f64 = 0.95;
+/// Fewer connections, or calls in flight, than this say nothing of a pool.
+pub const POOL_LEAST: u32 = 4;
+/// All but a few: a pool is used up with this part of its connections, and a tier that stands holds this part of what its caller waits for.
+pub const NEARLY_ALL: f64 = 0.95;
 
 /// Whether all of the connections that were `open` at the most had a call in flight: then they are what limits the caller.
 #[must_use]

@@ -21,8 +21,8 @@ const HOSTS_MAX: usize = 4096;
 const GONE_WINDOWS: u64 = 24 * 3600 * 20;
 /// How often that is looked at (a minute).
 const LOOK_WINDOWS: u64 = 1200;
-/// How far back a missing window's phase is looked for (1 s).
-const PHASE_WINDOWS: u64 = 20;
+/// What a host's clock was in so many windows before a moment holds for it (1 s).
+pub(crate) const CLOCK_WINDOWS: u64 = 20;
 /// Updates of names that may wait for their window, per host.
 const UPDATES_MAX: usize = 1024;
 
@@ -160,7 +160,7 @@ impl History {
     /// phase of the newest window before it, else of the newest.
     pub(crate) fn start_unix_ns(&self, host: &str, index: u64) -> u64 {
         let newest = || self.hosts.get(host)?.windows.iter().rev().find_map(Option::as_deref);
-        let near = (index.saturating_sub(PHASE_WINDOWS)..=index).rev().find_map(|i| self.window(host, i));
+        let near = (index.saturating_sub(CLOCK_WINDOWS)..=index).rev().find_map(|i| self.window(host, i));
         let near = near.or_else(newest);
         WindowIndex(index).start_unix_ns().saturating_add_signed(near.map_or(0, |w| w.phase_ns))
     }

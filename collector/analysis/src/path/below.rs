@@ -11,6 +11,7 @@ use crate::series::{Series, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 use std::ops::RangeInclusive;
+use tailwater_model::window::{NEARLY_ALL, POOL_LEAST, is_pool_used_up};
 
 /// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;
 /// else the answers wait in the caller.
@@ -23,10 +24,6 @@ const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
 /// when its own millibottleneck was over.
 const LATER_WINDOWS: u64 = 6;
-/// Fewer connections, or calls in flight, than this say nothing of a pool.
-const POOL_LEAST: u32 = 4;
-/// All but a few: a pool is used up with this part of its connections, and a tier that stands holds this part of what its caller waits for.
-const NEARLY_ALL: f64 = 0.95;
 /// Calls that use up a pool account for their caller's growth with this part of it: the others wait for a connection, unseen.
 const POOL_EXPLAINS: f64 = 0.2;
 
@@ -85,11 +82,6 @@ fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
     risen_below(view, link, node, at).or_else(|| stands_below(view, link, node, at))
 }
 
-/// Whether all connections of a pool had a call in flight.
-fn exhausted(in_flight: u32, open: u32) -> bool {
-    open >= POOL_LEAST && f64::from(in_flight) >= NEARLY_ALL * f64::from(open)
-}
-
 /// Calls that were in flight already, to a tier that came to a stand with all of them: under an overload that lasts, a caller's workers
 /// all wait below at all times, so that neither its calls nor the queue below can grow when that tier stops.
 fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
@@ -103,7 +95,7 @@ fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let part = mean / active.max(1.0);
     if mean < f64::from(POOL_LEAST)
-        || !(part >= view.thresholds.explained_ratio || exhausted(in_flight, open))
+        || !(part >= view.thresholds.explained_ratio || is_pool_used_up(in_flight, open))
     {
         return None;
     }
@@ -145,7 +137,7 @@ fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64
     let explains = called.rise() / active_rise.max(1.0);
     let (in_flight, open) =
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
-    let exhausted = exhausted(in_flight, open);
+    let exhausted = is_pool_used_up(in_flight, open);
     let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= POOL_EXPLAINS);
     if !accounts {
         return None;

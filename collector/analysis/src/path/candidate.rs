@@ -18,26 +18,22 @@ use tailwater_model::window::WINDOW_NS;
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
 pub(crate) const ONSET_TOLERANCE: u64 = 3;
-/// An episode that began longer before the queue grew than a millibottleneck lasts fits badly.
-const BEGAN_EARLY: f64 = 0.7;
-/// What began later yet than that, up to so many windows (500 ms) after the queue began to grow, and held until the drop, is a cause
-/// if the tier then stood: a small wave, which the usual load has, came before it.
-const STOPPED_LATER: u64 = 10;
-const STOPPED_QUALITY: f64 = 0.7;
+/// What follows from something does so within this, windows (500 ms): a stored batch leaves this soon after the episode that held it back;
+/// and what began later than the tolerance, but within this of the queue's growth, and held until the drop, is a cause if the tier then
+/// stood (a small wave, which the usual load has, came before it).
+const SOON: u64 = 10;
+/// An episode fits badly that began longer before the queue grew than a millibottleneck lasts, or after its first rise.
+const BADLY_TIMED: f64 = 0.7;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
 const OVER_SINCE: u64 = 2;
 const WAS_OVER: f64 = 0.6;
 /// What a tier's own load used up, when more requests than usual had come.
 const CARRIED_BY_SURGE: f64 = 0.8;
-/// A stored batch leaves this soon after the episode that held it back, windows (500 ms).
-const BATCH_AFTER: u64 = 10;
 /// Of CPU that others in the same cgroup took, the rule sees the cgroup only.
 const SHARED_CPU: f64 = 0.95;
-/// More requests than usual at a tier that stood still: it would have met the usual ones as still.
-const CAME_TO_A_STOP: f64 = 0.6;
-/// A tier whose growth is explained below can still be the root.
-const EXPLAINED_BELOW: f64 = 0.6;
-
+/// What something else explains can still be the root: a tier whose growth calls below explain, or more requests than usual at a tier that
+/// stood still, which would have met the usual ones as still.
+const EXPLAINED_OTHERWISE: f64 = 0.6;
 /// An unobserved tier is this much less likely the root where an observed one behind it fits.
 const BRIDGED: f64 = 0.7;
 
@@ -92,7 +88,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
     if !last {
-        found.iter_mut().for_each(|c| c.times(EXPLAINED_BELOW, "as calls below explain this tier's queue"));
+        found.iter_mut().for_each(|c| c.times(EXPLAINED_OTHERWISE, "as calls below explain this tier's queue"));
     }
     // Threads that are stopped wait for nothing below.
     let stops =
@@ -102,7 +98,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     if let Some(surge) = surge(view, key, node, at, own_load) {
         let mut surged = from_surge(view, &surge, node, at);
         for burst in surged.iter_mut().filter(|c| stood && c.episode.resource == Resource::Burst) {
-            burst.times(CAME_TO_A_STOP, "as they came to a tier that stood still");
+            burst.times(EXPLAINED_OTHERWISE, "as they came to a tier that stood still");
         }
         found.extend(surged);
     }
@@ -167,7 +163,7 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     for episode in &mut episodes {
         // What stands has stood for as long as it does.
         if episode.first.saturating_add(LONGEST_WINDOWS) < onset && episode.unit != stopped::THREADS {
-            episode.quality *= BEGAN_EARLY;
+            episode.quality *= BADLY_TIMED;
         }
         let since = at.saturating_sub(episode.last);
         if since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1) {
@@ -183,7 +179,7 @@ fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
     let latest = node.onset.saturating_add(ONSET_TOLERANCE);
     let later = episodes.iter().filter(|e| {
         let held = e.last.saturating_add(OVER_SINCE) >= at && e.first.saturating_add(OVER_SINCE) <= at;
-        held && e.first > latest && e.first <= node.onset.saturating_add(STOPPED_LATER)
+        held && e.first > latest && e.first <= node.onset.saturating_add(SOON)
     });
     let stopped = later.filter_map(|e| {
         let rate = usual(&node.tier.map(|s| s.answered), node.onset);
@@ -196,7 +192,7 @@ fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
             "{}; it began {ms} ms after the queue, and from then on {answered:.1} answers came per window where {rate:.1} are usual",
             e.why
         );
-        Some(Episode { quality: e.quality * STOPPED_QUALITY, why, ..e.clone() })
+        Some(Episode { quality: e.quality * BADLY_TIMED, why, ..e.clone() })
     });
     stopped.collect()
 }
@@ -211,7 +207,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         episodes.extend(stalls(view, &surge.at, &up));
         episodes.extend(stopped::episodes(&up.tier, &up.used, up.onset, view.thresholds));
         for mut episode in fitting(episodes, up.onset, at) {
-            let over = episode.last.saturating_add(BATCH_AFTER) >= node.onset && episode.first < node.onset;
+            let over = episode.last.saturating_add(SOON) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {
                 episode.why = format!(
                     "{}; when it was over the stored requests went on as a batch, {:.1} times the usual rate",

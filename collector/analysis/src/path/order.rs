@@ -3,11 +3,9 @@
 
 use super::skew;
 use super::view::View;
+use crate::frame::history::CLOCK_WINDOWS;
 use tailwater_model::incident::Order;
 use tailwater_model::window::WINDOW_NS;
-
-/// Windows before a moment whose clock error counts for it (1 s).
-const ERROR_WINDOWS: u64 = 20;
 
 /// How the clock of one host stands to another's after both were put on the collector's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +21,7 @@ pub(crate) struct Between {
 impl View<'_> {
     /// Bound of a host's clock error around a window.
     pub(crate) fn clock_error(&self, host: &str, at: u64) -> u64 {
-        (at.saturating_sub(ERROR_WINDOWS)..=at)
+        (at.saturating_sub(CLOCK_WINDOWS)..=at)
             .filter_map(|i| self.history.window(host, i))
             .map(|w| w.clock_error_ns)
             .max()
@@ -58,7 +56,7 @@ impl View<'_> {
         let phase = |host| self.history.window(host, at).map_or(0, |w| w.phase_ns);
         let apart_ns = phase(first).abs_diff(phase(second)).saturating_add(error_ns);
         // Half a window is no window; a bound of seconds is no reason to look at everything.
-        (apart_ns.saturating_add(WINDOW_NS / 2) / WINDOW_NS).min(ERROR_WINDOWS)
+        (apart_ns.saturating_add(WINDOW_NS / 2) / WINDOW_NS).min(CLOCK_WINDOWS)
     }
 }
 
