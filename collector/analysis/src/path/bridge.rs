@@ -44,7 +44,8 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
     let mut found: Vec<(f64, Bridge)> = Vec::new();
     for (key, tier) in &view.topology.tiers {
         let on_path = path.iter().any(|s| s.place == Place::Tier(key.clone()));
-        if on_path || tier.listeners.is_empty() {
+        // Whoever calls the caller is above the unobserved tier, and its own callers are clients: nobody calls in a circle.
+        if on_path || tier.listeners.is_empty() || view.topology.path(key, caller).is_some() {
             continue;
         }
         let slack = view.slack(&caller.host, &key.host, at);
