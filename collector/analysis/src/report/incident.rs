@@ -4,7 +4,7 @@
 use super::Report;
 use super::title::title;
 use crate::case::settled::Settled;
-use crate::episode::quality;
+use crate::episode::{Episode, quality};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
 use crate::path::view::{AFTER_WINDOWS, PEAK_AFTER, PEAK_BEFORE};
@@ -21,22 +21,19 @@ impl Report<'_> {
         let mut settled = self.case.settled.clone();
         self.settle(&mut settled);
         let drops = self.drops(&settled);
+        let flooded = self.is_flood(&settled).then(|| self.flooded());
+        let flood = flooded.is_some();
+        let best = flooded.as_ref().unwrap_or(best);
         let hops = self.hops(best, &mut settled);
-        let flood = self.is_flood(&settled);
         let findings = settled.findings.clone().unwrap_or_else(|| self.findings(best));
         let mut root = findings.root.clone();
         if let Some(last) = self.case.root_last().filter(|last| *last > best.episode.last) {
             root.end_unix_ns = root.end_unix_ns.max(self.end_ns(self.clock_host(&best.place), last));
         }
-        let mut confidence = best.score;
+        let confidence = best.score;
         if flood {
-            root.resource = Resource::Burst;
-            root.culprits.clear();
-            confidence = quality::FLOOD;
-            root.evidence = format!(
-                "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody \
-                 means to complete. Confidence {confidence:.2} by rule"
-            );
+            // Nothing on the way to another tier is evidence for it.
+            root.evidence = format!("{}. Confidence {confidence:.2} by rule", best.episode.why);
         }
         let kind = self.kind(best, &root, flood);
         let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));
@@ -80,6 +77,31 @@ impl Report<'_> {
         };
         incident.title = title(&incident, &self.names());
         Some((incident, settled))
+    }
+
+    /// The root of a flood: it came from outside to the tier that dropped, whatever else was short of something then.
+    fn flooded(&self) -> Candidate {
+        let counts = || self.case.drops.values();
+        let packets = counts().fold(0u64, |sum, d| sum.saturating_add(d.count));
+        let completed = counts().fold(0u64, |sum, d| sum.saturating_add(d.arrivals)).max(1);
+        let episode = Episode {
+            resource: Resource::Burst,
+            first: self.case.at,
+            last: counts().map(|d| d.last).max().unwrap_or(self.case.at).max(self.case.at),
+            peak: (10.0 * packets as f64 / completed as f64).round() / 10.0,
+            unit: "ratio",
+            quality: quality::FLOOD,
+            by_load: false,
+            culprits: Vec::new(),
+            why: "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody means to complete"
+                .to_owned(),
+        };
+        Candidate {
+            place: Place::Tier(self.case.start.clone()),
+            episode,
+            score: quality::FLOOD,
+            rule: "by rule".to_owned(),
+        }
     }
 
     /// What is read from windows before each listener's first drop, while they are there.
