@@ -9,6 +9,8 @@
 pub(crate) const STOPPED: f64 = 0.97;
 /// Another workload took the CPU, and more of it than this one lost.
 pub(crate) const NEIGHBOUR: f64 = 0.95;
+/// Tasks were in reclaim or dirty throttling: a tier that stands because of it does not merely pause.
+pub(crate) const MEMORY: f64 = 0.94;
 /// The hypervisor says that it took the CPU.
 pub(crate) const STOLEN: f64 = 0.93;
 /// A quota gave less CPU than usual.
@@ -17,8 +19,6 @@ pub(crate) const THROTTLED: f64 = 0.92;
 pub(crate) const PAUSE: f64 = 0.92;
 /// Requests were taken on, hardly any answered, and no CPU used.
 pub(crate) const LOCK: f64 = 0.88;
-/// Tasks were in reclaim or dirty throttling.
-pub(crate) const MEMORY: f64 = 0.88;
 /// Tasks were blocked on block I/O; more where one process submitted most of it, and where the device had a queue.
 pub(crate) const IO: f64 = 0.85;
 pub(crate) const IO_NAMED: f64 = 0.07;
