@@ -4,13 +4,16 @@
     constants.py INPUTS OUT [NAME...]
 
 INPUTS is a folder that collector/examples/inputs.rs filled, OUT the table (Markdown), NAME some constants instead of all. The analysis is
-copied into target/constants and built there once for each changed number: this tree is not touched."""
+copied into target/constants and built there once for each changed number: this tree is not touched. A number that changes nothing of all
+recordings is held against the analysis' own tests as well: the name of one that fails with it stands in the table."""
 
 import os, pathlib, re, shutil, subprocess, sys, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPY = ROOT / "target/constants"
 RULES = COPY / "collector/analysis/src"
+# What the analysis shares with those that show the same.
+SHARED = COPY / "collector/model/src"
 NUMBER = r"[0-9][0-9_]*(?:\.[0-9_]+)?"
 CONSTANT = re.compile(rf"^(?:pub(?:\([a-z]+\))? )?const ([A-Z_0-9]+): (u64|u32|usize|f64) = ({NUMBER});$")
 FIELD = re.compile(rf"^            ([a-z_]+): ({NUMBER}),$")
@@ -35,8 +38,8 @@ def copy():
 
 
 def constants():
-    """(file below src, line, name, value as written, first sentence of what stands above it)"""
-    for path in sorted(RULES.rglob("*.rs")):
+    """(file, line, name, value as written, first sentence of what stands above it)"""
+    for path in [*sorted(RULES.rglob("*.rs")), SHARED / "window.rs"]:
         if path.name.endswith("tests.rs") or path.name == "fixture.rs":
             continue
         lines = path.read_text().split("\n")
@@ -52,9 +55,9 @@ def constants():
             found = CONSTANT.match(line)
             field = defaults and path.name == "config.rs" and FIELD.match(line)
             if found and not LEFT_OUT.match(found.group(1)):
-                yield path.relative_to(RULES), number, found.group(1), found.group(3), " ".join(about)
+                yield path, number, found.group(1), found.group(3), " ".join(about)
             elif field:
-                yield path.relative_to(RULES), number, field.group(1), field.group(2), described(lines, field.group(1))
+                yield path, number, field.group(1), field.group(2), described(lines, field.group(1))
             if found:
                 used = True
             elif line.strip():
@@ -95,6 +98,16 @@ def verdicts(inputs):
     return told, None
 
 
+def failing_test():
+    """The name of a test of the analysis that does not hold with the changed number; None: all do."""
+    test = ["cargo", "test", "--offline", "--quiet", "-p", "tailwater-analysis", "--lib"]
+    run = subprocess.run(test, cwd=COPY, capture_output=True, text=True)
+    if run.returncode == 0:
+        return None
+    found = re.search(r"^---- (?:[a-z_0-9]+::)*([a-z_0-9]+) stdout ----$", run.stdout, flags=re.M)
+    return found.group(1) if found else "(does not compile)"
+
+
 def said(before, told, why):
     """What a changed number does, in words, and how many verdicts and how much at all it changes."""
     if told is None:
@@ -120,10 +133,9 @@ def main():
         sys.exit(f"constants: the analysis as it is does not run: {why}")
     rows, begun = [], time.monotonic()
     everything = [one for one in constants() if not only or one[2] in only]
-    for count, (path, number, name, value, about) in enumerate(everything, 1):
-        file = RULES / path
+    for count, (file, number, name, value, about) in enumerate(everything, 1):
         text = file.read_text()
-        lines, cells, verdicts_most, most = text.split("\n"), [], 0, 0
+        lines, cells, verdicts_most, most, held = text.split("\n"), [], 0, 0, False
         for factor in (0.5, 2):
             other = changed(value, factor)
             if other == value:
@@ -134,31 +146,37 @@ def main():
             lines_changed[number] = lines[number][:at] + other + lines[number][at + len(value):]
             file.write_text("\n".join(lines_changed))
             cell, differ, otherwise = said(before, *verdicts(inputs))
+            if otherwise == 0:
+                test = failing_test()
+                cell += f"; `{test}` fails" if test else ""
+                held = held or test is not None
             cells.append(f"{other}: {cell}")
             verdicts_most, most = max(verdicts_most, differ), max(most, otherwise)
         file.write_text(text)
+        path = file.relative_to(RULES) if file.is_relative_to(RULES) else file.relative_to(COPY / "collector")
         first = re.split(r"(?<=[.:;]) ", about)[0].rstrip(".:;")
-        rows.append((verdicts_most, most, f"| `{path}` | `{name}` | {value} | {first} | {cells[0]} | {cells[1]} |"))
+        rows.append((verdicts_most, most, held, f"| `{path}` | `{name}` | {value} | {first} | {cells[0]} | {cells[1]} |"))
         print(f"{count} of {len(everything)}, {time.monotonic() - begun:.0f} s: {name} {cells}", file=sys.stderr, flush=True)
-    decide = sum(1 for of_verdicts, _, _ in rows if of_verdicts)
-    silent = sum(1 for _, most, _ in rows if most == 0)
+    decide = sum(1 for of_verdicts, _, _, _ in rows if of_verdicts)
+    only_tests = sum(1 for _, most, held, _ in rows if most == 0 and held)
+    silent = sum(1 for _, most, held, _ in rows if most == 0 and not held)
     incidents = sum(1 for _, incident in before if incident)
     version = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     head = f"""# The analysis' numbers
 
 What {len(inputs)} recordings with {incidents} incidents are told as when a number is half of what it is, and double: how many incidents get another verdict
 (severity, kind, root, resource, first culprit; or are told only then, or not any more), and in which recordings; where no verdict changes, how many
-incidents or recordings are told otherwise in anything at all (confidence, chain, counts, words, topology, congestion). `make constants` makes this
-table; at {version}. {decide} of {len(rows)} change a verdict, {silent} change nothing.
+incidents or recordings are told otherwise in anything at all (confidence, chain, counts, words, topology, congestion). Where nothing changes, a
+test of the rule that fails is named. `make constants` makes this table; at {version}. {decide} of {len(rows)} change a verdict, {only_tests} are held by tests
+alone, {silent} by nothing.
 
-What changes nothing here is not without effect: no recording has swapping, a flood of SYNs, a hypervisor that takes CPU, windows that are missing,
-clocks that disagree, servers that share a cgroup, or a calm of minutes. Rules for these are held by tests of their own beside them. The others of
-that kind are bounds that a case would have to come near.
+Recordings with a comma in their name are made of others (`collector/tests/composed/compose.rs`): hosts that no agent watches, windows that are missing,
+clocks that disagree, and what no machine of the laboratory has.
 
 | file | number | value | what it is | half | double |
 |---|---|---|---|---|---|
 """
-    pathlib.Path(out).write_text(head + "\n".join(row for _, _, row in rows) + "\n")
+    pathlib.Path(out).write_text(head + "\n".join(row for _, _, _, row in rows) + "\n")
 
 
 main()

@@ -88,7 +88,9 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     }
     let mut found: Vec<Candidate> = episodes.into_iter().map(|e| Candidate::new(place.clone(), e)).collect();
     if !last {
-        found.iter_mut().for_each(|c| c.times(EXPLAINED_OTHERWISE, "as calls below explain this tier's queue"));
+        found
+            .iter_mut()
+            .for_each(|c| c.times(EXPLAINED_OTHERWISE, "as calls below explain this tier's queue"));
     }
     // Threads that are stopped wait for nothing below.
     let stops =
