@@ -69,7 +69,12 @@ struct in6_addr {
 };
 
 /* include/linux/skbuff.h, include/uapi/linux/{ip,ipv6,tcp}.h: headers are at `head` plus an offset */
+struct sk_buff_head {
+	__u32 qlen;
+};
+struct sock;
 struct sk_buff {
+	struct sock *sk; /* of what is sent, or was sent to oneself */
 	char cb[48]; /* of TCP, struct tcp_skb_cb */
 	__be16 protocol;
 	__u16 transport_header;
@@ -102,7 +107,9 @@ struct sock_cgroup_data {
 struct sock {
 	struct sock_common __sk_common;
 	atomic_t sk_drops;
+	struct sk_buff_head sk_receive_queue; /* of a Unix listener, its accept queue */
 	struct socket *sk_socket;
+	__u16 sk_type;
 	__u16 sk_protocol;
 	__u8 sk_shutdown;
 	__u32 sk_ack_backlog;
