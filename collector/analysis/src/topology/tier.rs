@@ -2,6 +2,7 @@
 
 use crate::config::TierRule;
 use std::net::IpAddr;
+use tailwater_model::address::place;
 use tailwater_model::window::{EntityId, Host, ListenerInfo, WorkloadInfo};
 
 /// One server of a tier: a workload of a host, or a listener whose owner is not known.
@@ -26,11 +27,20 @@ pub(crate) struct ListenerName {
     pub(crate) id: EntityId,
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
+    /// What a Unix socket is bound to.
+    pub(crate) path: Option<String>,
+}
+
+impl ListenerName {
+    /// As it is written.
+    pub(crate) fn socket(&self) -> String {
+        place(self.path.as_deref(), self.address, self.port)
+    }
 }
 
 impl From<&ListenerInfo> for ListenerName {
     fn from(listener: &ListenerInfo) -> Self {
-        Self { id: listener.id, address: listener.address, port: listener.port }
+        Self { id: listener.id, address: listener.address, port: listener.port, path: listener.path.clone() }
     }
 }
 
