@@ -100,6 +100,13 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 	atomic64_t skc_cookie;
 };
+/* include/linux/pid.h: the first number is that of the first process-id namespace */
+struct upid {
+	int nr;
+};
+struct pid {
+	struct upid numbers[1];
+};
 struct socket;
 struct sock_cgroup_data {
 	struct cgroup *cgroup; /* a pointer since 5.15 (commit 8520e224f547), cgroup v2 only */
@@ -115,6 +122,7 @@ struct sock {
 	__u32 sk_ack_backlog;
 	__u32 sk_max_ack_backlog;
 	struct sock_cgroup_data sk_cgrp_data;
+	struct pid *sk_peer_pid; /* of a Unix socket that listens, who called listen(2): init_peercred() */
 };
 
 /* include/net/inet_sock.h, include/net/inet_connection_sock.h, include/linux/tcp.h */

@@ -117,16 +117,18 @@ static __u64 unix_full_last;
 
 /*
  * Where a kernel has its Unix sockets in a module (CONFIG_UNIX=m), these types are in the module's type information alone, and such
- * sockets are not followed.
+ * sockets are not followed. What all kernels have is asked for as well, so that one whose types are known from before (tests/kernels/types
+ * has a 5.15 that cannot be made anew everywhere) stays one that the programs can be held against.
  */
 #define UNIX_TYPES                                                                                                       \
 	(bpf_core_field_exists(struct unix_sock, addr) && bpf_core_field_exists(struct unix_sock, path.dentry) &&        \
 	 bpf_core_field_exists(struct unix_address, len) && bpf_core_field_exists(struct unix_address, name) &&          \
-	 bpf_core_field_exists(struct sockaddr_un, sun_path))
+	 bpf_core_field_exists(struct sockaddr_un, sun_path) && bpf_core_field_exists(struct dentry, d_sb) &&            \
+	 bpf_core_field_exists(struct super_block, s_dev))
 
 static __always_inline bool is_unix_stream(const struct sock *sk)
 {
-	return sk->__sk_common.skc_family == AF_UNIX && sk->sk_type == SOCK_STREAM;
+	return sk->__sk_common.skc_family == AF_UNIX && bpf_core_field_exists(sk->sk_type) && sk->sk_type == SOCK_STREAM;
 }
 
 /* What a socket is bound to, or was accepted through; 0 for one that connected. */
@@ -192,6 +194,14 @@ static __always_inline void unix_end(const struct sock *sk, __u64 hash, struct l
 	key->address[3] = (__u32)(hash >> 32);
 }
 
+/* The process that called listen(2): of a pool its master, which knows the configuration; 0: not known. */
+static __always_inline __u32 unix_listener_pid(const struct sock *sk)
+{
+	if (!bpf_core_field_exists(sk->sk_peer_pid) || !bpf_core_field_exists(struct pid, numbers[0].nr))
+		return 0;
+	return (__u32)BPF_CORE_READ(sk, sk_peer_pid, numbers[0].nr);
+}
+
 /* Takes a listener into the table, under what it is bound to. */
 static __noinline struct unix_listener *unix_listener_enters(struct sock *sk, __u64 addr)
 {
@@ -234,8 +244,8 @@ static __noinline struct unix_listener *unix_listener_enters(struct sock *sk, __
 		__sync_fetch_and_add(&name->generation, 1);
 		*kept = *path;
 		name->owner_cgroup = 0;
-		name->owner_pid = 0;
-		name->owner_from_listen = 0;
+		name->owner_pid = unix_listener_pid(sk);
+		name->owner_from_listen = name->owner_pid != 0;
 		__sync_fetch_and_add(&name->generation, 1);
 	}
 	listener_found(slot, sk);
@@ -515,6 +525,8 @@ static long sample_unix_listener(void *map, __u64 *addr, struct unix_listener *u
 	__u64 cookie = 0;
 	__u8 state = 0;
 
+	if (!bpf_core_field_exists(sk->sk_receive_queue.qlen))
+		return 0;
 	bpf_core_read(&seen.depth, sizeof(seen.depth), &sk->sk_receive_queue.qlen);
 	bpf_core_read(&seen.limit, sizeof(seen.limit), &sk->sk_max_ack_backlog);
 	bpf_core_read(&state, sizeof(state), &sk->__sk_common.skc_state);
@@ -566,7 +578,7 @@ static __always_inline int unix_buffer_freed(const struct sk_buff *skb)
 	struct unix_listener *ul;
 	struct sock *sk;
 
-	if (!unix_full)
+	if (!unix_full || !bpf_core_field_exists(skb->sk) || !bpf_core_field_exists(struct sock, sk_type))
 		return 0;
 	sk = skb->sk;
 	/* It gets its type when it is connected; datagrams belong to sockets that have one. */

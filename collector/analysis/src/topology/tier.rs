@@ -2,7 +2,7 @@
 
 use crate::config::TierRule;
 use std::net::IpAddr;
-use tailwater_model::address::place;
+use tailwater_model::address::{is_unix, place};
 use tailwater_model::window::{EntityId, Host, ListenerInfo, WorkloadInfo};
 
 /// One server of a tier: a workload of a host, or a listener whose owner is not known.
@@ -29,6 +29,8 @@ pub(crate) struct ListenerName {
     pub(crate) port: u16,
     /// What a Unix socket is bound to.
     pub(crate) path: Option<String>,
+    /// How many requests at a time the server behind a Unix socket is set up for.
+    pub(crate) pool: Option<u32>,
 }
 
 impl ListenerName {
@@ -40,7 +42,14 @@ impl ListenerName {
 
 impl From<&ListenerInfo> for ListenerName {
     fn from(listener: &ListenerInfo) -> Self {
-        Self { id: listener.id, address: listener.address, port: listener.port, path: listener.path.clone() }
+        let pool = listener.pool.as_ref().filter(|_| is_unix(listener.address));
+        Self {
+            id: listener.id,
+            address: listener.address,
+            port: listener.port,
+            path: listener.path.clone(),
+            pool: pool.map(|pool| pool.size),
+        }
     }
 }
 
@@ -84,14 +93,16 @@ impl Tier {
     }
 }
 
-/// Calls a tier what the first rule that matches says, else what its workload is called.
+/// Calls a tier what the first rule that matches says, else what its workload is called. Its limit of workers is that of the rule, else
+/// that of the pool behind a Unix socket, by its own configuration.
 pub(super) fn name_tier(key: &TierKey, tier: &mut Tier, rules: &[TierRule]) {
     let rule = rules.iter().find(|rule| {
         rule.host.as_ref().is_none_or(|h| *h == key.host)
             && rule.workload.as_ref().is_none_or(|w| *w == tier.workload)
             && rule.port.is_none_or(|p| tier.listeners.iter().any(|l| l.port == p))
     });
-    tier.workers_limit = rule.and_then(|r| r.workers_limit);
+    let pool = || tier.listeners.iter().filter_map(|l| l.pool).max();
+    tier.workers_limit = rule.and_then(|r| r.workers_limit).or_else(pool);
     tier.name = rule.and_then(|r| r.name.clone()).unwrap_or_else(|| {
         let unit = tier.workload.rsplit('/').next().unwrap_or_default();
         let unit = [".service", ".scope", ".slice"].iter().find_map(|s| unit.strip_suffix(s)).unwrap_or(unit);
