@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{ListenerLevel, ListenerName, ListenerRecord, listener_edge as edge};
 
 type Samples<T> = Vec<(ListenerKey, T)>;
+/// What Unix sockets are bound to, by the address that stands for each.
+type Named = Vec<(Ipv6Addr, Arc<str>)>;
 
 pub(super) const LOG: LogNames = log_names!("listener_log");
 
@@ -90,7 +92,7 @@ impl Listeners {
     pub(super) fn drain(
         &mut self,
         window: WindowIndex,
-    ) -> (Samples<AcceptQueueSample>, Samples<RequestSample>, Vec<(Ipv6Addr, Arc<str>)>) {
+    ) -> (Samples<AcceptQueueSample>, Samples<RequestSample>, Named) {
         let (mut queues, mut requests, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..self.entities {
             let release = slot != 0 && may_leave(slot, window);
