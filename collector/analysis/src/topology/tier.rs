@@ -79,6 +79,11 @@ impl Tier {
         }
     }
 
+    /// How many requests at a time it is set up for, by the configuration of the server behind its Unix socket.
+    pub(crate) fn pool(&self) -> Option<u32> {
+        self.listeners.iter().filter_map(|l| l.pool).max()
+    }
+
     /// The tier of a listener that no frame knows yet.
     pub(crate) fn heard_of(
         key: &TierKey,
@@ -101,8 +106,7 @@ pub(super) fn name_tier(key: &TierKey, tier: &mut Tier, rules: &[TierRule]) {
             && rule.workload.as_ref().is_none_or(|w| *w == tier.workload)
             && rule.port.is_none_or(|p| tier.listeners.iter().any(|l| l.port == p))
     });
-    let pool = || tier.listeners.iter().filter_map(|l| l.pool).max();
-    tier.workers_limit = rule.and_then(|r| r.workers_limit).or_else(pool);
+    tier.workers_limit = rule.and_then(|r| r.workers_limit).or(tier.pool());
     tier.name = rule.and_then(|r| r.name.clone()).unwrap_or_else(|| {
         let unit = tier.workload.rsplit('/').next().unwrap_or_default();
         let unit = [".service", ".scope", ".slice"].iter().find_map(|s| unit.strip_suffix(s)).unwrap_or(unit);
