@@ -49,6 +49,8 @@ pub struct Window {
     pub retransmits: Option<Vec<(EdgeKey, RetransmitSample)>>,
     /// Open connections to others, where calls are not covered.
     pub connections: Option<Vec<(EdgeKey, ConnectionSample)>>,
+    /// What the Unix sockets among the listeners are bound to.
+    pub unix_paths: Vec<(std::net::Ipv6Addr, std::sync::Arc<str>)>,
     /// Time in state of listeners, in one window of a second.
     pub states: Option<States>,
     /// The processes that used most of a saturated resource.
@@ -162,7 +164,13 @@ pub struct DeviceSample {
     pub flushes: u64,
 }
 
-/// A listening address. IPv4 is kept as a v4-mapped IPv6 address; all zero (`::`) is the wildcard of both families.
+/// Whether an address stands for a Unix socket: a hash of what that is bound to, under a prefix that nobody routes (100::/64, RFC 6666).
+pub fn is_unix(address: std::net::Ipv6Addr) -> bool {
+    address.segments()[..4] == [0x100, 0, 0, 0]
+}
+
+/// A listening address. IPv4 is kept as a v4-mapped IPv6 address; all zero (`::`) is the wildcard of both families; that of a Unix socket
+/// is [`is_unix`], with port 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerKey {
     /// Inode of the network namespace.

@@ -26,7 +26,7 @@ const REMEDY: &str = "run `make kernel-types`";
 const DROPS: &str = "tracepoint kfree_skb";
 
 /// What programs read of a hook's arguments, which is how they begin, whatever is `const` in them.
-const READ: [(&str, &str); 18] = [
+const READ: [(&str, &str); 19] = [
     ("tracepoint sched_switch", "bool, struct task_struct *, struct task_struct *"),
     ("tracepoint sched_wakeup", "struct task_struct *"),
     ("tracepoint sched_wakeup_new", "struct task_struct *"),
@@ -43,6 +43,7 @@ const READ: [(&str, &str); 18] = [
     ("tracepoint sock_send_length", "struct sock *, int, int"),
     ("tracepoint tcp_retransmit_skb", "struct sock *"),
     ("tracepoint tcp_retransmit_synack", "struct sock *"),
+    ("tracepoint consume_skb", "struct sk_buff *"),
     (DROPS, "struct sk_buff *, void *, enum skb_drop_reason, struct sock *"),
     ("function sock_def_readable", "struct sock *"),
 ];

@@ -84,9 +84,11 @@ pub(crate) fn key_about(name: &str) -> &'static str {
             "a server in a cgroup of several: `id` of that cgroup, whose row has the CPU, I/O and memory of all of them; 0: none"
         }
         "cpu_quota_us" => "CPU time per window that its quota allows; 0: no quota",
-        "address" => "listens here; unspecified: on every address",
-        "port" => "and on this port",
-        "remote_address" => "calls this address",
+        "address" => {
+            "listens here; unspecified: on every address; of a Unix socket its path, `@` before an abstract name"
+        }
+        "port" => "and on this port; 0: a Unix socket",
+        "remote_address" => "calls this address, or the Unix socket of this path",
         "remote_port" => "on this port",
         "device" => "the device's name",
         "resource" => "`cpu_us`, `io_blocked_us` or `io_bytes`",

@@ -172,6 +172,7 @@ impl Server {
                 workload: 3,
                 address: "::".parse().unwrap(),
                 port: 8080,
+                path: None,
                 comm: "java".into(),
                 pool: Some(PoolSize { size: 200, set_by: "maxThreads in /srv/conf/server.xml".into() }),
             }],

@@ -23,6 +23,7 @@
 #include "net_connection.h"
 #include "net_accept_queue.h"
 #include "net_turns.h"
+#include "net_unix.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -101,7 +102,7 @@ static __always_inline int data_ready(const struct sock *sk)
 	struct hook h;
 
 	if (!is_tcp(sk))
-		return 0;
+		return unix_data_ready(sk);
 	if (sk->__sk_common.skc_state == TCP_LISTEN) {
 		hook_enter(&h);
 		listener_pushed(&h, sk);
@@ -145,7 +146,11 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 	struct tcp_sock *tp;
 	struct hook h;
 
-	if (length <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) || !is_tcp(sk))
+	if (flags & (MSG_PEEK | MSG_ERRQUEUE))
+		return 0;
+	if (!is_tcp(sk))
+		return unix_received(sk, length);
+	if (length <= 0)
 		return 0;
 	c = known_connection(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
@@ -187,7 +192,9 @@ static __always_inline int sent(struct sock *sk, int length)
 	struct tcp_sock *tp;
 	struct hook h;
 
-	if (length <= 0 || !is_tcp(sk))
+	if (!is_tcp(sk))
+		return unix_sent(sk, length);
+	if (length <= 0)
 		return 0;
 	c = known_connection(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
@@ -434,6 +441,59 @@ int net_tick(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	hook_enter(&h);
 	sample_listener(0, &cookie, ls, &h);
+	hook_exit(&h);
+	return 0;
+}
+
+/* Connections that Unix listeners refused: their buffers are consumed, on kernels of before (6.12 is one) dropped. */
+SEC("tp_btf/consume_skb")
+int BPF_PROG(net_unix_refused, struct sk_buff *skb)
+{
+	return unix_buffer_freed(skb);
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(net_unix_refused_before, struct sk_buff *skb)
+{
+	return unix_buffer_freed(skb);
+}
+
+/* As net_tick, over the listeners of Unix sockets. */
+SEC("iter/bpf_map_elem")
+int net_unix_tick(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct unix_listener *ul;
+	__u64 *key = ctx->key, addr;
+	struct hook h;
+
+	if (!key)
+		return 0;
+	addr = *key;
+	ul = bpf_map_lookup_elem(&unix_listeners, &addr);
+	if (!ul)
+		return 0;
+	hook_enter(&h);
+	sample_unix_listener(0, &addr, ul, &h);
+	hook_exit(&h);
+	return 0;
+}
+
+/* The connections that Unix listeners accepted, every second: no hook tells that one is closed. */
+SEC("iter/bpf_map_elem")
+int net_unix_walk(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct unix_connection *u;
+	__u64 *key = ctx->key, at;
+	struct hook h;
+
+	if (!key)
+		return 0;
+	at = *key;
+	u = bpf_map_lookup_elem(&unix_connections, &at);
+	if (!u)
+		return 0;
+	hook_enter(&h);
+	unix_connection_looked_at(&h, at, u);
 	hook_exit(&h);
 	return 0;
 }

@@ -262,6 +262,43 @@ impl EdgeName {
     }
 }
 
+/// `struct unix_path`, one per slot: what a Unix listener is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnixPath {
+    length: u32,
+    bytes: [u8; UnixPath::BYTES],
+}
+
+impl UnixPath {
+    /// Bytes of `sun_path`.
+    const BYTES: usize = 108;
+    /// Size in 64-bit words.
+    pub const WORDS: usize = (4 + Self::BYTES) / 8;
+
+    /// From the words of the map.
+    pub fn decode(words: [u64; Self::WORDS]) -> Self {
+        let mut all = [0; 4 + Self::BYTES];
+        for (to, word) in all.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        let mut bytes = [0; Self::BYTES];
+        bytes.copy_from_slice(&all[4..]);
+        Self { length: words[0] as u32, bytes }
+    }
+
+    /// As people write it: an abstract name with `@` in place of its zero. Bytes that are no text are replaced, control characters left
+    /// out.
+    pub fn text(&self) -> String {
+        let bytes = &self.bytes[..(self.length as usize).min(Self::BYTES)];
+        let (before, rest) = match bytes.split_first() {
+            Some((0, rest)) => ("@", rest),
+            _ => ("", bytes),
+        };
+        let text = String::from_utf8_lossy(rest);
+        before.chars().chain(text.chars().filter(|c| !c.is_control())).collect()
+    }
+}
+
 fn address(words: [u64; 2]) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
@@ -339,11 +376,12 @@ pub struct NetLosses {
     pub connections_untracked: u64,
     pub connections_unknown: u64,
     pub ticks: u64,
+    pub unix_refusals_unnamed: u64,
 }
 
 impl NetLosses {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 8;
+    pub const WORDS: usize = 9;
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
@@ -356,6 +394,7 @@ impl NetLosses {
             connections_untracked,
             connections_unknown,
             ticks,
+            unix_refusals_unnamed,
         ] = words;
         Self {
             listeners_folded,
@@ -366,6 +405,7 @@ impl NetLosses {
             connections_untracked,
             connections_unknown,
             ticks,
+            unix_refusals_unnamed,
         }
     }
 }
@@ -404,6 +444,23 @@ mod tests {
         let level = ListenerLevel::decode(words);
         assert_eq!(level.levels, [-3, 5, 0, 0, -3, 5, -7]);
         assert_eq!((level.limit, level.sockets, level.workers_seen, level.changed_ns), (128, 2, 60, 7_000));
+    }
+
+    #[test]
+    fn paths_are_text_and_abstract_names_begin_with_an_at() {
+        let check = |name: &[u8], expect: &str| {
+            let mut all = [0; 112];
+            all[..4].copy_from_slice(&(name.len() as u32).to_ne_bytes());
+            all[4..4 + name.len()].copy_from_slice(name);
+            let words =
+                std::array::from_fn(|i| u64::from_ne_bytes(std::array::from_fn(|byte| all[8 * i + byte])));
+            assert_eq!(UnixPath::decode(words).text(), expect);
+        };
+        check(b"/run/php/php8.2-fpm.sock", "/run/php/php8.2-fpm.sock");
+        check(b"\0shop", "@shop");
+        check(b"a\n\xffb", "a\u{fffd}b");
+        check(&[b'x'; 108], &"x".repeat(108));
+        check(b"", "");
     }
 
     #[test]

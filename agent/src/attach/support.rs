@@ -146,6 +146,7 @@ const NEEDS: [Need; 8] = [
             ("sk_data_ready", "queue depth is sampled, peaks between samples are missed"),
             ("kfree_skb", "drops at the last ACK of a handshake are not told from the others"),
             ("tcp_retransmit_synack", "SYN-ACK retransmits are not counted"),
+            ("consume_skb", "connections that Unix sockets refuse are not counted"),
         ],
         functions: &["tcp_conn_request", "tcp_v4_syn_recv_sock"],
     },

@@ -4,7 +4,7 @@
 
 use crate::name::addresses;
 use crate::name::naming::container_name;
-use crate::name::pool::{self, Pool};
+use crate::name::pool::{self, Listen, Pool};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ enum Question {
     Container(String),
     /// The addresses of this process's network namespace.
     Addresses(u32),
-    /// What this process is set up for at this port.
-    Pool(u32, u16),
+    /// What this process is set up for where it listens.
+    Pool(u32, Listen),
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct Known {
     containers: HashMap<String, String>,
     /// `None`: they were never read.
     addresses: Option<Vec<IpAddr>>,
-    pools: HashMap<(u32, u16), Option<Pool>>,
+    pools: HashMap<(u32, Listen), Option<Pool>>,
     waiting: HashSet<Question>,
 }
 
@@ -86,13 +86,13 @@ impl Aside {
         known.addresses.insert(addresses::of(process)).clone()
     }
 
-    /// What the server of a process is set up for at a port, as it was read last. `again`: it is read anew, and known a little later; so it
+    /// What the server of a process is set up for where it listens, as it was read last. `again`: it is read anew, and known a little later; so it
     /// is where it was never asked for.
-    pub fn pool(&self, process: u32, port: u16, again: bool) -> Option<Pool> {
+    pub fn pool(&self, process: u32, at: &Listen, again: bool) -> Option<Pool> {
         let mut known = locked(&self.known);
-        let read = known.pools.get(&(process, port)).cloned();
+        let read = known.pools.get(&(process, at.clone())).cloned();
         if again || read.is_none() {
-            self.ask(&mut known, Question::Pool(process, port));
+            self.ask(&mut known, Question::Pool(process, at.clone()));
         }
         read.flatten()
     }
@@ -129,13 +129,13 @@ fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
                 known.containers.extend(name.map(|name| (id.clone(), name)));
                 known.waiting.remove(&question);
             }
-            Question::Pool(process, port) => {
-                let pool = pool::of(root, *process, *port);
+            Question::Pool(process, at) => {
+                let pool = pool::of(root, *process, at);
                 let mut known = locked(known);
                 if known.pools.len() >= REMEMBERED_MAX {
                     known.pools.clear();
                 }
-                known.pools.insert((*process, *port), pool);
+                known.pools.insert((*process, at.clone()), pool);
                 known.waiting.remove(&question);
             }
             Question::Addresses(process) => {

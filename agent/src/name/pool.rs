@@ -15,6 +15,7 @@ mod process;
 use crate::name::naming;
 use process::Process;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A size that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,16 +34,41 @@ impl Pool {
     }
 }
 
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Listen {
+    /// At a port.
+    Port(u16),
+    /// At a Unix socket, by what that is bound to.
+    Path(Arc<str>),
+}
+
+impl Listen {
+    /// By its path, if it has one.
+    #[must_use]
+    pub fn at(port: u16, path: Option<&Arc<str>>) -> Self {
+        path.map_or(Self::Port(port), |path| Self::Path(Arc::clone(path)))
+    }
+
+    /// No server listens at port 0.
+    fn port(&self) -> u16 {
+        match self {
+            Self::Port(port) => *port,
+            Self::Path(_) => 0,
+        }
+    }
+}
+
 /// More threads than this no kernel has (`PID_MAX_LIMIT`).
 const SIZE_MAX: u32 = 4 << 20;
 /// What stands in place of a file for an option or a variable.
 const COMMAND_LINE: &str = "its command line";
 const ENVIRONMENT: &str = "its environment";
 
-/// The size that the server of this process is set up for, as far as it concerns the listener at `port`. `root`: the file system whose
+/// The size that the server of this process is set up for, as far as it concerns the listener at `at`. `root`: the file system whose
 /// `proc` is read. `None`: not a server that is known, not readable, or not set.
 #[must_use]
-pub fn of(root: &Path, pid: u32, port: u16) -> Option<Pool> {
+pub fn of(root: &Path, pid: u32, at: &Listen) -> Option<Pool> {
     let process = Process::read(root, pid)?;
     let program = naming::program(process.comm(), process.arguments());
     let is = |names: &[&str]| names.iter().any(|name| program.starts_with(name));
@@ -51,13 +77,13 @@ pub fn of(root: &Path, pid: u32, port: u16) -> Option<Pool> {
     } else if is(&["gunicorn"]) {
         gunicorn::pool(&process)
     } else if is(&["php-fpm"]) {
-        php::pool(&process, port)
+        php::pool(&process, at)
     } else if is(&["mariadbd", "mysqld"]) {
         mysql::pool(&process)
     } else if is(&["postgres"]) {
         postgres::pool(&process)
     } else if process.runs("java") {
-        java::pool(&process, port)
+        java::pool(&process, at.port())
     } else {
         None
     }
@@ -71,15 +97,16 @@ mod tests {
     #[test]
     fn a_server_is_read_by_its_own_rules_and_others_are_not() {
         let host = Host::new(7, "mariadbd", &["/usr/sbin/mariadbd", "--max-connections=90"]);
-        let read = of(host.root(), 7, 3306);
+        let at = Listen::Port(3306);
+        let read = of(host.root(), 7, &at);
         assert_eq!(read, Some(Pool { size: 90, set_by: "max_connections in its command line".to_owned() }));
-        assert_eq!(of(host.root(), 8, 3306), None, "gone");
+        assert_eq!(of(host.root(), 8, &at), None, "gone");
         let other = Host::new(7, "vim", &["vim", "--max-connections=90"]);
-        assert_eq!(of(other.root(), 7, 3306), None);
+        assert_eq!(of(other.root(), 7, &at), None);
         for absurd in ["0", "-5", "4294967295", "99999999999999999999", "many"] {
             let option = format!("--max-connections={absurd}");
             let host = Host::new(7, "mariadbd", &["/usr/sbin/mariadbd", &option]);
-            assert_eq!(of(host.root(), 7, 3306), None, "{absurd}");
+            assert_eq!(of(host.root(), 7, &at), None, "{absurd}");
         }
     }
 }

@@ -77,6 +77,7 @@ impl Scope {
             calls,
             retransmits,
             connections,
+            unix_paths: _, // names of listeners and edges that are narrowed themselves
             states,
             culprits,
             polled: _,

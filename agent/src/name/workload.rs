@@ -7,7 +7,7 @@ mod forgetting;
 use crate::name::aside::Aside;
 use crate::name::cgroup::{CgroupTree, Mounts};
 use crate::name::naming::{self, Names, names};
-use crate::name::pool::Pool;
+use crate::name::pool::{Listen, Pool};
 use crate::name::servers::{Place, Process, Servers};
 use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, Window};
 use std::collections::{HashMap, HashSet};
@@ -55,6 +55,7 @@ pub struct Listener {
     pub id: u32,
     pub workload: u32,
     pub key: ListenerKey,
+    pub path: Option<Arc<str>>,
     pub comm: String,
     pub pool: Option<Pool>,
 }
@@ -66,6 +67,7 @@ pub struct Edge {
     pub id: u32,
     pub workload: u32,
     pub key: EdgeKey,
+    pub path: Option<Arc<str>>,
 }
 
 /// A block device.
@@ -126,6 +128,8 @@ pub struct Entities {
     listeners: HashMap<Socket, Listener>,
     edges: HashMap<EdgeKey, Edge>,
     devices: HashMap<String, Device>,
+    /// What Unix sockets are bound to, by the address that stands for each.
+    paths: HashMap<std::net::Ipv6Addr, Arc<str>>,
     changed: Vec<Named>,
     walked: Option<u64>,
     quotas_read: u64,
@@ -163,6 +167,7 @@ impl Entities {
             listeners: HashMap::new(),
             edges: HashMap::new(),
             devices: HashMap::new(),
+            paths: HashMap::new(),
             changed: Vec::new(),
             walked: None,
             quotas_read: 0,
@@ -239,6 +244,7 @@ impl Entities {
         }
         for listener in self.listeners.values_mut() {
             let ListenerKey { pid, port, owner, .. } = listener.key;
+            let at = Listen::at(port, listener.path.as_ref());
             // A process is known when it has accepted a connection. Until then, and where nobody comes any more because all connections stay
             // open, it is the first one of a cgroup that holds one server.
             let pid = if pid == 0 && !self.servers.told_apart(owner) {
@@ -251,7 +257,7 @@ impl Entities {
             } else {
                 pid
             };
-            let pool = if pid == 0 { None } else { self.aside.pool(pid, port, again) };
+            let pool = if pid == 0 { None } else { self.aside.pool(pid, &at, again) };
             if pool != listener.pool {
                 listener.pool = pool;
                 self.changed.push(Named::Listener(listener.clone()));
@@ -325,12 +331,19 @@ impl Entities {
         }
     }
 
-    /// Looks whether a window holds cgroups that were never seen; call before [`Entities::refresh`].
+    /// Looks whether a window holds cgroups that were never seen, and learns what its Unix sockets are bound to; call before [`Entities::refresh`].
     pub fn meet(&mut self, window: &Window) {
         let tasks = window.tasks.iter().flatten().map(|(cgroup, _)| *cgroup);
         let submitters = window.io.iter().flatten().map(|(cgroup, _)| *cgroup);
         for cgroup in tasks.chain(submitters) {
             self.path(cgroup);
+        }
+        for (address, path) in &window.unix_paths {
+            // Of what is not remembered the names are told again: by the next windows of those that are still there.
+            if self.paths.len() >= ENTITIES_MAX && !self.paths.contains_key(address) {
+                self.paths.clear();
+            }
+            self.paths.insert(*address, Arc::clone(path));
         }
     }
 
@@ -476,7 +489,8 @@ impl Entities {
         // Of another process it is read anew.
         let same = self.listeners.get(&socket).filter(|known| known.key.pid == key.pid);
         let pool = same.and_then(|known| known.pool.clone());
-        let listener = Listener { id, workload, key, comm, pool };
+        let path = self.paths.get(&key.address).cloned();
+        let listener = Listener { id, workload, key, path, comm, pool };
         if self.listeners.get(&socket) != Some(&listener) {
             self.changed.push(Named::Listener(listener.clone()));
             self.listeners.insert(socket, listener);
@@ -516,6 +530,7 @@ impl Entities {
         if let Some(known) = known
             && (known.key == key || key.owner.0 == 0)
             && (known.workload != 0 || key.owner.0 == 0)
+            && (known.path.is_some() || !self.paths.contains_key(&key.address))
         {
             let id = known.id;
             self.saw(Kind::Listener, id);
@@ -545,7 +560,8 @@ impl Entities {
         self.saw(Kind::Edge, id);
         let workload = if key.workload == CgroupId::default() { 0 } else { self.workload(key.workload) };
         if known != Some((id, workload)) {
-            let edge = Edge { id, workload, key };
+            let path = self.paths.get(&key.remote_address).cloned();
+            let edge = Edge { id, workload, key, path };
             self.changed.push(Named::Edge(edge.clone()));
             self.edges.insert(key, edge);
         }

@@ -61,12 +61,14 @@ impl<W: Write + Send> Dump<W> {
                 Named::Workload(w) => (EntityKind::Workload, w.id, w.names.name),
                 Named::Device(d) => (EntityKind::Device, d.id, d.name),
                 Named::Listener(l) => {
-                    let socket = socket(l.key.address, l.key.port);
+                    let socket =
+                        l.path.as_deref().map_or_else(|| socket(l.key.address, l.key.port), str::to_owned);
                     let owner = self.name(EntityKind::Workload, l.workload);
                     (EntityKind::Listener, l.id, format!("{owner} {socket}"))
                 }
                 Named::Edge(e) => {
-                    let socket = socket(e.key.remote_address, e.key.remote_port);
+                    let at = || socket(e.key.remote_address, e.key.remote_port);
+                    let socket = e.path.as_deref().map_or_else(at, str::to_owned);
                     let owner = self.name(EntityKind::Workload, e.workload);
                     (EntityKind::Edge, e.id, format!("{owner} > {socket}"))
                 }

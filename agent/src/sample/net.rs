@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `states` the time in state, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer. Knows no names of workloads.
+//! `states` the time in state, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -25,6 +25,7 @@ mod listeners;
 mod slots;
 mod states;
 mod tick;
+mod unix;
 mod walk;
 
 use edges::Edges;
@@ -88,7 +89,7 @@ impl Family {
 /// In the order of attaching. What tells a listener's healthy discards comes before anything that makes a listener known, else
 /// the discards in between would read as drops; then what makes connections known. The tracepoints of data came with Linux 6.3;
 /// before, the functions that they were put into tell the same.
-const HOOKS: [Family; 8] = [
+const HOOKS: [Family; 9] = [
     Family(&[("net_dropped", Place::Tracepoint("kfree_skb"))]),
     Family(&[("net_state", Place::Tracepoint("inet_sock_set_state"))]),
     Family(&[
@@ -107,6 +108,7 @@ const HOOKS: [Family; 8] = [
     Family(&[("net_destroy", Place::Tracepoint("tcp_destroy_sock"))]),
     Family(&[("net_resent", Place::Tracepoint("tcp_retransmit_skb"))]),
     Family(&[("net_resent_synack", Place::Tracepoint("tcp_retransmit_synack"))]),
+    Family(&[("net_unix_refused", Place::Tracepoint("consume_skb"))]),
 ];
 
 /// Who looks at the listening sockets' queues and drop counters every 5 ms.
@@ -143,6 +145,7 @@ pub struct NetSignals {
     walker: Walker,
     looking: Looking,
     _ticker: Option<Repeated>,
+    _unix_walk: Option<Repeated>,
     drops: RingBuf<MapData>,
     losses: Mapping,
     clock: ClockControl,
@@ -179,8 +182,14 @@ impl NetSignals {
             .global("cfg_late_us", config.late.late_ms.saturating_mul(1_000))
             .global("cfg_very_late_us", config.late.very_late_ms.saturating_mul(1_000))
             .global("cfg_timer", u32::from(looking == Looking::Timer));
-        for map in ["listener_levels", "listener_states", "listener_names", "listener_slots", "listener_free"]
-        {
+        for map in [
+            "listener_levels",
+            "listener_states",
+            "listener_names",
+            "listener_paths",
+            "listener_slots",
+            "listener_free",
+        ] {
             plan = plan.max_entries(map, of_listeners.entities);
         }
         for map in ["edge_levels", "edge_names", "edge_slots", "edge_free"] {
@@ -210,6 +219,10 @@ impl NetSignals {
                 let _ = object.attach("net_dropped_again", Place::Tracepoint("kfree_skb"), config.btf);
                 object.mapping_for_writing("net_control", 8)?.store(0, 1);
             }
+            // The same before 6.14, where such a buffer is dropped; which of the two ways a kernel goes is not told by its types.
+            if name == "net_unix_refused" {
+                let _ = object.attach("net_unix_refused_before", Place::Tracepoint("kfree_skb"), config.btf);
+            }
             // sendfile(2) goes by a function of its own wherever sends are seen at their function; since 6.5 there is none.
             if name == "net_send" && matches!(at, Ok(Place::Exit(_))) {
                 let _ = object.attach("net_sendpage_exit", Place::Exit("tcp_sendpage"), config.btf);
@@ -230,11 +243,19 @@ impl NetSignals {
             Looking::Thread => {
                 const PROGRAM: &str = "net_tick";
                 let listeners = object.iterator_over(PROGRAM, "listen_sockets", config.btf)?;
-                Some(tick::start(listeners).map_err(|error| LoadError::NoWay {
+                let of_unix = object.iterator_over("net_unix_tick", "unix_listeners", config.btf)?;
+                Some(tick::start([listeners, of_unix]).map_err(|error| LoadError::NoWay {
                     refused: format!("object net, program {PROGRAM}: {error}"),
                 })?)
             }
         };
+        let unix_walk = object
+            .iterator_over("net_unix_walk", "unix_connections", config.btf)
+            .map_err(|error| error.to_string())
+            .and_then(|walk| unix::start_walk(walk).map_err(|error| error.to_string()));
+        if let Err(error) = &unix_walk {
+            tracing::warn!("requests over Unix sockets that end without an answer stay in flight: {error}");
+        }
         Ok(Self {
             listeners,
             states,
@@ -243,6 +264,7 @@ impl NetSignals {
             walker,
             looking,
             _ticker: ticker,
+            _unix_walk: unix_walk.ok(),
             drops,
             losses,
             clock,
@@ -330,6 +352,7 @@ impl SignalSource for NetSignals {
                     ("net_ready", "depth is sampled every 5 ms and peaks between are missed"),
                     ("net_dropped", "drops at the last ACK of a handshake are not told from the others, and listeners with TCP_DEFER_ACCEPT count drops only while their queue is seen full"),
                     ("net_resent_synack", "SYN-ACK retransmits are not counted"),
+                    ("net_unix_refused", "connections that Unix sockets refuse are not counted"),
                 ],
             ),
             self.coverage_of(
@@ -366,6 +389,7 @@ impl SignalSource for NetSignals {
             Loss { what: "net_workers_untracked", count: kernel.workers_untracked },
             Loss { what: "net_connections_untracked", count: kernel.connections_untracked },
             Loss { what: "net_connections_unknown", count: kernel.connections_unknown },
+            Loss { what: "net_unix_refusals_unnamed", count: kernel.unix_refusals_unnamed },
             Loss { what: "net_records_lapped", count: self.lapped() },
             Loss { what: "net_runs_skipped", count: self.object.skipped_runs() },
         ]
@@ -373,7 +397,8 @@ impl SignalSource for NetSignals {
 
     fn drain(&mut self, into: &mut Window) {
         let turns = self.requests_covered();
-        let (accept_queues, requests) = self.listeners.drain(into.index);
+        let (accept_queues, requests, unix_paths) = self.listeners.drain(into.index);
+        into.unix_paths = unix_paths;
         let (calls, retransmits) = self.edges.drain(into.index);
         let (listeners, edges) = (self.listeners.is_whole(into.index), self.edges.is_whole(into.index));
         if into.late {

@@ -395,6 +395,11 @@ fn workload(w: &Workload) -> v1::Workload {
     }
 }
 
+/// Of what has no path, the empty one.
+fn text(path: Option<&str>) -> String {
+    path.unwrap_or_default().to_owned()
+}
+
 fn listener(l: &Listener) -> v1::Listener {
     let ListenerKey { netns, port, pid, .. } = l.key;
     v1::Listener {
@@ -406,6 +411,7 @@ fn listener(l: &Listener) -> v1::Listener {
         comm: l.comm.clone(),
         pid,
         pool: l.pool.as_ref().map(|pool| v1::Pool { size: pool.size, set_by: pool.set_by.clone() }),
+        path: text(l.path.as_deref()),
     }
 }
 
@@ -417,6 +423,7 @@ fn edge(e: &Edge) -> v1::Edge {
         remote_address: address(e.key.remote_address),
         remote_port: u32::from(remote_port),
         netns: u64::from(netns),
+        path: text(e.path.as_deref()),
     }
 }
 

@@ -269,6 +269,7 @@ fn a_listener_that_overflows_in_its_first_window_is_told_of_at_once() {
                     workload: 70,
                     address: std::net::Ipv4Addr::UNSPECIFIED.into(),
                     port: 8090,
+                    path: None,
                     comm: String::new(),
                     pool: None,
                 }],

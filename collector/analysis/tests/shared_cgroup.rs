@@ -36,6 +36,7 @@ fn names() -> Vec<Input> {
         workload,
         address: [127, 0, 0, 1].into(),
         port,
+        path: None,
         comm: comm.into(),
         pool: None,
     };

@@ -4,6 +4,7 @@
 //! and show these. Owns the values, their JSON shapes and names; knows no protobuf, no clock, no file, and no rule by which anything is found.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod advice;
 pub mod congestion;
 pub mod incident;

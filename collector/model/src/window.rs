@@ -179,13 +179,32 @@ pub struct ListenerInfo {
     pub id: EntityId,
     /// 0: owner unknown.
     pub workload: EntityId,
-    /// Unspecified address: wildcard.
+    /// Unspecified address: wildcard. Of a Unix socket one that stands for its path, see [`crate::address`].
     pub address: IpAddr,
     pub port: u16,
+    /// What a Unix socket is bound to.
+    #[serde(default)]
+    pub path: Option<String>,
     pub comm: String,
     /// Read from the server's own configuration; `None`: not read, or not set.
     #[serde(default)]
     pub pool: Option<PoolSize>,
+}
+
+impl ListenerInfo {
+    /// As it is written: `address:port`, or the path of a Unix socket.
+    #[must_use]
+    pub fn socket(&self) -> String {
+        crate::address::place(self.path.as_deref(), self.address, self.port)
+    }
+}
+
+impl EdgeInfo {
+    /// Whom it dials, as [`ListenerInfo::socket`] writes it.
+    #[must_use]
+    pub fn socket(&self) -> String {
+        crate::address::place(self.path.as_deref(), self.remote_address, self.remote_port)
+    }
 }
 
 /// How many requests at a time a server is set up for; of a database, connections.
@@ -202,6 +221,9 @@ pub struct EdgeInfo {
     pub workload: EntityId,
     pub remote_address: IpAddr,
     pub remote_port: u16,
+    /// What the Unix socket there is bound to.
+    #[serde(default)]
+    pub path: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

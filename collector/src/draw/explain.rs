@@ -4,7 +4,7 @@
 use crate::live::timeline::{TierRow, Timeline};
 use crate::text::{Civil, lines};
 use std::fmt::Write;
-use tailwater_model::incident::{Hop, HopCongestion, HopLife, Order, Role};
+use tailwater_model::incident::{DropReason, Hop, HopCongestion, HopLife, Order, Role};
 use tailwater_model::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
@@ -284,15 +284,15 @@ fn rest(out: &mut String, i: &Incident) {
             .ok()
             .and_then(|v| v.as_str().map(str::to_owned))
             .unwrap_or_default();
+        let at = format!("{} of {}@{}", d.listener, d.workload, d.host);
+        let when = [d.first_unix_ns, d.last_unix_ns].map(|ns| Civil::of(ns).time_ms()).join(" to ");
+        if d.reason == DropReason::Refused {
+            labelled(out, "Refused", &format!("{} connections at {at} (accept queue full), {when}", d.count));
+            continue;
+        }
         let line = format!(
-            "{} packets dropped at {} of {}@{} ({reason}), about {} connections, {} to {}",
-            d.count,
-            d.listener,
-            d.workload,
-            d.host,
-            d.connections,
-            Civil::of(d.first_unix_ns).time_ms(),
-            Civil::of(d.last_unix_ns).time_ms()
+            "{} packets dropped at {at} ({reason}), about {} connections, {when}",
+            d.count, d.connections
         );
         labelled(out, "Drops", &line);
     }

@@ -3,7 +3,6 @@
 
 use super::signals::{Form, Level, SIGNALS, Seen, each};
 use std::collections::{BTreeMap, BTreeSet};
-use tailwater_model::incident::socket;
 use tailwater_model::names::Names;
 use tailwater_model::window::{HostWindow, WorkloadInfo};
 
@@ -190,13 +189,8 @@ impl Labels {
                     let quota_ns = |w: &WorkloadInfo| if w.shares == 0 { w.cpu_quota_ns } else { SHARES };
                     names.workloads.get(&id).map(|w| (w.name.clone(), String::new(), quota_ns(w)))
                 }
-                Level::Listener => {
-                    names.listeners.get(&id).map(|l| (workload(l.workload), socket(l.address, l.port), 0))
-                }
-                Level::Call => names
-                    .edges
-                    .get(&id)
-                    .map(|e| (workload(e.workload), socket(e.remote_address, e.remote_port), 0)),
+                Level::Listener => names.listeners.get(&id).map(|l| (workload(l.workload), l.socket(), 0)),
+                Level::Call => names.edges.get(&id).map(|e| (workload(e.workload), e.socket(), 0)),
                 Level::Device => names.devices.get(&id).map(|d| (d.name.clone(), String::new(), 0)),
             };
             if let Some(labels) = labels {

@@ -28,6 +28,7 @@ fn names(count: u32) -> Names {
                 workload: 1,
                 address: [10, 0, 0, 1].into(),
                 port,
+                path: None,
                 comm: String::new(),
                 pool: None,
             },

@@ -23,6 +23,9 @@ use tailwater_proto::v1::{
 /// Characters of the place where a pool's size is set: a key and a path.
 const SET_BY_MAX: usize = 1000;
 
+/// Characters of what a Unix socket is bound to (`sun_path`).
+const PATH_MAX: usize = 108;
+
 /// Why a message could not become an input. The text goes back to the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
@@ -271,6 +274,7 @@ impl Converter {
                 workload,
                 address: address("Listener.address", &l.address)?,
                 port: port("Listener.port", l.port)?,
+                path: path(&l.path),
                 comm: l.comm.clone(),
                 pool: l.pool.as_ref().filter(|pool| pool.size > 0).map(|pool| PoolSize {
                     size: pool.size,
@@ -288,6 +292,7 @@ impl Converter {
                 workload,
                 remote_address: address("Edge.remote_address", &e.remote_address)?,
                 remote_port: port("Edge.remote_port", e.remote_port)?,
+                path: path(&e.path),
             });
         }
         let mut devices = Vec::new();
@@ -488,6 +493,11 @@ fn address(what: &'static str, bytes: &[u8]) -> Result<IpAddr, ConvertError> {
         Ok(v6) => Ok(IpAddr::from(Ipv6Addr::from(v6)).to_canonical()),
         Err(_) => Err(ConvertError::Address { what, bytes: bytes.len() }),
     }
+}
+
+/// What a Unix socket is bound to, as far as it is text.
+fn path(told: &str) -> Option<String> {
+    (!told.is_empty()).then(|| told.chars().filter(|c| !c.is_control()).take(PATH_MAX).collect())
 }
 
 fn port(what: &'static str, port: u32) -> Result<u16, ConvertError> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::Arc;
+use tailwater_model::address::{is_unix, of_path};
 use tailwater_proto::columnar::TableBuilder;
 use tailwater_proto::v1::Metric;
 
@@ -179,6 +180,26 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
     assert_ne!(listeners[0].workload, 0);
     let pool = listeners[0].pool.as_ref().unwrap();
     assert_eq!((pool.size, pool.set_by.len()), (150, 1000), "a place has a bound");
+}
+
+#[test]
+fn a_unix_socket_is_called_by_its_path_at_both_ends() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let place = of_path("/run/php.sock");
+    let IpAddr::V6(v6) = place else { panic!("{place}") };
+    let mut entities = v1::Entities::default();
+    let path = format!("/run/\n{}", "x".repeat(500));
+    entities.listeners.push(v1::Listener { id: 9, address: v6.octets().into(), path, ..Default::default() });
+    let edge = v1::Edge { id: 3, remote_address: v6.octets().into(), ..Default::default() };
+    entities.edges.push(v1::Edge { path: "/run/php.sock".into(), ..edge.clone() });
+    entities.edges.push(v1::Edge { id: 4, ..edge });
+    let named = c.message(&Body::Entities(entities), 0, 0).unwrap();
+    let [Input::Entities { listeners, edges, .. }] = named.as_slice() else { panic!("{named:?}") };
+    assert_eq!((listeners[0].address, listeners[0].port), (place, 0));
+    assert_eq!(listeners[0].socket(), format!("/run/{}", "x".repeat(103)), "text, of a bounded length");
+    assert_eq!(edges[0].socket(), "/run/php.sock");
+    assert!(is_unix(edges[1].remote_address) && edges[1].path.is_none(), "an agent that knew no path");
 }
 
 #[test]

@@ -5,7 +5,6 @@ use super::series::Series;
 use crate::live::view::Query;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tailwater_model::incident::socket;
 use tailwater_model::names::Seen;
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
@@ -145,12 +144,12 @@ impl Series {
         let name = |id| known.workloads.get(&id).map(|w| w.name.as_str());
         for l in known.listeners.values() {
             if let Some((_, listeners, _)) = name(l.workload).and_then(|n| by_name.get_mut(n)) {
-                listeners.insert(socket(l.address, l.port));
+                listeners.insert(l.socket());
             }
         }
         for e in known.edges.values() {
             if let Some((_, _, remotes)) = name(e.workload).and_then(|n| by_name.get_mut(n)) {
-                remotes.insert(socket(e.remote_address, e.remote_port));
+                remotes.insert(e.socket());
             }
         }
         let workloads = by_name
@@ -269,13 +268,26 @@ mod tests {
             cpu_quota_ns: quota,
             ..WorkloadInfo::default()
         };
-        let listener =
-            |id, workload| ListenerInfo { id, workload, address, port: 80, comm: String::new(), pool: None };
+        let listener = |id, workload| ListenerInfo {
+            id,
+            workload,
+            address,
+            port: 80,
+            path: None,
+            comm: String::new(),
+            pool: None,
+        };
         series.saw(&Input::Entities {
             host: "web-1".into(),
             workloads: vec![workload(1, 10), workload(2, 20)],
             listeners: vec![listener(5, 1), listener(6, 2)],
-            edges: vec![EdgeInfo { id: 7, workload: 2, remote_address: address, remote_port: 8080 }],
+            edges: vec![EdgeInfo {
+                id: 7,
+                workload: 2,
+                remote_address: address,
+                remote_port: 8080,
+                path: None,
+            }],
             devices: vec![],
         });
         series

@@ -21,6 +21,7 @@ fn series() -> Series {
             workload: 3,
             address: [0, 0, 0, 0].into(),
             port: 80,
+            path: None,
             comm: String::new(),
             pool: None,
         }],

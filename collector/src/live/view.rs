@@ -144,6 +144,9 @@ impl Selected {
 
 /// A wildcard listener is shown under its host's address or as it listens: the port decides then.
 pub(crate) fn is_listener(listener: &ListenerInfo, text: &str) -> bool {
+    if listener.path.is_some() {
+        return listener.path.as_deref() == Some(text);
+    }
     let Some((address, port)) = text.rsplit_once(':') else { return false };
     if port.parse() != Ok(listener.port) {
         return false;

@@ -7,7 +7,7 @@ use super::seen::Row;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tailwater_model::Incident;
-use tailwater_model::incident::{Drops, Kind, Resource, State};
+use tailwater_model::incident::{DropReason, Drops, Kind, Resource, State};
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_sizing::evidence::Refusal;
 use tailwater_sizing::prevent::{Chain, Entry, RETRIES_S, Tier};
@@ -57,6 +57,11 @@ impl Span {
         if incident.kind == Kind::SynFlood {
             return Err(Refusal::Tainted {
                 by: "handshakes that nobody completes fill no accept queue".into(),
+            });
+        }
+        if incident.drops.iter().any(|d| d.reason == DropReason::Refused) {
+            return Err(Refusal::Tainted {
+                by: "a Unix socket refused connections, which nobody tries again as SYNs are".into(),
             });
         }
         let root = (incident.root.start_unix_ns > 0).then_some(incident.root.start_unix_ns);

@@ -4,7 +4,6 @@
 use crate::live::fold;
 use crate::live::series::Series;
 use crate::live::view::is_listener;
-use tailwater_model::incident::socket;
 use tailwater_model::names::Names;
 use tailwater_model::window::{
     EdgeWindow, EntityId, HostWindow, ListenerWindow, SignalSet, WindowIndex, WorkloadWindow,
@@ -61,7 +60,7 @@ impl Ids {
         let edges = || names.edges.values().filter(|e| calls(e.workload));
         let there = |e: &EntityId| {
             let edge = names.edges.get(e);
-            edge.is_some_and(|e| remotes.contains(&socket(e.remote_address, e.remote_port)))
+            edge.is_some_and(|e| remotes.contains(&e.socket()))
         };
         Self {
             listeners: listeners().filter(|l| is_listener(l, &server.listener)).map(|l| l.id).collect(),

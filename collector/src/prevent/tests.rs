@@ -187,7 +187,13 @@ fn series(change: impl Fn(&str, &mut HostWindow)) -> Series {
     for (host, name, address, port) in
         [("web-1", "apache2", [10, 0, 0, 1], 80), ("app-1", "tomcat", [10, 0, 0, 2], 8080)]
     {
-        let calls = EdgeInfo { id: 7, workload: 1, remote_address: [10, 0, 0, 2].into(), remote_port: 8080 };
+        let calls = EdgeInfo {
+            id: 7,
+            workload: 1,
+            remote_address: [10, 0, 0, 2].into(),
+            remote_port: 8080,
+            path: None,
+        };
         series.saw(&Input::Entities {
             host: host.into(),
             workloads: vec![WorkloadInfo { id: 1, name: name.into(), ..WorkloadInfo::default() }],
@@ -196,6 +202,7 @@ fn series(change: impl Fn(&str, &mut HostWindow)) -> Series {
                 workload: 1,
                 address: address.into(),
                 port,
+                path: None,
                 comm: String::new(),
                 pool: None,
             }],

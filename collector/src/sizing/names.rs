@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use tailwater_model::incident::socket;
+use tailwater_model::address::is_unix;
 use tailwater_model::names::Names;
 use tailwater_model::window::{EntityId, Input, ListenerInfo, PoolSize, SignalSet, WorkloadInfo};
 
@@ -103,9 +103,13 @@ impl HostNames {
         }
     }
 
-    /// A listener whose owner is known.
+    /// A listener whose owner is known. Unix sockets have none here: how many of their connections are open is not measured, and without that
+    /// what waits inside is not told from what works.
     pub(super) fn owned(&self, listener: EntityId) -> Option<Owned> {
         let ListenerInfo { workload, address, port, comm, pool, .. } = self.names.listeners.get(&listener)?;
+        if is_unix(*address) {
+            return None;
+        }
         let owner = self.names.workloads.get(workload)?;
         let comm = if comm.is_empty() { &owner.comm } else { comm };
         Some(Owned {
@@ -142,7 +146,7 @@ impl HostNames {
     pub(super) fn calls(&self, measured: EntityId) -> impl Iterator<Item = (EntityId, String)> {
         let edges = self.edges_of.get(&measured).into_iter().flatten();
         let edges = edges.filter_map(|id| self.names.edges.get(id));
-        edges.map(|e| (e.id, socket(e.remote_address, e.remote_port)))
+        edges.map(|e| (e.id, e.socket()))
     }
 }
 
@@ -184,6 +188,7 @@ mod tests {
             workload,
             address: "::ffff:10.0.0.2".parse().unwrap(),
             port,
+            path: None,
             comm: String::new(),
             pool: None,
         };
@@ -201,6 +206,7 @@ mod tests {
                 workload: 3,
                 remote_address: "10.0.0.3".parse().unwrap(),
                 remote_port: 3306,
+                path: None,
             }],
             devices: Vec::new(),
         });

@@ -41,6 +41,7 @@ fn named(
                 workload: id,
                 address: "::".parse().unwrap(),
                 port,
+                path: None,
                 comm: String::new(),
                 pool: None,
             },
@@ -49,6 +50,7 @@ fn named(
                 workload: id,
                 address: "::".parse().unwrap(),
                 port: port + 1,
+                path: None,
                 comm: String::new(),
                 pool: None,
             },
@@ -74,8 +76,13 @@ fn window(host: &str, workload: EntityId, index: u64) -> HostWindow {
 fn world(change: impl Fn(&str, u64, &mut HostWindow)) -> World {
     let mut world = World { hosts: Hosts::default(), who: Who::default(), incidents: BTreeMap::new() };
     world.who.update(&three_tiers());
-    let edge =
-        EdgeInfo { id: 7, workload: APP, remote_address: "10.0.0.9".parse().unwrap(), remote_port: 3306 };
+    let edge = EdgeInfo {
+        id: 7,
+        workload: APP,
+        remote_address: "10.0.0.9".parse().unwrap(),
+        remote_port: 3306,
+        path: None,
+    };
     world.hosts.said(named("app-1", APP, "tomcat10.service", 8080, vec![edge], WINDOW_NS));
     world.hosts.said(named("db", DB, "mariadb.service", 3306, Vec::new(), 0));
     for index in FIRST..=LAST {

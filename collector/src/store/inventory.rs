@@ -5,6 +5,12 @@ use std::sync::OnceLock;
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
 use tailwater_model::names::Seen;
+use tailwater_model::window::ListenerInfo;
+
+/// Where it listens, as it was written from the first version on.
+fn listening(l: &ListenerInfo) -> String {
+    l.path.clone().unwrap_or_else(|| std::net::SocketAddr::new(l.address, l.port).to_string())
+}
 
 /// Everything known by name of the hosts of `spans` (first and last moment, Unix ns).
 pub(super) fn seen(
@@ -31,7 +37,7 @@ pub(super) fn seen(
         }
         for l in names.listeners.values() {
             let workload = names.workloads.get(&l.workload).map_or("", |w| w.name.as_str());
-            saw("listener", std::net::SocketAddr::new(l.address, l.port).to_string(), workload.to_owned());
+            saw("listener", listening(l), workload.to_owned());
         }
     }
     for node in view.nodes.iter().filter(|n| !n.tier.is_empty()) {

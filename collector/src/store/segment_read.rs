@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use tailwater_model::address;
 use tailwater_model::names::Names;
 use tailwater_model::rows::Rows as ById;
 use tailwater_model::window::{
@@ -63,10 +64,10 @@ pub(super) fn read(
         |w| &mut w.listeners,
         fold::listener,
         |id, n| {
-            let (Some(address), port) = (n.address(2), n.port(3)) else { return };
+            let (Some((address, path)), port) = (n.place(2), n.port(3)) else { return };
             let (workload, comm) = (n.id(0), n.text(4));
             owner(&mut names, workload, n.text(1));
-            names.listeners.insert(id, ListenerInfo { id, workload, address, port, comm, pool: None });
+            names.listeners.insert(id, ListenerInfo { id, workload, address, port, path, comm, pool: None });
         },
     )?;
     reading.entities(
@@ -75,9 +76,9 @@ pub(super) fn read(
         |w| &mut w.edges,
         fold::edge,
         |id, n| {
-            let (Some(remote_address), remote_port) = (n.address(2), n.port(3)) else { return };
+            let (Some((remote_address, path)), remote_port) = (n.place(2), n.port(3)) else { return };
             owner(&mut names, n.id(0), n.text(1));
-            names.edges.insert(id, EdgeInfo { id, workload: n.id(0), remote_address, remote_port });
+            names.edges.insert(id, EdgeInfo { id, workload: n.id(0), remote_address, remote_port, path });
         },
     )?;
     reading.entities(
@@ -131,8 +132,13 @@ impl NameRow<'_> {
     fn port(&self, n: usize) -> u16 {
         u16::try_from(unsigned(self.int(n))).unwrap_or(0)
     }
-    fn address(&self, n: usize) -> Option<IpAddr> {
-        self.text(n).parse().ok()
+    /// An address, or the path of a Unix socket with the address that stands for it.
+    fn place(&self, n: usize) -> Option<(IpAddr, Option<String>)> {
+        let text = self.text(n);
+        if address::is_path(&text) {
+            return Some((address::of_path(&text), Some(text)));
+        }
+        text.parse().ok().map(|address| (address, None))
     }
 }
 

@@ -195,7 +195,7 @@ fn fill(
                     Some(l) => vec![
                         Name::Int(l.workload.into()),
                         text(workload(host, l.workload)),
-                        text(&l.address.to_string()),
+                        text(&l.path.clone().unwrap_or_else(|| l.address.to_string())),
                         Name::Int(l.port.into()),
                         text(&l.comm),
                     ],
@@ -212,7 +212,7 @@ fn fill(
                     Some(e) => vec![
                         Name::Int(e.workload.into()),
                         text(workload(host, e.workload)),
-                        text(&e.remote_address.to_string()),
+                        text(&e.path.clone().unwrap_or_else(|| e.remote_address.to_string())),
                         Name::Int(e.remote_port.into()),
                     ],
                     None => vec![Name::Int(0), text(""), text(""), Name::Int(0)],

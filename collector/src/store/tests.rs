@@ -320,13 +320,20 @@ fn names() -> Names {
                 workload: id,
                 address: [10, 0, 0, 1].into(),
                 port,
+                path: None,
                 comm: "j".into(),
                 pool: None,
             },
         );
         names.edges.insert(
             id,
-            EdgeInfo { id, workload: id, remote_address: "fd00::1".parse().unwrap(), remote_port: 3306 },
+            EdgeInfo {
+                id,
+                workload: id,
+                remote_address: "fd00::1".parse().unwrap(),
+                remote_port: 3306,
+                path: None,
+            },
         );
         names.devices.insert(id, DeviceInfo { id, name: "vda".into() });
     }

@@ -32,7 +32,7 @@ export const sustainedBy = (by: string): string => SUSTAINERS[by] ?? `kept alive
 
 export const ROLES: Record<string, string> = { root: "root cause", pushback: "pushed back", batch: "sent its batch", drop: "dropped" };
 
-export const REASONS: Record<string, string> = { accept_queue_full: "accept queue full", syn_queue_full: "SYN queue full", other: "other reason" };
+export const REASONS: Record<string, string> = { accept_queue_full: "accept queue full", refused: "accept queue full: refused at once", syn_queue_full: "SYN queue full", other: "other reason" };
 
 export const placeOf = (at: { host: string; workload: string }): string => (at.workload ? `${at.workload}@${at.host}` : at.host);
 
@@ -77,6 +77,8 @@ export function fromRoot(hops: Hop[]): Hop[] {
 }
 
 export const dropped = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.connections, 0);
+/** Whether all of it were connections that Unix sockets refused at once. */
+export const refused = (i: Incident): boolean => i.drops.length > 0 && i.drops.every((d) => d.reason === "refused");
 export const packets = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.count, 0);
 
 export const observed = (hop: Hop): boolean => hop.observed !== false;

@@ -413,6 +413,9 @@ static long sample_listener(void *map, __u64 *cookie, struct listen_socket *ls, 
 	return 0;
 }
 
+/* net_unix.h, which knows this file. */
+static __always_inline void sample_unix_listeners(struct hook *h);
+
 static int sample_listeners(void *map, int *key, struct tick *tick)
 {
 	struct hook h = {};
@@ -420,6 +423,7 @@ static int sample_listeners(void *map, int *key, struct tick *tick)
 	hook_enter(&h);
 	COUNT_LOSS(ticks);
 	bpf_for_each_map_elem(&listen_sockets, sample_listener, &h, 0);
+	sample_unix_listeners(&h);
 	hook_exit(&h);
 	bpf_timer_start(&tick->timer, cfg_tick_ns, 0);
 	return 0;

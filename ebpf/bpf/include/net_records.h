@@ -168,5 +168,6 @@ struct net_losses {
 	__u64 connections_untracked; /* no socket storage */
 	__u64 connections_unknown; /* older than the agent, and neither side recognisable */
 	__u64 ticks; /* of the sampling timer: not a loss, but the proof that it runs */
+	__u64 unix_refusals_unnamed; /* by one of several full Unix listeners */
 };
 #endif

@@ -69,7 +69,12 @@ struct in6_addr {
 };
 
 /* include/linux/skbuff.h, include/uapi/linux/{ip,ipv6,tcp}.h: headers are at `head` plus an offset */
+struct sk_buff_head {
+	__u32 qlen;
+};
+struct sock;
 struct sk_buff {
+	struct sock *sk; /* of what is sent, or was sent to oneself */
 	char cb[48]; /* of TCP, struct tcp_skb_cb */
 	__be16 protocol;
 	__u16 transport_header;
@@ -95,6 +100,13 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 	atomic64_t skc_cookie;
 };
+/* include/linux/pid.h: the first number is that of the first process-id namespace */
+struct upid {
+	int nr;
+};
+struct pid {
+	struct upid numbers[1];
+};
 struct socket;
 struct sock_cgroup_data {
 	struct cgroup *cgroup; /* a pointer since 5.15 (commit 8520e224f547), cgroup v2 only */
@@ -102,12 +114,15 @@ struct sock_cgroup_data {
 struct sock {
 	struct sock_common __sk_common;
 	atomic_t sk_drops;
+	struct sk_buff_head sk_receive_queue; /* of a Unix listener, its accept queue */
 	struct socket *sk_socket;
+	__u16 sk_type;
 	__u16 sk_protocol;
 	__u8 sk_shutdown;
 	__u32 sk_ack_backlog;
 	__u32 sk_max_ack_backlog;
 	struct sock_cgroup_data sk_cgrp_data;
+	struct pid *sk_peer_pid; /* of a Unix socket that listens, who called listen(2): init_peercred() */
 };
 
 /* include/net/inet_sock.h, include/net/inet_connection_sock.h, include/linux/tcp.h */

@@ -171,6 +171,10 @@ pub struct Listener {
     /// absent: not read, or not set
     #[prost(message, optional, tag = "8")]
     pub pool: ::core::option::Option<Pool>,
+    /// What a Unix socket is bound to, an abstract name with "@" in front; empty: none. Its port is 0, and its address (100::/64) a hash of
+    /// the path, which edges of the same host to it have, too.
+    #[prost(string, tag = "18")]
+    pub path: ::prost::alloc::string::String,
 }
 /// How many requests at a time a server is set up for, by its own configuration; of a database, connections.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -194,6 +198,9 @@ pub struct Edge {
     pub remote_port: u32,
     #[prost(uint64, tag = "5")]
     pub netns: u64,
+    /// as Listener.path
+    #[prost(string, tag = "15")]
+    pub path: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Device {

@@ -50,7 +50,17 @@ pub(crate) const TABLES: &[Table] = &[
     // Plain data; each file may use those before it.
     Table {
         of: "tailwater-model",
-        leaves: &["rows", "window", "names", "congestion", "topology", "incident", "advice", "prevention"],
+        leaves: &[
+            "address",
+            "rows",
+            "window",
+            "names",
+            "congestion",
+            "topology",
+            "incident",
+            "advice",
+            "prevention",
+        ],
         rooms: &[],
     },
     Table {

@@ -1,8 +1,8 @@
-//! php-fpm: `pm.max_children` of the pool that listens on the port, in the file that its master names in its title and those that this one
+//! php-fpm: `pm.max_children` of the pool that listens there, at a port or at a Unix socket, in the file that its master names in its title and those that this one
 //! includes.
 
-use super::Pool;
 use super::process::Process;
+use super::{Listen, Pool};
 use std::collections::BTreeMap;
 
 /// What is known of a pool.
@@ -12,7 +12,7 @@ struct Section {
     children: Option<(u64, String)>,
 }
 
-pub(super) fn pool(process: &Process, port: u16) -> Option<Pool> {
+pub(super) fn pool(process: &Process, at: &Listen) -> Option<Pool> {
     // "php-fpm: master process (/etc/php/8.2/fpm/php-fpm.conf)", or an option where the title was not changed yet.
     let title = process.arguments().join(" ");
     let in_title = title.split_once("master process (").and_then(|(_, rest)| rest.split_once(')'));
@@ -38,8 +38,13 @@ pub(super) fn pool(process: &Process, port: u16) -> Option<Pool> {
         }
         included
     });
-    let at_port = |listen: &str| listen.rsplit(':').next() == Some(&port.to_string());
-    let own = sections.into_values().find(|section| section.listen.as_deref().is_some_and(at_port))?;
+    let here = |(name, section): &(String, Section)| {
+        section.listen.as_deref().is_some_and(|listen| match at {
+            Listen::Port(port) => listen.rsplit(':').next() == Some(&port.to_string()),
+            Listen::Path(path) => listen.replace("$pool", name) == **path,
+        })
+    };
+    let (_, own) = sections.into_iter().find(here)?;
     let (size, file) = own.children?;
     Pool::new(size, "pm.max_children", &file)
 }
@@ -62,11 +67,16 @@ mod tests {
             )
             .file(
                 "/etc/php/8.2/fpm/pool.d/www.conf",
-                "[www]\nlisten = /run/php/www.sock\npm.max_children = 5\n[more]\nlisten = 9001\n",
+                "[www]\nlisten = /run/php/www.sock\npm.max_children = 5\n[more]\nlisten = 9001\n[of-pool]\nlisten = /run/php/$pool.sock\npm.max_children = 3\n",
             );
-        let read = |port| host.told(|process| pool(process, port));
+        let at = |listen: Listen| host.told(|process| pool(process, &listen));
+        let read = |port| at(Listen::Port(port));
         assert_eq!(read(9000), Some((12, "pm.max_children in /etc/php/8.2/fpm/pool.d/shop.conf".to_owned())));
         assert_eq!(read(9001), None, "not set");
         assert_eq!(read(80), None, "no pool");
+        let www = at(Listen::Path("/run/php/www.sock".into()));
+        assert_eq!(www, Some((5, "pm.max_children in /etc/php/8.2/fpm/pool.d/www.conf".to_owned())));
+        assert_eq!(at(Listen::Path("/run/php/of-pool.sock".into())).map(|(size, _)| size), Some(3));
+        assert_eq!(at(Listen::Path("/run/php/other.sock".into())), None);
     }
 }

@@ -2,16 +2,20 @@
 //! map but its own.
 
 use super::slots::{Slots, may_leave};
+use super::unix::Paths;
 use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
 use crate::attach::mapping::Mapping;
 use crate::attach::ring::Level;
 use crate::attach::window_log::{Log, LogShape};
 use crate::window::{AcceptQueueSample, CgroupId, ListenerKey, RequestSample, WindowIndex};
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{ListenerLevel, ListenerName, ListenerRecord, listener_edge as edge};
 
 type Samples<T> = Vec<(ListenerKey, T)>;
+/// What Unix sockets are bound to, by the address that stands for each.
+type Named = Vec<(Ipv6Addr, Arc<str>)>;
 
 pub(super) const LOG: LogNames = log_names!("listener_log");
 
@@ -19,6 +23,7 @@ pub(super) const LOG: LogNames = log_names!("listener_log");
 pub(super) struct Listeners {
     log: Log<ListenerRecord>,
     levels: Levels,
+    paths: Paths,
     slots: Slots<ListenerName>,
     entities: u32,
     /// Windows after which the slot of a listener that is closed may be another's.
@@ -37,6 +42,7 @@ impl Listeners {
         Ok(Self {
             log: object.log(&LOG, shape)?,
             levels: Levels::open(object, entities)?,
+            paths: Paths::open(object, entities)?,
             slots: Slots::open(object, ["listener_names", "listener_slots", "listener_free"], entities)?,
             entities,
             kept_windows,
@@ -82,11 +88,12 @@ impl Listeners {
         self.ahead.fill(0);
     }
 
+    /// With what Unix sockets among them are bound to.
     pub(super) fn drain(
         &mut self,
         window: WindowIndex,
-    ) -> (Samples<AcceptQueueSample>, Samples<RequestSample>) {
-        let (mut queues, mut requests) = (Vec::new(), Vec::new());
+    ) -> (Samples<AcceptQueueSample>, Samples<RequestSample>, Named) {
+        let (mut queues, mut requests, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..self.entities {
             let release = slot != 0 && may_leave(slot, window);
             if !release && self.log.quiet(slot, window.0) {
@@ -101,6 +108,7 @@ impl Listeners {
                 let ahead = &mut self.ahead[slot as usize];
                 queues.push((key(&name), sum.accept_queue(&levels, &now, ahead)));
                 requests.push((key(&name), sum.requests(&levels, &now)));
+                paths.extend(self.paths.of(slot, &name));
             }
             if release {
                 let idle = now.sockets == 0 && now.levels.iter().all(|l| *l == 0);
@@ -108,7 +116,7 @@ impl Listeners {
                 self.slots.release(slot, window.0, newest, self.kept_windows);
             }
         }
-        (queues, requests)
+        (queues, requests, paths)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Looks at every listening socket each 5 ms where the kernel gives programs no timer (PREEMPT_RT): reads an iterator over the table
+//! Looks at every listening socket each 5 ms where the kernel gives programs no timer (PREEMPT_RT): reads iterators over the tables
 //! of them. Knows no window.
 
 use crate::attach::iterator::KernelIterator;
@@ -10,15 +10,16 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_millis(5);
 
 /// Looks once, so that an iterator that this kernel refuses is an error here, and then every 5 ms until the value is dropped.
-pub(super) fn start(listeners: KernelIterator) -> std::io::Result<Repeated> {
-    listeners.run()?;
+pub(super) fn start(tables: [KernelIterator; 2]) -> std::io::Result<Repeated> {
+    let look = move || tables.iter().try_for_each(KernelIterator::run);
+    look()?;
     let (mut begun, mut refused) = (false, false);
     Repeated::start("listener-tick", EVERY, move || {
         if !begun && let Err(error) = privilege::drop_unneeded() {
             tracing::warn!("listener-tick: {error}");
         }
         begun = true;
-        let looked = listeners.run();
+        let looked = look();
         if let Err(error) = &looked
             && !refused
         {

@@ -7,6 +7,7 @@ use crate::path::view::View;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::{ListenerName, TierKey};
 use std::collections::BTreeMap;
+use tailwater_model::address::is_unix;
 use tailwater_model::window::ListenerWindow;
 
 /// What a tier felt in one frame.
@@ -47,6 +48,7 @@ pub(crate) fn felt(
                         final_ack: with(|w| w.drops_final_ack),
                         repeated: with(|w| w.drops_repeated),
                         slow: with(|w| w.drops_slow),
+                        refused: is_unix(l.address),
                         arrivals: w.arrivals,
                         depth: w.depth_max,
                         limit: if w.limit > 0 { w.limit } else { baseline.accept_queue_limit().unwrap_or(0) },

@@ -103,6 +103,7 @@ mod tests {
             sk_drops: 3,
             final_ack: 0,
             repeated: 0,
+            refused: false,
             slow: 0,
             arrivals: 0,
             depth: 25,

@@ -17,6 +17,8 @@ pub(crate) struct Dropped {
     pub(crate) final_ack: u64,
     pub(crate) repeated: u64,
     pub(crate) slow: u64,
+    /// The drops are connections that a Unix socket refused: nobody tries them again, and nobody waits.
+    pub(crate) refused: bool,
     pub(crate) arrivals: u64,
     pub(crate) depth: u32,
     pub(crate) limit: u32,
@@ -45,7 +47,9 @@ pub(crate) struct DropCount {
     syns: f64,
     /// Attempts whose last ACK was.
     acks: u64,
-    /// Of those, the ones for which that took half a second or longer.
+    /// Connections that a Unix socket refused.
+    refused: u64,
+    /// Of `acks`, the ones for which that took half a second or longer.
     slow: u64,
     /// Dropped SYNs of the last second, by window.
     recent: BTreeMap<u64, u64>,
@@ -65,6 +69,10 @@ impl DropCount {
         self.arrivals = self.arrivals.saturating_add(d.arrivals);
         self.depth_max = self.depth_max.max(d.depth);
         self.limit = self.limit.max(d.limit);
+        if d.refused {
+            self.refused = self.refused.saturating_add(d.drops);
+            return;
+        }
         if u64::from(d.depth) * 2 < u64::from(d.limit) {
             self.with_room = self.with_room.saturating_add(d.drops);
         }
@@ -73,7 +81,9 @@ impl DropCount {
         self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
         // Over all windows: the socket's counter is looked at some ms after a segment was dropped, maybe in the next one.
         self.last_acks = self.last_acks.saturating_add(d.final_ack);
-        let syns = self.count.saturating_sub(self.last_acks).saturating_sub(self.syn_packets);
+        let syns = [self.last_acks, self.syn_packets, self.refused]
+            .into_iter()
+            .fold(self.count, u64::saturating_sub);
         self.syn_packets = self.syn_packets.saturating_add(syns);
         let accepted = d.arrivals.saturating_add(acks);
         let before = |windows: u64| {
@@ -94,7 +104,7 @@ impl DropCount {
 
     /// Estimate of the distinct connection attempts behind the packets.
     pub(crate) fn connections(&self) -> u64 {
-        (self.syns.round() as u64).saturating_add(self.acks)
+        (self.syns.round() as u64).saturating_add(self.acks).saturating_add(self.refused)
     }
 
     /// Estimate of those that had to wait for a second or longer.
@@ -104,7 +114,9 @@ impl DropCount {
 
     /// What most of them were dropped for: those whom a flood shut out all come at its end, and fill the accept queue then.
     pub(crate) fn reason(&self) -> DropReason {
-        if self.with_room > self.count / 2 {
+        if self.refused > 0 {
+            DropReason::Refused
+        } else if self.with_room > self.count / 2 {
             DropReason::SynQueueFull
         } else if self.limit > 0 && self.depth_max >= self.limit {
             DropReason::AcceptQueueFull
@@ -131,6 +143,7 @@ mod tests {
             final_ack,
             repeated,
             slow,
+            refused: false,
             arrivals,
             depth: 129,
             limit: 128,
@@ -169,6 +182,19 @@ mod tests {
         drops.add(most, &absurd);
         drops.add(most, &of(most, 0, 0, 0, 0));
         assert_eq!(drops.count, most);
+    }
+
+    #[test]
+    fn whoever_was_refused_neither_comes_again_nor_waits() {
+        let refused = |n| Dropped { refused: true, ..of(n, 0, 0, 0, 40) };
+        let windows: Vec<_> = (100..140).map(|w| (w, refused(10))).collect();
+        check(&windows, (400, 400, 0));
+        let mut drops = DropCount::default();
+        drops.add(1, &Dropped { depth: 3, ..refused(7) });
+        assert_eq!(drops.reason(), DropReason::Refused, "wherever the queue was seen");
+        assert_eq!(drops.syn_packets(), 0);
+        drops.add(2, &of(u64::MAX, 0, 0, 0, 0));
+        assert_eq!(drops.syn_packets(), u64::MAX - 7, "what is refused is no SYN");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Stall episode: requests are there, answers are not, and no resource was used that would explain it. Tells a lock, under which
-//! the tier still takes requests on, from a pause, under which it does nothing at all. Where the listener's congestion point N* is
+//! the tier still takes requests on as long as it has workers, from a pause, under which it does nothing at all. Where the listener's congestion point N* is
 //! known, windows with more requests than N* and hardly an answer (the points of interest of ICDCS'13) are evidence for both.
 
 use super::{Episode, quality};
@@ -19,11 +19,13 @@ const LEFT_RATIO: f64 = 0.25;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
 
-/// Stalls of a tier; `around` ends the windows that show its usual rate. `judged`: its busiest listener by its curve, if kept.
+/// Stalls of a tier; `around` ends the windows that show its usual rate. `judged`: its busiest listener by its curve, if kept. `workers`: how
+/// many it is set up for, if that is known.
 pub(crate) fn episodes(
     tier: &Series<TierSample>,
     used: &Series<UseSample>,
     judged: Option<&Judged>,
+    workers: Option<u32>,
     around: u64,
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
@@ -57,13 +59,21 @@ pub(crate) fn episodes(
             let received = average(tier.range(inside.0, inside.1).map(|(_, s)| s.received));
             let answered = average(tier.range(first, last).map(|(_, s)| s.answered));
             let idle = cpu <= IDLE_RATIO * busy || used.range(first, last).count() == 0;
-            let pause = taken_on < left && received <= NEAR_ZERO * rate;
+            // Whose workers all hold a request reads no other, whatever holds them up.
+            let all_held = workers.filter(|workers| {
+                tier.range(inside.0, inside.1).all(|(_, s)| s.workers_busy_max >= *workers)
+            });
+            let pause = taken_on < left && received <= NEAR_ZERO * rate && all_held.is_none();
             let (resource, quality, clause) = if pause {
                 let quality = if idle { quality::PAUSE } else { quality::PAUSE_BUSY };
                 (Resource::Pause, quality, format!("it read no requests and answered none; {left:.0} were left waiting"))
             } else {
                 let quality = if idle { quality::LOCK } else { quality::LOCK_BUSY };
-                (Resource::Lock, quality, format!("it took {taken_on:.0} more requests on and answered hardly any"))
+                let clause = match all_held {
+                    Some(workers) => format!("all of its {workers} workers held a request, and it answered hardly any"),
+                    None => format!("it took {taken_on:.0} more requests on and answered hardly any"),
+                };
+                (Resource::Lock, quality, clause)
             };
             let (more, beyond) = frozen(judged, first, last);
             Episode {
@@ -104,6 +114,15 @@ mod tests {
 
     /// 40 usual windows (50 answers, 5 in flight, 0.3 CPUs), then 10 of the case, then 10 usual.
     fn check(tier: impl Fn(u64) -> TierSample, used: UseSample, expect: Option<Resource>) {
+        check_with(None, tier, used, expect);
+    }
+
+    fn check_with(
+        workers: Option<u32>,
+        tier: impl Fn(u64) -> TierSample,
+        used: UseSample,
+        expect: Option<Resource>,
+    ) {
         let usual = TierSample {
             answered: 50.0,
             received: 50.0,
@@ -115,7 +134,7 @@ mod tests {
         let pick = |i: u64| if (40..50).contains(&i) { (tier(i - 40), used) } else { (usual, busy) };
         let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i).0)).collect() };
         let used = Series { first: 0, values: (0..60).map(|i| Some(pick(i).1)).collect() };
-        let found = episodes(&tier, &used, None, 40, &Thresholds::default());
+        let found = episodes(&tier, &used, None, workers, 40, &Thresholds::default());
         let kinds: Vec<Resource> = found.iter().map(|e| e.resource).collect();
         assert_eq!(kinds, expect.into_iter().collect::<Vec<_>>(), "{found:#?}");
     }
@@ -129,6 +148,21 @@ mod tests {
         let active = (50.0 * (i + 1) as f64).min(150.0);
         let received = if i < 3 { 50.0 } else { 0.0 };
         TierSample { active, received, queued_max: active, answered: 2.0, ..TierSample::default() }
+    }
+
+    #[test]
+    fn a_pool_that_is_held_to_the_last_worker_is_no_pause() {
+        let held = |workers: u32| move |i| TierSample { workers_busy_max: workers, ..frozen(i) };
+        let idle = UseSample::default();
+        check_with(Some(6), held(6), idle, Some(Resource::Lock));
+        check_with(Some(6), held(5), idle, Some(Resource::Pause));
+        check_with(None, held(6), idle, Some(Resource::Pause));
+        check_with(
+            Some(6),
+            |i| TierSample { workers_busy_max: if i == 5 { 5 } else { 6 }, ..frozen(i) },
+            idle,
+            Some(Resource::Pause),
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::episode::culprits;
 use crate::episode::{Episode, of_resources, quality, stall, stopped};
 use crate::series::average;
 use crate::series::growth::usual;
-use crate::topology::tier::TierKey;
+use crate::topology::tier::{Tier, TierKey};
 use tailwater_model::incident::{Culprit, Order, Resource};
 use tailwater_model::window::WINDOW_NS;
 
@@ -122,7 +122,8 @@ fn stalls(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
     let tier = view.topology.tiers.get(key);
     let judged =
         tier.and_then(|t| view.congestion.judge(view.history, key, t, node.tier.first, node.tier.end()));
-    stall::episodes(&node.tier, &node.used, judged.as_ref(), node.onset, view.thresholds)
+    let workers = tier.and_then(Tier::pool);
+    stall::episodes(&node.tier, &node.used, judged.as_ref(), workers, node.onset, view.thresholds)
 }
 
 fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {

@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::path::view::View;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::VecDeque;
+use tailwater_model::address::is_path;
 use tailwater_model::incident::{
-    DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity, socket,
+    DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity,
 };
 use tailwater_model::window::{DropNotice, WINDOW_NS, WindowIndex};
 
@@ -67,7 +68,7 @@ impl Alerts {
             let owner = host.workload_heard_of(listener.workload);
             Tier::heard_of(&tier, listener, owner, &config.tiers)
         });
-        Some(provisional(notice, id, tier.workload, tier.name, socket(listener.address, listener.port)))
+        Some(provisional(notice, id, tier.workload, tier.name, listener.socket()))
     }
 
     /// A tier dropped in a frame.
@@ -103,6 +104,9 @@ fn provisional(
     let by_collector = |unix_ns: u64| unix_ns.saturating_add_signed(notice.phase_ns);
     let (start, end) = (by_collector(window.start_unix_ns()), by_collector(window.end_unix_ns()));
     let full = notice.limit > 0 && notice.depth >= notice.limit;
+    let refused = is_path(&listener);
+    let lost = if refused { "refused {} connections" } else { "dropped {} packets" }
+        .replace("{}", &notice.count.to_string());
     Incident {
         id,
         version: 0,
@@ -111,10 +115,9 @@ fn provisional(
         severity: Severity::Critical,
         confidence: 0.0,
         title: format!(
-            "{} {workload}@{} {listener} dropped {} packets (accept queue {}/{}); the cause is being determined.",
+            "{} {workload}@{} {listener} {lost} (accept queue {}/{}); the cause is being determined.",
             clock_time(by_collector(notice.unix_ns)),
             notice.host,
-            notice.count,
             notice.depth,
             notice.limit
         ),
@@ -162,11 +165,19 @@ fn provisional(
             count: notice.count,
             sk_drops: Some(notice.sk_drops),
             connections: notice.count,
-            reason: if full { DropReason::AcceptQueueFull } else { DropReason::Other },
+            reason: match (refused, full) {
+                (true, _) => DropReason::Refused,
+                (false, true) => DropReason::AcceptQueueFull,
+                (false, false) => DropReason::Other,
+            },
             first_unix_ns: start,
             last_unix_ns: end,
         }],
-        vlrt: Vlrt { syn_retransmits: None, expected: notice.count, clients: Vec::new() },
+        vlrt: Vlrt {
+            syn_retransmits: None,
+            expected: if refused { 0 } else { notice.count },
+            clients: Vec::new(),
+        },
         sustained: None,
         alternatives: Vec::new(),
     }

@@ -18,8 +18,8 @@ use crate::path::step::Place;
 use crate::path::view::View;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeMap;
-use tailwater_model::incident::socket;
-use tailwater_model::window::{EntityId, Host, WINDOW_NS};
+use tailwater_model::address;
+use tailwater_model::window::{EntityId, Host, ListenerInfo, WINDOW_NS};
 
 /// Everything needed to say what a case is.
 struct Report<'a> {
@@ -78,14 +78,17 @@ impl Report<'_> {
                 )
             }
             Place::Unobserved(address, port) => {
-                (address.to_canonical().to_string(), String::new(), socket(*address, *port))
+                let links = &self.view.topology.links;
+                let link = links.iter().find(|link| link.remote == (*address, *port));
+                let at = address::place(link.and_then(|link| link.path.as_deref()), *address, *port);
+                (address.to_canonical().to_string(), String::new(), at)
             }
         }
     }
 
-    /// `address:port`.
+    /// `address:port`, or the path of a Unix socket.
     fn listener(&self, key: &TierKey, id: EntityId) -> String {
         let listener = self.view.history.hosts.get(&key.host).and_then(|h| h.listeners.get(&id));
-        listener.map_or_else(String::new, |l| socket(l.address, l.port))
+        listener.map_or_else(String::new, ListenerInfo::socket)
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::episode::stopped::THREADS;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Hop, Incident, Kind, Resource, Role, Root, State};
+use tailwater_model::address::is_path;
+use tailwater_model::incident::{DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
 use tailwater_model::window::Host;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
@@ -88,8 +89,11 @@ fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> Str
             pools(hop)
         );
     };
-    let port = most.listener.rsplit(':').next().unwrap_or_default();
-    let at = format!("{}:{port}", name(&most.host, &most.workload, &most.tier));
+    let at = name(&most.host, &most.workload, &most.tier);
+    let at = match most.listener.rsplit_once(':').filter(|_| !is_path(&most.listener)) {
+        Some((_, port)) => format!("{at}:{port}"),
+        None => format!("{at} {}", most.listener),
+    };
     let hop = incident.hops.iter().find(|h| h.host == most.host && h.workload == most.workload);
     let ms = most.last_unix_ns.saturating_sub(most.first_unix_ns) / 1_000_000;
     let others = match incident.drops.len() {
@@ -105,13 +109,11 @@ fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> Str
         (Some(onset), None) => format!("{onset} at the onset, "),
         (Some(onset), Some(now)) => format!("{onset} at the onset; {now} now; "),
     };
-    format!(
-        "{} {at} dropped {} connections in {} packets ({state}{}){others}",
-        clock_time(most.first_unix_ns),
-        most.connections,
-        most.count,
-        length(ms)
-    )
+    let lost = match most.reason {
+        DropReason::Refused => format!("refused {} connections", most.connections),
+        _ => format!("dropped {} connections in {} packets", most.connections, most.count),
+    };
+    format!("{} {at} {lost} ({state}{}){others}", clock_time(most.first_unix_ns), length(ms))
 }
 
 fn length(ms: u64) -> String {

@@ -1,13 +1,13 @@
 //! Who calls whom: tiers, and the connections observed between them. Owns matching a dialled address to a listener, and ways along
 //! calls; knows nothing of time.
 
-use super::tier::{Tier, TierKey, name_tier};
+use super::tier::{ListenerName, Tier, TierKey, name_tier};
 use crate::config::TierRule;
 use crate::frame::history::{History, HostHistory};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use tailwater_model::incident::socket;
+use tailwater_model::address::{is_unix, place};
 use tailwater_model::topology::{EdgeView, NodeView, TopologyView};
 use tailwater_model::window::{EntityId, Host};
 
@@ -18,6 +18,8 @@ pub(crate) struct Link {
     /// The caller's ids for it.
     pub(crate) edges: Vec<EntityId>,
     pub(crate) remote: (IpAddr, u16),
+    /// What the Unix socket there is bound to.
+    pub(crate) path: Option<String>,
     /// Who listens there, if observed.
     pub(crate) to: Option<TierKey>,
 }
@@ -142,6 +144,7 @@ impl Topology {
                 from: TierKey { host: name.to_owned(), workload: edge.workload, listener: 0 },
                 edges: Vec::new(),
                 remote,
+                path: edge.path.clone(),
             });
             link.edges.push(edge.id);
         }
@@ -245,7 +248,7 @@ impl Topology {
             listeners: tier
                 .listeners
                 .iter()
-                .map(|l| socket(l.address, l.port))
+                .map(ListenerName::socket)
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect(),
@@ -257,7 +260,7 @@ impl Topology {
             .map(|link| EdgeView {
                 from_host: link.from.host.clone(),
                 from_workload: self.tiers.get(&link.from).map(|t| t.workload.clone()).unwrap_or_default(),
-                remote: socket(link.remote.0, link.remote.1),
+                remote: place(link.path.as_deref(), link.remote.0, link.remote.1),
                 to_host: link.to.as_ref().map(|t| t.host.clone()),
                 to_workload: link.to.as_ref().and_then(|t| self.tiers.get(t)).map(|t| t.workload.clone()),
             })
@@ -369,7 +372,7 @@ impl Listening {
     /// The listener behind a dialled address: the exact address first, then a wildcard on a host that owns the address, the caller's
     /// own host last among equals (a scope may list its machine's addresses). A listener that was opened again has a higher id.
     fn resolve(&self, caller: &str, remote: IpAddr, port: u16) -> Option<TierKey> {
-        let own_only = remote.is_loopback();
+        let own_only = remote.is_loopback() || is_unix(remote);
         // Of equals the last, in the order of hosts and ids.
         let best = |all: &mut dyn Iterator<Item = &(EntityId, TierKey)>| {
             all.max_by_key(|(id, key)| (own_only || key.host != caller, *id)).map(|(_, key)| key.clone())
@@ -393,6 +396,7 @@ mod tests {
     use crate::frame::history::Update;
     use proptest::prelude::*;
     use std::sync::Arc;
+    use tailwater_model::address::{is_path, of_path};
     use tailwater_model::window::{EdgeInfo, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
 
     fn host(
@@ -411,16 +415,18 @@ mod tests {
         let listener = |(i, (a, port)): (usize, &(&str, u16))| ListenerInfo {
             id: i as u32 + 1,
             workload: 1,
-            address: a.parse().unwrap(),
+            address: place_of(a),
             port: *port,
+            path: is_path(a).then(|| (*a).to_owned()),
             comm: String::new(),
             pool: None,
         };
         let edge = |(i, (a, port)): (usize, &(&str, u16))| EdgeInfo {
             id: i as u32 + 1,
             workload: 1,
-            remote_address: a.parse().unwrap(),
+            remote_address: place_of(a),
             remote_port: *port,
+            path: is_path(a).then(|| (*a).to_owned()),
         };
         let names = Update::Entities {
             workloads: vec![WorkloadInfo {
@@ -435,6 +441,25 @@ mod tests {
         let window = Arc::new(HostWindow { host: name.into(), ..HostWindow::default() });
         history
             .push(Frame { index: WindowIndex(history.next), hosts: BTreeMap::from([(name.into(), window)]) });
+    }
+
+    /// An address, or that of a Unix socket's path.
+    fn place_of(a: &str) -> IpAddr {
+        if is_path(a) { of_path(a) } else { a.parse().unwrap() }
+    }
+
+    #[test]
+    fn a_unix_socket_is_called_on_its_own_host_only() {
+        const SOCKET: &str = "/run/shop.sock";
+        let mut history = History::default();
+        host(&mut history, "a", &["10.0.0.1"], &[(SOCKET, 0)], &[(SOCKET, 0)]);
+        host(&mut history, "b", &["10.0.0.2"], &[(SOCKET, 0), ("0.0.0.0", 80)], &[(SOCKET, 0)]);
+        host(&mut history, "c", &["10.0.0.3"], &[], &[(SOCKET, 0)]);
+        let view = Topology::build(&history, &[]).view(|_, _| None);
+        let ends: Vec<_> =
+            view.edges.iter().map(|e| (&*e.from_host, &*e.remote, e.to_host.as_deref())).collect();
+        assert_eq!(ends, [("a", SOCKET, Some("a")), ("b", SOCKET, Some("b")), ("c", SOCKET, None)]);
+        assert_eq!(view.nodes[1].listeners, [SOCKET, "0.0.0.0:80"]);
     }
 
     #[test]
@@ -507,7 +532,13 @@ mod tests {
         let job = |id: u32, to: &str| Update::Entities {
             workloads: vec![WorkloadInfo { id, name: format!("job-{id}"), ..WorkloadInfo::default() }],
             listeners: vec![],
-            edges: vec![EdgeInfo { id, workload: id, remote_address: to.parse().unwrap(), remote_port: 81 }],
+            edges: vec![EdgeInfo {
+                id,
+                workload: id,
+                remote_address: to.parse().unwrap(),
+                remote_port: 81,
+                path: None,
+            }],
         };
         let frame = |history: &mut History| {
             let index = WindowIndex(history.next);

@@ -2,6 +2,7 @@
 
 use crate::config::TierRule;
 use std::net::IpAddr;
+use tailwater_model::address::{is_unix, place};
 use tailwater_model::window::{EntityId, Host, ListenerInfo, WorkloadInfo};
 
 /// One server of a tier: a workload of a host, or a listener whose owner is not known.
@@ -26,11 +27,29 @@ pub(crate) struct ListenerName {
     pub(crate) id: EntityId,
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
+    /// What a Unix socket is bound to.
+    pub(crate) path: Option<String>,
+    /// How many requests at a time the server behind a Unix socket is set up for.
+    pub(crate) pool: Option<u32>,
+}
+
+impl ListenerName {
+    /// As it is written.
+    pub(crate) fn socket(&self) -> String {
+        place(self.path.as_deref(), self.address, self.port)
+    }
 }
 
 impl From<&ListenerInfo> for ListenerName {
     fn from(listener: &ListenerInfo) -> Self {
-        Self { id: listener.id, address: listener.address, port: listener.port }
+        let pool = listener.pool.as_ref().filter(|_| is_unix(listener.address));
+        Self {
+            id: listener.id,
+            address: listener.address,
+            port: listener.port,
+            path: listener.path.clone(),
+            pool: pool.map(|pool| pool.size),
+        }
     }
 }
 
@@ -60,6 +79,11 @@ impl Tier {
         }
     }
 
+    /// How many requests at a time it is set up for, by the configuration of the server behind its Unix socket.
+    pub(crate) fn pool(&self) -> Option<u32> {
+        self.listeners.iter().filter_map(|l| l.pool).max()
+    }
+
     /// The tier of a listener that no frame knows yet.
     pub(crate) fn heard_of(
         key: &TierKey,
@@ -74,14 +98,15 @@ impl Tier {
     }
 }
 
-/// Calls a tier what the first rule that matches says, else what its workload is called.
+/// Calls a tier what the first rule that matches says, else what its workload is called. Its limit of workers is that of the rule, else
+/// that of the pool behind a Unix socket, by its own configuration.
 pub(super) fn name_tier(key: &TierKey, tier: &mut Tier, rules: &[TierRule]) {
     let rule = rules.iter().find(|rule| {
         rule.host.as_ref().is_none_or(|h| *h == key.host)
             && rule.workload.as_ref().is_none_or(|w| *w == tier.workload)
             && rule.port.is_none_or(|p| tier.listeners.iter().any(|l| l.port == p))
     });
-    tier.workers_limit = rule.and_then(|r| r.workers_limit);
+    tier.workers_limit = rule.and_then(|r| r.workers_limit).or(tier.pool());
     tier.name = rule.and_then(|r| r.name.clone()).unwrap_or_else(|| {
         let unit = tier.workload.rsplit('/').next().unwrap_or_default();
         let unit = [".service", ".scope", ".slice"].iter().find_map(|s| unit.strip_suffix(s)).unwrap_or(unit);

@@ -12,6 +12,8 @@ pub enum DropReason {
     AcceptQueueFull,
     /// It was not, and handshakes were not completed.
     SynQueueFull,
+    /// The accept queue of a Unix socket was at its limit: whoever wanted to connect was told so at once, and is not let in later.
+    Refused,
     /// Neither is evident.
     Other,
 }
@@ -25,9 +27,10 @@ pub struct Drops {
     pub workload: String,
     /// Name of its tier.
     pub tier: String,
-    /// `address:port`.
+    /// `address:port`, or the path of a Unix socket.
     pub listener: String,
-    /// Packets that the kernel dropped, each once: of this listener what `ListenDrops` counts of its network namespace.
+    /// Packets that the kernel dropped, each once: of this listener what `ListenDrops` counts of its network namespace. Of a Unix socket the
+    /// connections that it refused.
     pub count: u64,
     /// The same as the socket's own counter has it (`sk_drops`, without what a listener discards in good health): a dropped last ACK of a
     /// handshake is twice in it, unless it answered a SYN cookie. `null`: an incident of before.

@@ -1,6 +1,6 @@
-//! By what an incident is the same one: the id that its window and listener give it, and how a listener is written. Knows nothing of
-//! what an incident holds.
+//! By what an incident is the same one: the id that its window and listener give it. Knows nothing of what an incident holds.
 
+use crate::address::socket;
 use crate::window::WindowIndex;
 use std::net::IpAddr;
 
@@ -17,12 +17,6 @@ pub fn identity(window: WindowIndex, host: &str, address: IpAddr, port: u16) -> 
     }
     let bits = (u128::from(ms) << 80) | (u128::from(hash) << 16);
     (0..26).rev().map(|i| char::from(ALPHABET[((bits >> (5 * i)) & 31) as usize])).collect()
-}
-
-/// `address:port`, IPv4-mapped addresses as IPv4, IPv6 in brackets.
-#[must_use]
-pub fn socket(address: IpAddr, port: u16) -> String {
-    std::net::SocketAddr::new(address.to_canonical(), port).to_string()
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ mod drops;
 mod hop;
 mod identity;
 
+pub use crate::address::socket;
 use crate::window::Host;
 pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
 pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role};
-pub use identity::{identity, socket};
+pub use identity::identity;
 use serde::{Deserialize, Serialize};
 
 /// One cause and what it did, from the first sign to the last drop.

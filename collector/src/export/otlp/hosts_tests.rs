@@ -47,7 +47,15 @@ impl Running {
         let address = [10, 0, 0, 1].into();
         names.listeners.insert(
             1,
-            ListenerInfo { id: 1, workload: 1, address, port: 80, comm: String::new(), pool: None },
+            ListenerInfo {
+                id: 1,
+                workload: 1,
+                address,
+                port: 80,
+                path: None,
+                comm: String::new(),
+                pool: None,
+            },
         );
         let mut w = HostWindow { host: host.into(), index: WindowIndex(NOW + n), ..HostWindow::default() };
         w.cpu = Some(HostCpu { capacity_ns: 100_000_000, busy_ns: 50_000_000, ..HostCpu::default() });

@@ -6,7 +6,7 @@ use crate::tui::feed::SECONDS;
 use crate::tui::state::{Focus, Sort, State};
 use crate::tui::tiers::{self, Depth, Row};
 use tailwater_model::Incident;
-use tailwater_model::incident::{Severity, State as IncidentState};
+use tailwater_model::incident::{DropReason, Severity, State as IncidentState};
 
 /// Where each column of the table begins, and how wide it is.
 struct Columns {
@@ -209,12 +209,14 @@ pub(super) fn brief(i: &Incident) -> String {
         if name.is_empty() { host.to_owned() } else { format!("{name}@{host}") }
     };
     let dropped: u64 = i.drops.iter().map(|d| d.connections).sum();
+    let refused = !i.drops.is_empty() && i.drops.iter().all(|d| d.reason == DropReason::Refused);
+    let did = if refused { "refused" } else { "dropped" };
     let kind = i.kind.name().replace('_', " ");
     let what = match (i.drops.first(), i.hops.first()) {
         (Some(first), _) if i.drops.len() > 1 => {
-            format!("{} and {} more dropped {dropped}", at(&first.workload, &first.host), i.drops.len() - 1)
+            format!("{} and {} more {did} {dropped}", at(&first.workload, &first.host), i.drops.len() - 1)
         }
-        (Some(first), _) => format!("{} dropped {dropped}", at(&first.workload, &first.host)),
+        (Some(first), _) => format!("{} {did} {dropped}", at(&first.workload, &first.host)),
         (None, Some(hop)) => format!("{} {kind}", at(&hop.workload, &hop.host)),
         (None, None) => kind,
     };

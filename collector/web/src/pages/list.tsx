@@ -10,7 +10,7 @@ import { KindBadge, MomentField, Note, SeverityMark, StartAgents, StateBadge, Su
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
-import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, resourceDid, resourceName } from "../words";
+import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName } from "../words";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", "24 hours"], ["", "all"]];
@@ -65,7 +65,7 @@ export function Headline({ incident }: { incident: Incident }) {
       <span class="effect">
         <svg class="arrow" viewBox="0 0 24 10" aria-label="so that"><path d="M0 5h21M17 1l5 4-5 4" /></svg>
         {first ? (
-          <span><b>{placeOf(first)}</b> dropped <b class="lost">{plural(lost, "connection")}</b></span>
+          <span><b>{placeOf(first)}</b> {refused(incident) ? "refused" : "dropped"} <b class="lost">{plural(lost, "connection")}</b></span>
         ) : (
           <span><b>{felt ? placeOf(felt) : "a queue"}</b> {felt ? `queued ${plural(felt.queued_max, "request")}` : "felt it"}</span>
         )}

@@ -7,7 +7,7 @@ import { KindBadge, Meter, Moment, Note, SeverityMark, StateBadge, SustainedBadg
 import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { clock, length, msOf, toAddress } from "../time";
-import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
+import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
 import { Prevention } from "./prevention";
 import { Story as StoryTimeline } from "./timeline";
 
@@ -40,7 +40,7 @@ function Facts({ i }: { i: Incident }) {
     <dl class="facts-row">
       {i.version > 0 && <Fact name="Root cause" tone="root" value={resourceName(i.root.resource)} about={`${placeOf(i.root)}, ${length(lasted)}`} />}
       {first !== null && last !== null && (
-        <Fact name="Dropped" tone="drop" value={plural(dropped(i), "connection")} about={`${plural(packets(i), "packet")} in ${length(last - first)}`} />
+        <Fact name={refused(i) ? "Refused" : "Dropped"} tone="drop" value={plural(dropped(i), "connection")} about={refused(i) ? `in ${length(last - first)}` : `${plural(packets(i), "packet")} in ${length(last - first)}`} />
       )}
       {lead !== null && lead > 0 && i.version > 0 && <Fact name="Cause to drop" value={length(lead)} about="from the onset to the first drop" />}
       <Fact name="Very long requests" tone="vlrt" value={count(i.vlrt.expected)}

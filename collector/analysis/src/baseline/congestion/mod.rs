@@ -11,7 +11,7 @@ mod knee;
 use crate::frame::history::History;
 use crate::series::{Series, mean};
 use crate::topology::graph::Topology;
-use crate::topology::tier::{Tier, TierKey};
+use crate::topology::tier::{ListenerName, Tier, TierKey};
 use curve::Curve;
 pub(crate) use curve::NEAR_ZERO;
 pub(crate) use knee::{Estimate, Knee};
@@ -41,6 +41,8 @@ struct ListenerKey {
 struct Kept {
     curve: Curve,
     tier: String,
+    /// As people write it.
+    socket: String,
     last: u64,
 }
 
@@ -108,6 +110,10 @@ impl Congestion {
         if kept.tier != tier.name {
             kept.tier.clone_from(&tier.name);
         }
+        if kept.socket.is_empty() {
+            let of = tier.listeners.iter().find(|l| l.port == port && l.address.to_canonical() == address);
+            kept.socket = of.map_or_else(|| socket(address, port), ListenerName::socket);
+        }
         kept.last = now;
         Some(kept)
     }
@@ -138,7 +144,7 @@ impl Congestion {
                 host: key.host.clone(),
                 workload: key.workload.clone(),
                 tier: kept.tier.clone(),
-                listener: socket(key.address, key.port),
+                listener: kept.socket.clone(),
                 state: estimate.state,
                 congestion_point: estimate.knee.map(|k| tenth(k.load)),
                 throughput: estimate.knee.map(|k| tenth(k.answered)),

@@ -30,6 +30,7 @@ impl Fixture {
             workload: 1,
             address: "0.0.0.0".parse().unwrap(),
             port: *port,
+            path: None,
             comm: String::new(),
             pool: None,
         };

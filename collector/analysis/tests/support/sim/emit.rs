@@ -30,6 +30,7 @@ impl Sim {
                 workload: SERVER,
                 remote_address: ADDRESSES[to].parse().unwrap(),
                 remote_port: PORTS[to],
+                path: None,
             };
             let edges = match h {
                 0 if self.two_apps => vec![edge(1, 1), edge(2, 3)],
@@ -55,6 +56,7 @@ impl Sim {
                     workload: SERVER,
                     address: "0.0.0.0".parse().unwrap(),
                     port: PORTS[h],
+                    path: None,
                     comm: COMMS[h].into(),
                     pool: None,
                 }],
