@@ -766,6 +766,13 @@ pub enum Metric {
     AnsweredLate = 133,
     /// of those, later than Hello.very_late_ns
     AnsweredVeryLate = 134,
+    PiecesIn = 164,
+    PiecesRead = 165,
+    PiecesOut = 166,
+    MultiplexedBytesIn = 167,
+    MultiplexedBytesOut = 168,
+    UnansweredMax = 169,
+    UnansweredNs = 170,
 }
 impl Metric {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -849,6 +856,13 @@ impl Metric {
             Self::ConnectionsOpenLastAccepted => "METRIC_CONNECTIONS_OPEN_LAST_ACCEPTED",
             Self::AnsweredLate => "METRIC_ANSWERED_LATE",
             Self::AnsweredVeryLate => "METRIC_ANSWERED_VERY_LATE",
+            Self::PiecesIn => "METRIC_PIECES_IN",
+            Self::PiecesRead => "METRIC_PIECES_READ",
+            Self::PiecesOut => "METRIC_PIECES_OUT",
+            Self::MultiplexedBytesIn => "METRIC_MULTIPLEXED_BYTES_IN",
+            Self::MultiplexedBytesOut => "METRIC_MULTIPLEXED_BYTES_OUT",
+            Self::UnansweredMax => "METRIC_UNANSWERED_MAX",
+            Self::UnansweredNs => "METRIC_UNANSWERED_NS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -931,6 +945,13 @@ impl Metric {
             }
             "METRIC_ANSWERED_LATE" => Some(Self::AnsweredLate),
             "METRIC_ANSWERED_VERY_LATE" => Some(Self::AnsweredVeryLate),
+            "METRIC_PIECES_IN" => Some(Self::PiecesIn),
+            "METRIC_PIECES_READ" => Some(Self::PiecesRead),
+            "METRIC_PIECES_OUT" => Some(Self::PiecesOut),
+            "METRIC_MULTIPLEXED_BYTES_IN" => Some(Self::MultiplexedBytesIn),
+            "METRIC_MULTIPLEXED_BYTES_OUT" => Some(Self::MultiplexedBytesOut),
+            "METRIC_UNANSWERED_MAX" => Some(Self::UnansweredMax),
+            "METRIC_UNANSWERED_NS" => Some(Self::UnansweredNs),
             _ => None,
         }
     }
