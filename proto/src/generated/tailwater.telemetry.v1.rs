@@ -739,6 +739,7 @@ pub enum Metric {
     ResponseTimeMaxNs = 92,
     /// bucketed: log2 of the time in us
     ResponseTimeHist = 93,
+    /// LISTENER, EDGE: connections with several exchanges at once; none of them is in what is told by requests and calls
     MultiplexedConnections = 94,
     /// LISTENER: accepted; EDGE: connected
     ConnectionsOpenMax = 95,
@@ -766,12 +767,18 @@ pub enum Metric {
     AnsweredLate = 133,
     /// of those, later than Hello.very_late_ns
     AnsweredVeryLate = 134,
+    /// LISTENER and EDGE: what is said of multiplexed connections in place of requests and calls
+    ///
+    /// segments that came, and what was written at once
     PiecesIn = 164,
+    /// LISTENER: reads by the server
     PiecesRead = 165,
     PiecesOut = 166,
     MultiplexedBytesIn = 167,
     MultiplexedBytesOut = 168,
+    /// pieces that asked since there was an answer of any kind on their connection: a silence
     UnansweredMax = 169,
+    /// integral of those
     UnansweredNs = 170,
 }
 impl Metric {
