@@ -8,4 +8,5 @@ pub mod naming;
 pub mod pool;
 pub mod scope;
 pub mod servers;
+pub mod unseen;
 pub mod workload;

@@ -17,6 +17,7 @@ use crate::clock::{Clock, monotonic_ns, process_cpu_ns};
 use crate::config::{Config, SignalName};
 use crate::name::cgroup::Mounts;
 use crate::name::scope::Scope;
+use crate::name::unseen::udp_beside_tcp;
 use crate::name::workload::Entities;
 use crate::run::attached::{Attached, Wanted};
 use crate::run::budget::{Budget, Change};
@@ -265,7 +266,8 @@ pub fn doctor(config: &Config, ask_collector: bool, live: Option<u64>) -> Result
     let coverage = attached.coverage();
     let live = live.map(|seconds| measure(attached, clock, seconds)).transpose()?;
     let collector = if ask_collector { Some(runtime()?.block_on(ask(config))) } else { None };
-    Ok(Report::new(facts, &coverage, collector, live))
+    let report = Report::new(facts, &coverage, collector, live);
+    Ok(Report { unseen_udp_ports: udp_beside_tcp(), ..report })
 }
 
 /// Drains windows for so many seconds, and looks what was lost.

@@ -238,9 +238,23 @@ pub struct RequestSample {
     pub response_ns: u64,
     pub response_max_ns: u64,
     pub response_hist: [u32; HIST_BUCKETS],
-    pub multiplexed_connections: u32,
+    pub multiplexed: MultiplexedSample,
     pub open_last: u32,
     pub open_max: u32,
+}
+
+/// What is said of connections with several exchanges at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: Metric")]
+pub struct MultiplexedSample {
+    pub connections: u32,
+    pub pieces_in: u64,
+    pub pieces_read: u64,
+    pub pieces_out: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub unanswered_max: u32,
+    pub unanswered_ns: u64,
 }
 
 /// How long listeners had how many requests in flight, over some windows.
@@ -278,6 +292,7 @@ pub struct CallSample {
     pub response_ns: u64,
     pub response_max_ns: u64,
     pub response_hist: [u32; HIST_BUCKETS],
+    pub multiplexed: MultiplexedSample,
 }
 
 /// Retransmitted segments of connected sockets.

@@ -81,7 +81,7 @@ fn privileged_keep_alive_and_one_shot_requests_are_counted_exactly() {
     assert_eq!(served.load(Ordering::Relaxed), 4_800);
     let requests = probe.requests(port);
     assert_eq!((requests.received, requests.answered, requests.aborted), (4_800, 4_800, 0), "{requests:?}");
-    assert_eq!((requests.in_flight_last, requests.multiplexed_connections), (0, 0));
+    assert_eq!((requests.in_flight_last, requests.multiplexed.connections), (0, 0));
     assert_eq!(requests.response_hist.iter().sum::<u32>(), 4_800);
     assert!((1..=8).contains(&requests.in_flight_max), "{requests:?}");
     assert_eq!(requests.worker_shared_max, 1);
@@ -286,7 +286,7 @@ fn privileged_interleaved_directions_are_multiplexed() {
     probe.drain_until("known as multiplexed", |p| {
         client.write_all(b"request").unwrap();
         client.read_exact(&mut sink).unwrap();
-        p.requests(port).multiplexed_connections == 1
+        p.requests(port).multiplexed.connections == 1
     });
     drop(client);
     writing.join().unwrap();

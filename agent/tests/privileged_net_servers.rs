@@ -137,7 +137,7 @@ fn privileged_apache_answers_as_many_as_its_access_log_has_lines() {
             );
             assert_eq!(requests.in_flight_last, 0);
             assert_eq!(
-                requests.multiplexed_connections, 0,
+                requests.multiplexed.connections, 0,
                 "plain HTTP/1.1, whole answers of 600 kB included"
             );
             assert_eq!((calls.started, calls.answered, calls.aborted), (900, 900, 0), "{calls:?}");
@@ -236,7 +236,7 @@ fn privileged_mariadb_answers_what_its_general_log_has() {
             assert_eq!(requests.received, connects + queries + count("Quit"), "{requests:?}");
             assert_eq!(requests.answered, connects + queries, "{requests:?}");
             assert_eq!(requests.aborted, count("Quit"), "{requests:?}");
-            assert_eq!((requests.in_flight_last, requests.multiplexed_connections), (0, 0));
+            assert_eq!((requests.in_flight_last, requests.multiplexed.connections), (0, 0));
             assert_eq!(calls.answered, requests.answered, "{calls:?}");
             assert_eq!(calls.started, requests.received, "{calls:?}");
             assert!(requests.response_ns >= 20 * 20_000_000, "{requests:?}");

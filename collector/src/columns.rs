@@ -230,9 +230,16 @@ columns! { pub(crate) listener: ListenerWindow {
     worker_shared_max => "worker_shared_max" / 1, "connections served by one thread at once, at the most",
     response_ns => "response_us" / 1_000, "response times of the requests answered, summed",
     response_max_ns => "response_max_us" / 1_000, "longest of them",
-    multiplexed_connections => "multiplexed_connections" / 1, "connections with several requests in flight at once",
     open_last => "open_last" / 1, "connections open at the window's end",
     open_max => "open_max" / 1, "connections open, at the most",
+    multiplexed_connections => "multiplexed_connections" / 1, "connections with several exchanges at once (HTTP/2, gRPC, WebSocket); what is told of requests and calls is of the other connections",
+    pieces_in => "pieces_in" / 1, "of multiplexed connections: segments that came",
+    pieces_read => "pieces_read" / 1, "of multiplexed connections: reads by the server",
+    pieces_out => "pieces_out" / 1, "of multiplexed connections: writes",
+    multiplexed_bytes_in => "multiplexed_bytes_in" / 1, "of multiplexed connections: bytes that came",
+    multiplexed_bytes_out => "multiplexed_bytes_out" / 1, "of multiplexed connections: bytes written",
+    unanswered_max => "unanswered_max" / 1, "of multiplexed connections: segments that came since there was an answer of any kind on their connection, at the most",
+    unanswered_ns => "unanswered_us" / 1_000, "integral of those, pieces x us",
 } }
 
 columns! { pub(crate) edge: EdgeWindow {
@@ -251,6 +258,13 @@ columns! { pub(crate) edge: EdgeWindow {
     syn_retransmits => "syn_retransmits" / 1, "SYNs sent again",
     data_retransmits => "data_retransmits" / 1, "segments sent again",
     first_try_unix_ns => "first_try_unix_us" / 1_000, "first SYN of a connection that retried in this window, Unix time; 0: none",
+    multiplexed_connections => "multiplexed_connections" / 1, "connections with several exchanges at once (HTTP/2, gRPC, WebSocket); what is told of requests and calls is of the other connections",
+    pieces_in => "pieces_in" / 1, "of multiplexed connections: segments that came",
+    pieces_out => "pieces_out" / 1, "of multiplexed connections: writes",
+    multiplexed_bytes_in => "multiplexed_bytes_in" / 1, "of multiplexed connections: bytes that came",
+    multiplexed_bytes_out => "multiplexed_bytes_out" / 1, "of multiplexed connections: bytes written",
+    unanswered_max => "unanswered_max" / 1, "of multiplexed connections: writes since there was an answer of any kind on their connection, at the most",
+    unanswered_ns => "unanswered_us" / 1_000, "integral of those, pieces x us",
 } }
 
 columns! { pub(crate) device: DeviceWindow {

@@ -100,6 +100,7 @@ static __always_inline int data_ready(const struct sock *sk)
 	struct connection *c;
 	struct tcp_sock *tp;
 	struct hook h;
+	__u32 before;
 
 	if (!is_tcp(sk))
 		return unix_data_ready(sk);
@@ -110,14 +111,20 @@ static __always_inline int data_ready(const struct sock *sk)
 		return 0;
 	}
 	c = known_connection(sk);
-	if (!c || c->role != ROLE_ACCEPTED || c->phase > PHASE_ACTIVE)
+	if (!c || (c->role != ROLE_ACCEPTED && c->role != ROLE_CONNECTED) || c->phase == PHASE_CLOSED)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !unread_bytes(sk, tp))
 		return 0;
-	if (tp->snd_una != tp->write_seq)
-		c->crossed = 1;
-	if (c->phase != PHASE_IDLE || c->unread != UNREAD_NONE)
+	before = c->directions.in.seq;
+	piece_came(c, tp);
+	if (c->phase == PHASE_MULTIPLEXED) {
+		hook_enter_at(&h, received_ns(tp));
+		multiplexed_came(&h, c, c->directions.in.seq - before);
+		hook_exit(&h);
+		return 0;
+	}
+	if (c->role != ROLE_ACCEPTED || c->phase != PHASE_IDLE || c->unread != UNREAD_NONE)
 		return 0;
 	hook_enter_at(&h, received_ns(tp));
 	unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
@@ -154,7 +161,17 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 		return 0;
 	c = known_connection(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || (c && read_changes_nothing(c, tp)))
+	if (!tp)
+		return 0;
+	if (c && c->phase == PHASE_MULTIPLEXED) {
+		if (c->role != ROLE_ACCEPTED)
+			return 0;
+		hook_enter(&h);
+		multiplexed_read(&h, c);
+		hook_exit(&h);
+		return 0;
+	}
+	if (c && read_changes_nothing(c, tp))
 		return 0;
 	hook_enter(&h);
 	data_read(&h, c, sk, tp);
@@ -198,7 +215,17 @@ static __always_inline int sent(struct sock *sk, int length)
 		return 0;
 	c = known_connection(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || (c && write_changes_nothing(c, tp)))
+	if (!tp)
+		return 0;
+	if (c)
+		piece_went(c, tp);
+	if (c && c->phase == PHASE_MULTIPLEXED) {
+		hook_enter_at(&h, sent_ns(tp));
+		multiplexed_went(&h, c, length);
+		hook_exit(&h);
+		return 0;
+	}
+	if (c && write_changes_nothing(c, tp))
 		return 0;
 	hook_enter_at(&h, sent_ns(tp));
 	data_written(&h, c, sk, tp);

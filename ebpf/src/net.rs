@@ -15,11 +15,12 @@ pub mod listener_edge {
     pub const UNREAD_QUEUED: usize = 1;
     pub const OPEN: usize = 2;
     pub const MULTIPLEXED: usize = 3;
-    pub const IN_FLIGHT: usize = 4;
-    pub const UNREAD: usize = 5;
-    pub const BUSY: usize = 6;
+    pub const UNANSWERED: usize = 4;
+    pub const IN_FLIGHT: usize = 5;
+    pub const UNREAD: usize = 6;
+    pub const BUSY: usize = 7;
     /// How many there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 }
 
 /// Indices into [`EdgeRecord::edges`].
@@ -27,8 +28,10 @@ pub mod listener_edge {
 pub mod edge_edge {
     pub const IN_FLIGHT: usize = 0;
     pub const OPEN: usize = 1;
+    pub const MULTIPLEXED: usize = 2;
+    pub const UNANSWERED: usize = 3;
     /// How many there are.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 4;
 }
 
 /// `struct listener_record`: one listener in one window, as one copy of the log saw it.
@@ -41,6 +44,12 @@ pub struct ListenerRecord {
     pub wait_max_ns: u64,
     pub response_ns: u64,
     pub response_max_ns: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub pieces_in: u32,
+    pub pieces_read: u32,
+    pub pieces_out: u32,
+    pub unanswered_max: u32,
     pub arrivals: u32,
     pub drops: u32,
     pub drops_final_ack: u32,
@@ -74,6 +83,11 @@ pub struct EdgeRecord {
     pub response_ns: u64,
     pub response_max_ns: u64,
     pub first_try_unix_ns: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub pieces_in: u32,
+    pub pieces_out: u32,
+    pub unanswered_max: u32,
     pub started: u32,
     pub answered: u32,
     pub aborted: u32,
@@ -83,13 +97,12 @@ pub struct EdgeRecord {
     pub open_max: u32,
     pub syn_retransmits: u32,
     pub data_retransmits: u32,
-    pub reserved: u32,
     pub response_hist: [u32; HIST_BUCKETS],
 }
 crate::record!(EdgeRecord, edges: edge_edge::COUNT);
 
-const _: () = assert!(size_of::<ListenerRecord>() == 304);
-const _: () = assert!(size_of::<EdgeRecord>() == 184);
+const _: () = assert!(size_of::<ListenerRecord>() == 352);
+const _: () = assert!(size_of::<EdgeRecord>() == 240);
 
 /// `struct listener_level`, one per slot: levels over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -134,12 +147,12 @@ impl ListenerLevel {
             *level = at(i).cast_signed();
         }
         levels[listener_edge::IN_FLIGHT..].copy_from_slice(&turns(words[0]));
-        Self { levels, limit: at(4), sockets: at(5), workers_seen: at(6), changed_ns: words[5] }
+        Self { levels, limit: at(5), sockets: at(6), workers_seen: at(8), changed_ns: words[6] }
     }
 
     /// The word whose lower half is `workers_seen` of this slot; the upper half is reserved.
     pub fn workers_seen_at(slot: u32) -> usize {
-        slot as usize * Self::WORDS + 1 + 6 / 2
+        slot as usize * Self::WORDS + 1 + 8 / 2
     }
 }
 
@@ -167,7 +180,8 @@ impl EdgeLevel {
 
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
-        Self { levels: [(words[0] as u32).cast_signed(), ((words[0] >> 32) as u32).cast_signed()] }
+        let at = |i: usize| ((words[i / 2] >> (32 * (i % 2))) as u32).cast_signed();
+        Self { levels: std::array::from_fn(at) }
     }
 }
 
@@ -437,12 +451,13 @@ mod tests {
         let mut words = [0; 8];
         words[0] = (-3_i64 + (5 << 21) - (7 << 42)).cast_unsigned();
         words[1] = u64::from((-3_i32).cast_unsigned()) | (5 << 32);
-        words[3] = 128 | (2 << 32);
-        words[4] = 60;
-        words[5] = 7_000;
-        assert_eq!((ListenerLevel::workers_seen_at(0), ListenerLevel::workers_seen_at(2)), (4, 20));
+        words[3] = 9 | (128 << 32);
+        words[4] = 2;
+        words[5] = 60;
+        words[6] = 7_000;
+        assert_eq!((ListenerLevel::workers_seen_at(0), ListenerLevel::workers_seen_at(2)), (5, 21));
         let level = ListenerLevel::decode(words);
-        assert_eq!(level.levels, [-3, 5, 0, 0, -3, 5, -7]);
+        assert_eq!(level.levels, [-3, 5, 0, 0, 9, -3, 5, -7]);
         assert_eq!((level.limit, level.sockets, level.workers_seen, level.changed_ns), (128, 2, 60, 7_000));
     }
 

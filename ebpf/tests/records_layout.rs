@@ -84,11 +84,11 @@ fn memory_records_are_those_of_the_object() {
 fn socket_records_are_those_of_the_object() {
     let structs = structs_of(objects::NET);
     same!(structs, "listener_record", net::ListenerRecord: window, edges, wait_max_ns, response_ns,
-        response_max_ns, arrivals, drops, drops_final_ack, drops_cookie, drops_repeated, drops_slow, syn_ack_retransmits, received, answered, aborted,
+        response_max_ns, bytes_in, bytes_out, pieces_in, pieces_read, pieces_out, unanswered_max, arrivals, drops, drops_final_ack, drops_cookie, drops_repeated, drops_slow, syn_ack_retransmits, received, answered, aborted,
         depth_max, in_flight_max, unread_max, busy_max, shared_max, open_max, limit, late, very_late, response_hist);
     same!(structs, "edge_record", net::EdgeRecord: window, edges, response_ns, response_max_ns,
-        first_try_unix_ns, started, answered, aborted, connects, established, in_flight_max, open_max,
-        syn_retransmits, data_retransmits, reserved, response_hist);
+        first_try_unix_ns, bytes_in, bytes_out, pieces_in, pieces_out, unanswered_max, started, answered, aborted, connects, established, in_flight_max, open_max,
+        syn_retransmits, data_retransmits, response_hist);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn no_object_carries_debugging_sections() {
 fn time_in_state_lies_where_user_space_reads_it() {
     let structs = structs_of(objects::NET);
     let (size, fields) = &structs["listener_level"];
-    assert_eq!((*size, fields["turns"], fields["changed_ns"]), (net::ListenerLevel::WORDS * 8, 0, 5 * 8));
+    assert_eq!((*size, fields["turns"], fields["changed_ns"]), (net::ListenerLevel::WORDS * 8, 0, 6 * 8));
     let (size, fields) = &structs["state_cell"];
     assert_eq!((*size, fields["time_ns"], fields["answered"]), (16, 0, 8));
     assert_eq!(structs["listener_states"].0, net::STATES_WORDS * 8);

@@ -21,6 +21,8 @@ pub struct Report {
     /// What measuring for a while showed; absent if it was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Live>,
+    /// Ports at which UDP is bound beside a TCP listener: QUIC or DNS, which no signal sees.
+    pub unseen_udp_ports: Vec<u16>,
 }
 
 /// Some seconds of measuring.
@@ -70,7 +72,7 @@ impl Report {
                 planned.limits.push(real.reason.clone());
             }
         }
-        Self { facts, signals, collector, live }
+        Self { facts, signals, collector, live, unseen_udp_ports: Vec::new() }
     }
 
     /// For people.
@@ -106,6 +108,11 @@ impl Report {
                 losses.iter().filter(|(_, n)| **n > 0).map(|(what, n)| format!("{what} {n}")).collect();
             let lost = if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") };
             writeln!(out, "not kept      {lost} (of {} counters)", losses.len())?;
+        }
+        if !self.unseen_udp_ports.is_empty() {
+            let ports: Vec<String> = self.unseen_udp_ports.iter().map(ToString::to_string).collect();
+            let about = "beside TCP listeners: QUIC (HTTP/3) and DNS by UDP are in no signal";
+            writeln!(out, "unseen        UDP {} {about}", ports.join(" "))?;
         }
         for s in &self.signals {
             let state = match (s.covered, s.limits.is_empty()) {
@@ -190,7 +197,10 @@ mod tests {
             windows_late: 0,
             losses: BTreeMap::from([("net_edges_folded", 3), ("sched_runs_skipped", 0)]),
         };
-        let text = Report::new(facts, &attached, None, Some(live)).text();
+        let report = Report::new(facts, &attached, None, Some(live));
+        assert!(!report.text().contains("unseen"), "{}", report.text());
+        let text = Report { unseen_udp_ports: vec![443], ..report }.text();
+        assert!(text.contains("\nunseen        UDP 443 beside TCP listeners"), "{text}");
         assert!(text.contains("\nlive          99 windows in 5 s, 1 lost, 0 late\n"), "{text}");
         assert!(text.contains("\nnot kept      net_edges_folded 3 (of 2 counters)\n"), "{text}");
         assert!(text.contains("signals       8 of 9 covered"), "{text}");

@@ -22,6 +22,7 @@ use tailwater_ebpf::record::NEST;
 mod edges;
 pub mod helper;
 mod listeners;
+mod multiplexed;
 mod slots;
 mod states;
 mod tick;

@@ -11,8 +11,8 @@ use tailwater_agent::sample::net::{Looking, NetConfig, NetSignals};
 use tailwater_agent::sample::slots::cgroup_hierarchy;
 use tailwater_agent::signal::SignalSource;
 use tailwater_agent::window::{
-    AcceptQueueSample, CallSample, ListenDrop, RequestSample, RetransmitSample, WINDOW_NS, Window,
-    WindowIndex,
+    AcceptQueueSample, CallSample, ListenDrop, MultiplexedSample, RequestSample, RetransmitSample, WINDOW_NS,
+    Window, WindowIndex,
 };
 
 /// A closed window is read only after hooks that began inside it are done.
@@ -214,7 +214,7 @@ impl Probe {
                 for (n, m) in sum.response_hist.iter_mut().zip(s.response_hist) {
                     *n += m;
                 }
-                sum.multiplexed_connections = sum.multiplexed_connections.max(s.multiplexed_connections);
+                add(&mut sum.multiplexed, &s.multiplexed);
                 sum.open_last = s.open_last;
                 sum.open_max = sum.open_max.max(s.open_max);
             }
@@ -246,6 +246,7 @@ impl Probe {
                 sum.connects += s.connects;
                 sum.established += s.established;
                 sum.response_ns += s.response_ns;
+                add(&mut sum.multiplexed, &s.multiplexed);
                 sum.response_max_ns = sum.response_max_ns.max(s.response_max_ns);
             }
         }
@@ -268,6 +269,17 @@ impl Probe {
         }
         sum
     }
+}
+
+fn add(sum: &mut MultiplexedSample, s: &MultiplexedSample) {
+    sum.connections = sum.connections.max(s.connections);
+    sum.pieces_in += s.pieces_in;
+    sum.pieces_read += s.pieces_read;
+    sum.pieces_out += s.pieces_out;
+    sum.bytes_in += s.bytes_in;
+    sum.bytes_out += s.bytes_out;
+    sum.unanswered_max = sum.unanswered_max.max(s.unanswered_max);
+    sum.unanswered_ns += s.unanswered_ns;
 }
 
 /// A port, in one network namespace or in any.

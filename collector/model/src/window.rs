@@ -348,9 +348,33 @@ pub struct ListenerWindow {
     pub worker_shared_max: u32,
     pub response_ns: u64,
     pub response_max_ns: u64,
-    pub multiplexed_connections: u32,
     pub open_last: u32,
     pub open_max: u32,
+    /// Connections with several exchanges at once: what is below is of these alone, and all that is above of the others.
+    pub multiplexed_connections: u32,
+    pub pieces_in: u64,
+    pub pieces_read: u64,
+    pub pieces_out: u64,
+    pub multiplexed_bytes_in: u64,
+    pub multiplexed_bytes_out: u64,
+    /// Pieces that asked since there was an answer of any kind on their connection.
+    pub unanswered_max: u32,
+    pub unanswered_ns: u64,
+}
+
+impl ListenerWindow {
+    /// Whether most of what came here came on multiplexed connections: then requests, answers, their times and those who work at them are
+    /// not known, and only of connections, bytes and silence anything can be said.
+    #[must_use]
+    pub fn connections_only(&self) -> bool {
+        self.multiplexed_connections > 0 && self.pieces_in >= self.received
+    }
+
+    /// It, where requests are known.
+    #[must_use]
+    pub fn turns(&self) -> Option<&Self> {
+        (!self.connections_only()).then_some(self)
+    }
 }
 
 /// Time in state: how long each listener had each number of requests in flight since it was told before, and how many it answered
@@ -401,6 +425,29 @@ pub struct EdgeWindow {
     pub data_retransmits: u64,
     /// Unix ns of the first SYN of a connection that retried in this window; 0: none.
     pub first_try_unix_ns: u64,
+    /// Connections with several exchanges at once: what is below is of these alone, and all that is above of the others.
+    pub multiplexed_connections: u32,
+    pub pieces_in: u64,
+    pub pieces_out: u64,
+    pub multiplexed_bytes_in: u64,
+    pub multiplexed_bytes_out: u64,
+    /// Pieces that asked since there was an answer of any kind on their connection.
+    pub unanswered_max: u32,
+    pub unanswered_ns: u64,
+}
+
+impl EdgeWindow {
+    /// As that of a listener: most of what was sent was sent on multiplexed connections, and calls are not known.
+    #[must_use]
+    pub fn connections_only(&self) -> bool {
+        self.multiplexed_connections > 0 && self.pieces_out >= self.started
+    }
+
+    /// It, where calls are known.
+    #[must_use]
+    pub fn turns(&self) -> Option<&Self> {
+        (!self.connections_only()).then_some(self)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

@@ -110,6 +110,8 @@ fn chain(out: &mut String, i: &Incident) {
         };
         let mut facts = if hop.requests_unknown {
             vec!["requests not measured".to_owned()]
+        } else if hop.connections_only {
+            vec![format!("connections only, {} pieces unanswered", hop.queued_max)]
         } else {
             vec![format!("queued {}", hop.queued_max)]
         };
@@ -146,7 +148,7 @@ fn lived(life: &HopLife, hop: &Hop) -> String {
         let of = |value: u32, limit: Option<u32>| {
             limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"))
         };
-        let served = if hop.requests_unknown {
+        let served = if hop.requests_unknown || hop.connections_only {
             String::new()
         } else {
             format!(" queued {}, workers {},", now.queued, of(now.workers_busy, hop.workers_limit))
@@ -157,7 +159,7 @@ fn lived(life: &HopLife, hop: &Hop) -> String {
             of(now.accept_queue, hop.accept_queue_limit)
         )
     });
-    if hop.requests_unknown {
+    if hop.requests_unknown || hop.connections_only {
         return format!("over its whole life {} packets dropped{now}", life.dropped);
     }
     format!(

@@ -75,6 +75,13 @@ pub(crate) fn listener(to: &mut ListenerWindow, metric: i32, value: u64) {
         Ok(M::ResponseTimeNs) => to.response_ns = value,
         Ok(M::ResponseTimeMaxNs) => to.response_max_ns = value,
         Ok(M::MultiplexedConnections) => to.multiplexed_connections = small(value),
+        Ok(M::PiecesIn) => to.pieces_in = value,
+        Ok(M::PiecesRead) => to.pieces_read = value,
+        Ok(M::PiecesOut) => to.pieces_out = value,
+        Ok(M::MultiplexedBytesIn) => to.multiplexed_bytes_in = value,
+        Ok(M::MultiplexedBytesOut) => to.multiplexed_bytes_out = value,
+        Ok(M::UnansweredMax) => to.unanswered_max = small(value),
+        Ok(M::UnansweredNs) => to.unanswered_ns = value,
         Ok(M::ConnectionsOpenLastAccepted) => to.open_last = small(value),
         Ok(M::ConnectionsOpenMax) => to.open_max = small(value),
         _ => {}
@@ -98,6 +105,13 @@ pub(crate) fn edge(to: &mut EdgeWindow, metric: i32, value: u64) {
         Ok(M::SynRetransmits) => to.syn_retransmits = value,
         Ok(M::DataRetransmits) => to.data_retransmits = value,
         Ok(M::FirstTryUnixNs) => to.first_try_unix_ns = value,
+        Ok(M::MultiplexedConnections) => to.multiplexed_connections = small(value),
+        Ok(M::PiecesIn) => to.pieces_in = value,
+        Ok(M::PiecesOut) => to.pieces_out = value,
+        Ok(M::MultiplexedBytesIn) => to.multiplexed_bytes_in = value,
+        Ok(M::MultiplexedBytesOut) => to.multiplexed_bytes_out = value,
+        Ok(M::UnansweredMax) => to.unanswered_max = small(value),
+        Ok(M::UnansweredNs) => to.unanswered_ns = value,
         _ => {}
     }
 }

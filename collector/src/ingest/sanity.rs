@@ -140,7 +140,9 @@ pub fn bound(metric: Metric) -> u64 {
         | Metric::AcceptQueueWaitMaxNs
         | Metric::ResponseTimeMaxNs
         | Metric::DeviceLatencyMaxNs => WAIT_MAX_NS * 366,
-        Metric::IoBytes | Metric::DeviceBytes => BYTES_MAX,
+        Metric::IoBytes | Metric::DeviceBytes | Metric::MultiplexedBytesIn | Metric::MultiplexedBytesOut => {
+            BYTES_MAX
+        }
         // 100 million that waited 1000 s each; some hundred windows of it can be added up.
         Metric::DeviceLatencyNs | Metric::ResponseTimeNs => EVENTS_MAX * 1_000_000_000,
         Metric::FirstTryUnixNs => u64::MAX,
@@ -149,6 +151,7 @@ pub fn bound(metric: Metric) -> u64 {
         | Metric::RequestsUnreadNs
         | Metric::WorkersBusyNs
         | Metric::CallsInFlightNs
+        | Metric::UnansweredNs
         | Metric::AcceptQueueDepthNs => LEVEL_MAX * WINDOW_NS,
         // What a backlog of listen(2) can say.
         Metric::AcceptQueueLimit => u64::from(u32::MAX),

@@ -25,7 +25,8 @@ pub(crate) fn listener(to: &mut ListenerWindow, from: &ListenerWindow) {
     fold!(ListenerWindow, to, from:
         sum depth_last depth_max depth_ns limit arrivals accepts drops drops_syn sk_drops drops_final_ack drops_cookie drops_repeated
             drops_slow syn_ack_retransmits received answered aborted in_flight_last in_flight_max in_flight_ns unread_max unread_ns
-            workers_busy_max workers_busy_ns workers_seen response_ns multiplexed_connections open_last open_max;
+            workers_busy_max workers_busy_ns workers_seen response_ns open_last open_max multiplexed_connections pieces_in pieces_read pieces_out multiplexed_bytes_in
+            multiplexed_bytes_out unanswered_max unanswered_ns;
         longest queue_wait_max_ns worker_shared_max response_max_ns;
         apart late very_late);
     to.late = known_sum(to.late, from.late);
@@ -44,7 +45,8 @@ fn known_sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 pub(crate) fn edge(to: &mut EdgeWindow, from: &EdgeWindow) {
     fold!(EdgeWindow, to, from:
         sum started answered aborted in_flight_last in_flight_max in_flight_ns open_last open_max connects established response_ns
-            syn_retransmits data_retransmits;
+            syn_retransmits data_retransmits multiplexed_connections pieces_in pieces_out multiplexed_bytes_in multiplexed_bytes_out
+            unanswered_max unanswered_ns;
         longest response_max_ns;
         apart first_try_unix_ns);
     to.first_try_unix_ns = match (to.first_try_unix_ns, from.first_try_unix_ns) {

@@ -118,6 +118,8 @@ const WORKLOAD_METRICS: &[&str] = &[
     "queued_requests",
     "accept_queue_depth",
     "workers_busy",
+    "multiplexed_connections",
+    "unanswered_pieces",
     "drops",
     "requests_answered",
     "response_time_ms",

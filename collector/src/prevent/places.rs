@@ -59,7 +59,9 @@ pub(super) fn places(
     calls: impl Fn(&Server, &[String]) -> u64,
 ) -> Result<Vec<Place>, Refusal> {
     let unseen = |what: String| Refusal::NotSeen { what };
-    if let Some(hop) = incident.hops.iter().find(|hop| !hop.observed || hop.requests_unknown) {
+    if let Some(hop) =
+        incident.hops.iter().find(|hop| !hop.observed || hop.requests_unknown || hop.connections_only)
+    {
         return Err(unseen(format!("what {}@{} did", hop.workload, hop.host)));
     }
     let mut places: Vec<Place> = incident.hops.iter().map(Place::of).collect();

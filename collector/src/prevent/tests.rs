@@ -25,6 +25,7 @@ fn hop(host: &str, workload: &str, listener: &str, workers: Option<u32>, backlog
         role: Role::Drop,
         observed: true,
         requests_unknown: false,
+        connections_only: false,
         onset_unix_ns: 0,
         order_to_root: None,
         queued_max: 279,

@@ -35,6 +35,8 @@ export interface Hop {
   observed?: boolean;
   /** Its agent does not measure requests: queued and workers are not known. */
   requests_unknown?: boolean;
+  /** Its connections carry several exchanges at once: requests and workers are not known, and queued are pieces of data that nothing was said to. */
+  connections_only?: boolean;
   order_to_root?: "before" | "after" | "unknown" | null;
   congestion?: Congestion | null;
   /** The same over the whole life of the incident; the numbers here are those of its onset. */
@@ -43,6 +45,9 @@ export interface Hop {
   accept_queue_max: number; accept_queue_limit: number | null;
   pool_in_flight_max: number | null; pool_open: number | null;
 }
+
+/** Whether requests, and those who work at them, are known of a tier. */
+export const turns = (hop: Pick<Hop, "requests_unknown" | "connections_only">): boolean => !hop.requests_unknown && !hop.connections_only;
 
 export interface Drops {
   host: string; workload: string; tier: string; listener: string;

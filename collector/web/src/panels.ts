@@ -67,6 +67,20 @@ export const PANELS: Panel[] = [
     ],
   },
   {
+    name: "Connections with several exchanges", signals: ["requests"], format: number, whole: true,
+    lines: [
+      { metric: "multiplexed_connections", color: "limit", dash: true },
+      { metric: "unanswered_pieces", color: "queued", fill: true },
+    ],
+  },
+  {
+    name: "Bytes on them", signals: ["requests"], format: (v) => `${bytes(v)}/s`,
+    lines: [
+      { metric: "multiplexed_bytes_in", color: "queued", times: PER_SECOND },
+      { metric: "multiplexed_bytes_out", color: "accept", times: PER_SECOND },
+    ],
+  },
+  {
     name: "Outbound calls", signals: ["calls"], format: number, whole: true,
     lines: [
       { metric: "calls_in_flight", color: "calls", fill: true },

@@ -19,7 +19,7 @@ enum role {
 enum phase {
 	PHASE_IDLE,
 	PHASE_ACTIVE, /* a request was read, or a call sent, and not yet answered */
-	PHASE_MULTIPLEXED, /* directions interleave: counted by connection */
+	PHASE_MULTIPLEXED, /* several exchanges at once: no turns are told of it, but pieces, bytes and silence (net_multiplexed.h) */
 	PHASE_CLOSED,
 };
 enum unread {
@@ -30,6 +30,22 @@ enum unread {
 enum ended {
 	ENDED_ANSWERED,
 	ENDED_ABORTED,
+};
+
+/* What one direction of a connection did, by the stack's own stamps and numbers. */
+struct direction {
+	__u64 at_ns; /* its last piece */
+	__u32 seq; /* up to where */
+	__u32 from; /* where the run of pieces began that nothing in the other direction came between */
+};
+struct directions {
+	struct direction in;
+	struct direction out;
+	__u16 crossings; /* scores, see is_multiplexed */
+	__u8 in_split;
+	__u8 out_split;
+	__u8 seen; /* since the turn began: SEEN_* */
+	__u8 out_alone; /* the last piece out was a small one, apart from the one before */
 };
 
 struct connection {
@@ -43,11 +59,11 @@ struct connection {
 	__u32 unread;
 	__u32 worker; /* place of the thread that read the request, plus 1; 0: not tracked */
 	__u32 seen_seq; /* what was written up to where this side's turn began */
-	__u8 interleaved; /* score, see turn_began */
-	__u8 crossed; /* data came in while data that we sent was not acknowledged */
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1 */
+	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
+	struct directions directions;
 };
 
 struct {
@@ -340,47 +356,7 @@ static __always_inline void turn_ended(struct hook *h, struct connection *c, __u
 		call_ended(h, c, how);
 }
 
-static __noinline void step_multiplexed(struct hook *h, __u32 slot, __s32 step)
-{
-	struct listener_level *level = listener_level_of(slot);
-	struct listener_record *rec = listener_now(h, slot);
-
-	if (level && rec)
-		step_level(&rec->edges[LISTENER_MULTIPLEXED], &level->levels[LISTENER_MULTIPLEXED], h, step);
-}
-
-/*
- * Directions interleave when data comes in before what we sent was acknowledged: in a request/response protocol the peer has
- * received the whole answer before it sends the next request, and its segment says so. Score 2 for a turn where it happened,
- * -1 for a clean one: an early answer to an upload or a late session ticket does not make a connection multiplexed. Returns
- * whether the connection became so.
- */
-#define INTERLEAVED 8
-static __always_inline bool interleaves(struct hook *h, struct connection *c)
-{
-	__u32 before;
-
-	if (!c->crossed) {
-		if (c->interleaved)
-			c->interleaved--;
-		return false;
-	}
-	c->crossed = 0;
-	c->interleaved += 2;
-	if (c->interleaved < INTERLEAVED)
-		return false;
-	c->interleaved = 0;
-	before = __sync_lock_test_and_set(&c->phase, PHASE_MULTIPLEXED);
-	if (before == PHASE_CLOSED) {
-		c->phase = PHASE_CLOSED;
-		return true;
-	}
-	if (before == PHASE_ACTIVE)
-		turn_ended(h, c, ENDED_ABORTED);
-	if (before != PHASE_MULTIPLEXED && c->role == ROLE_ACCEPTED)
-		step_multiplexed(h, c->slot, 1);
-	return true;
-}
+#include "net_multiplexed.h"
 
 /* This side sent its FIN, or the connection is gone. Any number of calls count once. */
 static __noinline void connection_closed(struct hook *h, struct connection *c)
@@ -394,6 +370,8 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		return;
 	if (before == PHASE_ACTIVE)
 		turn_ended(h, c, ENDED_ABORTED);
+	else if (before == PHASE_MULTIPLEXED)
+		multiplexed_ended(h, c);
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
 		struct listener_record *rec;
@@ -403,8 +381,6 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		if (!level || !rec)
 			return;
 		step_level(&rec->edges[LISTENER_OPEN], &level->levels[LISTENER_OPEN], h, -1);
-		if (before == PHASE_MULTIPLEXED)
-			step_multiplexed(h, c->slot, -1);
 	} else if (c->established_ns) {
 		struct edge_level *level = edge_level_of(c->slot);
 		struct edge_record *rec = edge_now(h, c->slot);

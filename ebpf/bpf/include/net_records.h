@@ -15,6 +15,7 @@ enum {
 	LISTENER_UNREAD_QUEUED, /* bytes arrived before the connection was accepted, and nobody read them yet */
 	LISTENER_OPEN, /* established, accepted or not */
 	LISTENER_MULTIPLEXED,
+	LISTENER_UNANSWERED, /* pieces that came on multiplexed connections since these last spoke */
 	LISTENER_IN_FLIGHT, /* from here on: in listener_level.turns */
 	LISTENER_UNREAD, /* bytes nobody read arrived on an idle, accepted connection */
 	LISTENER_BUSY, /* threads that hold a request */
@@ -28,6 +29,12 @@ struct listener_record {
 	__u64 wait_max_ns;
 	__u64 response_ns;
 	__u64 response_max_ns;
+	__u64 bytes_in; /* of multiplexed connections; these four too */
+	__u64 bytes_out;
+	__u32 pieces_in;
+	__u32 pieces_read;
+	__u32 pieces_out;
+	__u32 unanswered_max;
 	__u32 arrivals;
 	__u32 drops;
 	__u32 drops_final_ack;
@@ -54,6 +61,8 @@ struct listener_record {
 enum {
 	EDGE_IN_FLIGHT,
 	EDGE_OPEN,
+	EDGE_MULTIPLEXED,
+	EDGE_UNANSWERED, /* pieces that were sent on multiplexed connections since anything came back */
 	EDGE_EDGES,
 };
 
@@ -63,6 +72,11 @@ struct edge_record {
 	__u64 response_ns;
 	__u64 response_max_ns;
 	__u64 first_try_unix_ns; /* of the connections that resent a SYN, the earliest first SYN */
+	__u64 bytes_in; /* of multiplexed connections; these three too */
+	__u64 bytes_out;
+	__u32 pieces_in;
+	__u32 pieces_out;
+	__u32 unanswered_max;
 	__u32 started;
 	__u32 answered;
 	__u32 aborted;
@@ -72,7 +86,6 @@ struct edge_record {
 	__u32 open_max;
 	__u32 syn_retransmits;
 	__u32 data_retransmits;
-	__u32 reserved;
 	__u32 response_hist[HIST_BUCKETS];
 };
 
@@ -86,14 +99,15 @@ struct listener_level {
 	__s32 levels[LISTENER_LEVELS];
 	__u32 limit; /* sum over the listening sockets of the slot */
 	__u32 sockets; /* listening now */
+	__u32 aligned; /* what is below begins with a word of 64 bits */
 	__u32 workers_seen; /* user space takes off the dead, by 64 bits: what follows stays zero */
 	__u32 reserved;
 	__u64 changed_ns; /* when the requests in flight last changed; 0: never. In the line that each such change writes anyway */
-	__u32 reserved_too[4];
+	__u32 reserved_too[2];
 };
 struct edge_level {
 	__s32 levels[EDGE_EDGES];
-	__u32 reserved[14];
+	__u32 reserved[12];
 };
 
 /*

@@ -239,7 +239,7 @@ static __always_inline void data_read(struct hook *h, struct connection *c, stru
 			if (__sync_val_compare_and_swap(&c->phase, PHASE_ACTIVE, PHASE_IDLE) == PHASE_ACTIVE)
 				request_ended(h, c, ENDED_ANSWERED);
 		}
-		if (interleaves(h, c))
+		if (becomes_multiplexed(h, c))
 			unread_off(h, c, unread);
 		else
 			request_began(h, c, written, unread);
@@ -257,9 +257,7 @@ static __always_inline void data_read(struct hook *h, struct connection *c, stru
 		return; /* the server speaks unasked, or goes on */
 	c->seen_seq = written;
 	call_ended(h, c, ENDED_ANSWERED);
-	if (tp->snd_una != written && !c->half_closed)
-		c->crossed = 1;
-	interleaves(h, c);
+	becomes_multiplexed(h, c);
 }
 
 static __always_inline void data_written(struct hook *h, struct connection *c, struct sock *sk, struct tcp_sock *tp)

@@ -746,6 +746,7 @@ pub enum Metric {
     ResponseTimeMaxNs = 92,
     /// bucketed: log2 of the time in us
     ResponseTimeHist = 93,
+    /// LISTENER, EDGE: connections with several exchanges at once; none of them is in what is told by requests and calls
     MultiplexedConnections = 94,
     /// LISTENER: accepted; EDGE: connected
     ConnectionsOpenMax = 95,
@@ -773,6 +774,19 @@ pub enum Metric {
     AnsweredLate = 133,
     /// of those, later than Hello.very_late_ns
     AnsweredVeryLate = 134,
+    /// LISTENER and EDGE: what is said of multiplexed connections in place of requests and calls
+    ///
+    /// segments that came, and what was written at once
+    PiecesIn = 164,
+    /// LISTENER: reads by the server
+    PiecesRead = 165,
+    PiecesOut = 166,
+    MultiplexedBytesIn = 167,
+    MultiplexedBytesOut = 168,
+    /// pieces that asked since there was an answer of any kind on their connection: a silence
+    UnansweredMax = 169,
+    /// integral of those
+    UnansweredNs = 170,
 }
 impl Metric {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -856,6 +870,13 @@ impl Metric {
             Self::ConnectionsOpenLastAccepted => "METRIC_CONNECTIONS_OPEN_LAST_ACCEPTED",
             Self::AnsweredLate => "METRIC_ANSWERED_LATE",
             Self::AnsweredVeryLate => "METRIC_ANSWERED_VERY_LATE",
+            Self::PiecesIn => "METRIC_PIECES_IN",
+            Self::PiecesRead => "METRIC_PIECES_READ",
+            Self::PiecesOut => "METRIC_PIECES_OUT",
+            Self::MultiplexedBytesIn => "METRIC_MULTIPLEXED_BYTES_IN",
+            Self::MultiplexedBytesOut => "METRIC_MULTIPLEXED_BYTES_OUT",
+            Self::UnansweredMax => "METRIC_UNANSWERED_MAX",
+            Self::UnansweredNs => "METRIC_UNANSWERED_NS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -938,6 +959,13 @@ impl Metric {
             }
             "METRIC_ANSWERED_LATE" => Some(Self::AnsweredLate),
             "METRIC_ANSWERED_VERY_LATE" => Some(Self::AnsweredVeryLate),
+            "METRIC_PIECES_IN" => Some(Self::PiecesIn),
+            "METRIC_PIECES_READ" => Some(Self::PiecesRead),
+            "METRIC_PIECES_OUT" => Some(Self::PiecesOut),
+            "METRIC_MULTIPLEXED_BYTES_IN" => Some(Self::MultiplexedBytesIn),
+            "METRIC_MULTIPLEXED_BYTES_OUT" => Some(Self::MultiplexedBytesOut),
+            "METRIC_UNANSWERED_MAX" => Some(Self::UnansweredMax),
+            "METRIC_UNANSWERED_NS" => Some(Self::UnansweredNs),
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! From edge records to call and retransmit samples. Knows no map but its own.
 
+use super::multiplexed;
 use super::slots::{Slots, may_leave};
 use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
 use crate::attach::mapping::Mapping;
@@ -103,6 +104,11 @@ fn add_calls(call: &mut CallSample, r: &EdgeRecord) {
     call.established += u64::from(r.established);
     call.in_flight_max = call.in_flight_max.max(r.in_flight_max);
     call.open_max = call.open_max.max(r.open_max);
+    call.multiplexed.pieces_in += u64::from(r.pieces_in);
+    call.multiplexed.pieces_out += u64::from(r.pieces_out);
+    call.multiplexed.bytes_in += r.bytes_in;
+    call.multiplexed.bytes_out += r.bytes_out;
+    call.multiplexed.unanswered_max = call.multiplexed.unanswered_max.max(r.unanswered_max);
     call.response_ns += r.response_ns;
     call.response_max_ns = call.response_max_ns.max(r.response_max_ns);
     for (sum, n) in call.response_hist.iter_mut().zip(r.response_hist) {
@@ -121,13 +127,14 @@ fn add_retransmits(resent: &mut RetransmitSample, r: &EdgeRecord) {
 }
 
 fn settle(call: &mut CallSample, levels: &[Level; edge::COUNT]) {
-    let [in_flight, open] = *levels;
+    let [in_flight, open, connections, unanswered] = *levels;
     let count = |level: i64| u32::try_from(level.max(0)).unwrap_or(u32::MAX);
     call.in_flight_last = count(in_flight.end);
     call.in_flight_max = in_flight.max_with(call.in_flight_max);
     call.in_flight_ns = in_flight.ns();
     call.open_last = count(open.end);
     call.open_max = open.max_with(call.open_max);
+    multiplexed::settle(&mut call.multiplexed, &connections, &unanswered);
 }
 
 #[cfg(test)]
@@ -152,7 +159,7 @@ mod tests {
     fn a_window_without_events_keeps_its_level() {
         let mut call = CallSample::default();
         let quiet = Level { start: 50, end: 50, integral_ns: 50 * 50_000_000 };
-        settle(&mut call, &[quiet, quiet]);
+        settle(&mut call, &[quiet, quiet, Level::default(), Level::default()]);
         assert_eq!((call.in_flight_last, call.in_flight_max, call.open_max), (50, 50, 50));
         assert_eq!(call.in_flight_ns, 2_500_000_000);
     }

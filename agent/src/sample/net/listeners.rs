@@ -1,6 +1,7 @@
 //! From listener records to accept-queue and request samples. Owns the arithmetic that needs several records or levels; knows no
 //! map but its own.
 
+use super::multiplexed;
 use super::slots::{Slots, may_leave};
 use super::unix::Paths;
 use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
@@ -176,6 +177,12 @@ impl Sum {
         t.workers_busy_max = t.workers_busy_max.max(r.busy_max);
         t.worker_shared_max = t.worker_shared_max.max(r.shared_max);
         t.open_max = t.open_max.max(r.open_max);
+        t.multiplexed.pieces_in += u64::from(r.pieces_in);
+        t.multiplexed.pieces_read += u64::from(r.pieces_read);
+        t.multiplexed.pieces_out += u64::from(r.pieces_out);
+        t.multiplexed.bytes_in += r.bytes_in;
+        t.multiplexed.bytes_out += r.bytes_out;
+        t.multiplexed.unanswered_max = t.multiplexed.unanswered_max.max(r.unanswered_max);
         t.response_ns += r.response_ns;
         t.response_max_ns = t.response_max_ns.max(r.response_max_ns);
         for (sum, n) in t.response_hist.iter_mut().zip(r.response_hist) {
@@ -202,7 +209,7 @@ impl Sum {
     }
 
     fn requests(&self, levels: &[Level; edge::COUNT], now: &ListenerLevel) -> RequestSample {
-        let [depth, queued, open, multiplexed, in_flight, unread, busy] = *levels;
+        let [depth, queued, open, connections, unanswered, in_flight, unread, busy] = *levels;
         // Bytes that came before accept(2), and nobody read: at most `depth` of those connections can still be in the queue.
         let waiting = |at: fn(&Level) -> i64| count(at(&unread) + (at(&queued) - at(&depth)).max(0));
         // The depth was last seen up to a tick ago; a connection with a request was accepted for certain.
@@ -216,7 +223,7 @@ impl Sum {
         sample.workers_busy_max = busy.max_with(sample.workers_busy_max);
         sample.workers_busy_ns = busy.ns();
         sample.workers_seen = now.workers_seen;
-        sample.multiplexed_connections = count(multiplexed.start.max(multiplexed.end));
+        multiplexed::settle(&mut sample.multiplexed, &connections, &unanswered);
         sample.open_last = accepted(|l| l.end);
         sample.open_max = sample.open_max.max(accepted(|l| l.start)).max(sample.open_last);
         sample

@@ -183,7 +183,7 @@ mod tests {
 
     fn set(states: &States, slot: usize, in_flight: u64, changed_ns: u64) {
         states.levels.0.store(slot * ListenerLevel::WORDS, in_flight);
-        states.levels.0.store(slot * ListenerLevel::WORDS + 5, changed_ns);
+        states.levels.0.store(slot * ListenerLevel::WORDS + 6, changed_ns);
     }
 
     #[test]

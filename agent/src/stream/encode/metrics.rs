@@ -104,7 +104,14 @@ pub(super) const REQUESTS: &[Reader<RequestSample>] = &[
     (M::WorkerSharedMax, |s| s.worker_shared_max.into()),
     (M::ResponseTimeNs, |s| s.response_ns),
     (M::ResponseTimeMaxNs, |s| s.response_max_ns),
-    (M::MultiplexedConnections, |s| s.multiplexed_connections.into()),
+    (M::MultiplexedConnections, |s| s.multiplexed.connections.into()),
+    (M::PiecesIn, |s| s.multiplexed.pieces_in),
+    (M::PiecesRead, |s| s.multiplexed.pieces_read),
+    (M::PiecesOut, |s| s.multiplexed.pieces_out),
+    (M::MultiplexedBytesIn, |s| s.multiplexed.bytes_in),
+    (M::MultiplexedBytesOut, |s| s.multiplexed.bytes_out),
+    (M::UnansweredMax, |s| s.multiplexed.unanswered_max.into()),
+    (M::UnansweredNs, |s| s.multiplexed.unanswered_ns),
     (M::ConnectionsOpenLastAccepted, |s| s.open_last.into()),
     (M::ConnectionsOpenMax, |s| s.open_max.into()),
 ];
@@ -122,6 +129,13 @@ pub(super) const CALLS: &[Reader<CallSample>] = &[
     (M::ConnectsEstablished, |s| s.established),
     (M::ResponseTimeNs, |s| s.response_ns),
     (M::ResponseTimeMaxNs, |s| s.response_max_ns),
+    (M::MultiplexedConnections, |s| s.multiplexed.connections.into()),
+    (M::PiecesIn, |s| s.multiplexed.pieces_in),
+    (M::PiecesOut, |s| s.multiplexed.pieces_out),
+    (M::MultiplexedBytesIn, |s| s.multiplexed.bytes_in),
+    (M::MultiplexedBytesOut, |s| s.multiplexed.bytes_out),
+    (M::UnansweredMax, |s| s.multiplexed.unanswered_max.into()),
+    (M::UnansweredNs, |s| s.multiplexed.unanswered_ns),
 ];
 
 pub(super) const RETRANSMITS: &[Reader<RetransmitSample>] = &[

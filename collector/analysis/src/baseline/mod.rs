@@ -54,6 +54,8 @@ pub(crate) struct Baseline {
     known_windows: u32,
     response_ns: f64,
     queued: f64,
+    /// Answers in a window.
+    answered: f64,
 }
 
 impl Baseline {
@@ -67,7 +69,9 @@ impl Baseline {
         if s.limit > 0 {
             self.limit = s.limit;
         }
-        self.learn_workers(s);
+        if !s.connections_only {
+            self.learn_workers(s);
+        }
         let felt = self.level(s, configured, t);
         self.learn_usual(s);
         felt
@@ -124,7 +128,7 @@ impl Baseline {
     fn level(&self, s: &TierSample, configured: Option<u32>, t: &Thresholds) -> Option<(Level, f64)> {
         let accept =
             if self.limit >= LIMIT_MIN { f64::from(s.depth_max) / f64::from(self.limit) } else { 0.0 };
-        let whole = match self.workers_limit(configured) {
+        let whole = match self.workers_limit(configured).filter(|_| !s.connections_only) {
             // One more than the limit: the kernel's queue holds backlog + 1.
             Some(workers) => s.queued_max / (f64::from(workers) + f64::from(self.limit) + 1.0),
             None => 0.0,
@@ -139,11 +143,14 @@ impl Baseline {
         if ratio >= t.near_overflow_ratio {
             return Some((Level::Near, ratio));
         }
-        let slow = self.known_windows >= KNOWN_WINDOWS
-            && s.answered > 0.0
-            && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
-            && s.queued_max >= LONGER * self.queued;
-        (ratio >= t.felt_ratio || slow).then_some((Level::Felt, ratio))
+        let longer = self.known_windows >= KNOWN_WINDOWS && s.queued_max >= LONGER * self.queued;
+        // How long an answer took is not known of connections that carry several exchanges, but that there was none.
+        let slow = if s.connections_only {
+            s.answered <= t.stall_rate_ratio * self.answered
+        } else {
+            s.answered > 0.0 && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
+        };
+        (ratio >= t.felt_ratio || (longer && slow)).then_some((Level::Felt, ratio))
     }
 
     /// Fast at first, then slow, and hardly at all while things are unusual: a deploy becomes usual, a millibottleneck does not.
@@ -155,7 +162,10 @@ impl Baseline {
         };
         toward(&mut self.queued, s.queued_max);
         if s.answered > 0.0 {
-            toward(&mut self.response_ns, s.response_ns / s.answered);
+            if !s.connections_only {
+                toward(&mut self.response_ns, s.response_ns / s.answered);
+            }
+            toward(&mut self.answered, s.answered);
             self.known_windows = self.known_windows.saturating_add(1);
         }
     }
@@ -224,6 +234,31 @@ mod tests {
         let baseline = learn(&[(5, shared), (4, busy(150, 60, 0.0))]);
         assert!(baseline.event_driven());
         assert_eq!(baseline.workers_limit(None), None);
+    }
+
+    #[test]
+    fn a_tier_of_which_only_connections_are_known_feels_a_silence_and_nothing_else() {
+        let spoke = TierSample {
+            waiting: 2.0,
+            queued_max: 6.0,
+            received: 300.0,
+            answered: 300.0,
+            connections_only: true,
+            ..TierSample::default()
+        };
+        let level = |sample: TierSample| {
+            let mut baseline = learn(&[(120, spoke)]);
+            baseline.observe(&sample, None, &Thresholds::default()).map(|(level, _)| level)
+        };
+        let silent = TierSample { waiting: 200.0, queued_max: 300.0, answered: 0.0, ..spoke };
+        assert_eq!(level(silent), Some(Level::Felt));
+        assert_eq!(level(TierSample { answered: 250.0, ..silent }), None, "it goes on to speak");
+        assert_eq!(level(TierSample { waiting: 1.0, queued_max: 2.0, ..silent }), None, "nobody asks");
+        assert_eq!(level(TierSample { drops: 1, ..spoke }), Some(Level::Drop));
+        assert_eq!(
+            learn(&[(120, spoke), (4, TierSample { backlog: 60.0, ..silent })]).workers_limit(None),
+            None
+        );
     }
 
     #[test]

@@ -87,8 +87,10 @@ impl Account {
         self.queued_max = self.queued_max.max(s.queued_max);
         self.workers_busy_max = self.workers_busy_max.max(s.workers_busy_max);
         self.accept_queue_max = self.accept_queue_max.max(s.depth_max);
-        self.received = self.received.saturating_add(s.received as u64);
-        self.answered = self.answered.saturating_add(s.answered as u64);
+        if !s.connections_only {
+            self.received = self.received.saturating_add(s.received as u64);
+            self.answered = self.answered.saturating_add(s.answered as u64);
+        }
         self.dropped = self.dropped.saturating_add(s.drops);
         self.now = Some((index, s));
     }

@@ -64,17 +64,23 @@ pub(crate) fn episodes(
                 tier.range(inside.0, inside.1).all(|(_, s)| s.workers_busy_max >= *workers)
             });
             let pause = taken_on < left && received <= NEAR_ZERO * rate && all_held.is_none();
-            let (resource, quality, clause) = if pause {
-                let quality = if idle { quality::PAUSE } else { quality::PAUSE_BUSY };
-                (Resource::Pause, quality, format!("it read no requests and answered none; {left:.0} were left waiting"))
-            } else {
-                let quality = if idle { quality::LOCK } else { quality::LOCK_BUSY };
-                let clause = match all_held {
-                    Some(workers) => format!("all of its {workers} workers held a request, and it answered hardly any"),
-                    None => format!("it took {taken_on:.0} more requests on and answered hardly any"),
-                };
-                (Resource::Lock, quality, clause)
+            let connections_only = tier.range(first, last).any(|(_, s)| s.connections_only);
+            let (resource, quality) = match (pause, idle) {
+                (true, true) => (Resource::Pause, quality::PAUSE),
+                (true, false) => (Resource::Pause, quality::PAUSE_BUSY),
+                (false, true) => (Resource::Lock, quality::LOCK),
+                (false, false) => (Resource::Lock, quality::LOCK_BUSY),
             };
+            let clause = match (pause, connections_only) {
+                (true, false) => format!("it read no requests and answered none; {left:.0} were left waiting"),
+                (false, false) if all_held.is_some() => {
+                    format!("all of its {} workers held a request, and it answered hardly any", all_held.unwrap_or(0))
+                }
+                (false, false) => format!("it took {taken_on:.0} more requests on and answered hardly any"),
+                (true, true) => format!("it read nothing and wrote nothing; {left:.0} pieces of data came meanwhile on connections that carry several exchanges at once"),
+                (false, true) => format!("it read on and wrote hardly anything; {left:.0} pieces of data came meanwhile on connections that carry several exchanges at once"),
+            };
+            let unit = if connections_only { "writes" } else { "answers" };
             let (more, beyond) = frozen(judged, first, last);
             Episode {
                 resource,
@@ -85,7 +91,7 @@ pub(crate) fn episodes(
                 quality: quality + more,
                 by_load: false,
                 culprits: Vec::new(),
-                why: format!("{clause}; {answered:.1} answers per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, hardly anybody waiting for CPU or disk{beyond}"),
+                why: format!("{clause}; {answered:.1} {unit} per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, hardly anybody waiting for CPU or disk{beyond}"),
             }
         })
         .collect()

@@ -38,6 +38,8 @@ pub(crate) fn episodes(
                 return None;
             }
             let stood_ms = 50.0 * within(first, last).map(|s| s.stopped).sum::<f64>() / most;
+            let connections_only = tier.range(first, last).any(|(_, s)| s.connections_only);
+            let did = if connections_only { ("wrote", "times") } else { ("answered", "requests") };
             let who = if threads == 1 { "its thread was".to_owned() } else { format!("{threads} threads of it were") };
             Some(Episode {
                 resource: Resource::Pause,
@@ -49,7 +51,8 @@ pub(crate) fn episodes(
                 by_load: false,
                 culprits: Vec::new(),
                 why: format!(
-                    "{who} stopped by a signal (SIGSTOP and its kin, or a debugger) for {stood_ms:.0} ms, and it answered {answered:.1} requests per window meanwhile ({rate:.1} is usual)"
+                    "{who} stopped by a signal (SIGSTOP and its kin, or a debugger) for {stood_ms:.0} ms, and it {} {answered:.1} {} per window meanwhile ({rate:.1} is usual)",
+                    did.0, did.1
                 ),
             })
         })

@@ -144,6 +144,7 @@ fn provisional(
             listener: listener.clone(),
             role: Role::Drop,
             observed: true,
+            connections_only: false,
             requests_unknown: false,
             onset_unix_ns: start,
             order_to_root: None,

@@ -128,6 +128,7 @@ impl<'a> Report<'a> {
             role: Role::Root,
             observed: true,
             requests_unknown: false,
+            connections_only: false,
             onset_unix_ns: self.start_ns(self.clock_host(&step.place), step.onset),
             order_to_root: None,
             queued_max: 0,
@@ -160,6 +161,7 @@ impl<'a> Report<'a> {
         for (_, s) in series.range(from, to) {
             hop.queued_max = hop.queued_max.max(s.queued_max.round() as u64);
             hop.workers_busy_max = hop.workers_busy_max.max(s.workers_busy_max);
+            hop.connections_only |= s.connections_only;
         }
         if let Some(baseline) = self.baselines.get(key) {
             hop.workers_limit = baseline.workers_limit(tier.workers_limit);
@@ -183,7 +185,8 @@ impl<'a> Report<'a> {
         let link = self.link(key, next, from, to);
         if let Some(link) = link.filter(|_| self.view.history.measures_calls(&key.host)) {
             let calls = call_series(self.view.history, &key.host, &link.edges, from, to);
-            hop.pool_in_flight_max = calls.range(from, to).map(|(_, s)| s.in_flight_max).max();
+            let known = calls.range(from, to).filter(|(_, s)| !s.connections_only);
+            hop.pool_in_flight_max = known.map(|(_, s)| s.in_flight_max).max();
             hop.pool_open = calls.range(from, to).map(|(_, s)| s.open_max).max();
         }
         let dropped = self.case.drops.keys().any(|(k, _)| k == key);
@@ -249,9 +252,9 @@ impl<'a> Report<'a> {
         }
         let load = |id: EntityId| -> u64 {
             let windows = (from..=to).filter_map(|i| self.view.history.window(&key.host, i));
-            windows
-                .filter_map(|w| w.listeners.get(&id))
-                .fold(0, |sum, l| sum.saturating_add(l.in_flight_ns).saturating_add(l.depth_ns))
+            windows.filter_map(|w| w.listeners.get(&id)).fold(0, |sum, l| {
+                sum.saturating_add(l.in_flight_ns).saturating_add(l.unanswered_ns).saturating_add(l.depth_ns)
+            })
         };
         tier.listeners
             .iter()

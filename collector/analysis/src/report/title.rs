@@ -31,8 +31,9 @@ pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
         }
     };
     let effect = effect(incident, &name);
-    let cause =
-        cause(&incident.root, &name(&incident.root.host, &incident.root.workload, &incident.root.tier));
+    let root = &incident.root;
+    let connections_only = incident.hops.iter().any(|h| h.role == Role::Root && h.connections_only);
+    let cause = cause(root, &name(&root.host, &root.workload, &root.tier), connections_only);
     let cause = match &incident.sustained {
         Some(s) => {
             let verb = if incident.state == State::Open { "kept alive" } else { "were kept alive" };
@@ -82,8 +83,10 @@ fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> Str
     let Some(most) = incident.drops.iter().max_by_key(|d| d.count) else {
         let Some(hop) = incident.hops.first() else { return clock_time(incident.start_unix_ns) };
         let at = name(&hop.host, &hop.workload, &hop.tier);
+        let what = if hop.connections_only { "left" } else { "queued" };
+        let of = if hop.connections_only { "pieces of data unanswered" } else { "requests" };
         return format!(
-            "{} {at} queued {} requests ({})",
+            "{} {at} {what} {} {of} ({})",
             clock_time(incident.start_unix_ns),
             hop.queued_max,
             pools(hop)
@@ -130,7 +133,7 @@ fn now(hop: &Hop) -> Option<String> {
     let now = hop.life?.now?;
     let of =
         |value: u32, limit: Option<u32>| limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"));
-    if hop.requests_unknown {
+    if hop.requests_unknown || hop.connections_only {
         return Some(of(now.accept_queue, hop.accept_queue_limit));
     }
     Some(format!(
@@ -151,6 +154,9 @@ fn state(hop: &Hop) -> String {
 fn workers(hop: &Hop) -> String {
     if hop.requests_unknown {
         return "requests not measured".to_owned();
+    }
+    if hop.connections_only {
+        return "connections only".to_owned();
     }
     match hop.workers_limit {
         Some(limit) => format!("{}/{limit} workers busy", hop.workers_busy_max),
@@ -174,7 +180,7 @@ fn unobserved(hop: &Hop) -> String {
     }
 }
 
-fn cause(root: &Root, at: &str) -> String {
+fn cause(root: &Root, at: &str, connections_only: bool) -> String {
     let when = format!("from {} to {}", clock_time(root.start_unix_ns), clock_time(root.end_unix_ns));
     let who = root.culprits.first().map(|c| {
         let name = if c.comm.is_empty() { &c.workload } else { &c.comm };
@@ -190,6 +196,7 @@ fn cause(root: &Root, at: &str) -> String {
         Resource::CpuSteal => format!("{at} waited {when} for a CPU that was taken outside its host"),
         Resource::Io => format!("{at} waited for disk {when}{}", by("I/O of ")),
         Resource::Memory => format!("{at} waited for memory {when}{}", by("")),
+        Resource::Lock if connections_only => format!("{at} read on and wrote nothing {when}"),
         Resource::Lock => {
             format!("{at} took requests on and answered none {when}, its threads waiting on one another")
         }
@@ -200,6 +207,9 @@ fn cause(root: &Root, at: &str) -> String {
             ),
         },
         Resource::Pause => format!("{at} stood still {when}"),
+        Resource::Burst if connections_only => {
+            format!("{:.1} times the usual data came to {at} {when}{}", root.peak, by("from "))
+        }
         Resource::Burst => {
             format!("{:.1} times the usual requests came to {at} {when}{}", root.peak, by("from "))
         }

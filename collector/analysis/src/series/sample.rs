@@ -27,6 +27,9 @@ pub(crate) struct TierSample {
     pub(crate) arrivals: f64,
     pub(crate) drops: u64,
     pub(crate) response_ns: f64,
+    /// Its connections carry several exchanges at once. Requests, those who work at them and their times are not known then: `received` and
+    /// `answered` count reads and writes, `waiting` has the pieces of data that came since their connection last spoke.
+    pub(crate) connections_only: bool,
 }
 
 impl TierSample {
@@ -50,25 +53,36 @@ pub(crate) struct CallSample {
     /// Connection attempts minus established ones.
     pub(crate) connecting: f64,
     pub(crate) syn_retransmits: u64,
+    /// Calls are not known: `in_flight` are pieces of data that were sent since their connection last spoke.
+    pub(crate) connections_only: bool,
 }
 
 /// A tier's listeners in one window, together.
 pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
     let mut sum = TierSample::default();
     for l in tier.listeners.iter().filter_map(|l| window.listeners.get(&l.id)) {
-        sum.active += mean(l.in_flight_ns);
-        sum.waiting += mean(l.unread_ns) + mean(l.depth_ns);
         sum.backlog += mean(l.depth_ns);
-        sum.queued_max += f64::from(l.in_flight_max) + mean(l.unread_ns) + f64::from(l.depth_max);
         sum.depth_max = sum.depth_max.saturating_add(l.depth_max);
         sum.limit = sum.limit.max(l.limit);
+        sum.drops = sum.drops.saturating_add(l.drops);
+        if l.connections_only() {
+            sum.connections_only = true;
+            sum.waiting += mean(l.unanswered_ns) + mean(l.depth_ns);
+            sum.queued_max += f64::from(l.unanswered_max) + f64::from(l.depth_max);
+            sum.received += l.pieces_read as f64;
+            sum.answered += l.pieces_out as f64;
+            sum.arrivals += l.pieces_in.max(l.arrivals) as f64;
+            continue;
+        }
+        sum.active += mean(l.in_flight_ns);
+        sum.waiting += mean(l.unread_ns) + mean(l.depth_ns);
+        sum.queued_max += f64::from(l.in_flight_max) + mean(l.unread_ns) + f64::from(l.depth_max);
         sum.workers_busy_max = sum.workers_busy_max.saturating_add(l.workers_busy_max);
         sum.workers_seen = sum.workers_seen.saturating_add(l.workers_seen);
         sum.worker_shared_max = sum.worker_shared_max.max(l.worker_shared_max);
         sum.received += l.received as f64;
         sum.answered += l.answered as f64;
         sum.arrivals += l.received.max(l.arrivals) as f64;
-        sum.drops = sum.drops.saturating_add(l.drops);
         sum.response_ns += l.response_ns as f64;
     }
     sum
@@ -101,12 +115,18 @@ pub(crate) fn call_series(
     Series::draw(history, host, first, last, |window| {
         let mut sum = CallSample::default();
         for e in edges.iter().filter_map(|e| window.edges.get(e)) {
-            sum.in_flight += mean(e.in_flight_ns);
-            sum.in_flight_max = sum.in_flight_max.saturating_add(e.in_flight_max);
             sum.open_max = sum.open_max.saturating_add(e.open_max);
-            sum.started += e.started as f64;
             sum.connecting += e.connects as f64 - e.established as f64;
             sum.syn_retransmits = sum.syn_retransmits.saturating_add(e.syn_retransmits);
+            if e.connections_only() {
+                sum.connections_only = true;
+                sum.in_flight += mean(e.unanswered_ns);
+                sum.started += e.pieces_out as f64;
+                continue;
+            }
+            sum.in_flight += mean(e.in_flight_ns);
+            sum.in_flight_max = sum.in_flight_max.saturating_add(e.in_flight_max);
+            sum.started += e.started as f64;
         }
         sum
     })

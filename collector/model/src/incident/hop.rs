@@ -49,6 +49,10 @@ pub struct Hop {
     /// Its agent does not measure requests there: those numbers are not known, and its queue is its accept queue. Left out if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requests_unknown: bool,
+    /// Its connections carry several exchanges at once (HTTP/2, gRPC, WebSocket): requests and those who work at them are not known, and its queue
+    /// is its accept queue and the pieces of data that came on connections since these last spoke. Left out if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub connections_only: bool,
     /// When its queue began to grow, to the window.
     pub onset_unix_ns: u64,
     /// How that stands to the root's onset by the clocks alone; `null`: it is the root, or no clock of it is known.

@@ -204,10 +204,14 @@ pub static SIGNALS: &[Signal] = &[
         "requests",
         "Requests in the tier: in flight, unread, and connections in the accept queue.",
         "socket receive and send, accept queue",
-        Read::Listener(|w| some(w.in_flight_max.saturating_add(w.unread_max).saturating_add(w.depth_max))),
+        Read::Listener(|w| {
+            let w = w.turns()?;
+            some(w.in_flight_max.saturating_add(w.unread_max).saturating_add(w.depth_max))
+        }),
         |c| c.requests,
     )
     .mean(Read::Listener(|w| {
+        let w = w.turns()?;
         time_mean(w.in_flight_ns.saturating_add(w.unread_ns).saturating_add(w.depth_ns))
     })),
     signal(
@@ -215,10 +219,10 @@ pub static SIGNALS: &[Signal] = &[
         "threads",
         "Threads with a request.",
         "socket receive and send",
-        Read::Listener(|w| some(w.workers_busy_max)),
+        Read::Listener(|w| some(w.turns()?.workers_busy_max)),
         |c| c.requests,
     )
-    .mean(Read::Listener(|w| time_mean(w.workers_busy_ns))),
+    .mean(Read::Listener(|w| time_mean(w.turns()?.workers_busy_ns))),
     signal(
         "workers_seen",
         "threads",
@@ -233,7 +237,7 @@ pub static SIGNALS: &[Signal] = &[
         "requests",
         "Requests received.",
         "socket receive",
-        Read::Listener(|w| sum(w.received)),
+        Read::Listener(|w| sum(w.turns()?.received)),
         |c| c.requests,
     )
     .counter(),
@@ -242,7 +246,7 @@ pub static SIGNALS: &[Signal] = &[
         "requests",
         "Requests answered.",
         "socket send",
-        Read::Listener(|w| sum(w.answered)),
+        Read::Listener(|w| sum(w.turns()?.answered)),
         |c| c.requests,
     )
     .counter(),
@@ -251,7 +255,7 @@ pub static SIGNALS: &[Signal] = &[
         "requests",
         "Requests whose answer began later than the agent's late_ms after their first byte; absent: not counted.",
         "socket receive to send",
-        Read::Listener(|w| sum(w.late?)),
+        Read::Listener(|w| sum(w.turns()?.late?)),
         |c| c.requests,
     )
     .counter(),
@@ -260,7 +264,7 @@ pub static SIGNALS: &[Signal] = &[
         "requests",
         "Of those, later than the agent's very_late_ms.",
         "socket receive to send",
-        Read::Listener(|w| sum(w.very_late?)),
+        Read::Listener(|w| sum(w.turns()?.very_late?)),
         |c| c.requests,
     )
     .counter(),
@@ -269,7 +273,7 @@ pub static SIGNALS: &[Signal] = &[
         "s",
         "Mean response time of the requests answered in a window.",
         "socket receive to send",
-        Read::Listener(|w| mean_s(w.response_ns, w.answered)),
+        Read::Listener(|w| w.turns().and_then(|w| mean_s(w.response_ns, w.answered))),
         |c| c.requests,
     )
     .quotient(),
@@ -278,19 +282,54 @@ pub static SIGNALS: &[Signal] = &[
         "s",
         "Longest response time of the requests answered in a window.",
         "socket receive to send",
-        Read::Listener(|w| (w.answered > 0).then(|| (w.response_max_ns as f64 / 1e9, 1.0))),
+        Read::Listener(|w| w.turns().filter(|w| w.answered > 0).map(|w| (w.response_max_ns as f64 / 1e9, 1.0))),
         |c| c.requests,
     )
     .highest(),
+    signal(
+        "multiplexed_connections",
+        "connections",
+        "Connections with several exchanges at once (HTTP/2, gRPC, WebSocket). Where most of what comes is on such ones, requests, workers and response times are absent.",
+        "socket receive and send",
+        Read::Listener(|w| some(w.multiplexed_connections)),
+        |c| c.requests,
+    ),
+    signal(
+        "multiplexed_received_bytes",
+        "bytes",
+        "Bytes that came on multiplexed connections.",
+        "sk_data_ready",
+        Read::Listener(|w| sum(w.multiplexed_bytes_in)),
+        |c| c.requests,
+    )
+    .counter(),
+    signal(
+        "multiplexed_sent_bytes",
+        "bytes",
+        "Bytes written to multiplexed connections.",
+        "socket send",
+        Read::Listener(|w| sum(w.multiplexed_bytes_out)),
+        |c| c.requests,
+    )
+    .counter(),
+    signal(
+        "unanswered_pieces",
+        "segments",
+        "Segments that came on multiplexed connections since there was an answer of any kind on their connection.",
+        "sk_data_ready, socket send",
+        Read::Listener(|w| some(w.unanswered_max)),
+        |c| c.requests,
+    )
+    .mean(Read::Listener(|w| time_mean(w.unanswered_ns))),
     signal(
         "calls_in_flight",
         "calls",
         "Outbound calls in flight.",
         "socket send and receive",
-        Read::Call(|w| some(w.in_flight_max)),
+        Read::Call(|w| some(w.turns()?.in_flight_max)),
         |c| c.calls,
     )
-    .mean(Read::Call(|w| time_mean(w.in_flight_ns))),
+    .mean(Read::Call(|w| time_mean(w.turns()?.in_flight_ns))),
     signal(
         "call_connections_open",
         "connections",
@@ -304,7 +343,7 @@ pub static SIGNALS: &[Signal] = &[
         "calls",
         "Outbound calls answered.",
         "socket receive",
-        Read::Call(|w| sum(w.answered)),
+        Read::Call(|w| sum(w.turns()?.answered)),
         |c| c.calls,
     )
     .counter(),
@@ -313,7 +352,7 @@ pub static SIGNALS: &[Signal] = &[
         "s",
         "Mean time of the outbound calls answered in a window.",
         "socket send to receive",
-        Read::Call(|w| mean_s(w.response_ns, w.answered)),
+        Read::Call(|w| w.turns().and_then(|w| mean_s(w.response_ns, w.answered))),
         |c| c.calls,
     )
     .quotient(),

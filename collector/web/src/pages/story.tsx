@@ -1,6 +1,6 @@
 // One incident as a story: the sentence, the chain from root to drop, every tier on one axis, who did it, and what else fits.
 import { useEffect, useMemo } from "preact/hooks";
-import type { Drops, Hop, Incident, Root } from "../api";
+import { turns, type Drops, type Hop, type Incident, type Root } from "../api";
 import { useCell } from "../cell";
 import { incidents, link } from "../live";
 import { KindBadge, Meter, Moment, Note, SeverityMark, StateBadge, SustainedBadge, useAsk, Wait } from "../parts";
@@ -82,18 +82,19 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
         <Meter name="Accept queue" value={hop.accept_queue_max} limit={hop.accept_queue_limit} tone="accept"
           hint="deepest, of what the listener may hold; the kernel takes one more than the limit" />
         {hop.requests_unknown && <p class="unseen">Requests, workers and calls are not measured on {hop.host}: its agent can load no kernel program.</p>}
-        {!hop.requests_unknown && <Meter name="Workers busy" value={hop.workers_busy_max} limit={hop.workers_limit} tone="workers"
+        {hop.connections_only && <p class="unseen">Its connections carry several exchanges at once (HTTP/2, gRPC, WebSocket): requests and workers are not known. What came and was not spoken to is.</p>}
+        {turns(hop) && <Meter name="Workers busy" value={hop.workers_busy_max} limit={hop.workers_limit} tone="workers"
           hint={hop.workers_limit === null ? "no limit is known: not configured, not learned, or event-driven" : "most threads with a request at once, of those there are"} />}
         {hop.pool_in_flight_max !== null && (
           <Meter name="Calls in flight" value={hop.pool_in_flight_max} limit={hop.pool_open} tone="calls" hint="most at once, of the connections that were open" />
         )}
-        {!hop.requests_unknown && <div class="queued"><span>Queued at most</span><b>{count(hop.queued_max)}</b></div>}
+        {!hop.requests_unknown && <div class="queued"><span>{hop.connections_only ? "Pieces of data unanswered at most" : "Queued at most"}</span><b>{count(hop.queued_max)}</b></div>}
         {hop.life && msOf(i.end_unix_ns) - msOf(i.start_unix_ns) >= LONG_MS && (
           <div class="congestion" title="the numbers above are those of the onset">
-            <span>{i.state === "open" ? "Now" : "At the end"}</span><b>{hop.life.now && !hop.requests_unknown ? count(hop.life.now.queued) : "unknown"}</b>
+            <span>{i.state === "open" ? "Now" : "At the end"}</span><b>{hop.life.now && turns(hop) ? count(hop.life.now.queued) : "unknown"}</b>
             <span class="about">
-              {hop.life.now && `accept queue ${count(hop.life.now.accept_queue)}${hop.requests_unknown ? "" : `, ${plural(hop.life.now.workers_busy, "worker")} busy`}; `}
-              over its whole life {!hop.requests_unknown && `${plural(hop.life.answered, "answer")}, `}{plural(hop.life.dropped, "packet")} dropped
+              {hop.life.now && `accept queue ${count(hop.life.now.accept_queue)}${turns(hop) ? `, ${plural(hop.life.now.workers_busy, "worker")} busy` : ""}; `}
+              over its whole life {turns(hop) && `${plural(hop.life.answered, "answer")}, `}{plural(hop.life.dropped, "packet")} dropped
             </span>
           </div>
         )}

@@ -1,6 +1,6 @@
 // Every tier of an incident on one 50 ms axis: from half a second before the first sign to after the first retries of what was dropped.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ask, ApiError, query, type Incident, type Series, type TierRow, type Timeline, type Values } from "../api";
+import { ask, ApiError, query, turns, type Incident, type Series, type TierRow, type Timeline, type Values } from "../api";
 import { Chart, type Line, type Mark } from "../chart";
 import { useCell } from "../cell";
 import { gaps, gridOf, onto, stretches, total, type Grid } from "../grid";
@@ -108,8 +108,8 @@ export function Story({ i }: { i: Incident }) {
   const grid = useMemo(() => gridOf(from, to, POINTS_MAX), [from, to]);
   const held = useHeld(i, grid, kept);
   const rows = useMemo(() => merge(grid, i, kept, held), [grid, i, kept, held]);
-  // Where requests are not measured the accept queue is all that is known of a queue.
-  const queue = (n: number) => (i.hops[n]?.requests_unknown ? rows.tiers[n]!.accept_queue_depth : rows.tiers[n]!.queued_requests);
+  // Where requests are not known the accept queue is all that is known of a queue.
+  const queue = (n: number) => (turns(i.hops[n]!) ? rows.tiers[n]!.queued_requests : rows.tiers[n]!.accept_queue_depth);
   const every = rows.tiers.map((_, n) => queue(n)).concat(rows.resource ? [rows.resource] : []);
   const known = every.some((row) => row.some((v) => v !== null));
   if (asked.state === "waiting" && !known) return <section><Wait what="the timeline" /></section>;
@@ -149,10 +149,10 @@ export function Story({ i }: { i: Incident }) {
             if (!hop.listener || queued.every((v) => v === null)) {
               return <div key={hop.host + hop.listener} class="absent">{placeOf(hop)} {hop.listener}: {observed(hop) ? "nothing known. Its windows are not kept." : "not observed. No agent is there."}</div>;
             }
-            if (hop.requests_unknown) {
+            if (!turns(hop)) {
               const limit = hop.accept_queue_limit;
               return (
-                <Chart key={hop.host + hop.listener} label={`${placeOf(hop)} ${hop.listener} · accept queue, polled`} group={group} times={grid.times} height={110}
+                <Chart key={hop.host + hop.listener} label={`${placeOf(hop)} ${hop.listener} · accept queue${hop.requests_unknown ? ", polled" : "; requests are not known, connections only"}`} group={group} times={grid.times} height={110}
                   lines={[{ label: "accept queue", values: queued, color: "accept", fill: true }]} marks={marks(queued)} format={number} whole {...(limit !== null ? { atLeast: limit } : {})} />
               );
             }

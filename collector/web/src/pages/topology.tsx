@@ -19,6 +19,16 @@ function State({ now, live }: { now: Now; live: boolean }) {
   const m = now.metrics;
   const queued = m["queued_requests"];
   const limit = m["accept_queue_limit"]?.max ?? null;
+  const several = m["multiplexed_connections"]?.last ?? 0;
+  if (several > 0 && queued?.last == null) {
+    return (
+      <>
+        <Meter name="Accept queue" value={m["accept_queue_depth"]?.max ?? 0} limit={limit} tone="accept" hint={`deepest in ${SECONDS} s`} />
+        <p class="quiet">Connections only: {count(several)} carry several exchanges at once, so requests are not known; {number(m["unanswered_pieces"]?.max ?? 0)} pieces unanswered at most.</p>
+        {(m["drops"]?.sum ?? 0) > 0 && <div class="loss">✕ {plural(m["drops"]?.sum ?? 0, "packet")} dropped</div>}
+      </>
+    );
+  }
   if (queued?.last === null || queued === undefined) return <p class="quiet">{live ? `No windows in these ${SECONDS} s.` : `No windows of these ${SECONDS} s are kept.`}</p>;
   const lost = m["drops"]?.sum ?? 0;
   const response = m["response_time_ms"]?.mean;

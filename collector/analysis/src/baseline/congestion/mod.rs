@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tailwater_model::congestion::{CongestionCurve, CongestionView};
 use tailwater_model::incident::socket;
-use tailwater_model::window::{Host, HostWindow};
+use tailwater_model::window::{EntityId, Host, HostWindow, ListenerWindow};
 
 /// Listeners that are kept: sixteen of each of a thousand hosts; in tests what one host can name.
 const LISTENERS_MAX: usize = if cfg!(test) { 1024 } else { 16_384 };
@@ -77,6 +77,12 @@ impl Congestion {
             let covered = history.hosts.get(&key.host).is_some_and(|h| h.info.coverage.requests);
             let Some(window) = history.window(&key.host, now).filter(|_| covered) else { continue };
             for (address, port) in sockets(tier) {
+                // Neither load nor throughput is known of connections that carry several exchanges at once.
+                if at(tier, address, port)
+                    .any(|id| window.listeners.get(&id).is_some_and(ListenerWindow::connections_only))
+                {
+                    continue;
+                }
                 let Serving { load, answered } = serving(window, tier, address, port);
                 let at = self.kept(key, tier, address, port, now);
                 if let Some(kept) = at {
@@ -177,10 +183,15 @@ fn sockets(tier: &Tier) -> Vec<(IpAddr, u16)> {
     all
 }
 
+fn at(tier: &Tier, address: IpAddr, port: u16) -> impl Iterator<Item = EntityId> {
+    let of = tier.listeners.iter().filter(move |l| l.port == port && l.address.to_canonical() == address);
+    of.map(|l| l.id)
+}
+
 fn serving(window: &HostWindow, tier: &Tier, address: IpAddr, port: u16) -> Serving {
     let mut sum = Serving::default();
-    let of = tier.listeners.iter().filter(|l| l.port == port && l.address.to_canonical() == address);
-    for l in of.filter_map(|l| window.listeners.get(&l.id)) {
+    let of = at(tier, address, port).filter_map(|id| window.listeners.get(&id));
+    for l in of.filter(|l| !l.connections_only()) {
         sum.load += mean(l.in_flight_ns) + mean(l.unread_ns) + mean(l.depth_ns);
         sum.answered += l.answered as f64;
     }

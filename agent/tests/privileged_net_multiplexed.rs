@@ -1,0 +1,349 @@
+//! Connections with several exchanges at once, of real servers and of sockets that talk at will: they are recognised on both sides, and what
+//! takes turns never is.
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod net_probe;
+
+use net_probe::{Probe, namespace};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Ends with the test, however it ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        // SAFETY: signals the child that this value owns; it is reaped below, so the id is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+const FRONT: u16 = 8_083;
+const BEHIND: u16 = 8_084;
+
+fn nginx(folder: &Path) -> Server {
+    let root = folder.display();
+    let configuration = format!(
+        "daemon off;\npid {root}/pid;\nerror_log {root}/error.log;\nworker_processes 1;\nevents {{ worker_connections 512; }}\n\
+         http {{ access_log off; client_body_temp_path {root}; proxy_temp_path {root}; fastcgi_temp_path {root};\n\
+         uwsgi_temp_path {root}; scgi_temp_path {root}; keepalive_requests 1000000;\n\
+         upstream behind {{ server 127.0.0.1:{BEHIND}; keepalive 200; }}\n\
+         server {{ listen 127.0.0.1:{FRONT} http2; location / {{ proxy_pass http://behind; proxy_http_version 1.1;\n\
+         proxy_set_header Connection \"\"; }} }} }}\n"
+    );
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, configuration).unwrap();
+    let child = quiet(Command::new("nginx").arg("-p").arg(folder).arg("-c").arg(file)).spawn().unwrap();
+    for _ in 0..1000 {
+        if TcpStream::connect(("127.0.0.1", FRONT)).is_ok() {
+            return Server(child);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!(
+        "nginx does not listen: {}",
+        std::fs::read_to_string(folder.join("error.log")).unwrap_or_default()
+    );
+}
+
+/// A thread per connection, HTTP/1.1 with keep-alive; requests take from 5 to 40 ms.
+fn serve_behind(served: &'static AtomicU64) {
+    let listener = TcpListener::bind(("127.0.0.1", BEHIND)).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            std::thread::spawn(move || {
+                let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
+                loop {
+                    while !request.ends_with(b"\r\n\r\n") {
+                        match stream.read(&mut bytes) {
+                            Ok(n) if n > 0 => request.extend_from_slice(&bytes[..n]),
+                            _ => return,
+                        }
+                    }
+                    request.clear();
+                    let number = served.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(5 + number * 7 % 36));
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n");
+                    let _ = stream.write_all(&[b'x'; 100]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn privileged_http2_of_nginx_is_multiplexed_and_the_turns_behind_it_are_counted() {
+    static SERVED: AtomicU64 = AtomicU64::new(0);
+    const CLIENTS: u32 = 4;
+    const EACH: u64 = 600;
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            serve_behind(&SERVED);
+            let _nginx = nginx(folder.path());
+            let mut probe = Probe::attach_with_all_edges();
+            let mut clients: Vec<Child> = (0..CLIENTS)
+                .map(|_| {
+                    quiet(&mut Command::new("curl"))
+                        .args([
+                            "-s",
+                            "-Z",
+                            "--parallel-max",
+                            "20",
+                            "--http2-prior-knowledge",
+                            "-o",
+                            "/dev/null",
+                        ])
+                        .arg(format!("http://127.0.0.1:{FRONT}/[1-{EACH}]"))
+                        .spawn()
+                        .unwrap()
+                })
+                .collect();
+            let (front, behind) = ((namespace::inode(), FRONT), (namespace::inode(), BEHIND));
+            probe.drain_until("all four are recognised on both sides", |p| {
+                let (requests, calls) = (p.requests(front), p.calls(front));
+                requests.multiplexed.connections >= CLIENTS && calls.multiplexed.connections >= CLIENTS
+            });
+            for client in &mut clients {
+                while client.try_wait().unwrap().is_none() {
+                    probe.drain();
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+            probe.drain_past_now();
+            let known = |of: &dyn Fn(&Probe) -> u32| of(&probe);
+            assert_eq!(known(&|p| p.requests(behind).multiplexed.connections), 0, "HTTP/1.1 takes turns");
+            assert_eq!(known(&|p| p.calls(behind).multiplexed.connections), 0);
+            let (requests, calls) = (probe.requests(front), probe.calls(front));
+            println!("  front: {requests:?}\n  its callers: {calls:?}");
+            assert_eq!(requests.in_flight_last, 0, "what turns said is taken back: {requests:?}");
+            assert_eq!(requests.received, requests.answered + requests.aborted);
+            let served = SERVED.load(Ordering::Relaxed);
+            assert_eq!(served, u64::from(CLIENTS) * EACH);
+            assert_eq!(probe.requests(behind).answered, served);
+            // Most of the load came when the connections were known.
+            assert!(requests.received < served / 2, "recognised late: {requests:?}");
+            assert!(requests.multiplexed.bytes_out >= 100 * served / 2, "{requests:?}");
+            assert!(
+                requests.multiplexed.pieces_read > 0 && requests.multiplexed.pieces_in > 0,
+                "{requests:?}"
+            );
+            assert!(calls.multiplexed.bytes_in >= 100 * served / 2, "{calls:?}");
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// A server that answers each message, of a header of four bytes and so many bytes as it says, in parts that are `apart`.
+fn serve_turns(apart: Duration, parts: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            std::thread::spawn(move || {
+                let (mut header, mut body) = ([0; 4], [0; 60]);
+                while stream.read_exact(&mut header).is_ok() && stream.read_exact(&mut body).is_ok() {
+                    for part in 0..parts {
+                        if part > 0 {
+                            std::thread::sleep(apart);
+                        }
+                        if stream.write_all(&[b'x'; 40]).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    at
+}
+
+fn ask_in_parts(stream: &mut TcpStream, apart: Option<Duration>, answer: usize) {
+    stream.write_all(b"head").unwrap();
+    if let Some(apart) = apart {
+        std::thread::sleep(apart);
+    }
+    stream.write_all(&[b'y'; 60]).unwrap();
+    stream.read_exact(&mut vec![0; answer]).unwrap();
+}
+
+fn connect(at: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+#[test]
+fn privileged_a_hundred_thousand_turns_on_four_connections_are_never_multiplexed() {
+    let mut probe = Probe::attach();
+    let at = serve_turns(Duration::ZERO, 2);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                s.spawn(|| {
+                    let mut stream = connect(at);
+                    for _ in 0..25_000 {
+                        ask_in_parts(&mut stream, None, 80);
+                    }
+                })
+            })
+            .collect();
+        s.spawn(|| {
+            clients.into_iter().for_each(|c| c.join().unwrap());
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            probe.drain();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    probe.drain_past_now();
+    let (requests, calls) = (probe.requests(at.port()), probe.calls(at.port()));
+    assert_eq!(
+        (requests.answered, requests.aborted, requests.multiplexed.connections),
+        (100_000, 0, 0),
+        "{requests:?}"
+    );
+    assert_eq!((calls.answered, calls.multiplexed.connections), (100_000, 0), "{calls:?}");
+}
+
+#[test]
+fn privileged_requests_in_parts_alone_or_answers_in_parts_alone_are_turns() {
+    let mut probe = Probe::attach();
+    let apart = Duration::from_millis(1);
+    let slow_requests = serve_turns(Duration::ZERO, 1);
+    let slow_answers = serve_turns(apart, 3);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut stream = connect(slow_requests);
+            (0..500).for_each(|_| ask_in_parts(&mut stream, Some(apart), 40));
+        });
+        s.spawn(|| {
+            let mut stream = connect(slow_answers);
+            (0..300).for_each(|_| ask_in_parts(&mut stream, None, 120));
+        });
+    });
+    probe.drain_past_now();
+    for (at, asked) in [(slow_requests, 500), (slow_answers, 300)] {
+        let (requests, calls) = (probe.requests(at.port()), probe.calls(at.port()));
+        assert_eq!((requests.answered, requests.multiplexed.connections), (asked, 0), "{requests:?}");
+        assert_eq!((calls.answered, calls.multiplexed.connections), (asked, 0), "{calls:?}");
+    }
+}
+
+#[test]
+fn privileged_a_poll_that_waits_is_a_request_in_flight() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = connect(listener.local_addr().unwrap());
+    let (mut server, _) = listener.accept().unwrap();
+    for _ in 0..10 {
+        client.write_all(b"poll").unwrap();
+        server.read_exact(&mut [0; 4]).unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        server.write_all(b"news").unwrap();
+        client.read_exact(&mut [0; 4]).unwrap();
+        probe.drain();
+    }
+    probe.drain_past_now();
+    let requests = probe.requests(port);
+    assert_eq!((requests.answered, requests.multiplexed.connections), (10, 0), "{requests:?}");
+    assert!(requests.in_flight_ns >= 10 * 150_000_000, "{requests:?}");
+}
+
+/// Sends a message every `every` until it is told to stop; returns how many.
+fn talk(mut stream: TcpStream, every: Duration, stop: &AtomicBool) -> u64 {
+    let mut sent = 0;
+    while !stop.load(Ordering::Relaxed) {
+        stream.write_all(&[b'm'; 30]).unwrap();
+        sent += 1;
+        std::thread::sleep(every);
+    }
+    sent
+}
+
+#[test]
+fn privileged_two_that_talk_at_will_are_multiplexed_and_their_silence_is_measured() {
+    const QUESTIONS: u32 = 60;
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = connect(listener.local_addr().unwrap());
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_nodelay(true).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for (stream, every) in [(&client, 2_300), (&server, 1_700)] {
+            let mut reading = stream.try_clone().unwrap();
+            reading.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            let (writing, stop) = (stream.try_clone().unwrap(), &stop);
+            s.spawn(move || talk(writing, Duration::from_micros(every), stop));
+            s.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = reading.read(&mut [0; 4096]);
+                }
+            });
+        }
+        probe.drain_until("known on both sides", |p| {
+            p.requests(port).multiplexed.connections == 1 && p.calls(port).multiplexed.connections == 1
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    // One last word of each, so that nothing is unanswered on either side.
+    client.write_all(b"last").unwrap();
+    server.write_all(b"last").unwrap();
+    probe.drain_past_now();
+    probe.windows.clear();
+    std::thread::sleep(Duration::from_millis(120));
+    for _ in 0..QUESTIONS {
+        client.write_all(b"question").unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    probe.drain_past_now();
+    let (requests, calls) = (probe.requests(port), probe.calls(port));
+    let (came, went) = (requests.multiplexed, calls.multiplexed);
+    assert!((QUESTIONS..=QUESTIONS + 1).contains(&came.unanswered_max), "{came:?}");
+    assert!((QUESTIONS..=QUESTIONS + 1).contains(&went.unanswered_max), "{went:?}");
+    assert_eq!(
+        (came.pieces_in, came.bytes_in, came.pieces_out, came.pieces_read),
+        (60, 480, 0, 0),
+        "{came:?}"
+    );
+    assert_eq!((went.pieces_out, went.bytes_out, went.pieces_in), (60, 480, 0), "{went:?}");
+    // Sixty questions, each five milliseconds after the one before.
+    assert!(came.unanswered_ns > 5_000_000 * 60 * 59 / 2, "{came:?}");
+    assert_eq!(
+        (requests.received, requests.in_flight_max, calls.started),
+        (0, 0, 0),
+        "turns are not told of it"
+    );
+    server.write_all(b"answer").unwrap();
+    probe.drain_past_now();
+    probe.windows.clear();
+    std::thread::sleep(Duration::from_millis(60));
+    probe.drain_past_now();
+    assert_eq!(probe.requests(port).multiplexed.unanswered_max, 0);
+    drop((client, server));
+    probe.drain_until("closed", |p| p.requests(port).open_last == 0 && p.calls(port).open_last == 0);
+    probe.windows.clear();
+    probe.drain_past_now();
+    assert_eq!(probe.requests(port).multiplexed.connections, 0);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Connections that carry several exchanges at once (HTTP/2, gRPC, WebSocket, brokers): by what they are recognised without a look at what
+ * they carry, and what can be said of them. Part of net_connection.h; knows no hook.
+ *
+ * The order of reads and writes alone says nothing: any order of them can be a request in parts, and an answer in parts. Two things cannot
+ * be, or not for long, on a connection that takes turns:
+ *
+ * Crossing. Whoever takes turns has the whole answer before it asks again, so its segment acknowledges the answer. One that does not was
+ * sent by somebody who had not waited for it. Between machines that is every exchange that overlaps; on one machine, where an
+ * acknowledgement is a matter of microseconds, one of some hundred. Where turns are taken it is never, but for an answer that comes before
+ * its request is whole: what then crosses follows what was sent before at once, or comes in full segments.
+ *
+ * Splitting. Small pieces, apart from each other, with nothing in the other direction between them: several requests before the first
+ * answer, several answers before the next request. One of both is common (a header and then a body, a page in parts, statements that have no
+ * answer); both on one connection, again and again, are exchanges at will.
+ *
+ * A pipeline whose batch is answered as one, and a poll that waits, are turns. A multiplexed connection that has one exchange at a time is
+ * indistinguishable from one that takes turns, and its turns are true.
+ */
+#ifndef TAILWATER_NET_MULTIPLEXED_H
+#define TAILWATER_NET_MULTIPLEXED_H
+
+/* Pieces that follow each other sooner than this (300 us) may be one that was sent in parts: two system calls in a row, or a full link. */
+#define APART_NS 300000ULL
+/* A segment that is smaller than this ended because its sender had no more to say. */
+#define FULL_BYTES 1200
+/* A run of pieces that is longer than this is one large message in parts. */
+#define RUN_BYTES 16000
+
+enum {
+	SEEN_CROSSING = 1,
+	SEEN_IN_SPLIT = 2,
+	SEEN_OUT_SPLIT = 4,
+};
+
+/* Adds a piece of `direction` that reaches up to `seq`; returns whether it was small, and apart from the one before. */
+static __always_inline bool piece_added(struct directions *d, struct direction *to, const struct direction *other, __u64 at_ns,
+					__u32 seq, __u8 split)
+{
+	bool apart = at_ns - to->at_ns >= APART_NS, alone = apart && seq - to->seq < FULL_BYTES;
+
+	if (to->at_ns <= other->at_ns)
+		to->from = to->seq;
+	else if (apart && seq - to->from < RUN_BYTES)
+		d->seen |= split;
+	to->at_ns = at_ns;
+	to->seq = seq;
+	return alone;
+}
+
+static __always_inline void piece_came(struct connection *c, struct tcp_sock *tp)
+{
+	struct directions *d = &c->directions;
+	bool alone = piece_added(d, &d->in, &d->out, tp->tcp_clock_cache, tp->rcv_nxt, SEEN_IN_SPLIT);
+
+	/* Who accepted sees whether what came was sent too early; who connected, whether what it sent was too late to be answered by it. */
+	if (tp->snd_una != tp->write_seq && !c->half_closed && (c->role == ROLE_ACCEPTED ? alone : d->out_alone))
+		d->seen |= SEEN_CROSSING;
+}
+
+static __always_inline void piece_went(struct connection *c, struct tcp_sock *tp)
+{
+	struct directions *d = &c->directions;
+
+	d->out_alone = piece_added(d, &d->out, &d->in, tp->tcp_clock_cache, tp->write_seq, SEEN_OUT_SPLIT);
+}
+
+/* More pieces than this that one connection left unanswered are a stream that wants no answers. */
+#define UNANSWERED_MOST 1024
+
+static __noinline void step_unanswered(struct hook *h, struct connection *c, __s32 step)
+{
+	__u32 now;
+
+	if (c->role == ROLE_ACCEPTED) {
+		struct listener_level *level = listener_level_of(c->slot);
+		struct listener_record *rec = listener_now(h, c->slot);
+
+		if (!level || !rec)
+			return;
+		now = step_level(&rec->edges[LISTENER_UNANSWERED], &level->levels[LISTENER_UNANSWERED], h, step);
+		max_into(rec->unanswered_max, now);
+	} else {
+		struct edge_level *level = edge_level_of(c->slot);
+		struct edge_record *rec = edge_now(h, c->slot);
+
+		if (!level || !rec)
+			return;
+		now = step_level(&rec->edges[EDGE_UNANSWERED], &level->levels[EDGE_UNANSWERED], h, step);
+		max_into(rec->unanswered_max, now);
+	}
+}
+
+static __noinline void step_multiplexed(struct hook *h, struct connection *c, __s32 step)
+{
+	if (c->role == ROLE_ACCEPTED) {
+		struct listener_level *level = listener_level_of(c->slot);
+		struct listener_record *rec = listener_now(h, c->slot);
+
+		if (level && rec)
+			step_level(&rec->edges[LISTENER_MULTIPLEXED], &level->levels[LISTENER_MULTIPLEXED], h, step);
+	} else {
+		struct edge_level *level = edge_level_of(c->slot);
+		struct edge_record *rec = edge_now(h, c->slot);
+
+		if (level && rec)
+			step_level(&rec->edges[EDGE_MULTIPLEXED], &level->levels[EDGE_MULTIPLEXED], h, step);
+	}
+}
+
+static __always_inline void answers_settled(struct hook *h, struct connection *c)
+{
+	__u32 settled = c->unanswered ? __sync_lock_test_and_set(&c->unanswered, 0) : 0;
+
+	if (settled)
+		step_unanswered(h, c, -(__s32)settled);
+}
+
+/* For whoever took the connection out of PHASE_MULTIPLEXED. */
+static __always_inline void multiplexed_ended(struct hook *h, struct connection *c)
+{
+	answers_settled(h, c);
+	step_multiplexed(h, c, -1);
+}
+
+/* A piece that asks: in where we accepted, out where we connected. */
+static __always_inline void one_more_unanswered(struct hook *h, struct connection *c)
+{
+	if (c->unanswered >= UNANSWERED_MOST)
+		return;
+	__sync_fetch_and_add(&c->unanswered, 1);
+	step_unanswered(h, c, 1);
+	if (c->phase == PHASE_CLOSED)
+		answers_settled(h, c);
+}
+
+static __noinline void multiplexed_came(struct hook *h, struct connection *c, __u32 bytes)
+{
+	if (c->role == ROLE_ACCEPTED) {
+		struct listener_record *rec = listener_now(h, c->slot);
+
+		if (rec) {
+			rec->pieces_in++;
+			rec->bytes_in += bytes;
+		}
+		one_more_unanswered(h, c);
+	} else {
+		struct edge_record *rec = edge_now(h, c->slot);
+
+		if (rec) {
+			rec->pieces_in++;
+			rec->bytes_in += bytes;
+		}
+		answers_settled(h, c);
+	}
+}
+
+static __noinline void multiplexed_went(struct hook *h, struct connection *c, __u32 bytes)
+{
+	if (c->role == ROLE_ACCEPTED) {
+		struct listener_record *rec = listener_now(h, c->slot);
+
+		if (rec) {
+			rec->pieces_out++;
+			rec->bytes_out += bytes;
+		}
+		answers_settled(h, c);
+	} else {
+		struct edge_record *rec = edge_now(h, c->slot);
+
+		if (rec) {
+			rec->pieces_out++;
+			rec->bytes_out += bytes;
+		}
+		one_more_unanswered(h, c);
+	}
+}
+
+static __noinline void multiplexed_read(struct hook *h, struct connection *c)
+{
+	struct listener_record *rec = listener_now(h, c->slot);
+
+	if (rec)
+		rec->pieces_read++;
+}
+
+/* A turn with a crossing weighs as much as so many without one: one in two hundred is enough, and four of them in few turns. */
+#define CROSSING 512
+#define CROSSINGS 2000
+/* A turn with a split weighs as much as so many without: a quarter of the turns. It takes eight in a row. */
+#define SPLIT 3
+#define SPLITS 24
+
+static __always_inline __u8 split_score(__u8 score, bool split)
+{
+	if (split)
+		return score < 2 * SPLITS ? score + SPLIT : score;
+	return score ? score - 1 : 0;
+}
+
+/* At the beginning of each turn of who accepted, and at the end of each of who connected; it counts what was seen since the one before. */
+static __always_inline bool is_multiplexed(struct directions *d)
+{
+	__u8 seen = d->seen;
+
+	d->seen = 0;
+	if (seen & SEEN_CROSSING)
+		d->crossings += CROSSING;
+	else if (d->crossings)
+		d->crossings--;
+	d->in_split = split_score(d->in_split, seen & SEEN_IN_SPLIT);
+	d->out_split = split_score(d->out_split, seen & SEEN_OUT_SPLIT);
+	return d->crossings >= CROSSINGS || (d->in_split >= SPLITS && d->out_split >= SPLITS);
+}
+
+/* Returns whether the connection has become multiplexed. It stays so until it is closed. */
+static __always_inline bool becomes_multiplexed(struct hook *h, struct connection *c)
+{
+	__u32 before;
+
+	if (!is_multiplexed(&c->directions))
+		return false;
+	before = __sync_lock_test_and_set(&c->phase, PHASE_MULTIPLEXED);
+	if (before == PHASE_CLOSED) {
+		c->phase = PHASE_CLOSED;
+		return true;
+	}
+	if (before == PHASE_ACTIVE)
+		turn_ended(h, c, ENDED_ABORTED);
+	if (before != PHASE_MULTIPLEXED)
+		step_multiplexed(h, c, 1);
+	return true;
+}
+#endif
