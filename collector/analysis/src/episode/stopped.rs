@@ -47,6 +47,7 @@ pub(crate) fn episodes(
                 unit: THREADS,
                 quality: quality::STOPPED,
                 by_load: false,
+                event_loop: None,
                 culprits: Vec::new(),
                 why: format!(
                     "{who} stopped by a signal (SIGSTOP and its kin, or a debugger) for {stood_ms:.0} ms, and it answered {answered:.1} requests per window meanwhile ({rate:.1} is usual)"

@@ -1,5 +1,6 @@
 //! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
 
+use crate::episode::event_loop;
 use crate::episode::stopped::THREADS;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Hop, Incident, Kind, Resource, Role, Root, State};
@@ -198,6 +199,10 @@ fn cause(root: &Root, at: &str) -> String {
             ),
         },
         Resource::Pause => format!("{at} stood still {when}"),
+        Resource::EventLoop => {
+            let what = root.event_loop.as_ref().map(|l| format!(": {}", event_loop::words(l)));
+            format!("{at}: its event loop was blocked {when}{}", what.unwrap_or_default())
+        }
         Resource::Burst => {
             format!("{:.1} times the usual requests came to {at} {when}{}", root.peak, by("from "))
         }
