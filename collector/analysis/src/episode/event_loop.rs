@@ -98,7 +98,7 @@ pub(crate) fn words(l: &EventLoop) -> String {
     format!("{who} slept outside of epoll_wait for {} ms, in `{}`{what}", l.blocked_ms, l.slept_in)
 }
 
-/// What it means to sleep in a function of the kernel; the names are those of 5.10 to 6.18.
+/// What it means to sleep in a function of the kernel. Names change with its versions: one that is not here is told without a meaning.
 fn place(function: &str) -> Option<&'static str> {
     const PLACES: [(&str, &str); 19] = [
         ("futex_", "a lock, or another thread"),
