@@ -53,6 +53,8 @@ pub struct Window {
     pub unix_paths: Vec<(std::net::Ipv6Addr, std::sync::Arc<str>)>,
     /// Time in state of listeners, in one window of a second.
     pub states: Option<States>,
+    /// Event loops that read nothing in it although requests waited.
+    pub blocked_loops: Vec<BlockedLoop>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -303,6 +305,23 @@ pub struct RetransmitSample {
     pub data: u64,
     /// When the retrying connection sent its first SYN, Unix ns; 0: none retried.
     pub first_try_unix_ns: u64,
+}
+
+/// A thread that serves several connections of a listener, and read no request in the whole window although some waited: it was
+/// outside of its wait for events. What it did instead is told of `span_ns` until some milliseconds after the window's end; what is
+/// neither `ran_ns` nor `waited_ns` of it, it slept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: BlockedLoop")]
+pub struct BlockedLoop {
+    pub listener: ListenerKey,
+    pub thread: u32,
+    pub comm: String,
+    pub silent_ns: u64,
+    pub span_ns: u64,
+    pub ran_ns: u64,
+    pub waited_ns: u64,
+    pub uninterruptible: bool,
+    pub slept_in: String,
 }
 
 /// Which resource a culprit used.

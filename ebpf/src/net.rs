@@ -332,11 +332,19 @@ pub struct Worker {
     pub tid: u32,
     /// Requests that it holds.
     pub held: i32,
+    /// Open connections that it was the last to read from.
+    pub connections: i32,
+    /// The most of them at once.
+    pub connections_max: u32,
+    /// When it last read a request, CLOCK_MONOTONIC.
+    pub read_ns: u64,
+    /// How sure it is that it is an event loop: `LOOP_TAKEN` in net_records.h says how it is formed.
+    pub loop_score: i32,
 }
 
 impl Worker {
     /// Size in 64-bit words.
-    pub const WORDS: usize = 2;
+    pub const WORDS: usize = 4;
 
     /// From the words of the map; `None`: a free entry.
     pub fn decode(words: [u64; Self::WORDS]) -> Option<Self> {
@@ -344,7 +352,16 @@ impl Worker {
             slot: (words[0] >> 32) as u32,
             tid: words[0] as u32,
             held: (words[1] as u32).cast_signed(),
+            connections: ((words[1] >> 32) as u32).cast_signed(),
+            connections_max: (words[3] >> 32) as u32,
+            read_ns: words[2],
+            loop_score: (words[3] as u32).cast_signed(),
         })
+    }
+
+    /// What the kernel finds it by.
+    pub const fn key(&self) -> u64 {
+        (self.slot as u64) << 32 | self.tid as u64
     }
 }
 
@@ -487,9 +504,20 @@ mod tests {
 
     #[test]
     fn a_worker_knows_its_listener() {
-        let worker = Worker::decode([(7 << 32) | 4242, u64::from((-1_i32).cast_unsigned())]);
-        assert_eq!(worker, Some(Worker { slot: 7, tid: 4242, held: -1 }));
-        assert_eq!(Worker::decode([0, 3]), None);
+        let held = u64::from((-1_i32).cast_unsigned());
+        let score = u64::from((-4_i32).cast_unsigned());
+        let worker = Worker::decode([(7 << 32) | 4242, (3 << 32) | held, 99, (5 << 32) | score]);
+        let expected = Worker {
+            slot: 7,
+            tid: 4242,
+            held: -1,
+            connections: 3,
+            connections_max: 5,
+            read_ns: 99,
+            loop_score: -4,
+        };
+        assert_eq!(worker, Some(expected));
+        assert_eq!(Worker::decode([0, 3, 0, 0]), None);
     }
 
     #[test]

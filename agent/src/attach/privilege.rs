@@ -13,7 +13,10 @@ use std::process::{Child, Command};
 pub const KEPT: [(Capability, &str); 3] = [
     // bpf(2) on maps is refused to others before Linux 6.0 where kernel.unprivileged_bpf_disabled is set.
     (Capability::CAP_BPF, "giving back slots of removed cgroups"),
-    (Capability::CAP_SYS_PTRACE, "/proc/PID/ns/net and /proc/PID/net of other users' processes"),
+    (
+        Capability::CAP_SYS_PTRACE,
+        "/proc/PID/ns/net, /proc/PID/net and /proc/PID/wchan of other users' processes",
+    ),
     (Capability::CAP_DAC_READ_SEARCH, "container engines' files with the names of containers"),
 ];
 

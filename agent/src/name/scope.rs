@@ -79,6 +79,7 @@ impl Scope {
             connections,
             unix_paths: _, // names of listeners and edges that are narrowed themselves
             states,
+            blocked_loops,
             culprits,
             polled: _,
         } = window;
@@ -104,6 +105,7 @@ impl Scope {
         }
         by_socket!(accept_queues: owner, requests: owner, states: owner);
         by_socket!(calls: workload, retransmits: workload, connections: workload);
+        blocked_loops.retain_mut(|l| self.takes(&mut l.listener.owner, l.listener.netns, own, entities));
     }
 
     /// Whether a listener belongs to the scope; if only by its namespace, it is attributed to the scope's own cgroup.

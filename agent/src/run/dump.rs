@@ -161,6 +161,37 @@ impl<W: Write + Send> Dump<W> {
             }
         }
     }
+
+    fn blocked_loops(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for l in &batch.blocked_loops {
+            let listener = self.name(EntityKind::Listener, l.listener);
+            match self.form {
+                Form::Text => {
+                    let who = format!("{} ({})", printable(&l.comm), l.thread);
+                    let (ran, waited) = (in_unit("ns", l.ran_ns), in_unit("ns", l.waited_ns));
+                    let (span, silent) = (in_unit("ns", l.span_ns), in_unit("ns", l.silent_ns));
+                    let asleep = if l.slept_in.is_empty() {
+                        String::new()
+                    } else {
+                        format!(", asleep in {}", printable(&l.slept_in))
+                    };
+                    let listener = printable(&listener);
+                    self.line(&format!(
+                        "{time}  loop     {who:<28} read nothing for {silent}: of {span} it ran {ran}, waited for a CPU {waited}{asleep}  at {listener}"
+                    ));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "blocked_loop",
+                        "thread": l.thread, "comm": l.comm, "listener": listener, "silent_ns": l.silent_ns,
+                        "span_ns": l.span_ns, "ran_ns": l.ran_ns, "waited_ns": l.waited_ns,
+                        "uninterruptible": l.uninterruptible, "slept_in": l.slept_in,
+                    });
+                    self.line(&line.to_string());
+                }
+            }
+        }
+    }
 }
 
 impl<W: Write + Send> Sink for Dump<W> {
@@ -178,6 +209,7 @@ impl<W: Write + Send> Sink for Dump<W> {
             self.table(&time, &window, table);
         }
         self.culprits(&time, &window, &batch);
+        self.blocked_loops(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `states` the time in state, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
+//! `states` the time in state, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -22,6 +22,7 @@ use tailwater_ebpf::record::NEST;
 mod edges;
 pub mod helper;
 mod listeners;
+mod loops;
 mod multiplexed;
 mod slots;
 mod states;
@@ -31,6 +32,7 @@ mod walk;
 
 use edges::Edges;
 use listeners::Listeners;
+use loops::Loops;
 use states::States;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
@@ -142,6 +144,7 @@ pub struct NetSignals {
     listeners: Listeners,
     states: States,
     edges: Edges,
+    loops: Loops,
     hooks: Vec<Hook>,
     walker: Walker,
     looking: Looking,
@@ -234,6 +237,8 @@ impl NetSignals {
             table: object.mapping_for_writing("workers", WORKERS * Worker::WORDS * 8)?,
             levels: object.mapping_for_writing("listener_levels", listeners.levels_bytes())?,
         };
+        let readers = object.mapping("workers", WORKERS * Worker::WORDS * 8)?;
+        let loops = Loops::new(readers, config.epoch_offset_ns, walk::kernel_ids_are_ours());
         let existing = object.iterator("net_existing", "tcp", config.btf);
         let walker = Walker::start(existing, workers, config.helper);
         let ticker = match looking {
@@ -261,6 +266,7 @@ impl NetSignals {
             listeners,
             states,
             edges,
+            loops,
             hooks,
             walker,
             looking,
@@ -388,6 +394,7 @@ impl SignalSource for NetSignals {
             Loss { what: "net_listen_sockets_untracked", count: kernel.listen_sockets_untracked },
             Loss { what: "net_drop_events_lost", count: kernel.drop_events },
             Loss { what: "net_workers_untracked", count: kernel.workers_untracked },
+            Loss { what: "net_loops_unwatched", count: self.loops.left_out() },
             Loss { what: "net_connections_untracked", count: kernel.connections_untracked },
             Loss { what: "net_connections_unknown", count: kernel.connections_unknown },
             Loss { what: "net_unix_refusals_unnamed", count: kernel.unix_refusals_unnamed },
@@ -409,6 +416,11 @@ impl SignalSource for NetSignals {
             let of = states.into_iter().map(|(slot, cells)| (self.listeners.key(slot), cells));
             into.states = Some(window::States { windows, listeners: of.collect() });
         }
+        if turns && listeners && !into.late {
+            let known = &mut self.listeners;
+            let of = |slot| (known.key(slot), known.readers(slot));
+            into.blocked_loops = self.loops.drain(into.index, &accept_queues, &requests, of);
+        }
         into.accept_queues = listeners.then_some(accept_queues);
         into.requests = (turns && listeners).then_some(requests);
         into.calls = (turns && edges).then_some(calls);
@@ -423,6 +435,7 @@ impl SignalSource for NetSignals {
 
     fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
         self.states.set_epoch_offset_ns(offset_ns);
+        self.loops.set_epoch_offset_ns(offset_ns);
         self.clock.set_epoch_offset_ns(offset_ns);
     }
 

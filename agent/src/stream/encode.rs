@@ -88,6 +88,7 @@ impl Encoder {
             tables,
             culprits: culprits(windows, entities),
             in_flight_states: states(windows, entities),
+            blocked_loops: blocked_loops(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -261,6 +262,23 @@ fn culprits(windows: &[Window], entities: &mut Entities) -> Vec<v1::Culprit> {
         }
     }
     found
+}
+
+fn blocked_loops(windows: &[Window], entities: &mut Entities) -> Vec<v1::BlockedLoop> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.blocked_loops.iter().map(move |l| (offset, l)));
+    all.map(|(window_offset, l)| v1::BlockedLoop {
+        window_offset,
+        listener: entities.listener(l.listener),
+        thread: l.thread,
+        comm: l.comm.clone(),
+        silent_ns: l.silent_ns,
+        span_ns: l.span_ns,
+        ran_ns: l.ran_ns,
+        waited_ns: l.waited_ns,
+        uninterruptible: l.uninterruptible,
+        slept_in: l.slept_in.clone(),
+    })
+    .collect()
 }
 
 fn states(windows: &[Window], entities: &mut Entities) -> Vec<v1::InFlightStates> {

@@ -254,6 +254,9 @@ pub struct HostWindow {
     pub listeners: Rows<ListenerWindow>,
     pub edges: Rows<EdgeWindow>,
     pub devices: Rows<DeviceWindow>,
+    /// Event loops that read nothing in it although requests waited.
+    #[serde(default)]
+    pub blocked_loops: Vec<BlockedLoop>,
     pub culprits: Vec<CulpritSample>,
 }
 
@@ -460,6 +463,27 @@ pub struct DeviceWindow {
     pub latency_ns: u64,
     pub latency_max_ns: u64,
     pub flushes: u64,
+}
+
+/// A thread that serves several connections of a listener and read nothing in a whole window, although requests waited there. It was
+/// looked at after the window's end, and at the end of one before it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BlockedLoop {
+    pub listener: EntityId,
+    /// Its id, as its host has it.
+    pub thread: u32,
+    pub comm: String,
+    /// At the window's end, since it last read a request.
+    pub silent_ns: u64,
+    /// Time between the two looks; what is neither of the next two it slept.
+    pub span_ns: u64,
+    pub ran_ns: u64,
+    /// Runnable, without a CPU.
+    pub waited_ns: u64,
+    /// It sleeps so that no signal wakes it: mostly for a disk.
+    pub uninterruptible: bool,
+    /// The kernel's function that it sleeps in; empty: it runs, or wants to.
+    pub slept_in: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 
 use crate::ingest::drop_packets::DropPackets;
 use crate::ingest::fields;
+use crate::ingest::loops::{self, LoopsError};
 use crate::ingest::sanity::{self, Absurd};
 use crate::ingest::states::{self, StatesError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -71,6 +72,9 @@ pub enum ConvertError {
     /// Time in state that cannot be.
     #[error(transparent)]
     States(#[from] StatesError),
+    /// Blocked event loops that cannot be.
+    #[error(transparent)]
+    Loops(#[from] LoopsError),
     /// A culprit outside the batch.
     #[error("a culprit in window {offset} of {count}")]
     Culprit {
@@ -342,6 +346,7 @@ impl Converter {
             let listeners = states::listeners(states, count, |id| self.listeners.get(id))?;
             told.push((u64::from(states.window_offset), states.windows, listeners));
         }
+        let blocked = loops::blocked(&batch.blocked_loops, count, |id| self.listeners.get(id))?;
         let mut inputs = Vec::new();
         // Coverage that changes from batch to batch is told to the pipeline as what it is: another coverage of the host.
         let uncovered: BTreeSet<i32> = batch.uncovered.iter().copied().collect();
@@ -368,6 +373,11 @@ impl Converter {
             .collect();
         self.fill(&mut windows, &tables);
         windows.iter_mut().for_each(|window| self.packets.count(window));
+        for (offset, blocked) in blocked {
+            if let Some(window) = windows.get_mut(offset as usize) {
+                window.blocked_loops.push(blocked);
+            }
+        }
         for c in &batch.culprits {
             let resource = match (c.resource(), c.unit()) {
                 (culprit::Resource::Cpu, _) => CulpritResource::Cpu,

@@ -7,6 +7,7 @@ pub mod feed;
 mod fields;
 pub mod listen;
 pub mod local;
+mod loops;
 pub mod offset;
 pub mod registry;
 pub mod rpc;

@@ -68,6 +68,7 @@ fn incident() -> Incident {
             peak: 1.0,
             unit: "ratio".into(),
             culprits: Vec::new(),
+            event_loop: None,
             evidence: String::new(),
         },
         hops: vec![

@@ -21,6 +21,7 @@ const RESOURCES: Record<string, { did: string; name: string }> = {
   memory: { did: "stalled on memory", name: "memory" },
   lock: { did: "took requests on and answered none", name: "lock" },
   pause: { did: "stopped altogether", name: "pause" },
+  event_loop: { did: "blocked its event loop", name: "event loop" },
   burst: { did: "got a burst of requests", name: "burst" },
   unexplained: { did: "stalled, unexplained", name: "unexplained" },
 };

@@ -232,6 +232,9 @@ static __always_inline __u32 worker_place(__u32 slot, struct listener_level *lev
 		w = bpf_map_lookup_elem(&workers, &at);
 		if (w && __sync_val_compare_and_swap(&w->key, 0, key) == 0) {
 			__sync_fetch_and_add(&level->workers_seen, 1);
+			w->connections = 0;
+			w->connections_max = 0;
+			w->loop_score = 0;
 			return at + 1;
 		}
 	}
@@ -244,6 +247,37 @@ static __always_inline struct worker *worker_at(__u32 place)
 	__u32 at = place - 1;
 
 	return place ? bpf_map_lookup_elem(&workers, &at) : 0;
+}
+
+/* A lost step is as good as none: the scores of two threads are written by both. */
+static __always_inline void taken_over(struct worker *w)
+{
+	if (w->loop_score > -LOOP_SCORE_MOST)
+		w->loop_score -= LOOP_TAKEN;
+}
+
+/* The running thread, `w`, reads a request from a connection that it was the last to read from, or that is its own from now on. */
+static __always_inline void read_by(struct connection *c, struct worker *w, __u32 place, __u64 now)
+{
+	struct worker *before;
+
+	if (c->worker == place) {
+		if (w && w->connections > 1 && w->loop_score < LOOP_SCORE_MOST)
+			w->loop_score++;
+	} else {
+		before = worker_at(__sync_lock_test_and_set(&c->worker, place));
+		if (before) {
+			__sync_fetch_and_add(&before->connections, -1);
+			taken_over(before);
+		}
+		if (w) {
+			max_into(w->connections_max, (__u32)(__sync_fetch_and_add(&w->connections, 1) + 1));
+			if (before)
+				taken_over(w);
+		}
+	}
+	if (w)
+		w->read_ns = now;
 }
 
 /* A request was read by the running thread, and with it what was unread until now. */
@@ -260,18 +294,18 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 	if (unread == UNREAD_QUEUED)
 		step_unread(h, rec, level, unread, -1);
 	place = worker_place(c->slot, level);
+	worker = worker_at(place);
 	c->seen_seq = seq;
 	c->started_ns = h->mono_ns;
 	if (unread == UNREAD_NONE)
 		c->arrived_ns = h->mono_ns;
-	c->worker = place;
+	read_by(c, worker, place, h->mono_ns);
 	if (__sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_ACTIVE) != PHASE_IDLE) {
 		if (off)
 			step_turns(h, rec, level, 0, -1, 0);
 		return;
 	}
 	rec->received++;
-	worker = worker_at(place);
 	if (worker) {
 		holds = __sync_fetch_and_add(&worker->held, 1) + 1;
 		max_into(rec->shared_max, (__u32)holds);
@@ -374,8 +408,11 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		multiplexed_ended(h, c);
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
+		struct worker *reader = worker_at(c->worker);
 		struct listener_record *rec;
 
+		if (reader)
+			__sync_fetch_and_add(&reader->connections, -1);
 		unread_ended(h, c);
 		rec = listener_now(h, c->slot);
 		if (!level || !rec)

@@ -154,12 +154,22 @@ struct edge_name {
 	struct edge_key key;
 };
 
-/* A thread that reads requests of a listener, and how many it holds. Found by its key, slot << 32 | thread id; 0: free. */
+/*
+ * A thread that reads requests of a listener, and how many it holds. Found by its key, slot << 32 | thread id; 0: free.
+ *
+ * Whether it is an event loop: a thread that reads from several open connections, to each of which it comes back. Where a pool's threads
+ * take turns at connections, each one that another thread had read before weighs for both of them as much as LOOP_TAKEN that came back.
+ */
 #define WORKERS 16384
+#define LOOP_TAKEN 4
+#define LOOP_SCORE_MOST 64
 struct worker {
 	__u64 key;
 	__s32 held;
-	__u32 reserved;
+	__s32 connections; /* open ones that it was the last to read from */
+	__u64 read_ns; /* when it last read a request */
+	__s32 loop_score; /* requests on connections that it came back to while it had others, less those taken over; within +-LOOP_SCORE_MOST */
+	__u32 connections_max;
 };
 
 struct drop_event {

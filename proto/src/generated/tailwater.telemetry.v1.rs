@@ -237,6 +237,40 @@ pub struct WindowBatch {
     pub uncovered: ::prost::alloc::vec::Vec<i32>,
     #[prost(message, repeated, tag = "9")]
     pub in_flight_states: ::prost::alloc::vec::Vec<InFlightStates>,
+    #[prost(message, repeated, tag = "59")]
+    pub blocked_loops: ::prost::alloc::vec::Vec<BlockedLoop>,
+}
+/// A thread that serves several connections of a listener and read nothing in a whole window, in which requests waited there: it was outside
+/// of its wait for events (epoll_wait and its kin). Told from the second such window in a row on, by a look at the thread after its end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockedLoop {
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    #[prost(uint32, tag = "2")]
+    pub listener: u32,
+    /// its id, as the machine has it
+    #[prost(uint32, tag = "3")]
+    pub thread: u32,
+    /// its own name
+    #[prost(string, tag = "4")]
+    pub comm: ::prost::alloc::string::String,
+    /// at the window's end, since it last read a request
+    #[prost(uint64, tag = "5")]
+    pub silent_ns: u64,
+    /// since the look before; what is neither of the next two it slept
+    #[prost(uint64, tag = "6")]
+    pub span_ns: u64,
+    #[prost(uint64, tag = "7")]
+    pub ran_ns: u64,
+    /// runnable, without a CPU
+    #[prost(uint64, tag = "8")]
+    pub waited_ns: u64,
+    /// it sleeps so that no signal wakes it: mostly for a disk
+    #[prost(bool, tag = "9")]
+    pub uninterruptible: bool,
+    /// the kernel's function that it sleeps in; empty: it runs, or wants to
+    #[prost(string, tag = "10")]
+    pub slept_in: ::prost::alloc::string::String,
 }
 /// Time in state: how long listeners had how many requests in flight, and how many answers ended it. Told once a second, about the windows
 /// since it was told before; read some milliseconds after the end of the last of them.

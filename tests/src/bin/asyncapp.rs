@@ -1,6 +1,7 @@
 //! The event-driven application tier: the same page and the same SQL as the servlet `Story`, on one thread that never waits. It
 //! takes every connection, and asks the database on as many connections as it has requests, up to several hundred.
-//! `GET /story?id=N[&comment=1]`; `GET /story?rebuild=MS` rebuilds an index that every request reads, and holds its lock for so long.
+//! `GET /story?id=N[&comment=1]`; `GET /story?rebuild=MS` rebuilds an index that every request reads, and holds its lock for so long;
+//! `GET /story?block=MS` does for so long what such a server must not: it sleeps on its thread.
 
 use anyhow::{Context, Result};
 use http_body_util::Full;
@@ -104,6 +105,11 @@ async fn answer(app: Rc<App>, request: Request<Incoming>) -> Result<Response<Ful
             Ok(ms) => (StatusCode::OK, rebuild(&app, ms).await),
             Err(_) => (StatusCode::BAD_REQUEST, "rebuild must be a number".to_owned()),
         }
+    } else if let Some(ms) = parameter("block") {
+        match ms.parse() {
+            Ok(ms) => (StatusCode::OK, block(ms)),
+            Err(_) => (StatusCode::BAD_REQUEST, "block must be a number".to_owned()),
+        }
     } else if let Some(id) = parameter("id").and_then(|id| id.parse().ok()) {
         match story(&app, id, parameter("comment").is_some()).await {
             Ok(Some(page)) => (StatusCode::OK, page),
@@ -126,6 +132,13 @@ async fn rebuild(app: &App, ms: u64) -> String {
     let _held = app.index.write().await;
     let start_unix_ns = unix_ns();
     tokio::time::sleep(Duration::from_millis(ms)).await;
+    format!("{{\"start_unix_ns\":{start_unix_ns},\"end_unix_ns\":{}}}", unix_ns())
+}
+
+/// Stands for a call that waits on the thread of the event loop: a file, a resolver, a client library that knows no other way.
+fn block(ms: u64) -> String {
+    let start_unix_ns = unix_ns();
+    std::thread::sleep(Duration::from_millis(ms));
     format!("{{\"start_unix_ns\":{start_unix_ns},\"end_unix_ns\":{}}}", unix_ns())
 }
 

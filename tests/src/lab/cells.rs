@@ -17,6 +17,8 @@ pub enum Cause {
     Squeeze,
     /// Somebody holds a lock that requests need.
     Lock,
+    /// A handler waits on the thread of the event loop.
+    Loop,
     /// More requests at once than fit.
     Burst,
     /// A neighbour takes the CPU for a moment, under a load near what the tiers can serve: retries keep the overload until the load is
@@ -34,6 +36,7 @@ impl Cause {
             Cause::Pause => "pause",
             Cause::Squeeze => "squeeze",
             Cause::Lock => "lock",
+            Cause::Loop => "loop",
             Cause::Burst => "burst",
             Cause::Retries => "retries",
         }
@@ -48,6 +51,7 @@ impl Cause {
             Cause::Pause => "it stands still, as in a long collection of garbage",
             Cause::Squeeze => "the hypervisor leaves it a tenth of its CPU",
             Cause::Lock => "somebody holds a lock that every request needs",
+            Cause::Loop => "a handler sleeps on the thread of its event loop",
             Cause::Burst => "many requests arrive at once",
             Cause::Retries => {
                 "a neighbour takes its CPU for a moment, and retries keep the overload until the load is cut"
@@ -64,6 +68,7 @@ impl Cause {
             Cause::Pause => "pause",
             Cause::Squeeze => "cpu_throttled",
             Cause::Lock => "lock",
+            Cause::Loop => "event_loop",
             Cause::Burst => "burst",
         }
     }
@@ -185,6 +190,10 @@ impl Cell {
         Self::new(name, stack, Tier::App, Cause::Lock, Injection::AppLock { duration_ms })
     }
 
+    const fn block_loop(name: &'static str, stack: Stack, duration_ms: u64) -> Self {
+        Self::new(name, stack, Tier::App, Cause::Loop, Injection::BlockLoop { duration_ms })
+    }
+
     /// The neighbour is another application's server, which its own clients keep busy.
     const fn guest(name: &'static str, stack: Stack, requests: u32) -> Self {
         Self::new(name, stack, Tier::App, Cause::Cpu, Injection::GuestBurst { requests }).culprit("gunicorn")
@@ -257,6 +266,7 @@ const CELLS: &[Cell] = &[
     Cell::pause("nx2-app-pause", Nx2, App, 650).drops(DownstreamCtqo, Db).batch(App),
     Cell::squeeze("nx2-app-squeeze", Nx2, App, 0.02, 700).drops(DownstreamCtqo, Db).batch(App),
     Cell::app_lock("nx2-app-lock", Nx2, 600).drops(DownstreamCtqo, Db).batch(App),
+    Cell::block_loop("nx2-app-loop", Nx2, 650).drops(DownstreamCtqo, Db).batch(App),
     Cell::cpu("nx2-db-cpu", Nx2, Db, 600).drops(DownstreamCtqo, Db),
     Cell::pause("nx2-db-pause", Nx2, Db, 600).drops(DownstreamCtqo, Db),
     Cell::squeeze("nx2-db-squeeze", Nx2, Db, 0.1, 700).drops(DownstreamCtqo, Db),
@@ -268,6 +278,7 @@ const CELLS: &[Cell] = &[
     Cell::pause("nx3-app-pause", Nx3, App, 500),
     Cell::squeeze("nx3-app-squeeze", Nx3, App, 0.02, 500),
     Cell::app_lock("nx3-app-lock", Nx3, 500),
+    Cell::block_loop("nx3-app-loop", Nx3, 500),
     Cell::cpu("nx3-db-cpu", Nx3, Db, 500),
     Cell::io("nx3-db-io", Nx3, 18),
     Cell::pause("nx3-db-pause", Nx3, Db, 500),

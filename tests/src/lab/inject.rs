@@ -178,19 +178,8 @@ impl Lab {
                     Ok((Span { start_unix_ns, end_unix_ns }, pid))
                 })
             }
-            Injection::AppLock { duration_ms } => {
-                let address = self.stack().listener(Tier::App).into();
-                let (netns, pid) = (self.client_netns().clone(), self.tier(Tier::App).pid());
-                let pid = pid.context("the tier is running")?;
-                Box::new(move || {
-                    let (status, body) =
-                        netns.inside(|| servers::get(address, &format!("/story?rebuild={duration_ms}")))?;
-                    if status != 200 {
-                        bail!("the application said {status}: {body}");
-                    }
-                    Ok((serde_json::from_str(&body).with_context(|| format!("{body:?}"))?, pid))
-                })
-            }
+            Injection::AppLock { duration_ms } => self.asked(format!("/story?rebuild={duration_ms}"))?,
+            Injection::BlockLoop { duration_ms } => self.asked(format!("/story?block={duration_ms}"))?,
             Injection::Burst { requests } => {
                 let load = self.burst(Tier::Web, self.config().scale.count(requests))?;
                 Box::new(move || {
@@ -296,6 +285,20 @@ impl Lab {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.spawner.spawn(command, &cgroup, Some(handle.netns()), libc::SIGKILL)
+    }
+
+    /// A request that the application answers with its [`Span`] when it is through with it.
+    fn asked(&self, path: String) -> Result<Action> {
+        let address = self.stack().listener(Tier::App).into();
+        let (netns, pid) = (self.client_netns().clone(), self.tier(Tier::App).pid());
+        let pid = pid.context("the tier is running")?;
+        Ok(Box::new(move || {
+            let (status, body) = netns.inside(|| servers::get(address, &path))?;
+            if status != 200 {
+                bail!("the application said {status}: {body}");
+            }
+            Ok((serde_json::from_str(&body).with_context(|| format!("{body:?}"))?, pid))
+        }))
     }
 
     /// One of the lab's own binaries, which prints its [`Span`].

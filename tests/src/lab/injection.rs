@@ -63,6 +63,11 @@ pub enum Injection {
         /// For how long.
         duration_ms: u64,
     },
+    /// A handler of an event-driven application sleeps on the thread that serves all others.
+    BlockLoop {
+        /// For how long.
+        duration_ms: u64,
+    },
     /// Many requests at once, each on a connection of its own.
     Burst {
         /// How many, in the tuned lab.
@@ -98,6 +103,7 @@ impl Injection {
             Injection::QuotaSqueeze { .. } => "quota_squeeze",
             Injection::TableLock { .. } => "table_lock",
             Injection::AppLock { .. } => "app_lock",
+            Injection::BlockLoop { .. } => "block_loop",
             Injection::Burst { .. } => "burst",
             Injection::GuestBurst { .. } => "guest_burst",
         }
@@ -112,7 +118,9 @@ impl Injection {
             | Injection::Pause { tier, .. }
             | Injection::QuotaSqueeze { tier, .. } => *tier,
             Injection::DiskFlush { .. } | Injection::TableLock { .. } => Tier::Db,
-            Injection::AppLock { .. } | Injection::GuestBurst { .. } => Tier::App,
+            Injection::AppLock { .. } | Injection::BlockLoop { .. } | Injection::GuestBurst { .. } => {
+                Tier::App
+            }
             Injection::Burst { .. } => Tier::Web,
         }
     }

@@ -61,6 +61,11 @@ impl Listeners {
         key(&self.slots.name(slot).unwrap_or_default())
     }
 
+    /// How many threads were seen that read requests of a slot.
+    pub(super) fn readers(&self, slot: u32) -> u32 {
+        self.levels.of(slot).workers_seen
+    }
+
     pub(super) fn known(&mut self) -> Vec<(ListenerKey, u32)> {
         (1..self.entities)
             .filter_map(|slot| {

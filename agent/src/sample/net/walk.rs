@@ -115,7 +115,7 @@ impl Workers {
     /// A dead thread holds no request and cannot begin one; its listener has one worker less. Thread ids of the kernel mean nothing in a
     /// namespace of their own: there the table only fills, and says so (`workers_untracked`).
     fn forget_dead_threads(&self) {
-        if std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).ok() != Some(FIRST_PID_NAMESPACE) {
+        if !kernel_ids_are_ours() {
             return;
         }
         for first in (0..WORKERS).map(|place| place * Worker::WORDS) {
@@ -127,6 +127,11 @@ impl Workers {
             }
         }
     }
+}
+
+/// Whether thread ids of the kernel are those of this process's `/proc`.
+pub(super) fn kernel_ids_are_ours() -> bool {
+    std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).ok() == Some(FIRST_PID_NAMESPACE)
 }
 
 /// The sampling timer starts at the first socket that changes state: here is one. Nothing can connect to it before it is closed.

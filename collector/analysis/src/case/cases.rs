@@ -266,6 +266,7 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
             | Resource::Io
             | Resource::Memory
             | Resource::Pause
+            | Resource::EventLoop
             | Resource::Lock
     );
     let same = found.place == before.place && found.episode.resource == before.episode.resource;

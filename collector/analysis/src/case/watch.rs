@@ -86,7 +86,7 @@ impl RootWatch {
             Resource::Memory => {
                 Sign::Stalled { tasks: t.memory_stalled_tasks.max(GROWTH * level(&|s| s.stalled_memory)) }
             }
-            Resource::Lock | Resource::Pause => {
+            Resource::Lock | Resource::Pause | Resource::EventLoop => {
                 let tier = view.topology.tiers.get(key)?;
                 let served = tier_series(view.history, host, tier, first, episode.last);
                 let answers = t.stall_rate_ratio * usual(&served.map(|s| s.answered), episode.first);

@@ -111,6 +111,7 @@ impl Span<'_> {
             unit: "ratio",
             quality: verdict.quality,
             by_load: verdict.by_load,
+            event_loop: None,
             culprits: self.who(&verdict),
             why: format!(
                 "up to {wait:.1} tasks waited for a CPU (usually {usual_wait:.1}); {}",

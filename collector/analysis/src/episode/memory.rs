@@ -37,6 +37,7 @@ pub(crate) fn episodes(
                 unit: "tasks",
                 quality: quality::MEMORY,
                 by_load: false,
+                event_loop: None,
                 culprits: culprits::workloads(history, host, &stalls, |w| w != workload),
                 why: format!(
                     "up to {peak:.1} tasks in reclaim or dirty throttling, {swapped} pages swapped in"

@@ -3,6 +3,7 @@
 pub(crate) mod cpu;
 pub(crate) mod culprits;
 pub(crate) mod drop;
+pub(crate) mod event_loop;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod io;
@@ -15,7 +16,7 @@ use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::Series;
 use crate::series::sample::UseSample;
-use tailwater_model::incident::{Culprit, Resource};
+use tailwater_model::incident::{Culprit, EventLoop, Resource};
 use tailwater_model::window::EntityId;
 
 /// Tasks that wait for a disk or for memory are an episode from this many times their usual level on. For the CPU it is configured.
@@ -37,6 +38,8 @@ pub(crate) struct Episode {
     /// Brought by the tier's own requests: an effect of more arrivals, where there were more.
     pub(crate) by_load: bool,
     pub(crate) culprits: Vec<Culprit>,
+    /// Of an event loop that was blocked: which, and what it did.
+    pub(crate) event_loop: Option<EventLoop>,
     /// A clause for the evidence.
     pub(crate) why: String,
 }

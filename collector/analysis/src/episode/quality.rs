@@ -7,6 +7,8 @@
 
 /// A signal or a tracer stopped the threads: told by the kernel.
 pub(crate) const STOPPED: f64 = 0.97;
+/// The thread that serves all connections was seen to run on, or to sleep elsewhere, while requests lay unread.
+pub(crate) const EVENT_LOOP: f64 = 0.96;
 /// Another workload took the CPU, and more of it than this one lost.
 pub(crate) const NEIGHBOUR: f64 = 0.95;
 /// Tasks were in reclaim or dirty throttling: a tier that stands because of it does not merely pause.
@@ -23,6 +25,8 @@ pub(crate) const LOCK: f64 = 0.88;
 pub(crate) const IO: f64 = 0.85;
 pub(crate) const IO_NAMED: f64 = 0.07;
 pub(crate) const IO_QUEUED: f64 = 0.03;
+/// The same, asleep as for a disk: a disk that was short is the cause, and the loop only where it made it wait.
+pub(crate) const EVENT_LOOP_DISK: f64 = 0.84;
 /// More requests came than usual, from clients.
 pub(crate) const BURST: f64 = 0.85;
 /// More SYNs came than anybody completed.

@@ -9,7 +9,7 @@ use super::step::{Place, Step};
 use super::surge::{Surge, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
-use crate::episode::{Episode, of_resources, quality, stall, stopped};
+use crate::episode::{Episode, event_loop, of_resources, quality, stall, stopped};
 use crate::series::average;
 use crate::series::growth::usual;
 use crate::topology::tier::{Tier, TierKey};
@@ -92,9 +92,8 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
             .iter_mut()
             .for_each(|c| c.times(EXPLAINED_OTHERWISE, "as calls below explain this tier's queue"));
     }
-    // Threads that are stopped wait for nothing below.
-    let stops =
-        fitting(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds), node.onset, at);
+    // Threads that are stopped wait for nothing below, and an event loop that is blocked leaves the answers from there unread.
+    let stops = fitting(stood_still(view, key, node), node.onset, at);
     let stood = !stops.is_empty();
     found.extend(stops.into_iter().map(|e| Candidate::new(place.clone(), e)));
     if let Some(surge) = surge(view, key, node, at, own_load) {
@@ -110,11 +109,26 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     found
 }
 
-/// The best episode of a tier that was short of a resource, or whose threads were stopped, when a queue overflowed.
+/// The best episode of a tier that was short of a resource, or whose threads stood still, when a queue overflowed.
 pub(crate) fn short(view: View<'_>, key: &TierKey, node: &Node, at: u64) -> Option<Episode> {
     let mut episodes = resources(view, key, node);
-    episodes.extend(stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds));
+    episodes.extend(stood_still(view, key, node));
     fitting(episodes, node.onset, at).into_iter().max_by(|a, b| a.quality.total_cmp(&b.quality))
+}
+
+/// What was seen at a tier's threads themselves: stopped ones, and event loops that did not come back.
+fn stood_still(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
+    let mut episodes = stopped::episodes(&node.tier, &node.used, node.onset, view.thresholds);
+    if let Some(tier) = view.topology.tiers.get(key) {
+        let own = |id| tier.listeners.iter().any(|l| l.id == id);
+        episodes.extend(event_loop::episodes(
+            view.history,
+            &key.host,
+            own,
+            (node.tier.first, node.tier.end()),
+        ));
+    }
+    episodes
 }
 
 /// Stalls of a tier, held against its busiest listener's curve where one is kept.
@@ -165,7 +179,8 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     });
     for episode in &mut episodes {
         // What stands has stood for as long as it does.
-        if episode.first.saturating_add(LONGEST_WINDOWS) < onset && episode.unit != stopped::THREADS {
+        let stands = episode.unit == stopped::THREADS || episode.resource == Resource::EventLoop;
+        if episode.first.saturating_add(LONGEST_WINDOWS) < onset && !stands {
             episode.quality *= BADLY_TIMED;
         }
         let since = at.saturating_sub(episode.last);
@@ -208,7 +223,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         let up = view.node(&surge.at, tier, at, node.onset.saturating_sub(LONGEST_WINDOWS), node.onset);
         let mut episodes = resources(view, &surge.at, &up);
         episodes.extend(stalls(view, &surge.at, &up));
-        episodes.extend(stopped::episodes(&up.tier, &up.used, up.onset, view.thresholds));
+        episodes.extend(stood_still(view, &surge.at, &up));
         for mut episode in fitting(episodes, up.onset, at) {
             let over = episode.last.saturating_add(SOON) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {
@@ -236,6 +251,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         unit: "ratio",
         quality: if surge.stored { quality::BURST_STORED } else { quality::BURST },
         by_load: false,
+        event_loop: None,
         culprits: client
             .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
             .into_iter()
@@ -275,6 +291,7 @@ fn unexplained(node: &Node, at: u64) -> Episode {
         unit: "ratio",
         quality: quality::UNEXPLAINED,
         by_load: false,
+        event_loop: None,
         culprits: Vec::new(),
         why: "its queue grew, nothing below it explains that, and no resource measured there was short"
             .to_owned(),
@@ -297,6 +314,7 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
         unit: "ratio",
         quality,
         by_load: false,
+        event_loop: None,
         culprits: Vec::new(),
         why: format!("{}, and {why}", step.why),
     };

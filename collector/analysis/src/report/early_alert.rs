@@ -135,6 +135,7 @@ fn provisional(
             peak: 0.0,
             unit: "ratio".to_owned(),
             culprits: Vec::new(),
+            event_loop: None,
             evidence: "cause being determined".to_owned(),
         },
         hops: vec![Hop {

@@ -71,6 +71,7 @@ impl Report<'_> {
             peak: (episode.peak * 1000.0).round() / 1000.0,
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
+            event_loop: episode.event_loop.clone(),
             evidence,
         }
     }

@@ -1,5 +1,6 @@
 //! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
 
+use crate::episode::event_loop;
 use crate::episode::stopped::THREADS;
 use std::collections::BTreeMap;
 use tailwater_model::address::is_path;
@@ -207,6 +208,10 @@ fn cause(root: &Root, at: &str, connections_only: bool) -> String {
             ),
         },
         Resource::Pause => format!("{at} stood still {when}"),
+        Resource::EventLoop => {
+            let what = root.event_loop.as_ref().map(|l| format!(": {}", event_loop::words(l)));
+            format!("{at}: its event loop was blocked {when}{}", what.unwrap_or_default())
+        }
         Resource::Burst if connections_only => {
             format!("{:.1} times the usual data came to {at} {when}{}", root.peak, by("from "))
         }

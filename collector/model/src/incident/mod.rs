@@ -153,6 +153,8 @@ pub enum Resource {
     Lock,
     /// The tier stopped altogether.
     Pause,
+    /// The thread that serves all its connections did not come back to its wait for events.
+    EventLoop,
     /// More requests came than ever.
     Burst,
     /// Nothing measured explains it.
@@ -172,6 +174,7 @@ impl Resource {
             Self::Memory => "memory",
             Self::Lock => "lock",
             Self::Pause => "pause",
+            Self::EventLoop => "event_loop",
             Self::Burst => "burst",
             Self::Unexplained => "unexplained",
         }
@@ -196,12 +199,30 @@ pub struct Root {
     /// Worst window, in `unit`.
     pub peak: f64,
     /// `ratio`: of capacity, or of the recent rate for a burst; `tasks`: mean number of tasks that waited; `threads`:
-    /// that were stopped.
+    /// that were stopped; `ms`: for which an event loop was blocked.
     pub unit: String,
     /// Who used the resource, most first.
     pub culprits: Vec<Culprit>,
+    /// The event loop that was blocked; of other resources there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_loop: Option<EventLoop>,
     /// Why this is the root, and how confidence was formed.
     pub evidence: String,
+}
+
+/// An event loop that did not come back to its wait for events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventLoop {
+    /// Its thread's id.
+    pub thread: u32,
+    /// Its thread's name.
+    pub comm: String,
+    /// How long it read nothing while requests waited, ms.
+    pub blocked_ms: u64,
+    /// Part of that time that it ran, 0 to 1.
+    pub ran_ratio: f64,
+    /// The kernel's function that it was found asleep in; empty: it mostly ran.
+    pub slept_in: String,
 }
 
 /// A user of a saturated resource.

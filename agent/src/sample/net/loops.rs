@@ -1,0 +1,239 @@
+//! Event loops that do not come back: threads that serve several connections and read nothing while requests wait. Owns which threads
+//! are loops, by the kernel side's table of readers, and when one is looked at; `thread` owns the look. Knows no map but its own.
+//!
+//! Nothing is asked of a loop that turns: a stamp in shared memory says when each last read a request. Only where a whole window went
+//! by since, and requests waited through it, files of that thread are read, once in each such window.
+
+mod thread;
+
+use crate::attach::mapping::Mapping;
+use crate::clock;
+use crate::window::{AcceptQueueSample, BlockedLoop, ListenerKey, RequestSample, WINDOW_NS, WindowIndex};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use tailwater_ebpf::net::{WORKERS, Worker};
+use thread::{Look, Spent};
+
+/// Loops that are watched at a time; those beyond are counted. A machine of 128 CPUs may have as many, and more say nothing new.
+const LOOPS_MAX: usize = 128;
+/// Windows between two looks through the table of readers: a second.
+const FOUND_EVERY: u64 = 20;
+/// Score from which a thread comes back to its connections for certain: as many requests, none of which another thread took over.
+const SCORE_LEAST: i32 = 16;
+/// Connections that make a loop of the only thread that reads: one that serves connection after connection has one.
+const CONNECTIONS_LEAST: u32 = 2;
+/// A look that comes later than this after the end of its window tells of another one.
+const LOOK_LATE_NS: u64 = WINDOW_NS;
+/// Windows that may lie between two looks of which the second is told.
+const LOOKS_APART: u64 = 2;
+
+/// A thread that serves several connections of a listener.
+#[derive(Debug)]
+struct Watched {
+    /// Place in the table of readers.
+    place: usize,
+    /// Its key there: another is another thread.
+    key: u64,
+    slot: u32,
+    tid: u32,
+    /// The look of an earlier window, while it stands.
+    looked: Option<(u64, Look)>,
+}
+
+/// The event loops of this machine.
+#[derive(Debug)]
+pub(super) struct Loops {
+    table: Mapping,
+    watched: Vec<Watched>,
+    left_out: u64,
+    epoch_offset_ns: i64,
+    /// Thread ids of the kernel are those of our `/proc`.
+    ids_are_ours: bool,
+}
+
+impl Loops {
+    /// `table` is the map `workers`.
+    pub(super) fn new(table: Mapping, epoch_offset_ns: i64, ids_are_ours: bool) -> Self {
+        Self { table, watched: Vec::new(), left_out: 0, epoch_offset_ns, ids_are_ours }
+    }
+
+    /// Loops that had no room, each counted whenever one was looked for.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    pub(super) fn set_epoch_offset_ns(&mut self, offset_ns: i64) {
+        self.epoch_offset_ns = offset_ns;
+    }
+
+    /// The loops that read nothing in `window` although requests waited in it. `of`: who a slot is, and how many threads were seen
+    /// that read requests of it.
+    pub(super) fn drain(
+        &mut self,
+        window: WindowIndex,
+        queues: &[(ListenerKey, AcceptQueueSample)],
+        requests: &[(ListenerKey, RequestSample)],
+        mut of: impl FnMut(u32) -> (ListenerKey, u32),
+    ) -> Vec<BlockedLoop> {
+        if !self.ids_are_ours {
+            return Vec::new();
+        }
+        if window.0.is_multiple_of(FOUND_EVERY) {
+            self.find(|slot| of(slot).1);
+        }
+        let Some(begun_ns) = (window.0 * WINDOW_NS).checked_add_signed(self.epoch_offset_ns.saturating_neg())
+        else {
+            return Vec::new();
+        };
+        let ended_ns = begun_ns + WINDOW_NS;
+        let late = clock::monotonic_ns() > ended_ns + LOOK_LATE_NS;
+        let read = self.last_reads();
+        let waits = |listener: &ListenerKey| {
+            let unread = requests.iter().find(|(k, _)| k == listener).map_or(0, |(_, r)| r.unread_ns);
+            let queued = queues.iter().find(|(k, _)| k == listener).map_or(0, |(_, q)| q.depth_ns);
+            unread + queued >= WINDOW_NS
+        };
+        let mut found = Vec::new();
+        for l in &mut self.watched {
+            let read_ns = read.get(&l.tid).copied().unwrap_or(u64::MAX);
+            let (listener, readers) = of(l.slot);
+            let stands = read_ns < begun_ns && !late && waits(&listener);
+            let look = if stands { Look::at(l.tid) } else { None };
+            // Idle threads of a runtime with several of them wait for one another, and one of them for events.
+            let look = look.filter(|look| readers == 1 || !look.waits_for_a_thread());
+            let before = l.looked.take();
+            let Some(look) = look else { continue };
+            let spent = before
+                .filter(|(at, _)| window.0 - at <= LOOKS_APART)
+                .and_then(|(_, before)| look.since(&before));
+            if let Some(Spent { span_ns, ran_ns, waited_ns }) = spent {
+                found.push(BlockedLoop {
+                    listener,
+                    thread: l.tid,
+                    comm: look.comm.clone(),
+                    silent_ns: ended_ns - read_ns,
+                    span_ns,
+                    ran_ns,
+                    waited_ns,
+                    uninterruptible: look.is_uninterruptible(),
+                    slept_in: look.slept_in.clone(),
+                });
+            }
+            l.looked = Some((window.0, look));
+        }
+        found
+    }
+
+    /// When each watched thread last read, of any listener.
+    fn last_reads(&mut self) -> HashMap<u32, u64> {
+        let mut read = HashMap::new();
+        let table = &self.table;
+        self.watched.retain(|l| {
+            let Some(worker) = worker_at(table, l.place).filter(|w| w.key() == l.key) else { return false };
+            let newest = read.entry(l.tid).or_insert(0);
+            *newest = worker.read_ns.max(*newest);
+            true
+        });
+        read
+    }
+
+    /// Looks through the table for loops, and keeps what is known of those that were watched.
+    fn find(&mut self, mut readers: impl FnMut(u32) -> u32) {
+        let known = (0..WORKERS).filter_map(|place| Some((place, worker_at(&self.table, place)?)));
+        let likely: Vec<(usize, Worker)> = known
+            .filter(|(_, w)| w.loop_score >= SCORE_LEAST || w.connections_max >= CONNECTIONS_LEAST)
+            .collect();
+        let mut sure: HashMap<u32, u32> = HashMap::new();
+        for (_, w) in likely.iter().filter(|(_, w)| w.loop_score >= SCORE_LEAST) {
+            *sure.entry(w.slot).or_default() += 1;
+        }
+        let mut looked: HashMap<u64, (u64, Look)> =
+            self.watched.drain(..).filter_map(|l| Some((l.key, l.looked?))).collect();
+        for (place, w) in likely {
+            let (all, of_them) = (readers(w.slot), sure.get(&w.slot).copied().unwrap_or(0));
+            // Of a pool one thread may look like a loop, because it was the one that was free each time.
+            let among_loops = w.loop_score >= SCORE_LEAST && 2 * of_them >= all;
+            if !among_loops && all != 1 {
+                continue;
+            }
+            if self.watched.len() >= LOOPS_MAX {
+                self.left_out += 1;
+                continue;
+            }
+            let looked = looked.remove(&w.key());
+            self.watched.push(Watched { place, key: w.key(), slot: w.slot, tid: w.tid, looked });
+        }
+    }
+}
+
+fn worker_at(table: &Mapping, place: usize) -> Option<Worker> {
+    let first = place * Worker::WORDS;
+    if table.word(first).load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    Worker::decode(std::array::from_fn(|i| table.word(first + i).load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+
+    /// A table with these threads, each with its slot, score and most connections.
+    fn loops(threads: &[(u32, u32, i32, u32)]) -> Loops {
+        let table = Mapping::anonymous(WORKERS * Worker::WORDS * 8);
+        for (place, (slot, tid, score, connections)) in threads.iter().enumerate() {
+            let first = place * Worker::WORDS;
+            table.store(first, u64::from(*slot) << 32 | u64::from(*tid));
+            table.store(first + 3, u64::from(*connections) << 32 | u64::from(score.cast_unsigned()));
+        }
+        Loops::new(table, 0, true)
+    }
+
+    fn found(threads: &[(u32, u32, i32, u32)], readers: u32) -> Vec<u32> {
+        let mut loops = loops(threads);
+        loops.find(|_| readers);
+        loops.watched.iter().map(|l| l.tid).collect()
+    }
+
+    #[test]
+    fn a_loop_comes_back_to_its_connections_and_a_pool_takes_turns_at_them() {
+        assert_eq!(found(&[(1, 11, 40, 9), (1, 12, 30, 8), (1, 13, 3, 2)], 3), [11, 12]);
+        assert_eq!(found(&[(1, 11, 40, 9), (1, 12, -40, 8)], 25), [0; 0], "one of a pool");
+        assert_eq!(found(&[(1, 11, -40, 9), (1, 12, -64, 8)], 2), [0; 0]);
+        assert_eq!(found(&[(1, 11, 0, 2)], 1), [11], "the only reader, of connections for one request each");
+        assert_eq!(found(&[(1, 11, 0, 1)], 1), [0; 0], "one connection after the other");
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let many: Vec<_> = (0..LOOPS_MAX as u32 + 3).map(|n| (n + 1, 100 + n, 64, 4)).collect();
+        let mut loops = loops(&many);
+        loops.find(|_| 1);
+        assert_eq!((loops.watched.len(), loops.left_out()), (LOOPS_MAX, 3));
+    }
+
+    #[test]
+    fn a_loop_is_looked_at_only_where_requests_wait_and_nothing_was_read() {
+        let listener = ListenerKey {
+            netns: 1,
+            address: Ipv6Addr::UNSPECIFIED,
+            port: 80,
+            owner: crate::window::CgroupId(1),
+            pid: 1,
+        };
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let now = clock::monotonic_ns() / WINDOW_NS;
+        let drain = |read_ns: u64, unread_ns: u64| {
+            let mut loops = loops(&[(1, own, 64, 4)]);
+            loops.table.store(2, read_ns);
+            loops.find(|_| 1);
+            let waiting = [(listener, RequestSample { unread_ns, ..RequestSample::default() })];
+            loops.drain(WindowIndex(now), &[], &waiting, |_| (listener, 1));
+            loops.watched[0].looked.is_some()
+        };
+        assert!(drain((now - 3) * WINDOW_NS, 2 * WINDOW_NS));
+        assert!(!drain((now - 3) * WINDOW_NS, WINDOW_NS / 2), "hardly anybody waits");
+        assert!(!drain(now * WINDOW_NS + 1, 2 * WINDOW_NS), "it read in the window");
+    }
+}
