@@ -1,5 +1,6 @@
 //! nginx before php-fpm over a Unix socket, both real: when the pool of php-fpm is full nginx answers 502 at once, and an incident says so,
 //! with as many refused connections as nginx's own log has, and with what held the pool up.
+#![allow(clippy::disallowed_methods, reason = "clients keep their pace by real time")]
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
