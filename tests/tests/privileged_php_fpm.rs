@@ -1,10 +1,12 @@
 //! nginx before php-fpm over a Unix socket, both real: when the pool of php-fpm is full nginx answers 502 at once, and an incident says so,
 //! with as many refused connections as nginx's own log has, and with what held the pool up.
+#![allow(clippy::disallowed_methods, reason = "clients keep their pace by real time")]
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -243,5 +245,18 @@ fn privileged_a_pool_of_php_that_was_stopped_is_told_with_every_502() -> Result<
         workers.iter().try_for_each(|pid| process::signal(*pid, libc::SIGCONT))
     })?;
     ensure!(incident["root"]["resource"] == "pause", "{}", incident["root"]);
+    Ok(())
+}
+
+#[test]
+fn privileged_a_pool_of_php_that_waits_for_a_lock_is_told_with_every_502() -> Result<()> {
+    let incident = provoke(|site| {
+        let lock = std::fs::File::options().write(true).open(site.path("lock"))?;
+        // SAFETY: a descriptor that lives here. What is locked is released with it.
+        ensure!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } == 0, "flock");
+        std::thread::sleep(HELD_UP);
+        Ok(())
+    })?;
+    ensure!(incident["root"]["resource"] == "lock", "{}", incident["root"]);
     Ok(())
 }
