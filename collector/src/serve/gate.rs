@@ -413,7 +413,10 @@ pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
 mod tests {
     use super::*;
 
-    fn headers(of: &[(&str, &str)]) -> HeaderMap {
+    /// Names and values.
+    type Lines<'a> = &'a [(&'a str, &'a str)];
+
+    fn headers(of: Lines<'_>) -> HeaderMap {
         let pair = |(name, value): &(&str, &str)| {
             (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap())
         };
@@ -472,7 +475,7 @@ mod tests {
         let ann = |role| Some(("ann".to_owned(), role));
         assert_eq!(role(ask([10, 0, 0, 1], &[("x-user", "ann")])), ann(Role::Read));
         assert_eq!(role(ask([10, 0, 0, 1], &[("x-user", "ann"), ("x-role", "admin")])), ann(Role::Admin));
-        let nobody: &[([u8; 4], &[(&str, &str)])] = &[
+        let nobody: &[([u8; 4], Lines<'_>)] = &[
             ([10, 0, 0, 4], &[("x-user", "ann")]),
             ([127, 0, 0, 1], &[("x-user", "ann"), ("x-role", "admin")]),
             ([10, 0, 0, 1], &[]),
