@@ -282,7 +282,8 @@ fn a_request_has_its_limits_and_others_do_not_wait_for_it() {
     let open = |bytes: &str| {
         let mut stream = TcpStream::connect(serve.http).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.write_all(bytes.as_bytes()).unwrap();
+        // One that is too long is not read to its end.
+        let _ = stream.write_all(bytes.as_bytes());
         stream
     };
     let begun = Instant::now();
@@ -292,7 +293,7 @@ fn a_request_has_its_limits_and_others_do_not_wait_for_it() {
     let half_body = open(&format!(
         "POST /api/v1/record HTTP/1.1\r\n{host}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{{"
     ));
-    let long_head = open(&format!("GET / HTTP/1.1\r\n{host}\r\nX: {}\r\n\r\n", "x".repeat(40_000)));
+    let long_head = open(&format!("GET / HTTP/1.1\r\n{host}\r\nX: {}\r\n\r\n", "x".repeat(400_000)));
     let long_body = request(serve.http, ("POST", "/api/v1/record"), &[], &"x".repeat(70_000));
     let ended = |mut stream: TcpStream| {
         let mut text = String::new();
@@ -300,7 +301,7 @@ fn a_request_has_its_limits_and_others_do_not_wait_for_it() {
         (text, begun.elapsed())
     };
     assert_eq!(status(serve.http, &long_body), 413);
-    assert!(!ended(long_head).0.contains(" 200 "), "a head of 40 kB");
+    assert!(!ended(long_head).0.contains(" 200 "), "a head of 400 kB");
     assert_eq!(get(serve.http, "/healthz").unwrap().0, 200, "others are answered");
     let (text, took) = ended(half_body);
     assert!(text.contains(" 408 ") && took >= Duration::from_secs(9), "{took:?}: {text}");

@@ -35,7 +35,7 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// Of an answer something is taken within this: else who asked is gone, or reads nothing.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
-/// A request's first line and its headers are shorter.
+/// A request's first line and its headers: one that is not whole by then is refused, so none is longer than twice as much.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The first byte of a TLS handshake (RFC 8446, 5.1).
 const TLS_HANDSHAKE: u8 = 22;
