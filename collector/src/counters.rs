@@ -124,6 +124,9 @@ pub struct Metrics {
     pub store_nonzero_values_written: Counter,
     pub trace_records_dropped: Counter,
     pub live_lagged: Counter,
+    pub http_connections: Counter,
+    pub http_refused: Labelled,
+    pub access_refused: Labelled,
 }
 
 impl Metrics {
@@ -176,6 +179,7 @@ impl Metrics {
                 &self.trace_records_dropped,
             ),
             ("live_lagged", "Events that a live subscriber was too slow for.", &self.live_lagged),
+            ("http_connections", "Connections accepted on the HTTP port.", &self.http_connections),
         ];
         for (name, help, counter) in plain {
             head(&mut out, name, help);
@@ -192,6 +196,18 @@ impl Metrics {
             ("batches_refused", "reason", "Batches and drop events refused.", &self.batches_refused),
             ("findings", "kind", "What the analysis noticed about its inputs.", &self.findings),
             ("incidents", "kind", "Incidents closed.", &self.incidents),
+            (
+                "http_refused",
+                "reason",
+                "Connections to the HTTP port that were closed: too many, silent, or no TLS.",
+                &self.http_refused,
+            ),
+            (
+                "access_refused",
+                "reason",
+                "Requests of those who showed no token or a wrong one, or whose role is too low.",
+                &self.access_refused,
+            ),
         ];
         for (name, label, help, counter) in labelled {
             head(&mut out, name, help);

@@ -5,6 +5,7 @@
 //! `alert`, `export` and `sizing`; `serve` shows it, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
 //! `tests/tests/arrows.rs`.
 
+pub mod access;
 pub mod alert;
 mod aside;
 pub mod client;
@@ -19,10 +20,12 @@ pub mod fault;
 #[cfg(test)]
 mod fixture;
 pub mod ingest;
+pub mod kept;
 pub mod live;
 mod lock;
 pub mod log;
 pub mod moments;
+pub mod pem;
 pub mod prevent;
 mod raw;
 pub mod run;

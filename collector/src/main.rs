@@ -11,7 +11,7 @@ use tailwater::client::{ClientError, advise, alerts, explain, incidents, record}
 use tailwater::log::Log;
 use tailwater::run::cli::{Cli, Command, Settings};
 use tailwater::run::config::ConfigError;
-use tailwater::run::{doctor, replay, server, up};
+use tailwater::run::{doctor, replay, server, tokens, up};
 use tailwater::{failure, text, tui};
 use tailwater_model::Incident;
 use tokio::signal::unix::{SignalKind, signal};
@@ -77,6 +77,7 @@ fn run(command: Command) -> Result<ExitCode> {
                 Said { explain: explain.as_deref(), plot: plot.as_deref(), against: against.as_deref() };
             replayed(&file, config.as_deref(), shuffle, &said)?
         }
+        Command::Token { what, of } => tokens::run(what, &of.load()?)?,
         Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
         Command::Doctor(settings) => return doctor_report(&settings),
         Command::Completions { shell } => {

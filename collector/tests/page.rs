@@ -20,6 +20,8 @@ use tailwater::live::timeline::{TierRow, Timeline};
 use tailwater::run::driver;
 use tailwater::run::outlet::{LIVE_MAX, Outlet};
 use tailwater::run::provisional::Provisionals;
+use tailwater::serve::front::Front;
+use tailwater::serve::gate::{Gate, Rules};
 use tailwater::serve::{App, Shown};
 use tailwater::store;
 use tailwater_analysis::Pipeline;
@@ -305,7 +307,10 @@ fn serve(address: SocketAddr, folder: &std::path::Path, series: Series) -> Serve
         let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let bound = listener.local_addr().unwrap();
         let (app, store) = app(folder, series);
-        tokio::spawn(async move { axum::serve(listener, app.routes()).await });
+        let (gate, metrics) = (Rules::open(bound.port(), false), Arc::<Metrics>::default());
+        let gate = Arc::new(Gate::new(gate, Arc::clone(&metrics), Clock::default()));
+        let front = Front { gate, names: Vec::new(), tls: None, metrics };
+        tokio::spawn(front.serve(listener, app.routes(), CancellationToken::new()));
         (bound, store)
     });
     (runtime, bound, store)

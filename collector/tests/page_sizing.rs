@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
 use tailwater::ingest::registry::Registry;
 use tailwater::live::series::Series;
 use tailwater::run::outlet::LIVE_MAX;
+use tailwater::serve::front::Front;
+use tailwater::serve::gate::{Gate, Rules};
 use tailwater::serve::{App, Recording, Shown, Source};
 use tailwater::store;
 use tokio_util::sync::CancellationToken;
@@ -153,7 +156,9 @@ fn privileged_sizes_are_shown_with_what_they_rest_on_and_what_has_none_with_its_
     let answer = get(move || std::future::ready(Json(said.lock().unwrap().clone())));
     // Before the collector's own routes: everything else is theirs.
     let routes = axum::Router::new().route("/api/v1/advice", answer).fallback_service(app().routes());
-    runtime.spawn(async move { axum::serve(listener, routes).await });
+    let gate = Arc::new(Gate::new(Rules::open(address.port(), false), Arc::default(), Clock::default()));
+    let front = Front { gate, names: Vec::new(), tls: None, metrics: Arc::default() };
+    runtime.spawn(front.serve(listener, routes, CancellationToken::new()));
     let mut runtime = Some(runtime);
     browse("sizing.mjs", address, 0, |word| match word {
         "learn" => *advice.lock().unwrap() = nothing_yet(Some(SINCE_UNIX_NS), None),

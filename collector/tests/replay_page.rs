@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{free_address, get, tailwater, wait_for};
+use common::{free_address, get, post, tailwater, wait_for};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -158,9 +158,9 @@ fn a_recording_is_shown_whole_at_its_own_time() {
     assert!(code == 200 && html.contains("/page.js"));
 
     // What only a collector of running agents can do is refused with a reason.
-    for path in ["/metrics", "/api/v1/record?seconds=1"] {
-        let (code, text) = get(page.at, path).unwrap();
-        assert!(code == 409 && text.contains("this shows a recording"), "{path}: {code} {text}");
+    let asked = [get(page.at, "/metrics"), post(page.at, "/api/v1/record", "{\"seconds\":1}")];
+    for (code, text) in asked.map(Result::unwrap) {
+        assert!(code == 409 && text.contains("this shows a recording"), "{code} {text}");
     }
     assert_eq!(get(page.at, "/livez").unwrap().0, 200);
 }

@@ -633,7 +633,7 @@ async fn a_real_alertmanager_gets_the_alert_keeps_it_and_gets_its_resolution() {
     assert_eq!(alert["generatorURL"], format!("http://page/{}", id(1)));
     running.say(&at(incident(1, 1)), &[]);
     // Longer than it would live if it were not sent again: four intervals.
-    let client = crate::client::Collector::new(&url).unwrap();
+    let client = crate::client::Collector::new(&crate::client::options::Api::at(&url)).unwrap();
     let until = Instant::now() + Duration::from_secs(6);
     let mut said = serde_json::Value::Null;
     while Instant::now() < until {

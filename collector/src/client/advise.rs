@@ -18,7 +18,7 @@ pub async fn advise(
     plot: Option<&Path>,
     load: Option<f64>,
 ) -> Result<()> {
-    let mut view: AdviceView = Collector::new(&api.url)?.get("/api/v1/advice").await?;
+    let mut view: AdviceView = Collector::new(api)?.get("/api/v1/advice").await?;
     let all = view.tiers.len();
     view.tiers.retain(|of| host.is_none_or(|host| of.host == host));
     let mut out = std::io::stdout().lock();

@@ -28,9 +28,9 @@ pub async fn alerts(
     all: bool,
 ) -> Result<()> {
     match resend {
-        None => print(&api.url, dead, json).await,
-        Some(Some(id)) if !all => send_again(&api.url, Some(id)).await,
-        Some(None) if all => send_again(&api.url, None).await,
+        None => print(api, dead, json).await,
+        Some(Some(id)) if !all => send_again(api, Some(id)).await,
+        Some(None) if all => send_again(api, None).await,
         Some(_) => {
             anyhow::bail!("--resend needs an id, or --all\n  remedy: `tailwater alerts --dead` lists ids")
         }
@@ -38,8 +38,8 @@ pub async fn alerts(
 }
 
 /// Prints what was sent and what waits, oldest first, or only dead letters.
-async fn print(url: &str, dead: bool, json: bool) -> Result<()> {
-    let collector = Collector::new(url)?;
+async fn print(api: &Api, dead: bool, json: bool) -> Result<()> {
+    let collector = Collector::new(api)?;
     let list: Alerts = collector.get(&format!("/api/v1/alerts?dead={dead}")).await?;
     let mut out = std::io::stdout().lock();
     for one in list.alerts.iter().rev() {
@@ -68,10 +68,10 @@ async fn print(url: &str, dead: bool, json: bool) -> Result<()> {
 }
 
 /// Sends dead letters again: all, or those whose id begins with `id`.
-async fn send_again(url: &str, id: Option<String>) -> Result<()> {
+async fn send_again(api: &Api, id: Option<String>) -> Result<()> {
     let which = id.as_deref().map_or_else(|| "dead letters".to_owned(), |id| format!("dead letter {id}"));
     let answer: Resent =
-        Collector::new(url)?.post("/api/v1/alerts/resend", &Resend { id: id.clone() }).await?;
+        Collector::new(api)?.post("/api/v1/alerts/resend", &Resend { id: id.clone() }).await?;
     if answer.resent == 0 && id.is_some() {
         bail!("no {which}\n  remedy: `tailwater alerts --dead` lists them");
     }

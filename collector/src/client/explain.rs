@@ -18,7 +18,7 @@ pub(super) struct Incidents {
 /// Asks for the incident whose id begins with `id`, else for the newest, and shows it; with these sizes, what had come of it with them.
 pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>, with: &[String]) -> Result<()> {
     let query = query(with)?;
-    let collector = Collector::new(&api.url)?;
+    let collector = Collector::new(api)?;
     let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
     let incident = match id {
         Some(id) => one_of(&list.incidents, id, "`tailwater incidents` lists those that are kept")?,

@@ -19,7 +19,7 @@ struct Now {
 
 /// Prints incidents, and with `follow` each new version as it comes.
 pub async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Duration>) -> Result<()> {
-    let collector = Collector::new(&api.url)?;
+    let collector = Collector::new(api)?;
     let from = match since {
         None => 0,
         // Before the collector's now: that of a recording is its end.

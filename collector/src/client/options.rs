@@ -1,6 +1,7 @@
 //! What all commands that ask a collector can be told: where it is, and lengths of time.
 
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The collector's API on this machine.
@@ -12,6 +13,20 @@ pub struct Api {
     /// URL of the collector's API
     #[arg(long = "collector", value_name = "URL", env = "TAILWATER_COLLECTOR", default_value = DEFAULT_API)]
     pub url: String,
+    /// File with the token that this collector wants, if it does
+    #[arg(long, value_name = "FILE", env = "TAILWATER_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Authorities of its certificate, PEM, for https:// [default: those of this machine]
+    #[arg(long, value_name = "FILE", env = "TAILWATER_CA")]
+    pub ca: Option<PathBuf>,
+}
+
+impl Api {
+    /// At this URL, without a token.
+    #[must_use]
+    pub fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), token_file: None, ca: None }
+    }
 }
 
 /// `90s`, `10m`, `2h`, `1d`, `500ms`.

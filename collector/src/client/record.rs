@@ -11,9 +11,10 @@ use std::time::Duration;
 
 /// Writes what the collector gets for so long into `out`.
 pub async fn record(api: &Api, out: &Path, duration: Duration) -> Result<()> {
-    let collector = Collector::new(&api.url)?;
+    let collector = Collector::new(api)?;
     let seconds = duration.as_secs().max(1);
-    let mut body = collector.open(&format!("/api/v1/record?seconds={seconds}")).await?;
+    let asked = serde_json::json!({ "seconds": seconds });
+    let mut body = collector.open_with("/api/v1/record", &asked).await?;
     let mut file = File::create(out).with_context(|| format!("write {}", out.display()))?;
     let mut bytes = 0_usize;
     while let Some(frame) = body.frame().await {

@@ -1,15 +1,17 @@
-//! Mutual TLS for the agents' port: loads certificate, key and authority, loads them again when a file changed, and says in
-//! words which side refused a handshake and why.
+//! Mutual TLS for the agents' port: certificate, key and authority, for which hosts an agent may speak, and in words which side refused a
+//! handshake and why.
 
+use crate::pem::{self, Reloaded, TlsError};
 use rustls::client::verify_server_name;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where it is configured.
+const TABLE: &str = "tls";
 
 /// Certificate, key and authority, by file. Read again when they change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,47 +60,18 @@ impl Speaker {
     }
 }
 
-/// Why the files do not make a server.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file cannot be read or holds no such thing.
-    #[error("[tls] {key} = \"{}\": {source}\n  remedy: give a readable PEM file", file.display())]
-    File {
-        /// `cert`, `key` or `ca`.
-        key: &'static str,
-        /// Which file.
-        file: PathBuf,
-        /// What is wrong.
-        source: rustls_pki_types::pem::Error,
-    },
-    /// A file without what it should hold.
-    #[error("[tls] {key} = \"{}\": no certificate in it\n  remedy: give a PEM file with at least one", file.display())]
-    Empty {
-        /// `cert` or `ca`.
-        key: &'static str,
-        /// Which file.
-        file: PathBuf,
-    },
-    /// They do not fit together.
-    #[error("[tls] {0}\n  remedy: check that key belongs to cert and that ca holds authorities")]
-    Unfit(String),
-}
-
-type Stamp = Vec<Option<(SystemTime, u64)>>;
-
 /// The current server configuration.
 #[derive(Debug)]
 pub struct TlsFiles {
     files: Tls,
-    loaded: Mutex<(Stamp, Arc<ServerConfig>)>,
+    loaded: Reloaded,
 }
 
 impl TlsFiles {
     /// Loads the files.
     pub fn load(files: &Tls) -> Result<Self, TlsError> {
-        let stamp = stamp(files);
-        let config = server_config(files)?;
-        Ok(Self { files: files.clone(), loaded: Mutex::new((stamp, config)) })
+        let watched = vec![files.cert.clone(), files.key.clone(), files.ca.clone()];
+        Ok(Self { files: files.clone(), loaded: Reloaded::new(watched, || server_config(files))? })
     }
 
     /// Who has shown this chain in its handshake.
@@ -113,54 +86,19 @@ impl TlsFiles {
         }
     }
 
-    /// The configuration for the next handshake. When a file changed since, it is loaded first; files that do not load leave the
-    /// old ones in use, with a warning.
+    /// The configuration for the next handshake.
     pub fn current(&self) -> Arc<ServerConfig> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stamp(&self.files);
-        if now != loaded.0 {
-            match server_config(&self.files) {
-                Ok(config) => {
-                    tracing::info!(cert = %self.files.cert.display(), "TLS files changed and are in use");
-                    loaded.1 = config;
-                }
-                Err(e) => tracing::warn!("TLS files changed and cannot be used, the old ones stay: {e}"),
-            }
-            loaded.0 = now;
-        }
-        Arc::clone(&loaded.1)
+        self.loaded.current(|| server_config(&self.files))
     }
 }
 
-fn stamp(files: &Tls) -> Stamp {
-    let of = |path: &Path| {
-        let meta = std::fs::metadata(path).ok()?;
-        Some((meta.modified().ok()?, meta.len()))
-    };
-    vec![of(&files.cert), of(&files.key), of(&files.ca)]
-}
-
-fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |source| TlsError::File { key, file: file.to_owned(), source };
-    let all: Vec<_> =
-        CertificateDer::pem_file_iter(file).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
-    if all.is_empty() {
-        return Err(TlsError::Empty { key, file: file.to_owned() });
-    }
-    Ok(all)
-}
-
-fn server_config(files: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
-    let unfit = |e: &dyn std::fmt::Display| TlsError::Unfit(e.to_string());
+fn server_config(files: &Tls) -> Result<ServerConfig, TlsError> {
+    let unfit = |e: &dyn std::fmt::Display| TlsError::Unfit { table: TABLE, why: e.to_string() };
     let mut roots = RootCertStore::empty();
-    for authority in certificates("ca", &files.ca)? {
+    for authority in pem::certificates(TABLE, "ca", &files.ca)? {
         roots.add(authority).map_err(|e| unfit(&e))?;
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::File {
-        key: "key",
-        file: files.key.clone(),
-        source,
-    })?;
+    let key = pem::private_key(TABLE, &files.key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .build()
@@ -169,10 +107,10 @@ fn server_config(files: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
         .with_safe_default_protocol_versions()
         .map_err(|e| unfit(&e))?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates("cert", &files.cert)?, key)
+        .with_single_cert(pem::certificates(TABLE, "cert", &files.cert)?, key)
         .map_err(|e| unfit(&e))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 /// Which side ended a handshake, and why.

@@ -1,5 +1,6 @@
 //! The command line: what can be said, and how flags become settings. Does nothing itself.
 
+use crate::access::role::Role;
 use crate::client::options::{Api, duration};
 use crate::endpoint::Endpoint;
 use crate::run::config::{Config, ConfigError};
@@ -153,6 +154,18 @@ pub enum Command {
         #[command(flatten)]
         at: PageAt,
     },
+    /// Say who may do what with this machine's collector
+    #[command(
+        after_help = "Examples:\n  tailwater token create grafana\n  tailwater token create ann --role operate --expires 90d --out ann.token\n  tailwater token list\n  tailwater token revoke grafana"
+    )]
+    Token {
+        /// What to do
+        #[command(subcommand)]
+        what: TokenCommand,
+        /// Whose
+        #[command(flatten)]
+        of: CollectorAt,
+    },
     /// Print the effective configuration
     CheckConfig(Box<Settings>),
     /// Say whether this machine lets the collector work, and what to do if not
@@ -162,6 +175,55 @@ pub enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// What to do with tokens. The first one that is made is wanted from then on.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token, and print it: it is told once, and kept nowhere
+    Create {
+        /// Whose it is, for lists and logs
+        name: String,
+        /// What it lets do: read sees and scrapes, operate also sends alerts again and records, admin also sees tokens and changes
+        #[arg(long, value_enum, default_value = "read")]
+        role: Role,
+        /// For how long, such as 12h or 90d [default: until it is revoked]
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        expires: Option<Duration>,
+        /// Write it into this file, for its owner alone, instead
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// List names, roles and ends of all tokens
+    List {
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a token away: within a second nobody comes in with it any more
+    Revoke {
+        /// Whose it is
+        name: String,
+    },
+}
+
+/// Which collector of this machine.
+#[derive(Debug, Default, Args)]
+pub struct CollectorAt {
+    /// Its configuration file [default: /etc/tailwater/tailwater.toml, if it exists]
+    #[arg(long, env = "TAILWATER_CONFIG", value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Its folder [default: /var/lib/tailwater]
+    #[arg(long, env = "TAILWATER_DATA", value_name = "DIR", global = true)]
+    pub data: Option<PathBuf>,
+}
+
+impl CollectorAt {
+    /// What it runs by.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let data = self.data.as_ref().map(|folder| ("data".to_owned(), folder.display().to_string().into()));
+        Config::load(self.config.as_deref(), &data.into_iter().collect::<Vec<_>>())
+    }
 }
 
 /// Where the page of a recording is.
@@ -242,6 +304,12 @@ pub struct Settings {
     /// Authorities of agents' certificates, PEM
     #[arg(long, env = "TAILWATER_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
+    /// Certificate of API and page, PEM
+    #[arg(long, env = "TAILWATER_HTTP_TLS_CERT", value_name = "FILE")]
+    pub http_tls_cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, env = "TAILWATER_HTTP_TLS_KEY", value_name = "FILE")]
+    pub http_tls_key: Option<PathBuf>,
     /// A tier, as name=web,host=web-1,workload=apache2.service,port=80,workers_limit=150 (any of them); replaces those in the file
     #[arg(long, env = "TAILWATER_TIER", value_name = "RULE", value_delimiter = ';')]
     pub tier: Vec<String>,
@@ -334,6 +402,14 @@ impl Settings {
                 all.push(("tls", Some(table.into())));
             }
             _ => return Err(wrong("--tls-cert, --tls-key, --tls-ca", "all three or none")),
+        }
+        match (&self.http_tls_cert, &self.http_tls_key) {
+            (None, None) => {}
+            (Some(cert), Some(key)) => {
+                let files = [("cert", cert), ("key", key)].map(|(name, file)| (name.to_owned(), path(file)));
+                all.push(("http_tls", Some(toml::Table::from_iter(files).into())));
+            }
+            _ => return Err(wrong("--http-tls-cert, --http-tls-key", "both or none")),
         }
         if !self.webhook.is_empty() {
             let hook = |url: &String| {

@@ -1,11 +1,14 @@
 //! Settings of the collector: defaults, then the file, then environment variables and flags. Owns parsing, merging and the
 //! checks that need no system call; knows nothing of what the settings do.
 
+use crate::access::config::{Access, Proxy};
+use crate::access::file::TokenFile;
 use crate::alert::{config as alert, rules};
 use crate::endpoint::Endpoint;
 use crate::export;
 use crate::fault;
 use crate::ingest::tls::Tls;
+use crate::serve::front::HttpTls;
 use crate::serve::hosts;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -23,7 +26,7 @@ pub struct Config {
     pub grpc: Endpoint,
     /// API, page and metrics.
     pub http: SocketAddr,
-    /// Lets `http` be an address that is not loopback. It has no access control of its own.
+    /// Lets `http` be an address that is not loopback also without TLS, and without tokens: something else guards it.
     pub http_remote: bool,
     /// Names by which browsers and scrapers call it, beside `localhost` and addresses.
     pub http_hosts: Vec<String>,
@@ -57,6 +60,11 @@ pub struct Config {
     /// Mutual TLS for agents; required where `grpc` can be reached from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// TLS of `http`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_tls: Option<HttpTls>,
+    /// Who may do what over `http`.
+    pub access: Access,
     /// Where alerts go.
     pub hook: Vec<alert::Hook>,
     /// What is not told, and when.
@@ -97,6 +105,8 @@ impl Default for Config {
             agents_max: 1000,
             agent_queue: 256,
             tls: None,
+            http_tls: None,
+            access: Access::default(),
             hook: Vec::new(),
             silence: Vec::new(),
             outbox: alert::Outbox::default(),
@@ -211,11 +221,14 @@ impl Config {
                 self.grpc
             ));
         }
-        if !self.http.ip().is_loopback() && !self.http_remote {
+        if !self.http.ip().is_loopback() && !self.http_remote && self.http_tls.is_none() {
             return rule(format!(
-                "http = \"{}\": the API has no access control and serves loopback by default\n  remedy: set http_remote = true if a proxy or firewall guards it, or listen on 127.0.0.1",
+                "http = \"{}\": without TLS, API and page serve loopback only\n  remedy: add [http_tls] with cert and key, set http_remote = true if a proxy or firewall guards it, or listen on 127.0.0.1",
                 self.http
             ));
+        }
+        if let Some(Err(broken)) = self.access.proxy.as_ref().map(Proxy::check) {
+            return rule(broken);
         }
         if let Some(wrong) = self.http_hosts.iter().find(|name| !hosts::is_name(name)) {
             return rule(format!(
@@ -248,6 +261,24 @@ impl Config {
             windows_mib_max: self.windows_mib_max,
             kept_mib_max: self.kept_mib_max,
         }
+    }
+
+    /// Where tokens are kept.
+    #[must_use]
+    pub fn token_file(&self) -> TokenFile {
+        TokenFile::at(self.access.tokens.clone().unwrap_or_else(|| self.data.join("tokens.toml")))
+    }
+
+    /// Whether everybody needs a token, also before the first one is made: whoever comes from elsewhere may be anybody.
+    #[must_use]
+    pub fn tokens_always(&self) -> bool {
+        !self.http.ip().is_loopback() && !self.http_remote
+    }
+
+    /// The page's address begins so.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.http_tls.is_some() { "https" } else { "http" }
     }
 
     /// What the pipeline gets.
@@ -386,6 +417,9 @@ mod tests {
         for table in [
             "",
             "tls",
+            "http_tls",
+            "access",
+            "access.proxy",
             "hook",
             "silence",
             "outbox",
@@ -477,6 +511,11 @@ mod tests {
         let text = with(&[("tls", files.into())]).unwrap_err().to_string();
         assert!(text.contains("[tls] is for agents of other machines") && text.contains("remedy"), "{text}");
         assert!(with(&[("http", "10.0.0.1:4780".into())]).is_err());
-        assert!(with(&[("http", "10.0.0.1:4780".into()), ("http_remote", true.into())]).is_ok());
+        let guarded = with(&[("http", "10.0.0.1:4780".into()), ("http_remote", true.into())]).unwrap();
+        assert!(!guarded.tokens_always());
+        let files = toml::from_str::<toml::Table>("cert = 'a'\nkey = 'b'").unwrap();
+        let encrypted = with(&[("http_tls", files.into()), ("http", "10.0.0.1:4780".into())]).unwrap();
+        assert!(encrypted.tokens_always(), "whoever comes from elsewhere shows a token");
+        assert!(!Config::default().tokens_always());
     }
 }

@@ -3,6 +3,7 @@
 use crate::endpoint::Endpoint;
 use crate::ingest::tls::TlsFiles;
 use crate::run::config::Config;
+use crate::serve::front::HttpTlsFiles;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
@@ -29,6 +30,12 @@ pub fn run(config: &Config) -> Vec<Check> {
             .map_err(|e| e.to_string());
         checks.push(Check { what: "tls".into(), outcome });
     }
+    if let Some(files) = &config.http_tls {
+        let outcome =
+            HttpTlsFiles::load(files).map(|_| "certificate and key fit".into()).map_err(|e| e.to_string());
+        checks.push(Check { what: "http_tls".into(), outcome });
+    }
+    checks.push(tokens(config));
     for (hook, name) in config.hook.iter().zip(crate::alert::config::names(&config.hook)) {
         let outcome = crate::alert::receiver::Receiver::new(hook)
             .map(|_| format!("{}, its files can be read", hook.kind.name()))
@@ -39,6 +46,21 @@ pub fn run(config: &Config) -> Vec<Check> {
         crate::run::up::find_agent().map(|path| path.display().to_string()).map_err(|e| e.to_string());
     checks.push(Check { what: "agent for `up`".into(), outcome: agent });
     checks
+}
+
+fn tokens(config: &Config) -> Check {
+    let file = config.token_file();
+    let what = format!("tokens {}", file.path().display());
+    let outcome = match file.load() {
+        Ok(None) if config.tokens_always() => {
+            Err("none yet, and from elsewhere everybody needs one\n  remedy: tailwater token create NAME"
+                .into())
+        }
+        Ok(None) => Ok("none: nobody is asked for one".into()),
+        Ok(Some(all)) => Ok(format!("{}, and everybody needs one", all.len())),
+        Err(e) => Err(e.to_string()),
+    };
+    Check { what, outcome }
 }
 
 fn agents(endpoint: &Endpoint) -> Result<String, String> {

@@ -10,4 +10,5 @@ pub mod provisional;
 pub mod recording;
 pub mod replay;
 pub mod server;
+pub mod tokens;
 pub mod up;

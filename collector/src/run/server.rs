@@ -4,6 +4,7 @@
 use super::driver;
 use super::machine;
 use super::recording;
+use crate::access::tokens::Tokens;
 use crate::alert;
 use crate::alert::stats::Stats;
 use crate::clock::Clock;
@@ -19,7 +20,9 @@ use crate::live::series::Series;
 use crate::run::config::Config;
 use crate::run::outlet::{self, LIVE_MAX, Outlet};
 use crate::run::provisional::Provisionals;
-use crate::serve::{App, Shown, hosts, watchdog};
+use crate::serve::front::{Front, HttpTlsFiles};
+use crate::serve::gate::{Gate, Rules};
+use crate::serve::{App, Shown, watchdog};
 use crate::sizing::Sizing;
 use crate::store;
 use anyhow::{Context, Result, anyhow};
@@ -44,8 +47,8 @@ const DISK_WITHIN: Duration = Duration::from_millis(1000);
 /// Metrics and records that wait to be sent get this long.
 const SENDERS_WITHIN: Duration = Duration::from_millis(800);
 
-/// Open files that a collector needs beside one for each agent.
-const FILES_BESIDE: usize = 200;
+/// Open files that a collector needs beside one for each agent: readers' connections and its own.
+const FILES_BESIDE: usize = crate::serve::front::CONNECTIONS_MAX + 200;
 
 pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
@@ -53,20 +56,31 @@ pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener>
     })
 }
 
-/// Answers those who call this server by its address or one of these names, until `ended`.
-pub(crate) fn http_side(
-    listener: TcpListener,
-    routes: axum::Router,
-    names: &[String],
-    ended: CancellationToken,
-) -> impl Future<Output = ()> + use<> {
-    let routes = hosts::guarded(routes, names);
-    async move {
-        let served = axum::serve(listener, routes).with_graceful_shutdown(ended.cancelled_owned()).await;
-        if let Err(e) = served {
-            tracing::error!("HTTP: {e}");
-        }
+/// The HTTP side as configured: who may come in, by which names, with which certificate.
+fn front(config: &Config, metrics: &Arc<Metrics>, clock: Clock) -> Result<Front> {
+    let tls = config.http_tls.as_ref().map(HttpTlsFiles::load).transpose()?;
+    let tokens = Tokens::load(config.token_file())?;
+    let rules = Rules {
+        tokens: Some(tokens),
+        always: config.tokens_always(),
+        proxy: config.access.proxy.clone(),
+        tls: tls.is_some(),
+        port: config.http.port(),
+    };
+    let gate = Arc::new(Gate::new(rules, Arc::clone(metrics), clock));
+    let elsewhere = !config.http.ip().is_loopback();
+    if elsewhere && !gate.wanted() {
+        tracing::warn!(
+            "whoever reaches {} sees everything, and may send alerts again: make tokens (`tailwater token create NAME`) unless something before it asks who they are",
+            config.http
+        );
+    } else if elsewhere && tls.is_none() {
+        tracing::warn!(
+            "tokens come to {} in the clear: add [http_tls], unless a proxy on the way ends TLS",
+            config.http
+        );
     }
+    Ok(Front { gate, names: config.http_hosts.clone(), tls, metrics: Arc::clone(metrics) })
 }
 
 /// Runs until `stop` is cancelled.
@@ -79,6 +93,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         Endpoint::Unix(path) => Listener::Local(Local::bind(path)?),
     };
     let http = bind("http", config.http).await?;
+    let front = front(&config, &metrics, clock)?;
     let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
     if config.tls.as_ref().is_some_and(|tls| tls.host_identity == HostIdentity::Any) {
         tracing::warn!(
@@ -177,8 +192,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         senders.spawn(own.run(move || of.own_metrics()));
     }
     let routes = app.routes().merge(alert::api::routes(alerts_handle));
-    tasks.spawn(http_side(http, routes, &config.http_hosts, shutdown.clone()));
-    tracing::info!(grpc = %config.grpc, http = %config.http, data = %config.data.display(), "ready");
+    let tokens = if front.gate.wanted() { "wanted" } else { "none wanted" };
+    tasks.spawn(front.serve(http, routes, shutdown.clone()));
+    tracing::info!(grpc = %config.grpc, http = %config.http, tokens, data = %config.data.display(), "ready");
     // Not started by systemd: nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tasks.spawn(watchdog::keep_telling(feed.clone(), shutdown.clone()));

@@ -36,7 +36,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         );
     }
     let program = find_agent()?;
-    println!("page: http://{}", config.http);
+    println!("page: {}://{}", config.scheme(), config.http);
     let url = config.grpc.url();
     // The agent ends first, so that the collector takes its last windows.
     let (end_agent, end_collector) = (stop.child_token(), CancellationToken::new());

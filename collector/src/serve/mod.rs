@@ -2,11 +2,15 @@
 
 mod exposition;
 mod fresh;
+pub mod front;
+pub mod gate;
 pub mod hosts;
 mod inventory;
+mod login;
 mod page;
 mod prevention;
 mod recording;
+pub mod rights;
 mod shown;
 pub(crate) mod watchdog;
 
@@ -27,12 +31,13 @@ use crate::lock::lock;
 use crate::prevent::Preventions;
 use crate::sizing::Sizing;
 use crate::store::{Past, Which};
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::convert::Infallible;
@@ -218,7 +223,7 @@ impl App {
             .route("/api/v1/status", get(status))
             .route("/api/v1/inventory", get(seen))
             .route("/api/v1/live", get(live))
-            .route("/api/v1/record", get(record))
+            .route("/api/v1/record", post(record))
             .route("/metrics", get(exposition::metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
@@ -237,9 +242,15 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A disk that refuses, or a limit that bites, is no reason to send agents elsewhere: the collector works, and says so.
-async fn ready(State(app): State<App>) -> Result<String, Problem> {
+/// A disk that refuses, or a limit that bites, is no reason to send agents elsewhere: the collector works, and says so to those who may see more.
+async fn ready(
+    State(app): State<App>,
+    nobody: Option<Extension<gate::Anonymous>>,
+) -> Result<String, Problem> {
     if app.alive.load(Ordering::Relaxed) && !app.shutdown.is_cancelled() {
+        if nobody.is_some() {
+            return Ok("ready\n".to_owned());
+        }
         let reach = lock(&app.shown.series).reach();
         let details = [
             app.shown.past.health.problem().map(|why| format!("store degraded: {why}")),
@@ -527,11 +538,12 @@ async fn live(State(app): State<App>) -> Result<Sse<impl Stream<Item = Result<Ev
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RecordQuery {
+struct Record {
     seconds: u64,
 }
 
-async fn record(State(app): State<App>, Query(q): Query<RecordQuery>) -> Result<Response, Problem> {
+/// A POST, and JSON: it takes one of few places, so no link and no picture of another page may begin one.
+async fn record(State(app): State<App>, Json(q): Json<Record>) -> Result<Response, Problem> {
     if !(1..=RECORDING_SECONDS_MAX).contains(&q.seconds) {
         return Err(Problem(
             StatusCode::BAD_REQUEST,

@@ -75,6 +75,11 @@ fn answer(asset: &'static Asset, asked: &HeaderMap) -> Response {
     (headers, asset.bytes).into_response()
 }
 
+/// Where the page and its files are.
+pub(super) fn addresses() -> impl Iterator<Item = &'static str> {
+    PAGES.iter().copied().chain(ASSETS.iter().map(|asset| asset.path))
+}
+
 /// The page at each of its addresses, and its files.
 pub(super) fn routes() -> axum::Router<App> {
     let mut routes = axum::Router::new();

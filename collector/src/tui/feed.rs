@@ -55,7 +55,7 @@ fn failure(e: ClientError) -> Failure {
         ClientError::Strange { why, .. } => Failure::Away(format!("no collector of this version: {why}")),
         ClientError::Refused { status, text, .. } if status < 500 => Failure::Refused(text),
         ClientError::Refused { status, text, .. } => Failure::Away(format!("{status}: {text}")),
-        e @ ClientError::Url(_) => Failure::Away(e.to_string()),
+        e => Failure::Away(e.to_string()),
     }
 }
 

@@ -62,7 +62,7 @@ pub enum TopError {
 
 /// Runs until a key or a signal ends it. The terminal is then as it was.
 pub fn run(options: &Options) -> Result<(), TopError> {
-    let collector = Collector::new(&options.api.url)?;
+    let collector = Collector::new(&options.api)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

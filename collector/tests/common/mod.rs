@@ -63,14 +63,36 @@ pub fn free_address() -> SocketAddr {
 
 /// GET: status and body.
 pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    ask(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))
+}
+
+/// POST of JSON: status and body.
+pub fn post(address: SocketAddr, path: &str, json: &str) -> std::io::Result<(u16, String)> {
+    let length = json.len();
+    ask(
+        address,
+        &format!(
+            "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{json}"
+        ),
+    )
+}
+
+/// Sends these bytes; status and body of the answer.
+pub fn ask(address: SocketAddr, request: &str) -> std::io::Result<(u16, String)> {
+    let (head, body) = answer(address, request)?;
+    let code = head.split(' ').nth(1).and_then(|c| c.parse().ok()).ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok((code, body))
+}
+
+/// Sends these bytes; head and body of the answer.
+pub fn answer(address: SocketAddr, request: &str) -> std::io::Result<(String, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
-    let code = head.split(' ').nth(1).and_then(|c| c.parse().ok()).ok_or(std::io::ErrorKind::InvalidData)?;
-    Ok((code, body.to_owned()))
+    Ok((head.to_owned(), body.to_owned()))
 }
 
 /// Sends these bytes; the status of the answer.

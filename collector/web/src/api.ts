@@ -178,6 +178,16 @@ export interface Prevention {
   } | null;
 }
 
+/** Who asks here; the way is `session` after the form, `open` where nobody is asked. */
+export interface Who { name: string; role: string; way: string }
+export interface Me { wanted: boolean; who: Who | null }
+
+let refused = (): void => undefined;
+/** What happens when the collector wants to know who asks. */
+export function whenRefused(then: () => void): void {
+  refused = then;
+}
+
 export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
   let answer: Response;
   try {
@@ -187,10 +197,22 @@ export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
     throw new ApiError(0, "the collector does not answer");
   }
   const body = (await answer.json().catch(() => null)) as { error?: string } | null;
+  if (answer.status === 401) refused();
   if (!answer.ok || body === null) {
     throw new ApiError(answer.status, body?.error ?? `the collector answered ${answer.status}`);
   }
   return body as T;
+}
+
+/** Sends JSON, whose answer says nothing but that it was taken. */
+export async function post(path: string, body: unknown): Promise<void> {
+  const sent = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(path, sent).catch(() => {
+    throw new ApiError(0, "the collector does not answer");
+  });
+  if (answer.ok) return;
+  const said = (await answer.json().catch(() => null)) as { error?: string } | null;
+  throw new ApiError(answer.status, said?.error ?? `the collector answered ${answer.status}`);
 }
 
 /** With what is `undefined` left out. */

@@ -3,6 +3,7 @@ import { ApiError, ask, type Agent, type Incident, type Status } from "./api";
 import { LIST_MAX } from "./between";
 import { Cell } from "./cell";
 import { recording } from "./moment";
+import { locked } from "./session";
 
 export type Link = { state: "connecting" } | { state: "live" } | { state: "lost"; since: number };
 
@@ -50,7 +51,7 @@ async function loadStatus(): Promise<void> {
 }
 
 async function loadAgents(): Promise<void> {
-  if (document.hidden) return;
+  if (document.hidden || locked.value) return;
   try {
     agents.set((await ask<{ agents: Agent[] }>("/api/v1/agents")).agents);
     await loadStatus();
@@ -89,9 +90,11 @@ function listen(): void {
   source.addEventListener("incident", (event) => arrived(JSON.parse((event as MessageEvent<string>).data) as Incident));
   source.addEventListener("lagged", () => void load());
   source.addEventListener("error", () => {
-    lost();
     // A browser tries again by itself unless it was answered with an error.
     source.close();
+    // Whoever is not let in begins anew with a token.
+    if (locked.value) return;
+    lost();
     setTimeout(listen, AGAIN_MS);
   });
 }

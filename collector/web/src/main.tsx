@@ -9,11 +9,13 @@ import { endOf, recording, startOf } from "./moment";
 import { Host } from "./pages/host";
 import { Hosts } from "./pages/hosts";
 import { List } from "./pages/list";
+import { Login } from "./pages/login";
 import { Sizing } from "./pages/sizing";
 import { Story } from "./pages/story";
 import { Topology } from "./pages/topology";
 import { Moment, Note } from "./parts";
 import { place } from "./route";
+import { know, leave, locked, who } from "./session";
 import { dark, nextTheme, nextZone, zone } from "./settings";
 import "./style.css";
 import { length, msOf, zoneName } from "./time";
@@ -40,6 +42,8 @@ function Bar() {
   const open = (useCell(incidents) ?? []).filter((i) => i.state === "open").length;
   const in_ = useCell(zone);
   const isDark = useCell(dark);
+  const closed = useCell(locked);
+  const known = useCell(who);
   const item = (href: string, name: string, pages: string[], note?: number) => (
     <a href={href} aria-current={pages.includes(route.page) ? "page" : undefined}>{name}{note ? <span class="n" aria-label={`${note} open`}>{note}</span> : null}</a>
   );
@@ -47,14 +51,17 @@ function Bar() {
     <header class="bar">
       <a class="skip" href="#content" onClick={(e) => { e.preventDefault(); const main = document.querySelector("main"); main?.setAttribute("tabindex", "-1"); main?.focus(); }}>Skip to content</a>
       <a class="name" href="/" aria-label="Tailwater, incidents"><img src="/mark.svg" alt="" width="24" height="24" />Tailwater</a>
-      <nav aria-label="Pages">
-        {item("/", "Incidents", ["list", "story"], open)}
-        {item("/topology", "Topology", ["topology"])}
-        {item("/sizing", "Sizing", ["sizing"])}
-        {item("/hosts", "Hosts", ["hosts", "host"])}
-      </nav>
-      <Connection />
+      {!closed && (
+        <nav aria-label="Pages">
+          {item("/", "Incidents", ["list", "story"], open)}
+          {item("/topology", "Topology", ["topology"])}
+          {item("/sizing", "Sizing", ["sizing"])}
+          {item("/hosts", "Hosts", ["hosts", "host"])}
+        </nav>
+      )}
+      {!closed && <Connection />}
       <div class="tools">
+        {!closed && known?.way === "session" && <button type="button" onClick={() => void leave()} title={`${known.name}, ${known.role}: end this browser's session`}>Sign out</button>}
         <button type="button" onClick={nextZone} title="UTC or local time (u)" aria-label={`Times in ${zoneName(Date.now(), in_)}; switch`}>{in_ === "utc" ? "UTC" : "Local"}</button>
         <button type="button" class="icon" onClick={nextTheme} title="dark or light (d)" aria-label={isDark ? "Light theme" : "Dark theme"}>
           <svg viewBox="0 0 16 16" aria-hidden="true"><path d={isDark ? "M8 4.500a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7ZM8 0v2.500M8 13.500V16M0 8h2.500M13.500 8H16M2.300 2.300l1.800 1.800M11.900 11.900l1.800 1.800M2.300 13.700l1.800-1.800M11.900 4.100l1.800-1.800" : "M13.500 10.200A6 6 0 0 1 5.800 2.500a6 6 0 1 0 7.700 7.700Z"} /></svg>
@@ -141,6 +148,7 @@ function Disk() {
 }
 
 function Page() {
+  if (useCell(locked)) return <><Bar /><Login /><Help /></>;
   return (
     <>
       <Bar />
@@ -154,4 +162,4 @@ function Page() {
 }
 
 const root = document.getElementById("page");
-void start().then(() => root && render(<Page />, root));
+void Promise.all([know(), start()]).then(() => root && render(<Page />, root));

@@ -116,7 +116,7 @@ pub(crate) const TABLES: &[Table] = &[
         // Time, what is counted, how things are said and written down, what is plain data of two rooms.
         leaves: &[
             "clock", "lock", "aside", "counters", "text", "failure", "endpoint", "log", "columns", "fault",
-            "moments", "raw", "verdict",
+            "moments", "raw", "verdict", "pem", "kept",
         ],
         rooms: &[
             // What is in memory: recent windows, series, folds, inventory, timeline.
@@ -135,12 +135,14 @@ pub(crate) const TABLES: &[Table] = &[
             ("sizing", &["live"]),
             // What would have prevented an incident, from the windows around it.
             ("prevent", &["live"]),
+            // Who may do what over HTTP. Knows no route.
+            ("access", &[]),
             // HTTP in: reads whatever there is to be shown.
-            ("serve", &["live", "store", "ingest", "alert", "export", "sizing", "prevent"]),
+            ("serve", &["live", "store", "ingest", "alert", "export", "sizing", "prevent", "access"]),
             // Explain and plots: pictures of what is live.
             ("draw", &["live"]),
             // The commands that ask a collector over HTTP, and the shapes of what it answers.
-            ("client", &["live", "alert", "draw"]),
+            ("client", &["live", "send", "alert", "draw"]),
             // `tailwater top`: asks as those commands do.
             ("tui", &["client", "draw", "live"]),
             // Wiring.
@@ -214,8 +216,10 @@ pub(crate) const PAGE: Table = Table {
         ("advice", &["words"]),
         // Which values the charts of a host have.
         ("panels", &["words"]),
+        // Who looks at the page, where that matters.
+        ("session", &[]),
         // What the collector pushes.
-        ("live", &["between", "moment"]),
+        ("live", &["between", "moment", "session"]),
         // The keyboard goes where addresses go, and switches settings.
         ("keys", &["route", "settings"]),
         ("chart", &["grid", "settings"]),

@@ -8,6 +8,8 @@ use crate::alert;
 use crate::clock::Clock;
 use crate::run::config::Config;
 use crate::run::server;
+use crate::serve::front::{Front, HttpTlsFiles};
+use crate::serve::gate::{Gate, Rules};
 use crate::serve::{App, Recording, Source};
 use anyhow::{Context, Result, bail};
 use std::io::Write;
@@ -38,6 +40,14 @@ pub struct Options {
 
 /// Serves until `stop`.
 pub async fn serve(options: Options, stop: CancellationToken) -> Result<()> {
+    // A recording has no tokens: whoever lets others reach it says so.
+    if options.config.tokens_always() {
+        bail!(
+            "http = \"{}\": whoever reaches it sees the recording\n  remedy: say --http-remote if that is meant, or listen on 127.0.0.1",
+            options.config.http
+        );
+    }
+    let tls = options.config.http_tls.as_ref().map(HttpTlsFiles::load).transpose()?;
     let http = server::bind("http", options.config.http).await?;
     let address = http.local_addr().context("the page's address")?;
     let config = options.config.clone();
@@ -62,17 +72,21 @@ pub async fn serve(options: Options, stop: CancellationToken) -> Result<()> {
     );
     let routes =
         app.advising(memory.sizing).at(clock).routes().merge(alert::api::routes(alert::Handle::default()));
+    let gate = Gate::new(Rules::open(address.port(), tls.is_some()), Arc::default(), Clock::default());
+    let front =
+        Front { gate: Arc::new(gate), names: config.http_hosts.clone(), tls, metrics: Arc::default() };
     let tasks = TaskTracker::new();
-    tasks.spawn(server::http_side(http, routes, &config.http_hosts, shutdown.clone()));
+    tasks.spawn(front.serve(http, routes, shutdown.clone()));
+    let scheme = config.scheme();
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "page: http://{address}/{}",
+        "page: {scheme}://{address}/{}",
         newest.map(|id| format!("incidents/{id}")).unwrap_or_default()
     )?;
     writeln!(
         out,
-        "  ends with Ctrl-C; `tailwater incidents`, `explain` and `top` take --collector http://{address}"
+        "  ends with Ctrl-C; `tailwater incidents`, `explain` and `top` take --collector {scheme}://{address}"
     )?;
     out.flush()?;
     stop.cancelled().await;
