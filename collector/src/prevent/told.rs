@@ -9,7 +9,7 @@ use tailwater_model::prevention::{
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_model::{Incident, PreventionView};
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, Outcome, Prevention};
+use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, MARGIN, Outcome, Prevention};
 
 /// As it is told.
 pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal>) -> PreventionView {
@@ -65,6 +65,7 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
         unchanged: replayed(&found.unchanged),
         attempts_factor: found.attempts_factor,
         harder: replayed(&found.harder),
+        margin: MARGIN,
         candidates: found.candidates.iter().map(|c| candidate(c, &names, dropped, p99_wanted_s)).collect(),
         untried: found
             .untried
@@ -102,6 +103,10 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         Effect::BeyondSeen { at } => Some(at),
         _ => None,
     };
+    let tight_at = match of.effect {
+        Effect::Tight { at } => Some(at),
+        _ => None,
+    };
     let change = change(of, names);
     let changes = of.changes.iter().map(|change| Change {
         what: what(change.knob).to_owned(),
@@ -115,6 +120,7 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
             Effect::Prevents => "prevents",
             Effect::Slow => "slow",
             Effect::BeyondSeen { .. } => "beyond_seen",
+            Effect::Tight { .. } => "tight",
             Effect::Moves { .. } => "moves",
             Effect::Lessens => "lessens",
             Effect::Nothing => "nothing",
@@ -122,9 +128,11 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         .to_owned(),
         moves_to,
         beyond_at,
+        tight_at,
         sentence: format!("{change}: {}", effect(of, names, dropped, p99_wanted_s)),
         change,
         replayed: replayed(&of.outcome),
+        with_margin: of.with_margin.as_ref().map(replayed),
     }
 }
 
@@ -168,32 +176,45 @@ fn change(of: &model::Candidate, names: &[&str]) -> String {
 
 /// What comes of it.
 fn effect(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> String {
-    let p99 = of.outcome.p99_s.map_or_else(
-        || "p99 has no end (more than 1 % are never answered)".to_owned(),
-        |p99_s| format!("p99 {}", seconds(p99_s)),
-    );
-    // Rounded down: what is not all is not told as 100 %.
-    let in_time = of.outcome.goodput.iter().find(|g| g.within_s >= p99_wanted_s);
-    let in_time = in_time.map_or_else(String::new, |g| {
-        format!(", {:.0} % within {}", (g.ratio * 100.0).floor(), seconds(g.within_s))
-    });
-    let dropped_now = of.outcome.dropped();
+    let name = |at: usize| names.get(at).copied().unwrap_or_default();
+    let times = |outcome: &Outcome| {
+        let p99 = outcome.p99_s.map_or_else(
+            || "p99 has no end (more than 1 % are never answered)".to_owned(),
+            |p99_s| format!("p99 {}", seconds(p99_s)),
+        );
+        // Rounded down: what is not all is not told as 100 %.
+        let in_time = outcome.goodput.iter().find(|g| g.within_s >= p99_wanted_s);
+        let in_time = in_time.map_or_else(String::new, |g| {
+            format!(", {:.0} % within {}", (g.ratio * 100.0).floor(), seconds(g.within_s))
+        });
+        p99 + &in_time
+    };
+    let (now, dropped_now) = (times(&of.outcome), of.outcome.dropped());
+    let spare = (MARGIN - 1.0) * 100.0;
+    let up_to = of.with_margin.as_ref().filter(|with| with.dropped() > dropped_now);
+    let up_to =
+        up_to.map_or_else(String::new, |with| format!(" (with {spare:.0} % more {})", with.dropped()));
     match of.effect {
-        Effect::Prevents => format!("prevents it: no drops, {p99}{in_time}"),
-        Effect::Slow => format!("no drops, {p99}{in_time}; not prevention"),
+        Effect::Prevents => format!("prevents it, with {spare:.0} % to spare: no drops, {now}"),
+        Effect::Slow => format!("no drops, with {spare:.0} % to spare, {now}; not prevention"),
         Effect::BeyondSeen { at } => format!(
             "not known: {} would have {} requests at a time, more than it was ever seen to have, and its limit is not known",
-            names.get(at).copied().unwrap_or_default(),
+            name(at),
             of.outcome.fullest.get(at).copied().unwrap_or_default()
         ),
+        Effect::Tight { at } => format!(
+            "no drops if the same comes again, {now}; with {spare:.0} % more or for longer {} drops {} packets; not prevention",
+            name(at),
+            of.with_margin.as_ref().map_or(0, |with| with.drops.get(at).copied().unwrap_or_default())
+        ),
         Effect::Moves { to } => format!(
-            "the queue moves to {}, which drops {} packets; {p99}{in_time}",
-            names.get(to).copied().unwrap_or_default(),
+            "the queue moves to {}, which drops {} packets{up_to}; {now}",
+            name(to),
             of.outcome.drops.get(to).copied().unwrap_or_default()
         ),
-        Effect::Lessens => format!("still {dropped_now} of {dropped} packets dropped, {p99}{in_time}"),
+        Effect::Lessens => format!("still {dropped_now} of {dropped} packets dropped{up_to}, {now}"),
         Effect::Nothing => {
-            format!("does not help: {dropped_now} packets dropped in place of {dropped}, {p99}{in_time}")
+            format!("does not help: {dropped_now} packets dropped in place of {dropped}, {now}")
         }
     }
 }

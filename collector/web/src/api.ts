@@ -165,11 +165,11 @@ export interface Replayed { drops: number[]; p99_s: number | null; goodput: { wi
 export interface Prevention {
   id: string; version: number; why: string | null;
   answer: {
-    first_attempts: number; attempts_factor: number; p99_wanted_s: number; assumed: string[]; untried: string[];
+    first_attempts: number; attempts_factor: number; margin: number; p99_wanted_s: number; assumed: string[]; untried: string[];
     reproduction: { predicted: number; seen: number; ratio: number };
     unchanged: Replayed;
     harder: Replayed;
-    candidates: { effect: string; change: string; replayed: Replayed }[];
+    candidates: { effect: string; change: string; replayed: Replayed; with_margin: Replayed | null }[];
   } | null;
 }
 

@@ -3,7 +3,7 @@
 //! of a listener, and draws nothing at random: the same input gives the same answer everywhere.
 //!
 //! `chain` is what goes in, `replay` (with `server`, one server of a tier) the discrete-event simulation, `outcome` what came out,
-//! `knob` what can be changed, and `search` the smallest changes with what each does.
+//! `knob` what can be changed, `margin` how much more than what was seen that has to stand, and `search` the smallest changes with what each does.
 //!
 //! # What is modelled
 //! A tier is one or several servers, asked by turns. A connection attempt that finds the accept queue full is dropped and tried again by the
@@ -17,6 +17,7 @@
 
 mod chain;
 mod knob;
+mod margin;
 mod outcome;
 mod replay;
 mod search;
@@ -24,6 +25,7 @@ mod server;
 
 pub use chain::{Chain, Entry, RETRIES_S, Tier, WINDOW_S};
 pub use knob::{Change, Knob, SIZE_MAX};
+pub use margin::MARGIN;
 pub use outcome::{Goodput, Outcome};
 pub use replay::{EVENTS_MAX, REQUESTS_MAX, replay};
 pub use search::{

@@ -1,8 +1,9 @@
 //! Which changes would have prevented an overflow: whether the chain as it is reproduces what was seen, then for each knob the smallest size
-//! that does it, and what every one of them does. Owns the classes of effects and the bound of computing; knows no event of a replay.
+//! that does it with a margin, and what every one of them does. Owns the classes of effects and the bound of computing; knows no event of a replay.
 
 use super::chain::Chain;
 use super::knob::{Change, Knob};
+use super::margin::{MARGIN, longer, more};
 use super::outcome::Outcome;
 use super::replay::{EVENTS_MAX, replay};
 use crate::evidence::Refusal;
@@ -53,13 +54,18 @@ pub struct Reproduction {
 /// What changes do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing is dropped anywhere, and answers come in time.
+    /// Nothing is dropped anywhere, and answers come in time; also with the margin.
     Prevents,
-    /// Nothing is dropped anywhere, and answers come late.
+    /// Nothing is dropped anywhere, also with the margin, and answers come late.
     Slow,
     /// Nothing is dropped in the model, but this tier has more requests at a time than it was ever seen to have, and its limit is not
     /// known: whether it takes them cannot be said.
     BeyondSeen {
+        /// A tier of the chain.
+        at: usize,
+    },
+    /// Nothing is dropped if the same comes again to the packet; with the margin this tier drops most.
+    Tight {
         /// A tier of the chain.
         at: usize,
     },
@@ -83,6 +89,8 @@ pub struct Candidate {
     pub effect: Effect,
     /// In numbers.
     pub outcome: Outcome,
+    /// With the margin, the worse of more attempts and a longer stall; `None`: not worked out, for want of time.
+    pub with_margin: Option<Outcome>,
 }
 
 /// The answer.
@@ -119,11 +127,17 @@ pub fn prevention(sought: Sought<'_>) -> Result<Prevention, Refusal> {
     }
     // Where a queue only moves, the tier that it moves to is changed with it.
     for moved in candidates.clone() {
-        let Effect::Moves { to } = moved.effect else { continue };
+        let (Effect::Moves { to } | Effect::Tight { at: to }) = moved.effect else { continue };
+        if moved.changes.iter().any(|change| (change.knob, change.tier) == (Knob::Backlog, to)) {
+            continue;
+        }
         match search.least(&moved.changes, Knob::Backlog, to) {
-            Ok(found) => candidates.extend(found.filter(|of| of.outcome.dropped() == 0)),
+            Ok(found) => candidates.extend(found.filter(|of| of.effect.rank() < moved.effect.rank())),
             Err(_) => untried.push((Knob::Backlog, to)),
         }
+    }
+    for candidate in &mut candidates {
+        search.complete(candidate);
     }
     candidates.sort_by_key(|of| (of.effect.rank(), of.changes.len(), of.outcome.dropped()));
     Ok(begun.answer(candidates, untried))
@@ -132,7 +146,10 @@ pub fn prevention(sought: Sought<'_>) -> Result<Prevention, Refusal> {
 /// What comes of these changes, all at once, and of no others.
 pub fn what_if(sought: Sought<'_>, changes: &[Change]) -> Result<Prevention, Refusal> {
     let begun = begin(sought)?;
-    let candidates = vec![begun.search(sought).try_out(changes.to_vec())?];
+    let mut search = begun.search(sought);
+    let mut candidate = search.try_out(changes.to_vec())?;
+    search.complete(&mut candidate);
+    let candidates = vec![candidate];
     Ok(begun.answer(candidates, Vec::new()))
 }
 
@@ -144,6 +161,8 @@ struct Begun {
     attempts_factor: f64,
     /// With so many more attempts.
     chain: Chain,
+    /// That with more attempts still, and with a longer stall.
+    margins: [Chain; 2],
     harder: Outcome,
     budget: u64,
 }
@@ -164,13 +183,15 @@ fn begin(sought: Sought<'_>) -> Result<Begun, Refusal> {
     }
     let (attempts_factor, chain) = harder(sought, predicted, &mut budget)?;
     let harder = run(&chain, sought.wanted, &mut budget)?;
-    Ok(Begun { unchanged, reproduction, overflowed, attempts_factor, chain, harder, budget })
+    let margins = [more(&chain, MARGIN), longer(&chain, MARGIN)];
+    Ok(Begun { unchanged, reproduction, overflowed, attempts_factor, chain, margins, harder, budget })
 }
 
 impl Begun {
     fn search<'a>(&'a self, sought: Sought<'a>) -> Search<'a> {
         let sought = Sought { chain: &self.chain, ..sought };
-        Search { sought, unchanged: &self.harder, overflowed: self.overflowed, budget: self.budget }
+        let margins = [&self.margins[0], &self.margins[1]];
+        Search { sought, margins, unchanged: &self.harder, overflowed: self.overflowed, budget: self.budget }
     }
 
     fn answer(self, candidates: Vec<Candidate>, untried: Vec<(Knob, usize)>) -> Prevention {
@@ -185,11 +206,7 @@ fn harder(sought: Sought<'_>, predicted: u64, budget: &mut u64) -> Result<(f64, 
     let seen: u64 = sought.seen.iter().sum();
     let with = |steps: u32| {
         let factor = 1.0 + f64::from(steps) * MORE_STEP;
-        let mut chain = sought.chain.clone();
-        for n in &mut chain.first_attempts[sought.chain.judged.clone()] {
-            *n = (f64::from(*n) * factor).round() as u32;
-        }
-        (factor, chain)
+        (factor, more(sought.chain, factor))
     };
     if predicted >= seen {
         return Ok(with(0));
@@ -222,15 +239,18 @@ impl Effect {
             Self::Prevents => 0,
             Self::Slow => 1,
             Self::BeyondSeen { .. } => 2,
-            Self::Moves { .. } => 3,
-            Self::Lessens => 4,
-            Self::Nothing => 5,
+            Self::Tight { .. } => 3,
+            Self::Moves { .. } => 4,
+            Self::Lessens => 5,
+            Self::Nothing => 6,
         }
     }
 }
 
 struct Search<'a> {
     sought: Sought<'a>,
+    /// With more attempts, and with a longer stall.
+    margins: [&'a Chain; 2],
     unchanged: &'a Outcome,
     overflowed: usize,
     budget: u64,
@@ -252,19 +272,47 @@ impl Search<'_> {
     }
 
     fn try_out(&mut self, changes: Vec<Change>) -> Result<Candidate, Refusal> {
-        let mut chain = self.sought.chain.clone();
-        changes.iter().for_each(|change| change.of(&mut chain));
-        let outcome = run(&chain, self.sought.wanted, &mut self.budget)?;
-        let effect = self.effect(&outcome);
-        Ok(Candidate { changes, effect, outcome })
+        let outcome = self.with(self.sought.chain, &changes)?;
+        // What drops as it is drops more with the margin: that is worked out for what is told only.
+        let with_margin = if outcome.dropped() == 0 { Some(self.with_margin(&changes)?) } else { None };
+        let effect = self.effect(&outcome, with_margin.as_ref());
+        Ok(Candidate { changes, effect, outcome, with_margin })
     }
 
-    fn effect(&self, outcome: &Outcome) -> Effect {
-        if outcome.dropped() == 0 {
+    fn with(&mut self, chain: &Chain, changes: &[Change]) -> Result<Outcome, Refusal> {
+        let mut chain = chain.clone();
+        changes.iter().for_each(|change| change.of(&mut chain));
+        run(&chain, self.sought.wanted, &mut self.budget)
+    }
+
+    /// The worse of more attempts and a longer stall.
+    fn with_margin(&mut self, changes: &[Change]) -> Result<Outcome, Refusal> {
+        let [more, longer] = self.margins;
+        let (more, longer) = (self.with(more, changes)?, self.with(longer, changes)?);
+        // Whoever is given up waits for ever.
+        let badness = |of: &Outcome| (of.dropped(), of.p99_s.unwrap_or(f64::INFINITY));
+        let ((more_dropped, more_p99), (longer_dropped, longer_p99)) = (badness(&more), badness(&longer));
+        let longer_is_worse = longer_dropped.cmp(&more_dropped).then(longer_p99.total_cmp(&more_p99)).is_ge();
+        Ok(if longer_is_worse { longer } else { more })
+    }
+
+    /// The margin of what is told, where it is not known and there is time.
+    fn complete(&mut self, candidate: &mut Candidate) {
+        if candidate.with_margin.is_none() {
+            candidate.with_margin = self.with_margin(&candidate.changes).ok();
+        }
+    }
+
+    fn effect(&self, outcome: &Outcome, with_margin: Option<&Outcome>) -> Effect {
+        if let Some(with_margin) = with_margin.filter(|_| outcome.dropped() == 0) {
+            let drops = with_margin.drops.iter().enumerate();
+            if let Some((at, _)) = drops.filter(|(_, n)| **n > 0).max_by_key(|(_, n)| **n) {
+                return Effect::Tight { at };
+            }
             if let Some(at) = self.beyond_seen(outcome) {
                 return Effect::BeyondSeen { at };
             }
-            let in_time = outcome.p99_s.is_some_and(|p99_s| p99_s <= self.sought.wanted.p99_s);
+            let in_time = with_margin.p99_s.is_some_and(|p99_s| p99_s <= self.sought.wanted.p99_s);
             return if in_time { Effect::Prevents } else { Effect::Slow };
         }
         let more = |tier: &usize| outcome.drops[*tier] > self.unchanged.drops[*tier];
