@@ -48,6 +48,10 @@ pub struct PreventionAnswer {
     pub attempts_factor: f64,
     /// With nothing changed, under so many: what the candidates are held against.
     pub harder: Replayed,
+    /// How clients try a dropped connection again, of the two ways the one whose drops are nearer to those that were seen: `linear` (1, 2, 3, 4,
+    /// 5 and 7 s after the first attempt: Linux since 6.5) or `doubling` (1, 3 and 7 s: RFC 6298). `null`: both drop the same.
+    #[serde(default)]
+    pub retries: Option<String>,
     /// What is called prevention stands so many times the first attempts on top of that, and a stall so many times as long.
     #[serde(default)]
     pub margin: f64,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::ops::Range;
 use tailwater_sizing::evidence::Refusal;
 use tailwater_sizing::prevent::{
-    Chain, Change, EVENTS_MAX, Effect, Entry, Knob, Outcome, Prevention, RETRIES_S, Sought, Tier, Wanted,
+    Chain, Change, EVENTS_MAX, Effect, Entry, Knob, Outcome, Prevention, Retries, Sought, Tier, Wanted,
     prevention, replay, what_if,
 };
 
@@ -35,7 +35,8 @@ fn stands(windows: Range<usize>) -> Vec<f64> {
 
 /// So many first attempts in each of 200 windows (10 s); those of the windows 20 to 60 are judged.
 fn chain(per_window: u32, tiers: Vec<Tier>) -> Chain {
-    Chain { tiers, first_attempts: vec![per_window; 200], judged: 20..60, retries_s: RETRIES_S.to_vec() }
+    let retries_s = Retries::Doubling.times_s().to_vec();
+    Chain { tiers, first_attempts: vec![per_window; 200], judged: 20..60, retries_s }
 }
 
 fn run(chain: &Chain) -> Outcome {
@@ -89,6 +90,38 @@ fn who_comes_again_during_a_stall_is_dropped_again() {
     near(outcome.dropped(), (1500.0 - 279.0) + (500.0 - 279.0), 3.0);
     let max_s = outcome.max_s.unwrap();
     assert!((3.0..3.01).contains(&max_s), "dropped twice: after 3 s, {max_s}");
+}
+
+#[test]
+fn who_is_dropped_twice_comes_again_by_either_schedule_and_what_was_seen_tells_which() {
+    let mut web = tier("web", Some(128), Some(150));
+    web.speed = vec![stands(20..65)];
+    let doubling = chain(50, vec![web]);
+    let linear = Chain { retries_s: Retries::Linear.times_s().to_vec(), ..doubling.clone() };
+    // 2250 ms of 1000/s, 279 of which are held. What was dropped in the first 1250 ms comes again and is dropped again; of these, by
+    // seconds apart, what was dropped in the first 250 ms (none: those are held) comes a third time.
+    let (of_doubling, of_linear) = (run(&doubling), run(&linear));
+    near(of_doubling.dropped(), (2250.0 - 279.0) + (1250.0 - 279.0), 4.0);
+    assert_eq!(of_doubling.dropped(), of_linear.dropped());
+    assert!((3.0..3.5).contains(&of_doubling.max_s.unwrap()), "{of_doubling:?}");
+    assert!((2.0..2.5).contains(&of_linear.max_s.unwrap()), "{of_linear:?}");
+    // A stall of 2.6 s: those of the first 600 ms less 279 come a third time while it lasts by seconds, and after it by doubling.
+    let longer = |of: &Chain| {
+        let mut of = of.clone();
+        of.tiers[0].speed = vec![stands(20..72)];
+        of
+    };
+    let chains = [longer(&linear), longer(&doubling)];
+    let (more, fewer) = (run(&chains[0]).dropped(), run(&chains[1]).dropped());
+    near(more - fewer, 600.0 - 279.0, 4.0);
+    let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: 0.5 };
+    for (which, seen) in [(0, [more]), (1, [fewer])] {
+        let of = prevention(Sought { chains: &chains, seen: &seen, wanted: &wanted }).unwrap();
+        assert_eq!((of.chain, of.by_chain.as_slice()), (which, [more, fewer].as_slice()));
+        assert!((of.reproduction.ratio - 1.0).abs() < 1e-9 && of.attempts_factor == 1.0);
+    }
+    let none = Sought { chains: &[], seen: &[1], wanted: &wanted };
+    assert!(matches!(prevention(none), Err(Refusal::Input { .. })));
 }
 
 #[test]
@@ -172,7 +205,7 @@ fn part_of_the_requests_calls() {
 
 fn ask(chain: &Chain, seen: &[u64]) -> Result<Prevention, Refusal> {
     let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: 0.5 };
-    prevention(Sought { chain, seen, wanted: &wanted })
+    prevention(Sought { chains: std::slice::from_ref(chain), seen, wanted: &wanted })
 }
 
 fn found(of: &Prevention, knob: Knob, tier: usize) -> (Option<u32>, Effect) {
@@ -225,7 +258,7 @@ fn a_backlog_that_is_long_enough_drops_nothing_and_is_slow() {
 fn what_is_asked_about_is_tried_and_nothing_else() {
     let chain = three_tiers(14);
     let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: 0.5 };
-    let sought = Sought { chain: &chain, seen: &[421, 0, 0], wanted: &wanted };
+    let sought = Sought { chains: std::slice::from_ref(&chain), seen: &[421, 0, 0], wanted: &wanted };
     let change = |knob, tier, from, to| Change { knob, tier, from: Some(from), to: Some(to) };
     let of = what_if(sought, &[change(Knob::Backlog, 0, 128, 350)]).unwrap();
     assert_eq!((of.candidates.len(), of.reproduction.seen), (1, 421));
@@ -243,7 +276,7 @@ fn what_is_asked_about_is_tried_and_nothing_else() {
 fn what_holds_just_what_came_has_nothing_to_spare_and_is_no_prevention() {
     let chain = three_tiers(14);
     let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: 2.0 };
-    let sought = Sought { chain: &chain, seen: &[421, 0, 0], wanted: &wanted };
+    let sought = Sought { chains: std::slice::from_ref(&chain), seen: &[421, 0, 0], wanted: &wanted };
     let with = |to| {
         let change = Change { knob: Knob::Backlog, tier: 0, from: Some(128), to: Some(to) };
         what_if(sought, &[change]).unwrap().candidates.remove(0)

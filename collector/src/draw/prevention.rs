@@ -71,7 +71,7 @@ mod tests {
             "answer": {
                 "start_unix_ns": 0, "end_unix_ns": 9, "judged_start_unix_ns": 1_000_000_000_u64,
                 "judged_end_unix_ns": 1_750_000_000_u64, "first_attempts": 849, "p99_wanted_s": 0.5, "tiers": [], "overflowed": 0,
-                "reproduction": { "predicted": 313, "seen": 343, "ratio": 0.9125 }, "unchanged": replayed, "attempts_factor": 1.1, "harder": replayed, "margin": 1.2,
+                "reproduction": { "predicted": 313, "seen": 343, "ratio": 0.9125 }, "unchanged": replayed, "attempts_factor": 1.1, "harder": replayed, "retries": null, "margin": 1.2,
                 "candidates": [{
                     "changes": [{ "what": "backlog", "tier": 0, "from": 128, "to": 450 }], "change": "x", "effect": "slow", "moves_to": null, "beyond_at": null, "tight_at": null,
                     "replayed": replayed, "with_margin": replayed,

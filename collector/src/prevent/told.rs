@@ -9,7 +9,7 @@ use tailwater_model::prevention::{
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_model::{Incident, PreventionView};
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, MARGIN, Outcome, Prevention};
+use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, MARGIN, Outcome, Prevention, Retries};
 
 /// As it is told.
 pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal>) -> PreventionView {
@@ -28,7 +28,8 @@ pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal
 /// What was found for the chain.
 pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) -> PreventionAnswer {
     let at = |window: usize| WindowIndex(modelled.first.0 + window as u64).start_unix_ns();
-    let chain = &modelled.chain;
+    let chain = modelled.chains.get(found.chain).unwrap_or(&modelled.chains[0]);
+    let (retries, other) = retries(found);
     let p99_wanted_s = WITHIN_S[0];
     let tiers =
         places.iter().zip(&chain.tiers).zip(&modelled.seen).map(|((place, tier), dropped)| ModelTier {
@@ -65,6 +66,7 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
         unchanged: replayed(&found.unchanged),
         attempts_factor: found.attempts_factor,
         harder: replayed(&found.harder),
+        retries: retries.map(str::to_owned),
         margin: MARGIN,
         candidates: found.candidates.iter().map(|c| candidate(c, &names, dropped, p99_wanted_s)).collect(),
         untried: found
@@ -72,8 +74,28 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
             .iter()
             .map(|(knob, tier)| format!("{} of {}", thing(*knob), names[*tier]))
             .collect(),
-        assumed: modelled.assumed.clone(),
+        assumed: modelled.assumed.iter().cloned().chain(other).collect(),
     }
+}
+
+/// How clients try again, and what the other way would give; none where the two are alike.
+fn retries(found: &Prevention) -> (Option<&'static str>, Option<String>) {
+    let name = |way: Retries| match way {
+        Retries::Linear => ("linear", "after 1, 2, 3, 4, 5 and 7 s, as Linux does since 6.5"),
+        Retries::Doubling => ("doubling", "after 1, 3 and 7 s, as RFC 6298 says"),
+    };
+    let all = || Retries::ALL.into_iter().zip(&found.by_chain).enumerate();
+    let is_taken = |(at, _): &(usize, (Retries, &u64))| *at == found.chain;
+    let Some((_, (taken, drops))) = all().find(is_taken) else { return (None, None) };
+    let Some((_, (other, others))) = all().find(|of| !is_taken(of)).filter(|(_, (_, n))| *n != drops) else {
+        return (None, None);
+    };
+    let sentence = format!(
+        "clients try a dropped connection again {}: if they did {}, the model would drop {others} packets and not {drops}",
+        name(taken).1,
+        name(other).1
+    );
+    (Some(name(taken).0), Some(sentence))
 }
 
 fn replayed(of: &Outcome) -> Replayed {
