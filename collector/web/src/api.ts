@@ -139,6 +139,8 @@ export interface TierAdvice {
   left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
   limit_loss?: number | null; costs?: CostPoint[]; headroom?: Headroom | null;
   servers?: number; visits?: number | null; setting?: string | null; limit?: number | null; limit_set_by?: string | null;
+  ceilings?: { what: string; most: number; limit: number; sentence: string }[];
+  change?: { at_unix_ns: number; verdict: string; sentence: string } | null;
   little?: { in_flight: number; by_callers: number; holds: boolean } | null;
 }
 
