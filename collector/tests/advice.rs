@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
 mod common;
+mod monitoring;
 
-use common::{get, tailwater, wait_for};
+use common::{free_address, get, tailwater, unix_ns, wait_for};
+use monitoring::Server as Monitoring;
+use monitoring::panels::{ask, dashboards, panels};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -151,14 +154,16 @@ impl Random {
 struct Server {
     random: Random,
     second: u64,
+    /// What it is set up for.
+    pool: u32,
 }
 
 impl Server {
     fn new() -> Self {
-        Self { random: Random(7), second: 0 }
+        Self { random: Random(7), second: 0, pool: 200 }
     }
 
-    fn names() -> Input {
+    fn names(&self) -> Input {
         Input::Entities {
             host: "app".into(),
             workloads: vec![WorkloadInfo {
@@ -174,7 +179,11 @@ impl Server {
                 port: 8080,
                 path: None,
                 comm: "java".into(),
-                pool: Some(PoolSize { size: 200, set_by: "maxThreads in /srv/conf/server.xml".into() }),
+                pool: Some(PoolSize {
+                    size: self.pool,
+                    set_by: "maxThreads in /srv/conf/server.xml".into(),
+                    ..PoolSize::default()
+                }),
             }],
             edges: Vec::new(),
             devices: Vec::new(),
@@ -235,7 +244,7 @@ impl Server {
 
     /// So many seconds through the outlet; the thread gets time to take them.
     fn run(&mut self, collector: &mut Collector, seconds: u64, with: impl Fn(&mut HostWindow)) {
-        collector.outlet.saw(&Self::names());
+        collector.outlet.saw(&self.names());
         let judged = |of: &Collector| {
             ["clean", "io"]
                 .map(|name| of.count(&format!("tailwater_sizing_listener_seconds_total{{of=\"{name}\"}}")))
@@ -309,6 +318,83 @@ fn a_server_whose_law_is_known_is_advised_its_best_size_which_a_restart_and_the_
     assert!(printed.stdout.is_empty() && complaint.contains("\"elsewhere\""), "{complaint}");
     let (code, _) = get(collector.http, "/api/v1/advice?host=app").unwrap();
     assert_eq!((code, get(collector.http, "/api/v1/advice?hots=app").unwrap().0), (200, 400));
+    collector.end();
+}
+
+#[test]
+fn a_pool_that_was_changed_is_held_against_what_was_before_at_the_same_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let mut server = Server::new();
+    server.run(&mut collector, 300, |_| ());
+    assert_eq!(collector.advice().tiers[0].change, None);
+    // As many answers, and each takes half as long.
+    server.pool = 30;
+    server.run(&mut collector, 400, halved);
+    let change =
+        wait_for("the change", || collector.advice().tiers.pop()?.change.filter(|of| of.verdict == "better"));
+    let size = &change.sizes[0];
+    assert_eq!((size.what.as_str(), size.from, size.to, change.sizes.len()), ("pool", 200, 30, 1));
+    let ratio = change.ratio.unwrap();
+    assert!((0.45..0.55).contains(&ratio.value) && ratio.low < ratio.value && ratio.high < 1.0, "{change:?}");
+    assert!(
+        change.sentence.contains("server.xml 200 → 30 since ") && change.sentence.contains(": better: "),
+        "{}",
+        change.sentence
+    );
+    let mut text = String::new();
+    collector.sizing.render(&mut text);
+    assert!(
+        text.contains("tailwater_advice_change_response_ratio{") && text.contains("verdict=\"better\""),
+        "{text}"
+    );
+    // A restart knows both.
+    collector.end();
+    let collector = Collector::start(folder.path());
+    let again = wait_for("what was kept", || collector.advice().tiers.pop());
+    assert_eq!(again.change.as_ref().map(|of| of.verdict.as_str()), Some("better"));
+    let url = format!("http://{}", collector.http);
+    let printed = tailwater().args(["advise", "--collector", &url]).output().unwrap();
+    let text = String::from_utf8(printed.stdout).unwrap();
+    assert!(text.contains(&format!("\n  {}\n", again.change.unwrap().sentence)), "{text}");
+    collector.end();
+}
+
+/// As it halves what a request takes.
+fn halved(window: &mut HostWindow) {
+    if let Some(l) = window.listeners.get_mut(&9) {
+        l.in_flight_ns /= 2;
+    }
+}
+
+#[test]
+fn every_panel_of_the_dashboard_of_sizes_has_series() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let rules = monitoring::root().join("dashboards/prometheus/tailwater.advice.rules.yml");
+    let start_s = unix_ns() as f64 / 1e9;
+    // Nobody listens to alerts: the rule waits for a day.
+    let prometheus = Monitoring::prometheus(folder.path(), collector.http, free_address(), &rules);
+    let victoria = Monitoring::victoria_metrics(folder.path(), collector.http);
+    let mut server = Server::new();
+    server.run(&mut collector, 300, |_| ());
+    server.pool = 30;
+    server.run(&mut collector, 300, halved);
+    wait_for("the change", || collector.advice().tiers.pop()?.change.filter(|of| of.verdict == "better"));
+    let all = dashboards();
+    let (file, dashboard) = all.iter().find(|(_, d)| d["uid"] == "tailwater-sizes").unwrap();
+    let mut failed = Vec::new();
+    for of in [&prometheus, &victoria] {
+        // Of what was scraped twice, a rate is known.
+        let seconds = "rate(tailwater_sizing_listener_seconds_total{of=\"clean\"}[4s])";
+        for expr in [seconds, "tailwater_advice_change_response_ratio{verdict=\"better\"}"] {
+            wait_for(&format!("{expr} in {}", of.name), || {
+                (!of.query(expr).unwrap().is_empty()).then_some(())
+            });
+        }
+        failed.extend(ask(of, file, dashboard, panels(dashboard), start_s, unix_ns() as f64 / 1e9));
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
     collector.end();
 }
 

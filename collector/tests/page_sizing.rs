@@ -73,6 +73,10 @@ fn tier(changes: &Value) -> Value {
     all
 }
 
+fn change(verdict: &str, sentence: &str) -> Value {
+    json!({ "at_unix_ns": SINCE_UNIX_NS + HOUR_NS, "verdict": verdict, "sentence": sentence })
+}
+
 /// One of each class, and two without a size.
 fn all_of_it() -> Value {
     let open = json!({
@@ -96,8 +100,14 @@ fn all_of_it() -> Value {
         "expected_loss": refused("not_saturated", "where throughput ends was not seen"), "little": null,
         "model": "mva", "sentence": "httpd@web:80: at least 40 at a time (a lower bound); extrapolated, 3 h 12 min of traffic, up to 12 in flight; \
             no hardware was seen full; limit unknown",
+        "change": change("too_little", "servers 1 → 2 since 2026-11-06 23:50 UTC: not enough traffic yet: 40 s of 2 min 0 s at the same loads"),
     });
-    let mut tiers = vec![tier(&json!({})), tier(&open), tier(&bound)];
+    let worse = json!({ "change": change(
+        "worse",
+        "maxThreads of the Connector in server.xml 16 → 200 since 2026-11-06 23:05 UTC: worse: a request takes 30.0 ms in place of 20.0 ms at 640 to \
+         905 requests/s (1.50 times, 1.42 to 1.58); to restore: maxThreads of the Connector in server.xml 16",
+    ) });
+    let mut tiers = vec![tier(&worse), tier(&open), tier(&bound)];
     for (port, reason, why) in [
         (
             6379,

@@ -37,6 +37,11 @@ check((await page.locator(`${card(8080)} .badge.class`).first().getAttribute("ti
 await has(`${card(8080)} .pairs`, "3 h 12 min of traffic");
 await has(`${card(8080)} .pairs`, "6 min 52 s it waited for tiers below");
 await has(`${card(8080)} .pairs`, "below 0.1 % of the best throughput");
+// A change of sizes is held against what was before, and marked only where that is certain.
+await has(`${card(8080)} .change`, "worse: a request takes 30.0 ms in place of 20.0 ms");
+same(await page.locator(`${card(8080)} .change`).getAttribute("class"), "change bad", "what got worse is marked");
+same(await page.locator(`${card(80)} .change`).getAttribute("class"), "change quiet", "what is not certain is not");
+same(await page.locator(`${card(3306)} .change`).count(), 0, "what did not change has no line");
 // What is not known is said, and is nowhere a zero.
 await has(`${card(3306)} .pairs`, "15 or more; no upper end was seen up to 240 in flight");
 await has(`${card(3306)} .pairs`, "limit unknown");

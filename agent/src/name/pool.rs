@@ -1,10 +1,11 @@
 //! How many requests at a time a server is set up for, by its own configuration: what its command line says, and the files that it names, as
-//! the server itself would see them. Owns which server is read how; `pool/process` reads, the other files know one server each and touch
+//! the server itself would see them. Owns which server is read how; `pool/process` reads, `pool/bounds` says what bounds a server beside, the other files know one server each and touch
 //! no disk. A default is never told as a setting: whoever did not set the size has none that was read.
 //!
 //! It is what is configured, not what is in force: a file that was changed after the server read it is told as it is now.
 
 mod apache;
+mod bounds;
 mod gunicorn;
 mod java;
 mod mysql;
@@ -13,6 +14,7 @@ mod postgres;
 mod process;
 
 use crate::name::naming;
+pub use bounds::Bounds;
 use process::Process;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +26,15 @@ pub struct Pool {
     pub size: u32,
     /// The key, and the file or command line that sets it: `MaxRequestWorkers in /etc/apache2/apache2.conf`.
     pub set_by: String,
+    /// What else bounds it.
+    pub bounds: Bounds,
 }
 
 impl Pool {
     /// `None`: zero is no size, and what is larger than a number of threads can be was not understood.
     fn new(size: u64, key: &str, place: &str) -> Option<Self> {
         let size = u32::try_from(size).ok().filter(|size| (1..=SIZE_MAX).contains(size))?;
-        Some(Self { size, set_by: format!("{key} in {place}") })
+        Some(Self { size, set_by: format!("{key} in {place}"), bounds: Bounds::default() })
     }
 }
 
@@ -72,7 +76,7 @@ pub fn of(root: &Path, pid: u32, at: &Listen) -> Option<Pool> {
     let process = Process::read(root, pid)?;
     let program = naming::program(process.comm(), process.arguments());
     let is = |names: &[&str]| names.iter().any(|name| program.starts_with(name));
-    if is(&["apache2", "httpd"]) {
+    let pool = if is(&["apache2", "httpd"]) {
         apache::pool(&process)
     } else if is(&["gunicorn"]) {
         gunicorn::pool(&process)
@@ -86,7 +90,8 @@ pub fn of(root: &Path, pid: u32, at: &Listen) -> Option<Pool> {
         java::pool(&process, at.port())
     } else {
         None
-    }
+    };
+    pool.map(|pool| Pool { bounds: Bounds::read(root, pid), ..pool })
 }
 
 #[cfg(test)]
@@ -98,8 +103,11 @@ mod tests {
     fn a_server_is_read_by_its_own_rules_and_others_are_not() {
         let host = Host::new(7, "mariadbd", &["/usr/sbin/mariadbd", "--max-connections=90"]);
         let at = Listen::Port(3306);
-        let read = of(host.root(), 7, &at);
-        assert_eq!(read, Some(Pool { size: 90, set_by: "max_connections in its command line".to_owned() }));
+        let limits = "Max open files            1024                 4096                 files\n";
+        std::fs::write(host.root().join("proc/7/limits"), limits).unwrap();
+        let bounds = Bounds { open_files: Some(1024), ..Bounds::default() };
+        let set_by = "max_connections in its command line".to_owned();
+        assert_eq!(of(host.root(), 7, &at), Some(Pool { size: 90, set_by, bounds }));
         assert_eq!(of(host.root(), 8, &at), None, "gone");
         let other = Host::new(7, "vim", &["vim", "--max-connections=90"]);
         assert_eq!(of(other.root(), 7, &at), None);

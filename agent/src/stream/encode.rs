@@ -6,6 +6,7 @@ mod metrics;
 mod table;
 
 use crate::config::SignalName;
+use crate::name::pool::{Bounds, Pool};
 use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
@@ -428,8 +429,20 @@ fn listener(l: &Listener) -> v1::Listener {
         netns: u64::from(netns),
         comm: l.comm.clone(),
         pid,
-        pool: l.pool.as_ref().map(|pool| v1::Pool { size: pool.size, set_by: pool.set_by.clone() }),
         path: text(l.path.as_deref()),
+        pool: l.pool.as_ref().map(pool),
+    }
+}
+
+fn pool(of: &Pool) -> v1::Pool {
+    let Bounds { open_files, memory_limit_bytes, memory_used_bytes, processes } = of.bounds;
+    v1::Pool {
+        size: of.size,
+        set_by: of.set_by.clone(),
+        open_files,
+        memory_limit_bytes,
+        memory_used_bytes,
+        processes,
     }
 }
 

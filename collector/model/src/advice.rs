@@ -69,6 +69,12 @@ pub struct TierAdvice {
     /// What it bears of the present load, and of more; `null`: nothing came in the last ten minutes.
     #[serde(default)]
     pub headroom: Option<Headroom>,
+    /// What bites before the pool is larger than that, the lowest first.
+    #[serde(default)]
+    pub ceilings: Vec<Ceiling>,
+    /// The last change of its pool, its accept queue or its number of servers, before against after; `null`: none was seen, or nothing before it.
+    #[serde(default)]
+    pub change: Option<SetUpChange>,
     /// Whether requests in flight are arrivals times response time (Little's law), by both as they were measured; `null`: not known.
     pub little: Option<Little>,
     /// What was not learnt from, most first.
@@ -105,6 +111,65 @@ pub struct Headroom {
     pub overflows_after_s: Option<f64>,
     /// Its callers together never have more at a time than it has places.
     pub outlasted: bool,
+}
+
+/// Requests at a time that something else than the pool lets in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// `open_files` (of the server's process), `memory` (of its cgroup) or `connections` (that a server takes which it calls).
+    pub what: String,
+    /// So many in each server.
+    pub most: u32,
+    /// Files, bytes or connections that are allowed.
+    pub limit: u64,
+    /// As a part of a sentence.
+    pub sentence: String,
+}
+
+/// A server before a change of its set-up against after it, at the same loads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetUpChange {
+    /// When the change was first seen, Unix ns.
+    pub at_unix_ns: u64,
+    /// What was changed.
+    pub sizes: Vec<SizeChange>,
+    /// `better`, `worse`, `alike`, `uncertain` or `too_little` (not enough traffic at the same loads yet).
+    pub verdict: String,
+    /// Time of a request after, for what it was before, with its 99 % interval; `null`: nothing was at the same load.
+    pub ratio: Option<Range>,
+    /// What a request took here before, s, waiting in the accept queue included; `null`: nothing was at the same load.
+    pub before_s: Option<f64>,
+    /// After.
+    pub after_s: Option<f64>,
+    /// The loads that are compared, requests of the tier per second: from …
+    pub load_from: Option<f64>,
+    /// … to.
+    pub load_to: Option<f64>,
+    /// Seconds at the same loads, of the side that has fewer.
+    pub common_s: f64,
+    /// So many are needed for a verdict.
+    pub needed_s: f64,
+    /// Clean seconds before, and packets that were dropped in them.
+    pub seconds_before: f64,
+    /// Packets that were dropped in those.
+    pub drops_before: f64,
+    /// Clean seconds since.
+    pub seconds_after: f64,
+    /// Packets that were dropped in those.
+    pub drops_after: f64,
+    /// All of it as a line, with what to restore if it is worse.
+    pub sentence: String,
+}
+
+/// One size that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeChange {
+    /// `pool`, `backlog` or `servers`.
+    pub what: String,
+    /// It was.
+    pub from: u32,
+    /// It is.
+    pub to: u32,
 }
 
 /// A number with its class, or why there is none.

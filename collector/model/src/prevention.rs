@@ -48,6 +48,13 @@ pub struct PreventionAnswer {
     pub attempts_factor: f64,
     /// With nothing changed, under so many: what the candidates are held against.
     pub harder: Replayed,
+    /// How clients try a dropped connection again, of the two ways the one whose drops are nearer to those that were seen: `linear` (1, 2, 3, 4,
+    /// 5 and 7 s after the first attempt: Linux since 6.5) or `doubling` (1, 3 and 7 s: RFC 6298). `null`: both drop the same.
+    #[serde(default)]
+    pub retries: Option<String>,
+    /// What is called prevention stands so many times the first attempts on top of that, and a stall so many times as long.
+    #[serde(default)]
+    pub margin: f64,
     /// What was tried, the most helpful first.
     pub candidates: Vec<Candidate>,
     /// What was not tried, because the time for an answer was up.
@@ -148,14 +155,20 @@ pub struct Candidate {
     /// The same in words.
     pub change: String,
     /// `prevents`, `slow` (no drops, and not in time), `beyond_seen` (a tier of which no limit is known would have more at a time than it was
-    /// ever seen to have), `moves` (the queue only overflows elsewhere), `lessens` or `nothing`.
+    /// ever seen to have), `tight` (no drops, but drops with the margin), `moves` (the queue only overflows elsewhere), `lessens` or `nothing`.
     pub effect: String,
     /// The tier that overflows in its place, by its place in `tiers`.
     pub moves_to: Option<usize>,
     /// The tier that would have more than it was seen to have, by its place in `tiers`.
     pub beyond_at: Option<usize>,
+    /// The tier that drops most with the margin, by its place in `tiers`, where none does without.
+    #[serde(default)]
+    pub tight_at: Option<usize>,
     /// In numbers.
     pub replayed: Replayed,
+    /// With the margin, the worse of more attempts and a longer stall; `null`: not worked out.
+    #[serde(default)]
+    pub with_margin: Option<Replayed>,
     /// All of it as a line.
     pub sentence: String,
 }

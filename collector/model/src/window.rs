@@ -207,12 +207,24 @@ impl EdgeInfo {
     }
 }
 
-/// How many requests at a time a server is set up for; of a database, connections.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How many requests at a time a server is set up for, and what bounds it beside; of a database, connections.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSize {
     pub size: u32,
     /// The key and where it is set.
     pub set_by: String,
+    /// Files that the server's process may have open; `None`: not limited, or not known.
+    #[serde(default)]
+    pub open_files: Option<u64>,
+    /// Memory that its cgroup may use, or one above it, bytes; `None`: not limited, or not known.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
+    /// Memory in its cgroup that belongs to no file, bytes, to four binary digits; `None`: not known.
+    #[serde(default)]
+    pub memory_used_bytes: Option<u64>,
+    /// Processes of its cgroup; `None`: not known.
+    #[serde(default)]
+    pub processes: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

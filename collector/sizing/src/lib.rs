@@ -6,7 +6,7 @@
 //! What is learnt and from where: `curve` (time in each number of requests in flight, and completions there) → `mva`
 //! (a tier that was never full), `concurrency` (the best number in flight of one server, and what another number of
 //! servers changes), `learn` (one listener's curve and costs, second by second), `allocation` (from the critical resource to every pool of a chain), `stealing` (neighbours
-//! under one scheduler) and `prevent` (the replay of an overflow with other sizes). `evidence` is for all: no number leaves this crate without its class, and what cannot be
+//! under one scheduler), `compare` (before a change against after it) and `prevent` (the replay of an overflow with other sizes). `evidence` is for all: no number leaves this crate without its class, and what cannot be
 //! said is a [`evidence::Refusal`] with its reason.
 //!
 //! Sources, by the letters used throughout:
@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocation;
+pub mod compare;
 pub mod concurrency;
 pub mod curve;
 pub mod evidence;

@@ -64,6 +64,9 @@ fn table(view: &AdviceView, all: usize) -> String {
         for of in &view.tiers {
             text.push_str(&line(&of.sentence));
             text.push('\n');
+            if let Some(change) = &of.change {
+                text.push_str(&format!("  {}\n", line(&change.sentence)));
+            }
         }
     }
     if view.refused_listeners > 0 {
@@ -102,6 +105,12 @@ mod tests {
 
     #[test]
     fn a_table_has_a_row_and_a_line_for_each_listener() {
+        let change = serde_json::json!({
+            "at_unix_ns": 1, "sizes": [{ "what": "pool", "from": 30, "to": 200 }], "verdict": "worse",
+            "ratio": { "value": 1.5, "low": 1.42, "high": 1.58 }, "before_s": 0.02, "after_s": 0.03, "load_from": 640.0, "load_to": 905.0,
+            "common_s": 300.0, "needed_s": 120.0, "seconds_before": 3600.0, "drops_before": 0.0, "seconds_after": 600.0, "drops_after": 0.0,
+            "sentence": "maxThreads 30 → 200: worse; to restore: maxThreads 30",
+        });
         let json = serde_json::json!({
             "learning_since_unix_ns": 1, "made_unix_ns": 2, "nothing": null, "refused_listeners": 3,
             "tiers": [
@@ -113,7 +122,7 @@ mod tests {
                     "throughput_max": { "class": "measured", "value": { "value": 946.0, "low": 940.0, "high": 950.0 } },
                     "in_flight": { "class": "measured", "value": { "value": 27.0, "low": 25.0, "high": 30.0 } },
                     "expected_loss": { "class": "measured", "value": 0.01 }, "model": "law", "little": null, "left_out": [],
-                    "limit_loss": 0.2, "headroom": null, "costs": [], "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
+                    "limit_loss": 0.2, "headroom": null, "ceilings": [], "change": change, "costs": [], "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
                 },
                 {
                     "tier": "db\u{1b}@db", "host": "db", "workload": "x", "address": "::", "port": 3306, "servers": 1,
@@ -123,7 +132,7 @@ mod tests {
                     "throughput_max": { "refused": { "reason": "no_plateau" }, "why": "x" },
                     "in_flight": { "refused": { "reason": "no_plateau" }, "why": "x" },
                     "expected_loss": { "refused": { "reason": "no_plateau" }, "why": "x" }, "model": "none", "little": null,
-                    "limit_loss": null, "headroom": null, "costs": [], "left_out": [], "points": [], "sentence": "db@db:3306: no size",
+                    "limit_loss": null, "headroom": null, "ceilings": [], "change": null, "costs": [], "left_out": [], "points": [], "sentence": "db@db:3306: no size",
                 },
             ],
         });
@@ -135,6 +144,7 @@ tomcat10@app:8080  200  26    24–33  measured  3 h 12 min  61       cpu
 db\\u{1b}@db:3306   -    -     -      refused   17 s        4        -
 
 tomcat10@app:8080: 26 at a time are enough
+  maxThreads 30 → 200: worse; to restore: maxThreads 30
 db@db:3306: no size
 
 3 more listeners are not learnt: the collector learns the first 2.

@@ -85,7 +85,7 @@ pub(super) mod tests {
             "cpu_s_per_request": null, "cpus": null, "critical": null,
             "pool": { "refused": { "reason": "x" }, "why": "x" }, "throughput_max": { "refused": { "reason": "x" }, "why": "x" },
             "in_flight": { "refused": { "reason": "x" }, "why": "x" }, "expected_loss": { "refused": { "reason": "x" }, "why": "x" },
-            "model": "none", "headroom": headroom, "little": null, "left_out": [], "points": [], "sentence": "x",
+            "model": "none", "headroom": headroom, "ceilings": [], "change": null, "little": null, "left_out": [], "points": [], "sentence": "x",
         }))
         .unwrap()
     }

@@ -30,6 +30,14 @@ pub fn text(view: &PreventionView) -> String {
         );
         wrap(&mut out, &more, INDENT);
     }
+    if answer.margin > 1.0 {
+        let margin = format!(
+            "What is called prevention also stands {:.0} % more of them, and a stall that is {:.0} % longer.",
+            (answer.margin - 1.0) * 100.0,
+            (answer.margin - 1.0) * 100.0
+        );
+        wrap(&mut out, &margin, INDENT);
+    }
     for candidate in &answer.candidates {
         let mark = if candidate.effect == "prevents" { "+ " } else { "- " };
         let mut block = String::new();
@@ -63,10 +71,10 @@ mod tests {
             "answer": {
                 "start_unix_ns": 0, "end_unix_ns": 9, "judged_start_unix_ns": 1_000_000_000_u64,
                 "judged_end_unix_ns": 1_750_000_000_u64, "first_attempts": 849, "p99_wanted_s": 0.5, "tiers": [], "overflowed": 0,
-                "reproduction": { "predicted": 313, "seen": 343, "ratio": 0.9125 }, "unchanged": replayed, "attempts_factor": 1.1, "harder": replayed,
+                "reproduction": { "predicted": 313, "seen": 343, "ratio": 0.9125 }, "unchanged": replayed, "attempts_factor": 1.1, "harder": replayed, "retries": null, "margin": 1.2,
                 "candidates": [{
-                    "changes": [{ "what": "backlog", "tier": 0, "from": 128, "to": 450 }], "change": "x", "effect": "slow", "moves_to": null, "beyond_at": null,
-                    "replayed": replayed,
+                    "changes": [{ "what": "backlog", "tier": 0, "from": 128, "to": 450 }], "change": "x", "effect": "slow", "moves_to": null, "beyond_at": null, "tight_at": null,
+                    "replayed": replayed, "with_margin": replayed,
                     "sentence": "accept queue of apache2@web-1 128 → 450: no drops, p99 700 ms; not prevention: more than 500 ms",
                 }],
                 "untried": [], "assumed": ["db@db-1 is event-driven: no limit of workers is modelled"],
@@ -79,6 +87,8 @@ Prevent   849 first attempts of 750 ms, replayed with other sizes. With none
           changed the model drops 313 where 343 were dropped (0.91 of it).
           Sizes stand 1.10 times as many: with so many the model drops what was
           dropped.
+          What is called prevention also stands 20 % more of them, and a stall
+          that is 20 % longer.
           - accept queue of apache2@web-1 128 → 450: no drops, p99 700 ms; not
             prevention: more than 500 ms
           assumed: db@db-1 is event-driven: no limit of workers is modelled

@@ -283,6 +283,10 @@ impl Converter {
                 pool: l.pool.as_ref().filter(|pool| pool.size > 0).map(|pool| PoolSize {
                     size: pool.size,
                     set_by: pool.set_by.chars().take(SET_BY_MAX).collect(),
+                    open_files: pool.open_files,
+                    memory_limit_bytes: pool.memory_limit_bytes,
+                    memory_used_bytes: pool.memory_used_bytes,
+                    processes: pool.processes.filter(|n| *n > 0),
                 }),
             });
         }

@@ -170,7 +170,13 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
         workload: 4,
         address: vec![0; 4],
         port: 80,
-        pool: Some(v1::Pool { size: 150, set_by: "x".repeat(5000) }),
+        pool: Some(v1::Pool {
+            size: 150,
+            set_by: "x".repeat(5000),
+            open_files: Some(1024),
+            processes: Some(0),
+            ..Default::default()
+        }),
         ..Default::default()
     });
     let named = c.message(&Body::Entities(entities), 0, 0).unwrap();
@@ -180,6 +186,7 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
     assert_ne!(listeners[0].workload, 0);
     let pool = listeners[0].pool.as_ref().unwrap();
     assert_eq!((pool.size, pool.set_by.len()), (150, 1000), "a place has a bound");
+    assert_eq!((pool.open_files, pool.processes, pool.memory_limit_bytes), (Some(1024), None, None));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::places::Place;
 use super::told;
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{Chain, Change, Entry, Knob, SIZE_MAX};
+use tailwater_sizing::prevent::{Change, Entry, Knob, SIZE_MAX, Tier};
 
 /// What may be asked about; a size is above zero and up to [`SIZE_MAX`].
 const KNOBS: [Knob; 4] = [Knob::Backlog, Knob::Workers, Knob::Pool, Knob::Servers];
@@ -36,9 +36,9 @@ impl Asked {
     }
 
     /// As a change of the chain of `places`.
-    pub(super) fn of(&self, places: &[Place], chain: &Chain) -> Result<Change, Refusal> {
+    pub(super) fn of(&self, places: &[Place], tiers: &[Tier]) -> Result<Change, Refusal> {
         let tier = places.iter().position(|place| place.server.host == self.host);
-        let (tier, of) = tier.and_then(|at| Some((at, chain.tiers.get(at)?))).ok_or_else(|| {
+        let (tier, of) = tier.and_then(|at| Some((at, tiers.get(at)?))).ok_or_else(|| {
             let tiers: Vec<&str> = places.iter().map(|place| place.server.host.as_str()).collect();
             Refusal::NotSeen {
                 what: format!(

@@ -1,9 +1,10 @@
 //! What would have prevented an incident: its first attempts once more through a model of its tiers, with other sizes. Worked out when somebody
 //! asks, from the windows around it, in memory or on disk; nothing of it is on the way of an alert. This file owns the order of that and
 //! what is remembered of answers; `asked` reads sizes that somebody asks about, `places` says which tiers call which, `seen` reads their
-//! windows, `costs` and `modelled` make a chain of them, `told` says the answer. The model itself is `tailwater_sizing::prevent`. Knows no store and no HTTP.
+//! windows, `costs`, `attempts` and `modelled` make chains of them, `told` says the answer. The model itself is `tailwater_sizing::prevent`. Knows no store and no HTTP.
 
 mod asked;
+mod attempts;
 mod costs;
 mod modelled;
 mod places;
@@ -56,8 +57,10 @@ pub fn what_if(
     asked: &[Asked],
 ) -> PreventionView {
     let answer = modelled_of(incident, topology, read).and_then(|(places, modelled)| {
-        let changes =
-            asked.iter().map(|of| of.of(&places, &modelled.chain)).collect::<Result<Vec<_>, _>>()?;
+        let changes = asked
+            .iter()
+            .map(|of| of.of(&places, &modelled.chains[0].tiers))
+            .collect::<Result<Vec<_>, _>>()?;
         let found = with_wanted(&modelled, |sought| tried(sought, &changes))?;
         Ok(told::answer(&places, &modelled, &found))
     });
@@ -69,7 +72,7 @@ fn with_wanted(
     find: impl FnOnce(Sought<'_>) -> Result<Prevention, Refusal>,
 ) -> Result<Prevention, Refusal> {
     let wanted = Wanted { within_s: WITHIN_S.to_vec(), p99_s: WITHIN_S[0] };
-    find(Sought { chain: &modelled.chain, seen: &modelled.seen, wanted: &wanted })
+    find(Sought { chains: &modelled.chains, seen: &modelled.seen, wanted: &wanted })
 }
 
 fn modelled_of(

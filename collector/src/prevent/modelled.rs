@@ -1,16 +1,16 @@
 //! The chain of an incident as the model takes it: tiers with their costs and limits, first attempts at the front, what held the root up, and
 //! what was dropped meanwhile. Owns which windows are which; knows no search and no words but those of what is taken for granted.
 
+use super::attempts::first_attempts;
 use super::costs::{Costs, Limits};
 use super::places::Place;
 use super::seen::Row;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use tailwater_model::Incident;
 use tailwater_model::incident::{DropReason, Drops, Kind, Resource, State};
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{Chain, Entry, RETRIES_S, Tier};
+use tailwater_sizing::prevent::{Chain, Entry, Retries, Tier};
 
 /// Bounds for which goodput is told, s: those of the papers, as the agent counts late answers. Prevention is a p99 within the first.
 pub(super) const WITHIN_S: [f64; 2] = [0.5, 3.0];
@@ -25,14 +25,6 @@ const REPLAYED_AFTER: u64 = 40;
 const REPLAYED_MAX: u64 = 600;
 /// Windows around the incident that are not calm.
 const MARGIN: u64 = 4;
-/// Windows after which a dropped SYN comes again for the first time.
-const RETRY: usize = 20;
-/// What is tried again and did not come in its window comes within so many.
-const RETRY_SPREAD: usize = 3;
-/// Windows from one time to the next that data comes whose connection's last ACK was dropped: 0.2 s, doubling.
-const LAST_ACK_AGAIN: [usize; 3] = [4, 8, 16];
-/// Requests on each connection above which connections are not requests.
-const PER_CONNECTION_MAX: f64 = 1.5;
 /// More in service than this many times what is usual, and this many more, is a tier that is behind.
 const BEHIND: f64 = 2.0;
 /// Part of a pool in use over a whole window that is a pool that callers wait for.
@@ -97,7 +89,8 @@ impl Span {
 /// See above.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Modelled {
-    pub(super) chain: Chain,
+    /// One for each of [`Retries::ALL`]: how clients try again is not known of them.
+    pub(super) chains: [Chain; Retries::ALL.len()],
     /// Attempts that each tier dropped in the windows of the chain.
     pub(super) seen: Vec<u64>,
     /// The first of those windows.
@@ -156,7 +149,6 @@ pub(super) fn modelled(
         });
     }
     elsewhere(&mut assumed, incident, places);
-    let first_attempts = first_attempts(&places[0], front, &range, &calm)?;
     let dropped =
         |rows: &Vec<Option<Row>>| rows[range.clone()].iter().flatten().map(|r| r.listen.drops).sum();
     let seen: Vec<u64> = rows.iter().map(dropped).collect();
@@ -164,9 +156,15 @@ pub(super) fn modelled(
         return Err(Refusal::NotSeen { what: "in which windows the tiers of the chain dropped".into() });
     }
     let judged = judged(incident, front, span, &range);
-    let chain = Chain { tiers, first_attempts, judged, retries_s: RETRIES_S.to_vec() };
+    let chain = |retries: Retries| -> Result<Chain, Refusal> {
+        let first_attempts = first_attempts(&places[0], front, &range, &calm, retries)?;
+        let (tiers, judged, retries_s) = (tiers.clone(), judged.clone(), retries.times_s().to_vec());
+        Ok(Chain { tiers, first_attempts, judged, retries_s })
+    };
+    let [linear, doubling] = Retries::ALL;
+    let chains = [chain(linear)?, chain(doubling)?];
     let first = WindowIndex(span.first.0 + range.start as u64);
-    Ok(Modelled { chain, seen, first, assumed })
+    Ok(Modelled { chains, seen, first, assumed })
 }
 
 /// Windows around the incident in which the front queue was not half full and nothing was dropped.
@@ -177,73 +175,6 @@ fn calm(front: &[Option<Row>], span: Span) -> Vec<bool> {
         !incident.contains(&n) && row.as_ref().is_some_and(quiet)
     };
     front.iter().enumerate().map(of).collect()
-}
-
-/// Connection attempts of each window less those that had been dropped a second before.
-fn first_attempts(
-    place: &Place,
-    front: &[Option<Row>],
-    range: &Range<usize>,
-    calm: &[bool],
-) -> Result<Vec<u32>, Refusal> {
-    let quiet = || front.iter().zip(calm).filter(|(_, calm)| **calm).filter_map(|(row, _)| row.as_ref());
-    let sum = |of: fn(&Row) -> u64| quiet().map(of).fold(0, u64::saturating_add);
-    let (arrived, received) = (sum(|row| row.listen.arrivals), sum(|row| row.listen.received));
-    let per_connection = received as f64 / arrived.max(1) as f64;
-    if per_connection > PER_CONNECTION_MAX {
-        return Err(Refusal::KeptConnections { tier: place.name(), per_connection });
-    }
-    let of = |n: usize| front.get(n).and_then(Option::as_ref);
-    // What was due in a window and did not come comes in one of the next.
-    let mut late = [0_u64; RETRY_SPREAD];
-    let mut acks = LastAcks::default();
-    let attempts = range.clone().map(|n| {
-        let row = of(n).copied().unwrap_or_default();
-        let came = row.listen.arrivals.saturating_add(attempts_dropped(&row));
-        let mut came = came.saturating_sub(acks.let_in(n, &row));
-        let due = n.checked_sub(RETRY).and_then(of).map_or(0, |row| row.listen.drops_syn);
-        late.rotate_right(1);
-        late[0] = due;
-        for waits in late.iter_mut().rev() {
-            let again = came.min(*waits);
-            (came, *waits) = (came - again, *waits - again);
-        }
-        u32::try_from(came).unwrap_or(u32::MAX)
-    });
-    Ok(attempts.collect())
-}
-
-/// Attempts that were dropped: SYNs, and last ACKs, of which one that comes again and again is one.
-fn attempts_dropped(row: &Row) -> u64 {
-    let l = &row.listen;
-    l.drops_syn.saturating_add(l.drops_final_ack.saturating_sub(l.drops_repeated))
-}
-
-/// Clients whose last ACK was dropped: they believe that they are connected, and their data comes again after 0.2, 0.6 and 1.4 s.
-#[derive(Debug, Default)]
-struct LastAcks {
-    /// By the window in which it comes: how many, and how often it was dropped.
-    due: BTreeMap<usize, [u64; LAST_ACK_AGAIN.len()]>,
-}
-
-impl LastAcks {
-    /// How many of them this window let in.
-    fn let_in(&mut self, window: usize, row: &Row) -> u64 {
-        let mut due = self.due.remove(&window).unwrap_or_default();
-        let in_all: u64 = due.iter().sum();
-        let mut again = row.listen.drops_repeated.min(in_all);
-        let dropped_again = again;
-        for (times, waits) in due.iter_mut().enumerate() {
-            let these = again.min(*waits);
-            again -= these;
-            if let Some(after) = LAST_ACK_AGAIN.get(times + 1) {
-                self.due.entry(window + after).or_default()[times + 1] += these;
-            }
-        }
-        let new = row.listen.drops_final_ack.saturating_sub(row.listen.drops_repeated);
-        self.due.entry(window + LAST_ACK_AGAIN[0]).or_default()[0] += new;
-        in_all - dropped_again
-    }
 }
 
 /// How fast a server worked in each window, of what it would have with as many requests in service: while the root held it up (`held`; of

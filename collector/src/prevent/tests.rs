@@ -248,10 +248,12 @@ fn what_windows_show_is_reproduced_and_answered() {
         answer.candidates.iter().find(is).unwrap()
     };
     let backlog = of("backlog", 0);
-    // 500 come, 151 of which need no queue.
+    // 600 come with the margin, 151 of which need no queue.
     assert!(backlog.effect == "slow" || backlog.effect == "prevents", "{backlog:?}");
-    assert!((340..=420).contains(&backlog.changes[0].to.unwrap()), "{backlog:?}");
+    assert!((430..=540).contains(&backlog.changes[0].to.unwrap()), "{backlog:?}");
     assert_eq!(backlog.replayed.dropped(), 0);
+    assert_eq!(backlog.with_margin.as_ref().map(|with| with.dropped()), Some(0));
+    assert!(backlog.sentence.contains("with 20 % to spare"), "{}", backlog.sentence);
     // The application takes 200 and, with connections of their own, 101 more wait there.
     assert_eq!(of("workers", 0).effect, "moves");
     assert_eq!(of("workers", 0).moves_to, Some(1));

@@ -9,7 +9,7 @@ use tailwater_model::prevention::{
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 use tailwater_model::{Incident, PreventionView};
 use tailwater_sizing::evidence::Refusal;
-use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, Outcome, Prevention};
+use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, MARGIN, Outcome, Prevention, Retries};
 
 /// As it is told.
 pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal>) -> PreventionView {
@@ -28,7 +28,8 @@ pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal
 /// What was found for the chain.
 pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) -> PreventionAnswer {
     let at = |window: usize| WindowIndex(modelled.first.0 + window as u64).start_unix_ns();
-    let chain = &modelled.chain;
+    let chain = modelled.chains.get(found.chain).unwrap_or(&modelled.chains[0]);
+    let (retries, other) = retries(found);
     let p99_wanted_s = WITHIN_S[0];
     let tiers =
         places.iter().zip(&chain.tiers).zip(&modelled.seen).map(|((place, tier), dropped)| ModelTier {
@@ -65,14 +66,36 @@ pub(super) fn answer(places: &[Place], modelled: &Modelled, found: &Prevention) 
         unchanged: replayed(&found.unchanged),
         attempts_factor: found.attempts_factor,
         harder: replayed(&found.harder),
+        retries: retries.map(str::to_owned),
+        margin: MARGIN,
         candidates: found.candidates.iter().map(|c| candidate(c, &names, dropped, p99_wanted_s)).collect(),
         untried: found
             .untried
             .iter()
             .map(|(knob, tier)| format!("{} of {}", thing(*knob), names[*tier]))
             .collect(),
-        assumed: modelled.assumed.clone(),
+        assumed: modelled.assumed.iter().cloned().chain(other).collect(),
     }
+}
+
+/// How clients try again, and what the other way would give; none where the two are alike.
+fn retries(found: &Prevention) -> (Option<&'static str>, Option<String>) {
+    let name = |way: Retries| match way {
+        Retries::Linear => ("linear", "after 1, 2, 3, 4, 5 and 7 s, as Linux does since 6.5"),
+        Retries::Doubling => ("doubling", "after 1, 3 and 7 s, as RFC 6298 says"),
+    };
+    let all = || Retries::ALL.into_iter().zip(&found.by_chain).enumerate();
+    let is_taken = |(at, _): &(usize, (Retries, &u64))| *at == found.chain;
+    let Some((_, (taken, drops))) = all().find(is_taken) else { return (None, None) };
+    let Some((_, (other, others))) = all().find(|of| !is_taken(of)).filter(|(_, (_, n))| *n != drops) else {
+        return (None, None);
+    };
+    let sentence = format!(
+        "clients try a dropped connection again {}: if they did {}, the model would drop {others} packets and not {drops}",
+        name(taken).1,
+        name(other).1
+    );
+    (Some(name(taken).0), Some(sentence))
 }
 
 fn replayed(of: &Outcome) -> Replayed {
@@ -102,6 +125,10 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         Effect::BeyondSeen { at } => Some(at),
         _ => None,
     };
+    let tight_at = match of.effect {
+        Effect::Tight { at } => Some(at),
+        _ => None,
+    };
     let change = change(of, names);
     let changes = of.changes.iter().map(|change| Change {
         what: what(change.knob).to_owned(),
@@ -115,6 +142,7 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
             Effect::Prevents => "prevents",
             Effect::Slow => "slow",
             Effect::BeyondSeen { .. } => "beyond_seen",
+            Effect::Tight { .. } => "tight",
             Effect::Moves { .. } => "moves",
             Effect::Lessens => "lessens",
             Effect::Nothing => "nothing",
@@ -122,9 +150,11 @@ fn candidate(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: 
         .to_owned(),
         moves_to,
         beyond_at,
+        tight_at,
         sentence: format!("{change}: {}", effect(of, names, dropped, p99_wanted_s)),
         change,
         replayed: replayed(&of.outcome),
+        with_margin: of.with_margin.as_ref().map(replayed),
     }
 }
 
@@ -168,32 +198,45 @@ fn change(of: &model::Candidate, names: &[&str]) -> String {
 
 /// What comes of it.
 fn effect(of: &model::Candidate, names: &[&str], dropped: u64, p99_wanted_s: f64) -> String {
-    let p99 = of.outcome.p99_s.map_or_else(
-        || "p99 has no end (more than 1 % are never answered)".to_owned(),
-        |p99_s| format!("p99 {}", seconds(p99_s)),
-    );
-    // Rounded down: what is not all is not told as 100 %.
-    let in_time = of.outcome.goodput.iter().find(|g| g.within_s >= p99_wanted_s);
-    let in_time = in_time.map_or_else(String::new, |g| {
-        format!(", {:.0} % within {}", (g.ratio * 100.0).floor(), seconds(g.within_s))
-    });
-    let dropped_now = of.outcome.dropped();
+    let name = |at: usize| names.get(at).copied().unwrap_or_default();
+    let times = |outcome: &Outcome| {
+        let p99 = outcome.p99_s.map_or_else(
+            || "p99 has no end (more than 1 % are never answered)".to_owned(),
+            |p99_s| format!("p99 {}", seconds(p99_s)),
+        );
+        // Rounded down: what is not all is not told as 100 %.
+        let in_time = outcome.goodput.iter().find(|g| g.within_s >= p99_wanted_s);
+        let in_time = in_time.map_or_else(String::new, |g| {
+            format!(", {:.0} % within {}", (g.ratio * 100.0).floor(), seconds(g.within_s))
+        });
+        p99 + &in_time
+    };
+    let (now, dropped_now) = (times(&of.outcome), of.outcome.dropped());
+    let spare = (MARGIN - 1.0) * 100.0;
+    let up_to = of.with_margin.as_ref().filter(|with| with.dropped() > dropped_now);
+    let up_to =
+        up_to.map_or_else(String::new, |with| format!(" (with {spare:.0} % more {})", with.dropped()));
     match of.effect {
-        Effect::Prevents => format!("prevents it: no drops, {p99}{in_time}"),
-        Effect::Slow => format!("no drops, {p99}{in_time}; not prevention"),
+        Effect::Prevents => format!("prevents it, with {spare:.0} % to spare: no drops, {now}"),
+        Effect::Slow => format!("no drops, with {spare:.0} % to spare, {now}; not prevention"),
         Effect::BeyondSeen { at } => format!(
             "not known: {} would have {} requests at a time, more than it was ever seen to have, and its limit is not known",
-            names.get(at).copied().unwrap_or_default(),
+            name(at),
             of.outcome.fullest.get(at).copied().unwrap_or_default()
         ),
+        Effect::Tight { at } => format!(
+            "no drops if the same comes again, {now}; with {spare:.0} % more or for longer {} drops {} packets; not prevention",
+            name(at),
+            of.with_margin.as_ref().map_or(0, |with| with.drops.get(at).copied().unwrap_or_default())
+        ),
         Effect::Moves { to } => format!(
-            "the queue moves to {}, which drops {} packets; {p99}{in_time}",
-            names.get(to).copied().unwrap_or_default(),
+            "the queue moves to {}, which drops {} packets{up_to}; {now}",
+            name(to),
             of.outcome.drops.get(to).copied().unwrap_or_default()
         ),
-        Effect::Lessens => format!("still {dropped_now} of {dropped} packets dropped, {p99}{in_time}"),
+        Effect::Lessens => format!("still {dropped_now} of {dropped} packets dropped{up_to}, {now}"),
         Effect::Nothing => {
-            format!("does not help: {dropped_now} packets dropped in place of {dropped}, {p99}{in_time}")
+            format!("does not help: {dropped_now} packets dropped in place of {dropped}, {now}")
         }
     }
 }

@@ -2,6 +2,7 @@
 //! left out. Owns how seconds are handed over and how all of it is kept on disk; knows no name and no other listener.
 
 use super::second::Joined;
+use super::setup::{Change, SetUps};
 use super::taint::Taint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,6 +24,9 @@ const SAME_REQUESTS: f64 = 0.05;
 pub(super) struct Learned {
     learner: Learner,
     sums: Sums,
+    /// One that was kept by a version before knows none.
+    #[serde(default)]
+    set_ups: SetUps,
 }
 
 /// All but what the learner has.
@@ -59,6 +63,7 @@ struct Sides {
 impl Learned {
     /// Takes the next second of this listener.
     pub(super) fn take(&mut self, second: &Joined) {
+        self.set_ups.take(second);
         let s = &mut self.sums;
         if s.first_unix_ns == 0 {
             s.first_unix_ns = second.end_unix_ns;
@@ -90,6 +95,11 @@ impl Learned {
             s.little.callers_s += time_s;
             s.little.callers_answered += answered;
         }
+    }
+
+    /// The last change of its set-up, before against after.
+    pub(super) fn last_change(&self) -> Option<Change> {
+        self.set_ups.last_change()
     }
 
     /// What may be said of its pool.
@@ -184,7 +194,7 @@ impl Learned {
 
     /// Memory, about.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.learner.bytes()
+        size_of::<Self>() + self.learner.bytes() + self.set_ups.bytes()
     }
 }
 

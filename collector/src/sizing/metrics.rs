@@ -7,7 +7,7 @@ use tailwater_model::incident::socket;
 
 /// Appends them, as they were worked out last.
 pub(super) fn render(view: &AdviceView, out: &mut String) {
-    let (mut sizes, mut limits, mut most) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sizes, mut limits, mut most, mut changed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for of in &view.tiers {
         let listener = of.address.parse().map_or_else(|_| of.address.clone(), |at| socket(at, of.port));
         let whose = [
@@ -27,6 +27,10 @@ pub(super) fn render(view: &AdviceView, out: &mut String) {
                 let all = [&whose[..], &[("class", class), ("bound", bound)]].concat();
                 sizes.push((labels(&all), f64::from(size)));
             }
+        }
+        if let Some((change, ratio)) = of.change.as_ref().and_then(|change| Some((change, change.ratio?))) {
+            let all = [&whose[..], &[("verdict", change.verdict.as_str())]].concat();
+            changed.push((labels(&all), ratio.value));
         }
         limits.extend(of.limit.map(|limit| (labels(&whose), f64::from(limit))));
         if let Some(range) = of.throughput_max.value() {
@@ -52,6 +56,12 @@ pub(super) fn render(view: &AdviceView, out: &mut String) {
         "Requests of the system per second that the tier allows at its best; of its own where its visits are not known.",
         &most,
     );
+    gauge(
+        out,
+        "advice_change_response_ratio",
+        "Time of a request since the last change of the server's pool, accept queue or number of servers, for what it was before at the same loads; verdict says whether that is certain. No row: no change was seen, or nothing at the same load.",
+        &changed,
+    );
 }
 
 /// The tier's name without its host, which has a label of its own.
@@ -68,12 +78,20 @@ mod tests {
     fn a_size_has_its_bounds_and_what_is_not_known_has_no_row() {
         let range = json!({ "class": "measured", "value": { "value": 946.5, "low": 940.0, "high": 950.0 } });
         let refused = json!({ "refused": { "reason": "no_plateau" }, "why": "x" });
+        let change = |limit: Option<u32>| {
+            limit.map(|limit| json!({
+                "at_unix_ns": 1, "sizes": [{ "what": "pool", "from": 30, "to": limit }], "verdict": "worse",
+                "ratio": { "value": 1.5, "low": 1.42, "high": 1.58 }, "before_s": 0.02, "after_s": 0.03, "load_from": 640.0, "load_to": 905.0,
+                "common_s": 300.0, "needed_s": 120.0, "seconds_before": 3600.0, "drops_before": 0.0, "seconds_after": 600.0, "drops_after": 0.0,
+                "sentence": "x",
+            }))
+        };
         let tier = |port: u16, limit: Option<u32>, pool: serde_json::Value, most: &serde_json::Value| {
             json!({
                 "tier": "tomcat10@app", "host": "app", "workload": "tomcat10.service", "address": "::", "port": port, "servers": 1,
                 "visits": null, "setting": null, "limit": limit, "limit_set_by": null, "learnt_s": 1.0, "seen_to": 61.0,
                 "cpu_s_per_request": null, "cpus": 1.0, "critical": "cpu", "pool": pool, "throughput_max": most,
-                "in_flight": refused, "expected_loss": refused, "model": "law", "little": null, "left_out": [], "points": [],
+                "in_flight": refused, "expected_loss": refused, "model": "law", "little": null, "change": change(limit), "left_out": [], "points": [],
                 "sentence": "",
             })
         };
@@ -98,6 +116,7 @@ mod tests {
                 size("at_most", 33),
                 format!("tailwater_advice_pool_limit{{{whose}}} 200"),
                 format!(r#"tailwater_advice_throughput_max_per_second{{{whose},class="measured"}} 946.5"#),
+                format!(r#"tailwater_advice_change_response_ratio{{{whose},verdict="worse"}} 1.5"#),
             ]
         );
     }

@@ -39,12 +39,18 @@ pub(super) struct Joined {
     pub(super) answered: u64,
     /// Integral of its requests in flight, s.
     pub(super) in_flight_s: f64,
+    /// The same of those that wait: in the accept queue, and of requests that were received and not read.
+    pub(super) waiting_s: f64,
+    /// Packets that its accept queue dropped.
+    pub(super) drops: u64,
     /// CPU time of the workload, s.
     pub(super) cpu_s: f64,
     /// CPUs that it may use.
     pub(super) cpus: f64,
     /// Windows that came.
     pub(super) windows: u32,
+    /// Servers of its tier that listen on its port, itself among them.
+    pub(super) servers: u32,
     /// Limit of its accept queue; `None`: not told.
     pub(super) backlog: Option<u32>,
     /// What its calls took below, as those below count it, s. A caller that waits for a CPU itself reads its answers late, and would count that.
@@ -101,6 +107,7 @@ impl Seen<'_> {
         let mut moments = Vec::with_capacity(states.windows as usize);
         let (mut unknown, mut lost) = (SignalSet::default(), false);
         let (mut answered, mut in_flight_ns, mut worker_shared_max, mut backlog) = (0, 0, 0, 0);
+        let (mut waiting_ns, mut drops) = (0_u64, 0_u64);
         for window in host.windows(first, last) {
             lost |= window.lost_before > 0;
             unknown = unknown.with(window.uncovered).with(window.sampled);
@@ -110,6 +117,8 @@ impl Seen<'_> {
                 in_flight_ns += l.in_flight_ns;
                 worker_shared_max = worker_shared_max.max(l.worker_shared_max);
                 backlog = backlog.max(l.limit);
+                waiting_ns = waiting_ns.saturating_add(l.depth_ns).saturating_add(l.unread_ns);
+                drops = drops.saturating_add(l.drops);
             }
         }
         if moments.is_empty() {
@@ -143,11 +152,14 @@ impl Seen<'_> {
         }
         Ok(Joined {
             by_callers: self.by_callers(&server, owned.port, first, last),
+            servers: u32::try_from(self.who.alike(&server, owned.port).len()).unwrap_or(u32::MAX),
             server,
             cells: of.cells.clone(),
             end_unix_ns: states.last.end_unix_ns(),
             answered,
             in_flight_s: in_flight_ns as f64 / 1e9,
+            waiting_s: waiting_ns as f64 / 1e9,
+            drops,
             cpu_s: used_ns / 1e9,
             cpus: may_use_ns / length_ns,
             windows: moments.len() as u32,

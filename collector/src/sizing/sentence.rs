@@ -29,11 +29,20 @@ pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>, decision: Deci
         (Some(limit), None) => format!("it is {limit} now"),
         (None, _) => "limit unknown".to_owned(),
     });
+    // A ceiling above what is advised bites nobody.
+    for ceiling in of.ceilings.iter().filter(|ceiling| bites(ceiling.most, of.limit, pool)) {
+        parts.push(ceiling.sentence.clone());
+    }
     // What is within the range is no reason to change anything.
     if let Some(loss) = of.limit_loss.filter(|_| matches!(decision, Decision::Lower(_))) {
         parts.push(format!("all of it in use costs {:.0} % of the best throughput", loss * 100.0));
     }
     parts.join("; ")
+}
+
+/// Whether fewer are let in than are advised, and not as many as there are now.
+fn bites(most: u32, limit: Option<u32>, pool: &Pool) -> bool {
+    most < pool.advised && limit.is_none_or(|now| now < pool.advised)
 }
 
 /// From what it is set to now to what it should be, if that differs.
@@ -134,6 +143,8 @@ mod tests {
             limit_loss: None,
             costs: Vec::new(),
             headroom: None,
+            change: None,
+            ceilings: Vec::new(),
             model: "law".into(),
             little: None,
             left_out: vec![LeftOut { taint: "not_measured".into(), seconds: 75.0 }],
@@ -199,6 +210,43 @@ mod tests {
         ] {
             assert_eq!(change(at(class, at_most, limit)), expect, "{class} {limit}");
         }
+    }
+
+    #[test]
+    fn a_ceiling_that_bites_first_is_told_and_caps_a_raise() {
+        let tomcat = setting_of("java", "tomcat10.service");
+        let ceiling = |most| {
+            let sentence = format!("100 connections of mariadb@db:3306 let in {most}");
+            tailwater_model::advice::Ceiling { what: "connections".into(), most, limit: 100, sentence }
+        };
+        let with = |limit, most| {
+            let of = TierAdvice {
+                limit: Some(limit),
+                ceilings: vec![ceiling(most)],
+                ..advice("measured", Some(33))
+            };
+            let decision = Claim::Told {
+                class: Class::Measured,
+                value: PoolRange { advised: 26, at_least: 24, at_most: Some(33), seen_to: 61.0 },
+            };
+            sentence(
+                &of,
+                tomcat,
+                super::super::ceilings::capped(decision.decide(of.limit), of.limit, &of.ceilings),
+            )
+        };
+        let told = with(10, 20);
+        assert!(
+            told.contains("server.xml 10 → 20;")
+                && told.ends_with("; 100 connections of mariadb@db:3306 let in 20"),
+            "{told}"
+        );
+        let told = with(20, 15);
+        assert!(told.contains("server.xml may stay at 20;") && told.ends_with("let in 15"), "{told}");
+        let told = with(10, 50);
+        assert!(told.contains("10 → 26;") && !told.contains("let in"), "{told}");
+        let told = with(200, 15);
+        assert!(told.contains("200 → 26;") && !told.contains("let in"), "it goes down: {told}");
     }
 
     #[test]

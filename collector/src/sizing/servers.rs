@@ -27,10 +27,10 @@ const fn setting(key: &'static str, how: How) -> Setting {
     Setting { key, how }
 }
 
-const TOMCAT: Setting = setting("maxThreads of the Connector in server.xml", How::Is);
+pub(super) const TOMCAT: Setting = setting("maxThreads of the Connector in server.xml", How::Is);
 const APACHE: Setting = setting("MaxRequestWorkers", How::Is);
-const GUNICORN: Setting = setting("gunicorn's workers × threads", How::Make);
-const PHP: Setting = setting("pm.max_children of the pool", How::Is);
+pub(super) const GUNICORN: Setting = setting("gunicorn's workers × threads", How::Make);
+pub(super) const PHP: Setting = setting("pm.max_children of the pool", How::Is);
 const MARIADB: Setting = setting("max_connections", How::OfCallers);
 const POSTGRES: Setting = setting("max_connections, or pgbouncer's default_pool_size", How::OfCallers);
 const REDIS: Setting = setting("maxclients", How::OfCallers);

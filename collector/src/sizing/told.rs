@@ -1,6 +1,8 @@
 //! What was learnt as advice on each listener. Owns how many servers and visits a tier has, what is said where nothing can be, and the way
 //! from the models' answers to the API's shapes; the words are in `sentence`. Knows no window.
 
+use super::ceilings::{capped, ceilings};
+use super::changed;
 use super::learned::Learned;
 use super::learners::{Key, Learners};
 use super::sentence::sentence;
@@ -93,6 +95,8 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who, now_unix_ns:
         limit_loss: advice.limit_loss,
         model: model(advice.model).to_owned(),
         headroom: headroom(key, learned, learners, who, now_unix_ns),
+        ceilings: ceilings(key, learned, setting, learners, who),
+        change: learned.last_change().map(|change| changed::told(&change, setting)),
         little: learned.little().map(|(in_flight, by_callers, holds)| Little {
             in_flight,
             by_callers,
@@ -103,7 +107,8 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who, now_unix_ns:
         costs: costs.collect(),
         sentence: String::new(),
     };
-    told.sentence = sentence(&told, setting, advice.pool.decide(told.limit));
+    let wanted = advice.pool.decide(told.limit);
+    told.sentence = sentence(&told, setting, capped(wanted, told.limit, &told.ceilings));
     told
 }
 

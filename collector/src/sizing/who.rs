@@ -69,6 +69,11 @@ impl Who {
         self.calls.get(server)?.get(remote)?.as_ref()
     }
 
+    /// Whom a server calls, as far as they are observed, each with the address that it dials.
+    pub(super) fn callees(&self, server: &Server) -> impl Iterator<Item = (&String, &Server)> {
+        self.calls.get(server).into_iter().flatten().filter_map(|(remote, to)| Some((remote, to.as_ref()?)))
+    }
+
     /// Who calls a server, with the address that they dial.
     pub(super) fn callers(&self, server: &Server) -> impl Iterator<Item = &(Server, String)> {
         self.callers.get(server).into_iter().flatten()

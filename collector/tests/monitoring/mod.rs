@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "helpers of tests: a failure is the test's")]
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod panels;
+
 use super::common::{free_address, get, wait_for};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, standstill, whyNot } from "./advice";
+import { changed, classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, standstill, whyNot } from "./advice";
 import type { Pool, TierAdvice } from "./api";
 
 const refused = (reason: string, why?: string) => ({ refused: { reason }, ...(why === undefined ? {} : { why }) });
@@ -30,6 +30,13 @@ test("a refusal is told by its sentence, and without one by its reason", () => {
   equal(classOf(refused("x")), "refused");
   const parts = parted([tier({ pool: refused("x") }), tier({ port: 1 })]);
   deepEqual([parts.advised.map((t) => t.port), parts.refused.map((t) => t.port)], [[1], [8080]]);
+});
+
+test("a change is marked only where it is certain what came of it", () => {
+  const of = (verdict: string) => changed(tier({ change: { at_unix_ns: 1, verdict, sentence: "servers 1 → 2" } }))?.tone;
+  deepEqual(["better", "worse", "alike", "uncertain", "too_little"].map(of), ["good", "bad", "quiet", "quiet", "quiet"]);
+  equal(changed(tier({})), null);
+  equal(changed(tier({ change: null })), null);
 });
 
 test("a curve ends where its upper end or the last point is, and is open where no end was seen", () => {

@@ -56,6 +56,13 @@ export function standstill(h: Headroom): string {
   return h.outlasted ? "its callers cannot fill its accept queue" : "when its accept queue overflows is not known";
 }
 
+/** What came of a change of sizes: the mark that it is shown with, if it is certain, and the line. */
+export function changed(t: TierAdvice): { tone: "good" | "bad" | "quiet"; line: string } | null {
+  if (!t.change) return null;
+  const { verdict, sentence } = t.change;
+  return { tone: verdict === "better" ? "good" : verdict === "worse" ? "bad" : "quiet", line: sentence };
+}
+
 /** What is told, and what is refused; each in the collector's order. */
 export const parted = (tiers: TierAdvice[]): { advised: TierAdvice[]; refused: TierAdvice[] } => ({
   advised: tiers.filter((t) => told(t.pool)),

@@ -144,6 +144,8 @@ export interface TierAdvice {
   left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
   limit_loss?: number | null; costs?: CostPoint[]; headroom?: Headroom | null;
   servers?: number; visits?: number | null; setting?: string | null; limit?: number | null; limit_set_by?: string | null;
+  ceilings?: { what: string; most: number; limit: number; sentence: string }[];
+  change?: { at_unix_ns: number; verdict: string; sentence: string } | null;
   little?: { in_flight: number; by_callers: number; holds: boolean } | null;
 }
 
@@ -170,11 +172,11 @@ export interface Replayed { drops: number[]; p99_s: number | null; goodput: { wi
 export interface Prevention {
   id: string; version: number; why: string | null;
   answer: {
-    first_attempts: number; attempts_factor: number; p99_wanted_s: number; assumed: string[]; untried: string[];
+    first_attempts: number; attempts_factor: number; margin: number; p99_wanted_s: number; assumed: string[]; untried: string[];
     reproduction: { predicted: number; seen: number; ratio: number };
     unchanged: Replayed;
     harder: Replayed;
-    candidates: { effect: string; change: string; replayed: Replayed }[];
+    candidates: { effect: string; change: string; replayed: Replayed; with_margin: Replayed | null }[];
   } | null;
 }
 

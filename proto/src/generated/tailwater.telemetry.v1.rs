@@ -184,6 +184,20 @@ pub struct Pool {
     /// "MaxRequestWorkers in /etc/apache2/apache2.conf"
     #[prost(string, tag = "2")]
     pub set_by: ::prost::alloc::string::String,
+    /// What bounds the server beside; absent: not limited, or not known.
+    ///
+    /// that its process may have
+    #[prost(uint64, optional, tag = "3")]
+    pub open_files: ::core::option::Option<u64>,
+    /// of its cgroup, or of one above it
+    #[prost(uint64, optional, tag = "4")]
+    pub memory_limit_bytes: ::core::option::Option<u64>,
+    /// in its cgroup, what belongs to no file, to four binary digits
+    #[prost(uint64, optional, tag = "5")]
+    pub memory_used_bytes: ::core::option::Option<u64>,
+    /// in its cgroup
+    #[prost(uint32, optional, tag = "6")]
+    pub processes: ::core::option::Option<u32>,
 }
 /// A workload's outbound connections to one remote address and port.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -153,6 +153,7 @@ fn row(cell: &Cell, repeat: u32, base: &Trial, predicted: u64, then: &Trial, is_
         unchanged: base.dropped,
         unchanged_predicted: predicted,
         predicted: 0,
+        predicted_with_margin: None,
         seen: then.dropped,
         p99_s: [None, then.p99_s],
         steal: base.steal.max(then.steal),

@@ -47,10 +47,12 @@ impl Change {
 pub struct Candidate {
     /// All at once.
     pub changes: Vec<Change>,
-    /// `prevents`, `slow`, `moves`, `lessens` or `nothing`.
+    /// `prevents`, `slow`, `tight`, `moves`, `lessens` or `nothing`.
     pub effect: String,
     /// Packets that are dropped then.
     pub dropped: u64,
+    /// The same with the margin, if that was worked out.
+    pub dropped_with_margin: Option<u64>,
     /// 99 % quantile of the first attempts' times, s; none: more are never answered.
     pub p99_s: Option<f64>,
     /// As a line.
@@ -114,11 +116,13 @@ fn candidate(of: &Value, hosts: &[&str]) -> Result<Candidate> {
             to: size("to"),
         })
     };
-    let drops = list(&of["replayed"]["drops"])?;
+    let sum = |drops: &[Value]| drops.iter().filter_map(Value::as_u64).sum();
+    let with_margin = of["with_margin"]["drops"].as_array();
     Ok(Candidate {
         changes: list(&of["changes"])?.iter().map(change).collect::<Result<_>>()?,
         effect: of["effect"].as_str().context("a candidate's `effect`")?.to_owned(),
-        dropped: drops.iter().filter_map(Value::as_u64).sum(),
+        dropped: sum(list(&of["replayed"]["drops"])?),
+        dropped_with_margin: with_margin.map(|drops| sum(drops)),
         p99_s: of["replayed"]["p99_s"].as_f64(),
         sentence: of["sentence"].as_str().unwrap_or_default().to_owned(),
     })
@@ -160,7 +164,7 @@ mod tests {
     const ANSWER: &str = r#"{"id":"01A","version":3,"refused":null,"why":null,"answer":{
         "tiers":[{"host":"web-1"},{"host":"app-1"}],"reproduction":{"predicted":310,"seen":300,"ratio":1.03},
         "candidates":[
-          {"changes":[{"what":"backlog","tier":0,"from":128,"to":640}],"effect":"slow","sentence":"slower","replayed":{"drops":[0,0],"p99_s":1.9}},
+          {"changes":[{"what":"backlog","tier":0,"from":128,"to":640}],"effect":"slow","sentence":"slower","replayed":{"drops":[0,0],"p99_s":1.9},"with_margin":{"drops":[0,7],"p99_s":2.0}},
           {"changes":[{"what":"event_driven","tier":0,"from":null,"to":null}],"effect":"moves","replayed":{"drops":[0,40],"p99_s":null}}
         ]}}"#;
 
@@ -168,6 +172,7 @@ mod tests {
     fn an_answer_is_read_and_made() {
         let answer = Answer::read(200, ANSWER).unwrap().unwrap();
         let first = &answer.candidates[0];
+        assert_eq!(first.dropped_with_margin, Some(7));
         assert_eq!((answer.predicted, first.effect.as_str(), first.dropped), (310, "slow", 0));
         assert_eq!(answer.preventing(), Some(first), "nothing prevents it, and this leaves no drops");
         assert_eq!((first.p99_s, first.changes[0].asked().as_str()), (Some(1.9), "backlog@web-1=640"));

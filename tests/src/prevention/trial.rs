@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Load before the injection: the usual level has to be known.
 const BEFORE: Duration = Duration::from_secs(14);
-/// Load after it: whoever was dropped comes again after 1, 2 and 4 s.
+/// Load after it: whoever was dropped comes again after 1 to 7 s.
 const AFTER: Duration = Duration::from_secs(9);
 /// Incidents are closed so long after the load, at the latest.
 const CLOSED: Duration = Duration::from_secs(25);

@@ -107,6 +107,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("stealing", &[]),
             // What a tier still bears. Knows no curve.
             ("headroom", &[]),
+            // Before a change of a server's set-up against after it. Knows no curve.
+            ("compare", &[]),
             // An overflow once more with other sizes. Knows no curve: service times come in as plain numbers.
             ("prevent", &[]),
         ],

@@ -7,9 +7,29 @@ use std::ops::Range;
 /// Length of a window of arrivals and of capacity, s.
 pub const WINDOW_S: f64 = 0.05;
 
-/// When a kernel tries a dropped SYN again, s after the first attempt: the initial timeout is 1 s and doubles (RFC 6298). Linux since 6.5
-/// begins with 1, 2, 3, 4 s, which differs for attempts that are dropped twice.
-pub const RETRIES_S: [f64; 3] = [1.0, 3.0, 7.0];
+/// How the kernel of whoever connects tries again when its SYN was dropped. Of a client nobody knows which one does; what was dropped twice
+/// or more often came again sooner or later by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retries {
+    /// Linux since 6.5: the wait of 1 s is doubled from the sixth time on only (`tcp_syn_linear_timeouts`, 4 unless it was set).
+    Linear,
+    /// Linux before, and whoever keeps to RFC 6298: 1 s, and twice as long each time.
+    Doubling,
+}
+
+impl Retries {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Linear, Self::Doubling];
+
+    /// When it tries, s after the first attempt. After the last it is given up here: kernels go on for a minute, and those who wait do not.
+    #[must_use]
+    pub const fn times_s(self) -> &'static [f64] {
+        match self {
+            Self::Linear => &[1.0, 2.0, 3.0, 4.0, 5.0, 7.0],
+            Self::Doubling => &[1.0, 3.0, 7.0],
+        }
+    }
+}
 
 /// Most tiers of a chain: no request of a real one waits in more at a time.
 const TIERS_MAX: usize = 8;

@@ -5,16 +5,16 @@ import { useAsk, Wait } from "../parts";
 import { count, percent, plural } from "../words";
 
 const EFFECTS: Record<string, string> = {
-  prevents: "prevents it", slow: "no drops, too slow", moves: "moves the queue", beyond_seen: "not known: beyond what was seen", lessens: "drops less", nothing: "does not help",
+  prevents: "prevents it", slow: "no drops, too slow", moves: "moves the queue", beyond_seen: "not known: beyond what was seen", tight: "no drops, but nothing to spare", lessens: "drops less", nothing: "does not help",
 };
 
 const sum = (of: number[]): number => of.reduce((a, b) => a + b, 0);
 const took = (s: number | null): string => (s === null ? "never" : s < 0.9995 ? `${(s * 1000).toFixed(0)} ms` : `${s.toFixed(1)} s`);
 
-function Row({ name, of, effect, tone }: { name: string; of: Replayed; effect: string; tone?: string }) {
+function Row({ name, of, margin, effect, tone }: { name: string; of: Replayed; margin?: Replayed | null; effect: string; tone?: string }) {
   return (
     <tr class={tone}>
-      <td>{name}</td><td>{effect}</td><td class="n">{count(sum(of.drops))}</td><td class="n">{took(of.p99_s)}</td>
+      <td>{name}</td><td>{effect}</td><td class="n">{count(sum(of.drops))}</td><td class="n">{margin ? count(sum(margin.drops)) : ""}</td><td class="n">{took(of.p99_s)}</td>
       {of.goodput.map((g) => <td key={g.within_s} class="n">{percent(g.ratio)}</td>)}
     </tr>
   );
@@ -26,19 +26,19 @@ function Answer({ told }: { told: NonNullable<Told["answer"]> }) {
     <>
       <p class="quiet">
         {plural(told.first_attempts, "first attempt")} of the incident, replayed through a model of its tiers. With nothing changed the model
-        drops {count(r.predicted)} where {count(r.seen)} were dropped ({r.ratio.toFixed(2)}). {told.attempts_factor > 1 && `Sizes stand ${told.attempts_factor.toFixed(2)} times as many, with which it drops as much as was seen. `}Prevention is no drop and a p99 of {took(told.p99_wanted_s)} at the most.
+        drops {count(r.predicted)} where {count(r.seen)} were dropped ({r.ratio.toFixed(2)}). {told.attempts_factor > 1 && `Sizes stand ${told.attempts_factor.toFixed(2)} times as many, with which it drops as much as was seen. `}Prevention is no drop and a p99 of {took(told.p99_wanted_s)} at the most{told.margin > 1 && `, also with ${percent(told.margin - 1)} more attempts and in a stall that lasts ${percent(told.margin - 1)} longer`}.
       </p>
       <div class="scroll">
         <table>
           <thead>
             <tr>
-              <th scope="col">Change</th><th scope="col">By the model</th><th scope="col" class="n">Drops</th><th scope="col" class="n">p99</th>
+              <th scope="col">Change</th><th scope="col">By the model</th><th scope="col" class="n">Drops</th><th scope="col" class="n">with {percent(told.margin - 1)} more</th><th scope="col" class="n">p99</th>
               {told.unchanged.goodput.map((g) => <th key={g.within_s} scope="col" class="n">within {took(g.within_s)}</th>)}
             </tr>
           </thead>
           <tbody>
             <Row name="none" of={told.harder} effect="as it was" tone="quiet" />
-            {told.candidates.map((c) => <Row key={c.change} name={c.change} of={c.replayed} effect={EFFECTS[c.effect] ?? c.effect} />)}
+            {told.candidates.map((c) => <Row key={c.change} name={c.change} of={c.replayed} margin={c.with_margin} effect={EFFECTS[c.effect] ?? c.effect} />)}
           </tbody>
         </table>
       </div>

@@ -1,6 +1,6 @@
 // What each tier's pool should be: a line to act on, what it rests on, and the curve behind it; below, what has no size and why.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { CLASSES, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, standstill, told, whyNot } from "../advice";
+import { CLASSES, changed, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, standstill, told, whyNot } from "../advice";
 import type { Advice, Answer, Range, TierAdvice } from "../api";
 import { Curve } from "../curve";
 import { Moment, Note, useAsk, Wait } from "../parts";
@@ -43,6 +43,12 @@ function Told({ answer, unit }: { answer: Answer<Range>; unit: string }) {
   return told(answer) ? <>{rangeOf(answer.value)} {unit} <Class answer={answer} /></> : <>unknown: {whyNot(answer)}</>;
 }
 
+/** What came of the last change of its sizes. */
+function Changed({ t }: { t: TierAdvice }) {
+  const change = changed(t);
+  return change && <p class={`change ${change.tone}`}>Changed: {change.line}.</p>;
+}
+
 function Facts({ t }: { t: TierAdvice }) {
   const { pool, little, headroom, setting, limit, limit_set_by: by, servers } = t;
   return (
@@ -55,6 +61,7 @@ function Facts({ t }: { t: TierAdvice }) {
       <dt>Best in flight</dt><dd><Told answer={t.in_flight} unit="in each server" /></dd>
       <dt>Throughput at most</dt><dd><Told answer={t.throughput_max} unit={t.visits == null ? "of its own requests/s" : "requests of the system/s"} /></dd>
       <dt>Expected loss</dt><dd>{told(t.expected_loss) ? `${part(t.expected_loss.value)} of the best throughput` : `unknown: ${whyNot(t.expected_loss)}`}</dd>
+      {(t.ceilings ?? []).flatMap((c) => [<dt key={`${c.sentence} is`}>Ceiling</dt>, <dd key={c.sentence}>{c.sentence}</dd>])}
       {t.limit_loss != null && <><dt>All {limit} in use</dt><dd>cost {part(t.limit_loss)} of the best throughput</dd></>}
       <dt>CPU of a request</dt><dd>{t.cpu_s_per_request === null ? "unknown" : `${rangeOf(t.cpu_s_per_request, 1000)} ms`}{t.cpus === null ? "" : `, of ${number(t.cpus)} CPU${t.cpus === 1 ? "" : "s"}`}</dd>
       <dt>Critical</dt><dd>{t.critical === null ? "no hardware was seen full" : t.critical === "cpu" ? "CPU" : t.critical}</dd>
@@ -71,6 +78,7 @@ function Advised({ t }: { t: TierAdvice }) {
     <li class="card advice" data-listener={keyOf(t)}>
       <Line t={t} />
       <p class="quiet evidence-class"><Class answer={t.pool} /> {CLASSES[classOf(t.pool)]}</p>
+      <Changed t={t} />
       <div class="columns">
         {curve ? <Curve label={lineOf(t).name} curve={curve} /> : <p class="absent">A curve needs two numbers in flight with answers.</p>}
         <Facts t={t} />
@@ -85,6 +93,7 @@ function Refused({ t }: { t: TierAdvice }) {
     <li class="card refusal" data-listener={keyOf(t)}>
       <p class="line"><a class="card-name" href={hostAddress(t.host, { workload: t.workload })}>{name}</a> <Class answer={t.pool} /></p>
       <p class="why-not">No size: {whyNot(t.pool)}.</p>
+      <Changed t={t} />
       <dl class="pairs">
         <dt>Learnt from</dt><dd>{t.learnt_s > 0 ? `${seconds(t.learnt_s)} of traffic` : "nothing yet"}{t.seen_to > 0 ? `, up to ${number(t.seen_to)} in flight` : ""}</dd>
         <dt>Left out</dt><dd><LeftOut t={t} /></dd>
