@@ -49,6 +49,7 @@ fn names() -> Vec<Input> {
                 port: 443,
                 comm: "gateway".into(),
                 pool: None,
+                path: None,
             }],
             edges: vec![],
             devices: vec![],

@@ -92,6 +92,7 @@ impl Report<'_> {
             unit: "ratio",
             quality: quality::FLOOD,
             by_load: false,
+            event_loop: None,
             culprits: Vec::new(),
             why: "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody means to complete"
                 .to_owned(),
