@@ -120,7 +120,7 @@ static __always_inline int data_ready(const struct sock *sk)
 	piece_came(c, tp);
 	if (c->phase == PHASE_MULTIPLEXED) {
 		hook_enter_at(&h, received_ns(tp));
-		multiplexed_came(&h, c, c->directions.in.seq - before);
+		multiplexed_moved(&h, c, TOLD_IN, c->directions.in.seq - before);
 		hook_exit(&h);
 		return 0;
 	}
@@ -167,7 +167,7 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 		if (c->role != ROLE_ACCEPTED)
 			return 0;
 		hook_enter(&h);
-		multiplexed_read(&h, c);
+		tell(&h, c, TOLD_READ, 0);
 		hook_exit(&h);
 		return 0;
 	}
@@ -221,7 +221,7 @@ static __always_inline int sent(struct sock *sk, int length)
 		piece_went(c, tp);
 	if (c && c->phase == PHASE_MULTIPLEXED) {
 		hook_enter_at(&h, sent_ns(tp));
-		multiplexed_went(&h, c, length);
+		multiplexed_moved(&h, c, TOLD_OUT, length);
 		hook_exit(&h);
 		return 0;
 	}

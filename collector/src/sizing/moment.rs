@@ -52,6 +52,8 @@ pub(super) struct Calls {
     pub(super) response_ns: u64,
     in_flight_max: u32,
     open_max: u32,
+    /// Some of its connections carry several calls at a time, which are in none of the numbers.
+    pub(super) is_multiplexed: bool,
 }
 
 impl Moment {
@@ -149,6 +151,7 @@ impl Calls {
         self.response_ns = self.response_ns.saturating_add(e.response_ns);
         self.in_flight_max = self.in_flight_max.saturating_add(e.in_flight_max);
         self.open_max = self.open_max.saturating_add(e.open_max);
+        self.is_multiplexed |= e.multiplexed_connections > 0;
     }
 
     /// Whether all connections had a call in flight: then they are what limits the caller.

@@ -143,6 +143,9 @@ impl Seen<'_> {
             taints.insert(Taint::Downstream);
         }
         let sum = |f: fn(&Moment) -> u64| moments.iter().map(f).sum::<u64>() as f64;
+        if below.is_multiplexed {
+            taints.insert(Taint::Multiplexed);
+        }
         let (used_ns, may_use_ns) = (sum(|m| m.busy_ns), sum(|m| m.may_use_ns));
         let throttled_ns: u64 = moments.iter().filter(|m| m.is_throttled()).map(|m| m.throttled_ns).sum();
         let length_ns = moments.len() as f64 * WINDOW_NS as f64;
@@ -200,6 +203,7 @@ impl Seen<'_> {
             for (edges, callee, answered) in &mut callees {
                 let mut calls = Calls::default();
                 edges.iter().for_each(|edge| calls.add(window, *edge));
+                below.is_multiplexed |= calls.is_multiplexed;
                 *answered = answered.saturating_add(calls.answered);
                 if calls.is_pool_used_up() || callee.busy.get(&window.index.0) == Some(&true) {
                     waits_ns += calls.in_flight_ns;
@@ -246,7 +250,7 @@ impl Seen<'_> {
                 edges.iter().for_each(|edge| calls.add(window, *edge));
             }
         }
-        is_seen.then(|| (calls.answered, calls.response_ns as f64 / 1e9))
+        (is_seen && !calls.is_multiplexed).then(|| (calls.answered, calls.response_ns as f64 / 1e9))
     }
 
     /// Whether an incident of this server, or of one below it, was open around then. One whose root is this server's own load is what is
@@ -270,6 +274,8 @@ struct Below {
     took_s: Option<f64>,
     calls: u64,
     held_windows: usize,
+    /// Calls that nobody counted wait below, too.
+    is_multiplexed: bool,
 }
 
 /// A server that is called, in the windows of a second.

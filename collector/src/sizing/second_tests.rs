@@ -157,6 +157,10 @@ fn what_its_own_windows_say_is_named() {
         w.listeners.entry(1).or_default().multiplexed_connections = 1;
     };
     assert_eq!(from(1, many), [Taint::Multiplexed]);
+    let many_below = |w: &mut HostWindow| {
+        w.edges.entry(7).or_default().multiplexed_connections = 1;
+    };
+    assert_eq!(from(1, many_below), [Taint::Multiplexed], "what waits below is not known");
 }
 
 #[test]

@@ -69,120 +69,98 @@ static __always_inline void piece_went(struct connection *c, struct tcp_sock *tp
 /* More pieces than this that one connection left unanswered are a stream that wants no answers. */
 #define UNANSWERED_MOST 1024
 
-static __noinline void step_unanswered(struct hook *h, struct connection *c, __s32 step)
+enum told {
+	TOLD_CONNECTIONS, /* a step of these two levels */
+	TOLD_UNANSWERED,
+	TOLD_IN, /* a piece of so many bytes */
+	TOLD_OUT,
+	TOLD_READ,
+};
+
+/* One function for all, as each place that opens a record is a kilobyte of program. */
+static __noinline void told_of_listener(struct hook *h, __u32 slot, __u32 what, __s32 n)
 {
+	struct listener_level *level = listener_level_of(slot);
+	struct listener_record *rec = listener_now(h, slot);
 	__u32 now;
 
-	if (c->role == ROLE_ACCEPTED) {
-		struct listener_level *level = listener_level_of(c->slot);
-		struct listener_record *rec = listener_now(h, c->slot);
-
-		if (!level || !rec)
-			return;
-		now = step_level(&rec->edges[LISTENER_UNANSWERED], &level->levels[LISTENER_UNANSWERED], h, step);
+	if (!level || !rec)
+		return;
+	if (what == TOLD_CONNECTIONS) {
+		step_level(&rec->edges[LISTENER_MULTIPLEXED], &level->levels[LISTENER_MULTIPLEXED], h, n);
+	} else if (what == TOLD_UNANSWERED) {
+		now = step_level(&rec->edges[LISTENER_UNANSWERED], &level->levels[LISTENER_UNANSWERED], h, n);
 		max_into(rec->unanswered_max, now);
+	} else if (what == TOLD_IN) {
+		rec->pieces_in++;
+		rec->bytes_in += (__u32)n;
+	} else if (what == TOLD_OUT) {
+		rec->pieces_out++;
+		rec->bytes_out += (__u32)n;
 	} else {
-		struct edge_level *level = edge_level_of(c->slot);
-		struct edge_record *rec = edge_now(h, c->slot);
-
-		if (!level || !rec)
-			return;
-		now = step_level(&rec->edges[EDGE_UNANSWERED], &level->levels[EDGE_UNANSWERED], h, step);
-		max_into(rec->unanswered_max, now);
+		rec->pieces_read++;
 	}
 }
 
-static __noinline void step_multiplexed(struct hook *h, struct connection *c, __s32 step)
+static __noinline void told_of_edge(struct hook *h, __u32 slot, __u32 what, __s32 n)
 {
-	if (c->role == ROLE_ACCEPTED) {
-		struct listener_level *level = listener_level_of(c->slot);
-		struct listener_record *rec = listener_now(h, c->slot);
+	struct edge_level *level = edge_level_of(slot);
+	struct edge_record *rec = edge_now(h, slot);
+	__u32 now;
 
-		if (level && rec)
-			step_level(&rec->edges[LISTENER_MULTIPLEXED], &level->levels[LISTENER_MULTIPLEXED], h, step);
-	} else {
-		struct edge_level *level = edge_level_of(c->slot);
-		struct edge_record *rec = edge_now(h, c->slot);
-
-		if (level && rec)
-			step_level(&rec->edges[EDGE_MULTIPLEXED], &level->levels[EDGE_MULTIPLEXED], h, step);
+	if (!level || !rec)
+		return;
+	if (what == TOLD_CONNECTIONS) {
+		step_level(&rec->edges[EDGE_MULTIPLEXED], &level->levels[EDGE_MULTIPLEXED], h, n);
+	} else if (what == TOLD_UNANSWERED) {
+		now = step_level(&rec->edges[EDGE_UNANSWERED], &level->levels[EDGE_UNANSWERED], h, n);
+		max_into(rec->unanswered_max, now);
+	} else if (what == TOLD_IN) {
+		rec->pieces_in++;
+		rec->bytes_in += (__u32)n;
+	} else if (what == TOLD_OUT) {
+		rec->pieces_out++;
+		rec->bytes_out += (__u32)n;
 	}
 }
 
-static __always_inline void answers_settled(struct hook *h, struct connection *c)
+static __always_inline void tell(struct hook *h, const struct connection *c, __u32 what, __s32 n)
+{
+	if (c->role == ROLE_ACCEPTED)
+		told_of_listener(h, c->slot, what, n);
+	else
+		told_of_edge(h, c->slot, what, n);
+}
+
+static __noinline void answers_settled(struct hook *h, struct connection *c)
 {
 	__u32 settled = c->unanswered ? __sync_lock_test_and_set(&c->unanswered, 0) : 0;
 
 	if (settled)
-		step_unanswered(h, c, -(__s32)settled);
+		tell(h, c, TOLD_UNANSWERED, -(__s32)settled);
 }
 
 /* For whoever took the connection out of PHASE_MULTIPLEXED. */
-static __always_inline void multiplexed_ended(struct hook *h, struct connection *c)
+static __noinline void multiplexed_ended(struct hook *h, struct connection *c)
 {
 	answers_settled(h, c);
-	step_multiplexed(h, c, -1);
+	tell(h, c, TOLD_CONNECTIONS, -1);
 }
 
-/* A piece that asks: in where we accepted, out where we connected. */
-static __always_inline void one_more_unanswered(struct hook *h, struct connection *c)
+/* A piece went by: what asks (in where we accepted, out where we connected) is unanswered until something goes the other way. */
+static __noinline void multiplexed_moved(struct hook *h, struct connection *c, __u32 what, __u32 bytes)
 {
+	tell(h, c, what, (__s32)bytes);
+	if ((what == TOLD_IN) != (c->role == ROLE_ACCEPTED)) {
+		answers_settled(h, c);
+		return;
+	}
 	if (c->unanswered >= UNANSWERED_MOST)
 		return;
 	__sync_fetch_and_add(&c->unanswered, 1);
-	step_unanswered(h, c, 1);
+	tell(h, c, TOLD_UNANSWERED, 1);
 	if (c->phase == PHASE_CLOSED)
 		answers_settled(h, c);
-}
-
-static __noinline void multiplexed_came(struct hook *h, struct connection *c, __u32 bytes)
-{
-	if (c->role == ROLE_ACCEPTED) {
-		struct listener_record *rec = listener_now(h, c->slot);
-
-		if (rec) {
-			rec->pieces_in++;
-			rec->bytes_in += bytes;
-		}
-		one_more_unanswered(h, c);
-	} else {
-		struct edge_record *rec = edge_now(h, c->slot);
-
-		if (rec) {
-			rec->pieces_in++;
-			rec->bytes_in += bytes;
-		}
-		answers_settled(h, c);
-	}
-}
-
-static __noinline void multiplexed_went(struct hook *h, struct connection *c, __u32 bytes)
-{
-	if (c->role == ROLE_ACCEPTED) {
-		struct listener_record *rec = listener_now(h, c->slot);
-
-		if (rec) {
-			rec->pieces_out++;
-			rec->bytes_out += bytes;
-		}
-		answers_settled(h, c);
-	} else {
-		struct edge_record *rec = edge_now(h, c->slot);
-
-		if (rec) {
-			rec->pieces_out++;
-			rec->bytes_out += bytes;
-		}
-		one_more_unanswered(h, c);
-	}
-}
-
-static __noinline void multiplexed_read(struct hook *h, struct connection *c)
-{
-	struct listener_record *rec = listener_now(h, c->slot);
-
-	if (rec)
-		rec->pieces_read++;
 }
 
 /* A turn with a crossing weighs as much as so many without one: one in two hundred is enough, and four of them in few turns. */
@@ -229,7 +207,7 @@ static __always_inline bool becomes_multiplexed(struct hook *h, struct connectio
 	if (before == PHASE_ACTIVE)
 		turn_ended(h, c, ENDED_ABORTED);
 	if (before != PHASE_MULTIPLEXED)
-		step_multiplexed(h, c, 1);
+		tell(h, c, TOLD_CONNECTIONS, 1);
 	return true;
 }
 #endif
