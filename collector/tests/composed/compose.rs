@@ -136,7 +136,7 @@ fn lost(inputs: &[Input], truth: &Truth, every: u64) -> Vec<Input> {
     let gone = |w: &HostWindow| {
         w.host == truth.host
             && (begun.saturating_sub(4)..begun + 8).contains(&w.index.0)
-            && w.index.0 % every == 0
+            && w.index.0.is_multiple_of(every)
     };
     inputs.iter().filter(|input| !matches!(input, Input::Window(w) if gone(w))).cloned().collect()
 }
@@ -147,7 +147,7 @@ fn each_seventh_lost(inputs: &[Input], _: &Truth) -> Vec<Input> {
     hosts.sort_unstable();
     hosts.dedup();
     let place = |host: &str| hosts.iter().position(|h| *h == host).unwrap_or(0) as u64;
-    let gone = |w: &HostWindow| (w.index.0 + 2 * place(&w.host)) % 7 == 0;
+    let gone = |w: &HostWindow| (w.index.0 + 2 * place(&w.host)).is_multiple_of(7);
     inputs.iter().filter(|input| !matches!(input, Input::Window(w) if gone(w))).cloned().collect()
 }
 
