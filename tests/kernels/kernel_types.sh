@@ -11,7 +11,7 @@ cache=/var/cache/tailwater-kernels
 HEADERS=${HEADERS-$cache/headers}
 
 missing=
-for package in dwarves zstd lz4; do
+for package in dwarves kmod zstd lz4; do
     dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
 done
 # shellcheck disable=SC2086  # a list of packages on purpose
