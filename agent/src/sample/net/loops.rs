@@ -97,7 +97,9 @@ impl Loops {
         for l in &mut self.watched {
             let read_ns = read.get(&l.tid).copied().unwrap_or(u64::MAX);
             let (listener, readers) = of(l.slot);
-            let stands = read_ns < begun_ns && !late && waits(&listener);
+            // Of a Unix socket (port 0) no hook tells that a connection closed: a worker of a pool, which has one after the other, looks
+            // like a loop that has several.
+            let stands = read_ns < begun_ns && !late && listener.port != 0 && waits(&listener);
             let look = if stands { Look::at(l.tid) } else { None };
             // Idle threads of a runtime with several of them wait for one another, and one of them for events.
             let look = look.filter(|look| readers == 1 || !look.waits_for_a_thread());
