@@ -1,21 +1,27 @@
 //! What is read of files: the two configurations, tokens, the kernel's types, mounts, and what servers are set up for.
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use tailwater::access::file::TokenFile;
 use tailwater_agent::attach::btf_names::BtfNames;
 use tailwater_agent::name::cgroup::Mounts;
 use tailwater_agent::name::pool::{self, Listen};
 
-/// A folder of this process, in memory where there is one: a disk would be slower than what is tried.
-static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
-    let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    made.expect("a folder for what is tried")
-});
+thread_local! {
+    /// A folder in memory where there is one: a disk would be slower than what is tried. Of a thread, since what is a thread's goes with it, and
+    /// what is static never does.
+    static FOLDER: tempfile::TempDir = {
+        let memory = Path::new("/dev/shm");
+        let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        made.expect("a folder for what is tried")
+    };
+}
+
+fn folder() -> PathBuf {
+    FOLDER.with(|folder| folder.path().to_owned())
+}
 
 fn written(name: &str, bytes: &[u8]) -> PathBuf {
-    let path = FOLDER.path().join(name);
+    let path = folder().join(name);
     std::fs::write(&path, bytes).expect("its folder was made");
     path
 }
@@ -71,12 +77,12 @@ const SERVERS: [(&str, [&str; 2]); 6] = [
 pub(crate) fn pools(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
     let (name, files) = SERVERS[usize::from(*which) % SERVERS.len()];
-    let root = FOLDER.path().join(name);
+    let root = folder().join(name);
     let process = root.join("proc/7");
     let mut parts = rest.split(|byte| *byte == BETWEEN);
     let mut write = |path: PathBuf| {
-        let folder = path.parent().expect("it stands in a folder");
-        std::fs::create_dir_all(folder).expect("a folder for what is tried");
+        let above = path.parent().expect("it stands in a folder");
+        std::fs::create_dir_all(above).expect("a folder for what is tried");
         std::fs::write(path, parts.next().unwrap_or_default()).expect("its folder was made");
     };
     for own in ["cmdline", "environ", "limits"] {
