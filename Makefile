@@ -158,6 +158,14 @@ waves: ## Ten thousand overflows in a second, counted to the packet, ten times o
 	for i in {1..10}; do $(SUDO) env "PATH=$$PATH" $(CARGO) test --workspace --locked --test privileged_net_accept_queue -- \
 	  --ignored --nocapture privileged_a_thousand_waves || exit 1; done
 
+.PHONY: fuzz
+fuzz: build-deps ## The parsers of foreign bytes against libFuzzer, guided by coverage (FUZZ_SECONDS=60 each, TARGET=wire for one)
+	./tests/fuzz/run.sh
+
+.PHONY: fuzz-minimize
+fuzz-minimize: build-deps ## What `make fuzz` found to cover more goes into the corpora that `make test` replays
+	./tests/fuzz/run.sh minimize
+
 .PHONY: bench
 bench: build lab-deps ## Price of the agent: ratios against a baseline of the same run
 	$(SUDO) ./target/release/bench

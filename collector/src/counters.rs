@@ -60,6 +60,38 @@ impl Labelled {
     }
 }
 
+/// For so long it is told that a limit bites: longer than the intervals at which `/readyz` is asked.
+const TOLD_FOR_NS: u64 = 600_000_000_000;
+
+/// What was refused or left out because of a limit, by the limit; and which of them bite now.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// So far.
+    pub reached: Labelled,
+    last_unix_ns: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Limits {
+    /// `n` more were beyond `limit`.
+    pub fn reached(&self, limit: &'static str, n: u64, now_unix_ns: u64) {
+        if n == 0 {
+            return;
+        }
+        self.reached.add(limit, n);
+        if let Ok(mut last) = self.last_unix_ns.lock() {
+            last.insert(limit, now_unix_ns);
+        }
+    }
+
+    /// Those that were reached within the last ten minutes.
+    #[must_use]
+    pub fn bite(&self, now_unix_ns: u64) -> Vec<&'static str> {
+        let lately = |at: &u64| now_unix_ns.saturating_sub(*at) < TOLD_FOR_NS;
+        let Ok(last) = self.last_unix_ns.lock() else { return Vec::new() };
+        last.iter().filter(|(_, at)| lately(at)).map(|(limit, _)| *limit).collect()
+    }
+}
+
 /// Upper bounds of a [`Histogram`]'s buckets, ms. What is measured is a wake-up or a short queue: most end within the first three, and one
 /// that does not has waited for a CPU, a lock or a disk.
 const BOUNDS_MS: [u64; 11] = [1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000];
@@ -105,6 +137,7 @@ pub struct Metrics {
     pub batches: Counter,
     pub duplicates: Counter,
     pub batches_refused: Labelled,
+    pub limits: Limits,
     pub replies_dropped: Counter,
     pub windows: Counter,
     pub drop_events: Counter,
@@ -194,6 +227,12 @@ impl Metrics {
             ("connections_refused", "side", "Refused transport handshakes.", &self.connections_refused),
             ("agents_refused", "reason", "Agents refused or ended by the collector.", &self.agents_refused),
             ("batches_refused", "reason", "Batches and drop events refused.", &self.batches_refused),
+            (
+                "limits_reached",
+                "limit",
+                "What was refused or left out because of a limit: of a message, of an agent, of names, of the analysis.",
+                &self.limits.reached,
+            ),
             ("findings", "kind", "What the analysis noticed about its inputs.", &self.findings),
             ("incidents", "kind", "Incidents closed.", &self.incidents),
             (

@@ -4,6 +4,7 @@
 
 use crate::ingest::drop_packets::DropPackets;
 use crate::ingest::fields;
+use crate::ingest::limits::{self, Excess};
 use crate::ingest::loops::{self, LoopsError};
 use crate::ingest::sanity::{self, Absurd};
 use crate::ingest::states::{self, StatesError};
@@ -75,6 +76,9 @@ pub enum ConvertError {
     /// Blocked event loops that cannot be.
     #[error(transparent)]
     Loops(#[from] LoopsError),
+    /// More than one message may hold.
+    #[error(transparent)]
+    Excess(#[from] Excess),
     /// A culprit outside the batch.
     #[error("a culprit in window {offset} of {count}")]
     Culprit {
@@ -91,6 +95,7 @@ impl ConvertError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Absurd(absurd) | Self::States(StatesError::Absurd(absurd)) => absurd.kind(),
+            Self::Excess(_) => "beyond_limit",
             _ => "undecodable",
         }
     }
@@ -117,7 +122,12 @@ impl Ids {
             self.refused += 1;
             return None;
         }
-        self.last += 1;
+        // Ids are not used twice: whoever has used them all gets no more.
+        let Some(next) = self.last.checked_add(1) else {
+            self.refused += 1;
+            return None;
+        };
+        self.last = next;
         self.now.insert(theirs, self.last);
         Some(self.last)
     }
@@ -213,8 +223,9 @@ impl Converter {
     }
 
     fn hello(&mut self, hello: &v1::Hello) -> Result<Input, ConvertError> {
-        let addresses =
-            hello.addresses.iter().map(|a| address("Hello.addresses", a)).collect::<Result<_, _>>()?;
+        limits::hello(hello)?;
+        let told = hello.addresses.iter().take(limits::ADDRESSES_MAX);
+        let addresses = told.map(|a| address("Hello.addresses", a)).collect::<Result<_, _>>()?;
         if self.info.agent_instance != hello.agent_instance {
             for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
                 ids.now.clear();
@@ -255,6 +266,7 @@ impl Converter {
     }
 
     fn entities(&mut self, entities: &v1::Entities) -> Result<Vec<Input>, ConvertError> {
+        limits::entities(entities)?;
         let mut workloads = Vec::new();
         for w in &entities.workloads {
             let Some(id) = self.workloads.get(w.id) else { continue };
@@ -332,9 +344,14 @@ impl Converter {
         if count == 0 || count > WINDOWS_MAX {
             return Err(ConvertError::WindowCount { count });
         }
+        limits::batch(batch)?;
         let mut tables: BTreeMap<i32, TableValues> = BTreeMap::new();
         for table in &batch.tables {
             let kind = table.kind;
+            // A later version's: of no use here, and each would take memory of its own.
+            if EntityKind::try_from(kind).is_err() {
+                continue;
+            }
             let values =
                 TableValues::decode(table, count).map_err(|source| ConvertError::Table { kind, source })?;
             sanity::check_values(&values)?;
@@ -353,7 +370,8 @@ impl Converter {
         let blocked = loops::blocked(&batch.blocked_loops, count, |id| self.listeners.get(id))?;
         let mut inputs = Vec::new();
         // Coverage that changes from batch to batch is told to the pipeline as what it is: another coverage of the host.
-        let uncovered: BTreeSet<i32> = batch.uncovered.iter().copied().collect();
+        let signals = batch.uncovered.iter().copied().filter(|signal| Signal::try_from(*signal).is_ok());
+        let uncovered: BTreeSet<i32> = signals.collect();
         if uncovered != self.uncovered {
             self.uncovered = uncovered;
             self.info.coverage = self.coverage();

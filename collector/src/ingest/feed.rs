@@ -9,6 +9,10 @@ use tailwater_proto::v1::Refusal;
 
 /// Work that may wait for the pipeline, all agents together.
 pub const QUEUE_MAX: usize = 16_384;
+/// Bytes that messages of one agent may take while they wait, decoded: little of a message's wire becomes much, where an agent means it to.
+pub const AGENT_BYTES_MAX: usize = 128 << 20;
+/// Bytes of all agents' messages that wait.
+pub const BYTES_MAX: usize = 512 << 20;
 /// Records that may wait for a listener.
 pub const TAP_RECORDS_MAX: usize = 8192;
 
@@ -19,10 +23,17 @@ pub(crate) enum Work {
     Stop,
 }
 
+/// What waits of one agent, or of all.
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
 /// How many messages of one agent may wait.
 #[derive(Debug, Clone)]
 pub struct Quota {
-    waiting: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     limit: usize,
 }
 
@@ -35,11 +46,14 @@ impl Quota {
 }
 
 /// One message that waits: of its agent, and of all.
-pub(crate) struct Permit([Arc<AtomicUsize>; 2]);
+pub(crate) struct Permit([Arc<Waiting>; 2], usize);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.iter().for_each(|waiting| _ = waiting.fetch_sub(1, Ordering::Relaxed));
+        for waiting in &self.0 {
+            waiting.messages.fetch_sub(1, Ordering::Relaxed);
+            waiting.bytes.fetch_sub(self.1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -47,7 +61,7 @@ impl Drop for Permit {
 #[derive(Debug, Clone)]
 pub struct Feed {
     queue: SyncSender<Work>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     ticks: Arc<AtomicU64>,
 }
 
@@ -70,14 +84,28 @@ impl Feed {
 
     /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else.
     pub fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)]);
+        let weight = delivery.bytes();
+        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
         let busy = |reason: String| Refusal { reason, retry: true };
-        if quota.waiting.fetch_add(1, Ordering::Relaxed) >= quota.limit {
+        let [(messages, bytes), (_, all_bytes)] = [&quota.waiting, &self.waiting].map(|waiting| {
+            let bytes = waiting.bytes.fetch_add(weight, Ordering::Relaxed);
+            (waiting.messages.fetch_add(1, Ordering::Relaxed), bytes)
+        });
+        if messages >= quota.limit {
             let limit = quota.limit;
             return Err(busy(format!(
                 "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
             )));
+        }
+        // One message is always taken, however large.
+        if messages > 0 && bytes.saturating_add(weight) > AGENT_BYTES_MAX {
+            let mib = AGENT_BYTES_MAX >> 20;
+            return Err(busy(format!(
+                "messages of this agent that take {mib} MiB wait for the analysis, the limit: it sends too much"
+            )));
+        }
+        if all_bytes.saturating_add(weight) > BYTES_MAX {
+            return Err(busy("the analysis is behind; try again later".into()));
         }
         match self.queue.try_send(Work::Delivery(Box::new(delivery), permit)) {
             Ok(()) => Ok(()),
@@ -89,7 +117,7 @@ impl Feed {
     /// Messages that wait for the analysis, of [`QUEUE_MAX`].
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.messages.load(Ordering::Relaxed)
     }
 
     /// Ticks that the thread has worked off. It stands still while the thread hangs.
@@ -139,5 +167,31 @@ mod tests {
         drop(work.recv().unwrap());
         assert_eq!(feed.waiting(), 2);
         assert!(feed.deliver(delivery(), &fast).is_ok(), "room again once one is taken");
+    }
+
+    /// A delivery that takes this many MiB.
+    fn large(mib: usize) -> Delivery {
+        Delivery { raw: vec![0; mib << 20].into(), ..delivery() }
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_what_it_takes_of_one_agent_and_of_all() {
+        let (queue, work) = sync_channel(100);
+        let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
+        let greedy = Quota::new(100);
+        assert!(feed.deliver(large(100), &greedy).is_ok());
+        let refusal = feed.deliver(large(100), &greedy).unwrap_err();
+        assert!(refusal.retry && refusal.reason.contains("128 MiB"), "{refusal:?}");
+        let others: Vec<Quota> = (0..5).map(|_| Quota::new(100)).collect();
+        for other in &others[..4] {
+            assert!(feed.deliver(large(100), other).is_ok());
+        }
+        let refusal = feed.deliver(large(100), &others[4]).unwrap_err();
+        assert!(refusal.reason.contains("behind"), "{refusal:?}");
+        assert!(feed.deliver(large(1), &others[4]).is_ok(), "there is room for that");
+        while let Ok(done) = work.try_recv() {
+            drop(done);
+        }
+        assert_eq!(feed.waiting.bytes.load(Ordering::Relaxed), 0, "who was refused takes nothing");
     }
 }

@@ -5,6 +5,7 @@ pub mod convert;
 mod drop_packets;
 pub mod feed;
 mod fields;
+pub mod limits;
 pub mod listen;
 pub mod local;
 mod loops;

@@ -90,6 +90,10 @@ pub fn check_drop(drop: &DropEvent, agent_now_unix_ns: u64) -> Result<(), Absurd
         let (entity, value) = (drop.listener, drop.count);
         return Err(Absurd::Value { metric: "DropEvent.count", entity, value, bound: EVENTS_MAX });
     }
+    if let Some(value) = drop.packets.filter(|packets| *packets > EVENTS_MAX) {
+        let entity = drop.listener;
+        return Err(Absurd::Value { metric: "DropEvent.packets", entity, value, bound: EVENTS_MAX });
+    }
     Ok(())
 }
 

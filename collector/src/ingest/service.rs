@@ -157,6 +157,9 @@ impl Connection {
 
     async fn end(&self, out: &Out, kind: &'static str, refusal: Refusal) {
         self.ingest.metrics.agents_refused.inc(kind);
+        if kind == "queue_full" {
+            self.ingest.metrics.limits.reached("agent_queue", 1, self.ingest.clock.unix_ns());
+        }
         if self.ingest.shutdown.is_cancelled() {
             tracing::debug!(peer = %self.peer, "stream ended: {}", refusal.reason);
         } else {

@@ -3,17 +3,20 @@
 
 use crate::counters::Metrics;
 use crate::ingest::convert::ConvertError;
+use crate::ingest::limits;
 use crate::ingest::offset::{Offset, Probe};
-use crate::ingest::registry::{Lease, Registry};
+use crate::ingest::registry::{Lease, Occupied, Registry};
 use crate::ingest::sanity;
 use crate::ingest::tls::Speaker;
 use crate::moments::Moments;
 use prost::Message;
 use std::sync::Arc;
-use tailwater_model::window::{Input, WINDOW_NS};
+use tailwater_model::window::{
+    DeviceWindow, EdgeWindow, HostWindow, Input, ListenerWindow, WINDOW_NS, WorkloadWindow,
+};
 use tailwater_proto::v1::{
-    Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Refusal, Welcome, agent_message::Body as Said,
-    collector_message::Body as Reply,
+    Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
+    agent_message::Body as Said, collector_message::Body as Reply,
 };
 use tailwater_proto::{PROTOCOL_MAX, PROTOCOL_MIN};
 use tonic::codegen::Bytes;
@@ -31,6 +34,33 @@ pub struct Delivery {
     pub inputs: Vec<Input>,
     /// Of a drop event: when it was where so far.
     pub moments: Option<Moments>,
+}
+
+impl Delivery {
+    /// About what it takes in memory, its rows above all.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.raw.len() + self.inputs.iter().map(weight).sum::<usize>()
+    }
+}
+
+fn weight(input: &Input) -> usize {
+    /// A name with its texts is seldom longer.
+    const NAME: usize = 256;
+    let Input::Window(window) = input else {
+        return match input {
+            Input::Entities { workloads, listeners, edges, devices, .. } => {
+                (workloads.len() + listeners.len() + edges.len() + devices.len()) * NAME
+            }
+            Input::States(states) => states.listeners.iter().map(|of| 32 + of.cells.len() * 24).sum(),
+            _ => NAME,
+        };
+    };
+    let rows = window.workloads.len() * size_of::<WorkloadWindow>()
+        + window.listeners.len() * size_of::<ListenerWindow>()
+        + window.edges.len() * size_of::<EdgeWindow>()
+        + window.devices.len() * size_of::<DeviceWindow>();
+    size_of::<HostWindow>() + rows + (window.culprits.len() + window.blocked_loops.len()) * NAME
 }
 
 /// What follows from a message.
@@ -51,6 +81,34 @@ pub struct Session {
     host: String,
     instance: String,
     metrics: Arc<Metrics>,
+    probes: Probes,
+}
+
+/// Clock probes that are answered at once; an agent sends a few when it connects.
+const PROBES_AT_ONCE: u64 = 64;
+/// And from then on, in a second.
+const PROBES_PER_S: u64 = 16;
+
+/// How many clock probes this stream may still send.
+#[derive(Debug)]
+struct Probes {
+    left: u64,
+    since_unix_ns: u64,
+}
+
+impl Probes {
+    fn take(&mut self, now_unix_ns: u64) -> bool {
+        let passed_ns = now_unix_ns.saturating_sub(self.since_unix_ns);
+        let more = passed_ns.saturating_mul(PROBES_PER_S) / 1_000_000_000;
+        // A clock that was set back must not stop them for as long.
+        if more > 0 || now_unix_ns < self.since_unix_ns {
+            self.left = self.left.saturating_add(more).min(PROBES_AT_ONCE);
+            self.since_unix_ns = now_unix_ns;
+        }
+        let may = self.left > 0;
+        self.left -= u64::from(may);
+        may
+    }
 }
 
 fn refusal(reason: impl Into<String>, retry: bool) -> Refusal {
@@ -66,7 +124,7 @@ impl Session {
         (peer, speaker): (&str, &Speaker),
         now_unix_ns: u64,
     ) -> Result<(Self, Welcome, Delivery), Refusal> {
-        let hello = match AgentMessage::decode(raw.clone()) {
+        let mut hello = match AgentMessage::decode(raw.clone()) {
             Ok(AgentMessage { body: Some(Said::Hello(hello)) }) => hello,
             Ok(_) => return Err(refusal("the first message must be a Hello", false)),
             Err(e) => return Err(refusal(format!("the first message does not decode: {e}"), false)),
@@ -95,11 +153,24 @@ impl Session {
                 false,
             ));
         }
+        if let Err(excess) = limits::hello(&hello) {
+            metrics.limits.reached(excess.kind(), 1, now_unix_ns);
+            return Err(refusal(format!("Hello: {excess}"), false));
+        }
+        shorten(&mut hello, metrics, now_unix_ns);
         // Before it takes the place of who speaks for this host now.
         speaker.may_speak_for(&hello.host).map_err(|why| refusal(why, true))?;
-        let lease = registry.take(&hello, peer, now_unix_ns).map_err(|e| refusal(e.to_string(), true))?;
+        let lease = registry.take(&hello, peer, now_unix_ns).map_err(|e| {
+            match e {
+                Occupied::Agents { .. } => metrics.limits.reached("agents", 1, now_unix_ns),
+                Occupied::Hosts => metrics.limits.reached("host_names", 1, now_unix_ns),
+                Occupied::Other { .. } => {}
+            }
+            refusal(e.to_string(), true)
+        })?;
         let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
-        let session = Self { lease, host, instance, metrics: Arc::clone(metrics) };
+        let probes = Probes { left: PROBES_AT_ONCE, since_unix_ns: now_unix_ns };
+        let session = Self { lease, host, instance, metrics: Arc::clone(metrics), probes };
         let (last_sequence, offset) = {
             let slot = session.lease.slot();
             (slot.last_sequence, slot.offset.now())
@@ -151,6 +222,10 @@ impl Session {
         };
         let agent_now = now_unix_ns.saturating_add_signed(now_offset.offset_ns.saturating_neg());
         match said {
+            Said::ClockProbe(_) if !self.probes.take(now_unix_ns) => {
+                self.metrics.limits.reached("clock_probes", 1, now_unix_ns);
+                Reaction::default()
+            }
             Said::ClockProbe(probe) => {
                 let times = Probe {
                     id: probe.id,
@@ -169,6 +244,10 @@ impl Session {
                 Reaction { reply: Some(Reply::ClockReply(reply)), ..Reaction::default() }
             }
             Said::Status(status) => {
+                if let Err(excess) = limits::status(&status) {
+                    self.metrics.limits.reached(excess.kind(), 1, now_unix_ns);
+                    return self.refuse(0, "beyond_limit", &format!("status: {excess}"));
+                }
                 let mut slot = self.lease.slot();
                 slot.offset.report(status.clock_offset_ns, status.clock_error_ns);
                 slot.status = status;
@@ -228,8 +307,11 @@ impl Session {
                     "other_identity",
                     "a Hello with another host or instance inside a stream: open a new stream",
                 ),
-            Said::Hello(hello) => {
-                self.lease.slot().hello = hello.clone();
+            Said::Hello(mut hello) => {
+                shorten(&mut hello, &self.metrics, now_unix_ns);
+                if limits::hello(&hello).is_ok() {
+                    self.lease.slot().hello = hello.clone();
+                }
                 self.deliver(Said::Hello(hello), raw, offset, now_unix_ns)
             }
             Said::Entities(entities) => self.deliver(Said::Entities(entities), raw, offset, now_unix_ns),
@@ -259,7 +341,14 @@ impl Session {
     ) -> Result<Delivery, ConvertError> {
         let (inputs, window_shift) = {
             let converter = &mut self.lease.slot().converter;
-            (converter.message(&said, offset.offset_ns, offset.error_ns)?, converter.window_shift())
+            let before = converter.rows_refused();
+            let inputs = converter.message(&said, offset.offset_ns, offset.error_ns);
+            if let Err(ConvertError::Excess(excess)) = &inputs {
+                self.metrics.limits.reached(excess.kind(), 1, now_unix_ns);
+            }
+            let refused = converter.rows_refused().saturating_sub(before);
+            self.metrics.limits.reached("entities", refused, now_unix_ns);
+            (inputs?, converter.window_shift())
         };
         let arrival = Arrival {
             host: self.host.clone(),
@@ -291,6 +380,13 @@ impl Session {
         let refused = BatchRefused { sequence, reason: reason.to_owned() };
         Reaction { reply: Some(Reply::BatchRefused(refused)), ..Reaction::default() }
     }
+}
+
+/// Leaves out addresses beyond the limit before the Hello is kept anywhere.
+fn shorten(hello: &mut Hello, metrics: &Metrics, now_unix_ns: u64) {
+    let more = hello.addresses.len().saturating_sub(limits::ADDRESSES_MAX);
+    metrics.limits.reached("addresses", more as u64, now_unix_ns);
+    hello.addresses.truncate(limits::ADDRESSES_MAX);
 }
 
 /// The sequence of a batch whose message does not decode, if its beginning is whole.

@@ -5,6 +5,7 @@ use crate::alert::Alerts;
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::export::Export;
+use crate::ingest::limits;
 use crate::live::timeline;
 use crate::moments::Moments;
 use crate::run::provisional::Provisionals;
@@ -63,6 +64,9 @@ impl Outlet {
             }
             Output::Note(finding) => {
                 self.metrics.findings.inc(finding_name(finding.kind));
+                if finding.kind == FindingKind::LimitReached {
+                    self.metrics.limits.reached("analysis", 1, Clock::default().unix_ns());
+                }
                 tracing::debug!(host = %finding.host, kind = finding_name(finding.kind), "{}", finding.detail);
             }
         }
@@ -132,6 +136,7 @@ const FINDINGS: [FindingKind; 7] = [
 /// The label values that `/metrics` begins with.
 pub(crate) fn begin(metrics: &Metrics) {
     Kind::ALL.iter().for_each(|kind| metrics.incidents.add(kind.name(), 0));
+    limits::NAMES.iter().for_each(|limit| metrics.limits.reached.add(limit, 0));
     FINDINGS.iter().for_each(|kind| metrics.findings.add(finding_name(*kind), 0));
 }
 

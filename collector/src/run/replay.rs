@@ -7,7 +7,7 @@ mod page;
 mod records;
 
 pub use against::differences;
-pub use page::{Options, serve};
+pub use page::{Options, routes, serve};
 pub use records::{OpenError, open};
 
 use crate::ingest::convert::Converter;

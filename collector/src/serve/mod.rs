@@ -258,6 +258,7 @@ async fn ready(
                 let seconds = reach.span_ns / 1_000_000_000;
                 format!("windows in memory reach back {seconds} s, less than a minute: raise series_mib_max")
             }),
+            limits_that_bite(&app.metrics.limits.bite(app.clock.unix_ns())),
             app.registry.names(app.clock.unix_ns()).crowded.then(|| {
                 let most = crate::ingest::registry::HOSTS_MAX;
                 format!("{most} host names are known, the limit: of those that are gone the oldest are forgotten within a day")
@@ -267,6 +268,13 @@ async fn ready(
         return Ok(std::iter::once("ready\n".to_owned()).chain(lines).collect());
     }
     Err(Problem(StatusCode::SERVICE_UNAVAILABLE, "the analysis is not running".into()))
+}
+
+fn limits_that_bite(limits: &[&str]) -> Option<String> {
+    let named = limits.join(", ");
+    (!limits.is_empty()).then(|| {
+        format!("limits reached within ten minutes: {named}; tailwater_limits_reached_total counts what was left out, the log and /api/v1/agents say of whom")
+    })
 }
 
 /// For those that start again what hangs: no disk and no lock of a reader is on this way.

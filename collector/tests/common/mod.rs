@@ -177,6 +177,13 @@ impl Serve {
         body.lines().find_map(|line| line.strip_prefix(line_begin)?.trim().parse().ok()).unwrap_or(0)
     }
 
+    /// The most that it ever had in memory.
+    pub fn resident_kib_most(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

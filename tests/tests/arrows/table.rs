@@ -152,6 +152,12 @@ pub(crate) const TABLES: &[Table] = &[
             ("main", ALL),
         ],
     },
+    // Three sorts of parsers; none knows another.
+    Table {
+        of: "tailwater-fuzz",
+        leaves: &[],
+        rooms: &[("wire", &[]), ("files", &[]), ("http", &[]), ("bin", &[])],
+    },
     Table {
         of: "tailwater-tests",
         // What the kernel offers; how programs speak to people.

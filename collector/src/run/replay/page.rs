@@ -56,22 +56,11 @@ pub async fn serve(options: Options, stop: CancellationToken) -> Result<()> {
         read = reading => read.context("the thread that reads")??,
         () = stop.cancelled() => return Ok(()),
     };
-    let clock = Clock::standing(recording.end_unix_ns);
     let newest =
         memory.shown.store.lock().ok().and_then(|s| Some(s.list((0, u64::MAX), None, 1).first()?.id.clone()));
     told(&recording, &config)?;
-    let source = Source::Recording(Arc::new(recording));
     let shutdown = CancellationToken::new();
-    let app = App::new(
-        memory.shown,
-        memory.registry,
-        memory.metrics,
-        source,
-        Arc::new(AtomicBool::new(true)),
-        shutdown.clone(),
-    );
-    let routes =
-        app.advising(memory.sizing).at(clock).routes().merge(alert::api::routes(alert::Handle::default()));
+    let routes = shown(memory, recording, shutdown.clone());
     let gate = Gate::new(Rules::open(address.port(), tls.is_some()), Arc::default(), Clock::default());
     let front =
         Front { gate: Arc::new(gate), names: config.http_hosts.clone(), tls, metrics: Arc::default() };
@@ -95,6 +84,20 @@ pub async fn serve(options: Options, stop: CancellationToken) -> Result<()> {
     // Whoever still reads is cut off: nothing is lost with it.
     let _ = tokio::time::timeout(ANSWERS_WITHIN, tasks.wait()).await;
     Ok(())
+}
+
+/// All routes on a recording, without a port.
+pub fn routes(options: &Options, shutdown: CancellationToken) -> Result<axum::Router> {
+    let (memory, recording) = read(options)?;
+    Ok(shown(memory, recording, shutdown))
+}
+
+fn shown(memory: Memory, recording: Recording, shutdown: CancellationToken) -> axum::Router {
+    let clock = Clock::standing(recording.end_unix_ns);
+    let source = Source::Recording(Arc::new(recording));
+    let alive = Arc::new(AtomicBool::new(true));
+    let app = App::new(memory.shown, memory.registry, memory.metrics, source, alive, shutdown);
+    app.advising(memory.sizing).at(clock).routes().merge(alert::api::routes(alert::Handle::default()))
 }
 
 /// The whole recording, through the analysis into memory.

@@ -1,0 +1,51 @@
+//! What somebody asks over HTTP: method, target, headers and body, of all routes, with incidents to ask about.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+use tailwater::run::replay;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// An answer that takes longer hangs.
+const WITHIN: Duration = Duration::from_secs(20);
+
+static SERVER: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/nx0-app-cpu.trace.zst");
+    let options = replay::Options { file, config: Default::default(), reanalyse: false };
+    let routes = replay::routes(&options, CancellationToken::new()).expect("the recording is whole");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a thread of its own");
+    (runtime, routes)
+});
+
+/// The first line is method and target, each further one a header up to an empty one; what follows is the body.
+pub(crate) fn request(bytes: &[u8]) {
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let mut rest = lines.next().unwrap_or_default();
+    let Some(space) = first.iter().position(|byte| *byte == b' ') else { return };
+    let mut request = Request::builder().method(&first[..space]).uri(&first[space + 1..]);
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        let line = &rest[..end];
+        rest = &rest[end + 1..];
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { break };
+        request = request.header(&line[..colon], line[colon + 1..].trim_ascii());
+    }
+    let Ok(request) = request.body(Body::from(rest.to_vec())) else { return };
+    // These answer for as long as somebody listens.
+    if request.uri().path().starts_with("/api/v1/live") {
+        return;
+    }
+    let (runtime, routes) = &*SERVER;
+    runtime.block_on(async {
+        let answered = tokio::time::timeout(WITHIN, async {
+            let Ok(answer) = routes.clone().oneshot(request).await;
+            http_body_util::BodyExt::collect(answer.into_body()).await
+        });
+        assert!(answered.await.is_ok(), "an answer within {WITHIN:?}");
+    });
+}

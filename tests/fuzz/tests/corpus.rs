@@ -1,0 +1,208 @@
+//! What the fuzzers found interesting, and all that they ever broke, through the parsers as they are built for everybody. And the seeds, from which
+//! the corpora began.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+#![allow(clippy::disallowed_methods, reason = "an input that hangs its parser is told by the time it takes")]
+
+use prost::Message;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tailwater_fuzz::TARGETS;
+use tailwater_proto::trace::{MAGIC, TraceReader};
+use tailwater_proto::v1::trace_record::Body;
+use tailwater_proto::v1::{TraceRecord, agent_message::Body as Said};
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
+}
+
+fn inputs(target: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(target)).unwrap_or_else(|e| panic!("corpus of {target}: {e}"));
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn whatever_was_found_once_is_taken_by_its_parser_and_soon() {
+    for target in TARGETS {
+        let inputs = inputs(target.name);
+        assert!(!inputs.is_empty(), "{} has no corpus: `make fuzz TARGET={0}` makes one", target.name);
+        for input in inputs {
+            let bytes = fs::read(&input).unwrap();
+            let begun = Instant::now();
+            if std::panic::catch_unwind(|| (target.take)(&bytes)).is_err() {
+                panic!("{} of target {} panicked, as said above", input.display(), target.name);
+            }
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(10), "{} took {took:?}", input.display());
+        }
+    }
+}
+
+#[test]
+fn each_corpus_belongs_to_a_target_and_is_small() {
+    let corpora = fs::read_dir(folder("")).unwrap().map(|entry| entry.unwrap());
+    let mut bytes = 0;
+    for corpus in corpora {
+        let name = corpus.file_name().into_string().unwrap();
+        assert!(tailwater_fuzz::target(&name).is_some(), "{name} is no target");
+        bytes += inputs(&name).iter().map(|input| fs::metadata(input).unwrap().len()).sum::<u64>();
+    }
+    assert!(bytes < 1 << 20, "{bytes} bytes: minimize them with `make fuzz-minimize`");
+}
+
+/// A recording's records, beginning with a Hello.
+fn records() -> Vec<TraceRecord> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/nx0-app-cpu.trace.zst");
+    let bytes = zstd::decode_all(fs::File::open(file).unwrap()).unwrap();
+    TraceReader::new(bytes.as_slice()).unwrap().map(Result::unwrap).collect()
+}
+
+fn keep(target: &str, name: &str, bytes: &[u8]) {
+    fs::create_dir_all(folder(target)).unwrap();
+    fs::write(folder(target).join(name), bytes).unwrap();
+}
+
+/// Run once for a new target: `cargo test --workspace --locked --test corpus -- --ignored`.
+#[test]
+#[ignore = "writes the seeds of the corpora"]
+fn seeds_are_written() {
+    let records = records();
+    let mut few = Vec::new();
+    let (mut moment, mut stream, mut batches) = (0, Vec::new(), 0);
+    let host = records.iter().find_map(|record| match &record.body {
+        Some(Body::Arrival(arrival)) => Some(arrival.host.clone()),
+        _ => None,
+    });
+    for record in &records {
+        match &record.body {
+            Some(Body::Arrival(arrival)) => {
+                let message = arrival.message.as_ref().unwrap();
+                if Some(&arrival.host) == host.as_ref() && batches < 8 {
+                    moment = if moment == 0 { arrival.arrival_unix_ns } else { moment };
+                    stream.extend(message.encode_length_delimited_to_vec());
+                    if let Some(Said::Batch(batch)) = &message.body {
+                        batches += 1;
+                        if batches == 3 {
+                            for (n, table) in batch.tables.iter().enumerate() {
+                                let count = batch.window_count as u8;
+                                let bytes = [&[count][..], &table.encode_to_vec()].concat();
+                                keep("columns", &format!("seed-{n}"), &bytes);
+                            }
+                        }
+                    }
+                }
+                few.push(record);
+            }
+            Some(_) => few.push(record),
+            None => {}
+        }
+    }
+    keep("wire", "seed", &[&moment.to_le_bytes()[..], &stream].concat());
+    let mut bytes = MAGIC.to_vec();
+    for record in few.iter().take(60) {
+        bytes.extend(record.encode_length_delimited_to_vec());
+    }
+    keep("recording", "seed", &bytes);
+
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (target, file) in
+        [("agent_configuration", "tailwater-agent.toml"), ("collector_configuration", "tailwater.toml")]
+    {
+        let text = fs::read_to_string(root.join("deploy").join(file)).unwrap();
+        keep(target, "seed", text.as_bytes());
+        // The example's settings are comments: without their mark they are settings.
+        let set: Vec<&str> = text.lines().map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
+        let set: Vec<&str> =
+            set.into_iter().filter(|line| line.contains(" = ") || line.starts_with('[')).collect();
+        keep(target, "seed-set", set.join("\n").as_bytes());
+    }
+    let hash = "0".repeat(64);
+    let token = format!(
+        "[[token]]\nname = \"a\"\nrole = \"read\"\nmade_unix_s = 1\nexpires_unix_s = 2\nsha256 = \"{hash}\"\n"
+    );
+    keep("tokens", "seed", token.as_bytes());
+    let mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+        30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
+        31 22 0:27 / /sys/fs/cgroup/cpu\\040acct rw shared:5 master:2 - cgroup cgroup rw,cpu,cpuacct\n";
+    keep("mounts", "seed", mounts.as_bytes());
+
+    // One type of each kind that has a tail, a function, a tracepoint.
+    let strings = b"\0int\0tcp_recvmsg\0btf_trace_sched_switch\0";
+    let kinds: [(u32, u32, usize); 6] = [(1, 1, 4), (2, 0, 0), (4, 1, 0), (3, 0, 12), (12, 5, 0), (8, 17, 0)];
+    let mut types = Vec::new();
+    for (kind, name, tail) in kinds {
+        types.extend([name, kind << 24, 0].into_iter().flat_map(u32::to_le_bytes));
+        types.extend(vec![0; tail]);
+    }
+    let length = types.len() as u32;
+    let mut btf = vec![0x9f, 0xeb, 1, 0];
+    btf.extend([24, 0, length, length, strings.len() as u32].into_iter().flat_map(u32::to_le_bytes));
+    btf.extend(types);
+    btf.extend(strings);
+    keep("btf", "seed", &btf);
+
+    let limits = "Max open files            1024                 4096                 files\n";
+    let servers: [(&str, &str, [&str; 2]); 6] = [
+        (
+            "/usr/sbin/apache2\0-k\0start",
+            "",
+            [
+                "ServerRoot \"/etc/apache2\"\nDefine W 300\nIncludeOptional mods-enabled/*.load\n<IfModule mpm_event_module>\nThreadsPerChild 25\nMaxRequestWorkers ${W}\n</IfModule>\n",
+                "LoadModule mpm_event_module /usr/lib/mpm_event.so\n",
+            ],
+        ),
+        (
+            "/usr/bin/python3\0/usr/bin/gunicorn\0-c\0/etc/g.py\0app",
+            "WEB_CONCURRENCY=3\0GUNICORN_CMD_ARGS=--threads 4",
+            ["workers = 3\n", "workers = 2\nthreads = 4\nworker_class = 'gthread'\n"],
+        ),
+        (
+            "php-fpm: master process (/etc/php/8.2/fpm/php-fpm.conf)",
+            "",
+            ["include=/etc/php/8.2/fpm/pool.d/*.conf\n", "[www]\nlisten = 80\npm.max_children = 7\n"],
+        ),
+        (
+            "/usr/sbin/mariadbd\0--max-connections=9",
+            "",
+            [
+                "[mysqld]\n!includedir /etc/mysql/conf.d/\nmax_connections=5\n",
+                "[server]\nmax_connections = 7\n",
+            ],
+        ),
+        (
+            "/usr/lib/postgresql/15/bin/postgres\0-D\0/data",
+            "PGDATA=/data",
+            ["max_connections = 50\ninclude_if_exists 'postgresql.auto.conf'\n", "max_connections='70'\n"],
+        ),
+        (
+            "/usr/bin/java\0-Dcatalina.base=/srv/tomcat\0-Dthreads=4\0-Dserver.tomcat.threads.max=9",
+            "SERVER_TOMCAT_THREADS_MAX=3",
+            [
+                "<Server><Service><Executor name=\"pool\" maxThreads=\"${threads:-40}\"/><Connector port=\"80\" executor=\"pool\"/></Service></Server>",
+                "threads=7\n",
+            ],
+        ),
+    ];
+    for (which, (line, environment, files)) in servers.into_iter().enumerate() {
+        let parts = [line, environment, limits, files[0], files[1]].map(str::as_bytes).join(&0xff);
+        keep("pools", &format!("seed-{which}"), &[&[which as u8][..], &parts].concat());
+    }
+    let asked = [
+        "GET /api/v1/incidents?from=now-1h&to=now&limit=5\naccept: application/json\n\n",
+        "GET /api/v1/incidents/2026/timeline\n\n",
+        "GET /api/v1/series?host=web&metric=cpu_busy_ns&from=0&to=9999999999999999999\n\n",
+        "GET /api/v1/now?host=web&workload=a&windows=20\n\n",
+        "GET /api/v1/inventory?kind=listener&host=web\n\n",
+        "GET /api/v1/hosts/web\n\n",
+        "GET /api/v1/advice\n\n",
+        "POST /api/v1/silences\ncontent-type: application/json\n\n{\"host\":\"web\",\"seconds\":60,\"reason\":\"a\"}",
+        "GET /metrics\naccept: application/openmetrics-text\n\n",
+        "POST /api/v1/record?seconds=1\n\n",
+    ];
+    for (n, text) in asked.into_iter().enumerate() {
+        keep("http", &format!("seed-{n}"), text.as_bytes());
+    }
+}
