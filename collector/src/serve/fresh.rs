@@ -17,9 +17,12 @@ const OLD: Duration = Duration::from_secs(1);
 /// Different questions whose answers are kept.
 const QUESTIONS_MAX: usize = 8;
 
+/// In the order in which they came.
+type Questions = VecDeque<(u64, Arc<Question>)>;
+
 /// Answers by question; a question is a number.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fresh(Arc<std::sync::Mutex<VecDeque<(u64, Arc<Question>)>>>);
+pub(super) struct Fresh(Arc<std::sync::Mutex<Questions>>);
 
 #[derive(Debug, Default)]
 struct Question {
