@@ -11,7 +11,7 @@ use tailwater_proto::v1::Refusal;
 /// Work that may wait for the pipeline, all agents together.
 pub const QUEUE_MAX: usize = 16_384;
 /// Where there is no room for a message, its stream waits for some, and so the agent, whose outbox keeps what it measures. Agents that were
-/// sent away instead would all connect again, which is the most that they can ask for.
+/// sent away instead would all connect again at once, to an analysis that is behind.
 const ROOM_WITHIN: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 10_000 });
 const ROOM_LOOKED_FOR_EVERY: Duration = Duration::from_millis(20);
 /// Records that may wait for a listener.

@@ -293,8 +293,7 @@ async fn returned(
     begin: impl FnOnce() -> Result<Option<f64>>,
 ) -> Result<Return> {
     let counted = &shared.counted;
-    let values =
-        || [&counted.refused, &counted.batches_refused, &counted.lost].map(|counter| Counted::get(counter));
+    let values = || [&counted.refused, &counted.batches_refused, &counted.lost].map(Counted::get);
     let before = values();
     counted.back.store(0, std::sync::atomic::Ordering::Relaxed);
     counted.back_after.clear();
