@@ -5,6 +5,7 @@ use super::session::Delivery;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 use tailwater_proto::v1::Refusal;
 
 /// Work that may wait for the pipeline, all agents together.
@@ -13,6 +14,10 @@ pub const QUEUE_MAX: usize = 16_384;
 pub const AGENT_BYTES_MAX: usize = 128 << 20;
 /// Bytes of all agents' messages that wait.
 pub const BYTES_MAX: usize = 512 << 20;
+/// Where there is no room for a message, its stream waits for some, and so the agent, whose outbox keeps what it measures. Agents that were
+/// sent away instead would all connect again at once, to an analysis that is behind.
+const ROOM_WITHIN: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 10_000 });
+const ROOM_LOOKED_FOR_EVERY: Duration = Duration::from_millis(20);
 /// Records that may wait for a listener.
 pub const TAP_RECORDS_MAX: usize = 8192;
 
@@ -82,8 +87,9 @@ impl Feed {
         (Self { queue, waiting: Arc::default(), ticks }, work)
     }
 
-    /// Queues a message. An agent with too many of them waiting is refused, so that it slows nobody else.
-    pub fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
+    /// Queues a message, and waits for room where there is none. An agent with too many of them waiting is refused, so that it slows nobody
+    /// else; so is each where the analysis makes no room at all, and where what waits takes all the memory that it may.
+    pub async fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
         let weight = delivery.bytes();
         let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
         let busy = |reason: String| Refusal { reason, retry: true };
@@ -107,10 +113,19 @@ impl Feed {
         if all_bytes.saturating_add(weight) > BYTES_MAX {
             return Err(busy("the analysis is behind; try again later".into()));
         }
-        match self.queue.try_send(Work::Delivery(Box::new(delivery), permit)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => Err(busy("the analysis is behind; try again later".into())),
-            Err(TrySendError::Disconnected(_)) => Err(busy("the collector is stopping".into())),
+        let mut work = Work::Delivery(Box::new(delivery), permit);
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.queue.try_send(work) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(_)) if waited >= ROOM_WITHIN => {
+                    return Err(busy("the analysis is behind; try again later".into()));
+                }
+                Err(TrySendError::Full(back)) => work = back,
+                Err(TrySendError::Disconnected(_)) => return Err(busy("the collector is stopping".into())),
+            }
+            tokio::time::sleep(ROOM_LOOKED_FOR_EVERY).await;
+            waited += ROOM_LOOKED_FOR_EVERY;
         }
     }
 
@@ -153,20 +168,37 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
+    #[tokio::test]
+    async fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
         let (queue, work) = sync_channel(10);
         let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
         let (fast, calm) = (Quota::new(2), Quota::new(2));
-        assert!(feed.deliver(delivery(), &fast).is_ok());
-        assert!(feed.deliver(delivery(), &fast).is_ok());
-        let refusal = feed.deliver(delivery(), &fast).unwrap_err();
+        assert!(feed.deliver(delivery(), &fast).await.is_ok());
+        assert!(feed.deliver(delivery(), &fast).await.is_ok());
+        let refusal = feed.deliver(delivery(), &fast).await.unwrap_err();
         assert!(refusal.retry && refusal.reason.contains("2 messages"), "{refusal:?}");
-        assert!(feed.deliver(delivery(), &calm).is_ok());
+        assert!(feed.deliver(delivery(), &calm).await.is_ok());
         assert_eq!(feed.waiting(), 3);
         drop(work.recv().unwrap());
         assert_eq!(feed.waiting(), 2);
-        assert!(feed.deliver(delivery(), &fast).is_ok(), "room again once one is taken");
+        assert!(feed.deliver(delivery(), &fast).await.is_ok(), "room again once one is taken");
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_room_a_stream_waits_for_some_and_is_sent_away_only_if_none_comes() {
+        let (queue, work) = sync_channel(1);
+        let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
+        let quota = Quota::new(10);
+        assert!(feed.deliver(delivery(), &quota).await.is_ok());
+        let begun = tokio::time::Instant::now();
+        let (waited, ()) = tokio::join!(feed.deliver(delivery(), &quota), async {
+            tokio::time::sleep(ROOM_WITHIN / 2).await;
+            drop(work.recv());
+        });
+        assert!(waited.is_ok() && begun.elapsed() >= ROOM_WITHIN / 2, "{waited:?}");
+        let refusal = feed.deliver(delivery(), &quota).await.unwrap_err();
+        assert!(refusal.retry && refusal.reason.contains("behind"), "{refusal:?}");
+        assert_eq!(feed.waiting(), 1, "what was refused does not wait");
     }
 
     /// A delivery that takes this many MiB.
@@ -174,21 +206,21 @@ mod tests {
         Delivery { raw: vec![0; mib << 20].into(), ..delivery() }
     }
 
-    #[test]
-    fn what_waits_is_bounded_by_what_it_takes_of_one_agent_and_of_all() {
+    #[tokio::test]
+    async fn what_waits_is_bounded_by_what_it_takes_of_one_agent_and_of_all() {
         let (queue, work) = sync_channel(100);
         let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
         let greedy = Quota::new(100);
-        assert!(feed.deliver(large(100), &greedy).is_ok());
-        let refusal = feed.deliver(large(100), &greedy).unwrap_err();
+        assert!(feed.deliver(large(100), &greedy).await.is_ok());
+        let refusal = feed.deliver(large(100), &greedy).await.unwrap_err();
         assert!(refusal.retry && refusal.reason.contains("128 MiB"), "{refusal:?}");
         let others: Vec<Quota> = (0..5).map(|_| Quota::new(100)).collect();
         for other in &others[..4] {
-            assert!(feed.deliver(large(100), other).is_ok());
+            assert!(feed.deliver(large(100), other).await.is_ok());
         }
-        let refusal = feed.deliver(large(100), &others[4]).unwrap_err();
+        let refusal = feed.deliver(large(100), &others[4]).await.unwrap_err();
         assert!(refusal.reason.contains("behind"), "{refusal:?}");
-        assert!(feed.deliver(large(1), &others[4]).is_ok(), "there is room for that");
+        assert!(feed.deliver(large(1), &others[4]).await.is_ok(), "there is room for that");
         while let Ok(done) = work.try_recv() {
             drop(done);
         }

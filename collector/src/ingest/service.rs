@@ -96,7 +96,7 @@ impl Connection {
             session.lease().end(ingest.clock.unix_ns());
             return;
         }
-        let refusal = match ingest.feed.deliver(delivery, &quota) {
+        let refusal = match ingest.feed.deliver(delivery, &quota).await {
             Ok(()) => self.converse(&mut session, &mut messages, &out, &quota).await,
             Err(refusal) => Some(("queue_full", refusal)),
         };
@@ -137,7 +137,7 @@ impl Connection {
             };
             let reaction = session.message(raw, ingest.clock.unix_ns());
             if let Some(delivery) = reaction.delivery
-                && let Err(refusal) = ingest.feed.deliver(delivery, quota)
+                && let Err(refusal) = ingest.feed.deliver(delivery, quota).await
             {
                 return Some(("queue_full", refusal));
             }

@@ -1,8 +1,10 @@
 //! What the kept windows know by name: workloads of a host with what listens and what is called, and what each of them did in the
 //! last moments. Reads the series; owns no bound.
 
+use super::limits::LIMIT;
+use super::recent::Recent;
 use super::series::Series;
-use crate::live::view::Query;
+use super::view::{Query, Selected};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::names::Seen;
@@ -62,30 +64,6 @@ impl HostInventory {
     }
 }
 
-/// One metric over the last windows. `None`: missing or not covered, which is not zero.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Recent {
-    pub last: Option<f64>,
-    pub mean: Option<f64>,
-    pub max: Option<f64>,
-    pub sum: Option<f64>,
-}
-
-impl Recent {
-    fn of(values: &[Option<f64>]) -> Self {
-        let there: Vec<f64> = values.iter().flatten().copied().collect();
-        let Some(max) = there.iter().copied().reduce(f64::max) else { return Self::default() };
-        let sum = there.iter().sum::<f64>();
-        Self {
-            last: there.last().copied(),
-            mean: Some(sum / there.len() as f64),
-            max: Some(max),
-            sum: Some(sum),
-        }
-    }
-}
-
 /// A host, or a workload of it, in the last moments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Now {
@@ -102,9 +80,6 @@ pub struct Now {
     /// Mean tasks that waited for CPU, disk or memory together, per window: work that the resources did not take on.
     pub saturation: Vec<Option<f64>>,
 }
-
-/// The metric that is looked for so far back.
-const LIMIT: &str = "accept_queue_limit";
 
 /// What [`Now::saturation`] sums.
 const WAITS: [&str; 3] = ["run_queue_wait_tasks", "blocked_io_tasks", "memory_stall_tasks"];
@@ -181,12 +156,24 @@ impl Series {
         let together: Vec<Query<'_>> =
             Now::metrics(workload.is_some()).filter(|metric| *metric != LIMIT).map(of).collect();
         let rows = self.several(&together, first, last);
-        Now::of(host, workload, now_unix_ns, windows, |metric, from| {
-            match together.iter().position(|query| query.metric == metric && from == first) {
-                Some(n) => rows[n].clone(),
-                None => self.values(of(metric), from, last),
-            }
+        let limit = |back| {
+            let Some(of_host) = self.hosts.get(host) else { return Recent::default() };
+            let listeners = Selected::of(&of_host.names, of(LIMIT)).ids.map(|ids| ids.listeners);
+            of_host.limits.of(&listeners.unwrap_or_default(), back, last)
+        };
+        Now::of(host, workload, (now_unix_ns, windows), limit, |metric| {
+            let found = together.iter().position(|query| query.metric == metric);
+            found.map(|n| rows[n].clone()).unwrap_or_default()
         })
+    }
+
+    /// What [`now`](Self::now) reads of one host, to be read without the lock that the analysis waits for: the windows of that time, and
+    /// limits of longer.
+    #[must_use]
+    pub fn moment(&self, host: &str, until_unix_ns: u64, windows: u64) -> Self {
+        let (far, last) = Now::reads(until_unix_ns, windows);
+        let near = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+        self.cut(host, (near, last), (far, last))
     }
 
     /// Hosts with windows or names, in order.
@@ -214,27 +201,28 @@ impl Now {
         names.iter().copied().chain(more.filter(|name| !names.contains(name)))
     }
 
-    /// From what `read` says of a metric in each window from one on to the last before `until_unix_ns`.
+    /// Of so many windows before a moment (Unix ns): from what `read` says of a metric in each of them, and `limit` of the accept
+    /// queues' limit from a window on.
     pub fn of(
         host: &str,
         workload: Option<&str>,
-        until_unix_ns: u64,
-        windows: u64,
-        read: impl Fn(&'static str, WindowIndex) -> Vec<Option<f64>>,
+        (until_unix_ns, windows): (u64, u64),
+        limit: impl FnOnce(WindowIndex) -> Recent,
+        read: impl Fn(&'static str) -> Vec<Option<f64>>,
     ) -> Self {
         let last = last_before(until_unix_ns);
         let first = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
         let names = if workload.is_some() { WORKLOAD_METRICS } else { HOST_METRICS };
         let mut metrics: BTreeMap<_, _> =
-            names.iter().map(|metric| (*metric, Recent::of(&read(metric, first)))).collect();
+            names.iter().map(|metric| (*metric, Recent::of(&read(metric)))).collect();
         if workload.is_some() {
             let back = WindowIndex(last.0.saturating_sub(LIMIT_WINDOWS));
-            let limit = Recent::of(&read(LIMIT, back));
+            let limit = limit(back);
             if limit.max.is_some_and(|limit| limit > 0.0) {
                 metrics.insert(LIMIT, limit);
             }
         }
-        let waits = WAITS.map(|metric| read(metric, first));
+        let waits = WAITS.map(&read);
         // Of those that are known.
         let known = |n: usize| {
             waits.iter().filter_map(|values| values.get(n).copied().flatten()).reduce(|a, b| a + b)
@@ -246,7 +234,7 @@ impl Now {
             workload: workload.map(str::to_owned),
             start_unix_ns: first.start_unix_ns(),
             metrics,
-            trail: read(glance, first),
+            trail: read(glance),
             saturation,
         }
     }
@@ -258,7 +246,7 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::Arc;
     use tailwater_model::window::{
-        EdgeInfo, HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, WorkloadInfo,
+        EdgeInfo, HostCpu, HostWindow, Input, ListenerInfo, ListenerWindow, SignalSet, WorkloadInfo,
     };
 
     fn series() -> Series {
@@ -329,5 +317,41 @@ mod tests {
         assert_eq!(later.metrics["accept_queue_depth"], Recent::default());
         assert_eq!(later.metrics["accept_queue_limit"].max, Some(128.0));
         assert_eq!(s.now("web-1", None, after(119), 20).metrics["cpu_busy_ratio"].last, Some(0.5));
+    }
+
+    #[test]
+    fn limits_that_are_kept_apart_say_what_whole_windows_say() {
+        let mut s = series();
+        let known = |s: &mut Series, index: u64, uncovered: bool| {
+            let mut w =
+                HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
+            if uncovered {
+                w.uncovered = SignalSet::of(["accept_queue"]);
+            }
+            for (id, limit) in [(5, 128), (6, 256 * u32::from(index % 7 < 3)), (9, 4096)] {
+                w.listeners.insert(id, ListenerWindow { limit, depth_max: 1, ..ListenerWindow::default() });
+            }
+            s.saw(&Input::Window(Arc::new(w)));
+        };
+        // Some are missing, some are not covered, some come late, and one comes twice.
+        let late = |index: &u64| index.is_multiple_of(11);
+        let all: Vec<u64> = (5_000..7_000_u64).filter(|index| !index.is_multiple_of(13)).collect();
+        all.iter().filter(|n| !late(n)).for_each(|n| known(&mut s, *n, n.is_multiple_of(17)));
+        all.iter().filter(|n| late(n)).for_each(|n| known(&mut s, *n, false));
+        known(&mut s, 6_990, true);
+        for until in [5_900, 6_500, 7_000, 7_500] {
+            let (unix_ns, last) = (WindowIndex(until).start_unix_ns(), WindowIndex(until - 1));
+            let query =
+                Query { host: "web-1", workload: Some("apache2.service"), listener: None, metric: LIMIT };
+            let of_windows = Recent::of(&s.values(query, WindowIndex(until - 1 - LIMIT_WINDOWS), last));
+            assert!(of_windows.max.is_some(), "{until}");
+            let now = s.now("web-1", Some("apache2.service"), unix_ns, 100);
+            assert_eq!(now.metrics.get(LIMIT), Some(&of_windows), "{until}");
+            let part = s.moment("web-1", unix_ns, 100);
+            assert_eq!(part.now("web-1", Some("apache2.service"), unix_ns, 100), now, "{until}");
+        }
+        // What left the windows for its age left the limits.
+        (20_000..20_010).for_each(|n| known(&mut s, n, false));
+        assert_eq!(s.hosts["web-1"].limits.len(), s.windows("web-1").count());
     }
 }

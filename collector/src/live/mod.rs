@@ -3,7 +3,9 @@
 
 pub(crate) mod fold;
 pub mod inventory;
+pub(crate) mod limits;
 pub mod metric;
+pub mod recent;
 pub mod series;
 pub mod timeline;
 pub mod view;

@@ -1,6 +1,7 @@
 //! The last minutes of windows in memory, and one metric of them over time. Owns the bound of bytes; what the name of
 //! a metric means is in `metric`. Knows no incident and no HTTP.
 
+use super::limits::Limits;
 use super::metric::{self, Metric};
 use super::view::{Query, Selected};
 use crate::columns::Kind;
@@ -15,7 +16,9 @@ use tailwater_model::window::{EdgeInfo, EntityId, HostWindow, Input, SignalSet, 
 #[derive(Debug, Default)]
 pub(super) struct HostSeries {
     windows: BTreeMap<u64, Arc<HostWindow>>,
-    pub(super) names: Names,
+    pub(super) limits: Limits,
+    /// Shared with those who read: it is copied when names change while somebody does.
+    pub(super) names: Arc<Names>,
     addresses: Vec<IpAddr>,
     /// Index of the newest window of any host when something was heard of this one last.
     heard: u64,
@@ -123,9 +126,10 @@ impl Decimator {
 
 /// Memory of a window, about.
 pub(crate) fn size_of(w: &HostWindow) -> usize {
-    // The window with its name and its counts, and what the allocator takes beside each list.
+    // The window with its name and its counts, and what the allocator takes beside each list; with its limits.
     let lists = w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes();
-    std::mem::size_of::<HostWindow>() + 160 + lists + w.culprits.len() * 80
+    let limits = 40 + w.listeners.len() * std::mem::size_of::<(EntityId, u32)>();
+    std::mem::size_of::<HostWindow>() + 160 + lists + limits + w.culprits.len() * 80
 }
 
 impl Series {
@@ -159,7 +163,7 @@ impl Series {
             Input::Window(window) => return Some(self.window(Arc::clone(window))),
             Input::Entities { host, workloads, listeners, edges, devices } => {
                 let series = self.heard(host);
-                let names = &mut series.names;
+                let names = Arc::make_mut(&mut series.names);
                 names.workloads.extend(workloads.iter().map(|w| (w.id, w.clone())));
                 names.listeners.extend(listeners.iter().map(|l| (l.id, l.clone())));
                 names.edges.extend(edges.iter().map(|e| (e.id, e.clone())));
@@ -203,6 +207,7 @@ impl Series {
         let (size, index) = (size_of(&kept), kept.index.0);
         self.newest = self.newest.max(index);
         let host = self.heard(&kept.host);
+        host.limits.add(&kept);
         if host.windows.insert(index, Arc::clone(&kept)).is_none() {
             self.order.push_back((kept.host.clone(), index, size));
             self.bytes += size;
@@ -221,6 +226,7 @@ impl Series {
             self.bytes -= size;
             if let Some(series) = self.hosts.get_mut(host) {
                 series.windows.remove(oldest);
+                series.limits.remove(*oldest);
             }
             self.order.pop_front();
         }
@@ -230,13 +236,24 @@ impl Series {
     /// What is known of one host from `first` to `last`, to be read without the lock that the analysis waits for. Windows are shared.
     #[must_use]
     pub fn part(&self, host: &str, first: WindowIndex, last: WindowIndex) -> Self {
+        self.cut(host, (first, last), (first, last))
+    }
+
+    /// The same, of which limits may reach further than windows.
+    pub(super) fn cut(
+        &self,
+        host: &str,
+        (first, last): (WindowIndex, WindowIndex),
+        limits: (WindowIndex, WindowIndex),
+    ) -> Self {
         let mut part = Self::new(u64::MAX, usize::MAX);
         if let Some(all) = self.hosts.get(host).filter(|_| first <= last) {
             let windows =
                 all.windows.range(first.0..=last.0).map(|(index, w)| (*index, Arc::clone(w))).collect();
             let kept = HostSeries {
                 windows,
-                names: all.names.clone(),
+                limits: all.limits.part(limits.0, limits.1),
+                names: Arc::clone(&all.names),
                 addresses: all.addresses.clone(),
                 heard: all.heard,
             };
@@ -248,7 +265,7 @@ impl Series {
     /// Names behind a host's ids.
     #[must_use]
     pub fn names(&self, host: &str) -> Names {
-        self.hosts.get(host).map(|series| series.names.clone()).unwrap_or_default()
+        self.hosts.get(host).map(|series| Names::clone(&series.names)).unwrap_or_default()
     }
 
     /// Reads names behind a host's ids, in place: `read` runs under whatever lock the caller holds.
@@ -427,10 +444,11 @@ impl HostSeries {
                 map.pop_first();
             }
         }
-        trim(&mut self.names.workloads);
-        trim(&mut self.names.listeners);
-        trim(&mut self.names.edges);
-        trim(&mut self.names.devices);
+        let names = Arc::make_mut(&mut self.names);
+        trim(&mut names.workloads);
+        trim(&mut names.listeners);
+        trim(&mut names.edges);
+        trim(&mut names.devices);
     }
 }
 

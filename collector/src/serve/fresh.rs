@@ -1,43 +1,99 @@
-//! Answers that several readers ask for in the same moment: worked out by the first, taken by the others. Owns how old one may be. Knows not
+//! Answers that several readers ask for in the same moment: worked out by one, taken by the others. Owns how old one may be. Knows not
 //! what is asked; without this, twenty open pages cost twenty times what one does.
 
 use crate::clock::Clock;
+use crate::lock::lock;
 use axum::body::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
 
 /// An answer that is older than this is worked out anew: what a page that asks once a second cannot tell from a new one.
 const FRESH: Duration = Duration::from_millis(250);
+/// One that took long is fresh for so many times as long: working answers out takes no more than a fifth of one CPU.
+const REST: u32 = 4;
+/// But for no longer than this, at which a page asks again; and while one is worked out, those that come meanwhile take one of this age.
+const OLD: Duration = Duration::from_secs(1);
 /// Different questions whose answers are kept.
 const QUESTIONS_MAX: usize = 8;
 
+/// In the order in which they came.
+type Questions = VecDeque<(u64, Arc<Question>)>;
+
 /// Answers by question; a question is a number.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fresh(Arc<Mutex<VecDeque<(u64, Instant, Bytes)>>>);
+pub(super) struct Fresh(Arc<std::sync::Mutex<Questions>>);
+
+#[derive(Debug, Default)]
+struct Question {
+    /// Held by whoever works its answer out.
+    working: tokio::sync::Mutex<()>,
+    kept: std::sync::Mutex<Option<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// When it was asked for: what it says is no newer.
+    asked: Instant,
+    took: Duration,
+    answer: Bytes,
+}
+
+impl Question {
+    /// The answer, if it is no older than `age` says.
+    fn kept(&self, now: Instant, age: impl FnOnce(&Kept) -> Duration) -> Option<Bytes> {
+        let kept = lock(&self.kept);
+        kept.as_ref().filter(|kept| now < kept.asked + age(kept)).map(|kept| kept.answer.clone())
+    }
+
+    fn fresh(&self, now: Instant) -> Option<Bytes> {
+        self.kept(now, |kept| (kept.took * REST).clamp(FRESH, OLD))
+    }
+}
 
 impl Fresh {
-    /// The answer to a question: one that is fresh, or what `work` gives. Whoever comes meanwhile waits for it. What fails is not kept.
+    /// The answer to a question: one that is fresh, or what `work` gives. Whoever comes meanwhile takes the one before, or waits where that
+    /// is old. What fails is not kept.
     pub(super) async fn answer<E>(
         &self,
         clock: Clock,
         question: u64,
         work: impl Future<Output = Result<Bytes, E>>,
     ) -> Result<Bytes, E> {
-        let mut kept = self.0.lock().await;
-        let now = clock.monotonic();
-        kept.retain(|(_, made, _)| now < *made + FRESH);
-        if let Some((_, _, answer)) = kept.iter().find(|(of, ..)| *of == question) {
-            return Ok(answer.clone());
+        let of = self.question(question);
+        if let Some(answer) = of.fresh(clock.monotonic()) {
+            return Ok(answer);
+        }
+        let _working = match of.working.try_lock() {
+            Ok(working) => working,
+            Err(_) => {
+                if let Some(answer) = of.kept(clock.monotonic(), |_| OLD) {
+                    return Ok(answer);
+                }
+                of.working.lock().await
+            }
+        };
+        let asked = clock.monotonic();
+        if let Some(answer) = of.fresh(asked) {
+            return Ok(answer);
         }
         let answer = work.await?;
+        let took = clock.monotonic().saturating_duration_since(asked);
+        *lock(&of.kept) = Some(Kept { asked, took, answer: answer.clone() });
+        Ok(answer)
+    }
+
+    fn question(&self, number: u64) -> Arc<Question> {
+        let mut kept = lock(&self.0);
+        if let Some((_, of)) = kept.iter().find(|(of, _)| *of == number) {
+            return Arc::clone(of);
+        }
         if kept.len() >= QUESTIONS_MAX {
             kept.pop_front();
         }
-        // From when it was asked for: what it says is no newer.
-        kept.push_back((question, now, answer.clone()));
-        Ok(answer)
+        let of = Arc::<Question>::default();
+        kept.push_back((number, Arc::clone(&of)));
+        of
     }
 }
 
@@ -69,9 +125,34 @@ mod tests {
         for question in 3..3 + 2 * QUESTIONS_MAX as u64 {
             ask(question, false).await.unwrap();
         }
-        assert!(fresh.0.lock().await.len() <= QUESTIONS_MAX);
+        assert!(lock(&fresh.0).len() <= QUESTIONS_MAX);
         tokio::time::sleep(FRESH).await;
         let before = worked.load(Ordering::Relaxed);
         assert_eq!(ask(1, false).await.unwrap(), before.to_string(), "an old one is worked out anew");
+    }
+
+    #[tokio::test]
+    async fn while_an_answer_is_worked_out_anew_others_take_the_one_before() {
+        let (fresh, clock) = (Fresh::default(), Clock::default());
+        let quick = |said: &'static str| async move { Ok::<_, ()>(Bytes::from_static(said.as_bytes())) };
+        assert_eq!(fresh.answer(clock, 1, quick("old")).await.unwrap(), "old");
+        tokio::time::sleep(FRESH).await;
+        let (begun, finish) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+        let slow = tokio::spawn({
+            let (fresh, begun, finish) = (fresh.clone(), Arc::clone(&begun), Arc::clone(&finish));
+            async move {
+                let work = async {
+                    begun.notify_one();
+                    finish.notified().await;
+                    Ok::<_, ()>(Bytes::from_static(b"new"))
+                };
+                fresh.answer(clock, 1, work).await
+            }
+        });
+        begun.notified().await;
+        assert_eq!(fresh.answer(clock, 1, quick("nobody's")).await.unwrap(), "old");
+        finish.notify_one();
+        assert_eq!(slow.await.unwrap().unwrap(), "new");
+        assert_eq!(fresh.answer(clock, 1, quick("nobody's")).await.unwrap(), "new");
     }
 }

@@ -105,14 +105,13 @@ fn right_now(
     windows: u64,
 ) -> (Vec<Now>, Vec<Now>) {
     let known: BTreeSet<String> = lock(series).hosts().map(str::to_owned).collect();
-    let (first, last) = Now::reads(until, windows);
     let (mut of_hosts, mut of_workloads) = (Vec::new(), Vec::new());
     for host in known.iter().chain(tiers.iter().map(|(host, _)| host)).collect::<BTreeSet<_>>() {
-        let part = lock(series).part(host, first, last);
+        let part = lock(series).moment(host, until, windows);
         if known.contains(host) {
             of_hosts.push(part.now(host, None, until, windows));
         }
-        let own = tiers.iter().filter(|(of, _)| of == host);
+        let own = tiers.range((host.clone(), String::new())..).take_while(|(of, _)| of == host);
         of_workloads.extend(own.map(|(_, workload)| part.now(host, Some(workload), until, windows)));
     }
     (of_hosts, of_workloads)

@@ -62,8 +62,8 @@ const PAST_MAX: usize = 2;
 const PAST_WINDOWS_MAX: u64 = 24 * 3600 * 20;
 /// Questions about windows in memory at once.
 const MEMORY_MAX: usize = 2;
-/// Live subscribers at once.
-const SUBSCRIBERS_MAX: usize = 64;
+/// Live subscribers at once: some hundreds of open pages. Each holds a place in one ring of events and little else.
+const SUBSCRIBERS_MAX: usize = 512;
 
 /// Where windows come from.
 #[derive(Debug, Clone)]

@@ -10,7 +10,9 @@ use super::segment::Wanted;
 use super::shelf::{Entry, Shelf};
 use crate::columns::Kind;
 use crate::live::inventory::{HostInventory, Now};
+use crate::live::limits::LIMIT;
 use crate::live::metric;
+use crate::live::recent::Recent;
 use crate::live::series::{Decimator, Point, Series};
 use crate::live::timeline::{self, Timeline};
 use crate::live::view::Query;
@@ -286,7 +288,9 @@ impl Past {
             found.and_then(|n| rows[n].get(skip..)).map(<[_]>::to_vec).unwrap_or_default()
         };
         let of = |workload: &Option<&str>| {
-            Now::of(host, *workload, until_unix_ns, windows, |metric, from| read(*workload, metric, from))
+            let near = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+            let limit = |back| Recent::of(&read(*workload, LIMIT, back));
+            Now::of(host, *workload, (until_unix_ns, windows), limit, |metric| read(*workload, metric, near))
         };
         workloads.iter().map(of).collect()
     }

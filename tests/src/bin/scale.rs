@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use tailwater_tests::console::failure;
 use tailwater_tests::os::kernel_release;
+use tailwater_tests::scale::readers::Readers;
 use tailwater_tests::scale::results::Results;
 use tailwater_tests::scale::run::{Plan, Row, measure};
 use tailwater_tests::supervise::supervise;
@@ -23,9 +24,9 @@ struct Arguments {
     /// Seconds before them.
     #[arg(long, default_value_t = 15)]
     warm_seconds: u64,
-    /// Who reads meanwhile: `pages=20`.
+    /// Who reads meanwhile: `pages=200,top=20,scrapers=10,greedy=1`, or some of them.
     #[arg(long)]
-    readers: Option<String>,
+    readers: Option<Readers>,
     /// Five agents for a few seconds: whether it works, not what is measured. Fails where it does not.
     #[arg(long)]
     quick: bool,
@@ -60,16 +61,8 @@ fn row(text: &str) -> Result<(usize, u32)> {
     }
 }
 
-fn pages(text: Option<&str>) -> Result<u32> {
-    let Some(text) = text else { return Ok(0) };
-    match text.strip_prefix("pages=").and_then(|n| n.parse().ok()) {
-        Some(pages) => Ok(pages),
-        None => bail!("--readers {text}: give pages=20"),
-    }
-}
-
 fn scale(arguments: &Arguments) -> Result<()> {
-    let pages = pages(arguments.readers.as_deref())?;
+    let readers = arguments.readers.unwrap_or_default();
     let rows: Vec<(usize, u32)> = if arguments.quick {
         vec![(5, 1)]
     } else {
@@ -84,13 +77,13 @@ fn scale(arguments: &Arguments) -> Result<()> {
         results.rows = serde_json::from_str::<Results>(&before)?.rows;
     }
     for (agents, slower) in rows {
-        let folder = arguments.folder.join(format!("{agents}-{slower}-{pages}"));
+        let folder = arguments.folder.join(format!("{agents}-{slower}-{}", readers.pages));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
         let plan = Plan {
             agents,
-            pages,
+            readers,
             slower,
             warm_s: if arguments.quick { 2 } else { arguments.warm_seconds },
             seconds: if arguments.quick { 5 } else { arguments.seconds },
@@ -128,6 +121,23 @@ fn told(row: &Row) -> String {
         row.heard.episodes,
         row.heard.across,
     );
+    for (what, of) in
+        [("connected again at once", &row.storm), ("met a collector that was restarted", &row.restart)]
+    {
+        let Some(of) = of else { continue };
+        let ms = of.p99_ms.map_or("?".to_owned(), |ms| format!("{ms:.0}"));
+        out += &format!(
+            "\n  all {what}: {} back, p99 {ms} ms, {} refused, {} batches lost",
+            of.back, of.refused, of.batches_lost
+        );
+        out += &of.ready_ms.map_or(String::new(), |ms| format!(", blind for {ms:.0} ms"));
+    }
+    if let Some(ms) = row.read_p99_ms {
+        let (failed, others, greedy) = (row.read_failed, row.others_failed, row.greedy_answered);
+        out += &format!(
+            "\n  /api/v1/now p99 {ms:.0} ms, {failed} failed; {others} of others failed; {greedy} answers to what is greedy"
+        );
+    }
     for (reason, count) in &row.reasons {
         out += &format!("\n  {count} times: {reason}");
     }
@@ -149,6 +159,12 @@ fn works(row: &Row) -> Result<()> {
         ("no batch was refused or lost", row.batches_refused == 0 && row.batches_lost == 0),
         ("the collector used CPU and memory", row.collector_cpu_ratio > 0.0 && row.resident_bytes > 1 << 20),
         ("an episode was told by a webhook", heard.episodes > 0 && heard.alerted == heard.episodes),
+        (
+            "after all connections went, and after a restart, all were back with nothing lost",
+            [&row.storm, &row.restart].into_iter().all(|of| {
+                of.as_ref().is_some_and(|of| of.back == 5 && of.batches_lost == 0 && of.batches_refused == 0)
+            }),
+        ),
         ("its root was found, in its own application", heard.found == heard.episodes && heard.across == 0),
     ];
     let wrong: Vec<&str> = facts.iter().filter(|(_, holds)| !holds).map(|(fact, _)| *fact).collect();

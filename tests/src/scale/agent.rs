@@ -11,8 +11,8 @@ use prost::bytes::Bytes;
 use rustls::ClientConfig;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tailwater_proto::v1::{AgentStatus, ClockProbe, Loss, agent_message::Body, collector_message};
 use tokio::sync::watch;
@@ -45,6 +45,26 @@ pub struct Shared {
     pub counted: Counted,
     /// Ends all.
     pub stop: watch::Receiver<bool>,
+    /// Changes when all lose their connections at once.
+    pub storm: watch::Receiver<u64>,
+    /// Since when it is looked who is back.
+    pub away: Away,
+}
+
+/// A moment at which all connections went, and which one of them it was.
+#[derive(Debug, Default)]
+pub struct Away(std::sync::Mutex<(u64, u64)>);
+
+impl Away {
+    /// All connections go now.
+    pub fn begin(&self, unix_ns: u64) {
+        let mut of = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *of = (of.0 + 1, unix_ns);
+    }
+
+    fn now(&self) -> (u64, u64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Agent {
@@ -59,6 +79,9 @@ struct Agent {
     probes: u64,
     newest_reply: (u64, u64),
     names_turn: u64,
+    /// The last absence from which it is back.
+    back_from: u64,
+    storm: watch::Receiver<u64>,
 }
 
 /// What an agent does next.
@@ -84,6 +107,8 @@ pub async fn live(shared: Arc<Shared>, number: usize, tls: Arc<ClientConfig>) {
         probes: 0,
         newest_reply: (0, 0),
         names_turn: 0,
+        back_from: 0,
+        storm: shared.storm.clone(),
         shared: Arc::clone(&shared),
     };
     let forever = async {
@@ -158,6 +183,7 @@ impl Agent {
                 .min_by_key(|(at, _)| *at)
                 .unwrap_or((batch_at, Due::Batch));
             tokio::select! {
+                _ = self.storm.changed() => return Ok(()),
                 heard = wire.from.message() => match heard? {
                     Some(message) => self.hear(message.body)?,
                     None => bail!("the collector closed the stream"),
@@ -254,6 +280,12 @@ impl Agent {
         while let Some((_, end, _)) = self.outbox.pop_front_if(|(number, ..)| *number <= sequence) {
             self.shared.counted.acknowledged.fetch_add(1, Relaxed);
             self.shared.counted.acknowledgement.add(now.saturating_sub(end));
+            let (number, since) = self.shared.away.now();
+            // What it measured after its connection went is there: it is back, and what it kept meanwhile came before.
+            if number > self.back_from && end > since {
+                self.back_from = number;
+                self.shared.counted.back(now.saturating_sub(since));
+            }
         }
     }
 }

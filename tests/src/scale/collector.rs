@@ -60,6 +60,17 @@ impl Measured {
     pub fn start(folder: &Path, clock: SimClock, webhook: &str, more: &[String]) -> Result<Self> {
         let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        Self::start_at(folder, clock, webhook, more, (grpc, http))
+    }
+
+    /// The same at these ports: one that takes the place of one that ended.
+    pub fn start_at(
+        folder: &Path,
+        clock: SimClock,
+        webhook: &str,
+        more: &[String],
+        (grpc, http): (SocketAddr, SocketAddr),
+    ) -> Result<Self> {
         let mut command = Command::new(binary("tailwater")?);
         command
             .arg("serve")
@@ -86,6 +97,12 @@ impl Measured {
             Ok(http_get(http, "/readyz").is_ok_and(|(code, _)| code == 200).then_some(()))
         })?;
         Ok(Self { daemon, grpc, http, group })
+    }
+
+    /// Tells it to end, as a package's upgrade does, and waits until it has.
+    pub fn end(mut self, grace: Duration) -> Result<(SocketAddr, SocketAddr)> {
+        self.daemon.terminate(grace)?;
+        Ok((self.grpc, self.http))
     }
 
     /// Whether its CPU time is that of a cgroup; else it is its process's.

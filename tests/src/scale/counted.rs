@@ -57,10 +57,20 @@ pub struct Counted {
     pub acknowledgement: Spread,
     /// How much later than due a batch was handed to its connection: this program was behind.
     pub late: Spread,
+    /// Agents that are back after all connections went.
+    pub back: AtomicU64,
+    /// When each was.
+    pub back_after: Spread,
     reasons: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Counted {
+    /// One is back, so long after its connection went.
+    pub fn back(&self, ns: u64) {
+        self.back_after.add(ns);
+        self.back.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Why something was refused.
     pub fn because(&self, reason: &str) {
         let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,6 +18,11 @@ const ALERT_GOAL_MS: f64 = 250.0;
 /// From a drop to the verdict, p99.
 const VERDICT_GOAL_MS: f64 = 1500.0;
 
+/// From the moment at which all connections went until the last agents are back.
+const BACK_GOAL_MS: f64 = 10_000.0;
+/// Since a collector was told to end until the one after it is ready.
+const BLIND_GOAL_MS: f64 = 5000.0;
+
 /// A file of rows.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Results {
@@ -73,7 +78,7 @@ impl Results {
                 out,
                 "| {} | {} | {} | {:.1} | {} | {:.0} | {} | {:.1} | {:.1} | {}, {} | {}, {}, {} | {} / {} | {} / {} | {} | {} | {found} | {} / {}, {} of {} | {} |",
                 row.agents,
-                row.pages,
+                row.readers.map_or_else(|| row.pages.to_string(), |readers| readers.to_string()),
                 if real { "real".to_owned() } else { format!("1/{}", row.slower) },
                 row.collector_cpu_ratio * 100.0,
                 against(Some(row.cpu_per_agent()), CPU_GOAL, |v| format!("{:.3}", v * 100.0)),
@@ -98,6 +103,33 @@ impl Results {
                 row.read_asked,
                 row.late_p99_ms.map_or("–".to_owned(), ms),
             );
+        }
+        out += "\nAll connections at once: an agent is back when a batch of windows after that is acknowledged; times in ms since then, of a restart since the collector was told to end. A restart is blind from then until the new collector is ready.\n\n";
+        out += "| agents | time | what | back | p50 / p99 | refused meanwhile | batches refused, lost | blind |\n";
+        out += "|---|---|---|---|---|---|---|---|\n";
+        for row in &self.rows {
+            for (what, of) in
+                [("agents connect again", &row.storm), ("the collector is restarted", &row.restart)]
+            {
+                let Some(of) = of else { continue };
+                let lost = format!("{}, {}", of.batches_refused, of.batches_lost);
+                let _ = writeln!(
+                    out,
+                    "| {} | {} | {what} | {} | {} / {} | {} | {} | {} |",
+                    row.agents,
+                    if row.slower == 1 { "real".to_owned() } else { format!("1/{}", row.slower) },
+                    if of.back == row.agents as u64 {
+                        of.back.to_string()
+                    } else {
+                        format!("**{}**", of.back)
+                    },
+                    of.p50_ms.map_or("–".to_owned(), ms),
+                    against(of.p99_ms, BACK_GOAL_MS, ms),
+                    of.refused,
+                    if of.batches_refused + of.batches_lost == 0 { lost } else { format!("**{lost}**") },
+                    against(of.ready_ms, BLIND_GOAL_MS, ms),
+                );
+            }
         }
         out
     }

@@ -1,14 +1,14 @@
 //! One row: a collector, a fleet of agents and readers, measured for some seconds after they have settled. Owns the order of things and
 //! what is measured between which moments; knows no table.
 
-use super::agent::{Shared, live};
+use super::agent::{Away, Shared, live};
 use super::certificates::Authority;
 use super::clock::SimClock;
 use super::collector::{Measured, own_cpu};
 use super::counted::Counted;
 use super::fleet::Fleet;
 use super::heard::{Heard, judge};
-use super::readers::{Read, page};
+use super::readers::{Read, Readers};
 use super::script::{Script, WINDOW_NS};
 use crate::bench::steal::Steal;
 use crate::os::process::raise_file_limit;
@@ -28,13 +28,18 @@ const CONNECTS_A_SECOND: u64 = 200;
 /// After what is measured the fleet lives on, so that the last episodes are told.
 const TOLD_WITHIN: Duration = Duration::from_secs(6);
 
+/// An agent that is not back by then is not waited for.
+const BACK_WITHIN: Duration = Duration::from_secs(40);
+/// A collector that is told to end has ended by then.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
 /// What a row is of.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Simulated agents.
     pub agents: usize,
-    /// Open pages.
-    pub pages: u32,
+    /// Who reads meanwhile.
+    pub readers: Readers,
     /// How many times slower than the machine's the fleet's time runs.
     pub slower: u32,
     /// Seconds of the fleet's time before anything is measured.
@@ -53,6 +58,8 @@ pub struct Plan {
 pub struct Row {
     pub agents: usize,
     pub pages: u32,
+    #[serde(default)]
+    pub readers: Option<Readers>,
     pub slower: u32,
     pub seconds: u64,
     pub collector_cpu_ratio: f64,
@@ -78,7 +85,32 @@ pub struct Row {
     pub read_p99_ms: Option<f64>,
     pub read_failed: u64,
     pub read_asked: u64,
+    #[serde(default)]
+    pub others_failed: u64,
+    #[serde(default)]
+    pub greedy_answered: u64,
     pub heard: Heard,
+    /// All connections at once, by the agents' own doing.
+    #[serde(default)]
+    pub storm: Option<Return>,
+    /// All connections at once, for the collector ended and another took its place.
+    #[serde(default)]
+    pub restart: Option<Return>,
+}
+
+/// How agents came back whose connections all went at once. An agent is back when a batch that it measured after that is acknowledged, and so
+/// all before it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it, with their units; results.rs says it in words")]
+pub struct Return {
+    pub back: u64,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub refused: u64,
+    pub batches_refused: u64,
+    pub batches_lost: u64,
+    /// Since the collector was told to end until the one after it was ready.
+    pub ready_ms: Option<f64>,
 }
 
 impl Row {
@@ -127,6 +159,7 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let fleet = Fleet::new(plan.agents, &scripts, clock.unix_ns() / WINDOW_NS + 20);
     let (first_window, second) = (fleet.first_window(), 1_000_000_000 / WINDOW_NS);
     let (stop, stopped) = watch::channel(false);
+    let (storm, storms) = watch::channel(0);
     let keys: Vec<_> = fleet.hosts.iter().map(|host| authority.agent(&host.name)).collect::<Result<_>>()?;
     let shared = Arc::new(Shared {
         fleet,
@@ -134,6 +167,8 @@ async fn measured(plan: &Plan) -> Result<Row> {
         collector: collector.grpc,
         counted: Counted::default(),
         stop: stopped,
+        storm: storms,
+        away: Away::default(),
     });
     let mut tasks = tokio::task::JoinSet::new();
     for (number, tls) in keys.into_iter().enumerate() {
@@ -145,10 +180,8 @@ async fn measured(plan: &Plan) -> Result<Row> {
         });
     }
     let read = Arc::new(Read::default());
-    let mut pages = tokio::task::JoinSet::new();
-    for number in 0..plan.pages {
-        pages.spawn(page(collector.http, clock, number, Arc::clone(&read)));
-    }
+    let hosts: Vec<String> = shared.fleet.hosts.iter().map(|host| host.name.clone()).collect();
+    let mut readers = plan.readers.begin(collector.http, clock, &hosts, &read);
     let connecting = plan.agents as u64 / CONNECTS_A_SECOND + 1;
     tokio::time::sleep(clock.long(Duration::from_secs(plan.warm_s + connecting))).await;
 
@@ -187,33 +220,54 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let incidents = collector.json("/api/v1/incidents?limit=1000")?;
     let incidents = incidents.get("incidents").unwrap_or(&incidents).as_array().cloned().unwrap_or_default();
     let heard = judge(&shared.fleet, clock, &episodes, &receiver.deliveries(), &incidents);
-    pages.shutdown().await;
+    let (connected, refused) = (Counted::get(&counted.connected), Counted::get(&counted.refused));
+    let (batches, acknowledged) = (Counted::get(&counted.batches), Counted::get(&counted.acknowledged));
+    let (batches_refused, lost) = (Counted::get(&counted.batches_refused), Counted::get(&counted.lost));
+    let (reasons, in_cgroup) = (counted.reasons(), collector.in_group());
+    readers.shutdown().await;
+    let stormed = returned(&shared, plan, || {
+        shared.away.begin(clock.unix_ns());
+        storm.send_modify(|number| *number += 1);
+        Ok(None)
+    });
+    let stormed = stormed.await?;
+    let mut again = None;
+    let restarted = returned(&shared, plan, || {
+        let told = clock.unix_ns();
+        let ports = collector.end(clock.long(ENDS_WITHIN))?;
+        // Now that the old one acknowledges nothing any more.
+        shared.away.begin(told);
+        again = Some(Measured::start_at(&plan.folder, clock, &receiver.url(), &plan.collector, ports)?);
+        Ok(Some((clock.unix_ns() - told) as f64 / 1e6))
+    });
+    let restarted = restarted.await?;
     // Nobody may have waited any more: then all are gone.
     let _ = stop.send(true);
     while tasks.join_next().await.is_some() {}
     let seconds = took.as_secs_f64();
     Ok(Row {
         agents: plan.agents,
-        pages: plan.pages,
+        pages: plan.readers.pages,
+        readers: Some(plan.readers),
         slower: plan.slower,
         seconds: plan.seconds,
         collector_cpu_ratio: cpu.as_secs_f64() / seconds,
-        in_cgroup: collector.in_group(),
+        in_cgroup,
         generator_cpu_ratio: own.as_secs_f64() / seconds,
         stolen_ratio,
         resident_bytes,
         resident_before_bytes,
         series_bytes,
-        connected: Counted::get(&counted.connected),
-        refused: Counted::get(&counted.refused),
-        batches: Counted::get(&counted.batches),
-        batches_refused: Counted::get(&counted.batches_refused),
-        batches_lost: Counted::get(&counted.lost),
-        unacknowledged: Counted::get(&counted.batches)
-            .saturating_sub(Counted::get(&counted.acknowledged))
-            .saturating_sub(Counted::get(&counted.batches_refused))
-            .saturating_sub(Counted::get(&counted.lost)),
-        reasons: counted.reasons(),
+        connected,
+        refused,
+        batches,
+        batches_refused,
+        batches_lost: lost,
+        unacknowledged: batches
+            .saturating_sub(acknowledged)
+            .saturating_sub(batches_refused)
+            .saturating_sub(lost),
+        reasons,
         late_p99_ms,
         acknowledged_p50_ms,
         acknowledged_p99_ms,
@@ -223,7 +277,41 @@ async fn measured(plan: &Plan) -> Result<Row> {
         read_p99_ms,
         read_failed: Counted::get(&read.failed),
         read_asked: Counted::get(&read.asked),
+        others_failed: Counted::get(&read.others_failed),
+        greedy_answered: Counted::get(&read.greedy),
         heard,
+        storm: Some(stormed),
+        restart: Some(restarted),
+    })
+}
+
+/// All connections go with `begin`, which says how long a collector was away; waits until all agents are back, or for no longer than that
+/// may last.
+async fn returned(
+    shared: &Shared,
+    plan: &Plan,
+    begin: impl FnOnce() -> Result<Option<f64>>,
+) -> Result<Return> {
+    let counted = &shared.counted;
+    let values = || [&counted.refused, &counted.batches_refused, &counted.lost].map(Counted::get);
+    let before = values();
+    counted.back.store(0, std::sync::atomic::Ordering::Relaxed);
+    counted.back_after.clear();
+    let ready_ms = begin()?;
+    let give_up = shared.clock.unix_ns() + u64::try_from(BACK_WITHIN.as_nanos()).unwrap_or(u64::MAX);
+    while Counted::get(&counted.back) < plan.agents as u64 && shared.clock.unix_ns() < give_up {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let [refused, batches_refused, batches_lost] =
+        std::array::from_fn(|n| values()[n].saturating_sub(before[n]));
+    Ok(Return {
+        back: Counted::get(&counted.back),
+        p50_ms: counted.back_after.ms(0.5),
+        p99_ms: counted.back_after.ms(0.99),
+        refused,
+        batches_refused,
+        batches_lost,
+        ready_ms,
     })
 }
 

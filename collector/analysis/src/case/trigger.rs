@@ -26,10 +26,22 @@ pub(crate) fn felt(
 ) -> (Vec<Trigger>, Vec<Dropped>) {
     let mut triggers = Vec::new();
     let mut drops = Vec::new();
+    // Tiers and what is usual of them stand in one order: walked side by side, neither is searched for, in each frame of each of them.
+    let mut known = baselines.iter_mut().peekable();
+    let mut new: Vec<(TierKey, Baseline)> = Vec::new();
+    let mut windows = view.history.windows_in_order(now);
     for (key, tier) in view.topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
-        let Some(window) = view.history.window(&key.host, now) else { continue };
+        let Some((_, window)) = windows.of(&key.host) else { continue };
         let sample = tier_sample(window, tier);
-        let baseline = baselines.entry(key.clone()).or_default();
+        while known.next_if(|(of, _)| *of < key).is_some() {}
+        let baseline = match known.next_if(|(of, _)| *of == key) {
+            Some((_, baseline)) => baseline,
+            None => {
+                new.push((key.clone(), Baseline::default()));
+                let Some((_, baseline)) = new.last_mut() else { continue };
+                baseline
+            }
+        };
         if let Some((level, ratio)) = baseline.observe(&sample, tier.workers_limit, view.thresholds) {
             triggers.push(Trigger { tier: key.clone(), level, ratio });
             if level == Level::Drop {
@@ -57,5 +69,7 @@ pub(crate) fn felt(
             }
         }
     }
+    drop(known);
+    baselines.extend(new);
     (triggers, drops)
 }

@@ -52,6 +52,31 @@ pub(crate) struct HostHistory {
     heard: u64,
 }
 
+/// Windows of one index. What is asked of the same host again, as of all tiers of one after the other, is not looked up again.
+#[derive(Debug)]
+pub(crate) struct InOrder<'a> {
+    history: &'a History,
+    index: u64,
+    newest: Option<(&'a str, Option<Heard<'a>>)>,
+}
+
+/// A host, and its window.
+type Heard<'a> = (&'a HostHistory, &'a HostWindow);
+
+impl<'a> InOrder<'a> {
+    /// The host and its window; see [`History::window`].
+    pub(crate) fn of(&mut self, host: &'a str) -> Option<Heard<'a>> {
+        match self.newest {
+            Some((same, heard)) if same == host => heard,
+            _ => {
+                let heard = self.history.hosts.get(host).zip(self.history.window(host, self.index));
+                self.newest = Some((host, heard));
+                heard
+            }
+        }
+    }
+}
+
 /// All hosts, aligned.
 #[derive(Debug, Default)]
 pub(crate) struct History {
@@ -148,6 +173,11 @@ impl History {
         let host = self.hosts.get(host)?;
         let back = usize::try_from(self.next.checked_sub(index)?).ok()?;
         host.windows.get(host.windows.len().checked_sub(back)?)?.as_deref()
+    }
+
+    /// Windows of one index, for whoever asks for them host by host.
+    pub(crate) fn windows_in_order(&self, index: u64) -> InOrder<'_> {
+        InOrder { history: self, index, newest: None }
     }
 
     /// The workload under which a workload's CPU, I/O and memory are told: its own, or that of the cgroup that it shares.

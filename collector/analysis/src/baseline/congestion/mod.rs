@@ -73,9 +73,10 @@ pub(crate) struct Judged {
 impl Congestion {
     /// Takes the windows of one frame.
     pub(crate) fn observe(&mut self, history: &History, topology: &Topology, now: u64) {
+        let mut windows = history.windows_in_order(now);
         for (key, tier) in topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
-            let covered = history.hosts.get(&key.host).is_some_and(|h| h.info.coverage.requests);
-            let Some(window) = history.window(&key.host, now).filter(|_| covered) else { continue };
+            let found = windows.of(&key.host).filter(|(host, _)| host.info.coverage.requests);
+            let Some((_, window)) = found else { continue };
             for (address, port) in sockets(tier) {
                 // Neither load nor throughput is known of connections that carry several exchanges at once.
                 if at(tier, address, port)
@@ -101,9 +102,10 @@ impl Congestion {
         now: u64,
     ) -> Option<&mut Kept> {
         let key = listener_key(key, tier, address, port);
-        if !self.kept.contains_key(&key) {
+        // Where there is room nothing is searched for twice.
+        if self.kept.len() >= LISTENERS_MAX && !self.kept.contains_key(&key) {
             let looked = |at: u64| now.saturating_sub(at) < LOOK_WINDOWS;
-            if self.kept.len() >= LISTENERS_MAX && !self.looked.is_some_and(looked) {
+            if !self.looked.is_some_and(looked) {
                 self.looked = Some(now);
                 self.kept.retain(|_, kept| kept.last.saturating_add(STALE_WINDOWS) >= now);
             }
