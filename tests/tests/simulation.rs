@@ -265,15 +265,15 @@ impl World {
     fn collector_reads(&mut self, id: u64) -> Result<(), String> {
         let now = self.now_unix_ns();
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+        // A task of the collector that has both a message and the word that its stream is replaced takes either first.
+        let replaced = link.session.as_ref().is_some_and(|session| session.lease().replaced.is_cancelled());
+        if replaced && (link.up.is_empty() || self.chance.below(2) == 0) {
+            return self.collector_closes(id);
+        }
         let Some(raw) = link.up.pop_front() else {
             let ended = !link.near;
             return if ended { self.collector_closes(id) } else { Ok(()) };
         };
-        // A task of the collector that has both a message and the word that its stream is replaced takes either first.
-        let replaced = link.session.as_ref().is_some_and(|session| session.lease().replaced.is_cancelled());
-        if replaced && self.chance.below(2) == 0 {
-            return self.collector_closes(id);
-        }
         let collector = &self.collector;
         let Some(session) = &mut link.session else {
             let who = ("simulated", &Speaker::default());
