@@ -70,6 +70,21 @@ pub struct Feed {
     ticks: Arc<AtomicU64>,
 }
 
+/// The other end of a feed, for who steps it in place of the analysis' thread: a simulation.
+#[derive(Debug)]
+pub struct Line(Receiver<Work>);
+
+impl Line {
+    /// What waits longest, if anything does.
+    #[must_use]
+    pub fn step(&self) -> Option<Delivery> {
+        match self.0.try_recv() {
+            Ok(Work::Delivery(delivery, _)) => Some(*delivery),
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -85,6 +100,13 @@ impl Feed {
     pub(crate) fn new(ticks: Arc<AtomicU64>) -> (Self, Receiver<Work>) {
         let (queue, work) = sync_channel(QUEUE_MAX);
         (Self { queue, waiting: Arc::default(), ticks }, work)
+    }
+
+    /// A feed with its other end, and no thread.
+    #[must_use]
+    pub fn line() -> (Self, Line) {
+        let (feed, work) = Self::new(Arc::default());
+        (feed, Line(work))
     }
 
     /// Queues a message, and waits for room where there is none. An agent with too many of them waiting is refused, so that it slows nobody

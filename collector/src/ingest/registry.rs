@@ -4,7 +4,7 @@
 use crate::ingest::convert::{Converter, signal_name};
 use crate::ingest::offset::OffsetEstimate;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailwater_model::window::EntityId;
 use tailwater_proto::v1::{self, AgentStatus};
@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Host names remembered; beyond it the one that is gone for longest makes room, and only where all stream new ones are refused.
 pub const HOSTS_MAX: usize = 4096;
+/// Runs of a host's agent whose sequences are remembered beside that of the present one.
+const RUNS_MAX: usize = 4;
 /// A host without a stream for so long was decommissioned: a day, so that one that is down overnight keeps its place.
 const FORGOTTEN_AFTER_NS: u64 = 86_400_000_000_000;
 /// For so long it is told that the limit of names bites: longer than the intervals at which `/readyz` is asked.
@@ -30,6 +32,9 @@ pub struct Slot {
     pub hello: v1::Hello,
     /// Highest sequence taken or refused, of this agent instance.
     pub last_sequence: u64,
+    /// The same of the runs before, the latest last: a Hello of one that is over may be read after that of the next, which then comes again
+    /// and must find what it was told.
+    runs: VecDeque<(String, u64)>,
     /// Last status.
     pub status: AgentStatus,
     /// Windows the kernel lapped, as told by batches.
@@ -45,6 +50,20 @@ pub struct Slot {
     /// Kinds of refusal already logged for this agent instance.
     pub logged: Vec<&'static str>,
     stream: Option<(u64, CancellationToken, String)>,
+}
+
+impl Slot {
+    /// What is remembered of this run, and remembers the run that was.
+    fn sequence_of(&mut self, instance: &str) -> u64 {
+        if self.last_sequence > 0 {
+            if self.runs.len() >= RUNS_MAX {
+                self.runs.pop_front();
+            }
+            self.runs.push_back((self.hello.agent_instance.clone(), self.last_sequence));
+        }
+        let at = self.runs.iter().position(|(of, _)| of == instance);
+        at.and_then(|at| self.runs.remove(at)).map_or(0, |(_, sequence)| sequence)
+    }
 }
 
 /// Why a host's slot is not given out.
@@ -211,7 +230,7 @@ impl Registry {
             None => {}
         }
         if slot.hello.agent_instance != hello.agent_instance {
-            slot.last_sequence = 0;
+            slot.last_sequence = slot.sequence_of(&hello.agent_instance);
             slot.offset = OffsetEstimate::default();
             slot.logged.clear();
         }

@@ -135,14 +135,11 @@ impl Connection {
                     return None;
                 }
             };
-            let reaction = session.message(raw, ingest.clock.unix_ns());
-            if let Some(delivery) = reaction.delivery
-                && let Err(refusal) = ingest.feed.deliver(delivery, quota).await
-            {
-                return Some(("queue_full", refusal));
-            }
-            let committed = reaction.commit.map(|sequence| session.commit(sequence));
-            for body in [reaction.reply, committed].into_iter().flatten() {
+            let replies = match step(session, raw, ingest.clock.unix_ns(), &ingest.feed, quota).await {
+                Ok(replies) => replies,
+                Err(refusal) => return Some(("queue_full", refusal)),
+            };
+            for body in replies.into_iter().flatten() {
                 self.say(out, body);
             }
         }
@@ -169,6 +166,34 @@ impl Connection {
         let _ =
             tokio::time::timeout(Duration::from_secs(1), out.send(Ok(reply(Reply::Refusal(refusal))))).await;
     }
+}
+
+/// One message that came at `now_unix_ns`: judged, queued, and only then taken for good; what to say to it. Whoever holds the stream calls it,
+/// a task here and a simulation in the tests. An error ends the stream.
+pub async fn step(
+    session: &mut Session,
+    raw: Bytes,
+    now_unix_ns: u64,
+    feed: &Feed,
+    quota: &Quota,
+) -> Result<[Option<Reply>; 2], Refusal> {
+    // A run of the agent that is over may still have messages under way, with sequences that are far beyond those of the next run: taken
+    // here, they would make duplicates of all that this one says. What is of the same run is sent again on its new stream.
+    let replaced = session.lease().replaced.clone();
+    if replaced.is_cancelled() {
+        return Ok([None, None]);
+    }
+    let reaction = session.message(raw, now_unix_ns);
+    if let Some(delivery) = reaction.delivery {
+        tokio::select! {
+            biased;
+            // While this waited for room, the agent came back on another stream, and says it again there.
+            () = replaced.cancelled() => return Ok([None, None]),
+            delivered = feed.deliver(delivery, quota) => delivered?,
+        }
+    }
+    let committed = reaction.commit.map(|sequence| session.commit(sequence));
+    Ok([reaction.reply, committed])
 }
 
 fn reply(body: Reply) -> CollectorMessage {

@@ -192,6 +192,12 @@ impl Session {
         &self.host
     }
 
+    /// Which run of its agent speaks.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// The right to speak for it.
     #[must_use]
     pub fn lease(&self) -> &Lease {
@@ -321,7 +327,10 @@ impl Session {
     /// The delivery is queued: what it carried will not be taken again.
     pub fn commit(&self, sequence: u64) -> Reply {
         let mut slot = self.lease.slot();
-        slot.last_sequence = slot.last_sequence.max(sequence);
+        // The next run of this agent counts from one again.
+        if slot.hello.agent_instance == self.instance {
+            slot.last_sequence = slot.last_sequence.max(sequence);
+        }
         Reply::Ack(Ack { sequence: slot.last_sequence })
     }
 
@@ -369,7 +378,9 @@ impl Session {
         let mut slot = self.lease.slot();
         slot.batches_refused += 1;
         // It will never be taken: asking for it again would be in vain.
-        slot.last_sequence = slot.last_sequence.max(sequence);
+        if slot.hello.agent_instance == self.instance {
+            slot.last_sequence = slot.last_sequence.max(sequence);
+        }
         if !slot.logged.contains(&kind) {
             slot.logged.push(kind);
             tracing::warn!(
