@@ -1,6 +1,7 @@
 //! Configuration: one TOML file, over it environment variables, over them flags; parsed once into checked values. Owns every key,
 //! its default and its limits; knows nothing of what is done with them.
 
+use crate::identity::{self, Identity};
 use crate::signal::SignalKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -70,6 +71,9 @@ pub struct Layer {
     /// What to log: error, warn, info, debug, trace, or a filter such as tailwater_agent::stream=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "TAILWATER_AGENT_LOG")]
     pub log: Option<String>,
+    /// Folder of what `tailwater-agent join` got: collector, host and certificate are those, unless they are set, and it is renewed
+    #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY")]
+    pub identity: Option<PathBuf>,
     /// Certificate, key and authority for https:// collectors
     #[command(flatten)]
     #[serde(default)]
@@ -106,6 +110,12 @@ pub struct TlsFiles {
     pub ca: PathBuf,
 }
 
+impl From<identity::Files> for TlsFiles {
+    fn from(of: identity::Files) -> Self {
+        Self { cert: of.cert, key: of.key, ca: of.ca }
+    }
+}
+
 /// The effective configuration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "see Layer")]
@@ -126,6 +136,8 @@ pub struct Config {
     pub clock_shift_ms: i64,
     #[serde(skip)]
     pub clock_drift_ppm: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
 }
@@ -278,8 +290,18 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
             (over.$key.is_some(), over.$key.clone().or(file.$key.clone()))
         };
     }
+    let (identity_over, identity) = pick!(identity);
+    let joined = match &identity {
+        None => None,
+        Some(folder) => Some(Identity::load(folder).map_err(|e| {
+            let remedy = "join first, or remove it";
+            fail("identity", identity_over, e.to_string(), remedy)
+        })?),
+    };
     let (from_over, collector) = pick!(collector);
-    let collector = collector.unwrap_or_else(|| DEFAULT_COLLECTOR.to_owned());
+    let collector = collector
+        .or_else(|| joined.as_ref().map(|of| of.collector.clone()))
+        .unwrap_or_else(|| DEFAULT_COLLECTOR.to_owned());
     check_url(&collector).map_err(|problem| {
         fail(
             "collector",
@@ -350,19 +372,20 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
     };
 
     let (from_over, host) = pick!(host);
-    let host = host.unwrap_or_else(host_name);
+    let host = host.or_else(|| joined.map(|of| of.host)).unwrap_or_else(host_name);
     if host.is_empty() || host.len() > 255 || host.chars().any(char::is_control) {
         let problem = format!("host = {host:?} is no name");
         return Err(fail("host", from_over, problem, "use 1 to 255 printable characters"));
     }
 
-    let tls = tls_files(&file.tls, &over.tls).map_err(|missing| {
+    let given = tls_files(&file.tls, &over.tls).map_err(|missing| {
         let problem = format!("mutual TLS needs cert, key and ca; {missing} is missing");
         fail(&format!("tls.{missing}"), false, problem, &format!("set tls.{missing}, or none of the three"))
     })?;
+    let tls = given.or_else(|| identity.as_deref().map(|folder| identity::files(folder).into()));
     if collector.starts_with("https://") && tls.is_none() {
         let problem = format!("collector {collector} needs mutual TLS, and there is no certificate");
-        let remedy = "set tls.cert, tls.key and tls.ca";
+        let remedy = "join it (`tailwater-agent join`) and set identity, or set tls.cert, tls.key and tls.ca";
         return Err(fail("collector", over.collector.is_some(), problem, remedy));
     }
     Ok(Config {
@@ -378,6 +401,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         log: pick!(log).1.unwrap_or_else(|| "info".to_owned()),
         clock_shift_ms: pick!(clock_shift_ms).1.unwrap_or(0),
         clock_drift_ppm: pick!(clock_drift_ppm).1.unwrap_or(0),
+        identity,
         tls,
     })
 }
@@ -415,7 +439,8 @@ fn scope_path(path: &str) -> Option<String> {
     plain.then(|| format!("/{}", elements.join("/")))
 }
 
-fn host_name() -> String {
+/// What the kernel calls this machine.
+pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map(|n| n.trim().to_owned())
         .ok()

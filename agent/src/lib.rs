@@ -8,6 +8,8 @@
 pub mod attach;
 pub mod clock;
 pub mod config;
+pub mod enrol;
+pub mod identity;
 pub mod name;
 pub mod run;
 pub mod sample;

@@ -4,7 +4,10 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use tailwater_agent::config::{Config, ConfigError, check_environment, load};
+use tailwater_agent::attach::privilege;
+use tailwater_agent::config::{Config, ConfigError, check_environment, host_name, load};
+use tailwater_agent::enrol::token::JoinToken;
+use tailwater_agent::enrol::{self, EnrolError};
 use tailwater_agent::run::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::run::dump::Form;
 use tailwater_agent::run::{self, failure};
@@ -38,6 +41,23 @@ fn execute(command: Command) -> Result<ExitCode> {
             run::dump(&configure(configured)?, form, windows)?;
         }
         Command::Doctor { json, live, configured } => return doctor(json, live, configured),
+        Command::Join { url, token_file, host, identity } => {
+            let token = JoinToken::read(&token_file)?;
+            let host = host.unwrap_or_else(host_name);
+            let joined = one(enrol::join(&url, &token, &host, &identity))?;
+            println!("joined as {}; now: tailwater-agent run --identity {}", joined.host, identity.display());
+        }
+        Command::Renew { keep: false, identity } => {
+            let renewed = one(enrol::renew(&identity))?;
+            println!("renewed for {}", renewed.host);
+        }
+        Command::Renew { keep: true, identity } => {
+            log_to_stderr("info")?;
+            if let Err(error) = privilege::drop_all() {
+                tracing::warn!("what renews certificates keeps its rights: {error}");
+            }
+            one(enrol::keep_renewing(&identity))?;
+        }
         Command::CheckConfig { configured } => {
             let config = read(configured)?;
             let text = toml::to_string(&config).context("write the configuration")?;
@@ -49,6 +69,11 @@ fn execute(command: Command) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn one<T>(work: impl Future<Output = Result<T, EnrolError>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("event loop")?;
+    Ok(runtime.block_on(work)?)
 }
 
 fn doctor(json: bool, live: Option<u64>, configured: Configured) -> Result<ExitCode> {

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod dump;
 pub mod failure;
 pub mod pipeline;
+mod renewer;
 
 use crate::attach::price::Price;
 use crate::attach::privilege;
@@ -24,6 +25,7 @@ use crate::run::budget::{Budget, Change};
 use crate::run::doctor::{Collector, Live, Report};
 use crate::run::dump::{Dump, Form};
 use crate::run::pipeline::{Identity, Pipeline, Shared, View};
+use crate::run::renewer::Renewer;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sampler, Sink};
 use crate::sample::self_stats::{cpu_ratio, listen_counters, resident_bytes};
@@ -34,7 +36,7 @@ use crate::stream::outbox::Outbox;
 use crate::stream::{Control, Stream, connect};
 use crate::window::{ListenDrop, WINDOW_NS, Window};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -165,6 +167,11 @@ async fn asked_to_stop() -> Result<(), RunError> {
 
 /// `run`: until SIGTERM or SIGINT.
 pub fn daemon(config: &Config) -> Result<(), RunError> {
+    // First: the agent gives up writing files.
+    let start = |folder: &PathBuf| Renewer::start(THIS, folder);
+    let renewer = config.identity.as_ref().map(start).transpose();
+    let _renewer =
+        renewer.map_err(|source| RunError::Start { what: "process that renews certificates", source })?;
     let begun = begin(config)?;
     let Begun { clock, attached, view, handle, cpus } = begun;
     let outbox = Arc::new(Outbox::new(config.buffered_batches));

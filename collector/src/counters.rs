@@ -160,6 +160,7 @@ pub struct Metrics {
     pub http_connections: Counter,
     pub http_refused: Labelled,
     pub access_refused: Labelled,
+    pub enrolments: Labelled,
 }
 
 impl Metrics {
@@ -246,6 +247,12 @@ impl Metrics {
                 "reason",
                 "Requests of those who showed no token or a wrong one, or whose role is too low.",
                 &self.access_refused,
+            ),
+            (
+                "enrolments",
+                "result",
+                "Agents that got a certificate (joined, renewed), or did not.",
+                &self.enrolments,
             ),
         ];
         for (name, label, help, counter) in labelled {

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod alert;
 mod aside;
+pub mod authority;
 pub mod client;
 pub mod clock;
 pub mod columns;

@@ -11,7 +11,7 @@ use tailwater::client::{ClientError, advise, alerts, explain, incidents, record}
 use tailwater::log::Log;
 use tailwater::run::cli::{Cli, Command, Settings};
 use tailwater::run::config::ConfigError;
-use tailwater::run::{doctor, replay, server, tokens, up};
+use tailwater::run::{doctor, enrol, replay, server, tokens, up};
 use tailwater::{failure, text, tui};
 use tailwater_model::Incident;
 use tokio::signal::unix::{SignalKind, signal};
@@ -78,6 +78,11 @@ fn run(command: Command) -> Result<ExitCode> {
             replayed(&file, config.as_deref(), shuffle, &said)?
         }
         Command::Token { what, of } => tokens::run(what, &of.load()?)?,
+        Command::Enroll { hosts, count, expires, replace, out, of } => {
+            let asked = enrol::Asked { hosts, count, expires, replace };
+            enrol::enroll(&asked, out.as_deref(), &of.load()?)?;
+        }
+        Command::Enrolled { revoke, json, of } => enrol::enrolled(revoke.as_deref(), json, &of.load()?)?,
         Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
         Command::Doctor(settings) => return doctor_report(&settings),
         Command::Completions { shell } => {

@@ -86,6 +86,15 @@ pub fn has(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
+/// Gives up all capabilities, for good: what is left is what the files of its user allow.
+pub fn drop_all() -> Result<(), PrivilegeError> {
+    let _ = caps::clear(None, CapSet::Ambient);
+    caps::clear(None, CapSet::Effective).map_err(error("effective"))?;
+    caps::clear(None, CapSet::Permitted).map_err(error("permitted"))?;
+    caps::clear(None, CapSet::Inheritable).map_err(error("inheritable"))?;
+    rustix::thread::set_no_new_privs(true).map_err(error("no new privileges"))
+}
+
 /// Starts a program that keeps these capabilities, of those that this thread has (capabilities(7): only ambient ones outlive execve(2) of
 /// whoever is not root). It has to drop what it does not need by itself.
 pub fn spawn_with(capabilities: &[Capability], command: &mut Command) -> std::io::Result<Child> {

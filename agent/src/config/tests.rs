@@ -133,7 +133,10 @@ fn the_example_file_is_valid_and_shows_every_key() {
     // Keys with examples are commented out; with the marks removed they must be accepted too.
     let shown: String = text.lines().map(|l| l.strip_prefix("#: ").unwrap_or(l).to_owned() + "\n").collect();
     assert!(check(&text, Layer::default()).is_ok());
-    check(&shown, Layer::default()).unwrap();
+    // The folder that `identity` names is read, and is not here.
+    let here: String =
+        shown.lines().filter(|l| !l.starts_with("identity = ")).map(|l| l.to_owned() + "\n").collect();
+    check(&here, Layer::default()).unwrap();
     let mut documented = BTreeSet::new();
     let mut table = String::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {

@@ -40,6 +40,9 @@ TAILWATER_AGENT_WINDOWS_PER_BATCH. Flags win over variables, variables over the 
 
 Exit codes: 0 done, 64 unusable configuration, 69 collector not reachable (doctor with --collector), 1 other failures.";
 
+/// Where what was joined is kept, unless told otherwise.
+const DEFAULT_IDENTITY: &str = "/var/lib/tailwater-agent/identity";
+
 /// Where configuration comes from.
 #[derive(Debug, clap::Args)]
 pub struct Configured {
@@ -86,6 +89,32 @@ pub enum Command {
         /// Configuration.
         #[command(flatten)]
         configured: Configured,
+    },
+    /// Joins a collector with a token of `tailwater enroll`, and keeps key and certificate
+    ///
+    /// The key is made here and leaves this machine never. `tailwater-agent run --identity DIR` then speaks as that host, and renews
+    /// the certificate at two thirds of its life.
+    Join {
+        /// The collector: https://NAME:PORT
+        url: String,
+        /// File with the token
+        #[arg(long, value_name = "FILE", env = "TAILWATER_AGENT_TOKEN_FILE")]
+        token_file: PathBuf,
+        /// Name to join by [default: the host name]
+        #[arg(long, value_name = "NAME", env = "TAILWATER_AGENT_HOST")]
+        host: Option<String>,
+        /// Where to keep it
+        #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_IDENTITY)]
+        identity: PathBuf,
+    },
+    /// Renews the certificate now, whether it is time or not
+    Renew {
+        /// Goes on for ever, at two thirds of each certificate's life
+        #[arg(long)]
+        keep: bool,
+        /// Where it is kept
+        #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_IDENTITY)]
+        identity: PathBuf,
     },
     /// Prints the effective configuration, or what is wrong with it
     CheckConfig {

@@ -5,6 +5,7 @@ use super::local::{self, LocalError};
 use super::tls::{self, TlsError};
 use crate::config::TlsFiles;
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -80,10 +81,24 @@ fn is_https(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https"))
 }
 
+/// How the two ends of a connection over https:// know each other.
+#[derive(Debug, Clone)]
+pub enum Trust<'a> {
+    /// By these files, which are read at each connect.
+    Files(Option<&'a TlsFiles>),
+    /// As whoever has no files yet knows.
+    Config(Arc<ClientConfig>),
+}
+
 /// Connects once. TLS files are read now.
 pub async fn connect(url: &str, files: Option<&TlsFiles>) -> Result<(Channel, LateRefusal), ConnectError> {
+    connect_by(url, Trust::Files(files)).await
+}
+
+/// Connects once.
+pub async fn connect_by(url: &str, trust: Trust<'_>) -> Result<(Channel, LateRefusal), ConnectError> {
     let late = LateRefusal::default();
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, open(url, files, late.clone()))
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, open(url, trust, late.clone()))
         .await
         .map_err(|_| ConnectError::Timeout { url: url.to_owned() })??;
     // The one connection is open already: the connector hands it over, and has no second one.
@@ -108,11 +123,7 @@ pub async fn connect(url: &str, files: Option<&TlsFiles>) -> Result<(Channel, La
     }
 }
 
-async fn open(
-    url: &str,
-    files: Option<&TlsFiles>,
-    late: LateRefusal,
-) -> Result<Box<dyn Stream>, ConnectError> {
+async fn open(url: &str, trust: Trust<'_>, late: LateRefusal) -> Result<Box<dyn Stream>, ConnectError> {
     let bad = |reason: &str| ConnectError::Url { url: url.to_owned(), reason: reason.to_owned() };
     if let Some(path) = local::path(url) {
         let stream = local::connect(path).await;
@@ -134,11 +145,17 @@ async fn open(
     if !encrypted {
         return Ok(Box::new(tcp));
     }
-    let files = files.ok_or_else(|| bad("https:// needs tls.cert, tls.key and tls.ca"))?;
-    let config =
-        tls::client_config(files).map_err(|source| ConnectError::Files { url: url.to_owned(), source })?;
+    let config = match trust {
+        Trust::Config(config) => config,
+        Trust::Files(files) => {
+            let files = files.ok_or_else(|| bad("https:// needs tls.cert, tls.key and tls.ca"))?;
+            let config = tls::client_config(files)
+                .map_err(|source| ConnectError::Files { url: url.to_owned(), source })?;
+            Arc::new(config)
+        }
+    };
     let name = ServerName::try_from(host).map_err(|e| bad(&e.to_string()))?;
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let connector = tokio_rustls::TlsConnector::from(config);
     let stream = connector.connect(name, tcp).await.map_err(|e| ConnectError::Tls {
         url: url.to_owned(),
         reason: tls::refusal(&e)

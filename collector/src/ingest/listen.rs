@@ -4,7 +4,7 @@
 use crate::ingest::local::Local;
 use crate::ingest::rpc::Telemetry;
 use crate::ingest::service::{Connection, Ingest};
-use crate::ingest::tls::{Speaker, TlsFiles, who_refused};
+use crate::ingest::tls::{AgentsTls, Speaker, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::{RecvFlags, recv};
@@ -56,7 +56,7 @@ impl Listener {
 }
 
 /// Accepts until the shutdown token of `ingest`.
-pub async fn serve(listener: Listener, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>, agents_max: usize) {
+pub async fn serve(listener: Listener, tls: Option<AgentsTls>, ingest: Arc<Ingest>, agents_max: usize) {
     let slots = Arc::new(Semaphore::new(agents_max.saturating_add(CONNECTIONS_SPARE)));
     loop {
         let accepted = tokio::select! {
@@ -121,7 +121,7 @@ async fn over_socket(stream: UnixStream, peer: String, ingest: Arc<Ingest>) {
     }
 }
 
-async fn over_tcp(stream: TcpStream, peer: String, tls: Option<Arc<TlsFiles>>, ingest: Arc<Ingest>) {
+async fn over_tcp(stream: TcpStream, peer: String, tls: Option<AgentsTls>, ingest: Arc<Ingest>) {
     if !speaks(stream.peek(&mut [0; 1]), &peer, &ingest).await {
         return;
     }

@@ -3,6 +3,7 @@
 
 pub mod convert;
 mod drop_packets;
+pub mod enrolment;
 pub mod feed;
 mod fields;
 pub mod limits;

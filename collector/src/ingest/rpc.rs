@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use tailwater_proto::MESSAGE_BYTES_MAX;
 use tailwater_proto::encoded::STREAM;
 use tailwater_proto::v1::CollectorMessage;
+use tailwater_proto::v1::enrolment_server::{Enrolment, EnrolmentServer};
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::{Body, Bytes, Service, StdError, http};
 use tonic::{Request, Response, Status, Streaming};
@@ -18,8 +19,13 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// What the collector says.
 pub type Replies = tokio_stream::wrappers::ReceiverStream<Result<CollectorMessage, Status>>;
 
-/// Answers one stream.
-pub trait Answer: Send + Sync + 'static {
+/// A request to join or to renew is shorter.
+const ENROLMENT_BYTES_MAX: usize = 16 * 1024;
+/// Where such calls are.
+const ENROLMENT: &str = "/tailwater.telemetry.v1.Enrolment/";
+
+/// Answers one stream, and those who want a certificate.
+pub trait Answer: Enrolment + Send + Sync + 'static {
     /// Starts to read `messages` and returns what will be said.
     fn answer(self: Arc<Self>, messages: Streaming<Bytes>) -> Replies;
 }
@@ -51,6 +57,11 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let method = Method(Arc::clone(&self.0));
         Box::pin(async move {
+            if request.uri().path().starts_with(ENROLMENT) {
+                let mut enrolment =
+                    EnrolmentServer::from_arc(method.0).max_decoding_message_size(ENROLMENT_BYTES_MAX);
+                return enrolment.call(request).await;
+            }
             if request.uri().path() != STREAM {
                 return Ok(Status::unimplemented(format!("no method {}", request.uri().path())).into_http());
             }

@@ -2,6 +2,8 @@
 //! never slows another; knows nothing of what messages mean (`session` does) or how they came (`listen` does).
 
 use super::feed::{Feed, Quota};
+use crate::access::attempts::Attempts;
+use crate::authority::authority::REVOKED;
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::ingest::registry::Registry;
@@ -37,6 +39,8 @@ pub struct Ingest {
     pub agent_queue: usize,
     /// Ends all streams.
     pub shutdown: CancellationToken,
+    /// Wrong tokens of enrolment.
+    pub attempts: Attempts,
     /// So that the end can wait for them.
     pub tasks: TaskTracker,
 }
@@ -60,6 +64,9 @@ impl Answer for Connection {
         Replies::new(out)
     }
 }
+
+/// Between two looks whether a host was revoked meanwhile.
+const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
 type Out = mpsc::Sender<Result<CollectorMessage, Status>>;
 
@@ -116,12 +123,20 @@ impl Connection {
         quota: &Quota,
     ) -> Option<(&'static str, Refusal)> {
         let ingest = &self.ingest;
+        let mut look = tokio::time::interval(REVOKED_WITHIN);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let next = tokio::select! {
                 next = messages.message() => next,
                 () = session.lease().replaced.cancelled() => {
                     let reason = "a newer stream of this boot speaks for this host now".to_owned();
                     return Some(("replaced", Refusal { reason, retry: false }));
+                }
+                _ = look.tick() => {
+                    if self.speaker.is_revoked() {
+                        return Some(("revoked", Refusal { reason: REVOKED.to_owned(), retry: true }));
+                    }
+                    continue;
                 }
                 () = ingest.shutdown.cancelled() => {
                     return Some(("stopping", Refusal { reason: "the collector is stopping".into(), retry: true }));

@@ -1,6 +1,7 @@
 //! Mutual TLS for the agents' port: certificate, key and authority, for which hosts an agent may speak, and in words which side refused a
 //! handshake and why.
 
+use crate::authority::authority::{Authority, REVOKED};
 use crate::pem::{self, Reloaded, TlsError};
 use rustls::client::verify_server_name;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
@@ -41,22 +42,84 @@ pub enum HostIdentity {
 
 /// What the other side of a connection may say of itself.
 #[derive(Debug, Clone, Default)]
-pub struct Speaker(Option<CertificateDer<'static>>);
+pub enum Speaker {
+    /// Anything: of this machine, or of a fleet that shares one certificate.
+    #[default]
+    Any,
+    /// What its certificate names.
+    Named(CertificateDer<'static>),
+    /// The host that the authority gave its certificate to.
+    Enrolled(Arc<Authority>, CertificateDer<'static>),
+    /// Nothing: it showed no certificate. It may join.
+    Nobody(Arc<Authority>),
+}
 
 impl Speaker {
     /// Whether it speaks for `host`; the text says why not, and goes back to the agent.
     pub fn may_speak_for(&self, host: &str) -> Result<(), String> {
-        let Some(certificate) = &self.0 else { return Ok(()) };
         let not = |why: &dyn std::fmt::Display| {
             format!(
                 "this certificate does not speak for host \"{host}\" ({why}): give its agent one with that name among its subject alternative names, \
                  or set host_identity = \"any\" in the collector's [tls]"
             )
         };
-        let name =
-            ServerName::try_from(host).map_err(|_| not(&"no certificate can name it: it is no DNS name"))?;
-        let parsed = ParsedCertificate::try_from(certificate).map_err(|e| not(&e))?;
-        verify_server_name(&parsed, &name).map_err(|e| not(&e))
+        match self {
+            Self::Any => Ok(()),
+            Self::Named(certificate) => {
+                let name = ServerName::try_from(host)
+                    .map_err(|_| not(&"no certificate can name it: it is no DNS name"))?;
+                let parsed = ParsedCertificate::try_from(certificate).map_err(|e| not(&e))?;
+                verify_server_name(&parsed, &name).map_err(|e| not(&e))
+            }
+            Self::Enrolled(authority, certificate) => match authority.host_of(certificate) {
+                Some(own) if own.eq_ignore_ascii_case(host) => Ok(()),
+                Some(own) => Err(format!(
+                    "this certificate is host \"{own}\"'s and does not speak for \"{host}\": run its agent with --host {own}, or join as the other"
+                )),
+                None => Err(REVOKED.to_owned()),
+            },
+            Self::Nobody(_) => Err(
+                "this agent shows no certificate: `tailwater enroll HOST` on the collector's host and `tailwater-agent join` get one".to_owned(),
+            ),
+        }
+    }
+
+    /// Whether its certificate is still somebody's. Asked from time to time while it speaks.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        matches!(self, Self::Enrolled(authority, certificate) if authority.host_of(certificate).is_none())
+    }
+}
+
+/// How agents of other machines are told from others.
+#[derive(Debug, Clone)]
+pub enum AgentsTls {
+    /// By certificates that somebody makes.
+    Files(Arc<TlsFiles>),
+    /// By those of the collector's own authority.
+    Authority(Arc<Authority>),
+}
+
+impl AgentsTls {
+    /// The configuration for the next handshake.
+    #[must_use]
+    pub fn current(&self) -> Arc<ServerConfig> {
+        match self {
+            Self::Files(files) => files.current(),
+            Self::Authority(authority) => authority.server_config(),
+        }
+    }
+
+    /// Who has shown this chain in its handshake.
+    #[must_use]
+    pub fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
+        match self {
+            Self::Files(files) => files.speaker(chain),
+            Self::Authority(authority) => match chain.and_then(<[_]>::first) {
+                Some(own) => Speaker::Enrolled(Arc::clone(authority), own.clone()),
+                None => Speaker::Nobody(Arc::clone(authority)),
+            },
+        }
     }
 }
 
@@ -74,20 +137,18 @@ impl TlsFiles {
         Ok(Self { files: files.clone(), loaded: Reloaded::new(watched, || server_config(files))? })
     }
 
-    /// Who has shown this chain in its handshake.
-    #[must_use]
-    pub fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
+    fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
         match self.files.host_identity {
-            HostIdentity::Any => Speaker::default(),
+            HostIdentity::Any => Speaker::Any,
             // No handshake ends without one; an empty one names nobody.
             HostIdentity::Certificate => {
-                Speaker(Some(chain.and_then(<[_]>::first).cloned().unwrap_or_else(|| Vec::new().into())))
+                Speaker::Named(chain.and_then(<[_]>::first).cloned().unwrap_or_else(|| Vec::new().into()))
             }
         }
     }
 
     /// The configuration for the next handshake.
-    pub fn current(&self) -> Arc<ServerConfig> {
+    fn current(&self) -> Arc<ServerConfig> {
         self.loaded.current(|| server_config(&self.files))
     }
 }

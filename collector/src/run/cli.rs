@@ -166,6 +166,43 @@ pub enum Command {
         #[command(flatten)]
         of: CollectorAt,
     },
+    /// Let a host join: print the token with which its agent gets a certificate
+    #[command(
+        after_help = "Examples:\n  tailwater enroll web-1\n  tailwater enroll 'web-*' --count 50 --expires 24h --out web.token\n\nOn the host: tailwater-agent join https://collector.internal:4781 --token-file FILE"
+    )]
+    Enroll {
+        /// The host; or a pattern with one "*" of the hosts that may join with this token
+        #[arg(value_name = "HOST")]
+        hosts: String,
+        /// How many may join with it
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        count: u32,
+        /// For how long it is good
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+        expires: Duration,
+        /// Let hosts of the pattern join again that have a certificate; a token for one host always does
+        #[arg(long)]
+        replace: bool,
+        /// Write it into this file, for its owner alone, instead
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Whose
+        #[command(flatten)]
+        of: CollectorAt,
+    },
+    /// List hosts that have a certificate, or take one's away
+    #[command(after_help = "Examples:\n  tailwater enrolled\n  tailwater enrolled --revoke web-1")]
+    Enrolled {
+        /// Take away what this host has: within two seconds its agent is sent away
+        #[arg(long, value_name = "HOST")]
+        revoke: Option<String>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+        /// Whose
+        #[command(flatten)]
+        of: CollectorAt,
+    },
     /// Print the effective configuration
     CheckConfig(Box<Settings>),
     /// Say whether this machine lets the collector work, and what to do if not

@@ -4,6 +4,7 @@
 use crate::access::config::{Access, Proxy};
 use crate::access::file::TokenFile;
 use crate::alert::{config as alert, rules};
+use crate::authority::config::AuthorityConfig;
 use crate::endpoint::Endpoint;
 use crate::export;
 use crate::fault;
@@ -60,6 +61,9 @@ pub struct Config {
     /// Mutual TLS for agents; required where `grpc` can be reached from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// An authority of the collector's own, in place of `tls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authority: Option<AuthorityConfig>,
     /// TLS of `http`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tls: Option<HttpTls>,
@@ -105,6 +109,7 @@ impl Default for Config {
             agents_max: 1000,
             agent_queue: 256,
             tls: None,
+            authority: None,
             http_tls: None,
             access: Access::default(),
             hook: Vec::new(),
@@ -209,13 +214,21 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         let rule = |text: String| Err(ConfigError::Rule(text));
-        if !self.grpc.is_local() && self.tls.is_none() {
+        if let Some(authority) = &self.authority {
+            if let Err(broken) = authority.check() {
+                return rule(broken);
+            }
+            if self.tls.is_some() {
+                return rule("[authority] and [tls]: certificates come from the one or from the other\n  remedy: remove one of both".into());
+            }
+        }
+        if !self.grpc.is_local() && self.tls.is_none() && self.authority.is_none() {
             return rule(format!(
-                "grpc = \"{}\": plaintext is for loopback addresses only\n  remedy: add [tls] with cert, key and ca, or listen on 127.0.0.1",
+                "grpc = \"{}\": plaintext is for loopback addresses only\n  remedy: add [authority] with names (agents then join), or [tls] with cert, key and ca, or listen on 127.0.0.1",
                 self.grpc
             ));
         }
-        if let (Endpoint::Unix(_), true) = (&self.grpc, self.tls.is_some()) {
+        if let (Endpoint::Unix(_), true) = (&self.grpc, self.tls.is_some() || self.authority.is_some()) {
             return rule(format!(
                 "grpc = \"{}\": [tls] is for agents of other machines, which do not reach a socket of this one\n  remedy: set grpc = \"0.0.0.0:4781\", or remove [tls]",
                 self.grpc
@@ -417,6 +430,7 @@ mod tests {
         for table in [
             "",
             "tls",
+            "authority",
             "http_tls",
             "access",
             "access.proxy",

@@ -1,5 +1,7 @@
 //! `tailwater doctor`: whether this machine lets the collector work. Tries each thing and says what to do about a refusal.
 
+use crate::authority::authority::Authority;
+use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::ingest::tls::TlsFiles;
 use crate::run::config::Config;
@@ -29,6 +31,12 @@ pub fn run(config: &Config) -> Vec<Check> {
             .map(|_| "certificate, key and authorities fit".into())
             .map_err(|e| e.to_string());
         checks.push(Check { what: "tls".into(), outcome });
+    }
+    if let Some(authority) = &config.authority {
+        let outcome = Authority::open(authority, &config.data, Clock::default())
+            .map(|_| "its key can be used".into())
+            .map_err(|e| e.to_string());
+        checks.push(Check { what: "authority".into(), outcome });
     }
     if let Some(files) = &config.http_tls {
         let outcome =

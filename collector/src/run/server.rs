@@ -4,9 +4,11 @@
 use super::driver;
 use super::machine;
 use super::recording;
+use crate::access::attempts::Attempts;
 use crate::access::tokens::Tokens;
 use crate::alert;
 use crate::alert::stats::Stats;
+use crate::authority::authority::Authority;
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::endpoint::Endpoint;
@@ -15,7 +17,7 @@ use crate::ingest::listen::{self, Listener};
 use crate::ingest::local::Local;
 use crate::ingest::registry::Registry;
 use crate::ingest::service::Ingest;
-use crate::ingest::tls::{HostIdentity, TlsFiles};
+use crate::ingest::tls::{AgentsTls, HostIdentity, TlsFiles};
 use crate::live::series::Series;
 use crate::run::config::Config;
 use crate::run::outlet::{self, LIVE_MAX, Outlet};
@@ -56,6 +58,16 @@ pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener>
     })
 }
 
+/// How agents of other machines prove who they are.
+fn agents_tls(config: &Config, clock: Clock) -> Result<Option<AgentsTls>> {
+    if let Some(authority) = &config.authority {
+        let authority = Authority::open(authority, &config.data, clock)?;
+        return Ok(Some(AgentsTls::Authority(Arc::new(authority))));
+    }
+    let files = config.tls.as_ref().map(TlsFiles::load).transpose()?;
+    Ok(files.map(|files| AgentsTls::Files(Arc::new(files))))
+}
+
 /// The HTTP side as configured: who may come in, by which names, with which certificate.
 fn front(config: &Config, metrics: &Arc<Metrics>, clock: Clock) -> Result<Front> {
     let tls = config.http_tls.as_ref().map(HttpTlsFiles::load).transpose()?;
@@ -94,7 +106,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let http = bind("http", config.http).await?;
     let front = front(&config, &metrics, clock)?;
-    let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?.map(Arc::new);
+    let tls = agents_tls(&config, clock)?;
     if config.tls.as_ref().is_some_and(|tls| tls.host_identity == HostIdentity::Any) {
         tracing::warn!(
             "any agent that [tls] ca lets in may speak for any host: where each has a certificate of its own, set host_identity = \"certificate\""
@@ -179,6 +191,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         metrics: Arc::clone(&metrics),
         clock,
         agent_queue: config.agent_queue,
+        attempts: Attempts::default(),
         shutdown: shutdown.clone(),
         tasks: tasks.clone(),
     });

@@ -72,7 +72,7 @@ pub fn run(what: TokenCommand, config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn new_file(path: &Path) -> Result<std::fs::File> {
+pub(crate) fn new_file(path: &Path) -> Result<std::fs::File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(|| {
         format!("write {}\n  remedy: name a file that is not there yet, in a folder that is", path.display())
     })

@@ -30,9 +30,9 @@ pub fn find_agent() -> Result<PathBuf> {
 
 /// Runs both until `stop`.
 pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
-    if !config.grpc.is_local() || config.tls.is_some() {
+    if !config.grpc.is_local() || config.tls.is_some() || config.authority.is_some() {
         bail!(
-            "`up` is for one machine: it needs a socket or a loopback address for --grpc, and no [tls]\n  remedy: run `tailwater serve` and `tailwater-agent run` instead"
+            "`up` is for one machine: it needs a socket or a loopback address for --grpc, and neither [tls] nor [authority]\n  remedy: run `tailwater serve` and `tailwater-agent run` instead"
         );
     }
     let program = find_agent()?;

@@ -31,8 +31,8 @@ pub(crate) const TABLES: &[Table] = &[
     },
     Table {
         of: "tailwater-agent",
-        // Plain data, the kinds of signals, time, configuration.
-        leaves: &["window", "signal", "clock", "config"],
+        // Plain data, the kinds of signals, time, what a machine got when it joined, configuration.
+        leaves: &["window", "signal", "clock", "identity", "config"],
         rooms: &[
             // Who a window is about: cgroups, processes and sockets. Knows no program.
             ("name", &[]),
@@ -42,8 +42,10 @@ pub(crate) const TABLES: &[Table] = &[
             ("sample", &["name", "attach"]),
             // Sends windows with their names, wherever they come from.
             ("stream", &["name"]),
+            // Joins a collector, and renews what it got.
+            ("enrol", &["stream"]),
             // Wiring.
-            ("run", &["name", "attach", "sample", "stream"]),
+            ("run", &["name", "attach", "sample", "stream", "enrol"]),
             ("main", ALL),
         ],
     },
@@ -125,8 +127,12 @@ pub(crate) const TABLES: &[Table] = &[
             ("live", &[]),
             // What is on disk has the columns and names of what was live.
             ("store", &["live"]),
-            // gRPC in: hands windows over, and asks nobody.
-            ("ingest", &[]),
+            // Who may do what over HTTP. Knows no route.
+            ("access", &[]),
+            // Certificates of agents, and who may have one. Knows no stream.
+            ("authority", &["access"]),
+            // gRPC in: hands windows over, and asks nobody but whose a certificate is.
+            ("ingest", &["access", "authority"]),
             // HTTP out: the client, secrets, pauses.
             ("send", &[]),
             // Hooks. They know an incident, neither windows nor the store.
@@ -137,8 +143,6 @@ pub(crate) const TABLES: &[Table] = &[
             ("sizing", &["live"]),
             // What would have prevented an incident, from the windows around it.
             ("prevent", &["live"]),
-            // Who may do what over HTTP. Knows no route.
-            ("access", &[]),
             // HTTP in: reads whatever there is to be shown.
             ("serve", &["live", "store", "ingest", "alert", "export", "sizing", "prevent", "access"]),
             // Explain and plots: pictures of what is live.

@@ -1,0 +1,162 @@
+//! The certificates that agents have, and whose they are: a file that commands and the collector share. A certificate that is not in it is
+//! nobody's, whoever signed it: so a host is revoked by taking its certificates out.
+
+use crate::access::token::Hash;
+use crate::kept::{Kept, KeptError, Stamp};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const HEAD: &str = "Certificates of agents, by their SHA-256: whoever is not in this file is not let in.";
+/// Of a host: the newest, and the one before it, which a stream may still show.
+const PER_HOST: usize = 2;
+/// Hosts with certificates: as many as a collector knows by name.
+const HOSTS_MAX: usize = 4096;
+/// The file is looked at no more often than this.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// One certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    /// Whose it is.
+    pub host: String,
+    /// When it ends, Unix seconds.
+    pub expires_unix_s: u64,
+    /// Of its DER.
+    pub sha256: Hash,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    #[serde(default)]
+    certificate: Vec<Certificate>,
+}
+
+#[derive(Debug, Default)]
+struct Loaded {
+    stamp: Stamp,
+    looked: Option<Instant>,
+    by_hash: Arc<BTreeMap<String, Certificate>>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Issued {
+    kept: Kept,
+    loaded: Mutex<Loaded>,
+}
+
+impl Issued {
+    /// In the authority's folder.
+    #[must_use]
+    pub fn at(file: PathBuf) -> Self {
+        Self { kept: Kept::at(file, HEAD), loaded: Mutex::default() }
+    }
+
+    /// All of them, from the file.
+    pub fn all(&self) -> Result<Vec<Certificate>, KeptError> {
+        Ok(self.kept.load::<Content>()?.unwrap_or_default().certificate)
+    }
+
+    /// Whose this certificate is, unless it is nobody's any more.
+    #[must_use]
+    pub fn host_of(&self, der: &[u8], now: Instant, now_unix_s: u64) -> Option<String> {
+        let of = self.current(now).get(&Hash::of(der).to_string()).cloned()?;
+        (of.expires_unix_s > now_unix_s).then_some(of.host)
+    }
+
+    fn current(&self, now: Instant) -> Arc<BTreeMap<String, Certificate>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY) {
+            loaded.looked = Some(now);
+            let stamp = self.kept.stamp();
+            if stamp != loaded.stamp {
+                loaded.stamp = stamp;
+                match self.all() {
+                    Ok(all) => {
+                        let by_hash = all.into_iter().map(|of| (of.sha256.to_string(), of)).collect();
+                        loaded.by_hash = Arc::new(by_hash);
+                    }
+                    Err(e) => tracing::warn!("certificates of agents cannot be read, the old ones stay: {e}"),
+                }
+            }
+        }
+        Arc::clone(&loaded.by_hash)
+    }
+
+    /// Whether that host has one that is not over.
+    pub fn has(&self, host: &str, now_unix_s: u64) -> Result<bool, KeptError> {
+        Ok(self.all()?.iter().any(|of| of.host.eq_ignore_ascii_case(host) && of.expires_unix_s > now_unix_s))
+    }
+
+    /// One more; `alone`: those that the host had before are nobody's from now on.
+    pub fn add(&self, one: Certificate, alone: bool, now_unix_s: u64) -> Result<(), KeptError> {
+        self.kept.change(|content: &mut Content| {
+            let all = &mut content.certificate;
+            let same = |of: &Certificate| of.host.eq_ignore_ascii_case(&one.host);
+            all.retain(|of| of.expires_unix_s > now_unix_s && !(alone && same(of)));
+            while all.iter().filter(|of| same(of)).count() >= PER_HOST {
+                let oldest = all.iter().position(same).unwrap_or(0);
+                all.remove(oldest);
+            }
+            if all.len() >= HOSTS_MAX * PER_HOST {
+                let why = format!("{HOSTS_MAX} hosts have certificates, the limit");
+                return Err(self.kept.wrong(why, "revoke those that are gone: `tailwater enrolled`"));
+            }
+            all.push(one);
+            Ok(())
+        })?;
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).looked = None;
+        Ok(())
+    }
+
+    /// Takes away what that host has.
+    pub fn revoke(&self, host: &str) -> Result<(), KeptError> {
+        self.kept.change(|content: &mut Content| {
+            let before = content.certificate.len();
+            content.certificate.retain(|of| !of.host.eq_ignore_ascii_case(host));
+            if content.certificate.len() == before {
+                let why = format!("host \"{host}\" has no certificate");
+                return Err(self.kept.wrong(why, "`tailwater enrolled` has all hosts"));
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_the_newest_two_until_they_are_over_or_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let issued = Issued::at(folder.path().join("issued.toml"));
+        let begin = crate::clock::Clock::default().monotonic();
+        let one = |host: &str, der: &[u8], expires_unix_s: u64| Certificate {
+            host: host.into(),
+            expires_unix_s,
+            sha256: Hash::of(der),
+        };
+        let host_of = |der: &[u8], now: u64| issued.host_of(der, begin, now);
+        issued.add(one("web-1", b"a", 100), false, 1).unwrap();
+        issued.add(one("web-1", b"b", 100), false, 1).unwrap();
+        issued.add(one("db-1", b"d", 50), false, 1).unwrap();
+        assert_eq!(host_of(b"a", 1).as_deref(), Some("web-1"));
+        issued.add(one("WEB-1", b"c", 100), false, 1).unwrap();
+        assert_eq!((host_of(b"a", 1), host_of(b"b", 1).is_some()), (None, true), "the oldest went");
+        assert_eq!((host_of(b"d", 49).as_deref(), host_of(b"d", 50)), (Some("db-1"), None));
+        assert!(host_of(b"e", 1).is_none());
+        issued.add(one("web-1", b"f", 100), true, 1).unwrap();
+        assert_eq!((host_of(b"c", 1), host_of(b"f", 1).is_some()), (None, true), "another key took over");
+        // By a command, which is another process.
+        Issued::at(folder.path().join("issued.toml")).revoke("web-1").unwrap();
+        assert!(issued.host_of(b"f", begin + LOOK_EVERY, 1).is_none());
+        assert!(issued.revoke("web-1").unwrap_err().to_string().contains("tailwater enrolled"));
+        assert!(!issued.has("web-1", 1).unwrap() && issued.has("DB-1", 1).unwrap());
+    }
+}

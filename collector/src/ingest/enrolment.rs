@@ -1,0 +1,106 @@
+//! Agents that join or renew: the two calls, who may make them from where, and that wrong tokens are slowed. `authority` decides; this tells.
+
+use super::service::Connection;
+use super::tls::Speaker;
+use crate::access::attempts::{Attempts, Wrong, plain};
+use crate::authority::authority::{Authority, Identity, NotSigned};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use tailwater_proto::v1::enrolment_server::Enrolment;
+use tailwater_proto::v1::{Enrolled, JoinRequest, RenewRequest};
+use tonic::{Request, Response, Status};
+
+/// What a collector answers whose agents do not join.
+const NO_AUTHORITY: &str = "this collector has no authority of its own, so nobody joins: its [authority] makes one, or certificates come from whoever makes those of its [tls]";
+
+impl Connection {
+    fn from(&self) -> IpAddr {
+        let address = self.peer.parse::<SocketAddr>().map(|peer| plain(peer.ip()));
+        address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    }
+
+    fn told(
+        &self,
+        done: &str,
+        host: &str,
+        result: Result<Identity, NotSigned>,
+    ) -> Result<Response<Enrolled>, Status> {
+        match result {
+            Ok(identity) => {
+                self.ingest.metrics.enrolments.inc(if done == "joined" { "joined" } else { "renewed" });
+                tracing::info!(target: crate::access::audit::TARGET, host, from = %self.peer, "agent {done}");
+                Ok(Response::new(Enrolled {
+                    certificate: identity.cert.to_vec(),
+                    issued_unix_s: identity.issued_unix_s,
+                    expires_unix_s: identity.expires_unix_s,
+                }))
+            }
+            Err(NotSigned::Unknown) => {
+                self.ingest.metrics.enrolments.inc("refused");
+                match attempts(&self.ingest.attempts, self) {
+                    Wrong::Told => {
+                        tracing::warn!(from = %self.peer, "a wrong token of enrolment was shown");
+                        Err(Status::permission_denied(NotSigned::Unknown.to_string()))
+                    }
+                    Wrong::TooMany(after) => Err(Status::resource_exhausted(format!(
+                        "too many wrong tokens came from this address: the next one is judged in {} s",
+                        after.as_secs().max(1)
+                    ))),
+                }
+            }
+            Err(e) => {
+                self.ingest.metrics.enrolments.inc("refused");
+                if let NotSigned::Kept(why) = &e {
+                    tracing::error!("a certificate could not be kept: {why}");
+                } else {
+                    tracing::warn!(from = %self.peer, "not {done}: {e}");
+                }
+                Err(Status::permission_denied(e.to_string()))
+            }
+        }
+    }
+
+    /// On a thread that may wait for the disk.
+    async fn signed(
+        authority: Arc<Authority>,
+        sign: impl FnOnce(&Authority) -> Result<(String, Identity), NotSigned> + Send + 'static,
+    ) -> Result<Result<(String, Identity), NotSigned>, Status> {
+        tokio::task::spawn_blocking(move || sign(&authority))
+            .await
+            .map_err(|_| Status::unavailable("the collector is stopping"))
+    }
+}
+
+fn attempts(attempts: &Attempts, of: &Connection) -> Wrong {
+    attempts.wrong(of.from(), of.ingest.clock.monotonic())
+}
+
+#[tonic::async_trait]
+impl Enrolment for Connection {
+    async fn join(&self, asked: Request<JoinRequest>) -> Result<Response<Enrolled>, Status> {
+        let (Speaker::Enrolled(authority, _) | Speaker::Nobody(authority)) = &self.speaker else {
+            return Err(Status::failed_precondition(NO_AUTHORITY));
+        };
+        let asked = asked.into_inner();
+        let host = asked.host.clone();
+        let signed = Self::signed(Arc::clone(authority), move |authority| {
+            authority.join(&asked.secret, &asked.host, &asked.request).map(|identity| (asked.host, identity))
+        });
+        let signed = signed.await?;
+        self.told("joined", &host, signed.map(|(_, identity)| identity))
+    }
+
+    async fn renew(&self, asked: Request<RenewRequest>) -> Result<Response<Enrolled>, Status> {
+        let Speaker::Enrolled(authority, shown) = &self.speaker else {
+            return Err(Status::unauthenticated(
+                "whoever renews shows the certificate that is to be renewed; `tailwater-agent join` gets the first",
+            ));
+        };
+        let (shown, asked) = (shown.clone(), asked.into_inner());
+        let signed =
+            Self::signed(Arc::clone(authority), move |authority| authority.renew(&shown, &asked.request))
+                .await?;
+        let host = signed.as_ref().map(|(host, _)| host.clone()).unwrap_or_default();
+        self.told("renewed", &host, signed.map(|(_, identity)| identity))
+    }
+}
