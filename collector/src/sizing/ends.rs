@@ -20,6 +20,8 @@ const ENDED_PART: f64 = 0.75;
 const HALVED_S: f64 = 300.0;
 /// Such seconds that are needed before anything is said: shares of the time by turns are then known to some percent.
 const NEEDED_S: f64 = 10.0;
+/// Part of the time from which a resource is named where none is critical.
+const OFTEN_PART: f64 = 0.1;
 /// Fronts that are remembered.
 const FRONTS_MAX: usize = 300;
 /// Servers behind one front.
@@ -165,10 +167,10 @@ impl End {
                 format!("{front}: no single size is right: {why}, of {seen}")
             }
             Err(_) => {
-                let fullest = told.first().map_or_else(String::new, |of| {
-                    format!("; most often the {} of {}, in {}", of.what, of.tier, percent(of.full_ratio))
-                });
-                format!("{front}: nothing is critical by itself, of {seen}{fullest}")
+                let often = resources.iter().filter(|of| of.full_ratio >= OFTEN_PART);
+                let often: Vec<_> =
+                    often.map(|of| format!("the {} in {}", of.name, percent(of.full_ratio))).collect();
+                format!("{front}: nothing is critical by itself, of {seen}; full was {}", often.join(", "))
             }
         };
         SystemAdvice {
@@ -215,7 +217,9 @@ fn used(
         // Of a cgroup with several servers nobody knows whose the CPU time was.
         let is_known = id == measured && moments.len() == span && moments.iter().all(|m| m.may_use_ns > 0);
         let mut taints: BTreeSet<Taint> = own_taints(&moments);
+        // The disk and a quota are hardware as the tier has it.
         taints.remove(&Taint::Io);
+        taints.remove(&Taint::Throttled);
         if !is_known || !taints.is_empty() {
             return None;
         }
@@ -225,7 +229,7 @@ fn used(
             let full = moments.iter().filter(|m| full(m)).count() as f64 / span as f64;
             of.entry((who.tier(server).to_owned(), hardware)).or_default().push((used, full));
         };
-        // At its own quota it is throttled in one window for what it used in the one before; a quota that others used up is a taint.
+        // At its quota it is throttled in one window for what it used in the one before.
         add(Hardware::Cpu, &|m| m.used_ratio().unwrap_or(0.0), &|m| m.is_full() || m.is_throttled());
         add(Hardware::Disk, &|m| f64::from(u8::from(m.is_at_the_disk())), &Moment::is_at_the_disk);
     }

@@ -113,6 +113,20 @@ fn tiers_that_are_full_by_turns_are_named_and_get_no_size() {
 }
 
 #[test]
+fn a_quota_ends_throughput_as_a_cpu_does() {
+    // Of 100 ms the quota of half a CPU is used up in the first half, by two CPUs.
+    let (ends, who) = after(12, |host, n, window| {
+        if host == "db" {
+            let own = window.workloads.get_mut(&3).unwrap();
+            own.busy_ns = if n % 2 == 0 { WINDOW_NS } else { 0 };
+            own.throttled_ns = Some(if n % 2 == 0 { 0 } else { WINDOW_NS });
+            own.wait_ns = 2 * WINDOW_NS;
+        }
+    });
+    assert!(ends.told(&who).is_empty(), "a quota that is not known is no capacity: {:?}", ends.told(&who));
+}
+
+#[test]
 fn a_millibottleneck_ends_no_throughput_and_nothing_from_outside_does() {
     let nothing = |change: &dyn Fn(&str, u64, &mut HostWindow)| {
         let (ends, who) = after(20, change);
@@ -165,4 +179,17 @@ fn what_was_long_ago_gives_way_to_what_is() {
         _ => {}
     });
     assert_eq!(ends.told(&who)[0].critical.as_deref(), Some("CPU of mariadb"));
+}
+
+#[test]
+fn where_two_are_nearly_full_both_are_named_and_neither_is_critical() {
+    // As in the demo's system under more than it can serve.
+    let (ends, who) = after(20, |host, n, window| match host {
+        "app-1" | "app-2" if n % 20 < 18 => full(window),
+        "db" if n % 20 >= 7 => full(window),
+        _ => {}
+    });
+    let told = &ends.told(&who)[0];
+    let expect = "apache2@web: nothing is critical by itself, of 20 s in which something was full; full was the CPU of tomcat10 in 90 %, the CPU of mariadb in 65 %";
+    assert_eq!((told.critical.as_deref(), told.sentence.as_str()), (None, expect));
 }
