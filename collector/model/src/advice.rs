@@ -13,10 +13,41 @@ pub struct AdviceView {
     pub made_unix_ns: Option<u64>,
     /// Why there is nothing, in a sentence; `null`: there is something.
     pub nothing: Option<String>,
+    /// Where throughput ends, of each front whose throughput was seen at its end, by front.
+    #[serde(default)]
+    pub systems: Vec<SystemAdvice>,
     /// By tier, host, workload, address and port.
     pub tiers: Vec<TierAdvice>,
     /// Listeners that are not learnt, because there are more than the collector learns.
     pub refused_listeners: u64,
+}
+
+/// Where the throughput of a front and all that is behind it ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SystemAdvice {
+    /// `apache2@web`: the front's tier, and its host.
+    pub front: String,
+    /// Seconds in which something was full in three quarters of the windows; the older the less, by half after 300 of them.
+    pub seconds: f64,
+    /// The one resource that is full, in words; `null`: none, or several by turns or at once.
+    pub critical: Option<String>,
+    /// Everything that can be full, the one that is most often first.
+    pub resources: Vec<ResourceUse>,
+    /// All of it as a line.
+    pub sentence: String,
+}
+
+/// How much of a tier's hardware was in use in the seconds in which throughput was at its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResourceUse {
+    /// The tier.
+    pub tier: String,
+    /// `cpu` or `disk`.
+    pub what: String,
+    /// Mean use, 0 to 1.
+    pub used_ratio: f64,
+    /// Part of the windows in which it was full, 0 to 1. The disk is where half of the requests in flight are blocked on block I/O.
+    pub full_ratio: f64,
 }
 
 /// The advice on one listener of one server.

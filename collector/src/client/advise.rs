@@ -50,6 +50,12 @@ pub async fn advise(
 fn table(view: &AdviceView, all: usize) -> String {
     const HEAD: [&str; 8] = ["TIER", "NOW", "SIZE", "RANGE", "RESTS ON", "TRAFFIC", "SEEN TO", "CRITICAL"];
     let mut text = String::new();
+    for system in &view.systems {
+        text.push_str(&format!("{}\n", line(&system.sentence)));
+    }
+    if !view.systems.is_empty() && !view.tiers.is_empty() {
+        text.push('\n');
+    }
     if !view.tiers.is_empty() {
         let rows: Vec<[String; 8]> =
             std::iter::once(HEAD.map(str::to_owned)).chain(view.tiers.iter().map(row)).collect();
@@ -113,6 +119,11 @@ mod tests {
         });
         let json = serde_json::json!({
             "learning_since_unix_ns": 1, "made_unix_ns": 2, "nothing": null, "refused_listeners": 3,
+            "systems": [{
+                "front": "apache2@web", "seconds": 340.0, "critical": "CPU of tomcat10",
+                "resources": [{ "tier": "tomcat10", "what": "cpu", "used_ratio": 0.99, "full_ratio": 0.98 }],
+                "sentence": "apache2@web: throughput ends at the CPU of tomcat10, full in 98 % of 5 min 40 s in which something was full",
+            }],
             "tiers": [
                 {
                     "tier": "tomcat10@app", "host": "app", "workload": "tomcat10.service", "address": "::", "port": 8080,
@@ -139,6 +150,8 @@ mod tests {
         let view: AdviceView = serde_json::from_value(json.clone()).unwrap();
         let text = table(&view, 2);
         let expect = "\
+apache2@web: throughput ends at the CPU of tomcat10, full in 98 % of 5 min 40 s in which something was full
+
 TIER               NOW  SIZE  RANGE  RESTS ON  TRAFFIC     SEEN TO  CRITICAL
 tomcat10@app:8080  200  26    24–33  measured  3 h 12 min  61       cpu
 db\\u{1b}@db:3306   -    -     -      refused   17 s        4        -

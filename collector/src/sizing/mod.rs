@@ -1,9 +1,10 @@
 //! What pools should be, learnt from the traffic that is seen: time in state of every listener, joined with the windows of the same
 //! seconds. A thread of its own takes both from a bounded queue, so nothing of it is on the way of an alert. This file owns the queue, the
-//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `setup` holds a change against what was before, `told` says it, `metrics` counts it, `kept` is the disk.
+//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `setup` holds a change against what was before, `ends` remembers which hardware ends throughput, `told` says it, `metrics` counts it, `kept` is the disk.
 
 mod ceilings;
 mod changed;
+mod ends;
 mod hosts;
 mod kept;
 mod learned;
@@ -23,6 +24,7 @@ mod who;
 use crate::clock::Clock;
 use crate::counters::{Counter, Labelled, counter, gauge, labels};
 use crate::lock::lock;
+use ends::Ends;
 use hosts::Hosts;
 use learners::{Counts, Learners};
 use queue::{Dropped, Span, Taken, Waiting};
@@ -60,6 +62,7 @@ struct Learning {
     who: Who,
     incidents: BTreeMap<String, Span>,
     learners: Learners,
+    ends: Ends,
     /// Whether time in state was ever told.
     states: bool,
 }
@@ -261,7 +264,7 @@ impl Sizing {
     fn advise(&self, now_unix_ns: u64) {
         let view = {
             let learning = lock(&self.learning);
-            told::view(&learning.learners, &learning.who, learning.states, now_unix_ns)
+            told::view(&learning.learners, &learning.ends, &learning.who, learning.states, now_unix_ns)
         };
         let mut told = lock(&self.told);
         told.view = Arc::new(view);
@@ -354,13 +357,18 @@ impl Learning {
             for of in &states.listeners {
                 let seen = Seen { hosts: &self.hosts, who: &self.who, incidents: &self.incidents };
                 match seen.join(states, of) {
-                    Ok(second) => self.learners.learn(&second),
+                    Ok(second) => {
+                        self.learners.learn(&second);
+                        let first = states.last.0.saturating_sub(u64::from(states.windows) - 1);
+                        self.ends.take(&self.hosts, &self.who, &second.server, first, states.last.0);
+                    }
                     Err(why) => unjoined.inc(why.name()),
                 }
             }
         }
         let now = WindowIndex(self.hosts.newest()).end_unix_ns();
         self.learners.forget(now);
+        self.ends.forget(self.hosts.newest());
         self.hosts.sweep();
         let oldest = now.saturating_sub(INCIDENT_NS);
         self.incidents.retain(|_, span| span.open || span.end_unix_ns >= oldest);

@@ -16,6 +16,8 @@ const TAKEN_CPUS: f64 = 0.2;
 const OWN_QUOTA_PART: f64 = 0.75;
 /// Tasks blocked on block I/O, or held up by memory, that count: `io_blocked_tasks` and `memory_stalled_tasks` of the analysis.
 const BLOCKED_TASKS: f64 = 0.5;
+/// Part of the requests in flight that must be blocked on block I/O before the disk is what they wait for.
+const AT_THE_DISK_PART: f64 = 0.5;
 /// Swap-ins that count, as `memory_swap_ins` of the analysis.
 const SWAP_INS: u64 = 64;
 /// Tasks that wait for a CPU and count: `cpu_wait_tasks` of the analysis.
@@ -93,6 +95,15 @@ impl Moment {
     /// Whether all CPUs that it may use were.
     pub(super) fn is_full(&self) -> bool {
         self.used_ratio().is_some_and(|used| used >= FULL_PART)
+    }
+
+    /// Whether the disk is what its requests wait for: tasks are blocked on block I/O, at least half as many as it has requests. What a server
+    /// writes in the background blocks a task at any load, and ends no throughput.
+    pub(super) fn is_at_the_disk(&self) -> bool {
+        let blocked = mean(self.blocked_io_ns);
+        blocked >= BLOCKED_TASKS
+            && self.in_flight_ns > 0
+            && blocked >= AT_THE_DISK_PART * mean(self.in_flight_ns)
     }
 
     /// Whether a quota held it up.

@@ -295,7 +295,7 @@ impl Callee {
 }
 
 /// What of a second its own windows say against it.
-fn own_taints(moments: &[Moment]) -> BTreeSet<Taint> {
+pub(super) fn own_taints(moments: &[Moment]) -> BTreeSet<Taint> {
     let mut taints = BTreeSet::new();
     let steal: f64 = moments.iter().map(|m| mean(m.steal_ns)).sum();
     let capacity: f64 = moments.iter().map(|m| mean(m.capacity_ns)).sum();

@@ -3,6 +3,7 @@
 
 use super::ceilings::{capped, ceilings};
 use super::changed;
+use super::ends::Ends;
 use super::learned::Learned;
 use super::learners::{Key, Learners};
 use super::sentence::sentence;
@@ -17,9 +18,15 @@ use tailwater_sizing::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
 use tailwater_sizing::headroom::{self as bears, Present, Standstill};
 
 /// The advice on all listeners.
-pub(super) fn view(learners: &Learners, who: &Who, states: bool, now_unix_ns: u64) -> AdviceView {
+pub(super) fn view(
+    learners: &Learners,
+    ends: &Ends,
+    who: &Who,
+    states: bool,
+    now_unix_ns: u64,
+) -> AdviceView {
     let mut tiers: Vec<TierAdvice> =
-        learners.iter().map(|(key, learned)| of(key, learned, learners, who, now_unix_ns)).collect();
+        learners.iter().map(|(key, learned)| of(key, learned, learners, ends, who, now_unix_ns)).collect();
     tiers.sort_by(|a, b| {
         let by = |of: &TierAdvice| (of.tier.clone(), of.workload.clone(), of.address.clone(), of.port);
         by(a).cmp(&by(b))
@@ -29,6 +36,7 @@ pub(super) fn view(learners: &Learners, who: &Who, states: bool, now_unix_ns: u6
         learning_since_unix_ns: learners.iter().map(|(_, learned)| learned.span().0).min(),
         made_unix_ns: Some(now_unix_ns),
         nothing,
+        systems: ends.told(who),
         tiers,
         refused_listeners: learners.refused() as u64,
     }
@@ -44,7 +52,14 @@ fn nothing(states: bool) -> &'static str {
     }
 }
 
-fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who, now_unix_ns: u64) -> TierAdvice {
+fn of(
+    key: &Key,
+    learned: &Learned,
+    learners: &Learners,
+    ends: &Ends,
+    who: &Who,
+    now_unix_ns: u64,
+) -> TierAdvice {
     let server = key.server();
     let servers = who.alike(&server, key.port).len().try_into().unwrap_or(u32::MAX);
     let visits = visits(key, learned, learners, who);
@@ -55,6 +70,9 @@ fn of(key: &Key, learned: &Learned, learners: &Learners, who: &Who, now_unix_ns:
     if setting.is_some_and(|setting| setting.how == How::OfCallers) {
         // How long callers hold a connection between their calls is not seen: fewer connections than calls are too few, and as many may be.
         advice.only_raises();
+    }
+    if let Some(several) = ends.several(who, &server) {
+        advice.refuse(&several);
     }
     let mut left_out: Vec<LeftOut> = learned
         .left_out()
@@ -229,7 +247,7 @@ mod tests {
         let (mut learners, mut who) = (Learners::default(), Who::default());
         who.update(&three_tiers());
         let advice = |learners: &Learners, who: &Who| {
-            let view = view(learners, who, true, 7);
+            let view = view(learners, &Ends::default(), who, true, 7);
             view.tiers.into_iter().map(|of| (of.tier, of.servers, of.visits)).collect::<Vec<_>>()
         };
         learners.learn(&second(&server("db", "mariadb.service"), 3306, 300, 0));
@@ -255,7 +273,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_with_its_reason() {
-        let view = |states| view(&Learners::default(), &Who::default(), states, 7);
+        let view = |states| view(&Learners::default(), &Ends::default(), &Who::default(), states, 7);
         let (without, with) = (view(false), view(true));
         assert!(
             without.nothing.unwrap().contains("no agent told") && without.learning_since_unix_ns.is_none()
@@ -263,7 +281,7 @@ mod tests {
         assert!(with.nothing.unwrap().contains("no listener"));
         let mut learners = Learners::default();
         learners.learn(&second(&server("web", "apache2.service"), 80, 100, 5));
-        let view = super::view(&learners, &Who::default(), true, 7);
+        let view = super::view(&learners, &Ends::default(), &Who::default(), true, 7);
         assert_eq!((view.nothing, view.learning_since_unix_ns, view.made_unix_ns), (None, Some(5), Some(7)));
         let told = &view.tiers[0];
         assert_eq!(

@@ -93,6 +93,23 @@ impl Who {
         seen.into_iter().filter(|at| self.front.contains(*at)).cloned().collect()
     }
 
+    /// This server and all that are observed below it, at any depth; `None`: more than `most`.
+    pub(super) fn below(&self, server: &Server, most: usize) -> Option<BTreeSet<Server>> {
+        let mut seen = BTreeSet::from([server.clone()]);
+        let mut next = VecDeque::from([server]);
+        while let Some(at) = next.pop_front() {
+            for (_, below) in self.callees(at) {
+                if seen.insert(below.clone()) {
+                    next.push_back(below);
+                }
+            }
+            if seen.len() > most {
+                return None;
+            }
+        }
+        Some(seen)
+    }
+
     /// Whether one of `others` is this server or below it, at any depth.
     pub(super) fn reaches(&self, server: &Server, others: &[Server]) -> bool {
         let mut seen = BTreeSet::from([server]);

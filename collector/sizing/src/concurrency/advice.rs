@@ -96,6 +96,15 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// Takes every number from it, for this reason.
+    pub fn refuse(&mut self, why: &Refusal) {
+        self.pool = why.clone().into();
+        self.in_flight = why.clone().into();
+        self.throughput_max = why.clone().into();
+        self.expected_loss = why.clone().into();
+        self.limit_loss = None;
+    }
+
     /// Takes from it what would lower a pool: hardware was not seen full, or the pool is not the one that the curve is of.
     pub fn only_raises(&mut self) {
         if let Claim::Told { class, value } = &mut self.pool {
