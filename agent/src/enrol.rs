@@ -28,7 +28,7 @@ pub enum EnrolError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(Box<ConnectError>),
     #[error("collector {0}: whoever joins speaks TLS; write https://NAME:PORT")]
     Plain(String),
     #[error("collector {url}: {reason}")]
@@ -42,6 +42,12 @@ pub enum EnrolError {
 /// What is asked to be signed: nothing counts in it but the key.
 fn request(key: &KeyPair) -> Result<Vec<u8>, EnrolError> {
     Ok(CertificateParams::new(Vec::<String>::new())?.serialize_request(key)?.der().to_vec())
+}
+
+impl From<ConnectError> for EnrolError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(Box::new(error))
+    }
 }
 
 fn refused(url: &str, status: &tonic::Status) -> EnrolError {

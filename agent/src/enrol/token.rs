@@ -183,11 +183,11 @@ mod tests {
             pinned.verify_server_cert(leaf, shown, &name, &[], UnixTime::now())
         };
         let (leaf, their_leaf) = (own(&issuer), own(&their_issuer));
-        let not_named = verify(&their_leaf, &[theirs.clone()], "collector").unwrap_err().to_string();
+        let not_named = verify(&their_leaf, std::slice::from_ref(&theirs), "collector").unwrap_err().to_string();
         assert!(not_named.contains("somebody stands between"), "{not_named}");
         // Whoever shows our authority beside a certificate of their own.
         assert!(verify(&their_leaf, &[theirs.clone(), ours.clone()], "collector").is_err());
-        assert!(verify(&leaf, &[ours.clone()], "other").is_err());
+        assert!(verify(&leaf, std::slice::from_ref(&ours), "other").is_err());
         assert!(verify(&leaf, &[], "collector").is_err());
         assert!(pinned.trusted.take().is_none(), "nobody was");
         assert!(verify(&leaf, &[theirs, ours.clone()], "collector").is_ok());

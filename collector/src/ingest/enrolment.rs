@@ -3,7 +3,7 @@
 use super::service::Connection;
 use super::tls::Speaker;
 use crate::access::attempts::{Attempts, Wrong, plain};
-use crate::authority::authority::{Authority, Identity, NotSigned};
+use crate::authority::signer::{Authority, Identity, NotSigned};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tailwater_proto::v1::enrolment_server::Enrolment;

@@ -3,7 +3,7 @@
 
 use super::feed::{Feed, Quota};
 use crate::access::attempts::Attempts;
-use crate::authority::authority::REVOKED;
+use crate::authority::signer::REVOKED;
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::ingest::registry::Registry;

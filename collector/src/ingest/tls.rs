@@ -1,7 +1,7 @@
 //! Mutual TLS for the agents' port: certificate, key and authority, for which hosts an agent may speak, and in words which side refused a
 //! handshake and why.
 
-use crate::authority::authority::{Authority, REVOKED};
+use crate::authority::signer::{Authority, REVOKED};
 use crate::pem::{self, Reloaded, TlsError};
 use rustls::client::verify_server_name;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};

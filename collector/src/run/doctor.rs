@@ -1,6 +1,6 @@
 //! `tailwater doctor`: whether this machine lets the collector work. Tries each thing and says what to do about a refusal.
 
-use crate::authority::authority::Authority;
+use crate::authority::signer::Authority;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::ingest::tls::TlsFiles;

@@ -2,7 +2,7 @@
 //! collector. Whoever may write those may do so, and nobody else.
 
 use super::tokens::new_file;
-use crate::authority::authority::{Authority, invitations, issued};
+use crate::authority::signer::{Authority, invitations, issued};
 use crate::clock::Clock;
 use crate::run::config::{Config, ConfigError};
 use crate::text::{Civil, line};

@@ -8,7 +8,7 @@ use crate::access::attempts::Attempts;
 use crate::access::tokens::Tokens;
 use crate::alert;
 use crate::alert::stats::Stats;
-use crate::authority::authority::Authority;
+use crate::authority::signer::Authority;
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::endpoint::Endpoint;
