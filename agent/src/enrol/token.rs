@@ -183,7 +183,8 @@ mod tests {
             pinned.verify_server_cert(leaf, shown, &name, &[], UnixTime::now())
         };
         let (leaf, their_leaf) = (own(&issuer), own(&their_issuer));
-        let not_named = verify(&their_leaf, std::slice::from_ref(&theirs), "collector").unwrap_err().to_string();
+        let not_named =
+            verify(&their_leaf, std::slice::from_ref(&theirs), "collector").unwrap_err().to_string();
         assert!(not_named.contains("somebody stands between"), "{not_named}");
         // Whoever shows our authority beside a certificate of their own.
         assert!(verify(&their_leaf, &[theirs.clone(), ours.clone()], "collector").is_err());
