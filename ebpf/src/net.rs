@@ -14,13 +14,12 @@ pub mod listener_edge {
     pub const DEPTH: usize = 0;
     pub const UNREAD_QUEUED: usize = 1;
     pub const OPEN: usize = 2;
-    pub const MULTIPLEXED: usize = 3;
-    pub const UNANSWERED: usize = 4;
-    pub const IN_FLIGHT: usize = 5;
-    pub const UNREAD: usize = 6;
-    pub const BUSY: usize = 7;
+    pub const UNANSWERED: usize = 3;
+    pub const IN_FLIGHT: usize = 4;
+    pub const UNREAD: usize = 5;
+    pub const BUSY: usize = 6;
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 7;
 }
 
 /// Indices into [`EdgeRecord::edges`].
@@ -28,10 +27,9 @@ pub mod listener_edge {
 pub mod edge_edge {
     pub const IN_FLIGHT: usize = 0;
     pub const OPEN: usize = 1;
-    pub const MULTIPLEXED: usize = 2;
-    pub const UNANSWERED: usize = 3;
+    pub const UNANSWERED: usize = 2;
     /// How many there are.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 3;
 }
 
 /// `struct listener_record`: one listener in one window, as one copy of the log saw it.
@@ -50,6 +48,7 @@ pub struct ListenerRecord {
     pub pieces_read: u32,
     pub pieces_out: u32,
     pub unanswered_max: u32,
+    pub multiplexed_max: u32,
     pub arrivals: u32,
     pub drops: u32,
     pub drops_final_ack: u32,
@@ -88,6 +87,7 @@ pub struct EdgeRecord {
     pub pieces_in: u32,
     pub pieces_out: u32,
     pub unanswered_max: u32,
+    pub multiplexed_max: u32,
     pub started: u32,
     pub answered: u32,
     pub aborted: u32,
@@ -97,18 +97,21 @@ pub struct EdgeRecord {
     pub open_max: u32,
     pub syn_retransmits: u32,
     pub data_retransmits: u32,
+    pub reserved: u32,
     pub response_hist: [u32; HIST_BUCKETS],
 }
 crate::record!(EdgeRecord, edges: edge_edge::COUNT);
 
-const _: () = assert!(size_of::<ListenerRecord>() == 352);
-const _: () = assert!(size_of::<EdgeRecord>() == 240);
+const _: () = assert!(size_of::<ListenerRecord>() == 336);
+const _: () = assert!(size_of::<EdgeRecord>() == 232);
 
 /// `struct listener_level`, one per slot: levels over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListenerLevel {
     /// By [`listener_edge`].
     pub levels: [i32; listener_edge::COUNT],
+    /// Connections with several exchanges at once.
+    pub multiplexed: i32,
     /// Sum of the backlogs of the listening sockets.
     pub limit: u32,
     /// Listening sockets now.
@@ -147,7 +150,8 @@ impl ListenerLevel {
             *level = at(i).cast_signed();
         }
         levels[listener_edge::IN_FLIGHT..].copy_from_slice(&turns(words[0]));
-        Self { levels, limit: at(5), sockets: at(6), workers_seen: at(8), changed_ns: words[6] }
+        let multiplexed = at(listener_edge::IN_FLIGHT).cast_signed();
+        Self { levels, multiplexed, limit: at(5), sockets: at(6), workers_seen: at(8), changed_ns: words[6] }
     }
 
     /// The word whose lower half is `workers_seen` of this slot; the upper half is reserved.
@@ -172,6 +176,8 @@ fn turns(sum: u64) -> [i32; 3] {
 pub struct EdgeLevel {
     /// By [`edge_edge`].
     pub levels: [i32; edge_edge::COUNT],
+    /// Connections with several exchanges at once.
+    pub multiplexed: i32,
 }
 
 impl EdgeLevel {
@@ -181,7 +187,7 @@ impl EdgeLevel {
     /// From the words of the map.
     pub fn decode(words: [u64; Self::WORDS]) -> Self {
         let at = |i: usize| ((words[i / 2] >> (32 * (i % 2))) as u32).cast_signed();
-        Self { levels: std::array::from_fn(at) }
+        Self { levels: std::array::from_fn(at), multiplexed: at(edge_edge::COUNT) }
     }
 }
 
@@ -474,7 +480,7 @@ mod tests {
         words[6] = 7_000;
         assert_eq!((ListenerLevel::workers_seen_at(0), ListenerLevel::workers_seen_at(2)), (5, 21));
         let level = ListenerLevel::decode(words);
-        assert_eq!(level.levels, [-3, 5, 0, 0, 9, -3, 5, -7]);
+        assert_eq!((level.levels, level.multiplexed), ([-3, 5, 0, 0, -3, 5, -7], 9));
         assert_eq!((level.limit, level.sockets, level.workers_seen, level.changed_ns), (128, 2, 60, 7_000));
     }
 

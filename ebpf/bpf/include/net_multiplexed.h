@@ -77,51 +77,48 @@ enum told {
 	TOLD_READ,
 };
 
-/* One function for all, as each place that opens a record is a kilobyte of program. */
+/* Both records and both levels have these fields. */
+#define TOLD_INTO(h, rec, level, unanswered, what, n)                                                                    \
+	({                                                                                                               \
+		__s32 _was, _now;                                                                                        \
+                                                                                                                         \
+		if ((what) == TOLD_CONNECTIONS) {                                                                        \
+			_was = __sync_fetch_and_add(&(level)->multiplexed, n);                                           \
+			_now = _was + (n) > _was ? _was + (n) : _was;                                                    \
+			max_into((rec)->multiplexed_max, _now > 0 ? (__u32)_now : 0);                                    \
+		} else if ((what) == TOLD_UNANSWERED) {                                                                  \
+			_now = step_level(&(rec)->edges[unanswered], &(level)->levels[unanswered], h, n);                \
+			max_into((rec)->unanswered_max, (__u32)_now);                                                    \
+		} else if ((what) == TOLD_IN) {                                                                          \
+			(rec)->pieces_in++;                                                                              \
+			(rec)->bytes_in += (__u32)(n);                                                                   \
+		} else if ((what) == TOLD_OUT) {                                                                         \
+			(rec)->pieces_out++;                                                                             \
+			(rec)->bytes_out += (__u32)(n);                                                                  \
+		}                                                                                                        \
+	})
+
+/* A function for each, as every place that opens a record is a kilobyte of program. */
 static __noinline void told_of_listener(struct hook *h, __u32 slot, __u32 what, __s32 n)
 {
 	struct listener_level *level = listener_level_of(slot);
 	struct listener_record *rec = listener_now(h, slot);
-	__u32 now;
 
 	if (!level || !rec)
 		return;
-	if (what == TOLD_CONNECTIONS) {
-		step_level(&rec->edges[LISTENER_MULTIPLEXED], &level->levels[LISTENER_MULTIPLEXED], h, n);
-	} else if (what == TOLD_UNANSWERED) {
-		now = step_level(&rec->edges[LISTENER_UNANSWERED], &level->levels[LISTENER_UNANSWERED], h, n);
-		max_into(rec->unanswered_max, now);
-	} else if (what == TOLD_IN) {
-		rec->pieces_in++;
-		rec->bytes_in += (__u32)n;
-	} else if (what == TOLD_OUT) {
-		rec->pieces_out++;
-		rec->bytes_out += (__u32)n;
-	} else {
+	if (what == TOLD_READ)
 		rec->pieces_read++;
-	}
+	else
+		TOLD_INTO(h, rec, level, LISTENER_UNANSWERED, what, n);
 }
 
 static __noinline void told_of_edge(struct hook *h, __u32 slot, __u32 what, __s32 n)
 {
 	struct edge_level *level = edge_level_of(slot);
 	struct edge_record *rec = edge_now(h, slot);
-	__u32 now;
 
-	if (!level || !rec)
-		return;
-	if (what == TOLD_CONNECTIONS) {
-		step_level(&rec->edges[EDGE_MULTIPLEXED], &level->levels[EDGE_MULTIPLEXED], h, n);
-	} else if (what == TOLD_UNANSWERED) {
-		now = step_level(&rec->edges[EDGE_UNANSWERED], &level->levels[EDGE_UNANSWERED], h, n);
-		max_into(rec->unanswered_max, now);
-	} else if (what == TOLD_IN) {
-		rec->pieces_in++;
-		rec->bytes_in += (__u32)n;
-	} else if (what == TOLD_OUT) {
-		rec->pieces_out++;
-		rec->bytes_out += (__u32)n;
-	}
+	if (level && rec)
+		TOLD_INTO(h, rec, level, EDGE_UNANSWERED, what, n);
 }
 
 static __always_inline void tell(struct hook *h, const struct connection *c, __u32 what, __s32 n)

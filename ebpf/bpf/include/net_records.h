@@ -14,7 +14,6 @@ enum {
 	LISTENER_DEPTH, /* connections in the accept queue, as last seen (at each push, and by the sampling timer) */
 	LISTENER_UNREAD_QUEUED, /* bytes arrived before the connection was accepted, and nobody read them yet */
 	LISTENER_OPEN, /* established, accepted or not */
-	LISTENER_MULTIPLEXED,
 	LISTENER_UNANSWERED, /* pieces that came on multiplexed connections since these last spoke */
 	LISTENER_IN_FLIGHT, /* from here on: in listener_level.turns */
 	LISTENER_UNREAD, /* bytes nobody read arrived on an idle, accepted connection */
@@ -35,6 +34,7 @@ struct listener_record {
 	__u32 pieces_read;
 	__u32 pieces_out;
 	__u32 unanswered_max;
+	__u32 multiplexed_max; /* connections, before and after each step */
 	__u32 arrivals;
 	__u32 drops;
 	__u32 drops_final_ack;
@@ -61,7 +61,6 @@ struct listener_record {
 enum {
 	EDGE_IN_FLIGHT,
 	EDGE_OPEN,
-	EDGE_MULTIPLEXED,
 	EDGE_UNANSWERED, /* pieces that were sent on multiplexed connections since anything came back */
 	EDGE_EDGES,
 };
@@ -77,6 +76,7 @@ struct edge_record {
 	__u32 pieces_in;
 	__u32 pieces_out;
 	__u32 unanswered_max;
+	__u32 multiplexed_max; /* connections, before and after each step */
 	__u32 started;
 	__u32 answered;
 	__u32 aborted;
@@ -86,6 +86,7 @@ struct edge_record {
 	__u32 open_max;
 	__u32 syn_retransmits;
 	__u32 data_retransmits;
+	__u32 reserved;
 	__u32 response_hist[HIST_BUCKETS];
 };
 
@@ -97,6 +98,7 @@ struct edge_record {
 struct listener_level {
 	__u64 turns;
 	__s32 levels[LISTENER_LEVELS];
+	__s32 multiplexed; /* connections; no step function, as each of those stands in the heads of every CPU */
 	__u32 limit; /* sum over the listening sockets of the slot */
 	__u32 sockets; /* listening now */
 	__u32 aligned; /* what is below begins with a word of 64 bits */
@@ -107,6 +109,7 @@ struct listener_level {
 };
 struct edge_level {
 	__s32 levels[EDGE_EDGES];
+	__s32 multiplexed;
 	__u32 reserved[12];
 };
 

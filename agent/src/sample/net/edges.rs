@@ -1,6 +1,6 @@
 //! From edge records to call and retransmit samples. Knows no map but its own.
 
-use super::multiplexed;
+use super::multiplexed::{self, Held};
 use super::slots::{Slots, may_leave};
 use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
 use crate::attach::mapping::Mapping;
@@ -23,6 +23,7 @@ pub(super) struct Edges {
     log: Log<EdgeRecord>,
     levels: Mapping,
     slots: Slots<EdgeName>,
+    held: Vec<Held>,
     entities: u32,
 }
 
@@ -33,6 +34,7 @@ impl Edges {
             log: object.log(&LOG, shape)?,
             levels: object.mapping("edge_levels", entities as usize * EdgeLevel::WORDS * 8)?,
             slots: Slots::open(object, ["edge_names", "edge_slots", "edge_free"], entities)?,
+            held: vec![Held::default(); entities as usize],
             entities,
         })
     }
@@ -66,7 +68,10 @@ impl Edges {
                 add_retransmits(&mut resent, r);
             });
             if any || levels.iter().any(|l| l.start != 0 || l.end != 0) {
-                settle(&mut call, &levels);
+                let now = self.level(slot).multiplexed;
+                let seen_max = call.multiplexed.connections;
+                let connections = self.held[slot as usize].most(window.0, seen_max, now);
+                settle(&mut call, &levels, connections);
                 calls.push((key(&name), call));
             }
             if resent != RetransmitSample::default() {
@@ -81,9 +86,13 @@ impl Edges {
     }
 
     fn idle(&self, slot: u32) -> bool {
+        self.level(slot).levels.iter().all(|l| *l == 0)
+    }
+
+    fn level(&self, slot: u32) -> EdgeLevel {
         let first = slot as usize * EdgeLevel::WORDS;
         let words = std::array::from_fn(|i| self.levels.word(first + i).load(Ordering::Relaxed));
-        EdgeLevel::decode(words).levels.iter().all(|l| *l == 0)
+        EdgeLevel::decode(words)
     }
 }
 
@@ -108,6 +117,7 @@ fn add_calls(call: &mut CallSample, r: &EdgeRecord) {
     call.multiplexed.pieces_out += u64::from(r.pieces_out);
     call.multiplexed.bytes_in += r.bytes_in;
     call.multiplexed.bytes_out += r.bytes_out;
+    call.multiplexed.connections = call.multiplexed.connections.max(r.multiplexed_max);
     call.multiplexed.unanswered_max = call.multiplexed.unanswered_max.max(r.unanswered_max);
     call.response_ns += r.response_ns;
     call.response_max_ns = call.response_max_ns.max(r.response_max_ns);
@@ -126,15 +136,15 @@ fn add_retransmits(resent: &mut RetransmitSample, r: &EdgeRecord) {
     }
 }
 
-fn settle(call: &mut CallSample, levels: &[Level; edge::COUNT]) {
-    let [in_flight, open, connections, unanswered] = *levels;
+fn settle(call: &mut CallSample, levels: &[Level; edge::COUNT], connections: u32) {
+    let [in_flight, open, unanswered] = *levels;
     let count = |level: i64| u32::try_from(level.max(0)).unwrap_or(u32::MAX);
     call.in_flight_last = count(in_flight.end);
     call.in_flight_max = in_flight.max_with(call.in_flight_max);
     call.in_flight_ns = in_flight.ns();
     call.open_last = count(open.end);
     call.open_max = open.max_with(call.open_max);
-    multiplexed::settle(&mut call.multiplexed, &connections, &unanswered);
+    multiplexed::settle(&mut call.multiplexed, connections, &unanswered);
 }
 
 #[cfg(test)]
@@ -159,7 +169,7 @@ mod tests {
     fn a_window_without_events_keeps_its_level() {
         let mut call = CallSample::default();
         let quiet = Level { start: 50, end: 50, integral_ns: 50 * 50_000_000 };
-        settle(&mut call, &[quiet, quiet, Level::default(), Level::default()]);
+        settle(&mut call, &[quiet, quiet, Level::default()], 0);
         assert_eq!((call.in_flight_last, call.in_flight_max, call.open_max), (50, 50, 50));
         assert_eq!(call.in_flight_ns, 2_500_000_000);
     }

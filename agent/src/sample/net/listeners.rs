@@ -1,7 +1,7 @@
 //! From listener records to accept-queue and request samples. Owns the arithmetic that needs several records or levels; knows no
 //! map but its own.
 
-use super::multiplexed;
+use super::multiplexed::{self, Held};
 use super::slots::{Slots, may_leave};
 use super::unix::Paths;
 use crate::attach::loader::{LoadError, LoadedObject, LogNames, log_names};
@@ -31,6 +31,7 @@ pub(super) struct Listeners {
     kept_windows: u64,
     /// Per slot: accepts that a window counted before their push was seen, see [`accepts`].
     ahead: Vec<u64>,
+    held: Vec<Held>,
 }
 
 impl Listeners {
@@ -48,6 +49,7 @@ impl Listeners {
             entities,
             kept_windows,
             ahead: vec![0; entities as usize],
+            held: vec![Held::default(); entities as usize],
         })
     }
 
@@ -113,7 +115,9 @@ impl Listeners {
             if any || levels.iter().any(|l| l.start != 0 || l.end != 0) {
                 let ahead = &mut self.ahead[slot as usize];
                 queues.push((key(&name), sum.accept_queue(&levels, &now, ahead)));
-                requests.push((key(&name), sum.requests(&levels, &now)));
+                let seen_max = sum.requests.multiplexed.connections;
+                let connections = self.held[slot as usize].most(window.0, seen_max, now.multiplexed);
+                requests.push((key(&name), sum.requests(&levels, &now, connections)));
                 paths.extend(self.paths.of(slot, &name));
             }
             if release {
@@ -187,6 +191,7 @@ impl Sum {
         t.multiplexed.pieces_out += u64::from(r.pieces_out);
         t.multiplexed.bytes_in += r.bytes_in;
         t.multiplexed.bytes_out += r.bytes_out;
+        t.multiplexed.connections = t.multiplexed.connections.max(r.multiplexed_max);
         t.multiplexed.unanswered_max = t.multiplexed.unanswered_max.max(r.unanswered_max);
         t.response_ns += r.response_ns;
         t.response_max_ns = t.response_max_ns.max(r.response_max_ns);
@@ -213,8 +218,13 @@ impl Sum {
         sample
     }
 
-    fn requests(&self, levels: &[Level; edge::COUNT], now: &ListenerLevel) -> RequestSample {
-        let [depth, queued, open, connections, unanswered, in_flight, unread, busy] = *levels;
+    fn requests(
+        &self,
+        levels: &[Level; edge::COUNT],
+        now: &ListenerLevel,
+        connections: u32,
+    ) -> RequestSample {
+        let [depth, queued, open, unanswered, in_flight, unread, busy] = *levels;
         // Bytes that came before accept(2), and nobody read: at most `depth` of those connections can still be in the queue.
         let waiting = |at: fn(&Level) -> i64| count(at(&unread) + (at(&queued) - at(&depth)).max(0));
         // The depth was last seen up to a tick ago; a connection with a request was accepted for certain.
@@ -228,7 +238,7 @@ impl Sum {
         sample.workers_busy_max = busy.max_with(sample.workers_busy_max);
         sample.workers_busy_ns = busy.ns();
         sample.workers_seen = now.workers_seen;
-        multiplexed::settle(&mut sample.multiplexed, &connections, &unanswered);
+        multiplexed::settle(&mut sample.multiplexed, connections, &unanswered);
         sample.open_last = accepted(|l| l.end);
         sample.open_max = sample.open_max.max(accepted(|l| l.start)).max(sample.open_last);
         sample
@@ -277,7 +287,7 @@ mod tests {
         levels[edge::OPEN] = of(10);
         levels[edge::UNREAD] = of(1);
         levels[edge::UNREAD_QUEUED] = of(5);
-        let sample = Sum::default().requests(&levels, &ListenerLevel::default());
+        let sample = Sum::default().requests(&levels, &ListenerLevel::default(), 0);
         assert_eq!((sample.open_last, sample.open_max), (7, 7));
         assert_eq!((sample.unread_max, sample.unread_ns), (3, 150_000_000));
     }
