@@ -72,7 +72,7 @@ impl Hardware {
 impl Ends {
     /// Takes the windows from `first` to `last` of all that is behind `front`, if it is one and throughput was at its end in them.
     pub(super) fn take(&mut self, hosts: &Hosts, who: &Who, front: &Server, first: u64, last: u64) {
-        if !who.fronts(front).contains(front) {
+        if !who.is_front(front) {
             return;
         }
         if self.by_front.len() >= FRONTS_MAX && !self.by_front.contains_key(front) {

@@ -79,6 +79,11 @@ impl Who {
         self.callers.get(server).into_iter().flatten()
     }
 
+    /// Whether it is at the front itself.
+    pub(super) fn is_front(&self, server: &Server) -> bool {
+        self.front.contains(server)
+    }
+
     /// The servers at the front from which requests reach this one; it may be one itself.
     pub(super) fn fronts(&self, server: &Server) -> BTreeSet<Server> {
         let mut seen = BTreeSet::from([server]);
