@@ -71,7 +71,8 @@ fn of(
         // How long callers hold a connection between their calls is not seen: fewer connections than calls are too few, and as many may be.
         advice.only_raises();
     }
-    if let Some(several) = ends.several(who, &server) {
+    // A listener's own reason says more.
+    if let Some(several) = ends.several(who, &server).filter(|_| advice.pool.value().is_some()) {
         advice.refuse(&several);
     }
     let mut left_out: Vec<LeftOut> = learned
