@@ -163,7 +163,8 @@ fn privileged_two_that_talk_at_will_are_multiplexed_and_their_silence_is_measure
                 }
             });
         }
-        probe.drain_until("known on both sides", |p| {
+        // On loopback it is chance when one speaks before what the other said is acknowledged: 2 to 7 s were seen, and more than 10.
+        probe.drain_within(60, "known on both sides", |p| {
             p.requests(port).multiplexed.connections == 1 && p.calls(port).multiplexed.connections == 1
         });
         stop.store(true, Ordering::Relaxed);

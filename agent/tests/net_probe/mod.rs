@@ -110,8 +110,13 @@ impl Probe {
     }
 
     /// Drains until `reached` holds, at most ten seconds.
-    pub fn drain_until(&mut self, what: &str, mut reached: impl FnMut(&mut Self) -> bool) {
-        for _ in 0..1000 {
+    pub fn drain_until(&mut self, what: &str, reached: impl FnMut(&mut Self) -> bool) {
+        self.drain_within(10, what, reached);
+    }
+
+    /// The same, where chance decides how long it takes.
+    pub fn drain_within(&mut self, seconds: u32, what: &str, mut reached: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..seconds * 100 {
             self.drain();
             if reached(self) {
                 return;
@@ -119,7 +124,7 @@ impl Probe {
             std::thread::sleep(Duration::from_millis(10));
         }
         panic!(
-            "not reached in 10 s: {what}; losses {:?}, walk {:?}",
+            "not reached in {seconds} s: {what}; losses {:?}, walk {:?}",
             self.net.kernel_losses(),
             self.net.walk_report()
         );
