@@ -95,8 +95,30 @@ impl Issued {
 
     /// One more; `alone`: those that the host had before are nobody's from now on.
     pub fn add(&self, one: Certificate, alone: bool, now_unix_s: u64) -> Result<(), KeptError> {
-        self.kept.change(|content: &mut Content| {
+        self.put(one, alone, now_unix_s, |_| true).map(|_| ())
+    }
+
+    /// One in place of `shown`, if that is still its host's: told by the file itself and not by what was read of it a while ago, else whoever
+    /// renews without a pause would outlive the revocation of its host.
+    pub fn renew(&self, shown: &[u8], one: Certificate, now_unix_s: u64) -> Result<bool, KeptError> {
+        let (shown, host) = (Hash::of(shown), one.host.clone());
+        self.put(one, false, now_unix_s, |all| {
+            all.iter().any(|of| of.sha256.same(&shown) && of.host == host && of.expires_unix_s > now_unix_s)
+        })
+    }
+
+    fn put(
+        &self,
+        one: Certificate,
+        alone: bool,
+        now_unix_s: u64,
+        may: impl FnOnce(&[Certificate]) -> bool,
+    ) -> Result<bool, KeptError> {
+        let put = self.kept.change(|content: &mut Content| {
             let all = &mut content.certificate;
+            if !may(all) {
+                return Ok(false);
+            }
             let same = |of: &Certificate| of.host.eq_ignore_ascii_case(&one.host);
             all.retain(|of| of.expires_unix_s > now_unix_s && !(alone && same(of)));
             while all.iter().filter(|of| same(of)).count() >= PER_HOST {
@@ -108,10 +130,10 @@ impl Issued {
                 return Err(self.kept.wrong(why, "revoke those that are gone: `tailwater enrolled`"));
             }
             all.push(one);
-            Ok(())
+            Ok(true)
         })?;
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).looked = None;
-        Ok(())
+        Ok(put)
     }
 
     /// Takes away what that host has.

@@ -81,6 +81,8 @@ pub struct Authority {
     issued: Issued,
     clock: Clock,
     own: Mutex<Own>,
+    /// One host joins at a time: between the look whether it has a certificate and the one that it gets nobody else takes its name.
+    joining: Mutex<()>,
 }
 
 impl Authority {
@@ -89,7 +91,7 @@ impl Authority {
         let keys = Keys::open(config, &folder(data), now(clock))?;
         let own = Mutex::new(Own { made: clock.monotonic(), config: server_config(&keys, config, clock)? });
         let (invitations, issued) = (invitations(data), issued(data));
-        Ok(Self { keys, config: config.clone(), invitations, issued, clock, own })
+        Ok(Self { keys, config: config.clone(), invitations, issued, clock, own, joining: Mutex::default() })
     }
 
     /// SHA-256 of its certificate.
@@ -126,6 +128,10 @@ impl Authority {
         if secret.len() != SECRET_BYTES {
             return Err(NotSigned::Unknown);
         }
+        let _one = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.invitations.knows(secret, now_unix_s)? {
+            return Err(NotSigned::Unknown);
+        }
         // Before a place is taken: a wrong request must not use a token up.
         let signed = self.sign(host, request, now_unix_s)?;
         let has = self.issued.has(host, now_unix_s)?;
@@ -151,7 +157,9 @@ impl Authority {
         let now_unix_s = now(self.clock);
         let host = self.host_of(shown).ok_or_else(|| NotSigned::Refused(REVOKED.into()))?;
         let signed = self.sign(&host, request, now_unix_s)?;
-        self.issued.add(certificate(&host, &signed), false, now_unix_s)?;
+        if !self.issued.renew(shown, certificate(&host, &signed), now_unix_s)? {
+            return Err(NotSigned::Refused(REVOKED.into()));
+        }
         Ok((host, signed))
     }
 
@@ -259,9 +267,43 @@ mod tests {
         let anew = authority.join(&invite("web-1", 1, true), "web-1", &request()).unwrap();
         assert!(authority.host_of(&next.cert).is_none() && authority.host_of(&anew.cert).is_some());
         assert!(authority.renew(&next.cert, &request()).unwrap_err().to_string().contains("nobody's"));
+        // Revoked by a command, while the collector still believes what it read: whoever renews is not faster.
+        assert!(authority.host_of(&anew.cert).is_some());
+        issued(folder.path()).revoke("web-1").unwrap();
+        assert!(authority.renew(&anew.cert, &request()).unwrap_err().to_string().contains("nobody's"));
+        let anew = authority.join(&invite("web-1", 1, true), "web-1", &request()).unwrap();
         // A collector of this folder goes on with it.
         let again = Authority::open(&config, folder.path(), clock).unwrap();
         assert_eq!(again.fingerprint(), authority.fingerprint());
         assert_eq!(again.host_of(&anew.cert).as_deref(), Some("web-1"));
+    }
+
+    #[test]
+    fn wrong_tokens_write_nothing_and_of_those_who_take_a_name_at_once_one_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = AuthorityConfig {
+            names: vec!["collector.internal".into()],
+            certificate_days: 30,
+            cert: None,
+            key: None,
+        };
+        let clock = Clock::default();
+        let authority = Authority::open(&config, folder.path(), clock).unwrap();
+        let open = invitations(folder.path());
+        let fleet = open.invite(authority.fingerprint(), ("web-*", 8, false), now(clock), now(clock) + 600);
+        let fleet = secret(&fleet.unwrap());
+        let stamp =
+            || crate::kept::Kept::at(super::folder(folder.path()).join("invitations.toml"), "").stamp();
+        let before = stamp();
+        // Not even a request is looked at.
+        assert!(matches!(authority.join(&[0; 32], "web-1", b"none"), Err(NotSigned::Unknown)));
+        assert_eq!(stamp(), before);
+        let joined: usize = std::thread::scope(|s| {
+            let tries: Vec<_> =
+                (0..8).map(|_| s.spawn(|| authority.join(&fleet, "web-1", &request()).is_ok())).collect();
+            tries.into_iter().map(|of| usize::from(of.join().unwrap())).sum()
+        });
+        assert_eq!(joined, 1);
+        assert_eq!(open.open(now(clock)).unwrap()[0].left, 7, "who was refused used no place up");
     }
 }
