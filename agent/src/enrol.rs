@@ -115,8 +115,27 @@ const AGAIN_AFTER: Duration = Duration::from_secs(600);
 /// Nothing sleeps for longer without a look at the clock, which may be set.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 
-/// Renews at two thirds of each certificate's life, for ever.
-pub async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
+/// Renews at two thirds of each certificate's life, until `ended` is told, or for ever.
+pub async fn keep_renewing_until(
+    folder: &Path,
+    ended: Option<tokio::sync::oneshot::Receiver<()>>,
+) -> Result<(), EnrolError> {
+    let ended = async move {
+        match ended {
+            Some(told) => {
+                // Who would tell is gone: the same.
+                let _ = told.await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        failed = keep_renewing(folder) => failed,
+        () = ended => Ok(()),
+    }
+}
+
+async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
     loop {
         let held = Identity::load(folder)?;
         // Asked anew: it may have been set meanwhile.

@@ -47,16 +47,17 @@ fn execute(command: Command) -> Result<ExitCode> {
             let joined = one(enrol::join(&url, &token, &host, &identity))?;
             println!("joined as {}; now: tailwater-agent run --identity {}", joined.host, identity.display());
         }
-        Command::Renew { keep: false, identity } => {
+        Command::Renew { keep: false, identity, .. } => {
             let renewed = one(enrol::renew(&identity))?;
             println!("renewed for {}", renewed.host);
         }
-        Command::Renew { keep: true, identity } => {
+        Command::Renew { keep: true, with_input, identity } => {
             log_to_stderr("info")?;
             if let Err(error) = privilege::drop_all() {
                 tracing::warn!("what renews certificates keeps its rights: {error}");
             }
-            one(enrol::keep_renewing(&identity))?;
+            let ended = with_input.then(input_ended).transpose().context("watch the standard input")?;
+            one(enrol::keep_renewing_until(&identity, ended))?;
         }
         Command::CheckConfig { configured } => {
             let config = read(configured)?;
@@ -69,6 +70,18 @@ fn execute(command: Command) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells when the other end of the standard input is gone.
+fn input_ended() -> std::io::Result<tokio::sync::oneshot::Receiver<()>> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let watch = move || {
+        // What comes, if anything does, is for nobody; an error is an end as well.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = tell.send(());
+    };
+    std::thread::Builder::new().name("input".into()).spawn(watch)?;
+    Ok(told)
 }
 
 fn one<T>(work: impl Future<Output = Result<T, EnrolError>>) -> Result<T> {

@@ -89,6 +89,18 @@ impl Place {
         Ok(command)
     }
 
+    /// Processes that renew what this test's agents have.
+    fn renewers(&self) -> Result<usize> {
+        let identity = self.file("identity");
+        let renews = |path: &Path| {
+            // A process that ended meanwhile has none.
+            let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+            let mut words = line.split(|byte| *byte == 0);
+            words.any(|word| word == b"renew") && words.any(|word| word == identity.as_bytes())
+        };
+        Ok(std::fs::read_dir("/proc")?.filter_map(Result::ok).filter(|of| renews(&of.path())).count())
+    }
+
     /// Hosts that are connected, by the API.
     fn connected(&self) -> Result<Vec<String>> {
         let (code, body) = self.wires.0[0]
@@ -146,7 +158,7 @@ fn privileged_a_host_joins_with_a_token_is_itself_alone_renews_and_is_revoked() 
     let key = place.folder.join("identity/agent.key");
     assert_eq!(std::fs::metadata(&key)?.permissions().mode() & 0o777, 0o600);
 
-    let agent = place.run("agent", &[])?;
+    let mut agent = place.run("agent", &[])?;
     place.wait("web-1 to be connected", || Ok(place.connected()? == ["web-1"]))?;
     // The same certificate for another host.
     let other = place.run("other", &["--host", "db-1"])?;
@@ -161,7 +173,11 @@ fn privileged_a_host_joins_with_a_token_is_itself_alone_renews_and_is_revoked() 
     assert_ne!(std::fs::read(place.folder.join("identity/agent.crt"))?, before);
     place.wait("the agent to use it", || Ok(agent.output().contains("TLS files changed")))?;
     place.wait("web-1 to be there again", || Ok(place.connected()? == ["web-1"]))?;
-    drop(agent);
+    // It has left root, and what renews has not: both end.
+    assert_eq!(place.renewers()?, 1);
+    let ended = agent.terminate(Duration::from_secs(10))?;
+    assert!(ended.success(), "{ended}: {}", agent.output());
+    place.wait("what renews to end with the agent", || Ok(place.renewers()? == 0))?;
 
     // By itself, when two thirds of its life are over: as if it had been made 25 days ago.
     let about = place.folder.join("identity/identity.toml");
@@ -204,6 +220,9 @@ fn privileged_a_host_joins_with_a_token_is_itself_alone_renews_and_is_revoked() 
     place.wait("the agent to hear why", || Ok(agent.output().contains("its host was revoked")))?;
     let out = place.agent(&["renew", "--identity", &place.file("identity")])?;
     assert!(!out.status.success() && told(&out).contains("its host was revoked"), "{}", told(&out));
+    // Killed, it takes along what renews as well.
+    drop(agent);
+    place.wait("what renews to end with the agent", || Ok(place.renewers()? == 0))?;
     Ok(())
 }
 

@@ -112,6 +112,9 @@ pub enum Command {
         /// Goes on for ever, at two thirds of each certificate's life
         #[arg(long)]
         keep: bool,
+        /// Ends when its standard input does: so an agent starts it
+        #[arg(long, hide = true, requires = "keep")]
+        with_input: bool,
         /// Where it is kept
         #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_IDENTITY)]
         identity: PathBuf,

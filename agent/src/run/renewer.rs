@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Ends with the agent.
+/// Ends with the agent, however that ends: its standard input is a pipe whose other end only the agent has. A signal would not do: an agent that
+/// root started has left root by then, and may send none to what still is root's.
 #[derive(Debug)]
 pub(super) struct Renewer(Child);
 
@@ -14,24 +15,16 @@ impl Renewer {
     /// Starts `program`, which is this one.
     pub(super) fn start(program: &str, identity: &Path) -> Result<Self, Error> {
         let mut command = Command::new(program);
-        command.arg0("tailwater-agent").args(["renew", "--keep", "--identity"]).arg(identity);
+        command.arg0("tailwater-agent").args(["renew", "--keep", "--with-input", "--identity"]).arg(identity);
         // Ctrl-C in a terminal is for the agent, which ends it.
-        command.env_clear().process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
-        // SAFETY: prctl is async-signal-safe and touches nothing of the parent.
-        unsafe {
-            command.pre_exec(|| {
-                // An agent that is killed takes it along.
-                let signal = rustix::process::Signal::TERM;
-                Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
-            });
-        }
+        command.env_clear().process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         command.spawn().map(Self)
     }
 }
 
 impl Drop for Renewer {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        // Nobody waits for it: it may be writing to a disk that does not answer, and the agent ends anyway.
+        drop(self.0.stdin.take());
     }
 }
