@@ -202,3 +202,35 @@ fn files_that_change_are_in_use_at_the_next_connection_and_damaged_ones_are_not(
     );
     serve.wait_log("cannot be used, the old ones stay");
 }
+
+#[test]
+fn strangers_without_a_certificate_take_no_agents_place() {
+    let folder = tempfile::tempdir().unwrap();
+    // As many as agents and spare connections together would be 65: the strangers are held to 32 of them.
+    let serve =
+        Serve::start(folder.path(), &["--set", "authority.names=[\"collector\"]", "--set", "agents_max=1"]);
+    let ca = std::fs::read_to_string(folder.path().join("data/authority/ca.crt")).unwrap();
+    let tls = client(&Authority { pem: ca, ..Authority::new("unused") }, None);
+    // What an admitted connection hears first is HTTP/2's greeting; who is not admitted hears an end.
+    let open = async || {
+        let stream = tokio::net::TcpStream::connect(serve.grpc).await.unwrap();
+        let mut stream = tls.connect(ServerName::try_from("collector").unwrap(), stream).await.unwrap();
+        let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, hello).await;
+        let heard = stream.read(&mut [0; 64]).await.unwrap_or(0);
+        (heard > 0).then_some(stream)
+    };
+    runtime().block_on(async {
+        let mut held = Vec::new();
+        for n in 0..32 {
+            held.push(open().await.unwrap_or_else(|| panic!("connection {n} is let in\n{}", serve.log())));
+        }
+        assert!(open().await.is_none());
+        serve.wait_log("32 without a certificate are open");
+        held.clear();
+        let begin = std::time::Instant::now();
+        while open().await.is_none() {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(10), "their places are free again");
+        }
+    });
+}

@@ -19,6 +19,10 @@ const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// HTTP/2 pings find a peer that vanished without a word.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Whoever shows no certificate may join, which takes a moment, and has this long for it.
+const JOIN_WITHIN: Duration = Duration::from_secs(30);
+/// So many of them are there at once: strangers, as long as they have shown no token, who must not take agents' places.
+const JOINING_MAX: usize = 32;
 /// Connections beyond the agents that are allowed: those that are new, refused or garbage.
 const CONNECTIONS_SPARE: usize = 64;
 
@@ -58,6 +62,7 @@ impl Listener {
 /// Accepts until the shutdown token of `ingest`.
 pub async fn serve(listener: Listener, tls: Option<AgentsTls>, ingest: Arc<Ingest>, agents_max: usize) {
     let slots = Arc::new(Semaphore::new(agents_max.saturating_add(CONNECTIONS_SPARE)));
+    let joining = Arc::new(Semaphore::new(JOINING_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -83,11 +88,11 @@ pub async fn serve(listener: Listener, tls: Option<AgentsTls>, ingest: Arc<Inges
             continue;
         };
         ingest.metrics.connections.inc();
-        let (tls, ingest) = (tls.clone(), Arc::clone(&ingest));
+        let (tls, ingest, joining) = (tls.clone(), Arc::clone(&ingest), Arc::clone(&joining));
         let tasks = ingest.tasks.clone();
         tasks.spawn(async move {
             match stream {
-                Accepted::Tcp(stream) => over_tcp(stream, peer, tls, ingest).await,
+                Accepted::Tcp(stream) => over_tcp(stream, peer, tls, ingest, &joining).await,
                 Accepted::Local(stream) => over_socket(stream, peer, ingest).await,
             }
             drop(slot);
@@ -121,7 +126,13 @@ async fn over_socket(stream: UnixStream, peer: String, ingest: Arc<Ingest>) {
     }
 }
 
-async fn over_tcp(stream: TcpStream, peer: String, tls: Option<AgentsTls>, ingest: Arc<Ingest>) {
+async fn over_tcp(
+    stream: TcpStream,
+    peer: String,
+    tls: Option<AgentsTls>,
+    ingest: Arc<Ingest>,
+    joining: &Semaphore,
+) {
     if !speaks(stream.peek(&mut [0; 1]), &peer, &ingest).await {
         return;
     }
@@ -132,7 +143,19 @@ async fn over_tcp(stream: TcpStream, peer: String, tls: Option<AgentsTls>, inges
     match tokio::time::timeout(SPEAK_WITHIN, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let speaker = tls.speaker(stream.get_ref().1.peer_certificates());
-            http2(stream, peer, speaker, ingest).await;
+            if !matches!(speaker, Speaker::Nobody(_)) {
+                return http2(stream, peer, speaker, ingest).await;
+            }
+            let Ok(_place) = joining.try_acquire() else {
+                ingest.metrics.connections_refused.inc("too_many_joining");
+                tracing::warn!(%peer, "connection refused: {JOINING_MAX} without a certificate are open");
+                return;
+            };
+            let joins = http2(stream, peer.clone(), speaker, Arc::clone(&ingest));
+            if tokio::time::timeout(JOIN_WITHIN, joins).await.is_err() {
+                ingest.metrics.connections_refused.inc("silent");
+                tracing::warn!(%peer, "connection closed: it showed no certificate and stayed for {} s", JOIN_WITHIN.as_secs());
+            }
         }
         Ok(Err(e)) => {
             let (side, why) = who_refused(&e);
