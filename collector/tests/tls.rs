@@ -228,9 +228,12 @@ fn strangers_without_a_certificate_take_no_agents_place() {
         assert!(open().await.is_none());
         serve.wait_log("32 without a certificate are open");
         held.clear();
-        let begin = std::time::Instant::now();
-        while open().await.is_none() {
-            assert!(begin.elapsed() < std::time::Duration::from_secs(10), "their places are free again");
+        for _ in 0..200 {
+            if open().await.is_some() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
+        panic!("their places are free again\n{}", serve.log());
     });
 }
