@@ -28,6 +28,8 @@ const BATCHES_MAX: usize = 12;
 const AGENT_QUEUE: usize = 6;
 /// Seeds that every run repeats, and how many new ones it adds.
 const FIXED_SEEDS: u64 = 200;
+/// Histories in which a bug of the past showed: each fails again where its repair is taken back.
+const FOUND: [u64; 2] = [5_177_725_817_387_189_830, 6_972_865_114_078_581_909];
 const NEW_SEEDS: u64 = 5_000;
 
 /// `splitmix64`: all that happens by chance comes of it.
@@ -250,12 +252,10 @@ impl World {
         Ok(())
     }
 
-    /// The agent begins anew on the same boot; its outbox is gone. What its last connection carries may still arrive, if that was opened.
+    /// The agent begins anew on the same boot; its outbox is gone. What its last connection carries may still arrive.
     fn restart(&mut self, who: usize) -> Result<(), String> {
-        let link = self.agents[who].link.and_then(|id| self.links.get(&id));
-        let opened = link.is_some_and(|link| link.session.is_some());
         let half_open = self.chance.below(2) == 0;
-        self.leave(who, opened && half_open)?;
+        self.leave(who, half_open)?;
         let instance = self.agents[who].instance + 1;
         self.agents[who] = Agent::begin(who as u64, instance);
         Ok(())
@@ -319,18 +319,18 @@ impl World {
 
     fn agent_hears(&mut self, id: u64) -> Result<(), String> {
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
-        let agent = &self.agents[link.agent];
+        let who = link.agent;
+        let agent = &self.agents[who];
         if agent.link != Some(id) || agent.partitioned {
             return Ok(());
         }
         match link.down.pop_front() {
             Some(Reply::Welcome(welcome)) => {
                 link.welcomed = true;
-                self.acknowledged(link_agent(&self.links, id), welcome.last_sequence)?;
-                self.agents[link_agent(&self.links, id)].outbox.resume(welcome.last_sequence);
+                self.acknowledged(who, welcome.last_sequence)?;
+                self.agents[who].outbox.resume(welcome.last_sequence);
             }
             Some(Reply::Ack(ack)) => {
-                let who = link.agent;
                 self.acknowledged(who, ack.sequence)?;
                 self.agents[who].outbox.acknowledged(ack.sequence);
             }
@@ -419,10 +419,6 @@ impl World {
     }
 }
 
-fn link_agent(links: &BTreeMap<u64, Link>, id: u64) -> usize {
-    links.get(&id).map_or(0, |link| link.agent)
-}
-
 fn batch_of(raw: &Bytes, session: &Session) -> Option<((String, String), WindowBatch)> {
     let Ok(AgentMessage { body: Some(Body::Batch(batch)) }) = AgentMessage::decode(raw.clone()) else {
         return None;
@@ -461,9 +457,12 @@ fn what_was_acknowledged_was_taken_once_or_is_told_as_lost_whatever_breaks() {
     }
     let new = number("TAILWATER_SIM_SEEDS").unwrap_or(NEW_SEEDS);
     let first = RandomState::new().hash_one(0) >> 1;
-    let taken: usize = (0..FIXED_SEEDS).chain(first..first + new).map(check).sum();
+    let taken: usize = FOUND.into_iter().chain(0..FIXED_SEEDS).chain(first..first + new).map(check).sum();
     assert!(taken > 10_000, "hardly anything went through: {taken} batches");
-    println!("{} seeds, new ones from {first}: {taken} batches taken", FIXED_SEEDS + new);
+    println!(
+        "{} seeds, new ones from {first}: {taken} batches taken",
+        FOUND.len() as u64 + FIXED_SEEDS + new
+    );
 }
 
 #[test]
