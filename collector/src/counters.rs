@@ -61,7 +61,7 @@ impl Labelled {
 }
 
 /// For so long it is told that a limit bites: longer than the intervals at which `/readyz` is asked.
-const TOLD_FOR_NS: u64 = 600_000_000_000;
+pub(crate) const TOLD_FOR_NS: u64 = 600_000_000_000;
 
 /// What was refused or left out because of a limit, by the limit; and which of them bite now.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Which hosts are known and who speaks for each: one slot per host name, held by at most one stream. Owns what must outlive a
 //! stream: sequence numbers, id mapping, offset, and the names that a new recording must begin with. Knows no network.
 
+use crate::counters::TOLD_FOR_NS;
 use crate::ingest::convert::{Converter, signal_name};
 use crate::ingest::offset::OffsetEstimate;
 use serde::Serialize;
@@ -16,8 +17,6 @@ pub const HOSTS_MAX: usize = 4096;
 const RUNS_MAX: usize = 4;
 /// A host without a stream for so long was decommissioned: a day, so that one that is down overnight keeps its place.
 const FORGOTTEN_AFTER_NS: u64 = 86_400_000_000_000;
-/// For so long it is told that the limit of names bites: longer than the intervals at which `/readyz` is asked.
-const TOLD_FOR_NS: u64 = 600_000_000_000;
 /// Why a signal that the Hello covered is not covered any more.
 const SHED: &str = "shed by the agent to stay within its CPU budget";
 
@@ -53,6 +52,13 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// All up to `sequence` is taken or refused, as the run `instance` counts: the next run of this agent counts from one again.
+    pub fn raise(&mut self, instance: &str, sequence: u64) {
+        if self.hello.agent_instance == instance {
+            self.last_sequence = self.last_sequence.max(sequence);
+        }
+    }
+
     /// What is remembered of this run, and remembers the run that was.
     fn sequence_of(&mut self, instance: &str) -> u64 {
         if self.last_sequence > 0 {

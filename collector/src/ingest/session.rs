@@ -327,10 +327,7 @@ impl Session {
     /// The delivery is queued: what it carried will not be taken again.
     pub fn commit(&self, sequence: u64) -> Reply {
         let mut slot = self.lease.slot();
-        // The next run of this agent counts from one again.
-        if slot.hello.agent_instance == self.instance {
-            slot.last_sequence = slot.last_sequence.max(sequence);
-        }
+        slot.raise(&self.instance, sequence);
         Reply::Ack(Ack { sequence: slot.last_sequence })
     }
 
@@ -378,9 +375,7 @@ impl Session {
         let mut slot = self.lease.slot();
         slot.batches_refused += 1;
         // It will never be taken: asking for it again would be in vain.
-        if slot.hello.agent_instance == self.instance {
-            slot.last_sequence = slot.last_sequence.max(sequence);
-        }
+        slot.raise(&self.instance, sequence);
         if !slot.logged.contains(&kind) {
             slot.logged.push(kind);
             tracing::warn!(
