@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A file of this kind is shorter than that.
 const BYTES_MAX: u64 = 8 << 20;
@@ -24,6 +25,39 @@ const AS_OWNER: &str = "run it as root or as the collector's user, and name the 
 
 /// Modification, length and inode: a rename within a tick of the file system's clock changes the last.
 pub type Stamp = Option<(i64, i64, u64, u64)>;
+
+/// A file is looked at no more often than this.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a running collector has read of such a file: as what it was, and when it was last looked at.
+#[derive(Debug, Default)]
+pub struct Watch {
+    stamp: Stamp,
+    looked: Option<Instant>,
+}
+
+impl Watch {
+    /// It was read as this.
+    #[must_use]
+    pub fn read_as(stamp: Stamp) -> Self {
+        Self { stamp, looked: None }
+    }
+
+    /// Whether it is another one than was read, of which `stamp` tells; it is now taken to be read.
+    pub fn changed(&mut self, now: Instant, stamp: impl FnOnce() -> Stamp) -> bool {
+        if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK_EVERY) {
+            return false;
+        }
+        self.looked = Some(now);
+        let before = std::mem::replace(&mut self.stamp, stamp());
+        before != self.stamp
+    }
+
+    /// The next look is at once: this process has written it.
+    pub fn look_again(&mut self) {
+        self.looked = None;
+    }
+}
 
 /// Such a file.
 #[derive(Debug, Clone)]

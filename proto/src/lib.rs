@@ -24,6 +24,8 @@ pub use telemetry::v1;
 pub const PROTOCOL_MIN: u32 = 1;
 /// Highest protocol version this build speaks.
 pub const PROTOCOL_MAX: u32 = 1;
+/// What a token of enrolment begins with; the rest, in URL-safe Base64, is the SHA-256 of the authority's certificate and 32 bytes of secret.
+pub const JOIN_TOKEN_PREFIX: &str = "tailwater_join_";
 /// Length of a window.
 pub const WINDOW_NS: u64 = 50_000_000;
 /// A gRPC message larger than this is refused by both sides.

@@ -11,8 +11,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tailwater_proto::JOIN_TOKEN_PREFIX as PREFIX;
 
-const PREFIX: &str = "tailwater_join_";
 /// Of the fingerprint, and of the secret.
 const BYTES: usize = 32;
 

@@ -75,6 +75,12 @@ impl Hash {
         Self(Sha256::digest(secret).into())
     }
 
+    /// As they are.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
     /// Whether they are the same, found out in the same time whatever they hold.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {

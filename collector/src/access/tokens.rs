@@ -3,18 +3,14 @@
 
 use super::file::{Entry, TokenFile};
 use super::token::Token;
-use crate::kept::{KeptError, Stamp};
+use crate::kept::{KeptError, Watch};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// The file is looked at no more often than this.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+use std::time::Instant;
 
 #[derive(Debug)]
 struct Loaded {
-    stamp: Stamp,
-    looked: Option<Instant>,
+    watch: Watch,
     /// There is a file, or was one.
     seen: bool,
     list: Arc<Vec<Entry>>,
@@ -30,10 +26,9 @@ pub struct Tokens {
 impl Tokens {
     /// Reads the file, if there is one. One that cannot be read is no reason to go on without tokens.
     pub fn load(file: TokenFile) -> Result<Self, KeptError> {
-        let stamp = file.stamp();
+        let watch = Watch::read_as(file.stamp());
         let list = file.load()?;
-        let loaded =
-            Loaded { stamp, looked: None, seen: list.is_some(), list: Arc::new(list.unwrap_or_default()) };
+        let loaded = Loaded { watch, seen: list.is_some(), list: Arc::new(list.unwrap_or_default()) };
         Ok(Self { file, loaded: Mutex::new(loaded) })
     }
 
@@ -47,14 +42,8 @@ impl Tokens {
     #[must_use]
     pub fn current(&self, now: Instant) -> (Arc<Vec<Entry>>, bool) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = loaded.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
-        if due {
-            loaded.looked = Some(now);
-            let stamp = self.file.stamp();
-            if stamp != loaded.stamp {
-                loaded.stamp = stamp;
-                self.read_again(&mut loaded);
-            }
+        if loaded.watch.changed(now, || self.file.stamp()) {
+            self.read_again(&mut loaded);
         }
         (Arc::clone(&loaded.list), loaded.seen)
     }
@@ -104,6 +93,7 @@ fn told(before: &[Entry], after: &[Entry]) {
 mod tests {
     use super::super::role::Role;
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_token_is_good_within_a_second_and_no_longer_than_a_second_after_it_is_revoked() {

@@ -6,9 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use tailwater_proto::JOIN_TOKEN_PREFIX as PREFIX;
 
-/// What such a token begins with; the rest is the authority's fingerprint and the secret.
-const PREFIX: &str = "tailwater_join_";
 const HEAD: &str = "Who may join, by the SHA-256 of their tokens: `tailwater enroll` writes this file.";
 /// Tokens that are open at once.
 const OPEN_MAX: usize = 1000;
@@ -27,6 +26,14 @@ pub struct Invitation {
     pub replace: bool,
     /// Of the secret.
     pub sha256: Hash,
+}
+
+impl Invitation {
+    /// Whether somebody may still join with it.
+    #[must_use]
+    pub fn is_open(&self, now_unix_s: u64) -> bool {
+        self.left > 0 && self.expires_unix_s > now_unix_s
+    }
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -79,7 +86,7 @@ impl Invitations {
     /// Lets so many hosts join until then: the token, which is told once. `fingerprint` is that of the authority: whoever joins trusts it alone.
     pub fn invite(
         &self,
-        fingerprint: [u8; 32],
+        fingerprint: Hash,
         (hosts, left, replace): (&str, u32, bool),
         now_unix_s: u64,
         expires_unix_s: u64,
@@ -89,7 +96,7 @@ impl Invitations {
         let one =
             Invitation { hosts: hosts.to_owned(), left, expires_unix_s, replace, sha256: Hash::of(&secret) };
         self.0.change(|content: &mut Content| {
-            content.invitation.retain(|of| of.left > 0 && of.expires_unix_s > now_unix_s);
+            content.invitation.retain(|of| of.is_open(now_unix_s));
             if content.invitation.len() >= OPEN_MAX {
                 let why = format!("{OPEN_MAX} tokens of enrolment are open, the limit");
                 return Err(self.0.wrong(why, "wait until some are used or over"));
@@ -97,7 +104,7 @@ impl Invitations {
             content.invitation.push(one);
             Ok(())
         })?;
-        Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode([fingerprint, secret].concat())))
+        Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode([fingerprint.bytes(), secret].concat())))
     }
 
     /// Whether a token with this secret is open. Reads, and locks and writes nothing: so a wrong one costs no disk and keeps nobody waiting.
@@ -107,7 +114,7 @@ impl Invitations {
         Ok(self.open(now_unix_s)?.iter().filter(|of| of.sha256.same(&hash)).count() > 0)
     }
 
-    /// Takes one place of the token with this secret; `Ok(None)`: there is none for that host. What `judge` refuses leaves the place.
+    /// Takes one place of the token with this secret; what is refused, by `judge` too, leaves the place.
     pub fn take(
         &self,
         secret: &[u8],
@@ -117,7 +124,7 @@ impl Invitations {
     ) -> Result<Result<(), Refused>, KeptError> {
         let hash = Hash::of(secret);
         self.0.change(|content: &mut Content| {
-            content.invitation.retain(|of| of.left > 0 && of.expires_unix_s > now_unix_s);
+            content.invitation.retain(|of| of.is_open(now_unix_s));
             let mut found = None;
             for of in &mut content.invitation {
                 if of.sha256.same(&hash) {
@@ -142,7 +149,7 @@ impl Invitations {
     /// Those that are open.
     pub fn open(&self, now_unix_s: u64) -> Result<Vec<Invitation>, KeptError> {
         let all = self.0.load::<Content>()?.unwrap_or_default().invitation;
-        Ok(all.into_iter().filter(|of| of.left > 0 && of.expires_unix_s > now_unix_s).collect())
+        Ok(all.into_iter().filter(|of| of.is_open(now_unix_s)).collect())
     }
 }
 
@@ -167,8 +174,9 @@ mod tests {
     fn a_token_is_good_for_its_hosts_as_often_and_as_long_as_it_says() {
         let folder = tempfile::tempdir().unwrap();
         let all = Invitations::at(folder.path().join("invitations.toml"));
-        let one = all.invite([7; 32], ("web-1", 1, true), 100, 700).unwrap();
-        let many = all.invite([7; 32], ("web-*", 2, false), 100, 700).unwrap();
+        let of = Hash::try_from("07".repeat(32)).unwrap();
+        let one = all.invite(of, ("web-1", 1, true), 100, 700).unwrap();
+        let many = all.invite(of, ("web-*", 2, false), 100, 700).unwrap();
         assert_eq!(URL_SAFE_NO_PAD.decode(one.strip_prefix(PREFIX).unwrap()).unwrap()[..32], [7; 32]);
         let take =
             |token: &str, host: &str, now: u64| all.take(&secret(token), host, now, |_| Ok(())).unwrap();
@@ -179,7 +187,7 @@ mod tests {
         assert_eq!(take(&one, "web-1", 699), Err(Refused::Unknown), "it is used");
         assert_eq!((take(&many, "web-1", 100), take(&many, "web-2", 100)), (Ok(()), Ok(())));
         assert_eq!(take(&many, "web-3", 100), Err(Refused::Unknown));
-        let late = all.invite([7; 32], ("db-1", 1, true), 100, 700).unwrap();
+        let late = all.invite(of, ("db-1", 1, true), 100, 700).unwrap();
         assert_eq!(take(&late, "db-1", 700), Err(Refused::Unknown), "it is over");
         assert!(all.open(700).unwrap().is_empty());
         let text = std::fs::read_to_string(folder.path().join("invitations.toml")).unwrap();
@@ -190,7 +198,7 @@ mod tests {
     fn those_who_take_the_last_place_at_once_are_one() {
         let folder = tempfile::tempdir().unwrap();
         let all = Invitations::at(folder.path().join("invitations.toml"));
-        let token = all.invite([0; 32], ("web-*", 3, false), 1, 9).unwrap();
+        let token = all.invite(Hash::of(b"authority"), ("web-*", 3, false), 1, 9).unwrap();
         let joined: usize = std::thread::scope(|s| {
             let tries: Vec<_> = (0..8)
                 .map(|n| {

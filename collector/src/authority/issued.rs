@@ -2,20 +2,18 @@
 //! nobody's, whoever signed it: so a host is revoked by taking its certificates out.
 
 use crate::access::token::Hash;
-use crate::kept::{Kept, KeptError, Stamp};
+use crate::kept::{Kept, KeptError, Watch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const HEAD: &str = "Certificates of agents, by their SHA-256: whoever is not in this file is not let in.";
 /// Of a host: the newest, and the one before it, which a stream may still show.
 const PER_HOST: usize = 2;
 /// Hosts with certificates: as many as a collector knows by name.
 const HOSTS_MAX: usize = 4096;
-/// The file is looked at no more often than this.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// One certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +27,14 @@ pub struct Certificate {
     pub sha256: Hash,
 }
 
+impl Certificate {
+    /// Whether it lasts still.
+    #[must_use]
+    pub fn lasts(&self, now_unix_s: u64) -> bool {
+        self.expires_unix_s > now_unix_s
+    }
+}
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -38,8 +44,7 @@ struct Content {
 
 #[derive(Debug, Default)]
 struct Loaded {
-    stamp: Stamp,
-    looked: Option<Instant>,
+    watch: Watch,
     by_hash: Arc<BTreeMap<String, Certificate>>,
 }
 
@@ -66,23 +71,18 @@ impl Issued {
     #[must_use]
     pub fn host_of(&self, der: &[u8], now: Instant, now_unix_s: u64) -> Option<String> {
         let of = self.current(now).get(&Hash::of(der).to_string()).cloned()?;
-        (of.expires_unix_s > now_unix_s).then_some(of.host)
+        of.lasts(now_unix_s).then_some(of.host)
     }
 
     fn current(&self, now: Instant) -> Arc<BTreeMap<String, Certificate>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY) {
-            loaded.looked = Some(now);
-            let stamp = self.kept.stamp();
-            if stamp != loaded.stamp {
-                loaded.stamp = stamp;
-                match self.all() {
-                    Ok(all) => {
-                        let by_hash = all.into_iter().map(|of| (of.sha256.to_string(), of)).collect();
-                        loaded.by_hash = Arc::new(by_hash);
-                    }
-                    Err(e) => tracing::warn!("certificates of agents cannot be read, the old ones stay: {e}"),
+        if loaded.watch.changed(now, || self.kept.stamp()) {
+            match self.all() {
+                Ok(all) => {
+                    let by_hash = all.into_iter().map(|of| (of.sha256.to_string(), of)).collect();
+                    loaded.by_hash = Arc::new(by_hash);
                 }
+                Err(e) => tracing::warn!("certificates of agents cannot be read, the old ones stay: {e}"),
             }
         }
         Arc::clone(&loaded.by_hash)
@@ -90,7 +90,7 @@ impl Issued {
 
     /// Whether that host has one that is not over.
     pub fn has(&self, host: &str, now_unix_s: u64) -> Result<bool, KeptError> {
-        Ok(self.all()?.iter().any(|of| of.host.eq_ignore_ascii_case(host) && of.expires_unix_s > now_unix_s))
+        Ok(self.all()?.iter().any(|of| of.host.eq_ignore_ascii_case(host) && of.lasts(now_unix_s)))
     }
 
     /// One more; `alone`: those that the host had before are nobody's from now on.
@@ -103,7 +103,7 @@ impl Issued {
     pub fn renew(&self, shown: &[u8], one: Certificate, now_unix_s: u64) -> Result<bool, KeptError> {
         let (shown, host) = (Hash::of(shown), one.host.clone());
         self.put(one, false, now_unix_s, |all| {
-            all.iter().any(|of| of.sha256.same(&shown) && of.host == host && of.expires_unix_s > now_unix_s)
+            all.iter().any(|of| of.sha256.same(&shown) && of.host == host && of.lasts(now_unix_s))
         })
     }
 
@@ -120,7 +120,7 @@ impl Issued {
                 return Ok(false);
             }
             let same = |of: &Certificate| of.host.eq_ignore_ascii_case(&one.host);
-            all.retain(|of| of.expires_unix_s > now_unix_s && !(alone && same(of)));
+            all.retain(|of| of.lasts(now_unix_s) && !(alone && same(of)));
             while all.iter().filter(|of| same(of)).count() >= PER_HOST {
                 let oldest = all.iter().position(same).unwrap_or(0);
                 all.remove(oldest);
@@ -132,7 +132,7 @@ impl Issued {
             all.push(one);
             Ok(true)
         })?;
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).looked = None;
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).watch.look_again();
         Ok(put)
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!((host_of(b"c", 1), host_of(b"f", 1).is_some()), (None, true), "another key took over");
         // By a command, which is another process.
         Issued::at(folder.path().join("issued.toml")).revoke("web-1").unwrap();
-        assert!(issued.host_of(b"f", begin + LOOK_EVERY, 1).is_none());
+        assert!(issued.host_of(b"f", begin + crate::kept::LOOK_EVERY, 1).is_none());
         assert!(issued.revoke("web-1").unwrap_err().to_string().contains("tailwater enrolled"));
         assert!(!issued.has("web-1", 1).unwrap() && issued.has("DB-1", 1).unwrap());
     }

@@ -2,7 +2,7 @@
 //! lasts and what stands in it. An agent's key is never here: agents send requests that it has signed.
 
 use super::config::AuthorityConfig;
-use crate::access::token::random;
+use crate::access::token::{Hash, random};
 use crate::kept;
 use crate::pem::{self, TlsError};
 use rcgen::{
@@ -10,7 +10,6 @@ use rcgen::{
     IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use sha2::{Digest, Sha256};
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -131,8 +130,8 @@ impl Keys {
     }
 
     /// SHA-256 of the authority's certificate: what a token of enrolment carries, and `openssl x509 -fingerprint -sha256` prints.
-    pub(super) fn fingerprint(&self) -> [u8; 32] {
-        Sha256::digest(&self.cert).into()
+    pub(super) fn fingerprint(&self) -> Hash {
+        Hash::of(&self.cert)
     }
 
     /// The collector's own certificate with the authority's, and its key.
@@ -179,7 +178,7 @@ impl Keys {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn config() -> AuthorityConfig {

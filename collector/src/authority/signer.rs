@@ -42,8 +42,6 @@ pub fn issued(data: &Path) -> Issued {
 pub struct Identity {
     /// Its certificate.
     pub cert: CertificateDer<'static>,
-    /// The authority's.
-    pub ca: CertificateDer<'static>,
     /// When it was made, Unix seconds, by this collector's clock.
     pub issued_unix_s: u64,
     /// When it ends.
@@ -96,7 +94,7 @@ impl Authority {
 
     /// SHA-256 of its certificate.
     #[must_use]
-    pub fn fingerprint(&self) -> [u8; 32] {
+    pub fn fingerprint(&self) -> Hash {
         self.keys.fingerprint()
     }
 
@@ -168,7 +166,7 @@ impl Authority {
             .keys
             .sign(host, request, self.config.certificate_days, now_unix_s)
             .map_err(NotSigned::Refused)?;
-        Ok(Identity { cert, ca: self.keys.cert.clone(), issued_unix_s: now_unix_s, expires_unix_s })
+        Ok(Identity { cert, issued_unix_s: now_unix_s, expires_unix_s })
     }
 }
 
@@ -219,6 +217,7 @@ fn server_config(keys: &Keys, config: &AuthorityConfig, clock: Clock) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::tests::config;
     use super::*;
     use rcgen::{CertificateParams, KeyPair};
 
@@ -230,19 +229,13 @@ mod tests {
     fn secret(token: &str) -> Vec<u8> {
         use base64::Engine;
         let all = base64::engine::general_purpose::URL_SAFE_NO_PAD;
-        all.decode(token.strip_prefix("tailwater_join_").unwrap()).unwrap()[32..].to_vec()
+        all.decode(token.strip_prefix(tailwater_proto::JOIN_TOKEN_PREFIX).unwrap()).unwrap()[32..].to_vec()
     }
 
     #[test]
     fn who_joins_is_that_host_until_revoked_and_many_who_share_a_token_take_nobodys_name() {
         let folder = tempfile::tempdir().unwrap();
-        let config = AuthorityConfig {
-            names: vec!["collector.internal".into()],
-            certificate_days: 30,
-            cert: None,
-            key: None,
-        };
-        let clock = Clock::default();
+        let (config, clock) = (config(), Clock::default());
         let authority = Authority::open(&config, folder.path(), clock).unwrap();
         let invite = |hosts: &str, n: u32, replace: bool| {
             let end = now(clock) + 600;
@@ -281,13 +274,7 @@ mod tests {
     #[test]
     fn wrong_tokens_write_nothing_and_of_those_who_take_a_name_at_once_one_has_it() {
         let folder = tempfile::tempdir().unwrap();
-        let config = AuthorityConfig {
-            names: vec!["collector.internal".into()],
-            certificate_days: 30,
-            cert: None,
-            key: None,
-        };
-        let clock = Clock::default();
+        let (config, clock) = (config(), Clock::default());
         let authority = Authority::open(&config, folder.path(), clock).unwrap();
         let open = invitations(folder.path());
         let fleet = open.invite(authority.fingerprint(), ("web-*", 8, false), now(clock), now(clock) + 600);

@@ -2,7 +2,7 @@
 
 use super::service::Connection;
 use super::tls::Speaker;
-use crate::access::attempts::{Attempts, Wrong, plain};
+use crate::access::attempts::{Wrong, plain};
 use crate::authority::signer::{Authority, Identity, NotSigned};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ impl Connection {
 
     fn told(
         &self,
-        done: &str,
+        done: &'static str,
         host: &str,
         result: Result<Identity, NotSigned>,
     ) -> Result<Response<Enrolled>, Status> {
         match result {
             Ok(identity) => {
-                self.ingest.metrics.enrolments.inc(if done == "joined" { "joined" } else { "renewed" });
+                self.ingest.metrics.enrolments.inc(done);
                 tracing::info!(target: crate::access::audit::TARGET, host, from = %self.peer, "agent {done}");
                 Ok(Response::new(Enrolled {
                     certificate: identity.cert.to_vec(),
@@ -37,7 +37,7 @@ impl Connection {
             }
             Err(NotSigned::Unknown) => {
                 self.ingest.metrics.enrolments.inc("refused");
-                match attempts(&self.ingest.attempts, self) {
+                match self.ingest.attempts.wrong(self.from(), self.ingest.clock.monotonic()) {
                     Wrong::Told => {
                         tracing::warn!(from = %self.peer, "a wrong token of enrolment was shown");
                         Err(Status::permission_denied(NotSigned::Unknown.to_string()))
@@ -61,18 +61,15 @@ impl Connection {
     }
 
     /// On a thread that may wait for the disk.
-    async fn signed(
-        authority: Arc<Authority>,
-        sign: impl FnOnce(&Authority) -> Result<(String, Identity), NotSigned> + Send + 'static,
-    ) -> Result<Result<(String, Identity), NotSigned>, Status> {
+    async fn signed<T: Send + 'static>(
+        authority: &Arc<Authority>,
+        sign: impl FnOnce(&Authority) -> Result<T, NotSigned> + Send + 'static,
+    ) -> Result<Result<T, NotSigned>, Status> {
+        let authority = Arc::clone(authority);
         tokio::task::spawn_blocking(move || sign(&authority))
             .await
             .map_err(|_| Status::unavailable("the collector is stopping"))
     }
-}
-
-fn attempts(attempts: &Attempts, of: &Connection) -> Wrong {
-    attempts.wrong(of.from(), of.ingest.clock.monotonic())
 }
 
 #[tonic::async_trait]
@@ -83,11 +80,8 @@ impl Enrolment for Connection {
         };
         let asked = asked.into_inner();
         let host = asked.host.clone();
-        let signed = Self::signed(Arc::clone(authority), move |authority| {
-            authority.join(&asked.secret, &asked.host, &asked.request).map(|identity| (asked.host, identity))
-        });
-        let signed = signed.await?;
-        self.told("joined", &host, signed.map(|(_, identity)| identity))
+        let join = move |authority: &Authority| authority.join(&asked.secret, &asked.host, &asked.request);
+        self.told("joined", &host, Self::signed(authority, join).await?)
     }
 
     async fn renew(&self, asked: Request<RenewRequest>) -> Result<Response<Enrolled>, Status> {
@@ -97,9 +91,8 @@ impl Enrolment for Connection {
             ));
         };
         let (shown, asked) = (shown.clone(), asked.into_inner());
-        let signed =
-            Self::signed(Arc::clone(authority), move |authority| authority.renew(&shown, &asked.request))
-                .await?;
+        let renew = move |authority: &Authority| authority.renew(&shown, &asked.request);
+        let signed = Self::signed(authority, renew).await?;
         let host = signed.as_ref().map(|(host, _)| host.clone()).unwrap_or_default();
         self.told("renewed", &host, signed.map(|(_, identity)| identity))
     }

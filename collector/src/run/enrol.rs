@@ -7,7 +7,6 @@ use crate::clock::Clock;
 use crate::run::config::{Config, ConfigError};
 use crate::text::{Civil, line};
 use anyhow::{Context, Result};
-use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -53,10 +52,7 @@ pub fn enroll(asked: &Asked, out: Option<&Path>, config: &Config) -> Result<()> 
         Some(mut into) => writeln!(into, "{token}").context("write the token")?,
         None => writeln!(std::io::stdout(), "{token}")?,
     }
-    let fingerprint = authority.fingerprint().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
+    let fingerprint = authority.fingerprint();
     let at = Civil::of(ends.saturating_mul(NS));
     let (date, time) = (at.date(), at.time_ms());
     let time = time.split('.').next().unwrap_or_default();
@@ -77,7 +73,7 @@ pub fn enrolled(revoke: Option<&str>, json: bool, config: &Config) -> Result<()>
     }
     let now_unix_s = Clock::default().unix_ns() / NS;
     let mut out = std::io::stdout().lock();
-    for of in all.all()?.into_iter().filter(|of| of.expires_unix_s > now_unix_s) {
+    for of in all.all()?.into_iter().filter(|of| of.lasts(now_unix_s)) {
         if json {
             let told = serde_json::json!({ "host": of.host, "expires_unix_s": of.expires_unix_s, "sha256": of.sha256 });
             writeln!(out, "{told}")?;
