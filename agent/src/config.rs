@@ -1,6 +1,7 @@
 //! Configuration: one TOML file, over it environment variables, over them flags; parsed once into checked values. Owns every key,
 //! its default and its limits; knows nothing of what is done with them.
 
+pub use crate::identity::TlsFiles;
 use crate::identity::{self, Identity};
 use crate::signal::SignalKind;
 use serde::{Deserialize, Serialize};
@@ -99,21 +100,6 @@ pub struct TlsLayer {
     /// The authority that signed the collector's certificate (PEM)
     #[arg(long = "tls-ca", value_name = "FILE", env = "TAILWATER_AGENT_TLS_CA")]
     pub ca: Option<PathBuf>,
-}
-
-/// Files of mutual TLS. Read at each connect, so a renewed certificate needs no restart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "see TlsLayer")]
-pub struct TlsFiles {
-    pub cert: PathBuf,
-    pub key: PathBuf,
-    pub ca: PathBuf,
-}
-
-impl From<identity::Files> for TlsFiles {
-    fn from(of: identity::Files) -> Self {
-        Self { cert: of.cert, key: of.key, ca: of.ca }
-    }
 }
 
 /// The effective configuration.
@@ -382,7 +368,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         let problem = format!("mutual TLS needs cert, key and ca; {missing} is missing");
         fail(&format!("tls.{missing}"), false, problem, &format!("set tls.{missing}, or none of the three"))
     })?;
-    let tls = given.or_else(|| identity.as_deref().map(|folder| identity::files(folder).into()));
+    let tls = given.or_else(|| identity.as_deref().map(identity::files));
     if collector.starts_with("https://") && tls.is_none() {
         let problem = format!("collector {collector} needs mutual TLS, and there is no certificate");
         let remedy = "join it (`tailwater-agent join`) and set identity, or set tls.cert, tls.key and tls.ca";

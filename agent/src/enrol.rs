@@ -5,7 +5,6 @@
 pub mod token;
 
 use crate::clock::Clock;
-use crate::config::TlsFiles;
 use crate::identity::{self, Identity, IdentityError};
 use crate::stream::connect::{ConnectError, Trust, connect_by};
 use rcgen::{CertificateParams, KeyPair};
@@ -50,8 +49,16 @@ impl From<ConnectError> for EnrolError {
     }
 }
 
-fn refused(url: &str, status: &tonic::Status) -> EnrolError {
-    EnrolError::Refused { url: url.to_owned(), reason: status.message().to_owned() }
+/// What the collector answers to one call.
+async fn answer<T>(
+    url: &str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, EnrolError> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, call).await;
+    let answer = answer.map_err(|_| EnrolError::Silent { url: url.to_owned() })?;
+    let refused =
+        |of: tonic::Status| EnrolError::Refused { url: url.to_owned(), reason: of.message().to_owned() };
+    Ok(answer.map_err(refused)?.into_inner())
 }
 
 /// Joins as `host`, and keeps what it gets in `folder`. The key is made here, and leaves this machine never.
@@ -66,12 +73,7 @@ pub async fn join(url: &str, token: &JoinToken, host: &str, folder: &Path) -> Re
     let (channel, _) = connect_by(url, Trust::Config(Arc::new(config))).await?;
     let asked =
         JoinRequest { secret: token.secret().to_vec(), host: host.to_owned(), request: request(&key)? };
-    let silent = |_| EnrolError::Silent { url: url.to_owned() };
-    let answer = tokio::time::timeout(ANSWER_WITHIN, EnrolmentClient::new(channel).join(asked))
-        .await
-        .map_err(silent)?
-        .map_err(|status| refused(url, &status))?
-        .into_inner();
+    let answer = answer(url, EnrolmentClient::new(channel).join(asked)).await?;
     // That of the handshake, which the token names; not what anybody says afterwards.
     let ca = trusted.take().ok_or_else(|| EnrolError::Refused {
         url: url.to_owned(),
@@ -92,15 +94,10 @@ pub async fn renew(folder: &Path) -> Result<Identity, EnrolError> {
     let before = Identity::load(folder)?;
     let key = KeyPair::from_pem(&identity::key(folder)?)?;
     let url = &before.collector;
-    let files = TlsFiles::from(identity::files(folder));
+    let files = identity::files(folder);
     let (channel, _) = connect_by(url, Trust::Files(Some(&files))).await?;
-    let silent = |_| EnrolError::Silent { url: url.clone() };
     let asked = RenewRequest { request: request(&key)? };
-    let answer = tokio::time::timeout(ANSWER_WITHIN, EnrolmentClient::new(channel).renew(asked))
-        .await
-        .map_err(silent)?
-        .map_err(|status| refused(url, &status))?
-        .into_inner();
+    let answer = answer(url, EnrolmentClient::new(channel).renew(asked)).await?;
     let renewed = Identity {
         issued_unix_s: answer.issued_unix_s,
         expires_unix_s: answer.expires_unix_s,

@@ -39,9 +39,9 @@ pub struct Identity {
     pub expires_unix_s: u64,
 }
 
-/// Where the files of a folder are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
+/// Files of mutual TLS. Read at each connect, so a renewed certificate needs no restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TlsFiles {
     /// The certificate.
     pub cert: PathBuf,
     /// Its key.
@@ -52,8 +52,8 @@ pub struct Files {
 
 /// Those of this folder.
 #[must_use]
-pub fn files(folder: &Path) -> Files {
-    Files { cert: folder.join(CERT), key: folder.join(KEY), ca: folder.join(CA) }
+pub fn files(folder: &Path) -> TlsFiles {
+    TlsFiles { cert: folder.join(CERT), key: folder.join(KEY), ca: folder.join(CA) }
 }
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> IdentityError + use<> {

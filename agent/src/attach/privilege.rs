@@ -88,9 +88,15 @@ pub fn has(capability: Capability) -> bool {
 
 /// Gives up all capabilities, for good: what is left is what the files of its user allow.
 pub fn drop_all() -> Result<(), PrivilegeError> {
+    keep_only(&CapsHashSet::new())
+}
+
+/// These capabilities stay, and nothing started from here can get more.
+fn keep_only(stay: &CapsHashSet) -> Result<(), PrivilegeError> {
+    // Fails where ambient capabilities are not known, before Linux 4.3.
     let _ = caps::clear(None, CapSet::Ambient);
-    caps::clear(None, CapSet::Effective).map_err(error("effective"))?;
-    caps::clear(None, CapSet::Permitted).map_err(error("permitted"))?;
+    caps::set(None, CapSet::Effective, stay).map_err(error("effective"))?;
+    caps::set(None, CapSet::Permitted, stay).map_err(error("permitted"))?;
     caps::clear(None, CapSet::Inheritable).map_err(error("inheritable"))?;
     rustix::thread::set_no_new_privs(true).map_err(error("no new privileges"))
 }
@@ -120,12 +126,7 @@ fn drop_but(also: &[Capability], namespaces: Namespaces) -> Result<(), Privilege
             let _ = caps::drop(None, CapSet::Bounding, capability);
         }
     }
-    // Fails where ambient capabilities are not known, before Linux 4.3.
-    let _ = caps::clear(None, CapSet::Ambient);
-    caps::set(None, CapSet::Effective, &stay).map_err(error("effective"))?;
-    caps::set(None, CapSet::Permitted, &stay).map_err(error("permitted"))?;
-    caps::clear(None, CapSet::Inheritable).map_err(error("inheritable"))?;
-    rustix::thread::set_no_new_privs(true).map_err(error("no new privileges"))?;
+    keep_only(&stay)?;
     if let Err(error) = filter::refuse(namespaces) {
         tracing::warn!("{error}; this agent may ask everything of the kernel that its user may");
     }
