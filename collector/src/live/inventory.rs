@@ -149,8 +149,7 @@ impl Series {
     /// its values are `None`.
     #[must_use]
     pub fn now(&self, host: &str, workload: Option<&str>, now_unix_ns: u64, windows: u64) -> Now {
-        let last = last_before(now_unix_ns);
-        let first = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+        let (first, last) = Now::shows(now_unix_ns, windows);
         let of = |metric| Query { host, workload, listener: None, metric };
         // All that is asked of the same windows at once; a limit is looked for further back, by itself.
         let together: Vec<Query<'_>> =
@@ -171,9 +170,8 @@ impl Series {
     /// limits of longer.
     #[must_use]
     pub fn moment(&self, host: &str, until_unix_ns: u64, windows: u64) -> Self {
-        let (far, last) = Now::reads(until_unix_ns, windows);
-        let near = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
-        self.cut(host, (near, last), (far, last))
+        let shown = Now::shows(until_unix_ns, windows);
+        self.cut(host, shown, Now::reads(until_unix_ns, windows))
     }
 
     /// Hosts with windows or names, in order.
@@ -187,6 +185,13 @@ fn last_before(unix_ns: u64) -> WindowIndex {
 }
 
 impl Now {
+    /// The windows that it shows, first and last.
+    #[must_use]
+    pub fn shows(until_unix_ns: u64, windows: u64) -> (WindowIndex, WindowIndex) {
+        let last = last_before(until_unix_ns);
+        (WindowIndex(last.0.saturating_sub(windows.saturating_sub(1))), last)
+    }
+
     /// The windows that [`Now::of`] reads, first and last.
     #[must_use]
     pub fn reads(until_unix_ns: u64, windows: u64) -> (WindowIndex, WindowIndex) {
@@ -210,8 +215,7 @@ impl Now {
         limit: impl FnOnce(WindowIndex) -> Recent,
         read: impl Fn(&'static str) -> Vec<Option<f64>>,
     ) -> Self {
-        let last = last_before(until_unix_ns);
-        let first = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+        let (first, last) = Self::shows(until_unix_ns, windows);
         let names = if workload.is_some() { WORKLOAD_METRICS } else { HOST_METRICS };
         let mut metrics: BTreeMap<_, _> =
             names.iter().map(|metric| (*metric, Recent::of(&read(metric)))).collect();

@@ -288,7 +288,7 @@ impl Past {
             found.and_then(|n| rows[n].get(skip..)).map(<[_]>::to_vec).unwrap_or_default()
         };
         let of = |workload: &Option<&str>| {
-            let near = WindowIndex(last.0.saturating_sub(windows.saturating_sub(1)));
+            let (near, _) = Now::shows(until_unix_ns, windows);
             let limit = |back| Recent::of(&read(*workload, LIMIT, back));
             Now::of(host, *workload, (until_unix_ns, windows), limit, |metric| read(*workload, metric, near))
         };
