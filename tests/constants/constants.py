@@ -3,11 +3,14 @@
 
     constants.py INPUTS OUT [NAME...]
 
-INPUTS is a folder that collector/examples/inputs.rs filled, OUT the table (Markdown), NAME some constants instead of all. The analysis is
-copied into target/constants and built there once for each changed number: this tree is not touched. A number that changes nothing of all
-recordings is held against the analysis' own tests as well: the name of one that fails with it stands in the table."""
+INPUTS is a folder that the examples `inputs` and `simulated` filled, OUT the table (Markdown); NAME some constants instead of all (a name, or
+`file.rs:NAME` where two files have one of it): their rows are replaced, all others stay. What stands above the table's counts is written by
+hand and kept. The analysis is copied into target/constants and built there once for each changed number: this tree is not touched.
 
-import os, pathlib, re, shutil, subprocess, sys, time
+A number that changes nothing of all recordings is held against the analysis' own tests, its unit tests and those of collector/analysis/tests:
+the name of one that fails with it stands in the table. A build that fails holds nothing, and ends the run: then this file is wrong."""
+
+import pathlib, re, shutil, subprocess, sys, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPY = ROOT / "target/constants"
@@ -15,11 +18,15 @@ RULES = COPY / "collector/analysis/src"
 # What the analysis shares with those that show the same.
 SHARED = COPY / "collector/model/src"
 NUMBER = r"[0-9][0-9_]*(?:\.[0-9_]+)?"
-CONSTANT = re.compile(rf"^(?:pub(?:\([a-z]+\))? )?const ([A-Z_0-9]+): (u64|u32|usize|f64) = ({NUMBER});$")
+CONSTANT = re.compile(r"^(?:pub(?:\([a-z]+\))? )?const ([A-Z_0-9]+): (u8|u64|u32|usize|i64|f64) = (.+);$")
 FIELD = re.compile(rf"^            ([a-z_]+): ({NUMBER}),$")
+ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \|")
+COUNTS = re.compile(r"^Of [0-9]+ numbers .*$", re.M)
+COLUMNS = "| file | number | value | what it is | half | double |\n|---|---|---|---|---|---|\n"
 
 # No rule of a verdict: how much is kept, and units.
 LEFT_OUT = re.compile(r".*_MAX$|^WINDOW_NS$|^HISTORY_WINDOWS$|^BINS_.*")
+BUILD_S, RUN_S, TEST_S = 600, 600, 600
 
 
 def copy():
@@ -54,7 +61,8 @@ def constants():
                 continue
             found = CONSTANT.match(line)
             field = defaults and path.name == "config.rs" and FIELD.match(line)
-            if found and not LEFT_OUT.match(found.group(1)):
+            # What is made of another constant is no choice of its own.
+            if found and not LEFT_OUT.match(found.group(1)) and not re.search("[A-Za-z]", found.group(3)):
                 yield path, number, found.group(1), found.group(3), " ".join(about)
             elif field:
                 yield path, number, field.group(1), field.group(2), described(lines, field.group(1))
@@ -76,19 +84,33 @@ def described(lines, field):
     return ""
 
 
+def place(path):
+    return str(path.relative_to(RULES) if path.is_relative_to(RULES) else path.relative_to(COPY / "collector"))
+
+
 def changed(value, factor):
+    if not re.fullmatch(NUMBER, value):
+        return f"({value}) / 2" if factor < 1 else f"({value}) * 2"
     if "." in value:
         return repr(float(value.replace("_", "")) * factor)
     return str(max(1, int(int(value.replace("_", "")) * factor)))
 
 
+def cargo(*arguments):
+    """A call in the copy; ends everything where it does not build."""
+    command = ["cargo", *arguments, "--offline", "--quiet", "-p", "tailwater-analysis"]
+    built = subprocess.run(command, cwd=COPY, capture_output=True, text=True, timeout=BUILD_S)
+    if built.returncode:
+        sys.exit(f"constants: {' '.join(command)} failed:\n{built.stderr}")
+
+
 def verdicts(inputs):
     # As tests are built: a build in four seconds matters more than a run in one.
-    build = ["cargo", "build", "--offline", "--quiet", "-p", "tailwater-analysis", "--example", "verdicts"]
-    built = subprocess.run(build, cwd=COPY, capture_output=True, text=True)
-    if built.returncode:
-        return None, built.stderr.strip().split("\n")[0]
-    run = subprocess.run([COPY / "target/debug/examples/verdicts", *inputs], capture_output=True, text=True, timeout=600)
+    cargo("build", "--example", "verdicts")
+    try:
+        run = subprocess.run([COPY / "target/debug/examples/verdicts", *inputs], capture_output=True, text=True, timeout=RUN_S)
+    except subprocess.TimeoutExpired:
+        return None, f"not over after {RUN_S} s"
     if run.returncode:
         return None, run.stderr.strip().split("\n")[0]
     told = {}
@@ -100,12 +122,19 @@ def verdicts(inputs):
 
 def failing_test():
     """The name of a test of the analysis that does not hold with the changed number; None: all do."""
-    test = ["cargo", "test", "--offline", "--quiet", "-p", "tailwater-analysis", "--lib"]
-    run = subprocess.run(test, cwd=COPY, capture_output=True, text=True)
-    if run.returncode == 0:
-        return None
-    found = re.search(r"^---- (?:[a-z_0-9]+::)*([a-z_0-9]+) stdout ----$", run.stdout, flags=re.M)
-    return found.group(1) if found else "(does not compile)"
+    for which in ("--lib",), ("--tests",):
+        cargo("test", "--no-run", *which)
+        test = ["cargo", "test", "--offline", "--quiet", "--no-fail-fast", "-p", "tailwater-analysis", *which]
+        try:
+            run = subprocess.run(test, cwd=COPY, capture_output=True, text=True, timeout=TEST_S)
+        except subprocess.TimeoutExpired:
+            return f"(the tests are not over after {TEST_S} s)"
+        found = re.search(r"^---- (?:[a-z_0-9]+::)*([a-z_0-9]+) stdout ----$", run.stdout, flags=re.M)
+        if found:
+            return found.group(1)
+        if run.returncode:
+            sys.exit(f"constants: {' '.join(test)} ended with {run.returncode} and no test that failed:\n{run.stderr}")
+    return None
 
 
 def said(before, told, why):
@@ -124,59 +153,69 @@ def said(before, told, why):
     return f"{len(other_verdict)} ({names})", len(other_verdict), len(all_of_it)
 
 
+def row(inputs, before, file, number, name, value, about):
+    text = file.read_text()
+    lines, tried = text.split("\n"), []
+    for factor in (0.5, 2):
+        other = changed(value, factor)
+        if other == value:
+            tried.append("the same number")
+            continue
+        lines_changed = list(lines)
+        at = lines[number].rindex(value)
+        lines_changed[number] = lines[number][:at] + other + lines[number][at + len(value):]
+        file.write_text("\n".join(lines_changed))
+        cell, _, otherwise = said(before, *verdicts(inputs))
+        test = failing_test() if otherwise == 0 else None
+        tried.append(f"{other}: {cell}" + (f"; `{test}` fails" if test else ""))
+    file.write_text(text)
+    first = re.split(r"(?<=[.:;]) ", about)[0].rstrip(".:;")
+    return f"| `{place(file)}` | `{name}` | {value} | {first} | {tried[0]} | {tried[1]} |"
+
+
+def counts(rows):
+    """What is said above the table of its rows."""
+    cells = [[cell.strip() for cell in one.strip("|\n").split(" | ")][-2:] for one in rows]
+    decides = lambda one: any(re.search(r": [0-9]+ \(|does not run", cell) for cell in one)
+    tells = lambda one: any("otherwise" in cell for cell in one)
+    held = lambda one: any("fails" in cell for cell in one)
+    verdict = sum(1 for one in cells if decides(one))
+    otherwise = sum(1 for one in cells if not decides(one) and tells(one))
+    by_tests = sum(1 for one in cells if not decides(one) and not tells(one) and held(one))
+    return (
+        f"Of {len(rows)} numbers {verdict} change a verdict, {otherwise} more change what else is told, {by_tests} are held by tests alone, "
+        f"{len(rows) - verdict - otherwise - by_tests} by nothing."
+    )
+
+
 def main():
     folder, out, *only = sys.argv[1:]
+    out = pathlib.Path(out)
     inputs = sorted(str(path) for path in pathlib.Path(folder).glob("*.inputs"))
     copy()
     before, why = verdicts(inputs)
     if before is None:
         sys.exit(f"constants: the analysis as it is does not run: {why}")
-    rows, begun = [], time.monotonic()
-    everything = [one for one in constants() if not only or one[2] in only]
-    for count, (file, number, name, value, about) in enumerate(everything, 1):
-        text = file.read_text()
-        lines, cells, verdicts_most, most, held = text.split("\n"), [], 0, 0, False
-        for factor in (0.5, 2):
-            other = changed(value, factor)
-            if other == value:
-                cells.append("the same number")
-                continue
-            lines_changed = list(lines)
-            at = lines[number].rindex(value)
-            lines_changed[number] = lines[number][:at] + other + lines[number][at + len(value):]
-            file.write_text("\n".join(lines_changed))
-            cell, differ, otherwise = said(before, *verdicts(inputs))
-            if otherwise == 0:
-                test = failing_test()
-                cell += f"; `{test}` fails" if test else ""
-                held = held or test is not None
-            cells.append(f"{other}: {cell}")
-            verdicts_most, most = max(verdicts_most, differ), max(most, otherwise)
-        file.write_text(text)
-        path = file.relative_to(RULES) if file.is_relative_to(RULES) else file.relative_to(COPY / "collector")
-        first = re.split(r"(?<=[.:;]) ", about)[0].rstrip(".:;")
-        rows.append((verdicts_most, most, held, f"| `{path}` | `{name}` | {value} | {first} | {cells[0]} | {cells[1]} |"))
-        print(f"{count} of {len(everything)}, {time.monotonic() - begun:.0f} s: {name} {cells}", file=sys.stderr, flush=True)
-    decide = sum(1 for of_verdicts, _, _, _ in rows if of_verdicts)
-    only_tests = sum(1 for _, most, held, _ in rows if most == 0 and held)
-    silent = sum(1 for _, most, held, _ in rows if most == 0 and not held)
+    test = failing_test()
+    if test:
+        sys.exit(f"constants: the analysis as it is fails `{test}`")
+    head, rows = out.read_text().split(COLUMNS)
+    rows = {match.groups(): line for line in rows.splitlines() if (match := ROW.match(line))}
+    everything = list(constants())
+    asked = [one for one in everything if not only or one[2] in only or f"{place(one[0])}:{one[2]}" in only]
+    unknown = set(only) - {one[2] for one in asked} - {f"{place(one[0])}:{one[2]}" for one in asked}
+    if unknown:
+        sys.exit(f"constants: no such number: {', '.join(sorted(unknown))}")
+    begun = time.monotonic()
+    for count, one in enumerate(asked, 1):
+        key = place(one[0]), one[2]
+        rows[key] = row(inputs, before, *one)
+        print(f"{count} of {len(asked)}, {time.monotonic() - begun:.0f} s: {rows[key]}", file=sys.stderr, flush=True)
+        # Each row as soon as it is known: a run of an hour that is ended keeps what it found.
+        table = [rows[key] for key in dict.fromkeys((place(one[0]), one[2]) for one in everything) if key in rows]
+        out.write_text(COUNTS.sub(lambda _: counts(table), head) + COLUMNS + "\n".join(table) + "\n")
     incidents = sum(1 for _, incident in before if incident)
-    version = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    head = f"""# The analysis' numbers
-
-What {len(inputs)} recordings with {incidents} incidents are told as when a number is half of what it is, and double: how many incidents get another verdict
-(severity, kind, root, resource, first culprit; or are told only then, or not any more), and in which recordings; where no verdict changes, how many
-incidents or recordings are told otherwise in anything at all (confidence, chain, counts, words, topology, congestion). Where nothing changes, a
-test of the rule that fails is named. `make constants` makes this table; at {version}. {decide} of {len(rows)} change a verdict, {only_tests} are held by tests
-alone, {silent} by nothing.
-
-Recordings with a comma in their name are made of others (`collector/tests/composed/compose.rs`): hosts that no agent watches, windows that are missing,
-clocks that disagree, and what no machine of the laboratory has.
-
-| file | number | value | what it is | half | double |
-|---|---|---|---|---|---|
-"""
-    pathlib.Path(out).write_text(head + "\n".join(row for _, _, _, row in rows) + "\n")
+    print(f"{len(inputs)} recordings with {incidents} incidents", file=sys.stderr)
 
 
 main()

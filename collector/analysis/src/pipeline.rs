@@ -25,8 +25,6 @@ use tailwater_model::window::{DropNotice, Host, HostWindow, Input, WINDOW_NS, Wi
 const INCIDENTS_MAX: usize = 256;
 /// Findings of a host and kind that are told, each once.
 const COMPLAINTS_MAX: usize = 4096;
-/// A host that was silent for less than this is missed, windows (5 s).
-const MISSED_WINDOWS: u64 = 100;
 /// A drop notice this far from the clock is not believed, ns.
 const NOTICE_AWAY_NS: u64 = 10_000_000_000;
 
@@ -303,7 +301,7 @@ impl Pipeline {
         let silent =
             self.history.hosts.keys().filter(|h| !frame.hosts.contains_key(*h) && !self.missing.contains(*h));
         let silent: Vec<Host> =
-            silent.filter(|h| self.history.heard_lately(h, now, MISSED_WINDOWS)).cloned().collect();
+            silent.filter(|h| self.history.heard_lately(h, now)).cloned().collect();
         for host in silent {
             out.push(note(
                 FindingKind::GapBegins,

@@ -546,3 +546,15 @@ mod shared {
         HostWindow::deserialize(from).map(Arc::new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_connections_that_are_all_in_use_are_no_pool_that_is_used_up() {
+        assert!(!is_pool_used_up(3, 3));
+        assert!(is_pool_used_up(6, 6));
+        assert!(!is_pool_used_up(90, 100) && is_pool_used_up(96, 100));
+    }
+}

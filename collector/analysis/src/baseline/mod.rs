@@ -287,4 +287,37 @@ mod tests {
             "one slow request is no queue"
         );
     }
+
+    #[test]
+    fn what_was_usual_for_a_second_and_a_half_is_no_rise() {
+        // It works with 80 for so many windows before it stands with 90.
+        let stood_after = |windows| {
+            learn(&[(100, busy(5, 0, 50.0)), (windows, busy(80, 0, 50.0)), (4, busy(90, 60, 0.0))])
+                .workers_limit(None)
+        };
+        assert_eq!(stood_after(18), Some(90), "900 ms at 80 are not usual yet");
+        assert_eq!(stood_after(30), None, "1.5 s are");
+    }
+
+    #[test]
+    fn a_rise_is_half_more_and_more_than_a_few_workers() {
+        let stood = |usual, with| {
+            learn(&[(200, busy(usual, 0, 50.0)), (4, busy(with, 60, 0.0))]).workers_limit(None)
+        };
+        assert_eq!(stood(20, 40), Some(40));
+        assert_eq!(stood(20, 30), None, "a half more is within what a tier does at times");
+        assert_eq!(stood(2, 12), Some(12));
+        assert_eq!(stood(2, 7), None, "of few workers some more are no rise");
+    }
+
+    #[test]
+    fn an_accept_queue_of_a_few_places_is_too_small_to_be_judged_by_its_fill() {
+        let level = |limit: u32| {
+            let sample = TierSample { limit, depth_max: limit, ..busy(5, limit, 50.0) };
+            let mut baseline = learn(&[(120, TierSample { limit, ..busy(5, 0, 50.0) })]);
+            baseline.observe(&sample, None, &Thresholds::default()).map(|(level, _)| level)
+        };
+        assert_eq!(level(5), None, "http.server's");
+        assert_eq!(level(12), Some(Level::Near));
+    }
 }

@@ -11,7 +11,8 @@ use crate::episode::drop::Dropped;
 use crate::path::candidate::{Candidate, ONSET_TOLERANCE};
 use crate::path::chain::diagnose;
 use crate::path::step::Place;
-use crate::path::view::View;
+use crate::path::view::{LONGEST_WINDOWS, View};
+use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::{Resource, identity};
@@ -23,8 +24,6 @@ const CASES_MAX: usize = 64;
 const WAVE_WINDOWS: u64 = 10;
 /// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
 const FRESH_WINDOWS: u64 = 24;
-/// A workload that takes a resource from another may have felt its own queue this long before, windows (1 s).
-const TAKER_BEFORE: u64 = 20;
 /// A new wave with a cause of its own, this sure, is another incident.
 const OWN_CAUSE: f64 = 0.7;
 
@@ -71,7 +70,8 @@ impl Cases {
                 *until = (*until).max(case.last_active.saturating_add(FRESH_WINDOWS));
             }
         }
-        // The queue of the very workload that takes what another lacks is the same cause, seen from its other side.
+        // The queue of the very workload that takes what another lacks is the same cause, seen from its other side. It may have felt its own
+        // load as much earlier as a millibottleneck lasts.
         let takers: Vec<(String, String, u64, u64)> = self
             .open
             .iter()
@@ -80,7 +80,7 @@ impl Cases {
                 let root = c.root()?;
                 let Place::Tier(at) = &root.place else { return None };
                 let taker = root.episode.culprits.first()?;
-                let from = root.episode.first.saturating_sub(TAKER_BEFORE);
+                let from = root.episode.first.saturating_sub(LONGEST_WINDOWS);
                 let until = c.last_active.saturating_add(FRESH_WINDOWS);
                 Some((at.host.clone(), taker.workload.clone(), from, until))
             })
@@ -270,6 +270,6 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
             | Resource::Lock
     );
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
-    let later = found.episode.first > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { 2 });
+    let later = found.episode.first > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
     outside && found.score >= OWN_CAUSE && later
 }

@@ -17,6 +17,7 @@ use crate::path::candidate::Candidate;
 use crate::path::chain::{Diagnosis, diagnose};
 use crate::path::step::Place;
 use crate::path::view::{AFTER_WINDOWS, View};
+use crate::series::EDGE_WINDOWS;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::TierKey;
 use ledger::Ledger;
@@ -31,7 +32,7 @@ use wave::{Before, Waves, beyond};
 
 /// How long retries may keep away after an overload that they kept alive, windows (16 s). A client that was dropped again and again comes
 /// next after at most as long as it has tried (`tcp_retransmit_timer` doubles), and what is left of them after this is little.
-const BACKOFF_MAX: u64 = 320;
+const BACKOFF_WINDOWS: u64 = 320;
 /// Windows between two looks whether retries keep a case alive: twice a second is often enough for what goes on for seconds.
 const SUSTAINED_EVERY: u64 = 10;
 
@@ -187,7 +188,7 @@ impl Case {
 
     /// Where the worst values of a tier end that began to drop in window `first`: with its first wave.
     pub(crate) fn measured_from(&self, first: u64) -> u64 {
-        self.measured_to().max(first.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2)))
+        self.measured_to().max(first.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(EDGE_WINDOWS)))
     }
 
     /// Takes what a frame shows of its tiers into what is remembered for as long as it lives.
@@ -195,9 +196,9 @@ impl Case {
         if self.drops.is_empty() {
             return;
         }
-        let droppers = self.drops.iter().map(|((key, _), d)| (key.clone(), d.first.saturating_sub(2)));
+        let droppers = self.drops.iter().map(|((key, _), d)| (key.clone(), d.first.saturating_sub(EDGE_WINDOWS)));
         let path = self.diagnosis.iter().flat_map(|d| &d.path).filter_map(|step| match &step.place {
-            Place::Tier(key) => Some((key.clone(), step.onset.saturating_sub(2))),
+            Place::Tier(key) => Some((key.clone(), step.onset.saturating_sub(EDGE_WINDOWS))),
             _ => None,
         });
         for (key, from) in path.chain(droppers).collect::<Vec<_>>() {
@@ -238,7 +239,7 @@ impl Case {
         if self.root_watch.is_none() && !self.settled.root_watched {
             self.settled.root_watched = true;
             // A root that ended inside of the windows that were looked at is over.
-            let cut_off = |c: &&Candidate| c.episode.last.saturating_add(2) >= self.at + AFTER_WINDOWS;
+            let cut_off = |c: &&Candidate| c.episode.last.saturating_add(EDGE_WINDOWS) >= self.at + AFTER_WINDOWS;
             self.root_watch = self.root().filter(cut_off).and_then(|root| RootWatch::of(view, root));
         }
         if let Some(watch) = &mut self.root_watch {
@@ -271,7 +272,7 @@ impl Case {
 
     /// Until which window worst values are taken: the first wave, not the retries.
     pub(crate) fn measured_to(&self) -> u64 {
-        self.at.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(2))
+        self.at.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(EDGE_WINDOWS))
     }
 
     /// Whether a tier is one of its own, or calls or is called by one.
@@ -308,12 +309,29 @@ impl Case {
     fn backoff_windows(&self) -> u64 {
         let first = self.drops.values().map(|d| d.first).min();
         match (&self.sustained, first.zip(self.last_drop())) {
-            (Some(_), Some((first, last))) => last.saturating_sub(first).min(BACKOFF_MAX),
+            (Some(_), Some((first, last))) => last.saturating_sub(first).min(BACKOFF_WINDOWS),
             _ => 0,
         }
     }
 
     fn root(&self) -> Option<&Candidate> {
         self.diagnosis.as_ref()?.candidates.first()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_goes_on_is_closed_when_it_is_a_day_old() {
+        let trigger = Trigger { tier: TierKey { host: "web".into(), workload: 1, listener: 1 }, level: Level::Drop, ratio: 1.0 };
+        let over = |hours: u64| {
+            let now = 1000 + hours * 3600 * 20;
+            let case = Case { last_active: now, ..Case::open(&trigger, 1000, "id".to_owned()) };
+            case.is_over(&Config::default(), now)
+        };
+        assert!(!over(20));
+        assert!(over(25));
     }
 }

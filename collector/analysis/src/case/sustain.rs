@@ -17,8 +17,6 @@ pub(crate) const SPAN_WINDOWS: usize = 200;
 const OVER_WINDOWS: u64 = 80;
 /// No drop for this long is the end of it (2.5 s), as for an incident.
 pub(crate) const QUIET_WINDOWS: u64 = 50;
-/// Part of the windows in question that must be there.
-const SEEN_PART: f64 = 0.8;
 /// Windows that are kept for that.
 const KEPT_WINDOWS: usize = SPAN_WINDOWS + RETRY + 1 + QUIET_WINDOWS as usize;
 /// Part of the seconds in question in which something must have been dropped.
@@ -158,7 +156,8 @@ impl Account {
         let here =
             |f: &dyn Fn(&Attempts) -> f64| -> f64 { seen.iter().filter_map(|i| self.get(*i)).map(f).sum() };
         let windows = seen.len() as f64;
-        if windows < SEEN_PART * OVER_WINDOWS as f64 {
+        // So many windows are asked for, and not only so much time: those that are missing are no evidence.
+        if (seen.len() as u64) < OVER_WINDOWS {
             return None;
         }
         let seconds: Vec<&[usize]> = seen.chunks(RETRY).collect();
@@ -269,5 +268,16 @@ mod tests {
         assert!(account.windows.len() <= KEPT_WINDOWS);
         account.take(9_000_000, Some(kept(0)));
         assert_eq!(account.windows.len(), 1);
+    }
+
+    #[test]
+    fn windows_that_did_not_come_are_no_evidence_for_four_seconds_of_it() {
+        let judged = |every: u64| {
+            let mut account = Account::default();
+            (0..110).filter(|w| w % every != 0).for_each(|w| account.take(1000 + w, Some(kept(w))));
+            account.judge(1020, Served::Either(30.0)).is_some()
+        };
+        assert!(judged(1000));
+        assert!(!judged(3), "60 of 89 came");
     }
 }

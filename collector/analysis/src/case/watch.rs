@@ -1,20 +1,18 @@
 //! Whether what began an incident still holds, long after the windows that showed how it was before have left the history. Owns what is
 //! kept of the root for that: the levels that its episode's rule found, and whose they were; finds no root.
 
+use crate::config::RETRY_WINDOWS;
 use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
 use crate::episode::{GROWTH, MOST};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
 use crate::path::view::{BEFORE_WINDOWS, View};
-use crate::series::growth::{LEAD_WINDOWS, quiet, usual};
+use crate::series::growth::{LEAD_WINDOWS, RISE_MIN, quiet, usual};
 use crate::series::sample::{TierSample, UseSample, tier_sample, tier_series, use_series};
 use crate::series::{average, mean};
 use crate::topology::tier::TierKey;
 use tailwater_model::incident::Resource;
 use tailwater_model::window::EntityId;
-
-/// A root that is away for longer than this is over, windows (1 s): what comes then is another.
-const AWAY_WINDOWS: u64 = 20;
 
 /// By what a root is known to hold in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,17 +88,18 @@ impl RootWatch {
                 let tier = view.topology.tiers.get(key)?;
                 let served = tier_series(view.history, host, tier, first, episode.last);
                 let answers = t.stall_rate_ratio * usual(&served.map(|s| s.answered), episode.first);
-                Sign::Silent { answers, queued: quiet(&served.map(TierSample::queued), episode.first) + 2.0 }
+                Sign::Silent { answers, queued: quiet(&served.map(TierSample::queued), episode.first) + RISE_MIN }
             }
             Resource::Burst | Resource::Unexplained => return None,
         };
         Some(Self { key: key.clone(), sign, last: episode.last, seen: episode.last })
     }
 
-    /// Looks at the windows up to `now` that it did not see yet.
+    /// Looks at the windows up to `now` that it did not see yet. A root that is away for longer than a dropped client waits is over: what the
+    /// clients meet when they come again is another.
     pub(crate) fn watch(&mut self, view: View<'_>, now: u64) {
         for index in self.seen.saturating_add(1)..=now {
-            if index.saturating_sub(self.last) <= AWAY_WINDOWS && self.holds(view, index) {
+            if index.saturating_sub(self.last) <= RETRY_WINDOWS && self.holds(view, index) {
                 self.last = index;
             }
         }

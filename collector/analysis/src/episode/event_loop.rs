@@ -4,18 +4,13 @@
 
 use super::{Episode, MOST, quality};
 use crate::frame::history::History;
+use crate::series::EDGE_WINDOWS;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{EventLoop, Resource};
 use tailwater_model::window::{BlockedLoop, EntityId, WINDOW_NS};
 
 /// Unit of such an episode's peak.
 pub(crate) const MILLISECONDS: &str = "ms";
-
-/// Windows that may lie between two looks at one thread that is blocked on: one look may have come too late.
-const GAP: u64 = 2;
-/// Windows before the first that is told of a thread in which it was blocked, too: its look had none before it to be held against, and
-/// the one in which it read for the last time.
-const BEFORE: u64 = 2;
 
 /// What the listeners' event loops were blocked for in `[first, last]`.
 pub(crate) fn episodes(
@@ -32,7 +27,8 @@ pub(crate) fn episodes(
             match runs.last_mut() {
                 // A thread may be told of two listeners: once is enough.
                 Some(run) if run.last().is_some_and(|(at, _)| *at == index) => {}
-                Some(run) if run.last().is_some_and(|(at, _)| index - at <= GAP) => run.push((index, l)),
+                // One look may have come too late.
+                Some(run) if run.last().is_some_and(|(at, _)| index - at <= EDGE_WINDOWS) => run.push((index, l)),
                 _ => runs.push(vec![(index, l)]),
             }
         }
@@ -48,7 +44,9 @@ fn episode(run: &[(u64, &BlockedLoop)]) -> Option<Episode> {
     if span <= 0.0 || waited >= MOST * span {
         return None;
     }
-    let first = begun.saturating_sub(BEFORE.min(earliest.silent_ns / WINDOW_NS));
+    // Before the first that is told of it lie the one whose look had none before it to be held against, and the one in which it read for the
+    // last time.
+    let first = begun.saturating_sub(EDGE_WINDOWS.min(earliest.silent_ns / WINDOW_NS));
     let seen_ns = last.saturating_sub(first).saturating_add(1).saturating_mul(WINDOW_NS);
     let ran_ratio = (100.0 * ran / span).round() / 100.0;
     let mostly_ran = ran >= MOST * (span - waited);

@@ -6,7 +6,7 @@ use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::growth::quiet;
 use crate::series::sample::UseSample;
-use crate::series::{Series, runs};
+use crate::series::{EDGE_WINDOWS, Series, runs};
 use tailwater_model::incident::{Culprit, Resource};
 use tailwater_model::window::{CulpritResource, EntityId};
 
@@ -58,7 +58,7 @@ pub(crate) fn episodes(
 
 /// The end of a span whose bytes are mostly another workload's: when that is done. What follows is the catch-up.
 fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last): (u64, u64)) -> u64 {
-    let bytes = culprits::per_workload(history, host, (first.saturating_sub(2), last), |w| w.io_bytes);
+    let bytes = culprits::per_workload(history, host, (first.saturating_sub(EDGE_WINDOWS), last), |w| w.io_bytes);
     let total: f64 = bytes.values().sum();
     let Some((other, most)) = bytes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return last };
     if other == victim || most < MOST * total {
@@ -74,7 +74,7 @@ fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last)
 /// Who submitted the bytes; else whose tasks blocked, others than the victim first.
 fn who(history: &History, host: &str, victim: EntityId, span: (u64, u64)) -> Vec<Culprit> {
     // The flood often starts a window before the first victim blocks.
-    let span = (span.0.saturating_sub(2), span.1);
+    let span = (span.0.saturating_sub(EDGE_WINDOWS), span.1);
     let by_bytes = culprits::processes(history, host, CulpritResource::IoBytes, span, |_| true);
     if !by_bytes.is_empty() {
         return by_bytes;

@@ -35,9 +35,8 @@ pub(crate) const FLOOD: f64 = 0.85;
 pub(crate) const OWN_LOAD: f64 = 0.8;
 /// Nobody who is seen had the CPU for which tasks waited.
 pub(crate) const TAKEN_UNSEEN: f64 = 0.75;
-/// As `PAUSE` and `LOCK`, but CPU was used meanwhile.
-pub(crate) const PAUSE_BUSY: f64 = 0.7;
-pub(crate) const LOCK_BUSY: f64 = 0.65;
+/// As `PAUSE` and `LOCK`, but CPU was used meanwhile: something went on, and it may be what holds up the requests.
+pub(crate) const STALL_BUSY: f64 = 0.65;
 /// A tier that no agent sees sent a stored batch: more than that a burst came (0.85 x 0.7).
 pub(crate) const UNSEEN_BATCH: f64 = 0.65;
 /// More requests came because a tier had stored them, without anything known that held them back.

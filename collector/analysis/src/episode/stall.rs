@@ -67,9 +67,9 @@ pub(crate) fn episodes(
             let connections_only = tier.range(first, last).any(|(_, s)| s.connections_only);
             let (resource, quality) = match (pause, idle) {
                 (true, true) => (Resource::Pause, quality::PAUSE),
-                (true, false) => (Resource::Pause, quality::PAUSE_BUSY),
+                (true, false) => (Resource::Pause, quality::STALL_BUSY),
                 (false, true) => (Resource::Lock, quality::LOCK),
-                (false, false) => (Resource::Lock, quality::LOCK_BUSY),
+                (false, false) => (Resource::Lock, quality::STALL_BUSY),
             };
             let clause = match (pause, connections_only) {
                 (true, false) => format!("it read no requests and answered none; {left:.0} were left waiting"),
@@ -185,5 +185,20 @@ mod tests {
             None,
         );
         check(|_| TierSample::default(), idle, None);
+    }
+
+    #[test]
+    fn a_server_of_a_request_in_a_second_or_three_cannot_fall_silent() {
+        // Windows with an answer of `n` each; the median needs one in every second of them to have a rate at all.
+        let of = |rate: f64| {
+            let usual = TierSample { answered: rate, received: rate, active: 1.0, queued_max: 1.0, ..TierSample::default() };
+            let silent = TierSample { waiting: 20.0, queued_max: 21.0, ..TierSample::default() };
+            let pick = |i: u64| if (40..50).contains(&i) { silent } else { usual };
+            let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
+            let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };
+            episodes(&tier, &used, None, None, 40, &Thresholds::default()).len()
+        };
+        assert_eq!(of(0.4), 0, "8 a second");
+        assert_eq!(of(0.75), 1, "15 a second");
     }
 }

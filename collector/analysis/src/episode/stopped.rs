@@ -90,4 +90,28 @@ mod tests {
         check(50.0, 0.0, 0.0, None);
         check(50.0, 0.0, 0.01, None);
     }
+
+    #[test]
+    fn one_thread_must_stand_for_half_of_a_window() {
+        check(50.0, 0.0, 0.4, None);
+        check(50.0, 0.0, 0.7, Some((40, 49, 1.0)));
+    }
+
+    #[test]
+    fn a_window_belongs_to_a_stop_of_which_it_holds_more_than_a_moment() {
+        let use_of = |i: u64| UseSample {
+            stopped: match i {
+                40 => 0.15,
+                41..=48 => 1.0,
+                49 => 0.06,
+                _ => 0.0,
+            },
+            stopped_max: u32::from((40..50).contains(&i)),
+            ..UseSample::default()
+        };
+        let tier = Series { first: 0, values: (0..60).map(|_| Some(TierSample::default())).collect() };
+        let used = Series { first: 0, values: (0..60).map(|i| Some(use_of(i))).collect() };
+        let found = episodes(&tier, &used, 40, &Thresholds::default());
+        assert_eq!(found.iter().map(|e| (e.first, e.last)).collect::<Vec<_>>(), [(40, 48)]);
+    }
 }

@@ -264,4 +264,33 @@ mod tests {
         assert_eq!(aligner.ready(), None);
         assert_eq!(aligner.flush().unwrap().index.0, 0);
     }
+
+    /// Windows of `a` alone from the second frame on, each leaving by the bound; then whether one more of `a` leaves without it.
+    fn leaves_without_b(windows: u64) -> bool {
+        let mut aligner = started();
+        for index in FIRST + 1..=FIRST + windows {
+            assert_eq!(aligner.take(window("a", index)), Taken::Kept);
+            aligner.tick((index + 9) * WINDOW_NS);
+            while aligner.ready().is_some() {}
+        }
+        aligner.take(window("a", FIRST + windows + 1));
+        aligner.ready().is_some()
+    }
+
+    #[test]
+    fn a_host_is_waited_for_a_minute_after_its_last_window() {
+        assert!(!leaves_without_b(50 * 20), "50 s");
+        assert!(leaves_without_b(70 * 20), "70 s");
+    }
+
+    #[test]
+    fn a_silence_of_fifteen_seconds_is_told_frame_by_frame_and_one_of_half_a_minute_is_not() {
+        let frames = |seconds: u64| {
+            let mut aligner = started();
+            aligner.tick((FIRST + 9 + seconds * 20) * WINDOW_NS);
+            std::iter::from_fn(|| aligner.ready()).count()
+        };
+        assert_eq!(frames(15), 15 * 20);
+        assert_eq!(frames(30), 1);
+    }
 }

@@ -19,8 +19,8 @@ const ENTITIES_MAX: usize = 4096;
 const HOSTS_MAX: usize = 4096;
 /// A host that was silent for so long was decommissioned (a day): its names would stand in the topology for ever.
 const GONE_WINDOWS: u64 = 24 * 3600 * 20;
-/// How often that is looked at (a minute).
-const LOOK_WINDOWS: u64 = 1200;
+/// How often it is looked for what nobody speaks of any more (a minute): to look costs as much as there is.
+pub(crate) const LOOK_WINDOWS: u64 = 1200;
 /// What a host's clock was in so many windows before a moment holds for it (1 s).
 pub(crate) const CLOCK_WINDOWS: u64 = 20;
 /// Updates of names that may wait for their window, per host.
@@ -195,9 +195,10 @@ impl History {
         WindowIndex(index).start_unix_ns().saturating_add_signed(near.map_or(0, |w| w.phase_ns))
     }
 
-    /// Whether the host was heard in any of the `count` windows before `index`.
-    pub(crate) fn heard_lately(&self, host: &str, index: u64, count: u64) -> bool {
-        (index.saturating_sub(count)..index).any(|i| self.window(host, i).is_some())
+    /// Whether a window of the host is remembered from before `index`.
+    pub(crate) fn heard_lately(&self, host: &str, index: u64) -> bool {
+        let from = index.saturating_sub(HISTORY_WINDOWS as u64);
+        (from..index).any(|i| self.window(host, i).is_some())
     }
 }
 
@@ -294,7 +295,9 @@ mod tests {
         assert!(history.window("b", 12).is_some());
         assert!(history.window("b", 13).is_none());
         assert!(history.window("c", 11).is_none());
-        assert!(history.heard_lately("a", 13, 3) && !history.heard_lately("a", 13, 1));
+        let remembered = HISTORY_WINDOWS as u64;
+        assert!(history.heard_lately("a", 13) && history.heard_lately("a", 11 + remembered));
+        assert!(!history.heard_lately("a", 12 + remembered) && !history.heard_lately("c", 13));
     }
 
     #[test]

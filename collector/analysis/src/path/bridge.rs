@@ -6,7 +6,7 @@ use super::surge::times_usual;
 use super::view::{AFTER_WINDOWS, BEFORE_WINDOWS, LONGEST_WINDOWS, Node, PEAK_AFTER, PEAK_BEFORE, View};
 use crate::series::growth::{RISE_MIN, RISE_RATIO, growth};
 use crate::series::sample::TierSample;
-use crate::series::{Series, average};
+use crate::series::{EDGE_WINDOWS, Series, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 
@@ -56,7 +56,7 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
             at.saturating_sub(PEAK_BEFORE + slack),
             at.saturating_add(PEAK_AFTER + slack),
         );
-        let calm = step.onset.min(node.onset).saturating_sub(2);
+        let calm = step.onset.min(node.onset).saturating_sub(EDGE_WINDOWS);
         if !called_by_nobody_seen(view, key, &node, at, calm) {
             continue;
         }
@@ -100,7 +100,7 @@ pub(crate) struct Batch {
 /// The unobserved tier whose stored requests came to `here` at once: callers that are not seen sent far more than usual, right after
 /// an observed tier's calls to an address that nobody owns had piled up.
 pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Batch> {
-    let calm = node.onset.saturating_sub(2);
+    let calm = node.onset.saturating_sub(EDGE_WINDOWS);
     if !called_by_nobody_seen(view, here, node, at, calm) {
         return None;
     }
@@ -142,7 +142,7 @@ fn holds(node: &Node, at: u64) -> bool {
     let until = at.min(node.onset.saturating_add(AFTER_WINDOWS)).max(node.onset);
     let before = average(
         node.tier
-            .range(node.onset.saturating_sub(LONGEST_WINDOWS), node.onset.saturating_sub(2))
+            .range(node.onset.saturating_sub(LONGEST_WINDOWS), node.onset.saturating_sub(EDGE_WINDOWS))
             .map(|(_, s)| s.queued()),
     );
     let during = average(node.tier.range(node.onset, until).map(|(_, s)| s.queued()));

@@ -10,7 +10,7 @@ use super::surge::{Surge, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
 use crate::episode::{Episode, event_loop, of_resources, quality, stall, stopped};
-use crate::series::average;
+use crate::series::{EDGE_WINDOWS, average};
 use crate::series::growth::usual;
 use crate::topology::tier::{Tier, TierKey};
 use tailwater_model::incident::{Culprit, Order, Resource};
@@ -29,8 +29,6 @@ const OVER_SINCE: u64 = 2;
 const WAS_OVER: f64 = 0.6;
 /// What a tier's own load used up, when more requests than usual had come.
 const CARRIED_BY_SURGE: f64 = 0.8;
-/// Of CPU that others in the same cgroup took, the rule sees the cgroup only.
-const SHARED_CPU: f64 = 0.95;
 /// What something else explains can still be the root: a tier whose growth calls below explain, or more requests than usual at a tier that
 /// stood still, which would have met the usual ones as still.
 const EXPLAINED_OTHERWISE: f64 = 0.6;
@@ -168,14 +166,13 @@ fn of_all_that_share(episode: &mut Episode, server: &str) {
     episode.by_load = false;
     if episode.resource == Resource::Cpu {
         episode.resource = Resource::CpuNeighbour;
-        episode.quality *= SHARED_CPU;
     }
 }
 
 /// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
 fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     episodes.retain(|e| {
-        e.first <= onset.saturating_add(ONSET_TOLERANCE) && e.first <= at && e.last.saturating_add(2) >= onset
+        e.first <= onset.saturating_add(ONSET_TOLERANCE) && e.first <= at && e.last.saturating_add(EDGE_WINDOWS) >= onset
     });
     for episode in &mut episodes {
         // What stands has stood for as long as it does.

@@ -197,4 +197,15 @@ mod tests {
         assert_eq!(interval(&pairs), None);
         assert_eq!(interval(&seen(0.0, 0.5, 20, false)), None);
     }
+
+    #[test]
+    fn a_few_calls_that_one_end_missed_are_the_same_calls_and_a_twentieth_more_are_not() {
+        let of = |more: f64| {
+            let mut pairs = seen(0.0, 0.5, 1000, false);
+            pairs.iter_mut().flatten().for_each(|p| p.received *= more);
+            interval(&pairs)
+        };
+        assert!(of(1.02).is_some());
+        assert_eq!(of(1.05), None);
+    }
 }

@@ -8,7 +8,7 @@ use crate::config::RETRY_WINDOWS;
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::sample::{TierSample, tier_series};
-use crate::series::{Series, average, quantile};
+use crate::series::{EDGE_WINDOWS, Series, average, quantile};
 use crate::topology::tier::TierKey;
 
 /// A tier that took on this many times the usual rate may have been sent many times more.
@@ -72,7 +72,7 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
             break;
         }
         let up = view.node(&caller, tier, at, onset.saturating_sub(LONGEST_WINDOWS), at);
-        let since = onset.saturating_sub(2 + view.slack(&key.host, &caller.host, at));
+        let since = onset.saturating_sub(EDGE_WINDOWS + view.slack(&key.host, &caller.host, at));
         if ratio >= many && had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
             let onset = up.onset.min(onset);
             found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });

@@ -184,3 +184,30 @@ fn provisional(
         alternatives: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::congestion::Congestion;
+    use crate::config::Thresholds;
+    use crate::frame::history::History;
+    use crate::topology::graph::Topology;
+
+    /// What is said of an alert about window 1000 when its tier dropped in the frame of `dropped` and the frame of 1200 has come.
+    fn wrong(dropped: u64) -> Vec<(u64, TierKey)> {
+        let tier = TierKey { host: "web".into(), workload: 1, listener: 1 };
+        let mut alerts = Alerts::default();
+        alerts.waiting.push_back(Waiting { window: 1000, tier: tier.clone(), confirmed: false });
+        let (history, topology) = (History::default(), Topology::default());
+        let (congestion, thresholds) = (Congestion::default(), Thresholds::default());
+        alerts.confirm(View::of(&history, &topology, &congestion, &thresholds), &tier, dropped);
+        alerts.settle(1200, 40)
+    }
+
+    #[test]
+    fn a_drop_within_a_second_confirms_an_alert_and_a_later_one_does_not() {
+        assert_eq!(wrong(1000), []);
+        assert_eq!(wrong(1015), [], "750 ms");
+        assert_eq!(wrong(1030).len(), 1, "1.5 s");
+    }
+}

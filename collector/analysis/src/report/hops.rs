@@ -7,7 +7,7 @@ use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::{PartOf, Place, Step};
 use crate::path::view::{PEAK_AFTER, PEAK_BEFORE};
-use crate::series::average;
+use crate::series::{EDGE_WINDOWS, average};
 use crate::series::sample::{call_series, tier_series};
 use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
@@ -156,7 +156,7 @@ impl<'a> Report<'a> {
         let (Place::Tier(key) | Place::Missing(key)) = &step.place else { return hop };
         let Some(tier) = self.tier(key) else { return hop };
         hop.requests_unknown = !self.view.history.measures_requests(&key.host);
-        let (from, to) = (step.onset.saturating_sub(2), self.measured_to(&step.place));
+        let (from, to) = (step.onset.saturating_sub(EDGE_WINDOWS), self.measured_to(&step.place));
         let series = tier_series(self.view.history, &key.host, tier, from, to);
         for (_, s) in series.range(from, to) {
             hop.queued_max = hop.queued_max.max(s.queued_max.round() as u64);
@@ -209,7 +209,7 @@ impl<'a> Report<'a> {
             () => Role::Pushback,
         };
         let Place::Unobserved(address, port) = step.place else { return };
-        let (from, to) = (step.onset.saturating_sub(2), self.case.measured_to());
+        let (from, to) = (step.onset.saturating_sub(EDGE_WINDOWS), self.case.measured_to());
         let links = self.view.topology.links.iter().filter(|l| l.remote == (address, port) && l.to.is_none());
         hop.queued_max = links
             .map(|link| {

@@ -14,7 +14,7 @@ use tailwater_model::incident::{Incident, Kind, Resource, State};
 /// Windows between two versions that differ in counts only: at least, and at most (10 s). In between it is a twentieth of the incident's
 /// age, so that hours of drops are some thousand versions.
 const COUNTS_EVERY: u64 = 10;
-const COUNTS_EVERY_MAX: u64 = 200;
+const COUNTS_EVERY_MOST: u64 = 200;
 const COUNTS_EVERY_AGE: u64 = 20;
 /// A case without drops is told after this long even if it goes on (5 s).
 const TELL_WITHOUT_DROPS: u64 = 100;
@@ -88,7 +88,7 @@ fn version(
 
 /// Windows until the counts of a case are told again.
 fn counts_every(case: &Case, now: u64) -> u64 {
-    (now.saturating_sub(case.opened) / COUNTS_EVERY_AGE).clamp(COUNTS_EVERY, COUNTS_EVERY_MAX)
+    (now.saturating_sub(case.opened) / COUNTS_EVERY_AGE).clamp(COUNTS_EVERY, COUNTS_EVERY_MOST)
 }
 
 /// A queue near its limit always; a felt millibottleneck only where its resource is known.

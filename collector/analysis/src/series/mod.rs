@@ -7,6 +7,10 @@ pub(crate) mod sample;
 use crate::frame::history::{HISTORY_WINDOWS, History};
 use tailwater_model::window::{HostWindow, WINDOW_NS};
 
+/// What happens at one moment falls into its window, and by other clocks and later looks into the next: what lies no more than so many
+/// windows apart belongs together (100 ms).
+pub(crate) const EDGE_WINDOWS: u64 = 2;
+
 /// Values by window index; `None`: the host's window is missing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Series<T> {
@@ -86,7 +90,7 @@ pub(crate) fn runs<T>(series: &Series<T>, is: impl Fn(&T) -> bool) -> Vec<(u64, 
             continue;
         }
         match runs.last_mut() {
-            Some((_, last)) if index - *last <= 2 => *last = index,
+            Some((_, last)) if index - *last <= EDGE_WINDOWS => *last = index,
             _ => runs.push((index, index)),
         }
     }

@@ -5,8 +5,6 @@
 pub(crate) const BINS_MAX: usize = 16 + 16 * 8;
 /// Windows after which what was seen counts half: 5 minutes of windows that came, whatever is missing between them.
 const HALVE_WINDOWS: u32 = 6000;
-/// Bins that are worth less than this are forgotten, windows.
-const FORGET: f64 = 0.01;
 /// Windows before a freeze can be told from the usual (2 s).
 const USUAL_WINDOWS: f64 = 40.0;
 /// Answers per window below which 50 ms cannot tell a freeze from chance: of 5 expected none come in 0.7 % of windows (Poisson).
@@ -36,9 +34,6 @@ impl Bin {
         self.load /= 2.0;
         self.answered /= 2.0;
         self.answered_squared /= 2.0;
-        if self.windows < FORGET {
-            *self = Self::default();
-        }
     }
 }
 
@@ -157,7 +152,7 @@ mod tests {
         (0..HALVE_WINDOWS).for_each(|_| curve.observe(0.0, 0.0));
         assert!((curve.sum().windows - full / 2.0).abs() < 1.0);
         (0..HALVE_WINDOWS * 40).for_each(|_| curve.observe(0.0, 0.0));
-        assert_eq!((curve.sum().windows, curve.bins().count()), (0.0, 0), "and is forgotten");
+        assert!(curve.sum().windows < 1e-6, "and is worth nothing");
     }
 
     proptest! {
@@ -182,5 +177,31 @@ mod tests {
             windows.rotate_left(cut);
             prop_assert_eq!(before, run(&windows));
         }
+    }
+
+    #[test]
+    fn a_server_of_few_answers_is_not_called_frozen_by_windows_without_one() {
+        let frozen = |usual: f64| {
+            let mut curve = Curve::default();
+            (0..200).for_each(|_| curve.observe(1.0, usual));
+            (0..10).for_each(|_| curve.observe(5.0, 0.0));
+            curve.frozen()
+        };
+        assert_eq!(frozen(4.0), 0.0, "of 4 expected none come in 2 % of windows");
+        assert_eq!(frozen(6.0), 10.0);
+    }
+
+    #[test]
+    fn what_is_long_over_is_worth_nothing_and_breaks_nothing() {
+        let mut curve = Curve::default();
+        (0..200).for_each(|_| curve.observe(40.0, 300.0));
+        // 20 years of nothing but 3 requests a window: everything before is halved 100,000 times.
+        for _ in 0..2000 {
+            curve.bins.iter_mut().for_each(Bin::halve);
+        }
+        assert_eq!(curve.bins().count(), 0);
+        (0..200).for_each(|_| curve.observe(3.0, 30.0));
+        let bins: Vec<&Bin> = curve.bins().collect();
+        assert_eq!((bins.len(), bins[0].windows), (1, 200.0));
     }
 }

@@ -8,7 +8,7 @@
 mod curve;
 mod knee;
 
-use crate::frame::history::History;
+use crate::frame::history::{History, LOOK_WINDOWS};
 use crate::series::{Series, mean};
 use crate::topology::graph::Topology;
 use crate::topology::tier::{ListenerName, Tier, TierKey};
@@ -25,8 +25,6 @@ use tailwater_model::window::{EntityId, Host, HostWindow, ListenerWindow};
 const LISTENERS_MAX: usize = if cfg!(test) { 1024 } else { 16_384 };
 /// One that had no window for so long makes room, windows (10 minutes).
 const STALE_WINDOWS: u64 = 12_000;
-/// Where there is no room, who could make some is looked for this often, windows (a minute): to look costs as much as there are listeners.
-const LOOK_WINDOWS: u64 = 1200;
 
 /// A socket address of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

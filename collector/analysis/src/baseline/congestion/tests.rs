@@ -129,13 +129,18 @@ fn listeners_are_bounded_counted_and_make_room_when_stale() {
     let view = f.congestion.view();
     assert_eq!((view.listeners.len(), view.refused), (LISTENERS_MAX, 10), "five, twice");
     // All are there in every frame: nobody makes room for the others, however long it lasts.
-    f.history.next += STALE_WINDOWS * 2;
+    f.history.next += 20 * 60 * 20;
     f.frame(&[]);
     assert_eq!(f.congestion.view().listeners.len(), LISTENERS_MAX);
     let key = f.topology.tiers.keys().next().unwrap().clone();
     let other = Tier { workload: "other".into(), ..f.topology.tiers[&key].clone() };
-    let later = f.history.next + STALE_WINDOWS * 2;
-    assert!(f.congestion.kept(&key, &other, "10.0.0.1".parse().unwrap(), 1, later).is_some());
+    let mut asked = |seconds: u64| {
+        let now = f.history.next + seconds * 20;
+        f.congestion.kept(&key, &other, "10.0.0.1".parse().unwrap(), 1, now).is_some()
+    };
+    assert!(!asked(570), "those that were silent for nine and a half minutes may come again");
+    assert!(!asked(615), "those of ten do not, but who they are was looked for 45 s ago");
+    assert!(asked(645));
     assert_eq!(f.congestion.view().listeners.len(), 1, "the stale ones went");
 }
 
