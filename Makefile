@@ -210,10 +210,11 @@ kernel-types: programs ## Other kernels' types, of which the tests hold what the
 
 # RECORDINGS: besides the golden traces, e.g. of a lab-score.
 .PHONY: constants
-constants: programs ## What each number of the analysis changes at half and at double, on all golden traces: collector/docs/constants.md (a quarter of an hour)
+constants: programs ## What each number of the analysis changes at half and at double, on all golden traces and 120 simulated systems: collector/docs/constants.md (an hour; NAMES for some)
 	rm -rf target/constants/inputs && mkdir -p target/constants/inputs
 	$(CARGO) build --workspace --locked --examples
 	./target/debug/examples/inputs target/constants/inputs tests/golden/*.trace.zst $(RECORDINGS)
+	./target/debug/examples/simulated target/constants/inputs 120
 	./tests/constants/constants.py target/constants/inputs $(or $(OUT),collector/docs/constants.md) $(NAMES)
 
 .PHONY: lab-down

@@ -7,8 +7,9 @@ INPUTS is a folder that the examples `inputs` and `simulated` filled, OUT the ta
 `file.rs:NAME` where two files have one of it): their rows are replaced, all others stay. What stands above the table's counts is written by
 hand and kept. The analysis is copied into target/constants and built there once for each changed number: this tree is not touched.
 
-A number that changes nothing of all recordings is held against the analysis' own tests, its unit tests and those of collector/analysis/tests:
-the name of one that fails with it stands in the table. A build that fails holds nothing, and ends the run: then this file is wrong."""
+A number that changes nothing of them is held against the analysis' own tests, its unit tests and those of collector/analysis/tests: the name of
+one that fails with it stands in the table. A build that fails holds nothing, and ends the run: then this file is wrong. Recordings with a comma
+in their name are made of others (composed): they are many, and asked last, of what nothing else holds."""
 
 import pathlib, re, shutil, subprocess, sys, time
 
@@ -153,7 +154,7 @@ def said(before, told, why):
     return f"{len(other_verdict)} ({names})", len(other_verdict), len(all_of_it)
 
 
-def row(inputs, before, file, number, name, value, about):
+def row(inputs, file, number, name, value, about):
     text = file.read_text()
     lines, tried = text.split("\n"), []
     for factor in (0.5, 2):
@@ -165,8 +166,14 @@ def row(inputs, before, file, number, name, value, about):
         at = lines[number].rindex(value)
         lines_changed[number] = lines[number][:at] + other + lines[number][at + len(value):]
         file.write_text("\n".join(lines_changed))
-        cell, _, otherwise = said(before, *verdicts(inputs))
-        test = failing_test() if otherwise == 0 else None
+        test = None
+        for composed, (some, told) in enumerate(inputs.items()):
+            if composed and test:
+                break
+            cell, _, otherwise = said(told, *verdicts(some))
+            if otherwise:
+                break
+            test = None if composed else failing_test()
         tried.append(f"{other}: {cell}" + (f"; `{test}` fails" if test else ""))
     file.write_text(text)
     first = re.split(r"(?<=[.:;]) ", about)[0].rstrip(".:;")
@@ -191,11 +198,18 @@ def counts(rows):
 def main():
     folder, out, *only = sys.argv[1:]
     out = pathlib.Path(out)
-    inputs = sorted(str(path) for path in pathlib.Path(folder).glob("*.inputs"))
+    paths = sorted(pathlib.Path(folder).glob("*.inputs"))
     copy()
-    before, why = verdicts(inputs)
-    if before is None:
-        sys.exit(f"constants: the analysis as it is does not run: {why}")
+    # What each group of recordings is told as by the analysis as it is.
+    inputs, incidents = {}, 0
+    for composed in (False, True):
+        some = tuple(str(path) for path in paths if ("," in path.name) == composed)
+        if not some:
+            continue
+        inputs[some], why = verdicts(some)
+        if inputs[some] is None:
+            sys.exit(f"constants: the analysis as it is does not run: {why}")
+        incidents += sum(1 for _, incident in inputs[some] if incident)
     test = failing_test()
     if test:
         sys.exit(f"constants: the analysis as it is fails `{test}`")
@@ -209,13 +223,12 @@ def main():
     begun = time.monotonic()
     for count, one in enumerate(asked, 1):
         key = place(one[0]), one[2]
-        rows[key] = row(inputs, before, *one)
+        rows[key] = row(inputs, *one)
         print(f"{count} of {len(asked)}, {time.monotonic() - begun:.0f} s: {rows[key]}", file=sys.stderr, flush=True)
         # Each row as soon as it is known: a run of an hour that is ended keeps what it found.
         table = [rows[key] for key in dict.fromkeys((place(one[0]), one[2]) for one in everything) if key in rows]
         out.write_text(COUNTS.sub(lambda _: counts(table), head) + COLUMNS + "\n".join(table) + "\n")
-    incidents = sum(1 for _, incident in before if incident)
-    print(f"{len(inputs)} recordings with {incidents} incidents", file=sys.stderr)
+    print(f"{len(paths)} recordings with {incidents} incidents", file=sys.stderr)
 
 
 main()

@@ -27,7 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for seed in 1..=count {
         let trace = system(seed).run();
         let mut out = BufWriter::new(File::create(folder.join(format!("simulated {seed}.inputs")))?);
-        let mut tell = |input: &Input| writeln!(out, "{}", serde_json::to_string(input)?).map_err(Box::<dyn Error>::from);
+        let mut tell = |input: &Input| {
+            writeln!(out, "{}", serde_json::to_string(input)?).map_err(Box::<dyn Error>::from)
+        };
         for name in &trace.names {
             tell(name)?;
         }
@@ -75,10 +77,13 @@ impl Random {
 fn system(seed: u64) -> Sim {
     let mut random = Random(seed);
     let r = &mut random;
-    let mut sim = Sim { seconds: 11, rate: r.part(600.0, 1000.0), app_work_ms: r.part(0.06, 0.15), ..Sim::default() };
+    let mut sim =
+        Sim { seconds: 11, rate: r.part(600.0, 1000.0), app_work_ms: r.part(0.06, 0.15), ..Sim::default() };
     match r.of(0, 6) {
         0 => sim.web_workers = None,
-        1 => (sim.web_workers, sim.app_workers, sim.db_workers, sim.app_work_ms) = (None, None, Some(50), 0.02),
+        1 => {
+            (sim.web_workers, sim.app_workers, sim.db_workers, sim.app_work_ms) = (None, None, Some(50), 0.02)
+        }
         2 => sim.two_apps = true,
         3 => sim.polled = true,
         4 => (sim.db_threads, sim.backlogs) = (Some(r.of(4, 40) as usize), [64, 64, 64]),
@@ -92,7 +97,8 @@ fn system(seed: u64) -> Sim {
     if r.once_in(4) {
         for clock in &mut sim.clocks {
             let wrong_ms = r.of(0, 80) as i64 - 40;
-            *clock = SimClock { ahead_ms: r.of(0, 60) as i64 - 30, wrong_ms, bound_ns: r.of(2, 60) * 1_000_000 };
+            *clock =
+                SimClock { ahead_ms: r.of(0, 60) as i64 - 30, wrong_ms, bound_ns: r.of(2, 60) * 1_000_000 };
         }
     }
     if r.once_in(6) {

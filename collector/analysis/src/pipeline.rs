@@ -300,8 +300,7 @@ impl Pipeline {
         self.missing.retain(|host| !frame.hosts.contains_key(host) && self.history.hosts.contains_key(host));
         let silent =
             self.history.hosts.keys().filter(|h| !frame.hosts.contains_key(*h) && !self.missing.contains(*h));
-        let silent: Vec<Host> =
-            silent.filter(|h| self.history.heard_lately(h, now)).cloned().collect();
+        let silent: Vec<Host> = silent.filter(|h| self.history.heard_lately(h, now)).cloned().collect();
         for host in silent {
             out.push(note(
                 FindingKind::GapBegins,

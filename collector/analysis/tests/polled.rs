@@ -76,3 +76,15 @@ fn what_a_tiers_own_load_used_up_may_be_a_burst_and_is_not_determined() {
     let incident = only(polled().act(At::App, 6000..6700, Do::Costly(20.0)));
     assert_eq!(incident.root.resource, Resource::Unexplained, "{}", incident.title);
 }
+
+#[test]
+fn of_two_shortages_below_the_likelier_is_named_and_of_two_as_likely_none() {
+    let both = |disk: std::ops::Range<u64>| {
+        only(polled().act(At::App, 6000..6700, Do::Neighbour(0.95)).act(At::Db, disk, Do::Disk))
+    };
+    let incident = both(5950..6650);
+    assert_eq!(incident.root.resource, Resource::Unexplained, "{}", incident.title);
+    // A flush that was over while the queue still grew.
+    let incident = both(5900..6000);
+    assert_eq!(root(&incident), ("app-1", Resource::CpuNeighbour), "{}", incident.title);
+}

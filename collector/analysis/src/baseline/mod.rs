@@ -301,9 +301,8 @@ mod tests {
 
     #[test]
     fn a_rise_is_half_more_and_more_than_a_few_workers() {
-        let stood = |usual, with| {
-            learn(&[(200, busy(usual, 0, 50.0)), (4, busy(with, 60, 0.0))]).workers_limit(None)
-        };
+        let stood =
+            |usual, with| learn(&[(200, busy(usual, 0, 50.0)), (4, busy(with, 60, 0.0))]).workers_limit(None);
         assert_eq!(stood(20, 40), Some(40));
         assert_eq!(stood(20, 30), None, "a half more is within what a tier does at times");
         assert_eq!(stood(2, 12), Some(12));

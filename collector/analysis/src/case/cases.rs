@@ -270,6 +270,7 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
             | Resource::Lock
     );
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
-    let later = found.episode.first > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
+    let later = found.episode.first
+        > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
     outside && found.score >= OWN_CAUSE && later
 }

@@ -188,7 +188,8 @@ impl Case {
 
     /// Where the worst values of a tier end that began to drop in window `first`: with its first wave.
     pub(crate) fn measured_from(&self, first: u64) -> u64 {
-        self.measured_to().max(first.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(EDGE_WINDOWS)))
+        self.measured_to()
+            .max(first.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(EDGE_WINDOWS)))
     }
 
     /// Takes what a frame shows of its tiers into what is remembered for as long as it lives.
@@ -196,7 +197,8 @@ impl Case {
         if self.drops.is_empty() {
             return;
         }
-        let droppers = self.drops.iter().map(|((key, _), d)| (key.clone(), d.first.saturating_sub(EDGE_WINDOWS)));
+        let droppers =
+            self.drops.iter().map(|((key, _), d)| (key.clone(), d.first.saturating_sub(EDGE_WINDOWS)));
         let path = self.diagnosis.iter().flat_map(|d| &d.path).filter_map(|step| match &step.place {
             Place::Tier(key) => Some((key.clone(), step.onset.saturating_sub(EDGE_WINDOWS))),
             _ => None,
@@ -239,7 +241,8 @@ impl Case {
         if self.root_watch.is_none() && !self.settled.root_watched {
             self.settled.root_watched = true;
             // A root that ended inside of the windows that were looked at is over.
-            let cut_off = |c: &&Candidate| c.episode.last.saturating_add(EDGE_WINDOWS) >= self.at + AFTER_WINDOWS;
+            let cut_off =
+                |c: &&Candidate| c.episode.last.saturating_add(EDGE_WINDOWS) >= self.at + AFTER_WINDOWS;
             self.root_watch = self.root().filter(cut_off).and_then(|root| RootWatch::of(view, root));
         }
         if let Some(watch) = &mut self.root_watch {
@@ -325,7 +328,11 @@ mod tests {
 
     #[test]
     fn whatever_goes_on_is_closed_when_it_is_a_day_old() {
-        let trigger = Trigger { tier: TierKey { host: "web".into(), workload: 1, listener: 1 }, level: Level::Drop, ratio: 1.0 };
+        let trigger = Trigger {
+            tier: TierKey { host: "web".into(), workload: 1, listener: 1 },
+            level: Level::Drop,
+            ratio: 1.0,
+        };
         let over = |hours: u64| {
             let now = 1000 + hours * 3600 * 20;
             let case = Case { last_active: now, ..Case::open(&trigger, 1000, "id".to_owned()) };

@@ -88,7 +88,10 @@ impl RootWatch {
                 let tier = view.topology.tiers.get(key)?;
                 let served = tier_series(view.history, host, tier, first, episode.last);
                 let answers = t.stall_rate_ratio * usual(&served.map(|s| s.answered), episode.first);
-                Sign::Silent { answers, queued: quiet(&served.map(TierSample::queued), episode.first) + RISE_MIN }
+                Sign::Silent {
+                    answers,
+                    queued: quiet(&served.map(TierSample::queued), episode.first) + RISE_MIN,
+                }
             }
             Resource::Burst | Resource::Unexplained => return None,
         };

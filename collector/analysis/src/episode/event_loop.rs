@@ -28,7 +28,9 @@ pub(crate) fn episodes(
                 // A thread may be told of two listeners: once is enough.
                 Some(run) if run.last().is_some_and(|(at, _)| *at == index) => {}
                 // One look may have come too late.
-                Some(run) if run.last().is_some_and(|(at, _)| index - at <= EDGE_WINDOWS) => run.push((index, l)),
+                Some(run) if run.last().is_some_and(|(at, _)| index - at <= EDGE_WINDOWS) => {
+                    run.push((index, l))
+                }
                 _ => runs.push(vec![(index, l)]),
             }
         }

@@ -58,7 +58,8 @@ pub(crate) fn episodes(
 
 /// The end of a span whose bytes are mostly another workload's: when that is done. What follows is the catch-up.
 fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last): (u64, u64)) -> u64 {
-    let bytes = culprits::per_workload(history, host, (first.saturating_sub(EDGE_WINDOWS), last), |w| w.io_bytes);
+    let bytes =
+        culprits::per_workload(history, host, (first.saturating_sub(EDGE_WINDOWS), last), |w| w.io_bytes);
     let total: f64 = bytes.values().sum();
     let Some((other, most)) = bytes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return last };
     if other == victim || most < MOST * total {

@@ -191,7 +191,13 @@ mod tests {
     fn a_server_of_a_request_in_a_second_or_three_cannot_fall_silent() {
         // Windows with an answer of `n` each; the median needs one in every second of them to have a rate at all.
         let of = |rate: f64| {
-            let usual = TierSample { answered: rate, received: rate, active: 1.0, queued_max: 1.0, ..TierSample::default() };
+            let usual = TierSample {
+                answered: rate,
+                received: rate,
+                active: 1.0,
+                queued_max: 1.0,
+                ..TierSample::default()
+            };
             let silent = TierSample { waiting: 20.0, queued_max: 21.0, ..TierSample::default() };
             let pick = |i: u64| if (40..50).contains(&i) { silent } else { usual };
             let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };

@@ -7,7 +7,7 @@ use super::view::{MISSING_PART, Node, PEAK_AFTER, PEAK_BEFORE, View, stands};
 use crate::episode::Episode;
 use crate::series::growth::{growth, quiet, usual};
 use crate::series::sample::{CallSample, TierSample};
-use crate::series::{Series, average};
+use crate::series::{EDGE_WINDOWS, Series, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 use std::ops::RangeInclusive;
@@ -16,9 +16,6 @@ use tailwater_model::window::{NEARLY_ALL, POOL_LEAST, is_pool_used_up};
 /// Part of the calls that rose, over the later half of the time in which their caller's queue grew, that must be queued in the tier below;
 /// else the answers wait in the caller.
 const ARRIVED_RATIO: f64 = 0.3;
-/// A tier below that was short of something fills the queues above it only after a while; what began less than this before the drop (200 ms)
-/// may be what the same burst did there, which nobody counts.
-const FILLS_WINDOWS: u64 = 4;
 /// Of two tiers that were short of something, the second is as likely the cause with this part of the first one's quality.
 const AS_LIKELY: f64 = 0.85;
 /// A queue that began to grow this much later than its caller's did not make that one grow (300 ms): it may be what the caller sent on
@@ -55,7 +52,8 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
         let at = at.saturating_add(view.slack(&here.host, &key.host, at));
         let Some(there) = view.around(&key, at) else { continue };
         let short = candidate::short(view, &key, &there, at);
-        let before = short.filter(|episode| episode.first.saturating_add(FILLS_WINDOWS) <= at);
+        // It fills the queues above it only after a while: what began right before the drop may be what the same burst did there.
+        let before = short.filter(|episode| episode.first.saturating_add(EDGE_WINDOWS) <= at);
         found.extend(before.map(|episode| (episode, key)));
     }
     found.sort_by(|a, b| b.0.quality.total_cmp(&a.0.quality));

@@ -9,15 +9,12 @@ use crate::series::sample::TierSample;
 use crate::series::{EDGE_WINDOWS, Series, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
+use tailwater_model::window::NEARLY_ALL;
 
 /// Windows that make one value of a rate that is compared with another (200 ms): a request is in the same one at both.
 const RATE_STEP: u64 = 4;
-/// Part of a tier's requests that no observed tier may account for, from which an unobserved tier calls it.
-const UNSENT_RATIO: f64 = 0.2;
-/// Its queue may begin to grow this long after the calls to the unobserved tier do, windows: by then it is an effect.
-const AFTER: u64 = 2;
-/// Fewer calls than this are no pile.
-pub(crate) const PILE_MIN: f64 = 20.0;
+/// Fewer calls than this are no pile: as many wait for an unobserved tier now and then, and a burst that comes then is no batch of its.
+const PILE_MIN: f64 = 20.0;
 /// Correlation from which rates are said to go together.
 const TOGETHER: f64 = 0.5;
 /// Confidence that a step over an unobserved tier leaves, with and without rates that go together.
@@ -61,7 +58,7 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
             continue;
         }
         // Before the rest of the chain knew: what grows only once calls pile up above it got the pile.
-        let first = node.growth.is_some() && node.onset <= step.onset.saturating_add(AFTER + slack);
+        let first = node.growth.is_some() && node.onset <= step.onset.saturating_add(EDGE_WINDOWS + slack);
         if !first || !holds(&node, at) {
             continue;
         }
@@ -125,7 +122,7 @@ pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
     })
 }
 
-/// Whether a part of its requests comes from callers that no agent sees.
+/// Whether a part of its requests comes from callers that no agent sees: those that are seen do not account for nearly all of them.
 fn called_by_nobody_seen(view: View<'_>, key: &TierKey, node: &Node, at: u64, calm: u64) -> bool {
     let from = calm.saturating_sub(BEFORE_WINDOWS);
     let received: f64 = node.tier.range(from, calm).map(|(_, s)| s.received).sum();
@@ -134,7 +131,7 @@ fn called_by_nobody_seen(view: View<'_>, key: &TierKey, node: &Node, at: u64, ca
         .up(key)
         .map(|link| view.calls(link, at).range(from, calm).map(|(_, s)| s.started).sum::<f64>())
         .sum();
-    received > 0.0 && sent <= (1.0 - UNSENT_RATIO) * received
+    received > 0.0 && sent <= NEARLY_ALL * received
 }
 
 /// Whether requests stay in it while the queue above grows: a burst that it serves is no cause.

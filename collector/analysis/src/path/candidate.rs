@@ -10,18 +10,14 @@ use super::surge::{Surge, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
 use crate::episode::{Episode, event_loop, of_resources, quality, stall, stopped};
+use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::{EDGE_WINDOWS, average};
-use crate::series::growth::usual;
 use crate::topology::tier::{Tier, TierKey};
 use tailwater_model::incident::{Culprit, Order, Resource};
 use tailwater_model::window::WINDOW_NS;
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
 pub(crate) const ONSET_TOLERANCE: u64 = 3;
-/// What follows from something does so within this, windows (500 ms): a stored batch leaves this soon after the episode that held it back;
-/// and what began later than the tolerance, but within this of the queue's growth, and held until the drop, is a cause if the tier then
-/// stood (a small wave, which the usual load has, came before it).
-const SOON: u64 = 10;
 /// An episode fits badly that began longer before the queue grew than a millibottleneck lasts, or after its first rise.
 const BADLY_TIMED: f64 = 0.7;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
@@ -172,7 +168,9 @@ fn of_all_that_share(episode: &mut Episode, server: &str) {
 /// Those that began before the queue grew (or could have, to the tolerance) and before the drop, and still held then.
 fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     episodes.retain(|e| {
-        e.first <= onset.saturating_add(ONSET_TOLERANCE) && e.first <= at && e.last.saturating_add(EDGE_WINDOWS) >= onset
+        e.first <= onset.saturating_add(ONSET_TOLERANCE)
+            && e.first <= at
+            && e.last.saturating_add(EDGE_WINDOWS) >= onset
     });
     for episode in &mut episodes {
         // What stands has stood for as long as it does.
@@ -189,12 +187,13 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
     episodes
 }
 
-/// Those that began too late for the first rise of the queue, but held at the drop, and whose tier hardly answered from then on.
+/// Those that began too late for the first rise of the queue, but soon after it, and held at the drop, and whose tier hardly answered from then
+/// on: a small wave, which the usual load has, came before them.
 fn stopping_later(episodes: &[Episode], node: &Node, at: u64) -> Vec<Episode> {
     let latest = node.onset.saturating_add(ONSET_TOLERANCE);
     let later = episodes.iter().filter(|e| {
         let held = e.last.saturating_add(OVER_SINCE) >= at && e.first.saturating_add(OVER_SINCE) <= at;
-        held && e.first > latest && e.first <= node.onset.saturating_add(SOON)
+        held && e.first > latest && e.first <= node.onset.saturating_add(LEAD_WINDOWS)
     });
     let stopped = later.filter_map(|e| {
         let rate = usual(&node.tier.map(|s| s.answered), node.onset);
@@ -222,7 +221,8 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         episodes.extend(stalls(view, &surge.at, &up));
         episodes.extend(stood_still(view, &surge.at, &up));
         for mut episode in fitting(episodes, up.onset, at) {
-            let over = episode.last.saturating_add(SOON) >= node.onset && episode.first < node.onset;
+            // A stored batch leaves soon after the episode that held it back.
+            let over = episode.last.saturating_add(LEAD_WINDOWS) >= node.onset && episode.first < node.onset;
             if over && up.growth.is_some() && !episode.by_load {
                 episode.why = format!(
                     "{}; when it was over the stored requests went on as a batch, {:.1} times the usual rate",

@@ -2,8 +2,8 @@
 //! root and no hops.
 
 use super::Report;
+use crate::baseline::QUEUE_MIN;
 use crate::case::settled::Settled;
-use crate::path::bridge::PILE_MIN;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
 use tailwater_model::window::WINDOW_NS;
@@ -53,7 +53,7 @@ impl Report<'_> {
                 .case
                 .drops
                 .keys()
-                .all(|(key, _)| settled.grew.get(key).is_none_or(|grew| *grew < PILE_MIN))
+                .all(|(key, _)| settled.grew.get(key).is_none_or(|grew| *grew < QUEUE_MIN))
     }
 
     pub(super) fn vlrt(&self, flood: bool) -> Vlrt {
