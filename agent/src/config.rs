@@ -2,7 +2,7 @@
 //! its default and its limits; knows nothing of what is done with them.
 
 pub use crate::identity::TlsFiles;
-use crate::identity::{self, Identity};
+use crate::identity::{self, DEFAULT_FOLDER, Identity, IdentityError};
 use crate::signal::SignalKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -73,6 +73,7 @@ pub struct Layer {
     #[arg(long, value_name = "FILTER", env = "TAILWATER_AGENT_LOG")]
     pub log: Option<String>,
     /// Folder of what `tailwater-agent join` got: collector, host and certificate are those, unless they are set, and it is renewed
+    /// [default: /var/lib/tailwater-agent/identity, if there is one and neither a collector without https:// nor tls is set]
     #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY")]
     pub identity: Option<PathBuf>,
     /// Certificate, key and authority for https:// collectors
@@ -189,17 +190,26 @@ impl Serialize for SignalName {
 
 /// Reads the file, if there is one, and puts `over` (flags and environment) on top.
 pub fn load(file: Option<&Path>, over: Layer) -> Result<Config, ConfigError> {
+    load_beside(Path::new(DEFAULT_FOLDER), file, over)
+}
+
+/// The same where what was joined is in `default_identity`, unless something says otherwise.
+fn load_beside(default_identity: &Path, file: Option<&Path>, over: Layer) -> Result<Config, ConfigError> {
     let default = Path::new(DEFAULT_FILE);
     let file = file.or_else(|| default.exists().then_some(default));
+    let default_identity = default_identity.to_owned();
     match file {
-        None => effective(Layer::default(), over, &Source::none()),
+        None => {
+            let source = Source { path: String::new(), text: String::new(), default_identity };
+            effective(Layer::default(), over, &source)
+        }
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| ConfigError {
                 place: path.display().to_string(),
                 problem: format!("cannot be read: {e}"),
                 remedy: "give --config a readable file, or leave it out to run with defaults".to_owned(),
             })?;
-            let source = Source { path: path.display().to_string(), text };
+            let source = Source { path: path.display().to_string(), text, default_identity };
             effective(source.parse()?, over, &source)
         }
     }
@@ -224,13 +234,10 @@ pub fn check_environment(
 struct Source {
     path: String,
     text: String,
+    default_identity: PathBuf,
 }
 
 impl Source {
-    fn none() -> Self {
-        Self { path: String::new(), text: String::new() }
-    }
-
     fn parse(&self) -> Result<Layer, ConfigError> {
         toml::from_str(&self.text).map_err(|e| {
             let message = e.message().replace('\n', " ");
@@ -276,15 +283,23 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
             (over.$key.is_some(), over.$key.clone().or(file.$key.clone()))
         };
     }
-    let (identity_over, identity) = pick!(identity);
-    let joined = match &identity {
-        None => None,
-        Some(folder) => Some(Identity::load(folder).map_err(|e| {
-            let remedy = "join first, or remove it";
-            fail("identity", identity_over, e.to_string(), remedy)
-        })?),
-    };
+    let given = tls_files(&file.tls, &over.tls).map_err(|missing| {
+        let problem = format!("mutual TLS needs cert, key and ca; {missing} is missing");
+        fail(&format!("tls.{missing}"), false, problem, &format!("set tls.{missing}, or none of the three"))
+    })?;
     let (from_over, collector) = pick!(collector);
+    let (identity_over, mut identity) = pick!(identity);
+    let unfit = |e: IdentityError| fail("identity", identity_over, e.to_string(), "join first, or remove it");
+    let joined = match &identity {
+        Some(folder) => Some(Identity::load(folder).map_err(unfit)?),
+        // Who says otherwise whom to speak to, and as whom, is not asked whether he has joined.
+        None if given.is_none() && collector.as_ref().is_none_or(|url| url.starts_with("https://")) => {
+            let held = Identity::load_default(&source.default_identity).map_err(unfit)?;
+            identity = held.is_some().then(|| source.default_identity.clone());
+            held
+        }
+        None => None,
+    };
     let collector = collector
         .or_else(|| joined.as_ref().map(|of| of.collector.clone()))
         .unwrap_or_else(|| DEFAULT_COLLECTOR.to_owned());
@@ -364,10 +379,6 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         return Err(fail("host", from_over, problem, "use 1 to 255 printable characters"));
     }
 
-    let given = tls_files(&file.tls, &over.tls).map_err(|missing| {
-        let problem = format!("mutual TLS needs cert, key and ca; {missing} is missing");
-        fail(&format!("tls.{missing}"), false, problem, &format!("set tls.{missing}, or none of the three"))
-    })?;
     let tls = given.or_else(|| identity.as_deref().map(identity::files));
     if collector.starts_with("https://") && tls.is_none() {
         let problem = format!("collector {collector} needs mutual TLS, and there is no certificate");
@@ -400,7 +411,8 @@ fn tls_files(file: &TlsLayer, over: &TlsLayer) -> Result<Option<TlsFiles>, &'sta
     if cert.is_none() && key.is_none() && ca.is_none() {
         return Ok(None);
     }
-    Ok(Some(TlsFiles { cert: cert.ok_or("cert")?, key: key.ok_or("key")?, ca: ca.ok_or("ca")? }))
+    let (cert, key, ca) = (cert.ok_or("cert")?, key.ok_or("key")?, ca.ok_or("ca")?);
+    Ok(Some(TlsFiles { cert, key, ca, joined: false }))
 }
 
 fn check_url(url: &str) -> Result<(), String> {

@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
+
+/// Where it is kept unless told otherwise: in the state directory of the packaged unit.
+pub const DEFAULT_FOLDER: &str = "/var/lib/tailwater-agent/identity";
 
 const KEY: &str = "agent.key";
 const CERT: &str = "agent.crt";
@@ -48,12 +51,15 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authority.
     pub ca: PathBuf,
+    /// Whether they are of the collector's own authority: of one that takes other certificates as well, for a time, the agent then asks for that side.
+    #[serde(skip)]
+    pub joined: bool,
 }
 
 /// Those of this folder.
 #[must_use]
 pub fn files(folder: &Path) -> TlsFiles {
-    TlsFiles { cert: folder.join(CERT), key: folder.join(KEY), ca: folder.join(CA) }
+    TlsFiles { cert: folder.join(CERT), key: folder.join(KEY), ca: folder.join(CA), joined: true }
 }
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> IdentityError + use<> {
@@ -61,10 +67,23 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> IdentityError + use<> {
     move |source| IdentityError::File { path: path.clone(), source }
 }
 
-/// Makes the folder, and looks whether it can be written.
+/// Whose the folder is: user and group.
+pub fn owner(folder: &Path) -> Result<(u32, u32), IdentityError> {
+    let about = std::fs::metadata(folder).map_err(failed(folder))?;
+    Ok((about.uid(), about.gid()))
+}
+
+/// Makes the folder, and looks whether it can be written. Root makes it for whoever owns the one around it: the state directory of the unit belongs to
+/// the unit's user, who reads and renews what root has joined.
 pub fn prepare(folder: &Path) -> Result<(), IdentityError> {
     if !folder.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed(folder))?;
+        if rustix::process::geteuid().is_root()
+            && let Some(around) = folder.parent()
+        {
+            let (user, group) = owner(around)?;
+            chown(folder, Some(user), Some(group)).map_err(failed(folder))?;
+        }
     }
     let probe = folder.join(".join");
     write(&probe, "")?;
@@ -77,7 +96,7 @@ pub fn key(folder: &Path) -> Result<String, IdentityError> {
     std::fs::read_to_string(&path).map_err(failed(&path))
 }
 
-/// Whole or not at all, for its owner alone.
+/// Whole or not at all, for the folder's owner alone, also where root writes it.
 fn write(path: &Path, text: &str) -> Result<(), IdentityError> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -88,10 +107,15 @@ fn write(path: &Path, text: &str) -> Result<(), IdentityError> {
     }
     let written = || -> std::io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let folder = path.parent().map(File::open).transpose()?;
+        if let Some(folder) = folder.as_ref().filter(|_| rustix::process::geteuid().is_root()) {
+            let owner = folder.metadata()?;
+            fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        folder.map_or(Ok(()), |folder| folder.sync_all())
     };
     written().map_err(failed(path))
 }
@@ -118,6 +142,18 @@ impl Identity {
             Err(e) => return Err(failed(&path)(e)),
         };
         toml::from_str(&text).map_err(|e| IdentityError::Damaged { path, reason: e.message().to_owned() })
+    }
+
+    /// As it is kept where nobody said where; `None`: nobody has joined, or this user may not look, and so does not speak as that host.
+    pub fn load_default(folder: &Path) -> Result<Option<Self>, IdentityError> {
+        match Self::load(folder) {
+            Ok(held) => Ok(Some(held)),
+            Err(IdentityError::None { .. }) => Ok(None),
+            Err(IdentityError::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// When it is to be renewed: at two thirds of its life.
@@ -159,6 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().join("identity");
         assert!(Identity::load(&at).unwrap_err().to_string().contains("tailwater-agent join"));
+        assert_eq!(Identity::load_default(&at).unwrap(), None);
         prepare(&at).unwrap();
         let made = Identity {
             collector: "https://c:4781".into(),
@@ -168,7 +205,8 @@ mod tests {
         };
         let cert = CertificateDer::from(vec![7_u8; 100]);
         made.keep(&at, Some("a key"), &cert, Some(&cert)).unwrap();
-        assert_eq!((Identity::load(&at).unwrap(), made.due_unix_s()), (made, 1200));
+        assert_eq!((Identity::load(&at).unwrap(), made.due_unix_s()), (made.clone(), 1200));
+        assert_eq!(Identity::load_default(&at).unwrap(), Some(made));
         assert_eq!(key(&at).unwrap(), "a key");
         use rustls::pki_types::pem::PemObject;
         let files = files(&at);
@@ -177,5 +215,7 @@ mod tests {
             assert_eq!(std::fs::metadata(file).unwrap().mode() & 0o777, 0o600, "{}", file.display());
         }
         assert_eq!(std::fs::metadata(&at).unwrap().mode() & 0o777, 0o700);
+        std::fs::write(at.join(ABOUT), "host = 1").unwrap();
+        assert!(Identity::load_default(&at).is_err(), "damaged is not the same as none");
     }
 }

@@ -3,11 +3,13 @@
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tailwater_agent::attach::privilege;
 use tailwater_agent::config::{Config, ConfigError, check_environment, host_name, load};
 use tailwater_agent::enrol::token::JoinToken;
 use tailwater_agent::enrol::{self, EnrolError};
+use tailwater_agent::identity::{DEFAULT_FOLDER, owner};
 use tailwater_agent::run::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::run::dump::Form;
 use tailwater_agent::run::{self, failure};
@@ -45,7 +47,10 @@ fn execute(command: Command) -> Result<ExitCode> {
             let token = JoinToken::read(&token_file)?;
             let host = host.unwrap_or_else(host_name);
             let joined = one(enrol::join(&url, &token, &host, &identity))?;
-            println!("joined as {}; now: tailwater-agent run --identity {}", joined.host, identity.display());
+            let usual = identity == Path::new(DEFAULT_FOLDER);
+            let own = if usual { String::new() } else { format!(" --identity {}", identity.display()) };
+            let service = if usual { "systemctl restart tailwater-agent, or " } else { "" };
+            println!("joined as {}; now: {service}tailwater-agent run{own}", joined.host);
         }
         Command::Renew { keep: false, identity, .. } => {
             let renewed = one(enrol::renew(&identity))?;
@@ -53,6 +58,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         }
         Command::Renew { keep: true, with_input, identity } => {
             log_to_stderr("info")?;
+            let identity = as_owner(identity)?;
             if let Err(error) = privilege::drop_all() {
                 tracing::warn!("what renews certificates keeps its rights: {error}");
             }
@@ -70,6 +76,19 @@ fn execute(command: Command) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where root renews what is another user's, the packaged unit's most of all: goes on as that one. Who that is may not come by the way that the folder is
+/// known by (systemd keeps those of such users below one that is root's alone), so this process is in there before.
+fn as_owner(identity: PathBuf) -> Result<PathBuf> {
+    // Of a folder that is not there the renewal says more.
+    let (user, group) = owner(&identity).unwrap_or_default();
+    if user == 0 || !rustix::process::geteuid().is_root() {
+        return Ok(identity);
+    }
+    std::env::set_current_dir(&identity).with_context(|| identity.display().to_string())?;
+    privilege::become_user(user, group)?;
+    Ok(PathBuf::from("."))
 }
 
 /// Tells when the other end of the standard input is gone.

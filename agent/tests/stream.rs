@@ -367,7 +367,8 @@ impl Pki {
     /// Files of an agent with a certificate of ours that trusts `trusted`.
     fn agent_files(&self, trusted: &Pki) -> TlsFiles {
         let (cert, key) = self.issue();
-        let files = TlsFiles { cert: self.path("crt"), key: self.path("key"), ca: self.path("ca") };
+        let files =
+            TlsFiles { cert: self.path("crt"), key: self.path("key"), ca: self.path("ca"), joined: false };
         std::fs::write(&files.cert, cert).unwrap();
         std::fs::write(&files.key, key).unwrap();
         std::fs::write(&files.ca, trusted.authority.pem()).unwrap();

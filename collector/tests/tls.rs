@@ -4,48 +4,14 @@
 
 mod common;
 
+use common::certificates::{Authority, Dial, client, client_offering, put};
 use common::{Agent, Serve, hello, runtime, wait_for};
-use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use tailwater_proto::v1::collector_message::Body as Reply;
 use tokio::io::AsyncReadExt;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Endpoint;
-
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { pem, issuer: Issuer::new(params, key) }
-    }
-
-    /// Certificate and key, PEM.
-    fn issue(&self, name: &str) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
-}
-
-/// Writes one file in one step, as certificate tools do.
-fn put(folder: &Path, name: &str, text: &str) {
-    let new = folder.join(format!("{name}.new"));
-    std::fs::write(&new, text).unwrap();
-    std::fs::rename(&new, folder.join(name)).unwrap();
-}
 
 fn install(folder: &Path, identity: &Authority, clients: &Authority) {
     let (cert, key) = identity.issue("collector");
@@ -65,30 +31,9 @@ fn serve_with(folder: &Path, more: &[&str]) -> Serve {
     Serve::start(folder, &[&files[..], more].concat())
 }
 
-fn client(trusts: &Authority, identity: Option<(String, String)>) -> TlsConnector {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(trusts.pem.as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots);
-    let mut config = match identity {
-        None => builder.with_no_client_auth(),
-        Some((cert, key)) => builder
-            .with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
-                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-            )
-            .unwrap(),
-    };
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    TlsConnector::from(Arc::new(config))
-}
-
 /// An agent over TLS: welcomed or not.
 async fn welcomed(address: SocketAddr, tls: TlsConnector) -> bool {
-    let dial = Dial { address, tls };
+    let dial = Dial::to(address, tls);
     let Ok(channel) = Endpoint::from_static("http://collector").connect_with_connector(dial).await else {
         return false;
     };
@@ -98,31 +43,6 @@ async fn welcomed(address: SocketAddr, tls: TlsConnector) -> bool {
             true
         }
         Err(_) => false,
-    }
-}
-
-#[derive(Clone)]
-struct Dial {
-    address: SocketAddr,
-    tls: TlsConnector,
-}
-
-impl tonic::codegen::Service<tonic::codegen::http::Uri> for Dial {
-    type Response = TokioIo<tokio_rustls::client::TlsStream<tokio::net::TcpStream>>;
-    type Error = std::io::Error;
-    type Future = std::pin::Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: tonic::codegen::http::Uri) -> Self::Future {
-        let (address, tls) = (self.address, self.tls.clone());
-        Box::pin(async move {
-            let stream = tokio::net::TcpStream::connect(address).await?;
-            let name = ServerName::try_from("collector").unwrap();
-            Ok(TokioIo::new(tls.connect(name, stream).await?))
-        })
     }
 }
 
@@ -157,7 +77,7 @@ fn a_certificate_speaks_for_the_hosts_that_it_names_if_that_is_asked_for() {
     let rt = runtime();
     let says = |name: &str, host: &str| {
         rt.block_on(async {
-            let dial = Dial { address: serve.grpc, tls: client(&ours, Some(ours.issue(name))) };
+            let dial = Dial::to(serve.grpc, client(&ours, Some(ours.issue(name))));
             let channel =
                 Endpoint::from_static("http://collector").connect_with_connector(dial).await.unwrap();
             let mut agent = Agent::over(channel, hello(host, "a")).await.unwrap();
@@ -204,17 +124,17 @@ fn files_that_change_are_in_use_at_the_next_connection_and_damaged_ones_are_not(
 }
 
 #[test]
-fn strangers_without_a_certificate_take_no_agents_place() {
+fn strangers_without_a_certificate_take_no_agents_place_and_those_of_one_address_not_all_of_theirs() {
     let folder = tempfile::tempdir().unwrap();
-    // As many as agents and spare connections together would be 65: the strangers are held to 32 of them.
+    // As many as agents and spare connections together would be 65: the strangers are held to 32 of them, and to 8 from one address.
     let serve =
         Serve::start(folder.path(), &["--set", "authority.names=[\"collector\"]", "--set", "agents_max=1"]);
     let ca = std::fs::read_to_string(folder.path().join("data/authority/ca.crt")).unwrap();
-    let tls = client(&Authority { pem: ca, ..Authority::new("unused") }, None);
+    let tls = client_offering(&ca, None, &[b"h2"]);
     // What an admitted connection hears first is HTTP/2's greeting; who is not admitted hears an end.
-    let open = async || {
-        let stream = tokio::net::TcpStream::connect(serve.grpc).await.unwrap();
-        let mut stream = tls.connect(ServerName::try_from("collector").unwrap(), stream).await.unwrap();
+    let open = async |last: u8| {
+        let dial = Dial { address: serve.grpc, tls: tls.clone(), from: [127, 0, 0, last] };
+        let mut stream = dial.open().await.unwrap();
         let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, hello).await;
         let heard = stream.read(&mut [0; 64]).await.unwrap_or(0);
@@ -223,13 +143,18 @@ fn strangers_without_a_certificate_take_no_agents_place() {
     runtime().block_on(async {
         let mut held = Vec::new();
         for n in 0..32 {
-            held.push(open().await.unwrap_or_else(|| panic!("connection {n} is let in\n{}", serve.log())));
+            let let_in = open(10 + n / 8).await;
+            held.push(let_in.unwrap_or_else(|| panic!("connection {n} is let in\n{}", serve.log())));
+            if n == 7 {
+                assert!(open(10).await.is_none());
+                serve.wait_log("8 without a certificate are open from there");
+            }
         }
-        assert!(open().await.is_none());
+        assert!(open(20).await.is_none());
         serve.wait_log("32 without a certificate are open");
         held.clear();
         for _ in 0..200 {
-            if open().await.is_some() {
+            if open(10).await.is_some() {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

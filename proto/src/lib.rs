@@ -26,6 +26,9 @@ pub const PROTOCOL_MIN: u32 = 1;
 pub const PROTOCOL_MAX: u32 = 1;
 /// What a token of enrolment begins with; the rest, in URL-safe Base64, is the SHA-256 of the authority's certificate and 32 bytes of secret.
 pub const JOIN_TOKEN_PREFIX: &str = "tailwater_join_";
+/// What an agent offers in its TLS handshake beside HTTP/2 (ALPN, RFC 7301) if it knows the collector by the collector's own authority. A collector that takes
+/// the certificates of another one as well, for a time, shows the right one of its two then.
+pub const JOINED_ALPN: &[u8] = b"tailwater-joined";
 /// Length of a window.
 pub const WINDOW_NS: u64 = 50_000_000;
 /// A gRPC message larger than this is refused by both sides.

@@ -1,11 +1,11 @@
 //! Enrolment as `start.md` tells it, with the real programs in two network namespaces: who joins is that host and no other, what it got is renewed,
-//! and a host that is revoked is sent away.
+//! also by the packaged unit's user where root has joined, and a host that is revoked is sent away.
 
 #![allow(clippy::disallowed_methods, reason = "the test looks at the clock")]
 
 use anyhow::{Context, Result, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -89,16 +89,44 @@ impl Place {
         Ok(command)
     }
 
+    /// The same where `var` is `/var/lib`; with a user's id as that user, with the capabilities that the packaged unit gives.
+    fn installed(&self, var: &Path, user: Option<u32>) -> Result<Command> {
+        let program = var.join("bin/tailwater-agent");
+        if !program.exists() {
+            std::fs::create_dir(var.join("bin"))?;
+            std::fs::copy(binary("tailwater-agent")?, &program)?;
+        }
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.wires.0[1].name(), "sh", "-c"]);
+        // ip has made a mount namespace for itself.
+        command.arg("umask 077 && mount --bind \"$0\" /var/lib && exec \"$@\"").arg(var);
+        if let Some(user) = user {
+            let (user, may) = (user.to_string(), unit("AmbientCapabilities")?.to_lowercase());
+            let may: Vec<String> = may.split(' ').map(|of| of.replace("cap_", "+")).collect();
+            let may = format!("-all,{}", may.join(","));
+            command.args(["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", "--no-new-privs"]);
+            command.args(["--inh-caps", &may, "--ambient-caps", &may]);
+        }
+        command.arg("/var/lib/bin/tailwater-agent");
+        Ok(command)
+    }
+
     /// Processes that renew what this test's agents have.
     fn renewers(&self) -> Result<usize> {
-        let identity = self.file("identity");
+        Ok(Self::renewers_of(&self.file("identity"))?.len())
+    }
+
+    fn renewers_of(identity: &str) -> Result<Vec<PathBuf>> {
         let renews = |path: &Path| {
             // A process that ended meanwhile has none.
             let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
             let mut words = line.split(|byte| *byte == 0);
             words.any(|word| word == b"renew") && words.any(|word| word == identity.as_bytes())
         };
-        Ok(std::fs::read_dir("/proc")?.filter_map(Result::ok).filter(|of| renews(&of.path())).count())
+        Ok(std::fs::read_dir("/proc")?
+            .filter_map(|of| Some(of.ok()?.path()))
+            .filter(|of| renews(of))
+            .collect())
     }
 
     /// Hosts that are connected, by the API.
@@ -115,6 +143,27 @@ impl Place {
     fn wait(&self, what: &str, mut probe: impl FnMut() -> Result<bool>) -> Result<()> {
         wait_for(what, SOON, || Ok(probe()?.then_some(())))
     }
+}
+
+/// What the packaged unit says of this.
+fn unit(key: &str) -> Result<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/systemd/tailwater-agent.service");
+    let text = std::fs::read_to_string(path)?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    value.map(str::to_owned).with_context(|| key.to_owned())
+}
+
+/// As if this identity had been made 25 days ago: two thirds of its life are over.
+fn age(identity: &Path) -> Result<()> {
+    let about = identity.join("identity.toml");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let text = std::fs::read_to_string(&about)?;
+    let aged = text.lines().map(|line| match line.split_once(" = ") {
+        Some(("issued_unix_s", _)) => format!("issued_unix_s = {}\n", now - 25 * 86_400),
+        Some(("expires_unix_s", _)) => format!("expires_unix_s = {}\n", now + 5 * 86_400),
+        _ => format!("{line}\n"),
+    });
+    Ok(std::fs::write(&about, aged.collect::<String>())?)
 }
 
 fn url() -> String {
@@ -179,16 +228,8 @@ fn privileged_a_host_joins_with_a_token_is_itself_alone_renews_and_is_revoked() 
     assert!(ended.success(), "{ended}: {}", agent.output());
     place.wait("what renews to end with the agent", || Ok(place.renewers()? == 0))?;
 
-    // By itself, when two thirds of its life are over: as if it had been made 25 days ago.
-    let about = place.folder.join("identity/identity.toml");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let text = std::fs::read_to_string(&about)?;
-    let aged = text.lines().map(|line| match line.split_once(" = ") {
-        Some(("issued_unix_s", _)) => format!("issued_unix_s = {}\n", now - 25 * 86_400),
-        Some(("expires_unix_s", _)) => format!("expires_unix_s = {}\n", now + 5 * 86_400),
-        _ => format!("{line}\n"),
-    });
-    std::fs::write(&about, aged.collect::<String>())?;
+    // By itself, when two thirds of its life are over.
+    age(&place.folder.join("identity"))?;
     let before = std::fs::read(place.folder.join("identity/agent.crt"))?;
     let agent = place.run("agent-again", &[])?;
     place.wait("the certificate to be renewed", || {
@@ -253,5 +294,73 @@ fn privileged_a_fleet_shares_a_token_and_takes_nobodys_name() -> Result<()> {
         let out = place.join("fleet", host, &format!("identity-{host}"))?;
         assert!(told(&out).contains(expect), "{host}: {}", told(&out));
     }
+    Ok(())
+}
+
+/// As systemd does for the packaged unit: a user that exists while it runs, and a state directory of that user.
+#[test]
+fn privileged_what_root_joined_is_read_and_renewed_by_the_user_of_the_packaged_unit() -> Result<()> {
+    const USER: u32 = 61_999;
+    let folder = tempfile::tempdir()?;
+    configure(folder.path())?;
+    let place = Place { folder: folder.path().to_owned(), wires: Wires::lay()? };
+    let collector = place.collector()?;
+    let var = place.folder.join("var");
+    let state = var.join(unit("StateDirectory")?);
+    std::fs::create_dir_all(&state)?;
+    std::fs::set_permissions(&var, PermissionsExt::from_mode(0o755))?;
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700))?;
+    chown(&state, Some(USER), Some(USER))?;
+
+    let out = place.tailwater(&["enroll", "web-1", "--out", &place.file("web-1.token")])?;
+    assert!(out.status.success(), "{}", told(&out));
+    // Word for word as start.md says, as root.
+    let mut join = place.installed(&var, None)?;
+    let out = join.args(["join", &url(), "--token-file", &place.file("web-1.token"), "--host", "web-1"]);
+    let out = out.output()?;
+    assert!(told(&out).contains("joined as web-1; now: systemctl restart tailwater-agent"), "{}", told(&out));
+    let identity = state.join("identity");
+    let belongs_to_the_unit = || -> Result<()> {
+        for path in ["", "agent.key", "agent.crt", "ca.crt", "identity.toml"].map(|name| identity.join(name))
+        {
+            let about = std::fs::metadata(&path)?;
+            let mode = if path == identity.join("") { 0o700 } else { 0o600 };
+            ensure!(
+                (about.uid(), about.gid(), about.mode() & 0o777) == (USER, USER, mode),
+                "{}",
+                path.display()
+            );
+        }
+        Ok(())
+    };
+    belongs_to_the_unit()?;
+
+    // The unit, and then an agent that root starts by hand: neither is told anything.
+    for (name, user) in [("unit", Some(USER)), ("by-hand", None)] {
+        age(&identity)?;
+        let before = std::fs::read(identity.join("agent.crt"))?;
+        let mut command = place.installed(&var, user)?;
+        command.args(["run", "--poll-only"]);
+        let agent = Daemon::spawn(name, command, place.folder.join(format!("{name}.log")))?;
+        place.wait("the certificate to be renewed", || {
+            ensure!(!agent.output().contains("not renewed"), "{name}: {}", agent.output());
+            Ok(std::fs::read(identity.join("agent.crt"))? != before)
+        })?;
+        place.wait("web-1 to be connected", || Ok(place.connected()? == ["web-1"]))?;
+        let renewers = Place::renewers_of("/var/lib/tailwater-agent/identity")?;
+        let [renewer] = renewers.as_slice() else { anyhow::bail!("{name}: {renewers:?}") };
+        let status = std::fs::read_to_string(renewer.join("status"))?;
+        let field =
+            |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim();
+        assert_eq!(field("Uid:"), [USER.to_string().as_str(); 4].join("\t"), "{name}");
+        assert_eq!((field("CapEff:"), field("CapPrm:")), ("0000000000000000", "0000000000000000"), "{name}");
+        belongs_to_the_unit()?;
+        drop(agent);
+        place.wait("what renews to end with the agent", || {
+            Ok(Place::renewers_of("/var/lib/tailwater-agent/identity")?.is_empty())
+        })?;
+        place.wait("web-1 to be gone", || Ok(place.connected()?.is_empty()))?;
+    }
+    assert_eq!(collector.output().matches("agent renewed host=\"web-1\"").count(), 2);
     Ok(())
 }

@@ -298,6 +298,8 @@ fn purge_leaves_nothing(system: &CleanSystem) -> Result<()> {
         "/etc/tailwater",
         "/var/lib/tailwater",
         "/var/lib/private/tailwater",
+        "/var/lib/tailwater-agent",
+        "/var/lib/private/tailwater-agent",
         "/usr/bin/tailwater",
         "/usr/bin/tailwater-agent",
         "/usr/share/doc/tailwater",

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
+use tailwater_agent::identity::DEFAULT_FOLDER;
 
 const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/systemd");
 /// Unit, and the exposure that `systemd-analyze security` may find at most, in tenths: what version 252 finds (1.1 and 2.2) and a
@@ -49,6 +50,15 @@ fn systemd_has_nothing_to_say_about_the_units() -> Result<()> {
     std::fs::write(&file, std::fs::read_to_string(&file)?.replace("ProtectSystem=", "ProtectSytem="))?;
     let (_, said) = analyze(folder.path(), "tailwater", VERIFY)?;
     assert!(said.contains("ProtectSytem"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_a_host_joined_is_kept_where_the_agents_unit_may_write() -> Result<()> {
+    let text = std::fs::read_to_string(Path::new(UNITS).join("tailwater-agent.service"))?;
+    let state =
+        text.lines().find_map(|line| line.strip_prefix("StateDirectory=")).context("StateDirectory")?;
+    assert_eq!(Path::new(DEFAULT_FOLDER).parent(), Some(Path::new("/var/lib").join(state).as_path()));
     Ok(())
 }
 

@@ -35,6 +35,23 @@ fn error<E: std::error::Error + Send + Sync + 'static>(step: &'static str) -> im
     move |source| PrivilegeError { step, source: Box::new(source) }
 }
 
+fn done(step: &'static str, failed: libc::c_int) -> Result<(), PrivilegeError> {
+    if failed == 0 { Ok(()) } else { Err(error(step)(std::io::Error::last_os_error())) }
+}
+
+/// Where root started this: goes on as this user, with what that one may and no more. Whoever is not root stays who he is.
+pub fn become_user(user: u32, group: u32) -> Result<(), PrivilegeError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    // SAFETY: plain integers, and a list without elements.
+    unsafe {
+        done("setgroups", libc::setgroups(0, std::ptr::null()))?;
+        done("setresgid", libc::setresgid(group, group, group))?;
+        done("setresuid", libc::setresuid(user, user, user))
+    }
+}
+
 /// Where root started the agent: goes on as [`OWN_ID`], with the capabilities that it has until they are dropped. Whoever runs as
 /// that user then, or reads and writes as root's, is somebody else. Returns whether it did: a container's root mostly may not.
 pub fn leave_root() -> Result<bool, PrivilegeError> {
@@ -45,10 +62,6 @@ pub fn leave_root() -> Result<bool, PrivilegeError> {
     {
         return Ok(false);
     }
-    let done = |step, failed: libc::c_int| match failed {
-        0 => Ok(()),
-        _ => Err(error(step)(std::io::Error::last_os_error())),
-    };
     let mut with_parent: libc::c_int = 0;
     // SAFETY: plain integers, one that lives here, and a list without elements.
     unsafe {

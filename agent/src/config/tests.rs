@@ -1,10 +1,14 @@
 use super::*;
 
 fn check(text: &str, over: Layer) -> Result<Config, String> {
-    let folder = tempfile::tempdir().unwrap();
+    check_in(&tempfile::tempdir().unwrap(), text, over)
+}
+
+/// Where `identity` in this folder is the default.
+fn check_in(folder: &tempfile::TempDir, text: &str, over: Layer) -> Result<Config, String> {
     let path = folder.path().join("agent.toml");
     std::fs::write(&path, text).unwrap();
-    load(Some(&path), over).map_err(|e| {
+    load_beside(&folder.path().join("identity"), Some(&path), over).map_err(|e| {
         let prefix = format!("{}/", folder.path().display());
         e.to_string().replace(&prefix, "")
     })
@@ -109,6 +113,35 @@ fn tls_needs_all_three_files_and_https_needs_tls() {
     let text = "collector = \"https://db-1:4781\"\n[tls]\ncert = \"c\"\nkey = \"k\"\nca = \"a\"\n";
     let config = check(text, Layer::default()).unwrap();
     assert_eq!(config.tls.unwrap().ca, Path::new("a"));
+}
+
+#[test]
+fn who_has_joined_needs_no_configuration_and_who_says_whom_to_speak_to_is_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("identity");
+    let joined = Identity {
+        collector: "https://c:4781".to_owned(),
+        host: "web-1".to_owned(),
+        issued_unix_s: 1,
+        expires_unix_s: 2,
+    };
+    identity::prepare(&at).unwrap();
+    joined.keep(&at, Some("key"), b"cert", Some(&vec![1].into())).unwrap();
+    let speaks = |text: &str, over: Layer| {
+        let config = check_in(&folder, text, over).unwrap();
+        (config.collector, config.host, config.identity.is_some(), config.tls.is_some_and(|of| of.joined))
+    };
+    let as_joined = ("https://c:4781".to_owned(), "web-1".to_owned(), true, true);
+    assert_eq!(speaks("", Layer::default()), as_joined);
+    // By another of its names.
+    let other = speaks("collector = \"https://d:4781\"\n", Layer::default());
+    assert_eq!(other, ("https://d:4781".to_owned(), "web-1".to_owned(), true, true));
+    let local = speaks("collector = \"unix:///run/a.sock\"\nhost = \"h\"\n", Layer::default());
+    assert_eq!(local, ("unix:///run/a.sock".to_owned(), "h".to_owned(), false, false));
+    let own = "collector = \"https://c:4781\"\nhost = \"h\"\n[tls]\ncert = \"c\"\nkey = \"k\"\nca = \"a\"\n";
+    assert_eq!(speaks(own, Layer::default()), ("https://c:4781".to_owned(), "h".to_owned(), false, false));
+    std::fs::write(at.join("identity.toml"), "host = 1").unwrap();
+    assert!(check_in(&folder, "", Layer::default()).unwrap_err().contains("makes it anew"));
 }
 
 #[test]

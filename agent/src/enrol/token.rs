@@ -1,6 +1,7 @@
 //! A token of enrolment, and whom it says to trust: the authority whose certificate has the fingerprint that the token carries. So whoever joins
 //! knows the collector at the first contact, and shows the secret to nobody else. (kubeadm's --discovery-token-ca-cert-hash does the same.)
 
+use crate::stream::tls::joined_protocols;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls::client::WebPkiServerVerifier;
@@ -87,7 +88,7 @@ impl JoinToken {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(pinned))
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = joined_protocols();
         (config, trusted)
     }
 }

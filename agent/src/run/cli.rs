@@ -1,6 +1,7 @@
 //! The command line: commands, flags, help. Owns their names, which scripts hold on to; knows nothing of what they do.
 
 use crate::config::Layer;
+use crate::identity::DEFAULT_FOLDER;
 use crate::sample::net::helper;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -39,9 +40,6 @@ Every key of the configuration file is also a flag and a variable: windows_per_b
 TAILWATER_AGENT_WINDOWS_PER_BATCH. Flags win over variables, variables over the file.
 
 Exit codes: 0 done, 64 unusable configuration, 69 collector not reachable (doctor with --collector), 1 other failures.";
-
-/// Where what was joined is kept, unless told otherwise.
-const DEFAULT_IDENTITY: &str = "/var/lib/tailwater-agent/identity";
 
 /// Where configuration comes from.
 #[derive(Debug, clap::Args)]
@@ -92,7 +90,7 @@ pub enum Command {
     },
     /// Joins a collector with a token of `tailwater enroll`, and keeps key and certificate
     ///
-    /// The key is made here and leaves this machine never. `tailwater-agent run --identity DIR` then speaks as that host, and renews
+    /// The key is made here and leaves this machine never. `tailwater-agent run`, and the packaged service, then speak as that host and renew
     /// the certificate at two thirds of its life.
     Join {
         /// The collector: https://NAME:PORT
@@ -104,7 +102,7 @@ pub enum Command {
         #[arg(long, value_name = "NAME", env = "TAILWATER_AGENT_HOST")]
         host: Option<String>,
         /// Where to keep it
-        #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_IDENTITY)]
+        #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_FOLDER)]
         identity: PathBuf,
     },
     /// Renews the certificate now, whether it is time or not
@@ -116,7 +114,7 @@ pub enum Command {
         #[arg(long, hide = true, requires = "keep")]
         with_input: bool,
         /// Where it is kept
-        #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_IDENTITY)]
+        #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_FOLDER)]
         identity: PathBuf,
     },
     /// Prints the effective configuration, or what is wrong with it

@@ -7,6 +7,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+use tailwater_proto::JOINED_ALPN;
 
 /// Certificate files that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +45,14 @@ pub fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
         .map_err(pair)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = if files.joined { joined_protocols() } else { vec![b"h2".to_vec()] };
     Ok(config)
+}
+
+/// What an agent offers that knows its collector by the collector's own authority.
+pub fn joined_protocols() -> Vec<Vec<u8>> {
+    // The first is for whoever takes both kinds; spoken is the second.
+    vec![JOINED_ALPN.to_vec(), b"h2".to_vec()]
 }
 
 fn certificates(
@@ -111,7 +118,8 @@ fn describe(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(reason) => {
             let remedy = match reason {
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                    "it is not signed by the authority in tls.ca"
+                    "it is not signed by the authority in tls.ca; if the collector has an authority of its own by now, \
+                     `tailwater-agent join` gets this agent a certificate of it"
                 }
                 CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                     "it has expired, or a clock is wrong"

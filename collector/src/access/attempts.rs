@@ -77,8 +77,9 @@ fn refilled(place: &Place, now: Instant) -> Place {
     Place { left, since }
 }
 
-/// Who has one address of IPv6 has as many as a /64 holds.
-fn network(address: IpAddr) -> IpAddr {
+/// Who has one address of IPv6 has as many as a /64 holds: that, and IPv4 as such.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(six) => match six.to_ipv4_mapped() {

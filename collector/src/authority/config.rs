@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// `[authority]`: in place of `[tls]`, whose files somebody else makes.
+/// `[authority]`: in place of `[tls]`, whose files somebody else makes, or beside it while hosts join one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorityConfig {

@@ -21,10 +21,16 @@ const HOSTS_MAX: usize = 4096;
 pub struct Certificate {
     /// Whose it is.
     pub host: String,
+    /// When it was made, Unix seconds; not known of those that were issued while this was not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_unix_s: Option<u64>,
     /// When it ends, Unix seconds.
     pub expires_unix_s: u64,
     /// Of its DER.
     pub sha256: Hash,
+    /// Of its public key. A renewed certificate has the same: where this file is of before the renewal, out of a backup, its host is known by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_sha256: Option<Hash>,
 }
 
 impl Certificate {
@@ -67,11 +73,25 @@ impl Issued {
         Ok(self.kept.load::<Content>()?.unwrap_or_default().certificate)
     }
 
-    /// Whose this certificate is, unless it is nobody's any more.
+    /// What is known of this certificate, unless it is nobody's any more.
     #[must_use]
-    pub fn host_of(&self, der: &[u8], now: Instant, now_unix_s: u64) -> Option<String> {
+    pub fn of(&self, der: &[u8], now: Instant, now_unix_s: u64) -> Option<Certificate> {
         let of = self.current(now).get(&Hash::of(der).to_string()).cloned()?;
-        of.lasts(now_unix_s).then_some(of.host)
+        of.lasts(now_unix_s).then_some(of)
+    }
+
+    /// Whose the certificate with this public key may be: of a host that has another one with the same key.
+    #[must_use]
+    pub fn with_key(&self, key: &Hash, now: Instant, now_unix_s: u64) -> Option<Certificate> {
+        let all = self.current(now);
+        let same = |of: &&Certificate| of.key_sha256.is_some_and(|own| own.same(key)) && of.lasts(now_unix_s);
+        all.values().find(same).cloned()
+    }
+
+    /// Whether that host has one that is not over, as far as was read lately.
+    #[must_use]
+    pub fn knows(&self, host: &str, now: Instant, now_unix_s: u64) -> bool {
+        self.current(now).values().any(|of| of.host.eq_ignore_ascii_case(host) && of.lasts(now_unix_s))
     }
 
     fn current(&self, now: Instant) -> Arc<BTreeMap<String, Certificate>> {
@@ -100,10 +120,20 @@ impl Issued {
 
     /// One in place of `shown`, if that is still its host's: told by the file itself and not by what was read of it a while ago, else whoever
     /// renews without a pause would outlive the revocation of its host.
-    pub fn renew(&self, shown: &[u8], one: Certificate, now_unix_s: u64) -> Result<bool, KeptError> {
+    /// `key`: of the one that is shown, which may be newer than the file is.
+    pub fn renew(
+        &self,
+        shown: &[u8],
+        key: Option<Hash>,
+        one: Certificate,
+        now_unix_s: u64,
+    ) -> Result<bool, KeptError> {
         let (shown, host) = (Hash::of(shown), one.host.clone());
+        let is_it = |of: &Certificate| {
+            of.sha256.same(&shown) || key.zip(of.key_sha256).is_some_and(|(shown, own)| own.same(&shown))
+        };
         self.put(one, false, now_unix_s, |all| {
-            all.iter().any(|of| of.sha256.same(&shown) && of.host == host && of.lasts(now_unix_s))
+            all.iter().any(|of| is_it(of) && of.host == host && of.lasts(now_unix_s))
         })
     }
 
@@ -161,10 +191,12 @@ mod tests {
         let begin = crate::clock::Clock::default().monotonic();
         let one = |host: &str, der: &[u8], expires_unix_s: u64| Certificate {
             host: host.into(),
+            issued_unix_s: None,
             expires_unix_s,
             sha256: Hash::of(der),
+            key_sha256: Some(Hash::of(host.as_bytes())),
         };
-        let host_of = |der: &[u8], now: u64| issued.host_of(der, begin, now);
+        let host_of = |der: &[u8], now: u64| issued.of(der, begin, now).map(|of| of.host);
         issued.add(one("web-1", b"a", 100), false, 1).unwrap();
         issued.add(one("web-1", b"b", 100), false, 1).unwrap();
         issued.add(one("db-1", b"d", 50), false, 1).unwrap();
@@ -173,11 +205,15 @@ mod tests {
         assert_eq!((host_of(b"a", 1), host_of(b"b", 1).is_some()), (None, true), "the oldest went");
         assert_eq!((host_of(b"d", 49).as_deref(), host_of(b"d", 50)), (Some("db-1"), None));
         assert!(host_of(b"e", 1).is_none());
+        let with_key = |key: &[u8], now: u64| issued.with_key(&Hash::of(key), begin, now).map(|of| of.host);
+        assert_eq!((with_key(b"db-1", 49).as_deref(), with_key(b"db-1", 50)), (Some("db-1"), None));
+        assert!(issued.knows("DB-1", begin, 49) && !issued.knows("db-1", begin, 50));
         issued.add(one("web-1", b"f", 100), true, 1).unwrap();
         assert_eq!((host_of(b"c", 1), host_of(b"f", 1).is_some()), (None, true), "another key took over");
         // By a command, which is another process.
         Issued::at(folder.path().join("issued.toml")).revoke("web-1").unwrap();
-        assert!(issued.host_of(b"f", begin + crate::kept::LOOK_EVERY, 1).is_none());
+        let later = begin + crate::kept::LOOK_EVERY;
+        assert!(issued.of(b"f", later, 1).is_none() && !issued.knows("web-1", later, 1));
         assert!(issued.revoke("web-1").unwrap_err().to_string().contains("tailwater enrolled"));
         assert!(!issued.has("web-1", 1).unwrap() && issued.has("DB-1", 1).unwrap());
     }

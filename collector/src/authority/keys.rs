@@ -21,7 +21,7 @@ pub(super) const TABLE: &str = "authority";
 const AUTHORITY_DAYS: u64 = 3650;
 /// The collector's own certificate; it is made anew at two thirds of that, and at each start.
 pub(super) const OWN_DAYS: u64 = 90;
-const DAY_S: u64 = 86_400;
+pub(super) const DAY_S: u64 = 86_400;
 /// Clocks of agents may be behind by so much.
 const BEFORE_S: u64 = 3600;
 

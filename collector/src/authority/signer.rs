@@ -4,12 +4,13 @@
 use super::config::AuthorityConfig;
 use super::invitations::{Invitations, Refused};
 use super::issued::{Certificate, Issued};
-use super::keys::{KeyError, Keys, OWN_DAYS, TABLE};
+use super::keys::{DAY_S, KeyError, Keys, OWN_DAYS, TABLE};
 use crate::access::token::Hash;
 use crate::clock::Clock;
 use crate::kept::KeptError;
 use crate::pem::TlsError;
-use rustls::server::WebPkiClientVerifier;
+use rustls::client::verify_server_name;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, ServerName};
 use std::path::{Path, PathBuf};
@@ -101,7 +102,7 @@ impl Authority {
     /// For the next handshake; its certificate is made anew in time. Who shows none is let in, too: they may join, and nothing else.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let at_most = Duration::from_secs(OWN_DAYS * 86_400 / 3 * 2);
+        let at_most = Duration::from_secs(OWN_DAYS * DAY_S / 3 * 2);
         if self.clock.monotonic().saturating_duration_since(own.made) >= at_most {
             match server_config(&self.keys, &self.config, self.clock) {
                 Ok(config) => *own = Own { made: self.clock.monotonic(), config },
@@ -116,7 +117,50 @@ impl Authority {
     /// Whose this certificate is; `None`: nobody's, as far as this collector knows.
     #[must_use]
     pub fn host_of(&self, der: &[u8]) -> Option<String> {
-        self.issued.host_of(der, self.clock.monotonic(), now(self.clock))
+        let (monotonic, now_unix_s) = (self.clock.monotonic(), now(self.clock));
+        let of = self.issued.of(der, monotonic, now_unix_s).or_else(|| {
+            // Signed by this authority, as TLS has found, and not in the file: that may be of before the last renewal, out of a backup. The key is
+            // still the host's own then, unless the host was revoked or has joined anew.
+            let of = self.issued.with_key(&key_of(der)?, monotonic, now_unix_s)?;
+            names(der, &of.host).then_some(of)
+        });
+        of.map(|of| of.host)
+    }
+
+    /// Whether the file has this very certificate.
+    #[must_use]
+    pub fn keeps(&self, der: &[u8]) -> bool {
+        self.issued.of(der, self.clock.monotonic(), now(self.clock)).is_some()
+    }
+
+    /// From when until when this certificate lasts, Unix seconds, where both are kept.
+    #[must_use]
+    pub fn life_of(&self, der: &[u8]) -> Option<(u64, u64)> {
+        let of = self.issued.of(der, self.clock.monotonic(), now(self.clock))?;
+        Some((of.issued_unix_s?, of.expires_unix_s))
+    }
+
+    /// Whether this host has joined, and has a certificate of its own.
+    #[must_use]
+    pub fn has_joined(&self, host: &str) -> bool {
+        self.issued.knows(host, self.clock.monotonic(), now(self.clock))
+    }
+
+    /// Keeps a certificate that is its host's by its key alone, so that it is not forgotten with the older one. Writes to disk.
+    pub fn adopt(&self, der: &[u8]) -> Result<(), KeptError> {
+        let now_unix_s = now(self.clock);
+        let Some(host) = self.host_of(der).filter(|_| !self.keeps(der)) else { return Ok(()) };
+        let expires_unix_s = now_unix_s + self.config.certificate_days * DAY_S;
+        // It was signed before now, so it ends before that; TLS knows when, this file does not.
+        let one = Certificate {
+            host,
+            issued_unix_s: None,
+            expires_unix_s,
+            sha256: Hash::of(der),
+            key_sha256: key_of(der),
+        };
+        // Not if its host was revoked meanwhile.
+        self.issued.renew(der, key_of(der), one, now_unix_s).map(|_| ())
     }
 
     /// The first certificate of a host, against the secret of a token. Writes to disk.
@@ -155,7 +199,7 @@ impl Authority {
         let now_unix_s = now(self.clock);
         let host = self.host_of(shown).ok_or_else(|| NotSigned::Refused(REVOKED.into()))?;
         let signed = self.sign(&host, request, now_unix_s)?;
-        if !self.issued.renew(shown, certificate(&host, &signed), now_unix_s)? {
+        if !self.issued.renew(shown, key_of(shown), certificate(&host, &signed), now_unix_s)? {
             return Err(NotSigned::Refused(REVOKED.into()));
         }
         Ok((host, signed))
@@ -176,9 +220,27 @@ pub const REVOKED: &str = "this certificate is nobody's: its host was revoked, o
 fn certificate(host: &str, signed: &Identity) -> Certificate {
     Certificate {
         host: host.to_owned(),
+        issued_unix_s: Some(signed.issued_unix_s),
         expires_unix_s: signed.expires_unix_s,
         sha256: Hash::of(&signed.cert),
+        key_sha256: key_of(&signed.cert),
     }
+}
+
+/// Of a certificate's public key, as it stands there.
+fn key_of(der: &[u8]) -> Option<Hash> {
+    let der = CertificateDer::from(der);
+    let parsed = ParsedCertificate::try_from(&der).ok()?;
+    Some(Hash::of(&parsed.subject_public_key_info()))
+}
+
+/// Whether a certificate names this host.
+fn names(der: &[u8], host: &str) -> bool {
+    let der = CertificateDer::from(der);
+    let (Ok(parsed), Ok(name)) = (ParsedCertificate::try_from(&der), ServerName::try_from(host)) else {
+        return false;
+    };
+    verify_server_name(&parsed, &name).is_ok()
 }
 
 fn named(host: &str) -> Result<(), NotSigned> {
@@ -269,6 +331,65 @@ mod tests {
         let again = Authority::open(&config, folder.path(), clock).unwrap();
         assert_eq!(again.fingerprint(), authority.fingerprint());
         assert_eq!(again.host_of(&anew.cert).as_deref(), Some("web-1"));
+    }
+
+    #[test]
+    fn a_file_of_before_the_renewal_still_knows_the_host_by_its_key_until_it_is_revoked_or_joins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, clock) = (config(), Clock::default());
+        let authority = Authority::open(&config, folder.path(), clock).unwrap();
+        let invite = |host: &str| {
+            let open = invitations(folder.path());
+            secret(
+                &open.invite(authority.fingerprint(), (host, 1, true), now(clock), now(clock) + 600).unwrap(),
+            )
+        };
+        let request_of = |key: &KeyPair| {
+            let params = CertificateParams::new(Vec::<String>::new()).unwrap();
+            params.serialize_request(key).unwrap().der().to_vec()
+        };
+        let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let first = authority.join(&invite("web-1"), "web-1", &request_of(&own)).unwrap();
+        assert_eq!(authority.life_of(&first.cert), Some((first.issued_unix_s, first.expires_unix_s)));
+        let (_, renewed) = authority.renew(&first.cert, &request_of(&own)).unwrap();
+        let (_, with_another_key) = authority.renew(&renewed.cert, &request_of(&other)).unwrap();
+        let backup = |edit: &dyn Fn(&mut toml::Table)| {
+            let path = super::folder(folder.path()).join("issued.toml");
+            let mut all: toml::Table = toml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            edit(&mut all);
+            std::fs::write(&path, toml::to_string(&all).unwrap()).unwrap();
+            // As it begins with it.
+            Authority::open(&config, folder.path(), clock).unwrap()
+        };
+        let only = |cert: &CertificateDer<'_>| {
+            let hash = Hash::of(cert).to_string();
+            move |all: &mut toml::Table| {
+                let kept = all["certificate"].as_array_mut().unwrap();
+                kept.retain(|of| of["sha256"].as_str() == Some(&hash));
+            }
+        };
+        // `renewed` is in the file still (a host has two); `first` is not, and has its key.
+        let restored = backup(&only(&renewed.cert));
+        assert_eq!(restored.host_of(&first.cert).as_deref(), Some("web-1"));
+        assert_eq!(restored.host_of(&with_another_key.cert), None, "another key than the file knows");
+        assert_eq!(restored.life_of(&first.cert), None, "it is not told what is not known");
+        restored.adopt(&first.cert).unwrap();
+        assert_eq!(issued(folder.path()).all().unwrap().len(), 2);
+        restored.adopt(&first.cert).unwrap();
+        assert_eq!(issued(folder.path()).all().unwrap().len(), 2, "once");
+        assert!(restored.renew(&first.cert, &request_of(&own)).is_ok());
+        // The same key under another name is nobody's.
+        let as_db = backup(&|all| {
+            for of in all["certificate"].as_array_mut().unwrap() {
+                of.as_table_mut().unwrap().insert("host".into(), "db-1".into());
+            }
+        });
+        assert_eq!(as_db.host_of(&renewed.cert).as_deref(), None);
+        issued(folder.path()).revoke("db-1").unwrap();
+        let revoked = Authority::open(&config, folder.path(), clock).unwrap();
+        assert_eq!(revoked.host_of(&first.cert), None);
+        revoked.adopt(&first.cert).unwrap();
+        assert_eq!(issued(folder.path()).all().unwrap(), []);
     }
 
     #[test]

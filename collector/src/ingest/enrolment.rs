@@ -1,10 +1,9 @@
 //! Agents that join or renew: the two calls, who may make them from where, and that wrong tokens are slowed. `authority` decides; this tells.
 
-use super::service::Connection;
+use super::service::{Connection, address};
 use super::tls::Speaker;
-use crate::access::attempts::{Wrong, plain};
+use crate::access::attempts::Wrong;
 use crate::authority::signer::{Authority, Identity, NotSigned};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tailwater_proto::v1::enrolment_server::Enrolment;
 use tailwater_proto::v1::{Enrolled, JoinRequest, RenewRequest};
@@ -14,11 +13,6 @@ use tonic::{Request, Response, Status};
 const NO_AUTHORITY: &str = "this collector has no authority of its own, so nobody joins: its [authority] makes one, or certificates come from whoever makes those of its [tls]";
 
 impl Connection {
-    fn from(&self) -> IpAddr {
-        let address = self.peer.parse::<SocketAddr>().map(|peer| plain(peer.ip()));
-        address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
-    }
-
     fn told(
         &self,
         done: &'static str,
@@ -37,7 +31,7 @@ impl Connection {
             }
             Err(NotSigned::Unknown) => {
                 self.ingest.metrics.enrolments.inc("refused");
-                match self.ingest.attempts.wrong(self.from(), self.ingest.clock.monotonic()) {
+                match self.ingest.attempts.wrong(address(&self.peer), self.ingest.clock.monotonic()) {
                     Wrong::Told => {
                         tracing::warn!(from = %self.peer, "a wrong token of enrolment was shown");
                         Err(Status::permission_denied(NotSigned::Unknown.to_string()))
@@ -81,7 +75,12 @@ impl Enrolment for Connection {
         let asked = asked.into_inner();
         let host = asked.host.clone();
         let join = move |authority: &Authority| authority.join(&asked.secret, &asked.host, &asked.request);
-        self.told("joined", &host, Self::signed(authority, join).await?)
+        let signed = Self::signed(authority, join).await?;
+        if matches!(self.speaker, Speaker::Nobody(_)) {
+            // One try for each connection: places of those who may join are few.
+            self.answered.cancel();
+        }
+        self.told("joined", &host, signed)
     }
 
     async fn renew(&self, asked: Request<RenewRequest>) -> Result<Response<Enrolled>, Status> {

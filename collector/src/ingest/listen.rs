@@ -1,18 +1,23 @@
 //! The agents' port: accepts connections, does TLS where configured, and serves HTTP/2 on each. Owns the log lines about
 //! connections that are not what they should be; nothing of that kind reaches a stream.
 
+use crate::access::attempts::Wrong;
+use crate::ingest::joining::Joining;
 use crate::ingest::local::Local;
 use crate::ingest::rpc::Telemetry;
-use crate::ingest::service::{Connection, Ingest};
+use crate::ingest::service::{Connection, Ingest, address};
 use crate::ingest::tls::{AgentsTls, Speaker, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::{RecvFlags, recv};
+use rustls::server::Acceptor;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_util::sync::CancellationToken;
 
 /// A peer that opens a connection speaks, and finishes its TLS handshake, within this.
 const SPEAK_WITHIN: Duration = Duration::from_secs(10);
@@ -21,8 +26,6 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Whoever shows no certificate may join, which takes a moment, and has this long for it.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
-/// So many of them are there at once: strangers, as long as they have shown no token, who must not take agents' places.
-const JOINING_MAX: usize = 32;
 /// Connections beyond the agents that are allowed: those that are new, refused or garbage.
 const CONNECTIONS_SPARE: usize = 64;
 
@@ -62,7 +65,7 @@ impl Listener {
 /// Accepts until the shutdown token of `ingest`.
 pub async fn serve(listener: Listener, tls: Option<AgentsTls>, ingest: Arc<Ingest>, agents_max: usize) {
     let slots = Arc::new(Semaphore::new(agents_max.saturating_add(CONNECTIONS_SPARE)));
-    let joining = Arc::new(Semaphore::new(JOINING_MAX));
+    let joining = Arc::<Joining>::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -131,7 +134,7 @@ async fn over_tcp(
     peer: String,
     tls: Option<AgentsTls>,
     ingest: Arc<Ingest>,
-    joining: &Semaphore,
+    joining: &Arc<Joining>,
 ) {
     if !speaks(stream.peek(&mut [0; 1]), &peer, &ingest).await {
         return;
@@ -139,17 +142,33 @@ async fn over_tcp(
     let Some(tls) = tls else {
         return http2(stream, peer, Speaker::default(), ingest).await;
     };
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
-    match tokio::time::timeout(SPEAK_WITHIN, acceptor.accept(stream)).await {
+    // Which side of it: known once the other end has spoken.
+    let mut side = None;
+    let handshake = async {
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let asked = tls.side(begun.client_hello().alpn().into_iter().flatten());
+        let asked = side.insert(asked.ok_or(std::io::ErrorKind::Unsupported)?);
+        begun.into_stream(asked.config()).await
+    };
+    let shaken = tokio::time::timeout(SPEAK_WITHIN, handshake).await;
+    match shaken {
         Ok(Ok(stream)) => {
-            let speaker = tls.speaker(stream.get_ref().1.peer_certificates());
+            let Some(side) = side else { return };
+            let speaker = side.speaker(stream.get_ref().1.peer_certificates());
             if !matches!(speaker, Speaker::Nobody(_)) {
                 return http2(stream, peer, speaker, ingest).await;
             }
-            let Ok(_place) = joining.try_acquire() else {
-                ingest.metrics.connections_refused.inc("too_many_joining");
-                tracing::warn!(%peer, "connection refused: {JOINING_MAX} without a certificate are open");
-                return;
+            let from = address(&peer);
+            let _place = match joining.take(from) {
+                Ok(place) => place,
+                Err(why) => {
+                    ingest.metrics.connections_refused.inc("too_many_joining");
+                    // Whoever floods does not fill the log as well.
+                    if ingest.attempts.wrong(from, ingest.clock.monotonic()) == Wrong::Told {
+                        tracing::warn!(%peer, "connection refused: {why}");
+                    }
+                    return;
+                }
             };
             let joins = http2(stream, peer.clone(), speaker, Arc::clone(&ingest));
             if tokio::time::timeout(JOIN_WITHIN, joins).await.is_err() {
@@ -158,13 +177,14 @@ async fn over_tcp(
             }
         }
         Ok(Err(e)) => {
-            let (side, why) = who_refused(&e);
-            ingest.metrics.connections_refused.inc(if side == "agent" {
-                "tls_agent"
-            } else {
-                "tls_collector"
-            });
-            tracing::warn!(%peer, "TLS handshake refused by the {side}: {why}");
+            let (by, why) = who_refused(&e);
+            let (kind, more) = match (by, &side) {
+                ("agent", Some(side)) => ("tls_agent", side.if_refused()),
+                ("agent", None) => ("tls_agent", ""),
+                _ => ("tls_collector", ""),
+            };
+            ingest.metrics.connections_refused.inc(kind);
+            tracing::warn!(%peer, "TLS handshake refused by the {by}: {why}{more}");
         }
         Err(_) => {
             ingest.metrics.connections_refused.inc("silent");
@@ -179,7 +199,9 @@ async fn http2(
     speaker: Speaker,
     ingest: Arc<Ingest>,
 ) {
-    let connection = Connection { ingest: Arc::clone(&ingest), peer: peer.clone(), speaker };
+    let answered = CancellationToken::new();
+    let connection =
+        Connection { ingest: Arc::clone(&ingest), peer: peer.clone(), speaker, answered: answered.clone() };
     let service = Telemetry(Arc::new(connection));
     let mut connection = std::pin::pin!(
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -194,6 +216,10 @@ async fn http2(
         tokio::select! {
             ended = &mut connection => break ended,
             () = ingest.shutdown.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = answered.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }

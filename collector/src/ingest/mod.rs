@@ -6,6 +6,7 @@ mod drop_packets;
 pub mod enrolment;
 pub mod feed;
 mod fields;
+pub mod joining;
 pub mod limits;
 pub mod listen;
 pub mod local;

@@ -4,6 +4,7 @@
 use crate::counters::TOLD_FOR_NS;
 use crate::ingest::convert::{Converter, signal_name};
 use crate::ingest::offset::OffsetEstimate;
+use crate::ingest::tls::Proof;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,10 @@ pub struct Slot {
     /// The same of the runs before, the latest last: a Hello of one that is over may be read after that of the next, which then comes again
     /// and must find what it was told.
     runs: VecDeque<(String, u64)>,
+    /// By what its newest stream proved whose it is.
+    pub proof: Proof,
+    /// From when until when the certificate that it showed lasts, Unix seconds, where that is known.
+    pub certificate_unix_s: Option<(u64, u64)>,
     /// Last status.
     pub status: AgentStatus,
     /// Windows the kernel lapped, as told by batches.
@@ -271,6 +276,12 @@ pub struct AgentView {
     pub host: String,
     pub connected: bool,
     pub peer: Option<String>,
+    pub identity: Proof,
+    /// Of the certificate that it shows; absent where it is not one of the collector's own authority, or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_issued_unix_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_expires_unix_s: Option<u64>,
     pub since_unix_ns: u64,
     pub agent_instance: String,
     pub agent_version: String,
@@ -342,6 +353,9 @@ impl AgentView {
             host: host.to_owned(),
             connected: slot.stream.is_some(),
             peer: slot.stream.as_ref().map(|(_, _, peer)| peer.clone()),
+            identity: slot.proof,
+            certificate_issued_unix_s: slot.certificate_unix_s.map(|(issued, _)| issued),
+            certificate_expires_unix_s: slot.certificate_unix_s.map(|(_, expires)| expires),
             since_unix_ns: slot.since_unix_ns,
             agent_instance: hello.agent_instance.clone(),
             agent_version: hello.agent_version.clone(),

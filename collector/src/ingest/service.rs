@@ -2,7 +2,7 @@
 //! never slows another; knows nothing of what messages mean (`session` does) or how they came (`listen` does).
 
 use super::feed::{Feed, Quota};
-use crate::access::attempts::Attempts;
+use crate::access::attempts::{Attempts, plain};
 use crate::authority::signer::REVOKED;
 use crate::clock::Clock;
 use crate::counters::Metrics;
@@ -10,6 +10,7 @@ use crate::ingest::registry::Registry;
 use crate::ingest::rpc::{Answer, Replies};
 use crate::ingest::session::Session;
 use crate::ingest::tls::Speaker;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tailwater_proto::v1::{CollectorMessage, Refusal, collector_message::Body as Reply};
@@ -54,6 +55,15 @@ pub struct Connection {
     pub peer: String,
     /// And for which hosts it may speak.
     pub speaker: Speaker,
+    /// Ends it once what is under way is answered.
+    pub answered: CancellationToken,
+}
+
+/// Where a peer is, as connections are counted by; one that has no address is of this machine.
+#[must_use]
+pub fn address(peer: &str) -> IpAddr {
+    let address = peer.parse::<SocketAddr>().map(|peer| plain(peer.ip()));
+    address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
 impl Answer for Connection {
@@ -99,6 +109,13 @@ impl Connection {
         let quota = Quota::new(ingest.agent_queue);
         let host = session.host().to_owned();
         tracing::info!(%host, peer = %self.peer, last_sequence = welcome.last_sequence, "agent connected");
+        if self.speaker.has_to_join() {
+            tracing::warn!(
+                %host, peer = %self.peer,
+                "it still speaks by a certificate of [tls]: let it join (`tailwater enroll {host}`, then `tailwater-agent join` there), so that [tls] can go"
+            );
+        }
+        self.adopt();
         if out.send(Ok(reply(Reply::Welcome(welcome)))).await.is_err() {
             session.lease().end(ingest.clock.unix_ns());
             return;
@@ -111,6 +128,20 @@ impl Connection {
         match refusal {
             Some((kind, refusal)) => self.end(&out, kind, refusal).await,
             None => tracing::info!(%host, peer = %self.peer, "agent disconnected"),
+        }
+    }
+
+    /// Keeps a certificate that is newer than what this collector has of its host: after a restore from a backup.
+    fn adopt(&self) {
+        if let Speaker::Enrolled(authority, certificate) = &self.speaker
+            && !authority.keeps(certificate)
+        {
+            let (authority, certificate) = (Arc::clone(authority), certificate.clone());
+            self.ingest.tasks.spawn_blocking(move || {
+                if let Err(e) = authority.adopt(&certificate) {
+                    tracing::warn!("a certificate that is newer than the authority's files is not kept: {e}");
+                }
+            });
         }
     }
 

@@ -172,7 +172,8 @@ impl Session {
         let probes = Probes { left: PROBES_AT_ONCE, since_unix_ns: now_unix_ns };
         let session = Self { lease, host, instance, metrics: Arc::clone(metrics), probes };
         let (last_sequence, offset) = {
-            let slot = session.lease.slot();
+            let mut slot = session.lease.slot();
+            (slot.proof, slot.certificate_unix_s) = (speaker.proof(), speaker.life_unix_s());
             (slot.last_sequence, slot.offset.now())
         };
         let delivery = session

@@ -1,5 +1,5 @@
-//! Mutual TLS for the agents' port: certificate, key and authority, for which hosts an agent may speak, and in words which side refused a
-//! handshake and why.
+//! Mutual TLS for the agents' port: certificate, key and authority, which of both where a fleet goes over from the one to the other, for which hosts an
+//! agent may speak, and in words which side refused a handshake and why.
 
 use crate::authority::signer::{Authority, REVOKED};
 use crate::pem::{self, Reloaded, TlsError};
@@ -10,6 +10,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tailwater_proto::JOINED_ALPN;
 
 /// Where it is configured.
 const TABLE: &str = "tls";
@@ -43,15 +44,45 @@ pub enum HostIdentity {
 /// What the other side of a connection may say of itself.
 #[derive(Debug, Clone, Default)]
 pub enum Speaker {
-    /// Anything: of this machine, or of a fleet that shares one certificate.
+    /// Anything: it is of this machine.
     #[default]
-    Any,
-    /// What its certificate names.
-    Named(CertificateDer<'static>),
+    Local,
+    /// Anything: of a fleet that shares one certificate. Where there is an authority as well, for a time: but of hosts that have joined.
+    Shared(Option<Arc<Authority>>),
+    /// What its certificate names; the same beside an authority.
+    Named(CertificateDer<'static>, Option<Arc<Authority>>),
     /// The host that the authority gave its certificate to.
     Enrolled(Arc<Authority>, CertificateDer<'static>),
     /// Nothing: it showed no certificate. It may join.
     Nobody(Arc<Authority>),
+}
+
+/// By what an agent proves whose it is, as `/api/v1/agents` and `tailwater_agent_identity` tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// Being of this machine.
+    #[default]
+    Local,
+    /// A certificate that lets it speak for any host.
+    Shared,
+    /// A certificate that names its host, of an authority that is somebody's.
+    Named,
+    /// The certificate that it got when it joined.
+    Joined,
+}
+
+impl Proof {
+    /// For labels.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Shared => "shared",
+            Self::Named => "named",
+            Self::Joined => "joined",
+        }
+    }
 }
 
 impl Speaker {
@@ -63,9 +94,18 @@ impl Speaker {
                  or set host_identity = \"any\" in the collector's [tls]"
             )
         };
+        // Whoever has another's shared certificate is kept from hosts that have left it.
+        if let Self::Shared(Some(beside)) | Self::Named(_, Some(beside)) = self
+            && beside.has_joined(host)
+        {
+            return Err(format!(
+                "host \"{host}\" has joined, and speaks by the certificate that it got then: start its agent again without the files of [tls], \
+                 or take that certificate away (`tailwater enrolled --revoke {host}`)"
+            ));
+        }
         match self {
-            Self::Any => Ok(()),
-            Self::Named(certificate) => {
+            Self::Local | Self::Shared(_) => Ok(()),
+            Self::Named(certificate, _) => {
                 let name = ServerName::try_from(host)
                     .map_err(|_| not(&"no certificate can name it: it is no DNS name"))?;
                 let parsed = ParsedCertificate::try_from(certificate).map_err(|e| not(&e))?;
@@ -84,6 +124,33 @@ impl Speaker {
         }
     }
 
+    /// By what it proves that.
+    #[must_use]
+    pub fn proof(&self) -> Proof {
+        match self {
+            // Of nobody no stream is taken.
+            Self::Local | Self::Nobody(_) => Proof::Local,
+            Self::Shared(_) => Proof::Shared,
+            Self::Named(..) => Proof::Named,
+            Self::Enrolled(..) => Proof::Joined,
+        }
+    }
+
+    /// From when until when its certificate lasts, Unix seconds; `None`: nobody knows here.
+    #[must_use]
+    pub fn life_unix_s(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Enrolled(authority, certificate) => authority.life_of(certificate),
+            _ => None,
+        }
+    }
+
+    /// Whether it has to join before the files of `[tls]` can be taken away.
+    #[must_use]
+    pub fn has_to_join(&self) -> bool {
+        matches!(self, Self::Shared(Some(_)) | Self::Named(_, Some(_)))
+    }
+
     /// Whether its certificate is still somebody's. Asked from time to time while it speaks.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
@@ -91,34 +158,81 @@ impl Speaker {
     }
 }
 
-/// How agents of other machines are told from others.
+/// How agents of other machines are told from others: by certificates that somebody makes, by those of the collector's own authority, or, while a
+/// fleet goes over from the one to the other, by both.
 #[derive(Debug, Clone)]
-pub enum AgentsTls {
-    /// By certificates that somebody makes.
-    Files(Arc<TlsFiles>),
-    /// By those of the collector's own authority.
+pub struct AgentsTls {
+    files: Option<Arc<TlsFiles>>,
+    authority: Option<Arc<Authority>>,
+}
+
+/// What of both a connection is about.
+#[derive(Debug)]
+pub enum Side {
+    /// The files, and the authority that is there as well.
+    Files(Arc<TlsFiles>, Option<Arc<Authority>>),
+    /// The authority.
     Authority(Arc<Authority>),
 }
 
 impl AgentsTls {
-    /// The configuration for the next handshake.
+    /// `None`: neither is configured.
     #[must_use]
-    pub fn current(&self) -> Arc<ServerConfig> {
+    pub fn of(files: Option<TlsFiles>, authority: Option<Authority>) -> Option<Self> {
+        let tls = Self { files: files.map(Arc::new), authority: authority.map(Arc::new) };
+        (tls.files.is_some() || tls.authority.is_some()).then_some(tls)
+    }
+
+    /// What whoever offers these protocols in a handshake asks for. Agents of before there was an authority say nothing of it, and trust the files'.
+    pub fn side<'a>(&self, offered: impl IntoIterator<Item = &'a [u8]>) -> Option<Side> {
+        match (&self.files, &self.authority) {
+            (Some(files), Some(_)) if !offered.into_iter().any(|of| of == JOINED_ALPN) => {
+                Some(Side::Files(Arc::clone(files), self.authority.clone()))
+            }
+            (_, Some(authority)) => Some(Side::Authority(Arc::clone(authority))),
+            (Some(files), None) => Some(Side::Files(Arc::clone(files), None)),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Side {
+    /// The configuration for this handshake.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
         match self {
-            Self::Files(files) => files.current(),
+            Self::Files(files, _) => files.current(),
             Self::Authority(authority) => authority.server_config(),
         }
     }
 
-    /// Who has shown this chain in its handshake.
+    /// Who has shown this chain in it.
     #[must_use]
     pub fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
+        let own = chain.and_then(<[_]>::first);
         match self {
-            Self::Files(files) => files.speaker(chain),
-            Self::Authority(authority) => match chain.and_then(<[_]>::first) {
+            Self::Files(files, beside) => match files.files.host_identity {
+                HostIdentity::Any => Speaker::Shared(beside.clone()),
+                // No handshake ends without one; an empty one names nobody.
+                HostIdentity::Certificate => {
+                    Speaker::Named(own.cloned().unwrap_or_else(|| Vec::new().into()), beside.clone())
+                }
+            },
+            Self::Authority(authority) => match own {
                 Some(own) => Speaker::Enrolled(Arc::clone(authority), own.clone()),
                 None => Speaker::Nobody(Arc::clone(authority)),
             },
+        }
+    }
+
+    /// What a refusal by the other side means where this one was shown.
+    #[must_use]
+    pub fn if_refused(&self) -> &'static str {
+        match self {
+            Self::Files(..) => "",
+            Self::Authority(_) => {
+                "; if it has the certificate of a [tls] that is no longer configured, let it join: `tailwater enroll HOST`, then `tailwater-agent join` there"
+            }
         }
     }
 }
@@ -135,16 +249,6 @@ impl TlsFiles {
     pub fn load(files: &Tls) -> Result<Self, TlsError> {
         let watched = vec![files.cert.clone(), files.key.clone(), files.ca.clone()];
         Ok(Self { files: files.clone(), loaded: Reloaded::new(watched, || server_config(files))? })
-    }
-
-    fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
-        match self.files.host_identity {
-            HostIdentity::Any => Speaker::Any,
-            // No handshake ends without one; an empty one names nobody.
-            HostIdentity::Certificate => {
-                Speaker::Named(chain.and_then(<[_]>::first).cloned().unwrap_or_else(|| Vec::new().into()))
-            }
-        }
     }
 
     /// The configuration for the next handshake.

@@ -61,7 +61,7 @@ pub struct Config {
     /// Mutual TLS for agents; required where `grpc` can be reached from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// An authority of the collector's own, in place of `tls`.
+    /// An authority of the collector's own, in place of `tls`, or beside it while hosts join one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<AuthorityConfig>,
     /// TLS of `http`.
@@ -214,13 +214,8 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         let rule = |text: String| Err(ConfigError::Rule(text));
-        if let Some(authority) = &self.authority {
-            if let Err(broken) = authority.check() {
-                return rule(broken);
-            }
-            if self.tls.is_some() {
-                return rule("[authority] and [tls]: certificates come from the one or from the other\n  remedy: remove one of both".into());
-            }
+        if let Some(Err(broken)) = self.authority.as_ref().map(AuthorityConfig::check) {
+            return rule(broken);
         }
         if !self.grpc.is_local() && self.tls.is_none() && self.authority.is_none() {
             return rule(format!(

@@ -30,7 +30,7 @@ pub struct Asked {
 pub fn enroll(asked: &Asked, out: Option<&Path>, config: &Config) -> Result<()> {
     let Some(authority) = &config.authority else {
         return Err(ConfigError::Rule(
-            "[authority]: this collector has no authority of its own, so nobody joins\n  remedy: add [authority] with the names by which agents call it, in place of [tls]".into(),
+            "[authority]: this collector has no authority of its own, so nobody joins\n  remedy: add [authority] with the names by which agents call it, in place of [tls] or beside it".into(),
         )
         .into());
     };
@@ -69,6 +69,11 @@ pub fn enrolled(revoke: Option<&str>, json: bool, config: &Config) -> Result<()>
     if let Some(host) = revoke {
         all.revoke(host)?;
         eprintln!("tailwater: {host} is revoked: within two seconds its agent is sent away");
+        if config.tls.is_some() {
+            eprintln!(
+                "tailwater: [tls] is configured as well: until it is removed, whoever has a certificate of it may speak for {host} again"
+            );
+        }
         return Ok(());
     }
     let now_unix_s = Clock::default().unix_ns() / NS;

@@ -60,12 +60,20 @@ pub(crate) async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener>
 
 /// How agents of other machines prove who they are.
 fn agents_tls(config: &Config, clock: Clock) -> Result<Option<AgentsTls>> {
-    if let Some(authority) = &config.authority {
-        let authority = Authority::open(authority, &config.data, clock)?;
-        return Ok(Some(AgentsTls::Authority(Arc::new(authority))));
-    }
     let files = config.tls.as_ref().map(TlsFiles::load).transpose()?;
-    Ok(files.map(|files| AgentsTls::Files(Arc::new(files))))
+    let open = |authority| Authority::open(authority, &config.data, clock);
+    let authority = config.authority.as_ref().map(open).transpose()?;
+    if files.is_some() && authority.is_some() {
+        tracing::warn!(
+            "[tls] is taken beside [authority], for a time: agents with its certificates are let in, but for hosts that have joined. Who has not joined yet is in \
+             /api/v1/agents (identity) and tailwater_agent_identity; when nobody is left, remove [tls]"
+        );
+    } else if config.tls.as_ref().is_some_and(|tls| tls.host_identity == HostIdentity::Any) {
+        tracing::warn!(
+            "any agent that [tls] ca lets in may speak for any host: let each join ([authority]), or, where each has a certificate of its own, set host_identity = \"certificate\""
+        );
+    }
+    Ok(AgentsTls::of(files, authority))
 }
 
 /// The HTTP side as configured: who may come in, by which names, with which certificate.
@@ -107,11 +115,6 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let http = bind("http", config.http).await?;
     let front = front(&config, &metrics, clock)?;
     let tls = agents_tls(&config, clock)?;
-    if config.tls.as_ref().is_some_and(|tls| tls.host_identity == HostIdentity::Any) {
-        tracing::warn!(
-            "any agent that [tls] ca lets in may speak for any host: where each has a certificate of its own, set host_identity = \"certificate\""
-        );
-    }
     // Files, sockets of readers and receivers stand beside the agents' connections.
     let files = machine::raise_file_limit();
     if let Some(files) =

@@ -82,6 +82,29 @@ fn agents(out: &mut String, agents: &[AgentView], now: u64) {
     };
     let connected = rows(&|a| f64::from(u8::from(a.connected)));
     gauge(out, "agent_connected", "1: its stream is open.", &connected);
+    let proof = agents.iter().map(|a| (labels(&[("host", &a.host), ("identity", a.identity.name())]), 1.0));
+    gauge(
+        out,
+        "agent_identity",
+        "1: by what its newest stream proved whose it is: joined, a certificate that names the host (named), one that a fleet shares (shared), or being of the collector's machine (local).",
+        &proof.collect::<Vec<_>>(),
+    );
+    let life = |value: &dyn Fn(u64, u64) -> f64| -> Vec<(String, f64)> {
+        let of = |a: &AgentView| {
+            let (issued, expires) = (a.certificate_issued_unix_s?, a.certificate_expires_unix_s?);
+            Some((labels(&[("host", &a.host)]), value(issued, expires)))
+        };
+        agents.iter().filter_map(of).collect()
+    };
+    let left = life(&|_, expires| expires as f64 - now as f64 / 1e9);
+    gauge(
+        out,
+        "agent_identity_expires_seconds",
+        "Until the certificate ends that the agent shows and got when it joined; it is renewed when a third of its life is left.",
+        &left,
+    );
+    let lasts = life(&|issued, expires| expires.saturating_sub(issued) as f64);
+    gauge(out, "agent_identity_lifetime_seconds", "How long that certificate lasts in all.", &lasts);
     let offset = rows(&|a| a.clock.offset_ns as f64 / 1e9);
     gauge(out, "agent_clock_offset_seconds", "The collector's clock less the agent's.", &offset);
     let error = rows(&|a| a.clock.error_ns as f64 / 1e9);

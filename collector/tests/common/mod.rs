@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
 pub mod browser;
+pub mod certificates;
 
 use prost::Message;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,0 +1,364 @@
+//! Agents that join, over the real wire: a fleet that goes over from a shared certificate, a backup that is brought back, and strangers who ask without
+//! an end.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+#![allow(clippy::disallowed_methods, reason = "the test looks at the clock")]
+
+mod common;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use common::certificates::{Authority, Dial, client, client_offering, pem, put, request};
+use common::{Agent, Serve, free_address, hello, runtime, tailwater, wait_for};
+use rcgen::KeyPair;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tailwater_proto::v1::collector_message::Body as Reply;
+use tailwater_proto::v1::enrolment_client::EnrolmentClient;
+use tailwater_proto::v1::{JoinRequest, RenewRequest};
+use tailwater_proto::{JOIN_TOKEN_PREFIX, JOINED_ALPN};
+use tokio_rustls::TlsConnector;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+const JOINED: &[&[u8]] = &[JOINED_ALPN, b"h2"];
+
+/// A collector whose configuration changes.
+struct Place {
+    folder: tempfile::TempDir,
+    grpc: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), grpc: free_address(), http: free_address() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Starts it with its authority, and what else is said.
+    fn serve(&self, more: &str) -> Serve {
+        let text = format!("grpc = \"{}\"\n[authority]\nnames = [\"collector\"]\n{more}", self.grpc);
+        put(self.folder.path(), "tailwater.toml", &text);
+        let config = self.file("tailwater.toml");
+        Serve::start_at(self.folder.path(), self.grpc, self.http, &["--config", &config])
+    }
+
+    /// A command of its machine; what it printed.
+    fn command(&self, arguments: &[&str]) -> String {
+        let at = ["--config", &self.file("tailwater.toml"), "--data", &self.file("data")];
+        let out = tailwater().args(arguments).args(at).output().unwrap();
+        assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    fn authority(&self) -> String {
+        std::fs::read_to_string(self.path("data/authority/ca.crt")).unwrap()
+    }
+
+    async fn channel(&self, tls: TlsConnector, from: [u8; 4]) -> Result<Channel, tonic::transport::Error> {
+        let dial = Dial { address: self.grpc, tls, from };
+        Endpoint::from_static("http://collector").connect_with_connector(dial).await
+    }
+
+    /// Asks to join with a secret: the certificate, PEM.
+    async fn ask(&self, secret: Vec<u8>, host: &str, key: &KeyPair, from: [u8; 4]) -> Result<String, Status> {
+        let tls = client_offering(&self.authority(), None, JOINED);
+        let channel =
+            self.channel(tls, from).await.map_err(|e| Status::unavailable(format!("connect: {e:?}")))?;
+        let asked = JoinRequest { secret, host: host.to_owned(), request: request(key) };
+        let joined = EnrolmentClient::new(channel).join(asked).await?;
+        Ok(pem(&joined.into_inner().certificate))
+    }
+
+    /// Lets a host join: its certificate and key, PEM.
+    fn join(&self, host: &str) -> (String, String) {
+        let (key, secret) = (KeyPair::generate().unwrap(), secret(&self.command(&["enroll", host])));
+        let joined = runtime().block_on(self.ask(secret, host, &key, [127, 0, 0, 1]));
+        (joined.unwrap(), key.serialize_pem())
+    }
+
+    /// The next certificate of who shows this one.
+    fn renew(&self, (cert, key): &(String, String)) -> (String, String) {
+        let tls = client_offering(&self.authority(), Some(&(cert.clone(), key.clone())), JOINED);
+        let asked = RenewRequest { request: request(&KeyPair::from_pem(key).unwrap()) };
+        let renewed = runtime().block_on(async {
+            let channel = self.channel(tls, [127, 0, 0, 1]).await.unwrap();
+            EnrolmentClient::new(channel).renew(asked).await.unwrap().into_inner()
+        });
+        (pem(&renewed.certificate), key.clone())
+    }
+
+    /// What an agent hears that connects so and says it is `host`: "welcome", or why not.
+    fn says(&self, host: &str, tls: TlsConnector) -> String {
+        runtime().block_on(async {
+            let channel = match self.channel(tls, [127, 0, 0, 1]).await {
+                Ok(channel) => channel,
+                Err(e) => return format!("{e:?}"),
+            };
+            let mut agent = match Agent::over(channel, hello(host, host)).await {
+                Ok(agent) => agent,
+                Err(e) => return format!("{e:?}"),
+            };
+            match agent.hear().await {
+                Reply::Welcome(_) => "welcome".to_owned(),
+                Reply::Refusal(refusal) => refusal.reason,
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+
+    /// The same of who has joined.
+    fn says_joined(&self, host: &str, identity: &(String, String)) -> String {
+        self.says(host, client_offering(&self.authority(), Some(identity), JOINED))
+    }
+}
+
+fn secret(token: &str) -> Vec<u8> {
+    let all = URL_SAFE_NO_PAD.decode(token.trim().strip_prefix(JOIN_TOKEN_PREFIX).unwrap()).unwrap();
+    all[32..].to_vec()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Of a host in `/api/v1/agents`.
+fn shown(serve: &Serve, host: &str) -> serde_json::Value {
+    let all = serve.json("/api/v1/agents");
+    let of = all["agents"].as_array().unwrap().iter().find(|of| of["host"] == host);
+    of.unwrap_or_else(|| panic!("{host}: {all}")).clone()
+}
+
+#[test]
+fn a_fleet_goes_over_from_a_shared_certificate_host_by_host_and_then_the_old_one_is_refused() {
+    let place = Place::new();
+    let old = Authority::new("of the fleet");
+    let (cert, key) = old.issue("collector");
+    for (name, text) in [("old.crt", &cert), ("old.key", &key), ("old-ca.crt", &old.pem)] {
+        put(place.folder.path(), name, text);
+    }
+    let tls = format!(
+        "[tls]\ncert = \"{}\"\nkey = \"{}\"\nca = \"{}\"\n",
+        place.file("old.crt"),
+        place.file("old.key"),
+        place.file("old-ca.crt")
+    );
+    let shared = || client(&old, Some(old.issue("fleet")));
+
+    let serve = place.serve(&tls);
+    serve.wait_log("[tls] is taken beside [authority]");
+    // One that knows nothing of the authority, and one that has joined: each is shown the certificate that it trusts.
+    assert_eq!(place.says("web-1", shared()), "welcome");
+    let line = serve.wait_log("it still speaks by a certificate of [tls]");
+    assert!(line.contains("web-1") && line.contains("tailwater enroll web-1"), "{line}");
+    let db = place.join("db-1");
+    assert_eq!(place.says_joined("db-1", &db), "welcome");
+    assert_eq!(shown(&serve, "web-1")["identity"], "shared");
+    assert!(shown(&serve, "web-1").get("certificate_expires_unix_s").is_none());
+    let joined = shown(&serve, "db-1");
+    assert_eq!(joined["identity"], "joined");
+    let at = |key: &str| joined[key].as_u64().unwrap();
+    assert_eq!(at("certificate_expires_unix_s") - at("certificate_issued_unix_s"), 30 * 86_400);
+    assert_eq!(serve.metric("tailwater_agent_identity{host=\"web-1\",identity=\"shared\"}"), 1);
+    assert_eq!(serve.metric("tailwater_agent_identity{host=\"db-1\",identity=\"joined\"}"), 1);
+    assert_eq!(serve.metric("tailwater_agent_identity_lifetime_seconds{host=\"db-1\"}"), 30 * 86_400);
+    // Whoever has joined has left the shared certificate behind, and speaks for nobody else.
+    let refused = place.says("db-1", shared());
+    assert!(refused.contains("\"db-1\" has joined"), "{refused}");
+    assert!(place.says_joined("web-1", &db).contains("does not speak for \"web-1\""));
+    // Neither authority's agents get in by the way of the other's.
+    let crossed = place.says("db-1", client_offering(&old.pem, Some(&db), &[b"h2"]));
+    assert!(!crossed.contains("welcome"), "{crossed}");
+    let crossed = place.says("web-1", client_offering(&place.authority(), Some(&old.issue("fleet")), JOINED));
+    assert!(!crossed.contains("welcome"), "{crossed}");
+
+    // The old one is taken away.
+    serve.kill();
+    let serve = place.serve("");
+    let refused = place.says("web-1", shared());
+    assert!(refused.contains("UnknownIssuer"), "{refused}");
+    serve.wait_log(
+        "refused by the agent: it does not accept this collector's certificate (TLS alert UnknownCA); if it has the certificate of a [tls] that is no longer \
+         configured, let it join",
+    );
+    assert_eq!(place.says_joined("db-1", &db), "welcome");
+    let web = place.join("web-1");
+    assert_eq!(place.says_joined("web-1", &web), "welcome");
+}
+
+#[test]
+fn a_backup_of_the_authoritys_folder_brings_back_who_joined_and_nobody_who_was_revoked() {
+    let place = Place::new();
+    let serve = place.serve("");
+    let (web, app, db) = (place.join("web-1"), place.join("app-1"), place.join("db-1"));
+    place.command(&["enrolled", "--revoke", "db-1"]);
+    copy(&place.path("data/authority"), &place.path("backup"));
+    // Life goes on: one renews twice, so that of what it has the backup knows nothing.
+    let newer = place.renew(&place.renew(&web));
+    assert_eq!(place.says_joined("web-1", &newer), "welcome");
+    let authority = place.authority();
+    serve.kill();
+    std::fs::remove_dir_all(place.path("data")).unwrap();
+
+    // Without the backup nobody is known, which the test would not notice otherwise.
+    let serve = place.serve("");
+    assert_ne!(place.authority(), authority);
+    let stranger = place.says("app-1", client_offering(&authority, Some(&app), JOINED));
+    assert!(stranger.contains("UnknownIssuer"), "{stranger}");
+    serve.kill();
+    std::fs::remove_dir_all(place.path("data")).unwrap();
+
+    copy(&place.path("backup"), &place.path("data/authority"));
+    let serve = place.serve("");
+    assert_eq!(place.authority(), authority);
+    assert_eq!(place.says_joined("app-1", &app), "welcome");
+    let refused = place.says_joined("db-1", &db);
+    assert!(refused.contains("its host was revoked"), "{refused}");
+    // The certificate from after the backup is known by its key, and kept from then on.
+    assert_eq!(place.says_joined("web-1", &newer), "welcome");
+    assert!(
+        shown(&serve, "web-1").get("certificate_expires_unix_s").is_none(),
+        "what is not known is not told"
+    );
+    let certificates =
+        || place.command(&["enrolled", "--json"]).lines().filter(|of| of.contains("web-1")).count();
+    wait_for("the newer certificate to be kept", || (certificates() == 2).then_some(()));
+    let next = place.renew(&newer);
+    assert_eq!(place.says_joined("web-1", &next), "welcome");
+    assert!(shown(&serve, "web-1")["certificate_expires_unix_s"].is_u64());
+    // Whoever joins meets the same authority; and a host that is revoked now has nothing left.
+    let db = place.join("db-1");
+    assert_eq!(place.says_joined("db-1", &db), "welcome");
+    place.command(&["enrolled", "--revoke", "web-1"]);
+    wait_for("web-1 to be refused", || {
+        [&web, &newer, &next]
+            .iter()
+            .all(|of| place.says_joined("web-1", of).contains("revoked"))
+            .then_some(())
+    });
+}
+
+#[test]
+fn a_host_joins_beside_those_who_ask_without_an_end_and_memory_stays_in_its_bounds() {
+    /// Beyond what the collector takes anyway: 32 connections with a megabyte of HTTP/2's window each, twice.
+    const MORE_KIB_MAX: u64 = 64 * 1024;
+    let place = Arc::new(Place::new());
+    let serve = place.serve("");
+    let first = place.join("first");
+    assert_eq!(place.says_joined("first", &first), "welcome");
+    let (before_kib, stop) = (serve.resident_kib_most(), Arc::new(AtomicBool::new(false)));
+    let (wrong, large, idle) =
+        (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+
+    // Each with a runtime of its own, so that the honest one waits for the collector alone.
+    let strangers: Vec<_> = (0..20_u8)
+        .map(|n| {
+            let (place, stop) = (Arc::clone(&place), Arc::clone(&stop));
+            let (wrong, large, idle) = (Arc::clone(&wrong), Arc::clone(&large), Arc::clone(&idle));
+            std::thread::spawn(move || {
+                let key = KeyPair::generate().unwrap();
+                let tls = client_offering(&place.authority(), None, JOINED);
+                runtime().block_on(async {
+                    while !stop.load(Ordering::Relaxed) {
+                        match n % 5 {
+                            // Wrong tokens, each over a connection of its own.
+                            0 | 1 => {
+                                let told = place.ask(vec![n; 32], "web-1", &key, [127, 0, 0, 66]).await;
+                                assert!(told.is_err());
+                                wrong.fetch_add(1, Ordering::Relaxed);
+                            }
+                            // Much of it, four at a time, over one connection.
+                            2 | 3 => {
+                                let Ok(channel) = place.channel(tls.clone(), [127, 0, 0, 67]).await else {
+                                    continue;
+                                };
+                                let ask = || {
+                                    let asked = JoinRequest {
+                                        secret: vec![n; 32],
+                                        host: "web-1".to_owned(),
+                                        request: vec![0; 3 << 20],
+                                    };
+                                    let mut client = EnrolmentClient::new(channel.clone());
+                                    async move { client.join(asked).await }
+                                };
+                                let told = tokio::join!(ask(), ask(), ask(), ask());
+                                assert!(
+                                    told.0.is_err() && told.1.is_err() && told.2.is_err() && told.3.is_err()
+                                );
+                                large.fetch_add(4, Ordering::Relaxed);
+                            }
+                            // Nothing at all, for as long as that is borne.
+                            _ => {
+                                let dial =
+                                    Dial { address: place.grpc, tls: tls.clone(), from: [127, 0, 0, 68] };
+                                let Ok(mut stream) = dial.open().await else { continue };
+                                idle.fetch_add(1, Ordering::Relaxed);
+                                let mut heard = [0; 64];
+                                let held = tokio::io::AsyncReadExt::read(&mut stream, &mut heard);
+                                let _ = tokio::time::timeout(Duration::from_secs(2), held).await;
+                            }
+                        }
+                    }
+                });
+            })
+        })
+        .collect();
+    let told = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    wait_for("the strangers to be at it", || {
+        (told(&wrong) > 30 && told(&large) > 8 && told(&idle) >= 4).then_some(())
+    });
+
+    // A fresh machine that joins tries again until it has joined, as whatever starts it does.
+    let (key, token) = (KeyPair::generate().unwrap(), secret(&place.command(&["enroll", "honest"])));
+    let begun = Instant::now();
+    let mut tries = 0;
+    let cert = loop {
+        tries += 1;
+        match runtime().block_on(place.ask(token.clone(), "honest", &key, [127, 0, 0, 1])) {
+            Ok(cert) => break cert,
+            Err(e) => {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{tries} tries: {e:?}\n{}", serve.log())
+            }
+        }
+    };
+    let took = begun.elapsed();
+    assert_eq!(place.says_joined("honest", &(cert, key.serialize_pem())), "welcome");
+    std::thread::sleep(Duration::from_secs(3));
+    stop.store(true, Ordering::Relaxed);
+    for stranger in strangers {
+        stranger.join().unwrap();
+    }
+
+    let more_kib = serve.resident_kib_most().saturating_sub(before_kib);
+    println!(
+        "joined after {} ms and {tries} tries, beside {} wrong tokens, {} large requests and {} silent connections; {more_kib} KiB more than before",
+        took.as_millis(),
+        told(&wrong),
+        told(&large),
+        told(&idle)
+    );
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(more_kib < MORE_KIB_MAX, "{before_kib} KiB before, {more_kib} more");
+    // Nobody got in, and the log has a few lines of each address.
+    assert!(!place.command(&["enrolled"]).contains("web-1"));
+    assert!(serve.metric("tailwater_enrolments_total{result=\"refused\"}") > 10);
+    let log = serve.log();
+    let lines = log.matches("a wrong token of enrolment was shown").count()
+        + log.matches("connection refused").count();
+    assert!((1..100).contains(&lines), "{lines} lines");
+}
