@@ -157,6 +157,7 @@ pub struct Metrics {
     pub store_nonzero_values_written: Counter,
     pub trace_records_dropped: Counter,
     pub live_lagged: Counter,
+    pub live_ended_slow: Counter,
     pub http_connections: Counter,
     pub http_refused: Labelled,
     pub access_refused: Labelled,
@@ -212,7 +213,16 @@ impl Metrics {
                 "Inputs missing from a recording because its writer was behind.",
                 &self.trace_records_dropped,
             ),
-            ("live_lagged", "Events that a live subscriber was too slow for.", &self.live_lagged),
+            (
+                "live_lagged",
+                "Events that a reader of events who came again with a cursor could no longer have.",
+                &self.live_lagged,
+            ),
+            (
+                "live_ended_slow",
+                "Readers of events that were ended because they were too slow; they were told where to go on.",
+                &self.live_ended_slow,
+            ),
             ("http_connections", "Connections accepted on the HTTP port.", &self.http_connections),
         ];
         for (name, help, counter) in plain {

@@ -17,9 +17,6 @@ use tailwater_model::incident::{Kind, State};
 use tailwater_model::window::Input;
 use tailwater_model::{CongestionView, Incident, TopologyView};
 
-/// Events that a live subscriber may fall behind.
-pub const LIVE_MAX: usize = 256;
-
 /// The pipeline thread's side.
 #[derive(Debug)]
 pub struct Outlet {

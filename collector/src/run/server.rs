@@ -18,9 +18,10 @@ use crate::ingest::local::Local;
 use crate::ingest::registry::Registry;
 use crate::ingest::service::Ingest;
 use crate::ingest::tls::{AgentsTls, HostIdentity, TlsFiles};
+use crate::live::events::Events;
 use crate::live::series::Series;
 use crate::run::config::Config;
-use crate::run::outlet::{self, LIVE_MAX, Outlet};
+use crate::run::outlet::{self, Outlet};
 use crate::run::provisional::Provisionals;
 use crate::serve::front::{Front, HttpTlsFiles};
 use crate::serve::gate::{Gate, Rules};
@@ -34,7 +35,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tailwater_analysis::Pipeline;
 use tokio::net::TcpListener;
-use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -129,7 +129,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let series = Series::new(config.series_minutes, config.series_mib_max << 20);
     let series = Arc::new(Mutex::new(series.with_minute(minute_mib_max << 20)));
     let topology = Arc::default();
-    let live = broadcast::channel(LIVE_MAX).0;
+    let live = Events::default();
     let opened = store::open(
         config.store_settings(),
         Arc::clone(&series),
