@@ -23,6 +23,8 @@ export const degraded = new Cell<string | null>(null);
 export const fresh = new Set<string>();
 
 let byId = new Map<string, Incident>();
+/** The list was answered when it was asked for last. */
+let listed = false;
 
 function show(): void {
   incidents.set([...byId.values()].sort((a, b) => b.start_unix_ns - a.start_unix_ns || (a.id < b.id ? 1 : -1)));
@@ -37,9 +39,11 @@ export async function load(): Promise<void> {
       next.set(incident.id, known && known.version > incident.version ? known : incident);
     }
     byId = next;
+    listed = true;
     show();
   } catch (e) {
     if (!(e instanceof ApiError)) throw e;
+    listed = false;
   }
 }
 
@@ -92,7 +96,7 @@ function listen(): void {
   };
   source.addEventListener("open", () => {
     link.set({ state: "live" });
-    if (after === null) void load();
+    if (after === null || !listed) void load();
     void loadAgents();
   });
   source.addEventListener("incident", (event) => {
