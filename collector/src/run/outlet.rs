@@ -40,7 +40,13 @@ impl Outlet {
         if let Input::Window(_) = input {
             self.metrics.windows.inc();
         }
-        let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        let kept = match input {
+            Input::Window(_) | Input::Entities { .. } | Input::Host(_) => {
+                self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input)
+            }
+            // Nothing is kept of these. A drop is on its way to an alert, and readers may have the lock.
+            Input::Gone { .. } | Input::States(_) | Input::Drop(_) | Input::Tick { .. } => None,
+        };
         self.export.saw(input, kept.as_ref());
         self.sizing.saw(input, kept.as_ref());
         if let Some(window) = kept {

@@ -25,7 +25,7 @@ use crate::run::outlet::{self, Outlet};
 use crate::run::provisional::Provisionals;
 use crate::serve::front::{Front, HttpTlsFiles};
 use crate::serve::gate::{Gate, Rules};
-use crate::serve::{App, Shown, watchdog};
+use crate::serve::{App, Readers, Shown, watchdog};
 use crate::sizing::Sizing;
 use crate::store;
 use anyhow::{Context, Result, anyhow};
@@ -206,7 +206,14 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     }
     let routes = app.routes().merge(alert::api::routes(alerts_handle));
     let tokens = if front.gate.wanted() { "wanted" } else { "none wanted" };
-    tasks.spawn(front.serve(http, routes, shutdown.clone()));
+    // Until the end of this function: what a reader has begun ends with its grace period.
+    let readers = Readers::start().context("threads of readers")?;
+    let answered = readers.spawn(front.serve(http, routes, shutdown.clone()));
+    tasks.spawn(async move {
+        if let Err(e) = answered.await {
+            tracing::error!("the HTTP side ended by itself: {e}");
+        }
+    });
     tracing::info!(grpc = %config.grpc, http = %config.http, tokens, data = %config.data.display(), "ready");
     // Not started by systemd: nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -10,11 +10,14 @@ mod inventory;
 mod login;
 mod page;
 mod prevention;
+mod readers;
 mod recording;
 pub mod rights;
 mod shown;
+mod turns;
 pub(crate) mod watchdog;
 
+pub use readers::Readers;
 pub use recording::Recording;
 pub use shown::Shown;
 
