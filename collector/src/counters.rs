@@ -157,8 +157,11 @@ pub struct Metrics {
     pub store_nonzero_values_written: Counter,
     pub trace_records_dropped: Counter,
     pub live_lagged: Counter,
+    pub live_ended_slow: Counter,
     pub http_connections: Counter,
     pub http_refused: Labelled,
+    pub http_shed: Labelled,
+    pub http_wait: Histogram,
     pub access_refused: Labelled,
     pub enrolments: Labelled,
 }
@@ -212,7 +215,16 @@ impl Metrics {
                 "Inputs missing from a recording because its writer was behind.",
                 &self.trace_records_dropped,
             ),
-            ("live_lagged", "Events that a live subscriber was too slow for.", &self.live_lagged),
+            (
+                "live_lagged",
+                "Events that a reader of events who came again with a cursor could no longer have.",
+                &self.live_lagged,
+            ),
+            (
+                "live_ended_slow",
+                "Readers of events that were ended because they were too slow; they were told where to go on.",
+                &self.live_ended_slow,
+            ),
             ("http_connections", "Connections accepted on the HTTP port.", &self.http_connections),
         ];
         for (name, help, counter) in plain {
@@ -224,6 +236,10 @@ impl Metrics {
             "From the end of a window to when the analysis had worked off its frame, of all hosts together.";
         let _ = writeln!(out, "# TYPE {name} histogram\n# HELP {name} {help}");
         self.frame_age.render(&mut out, name, "");
+        let name = "tailwater_http_wait_seconds";
+        let help = "How long a request on the HTTP port waited for its turn; those that got none are in tailwater_http_shed_total.";
+        let _ = writeln!(out, "# TYPE {name} histogram\n# HELP {name} {help}");
+        self.http_wait.render(&mut out, name, "");
         let labelled = [
             ("connections_refused", "side", "Refused transport handshakes.", &self.connections_refused),
             ("agents_refused", "reason", "Agents refused or ended by the collector.", &self.agents_refused),
@@ -241,6 +257,12 @@ impl Metrics {
                 "reason",
                 "Connections to the HTTP port that were closed: too many, silent, or no TLS.",
                 &self.http_refused,
+            ),
+            (
+                "http_shed",
+                "reason",
+                "Requests on the HTTP port that got no turn, as others were asked for: they waited too long (late), or too many waited, in all or of one client.",
+                &self.http_shed,
             ),
             (
                 "access_refused",

@@ -17,8 +17,9 @@ use tailwater::alert::Alerts;
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
 use tailwater::ingest::registry::Registry;
+use tailwater::live::events::Events;
 use tailwater::live::series::Series;
-use tailwater::run::outlet::{LIVE_MAX, Outlet};
+use tailwater::run::outlet::Outlet;
 use tailwater::run::provisional::Provisionals;
 use tailwater::serve::{App, Recording, Shown, Source};
 use tailwater::sizing::Sizing;
@@ -72,7 +73,7 @@ impl Collector {
     fn start(folder: &Path) -> Self {
         let metrics = Arc::new(Metrics::default());
         let series = Arc::new(Mutex::new(Series::new(1, 64 << 20)));
-        let live = tokio::sync::broadcast::channel(LIVE_MAX).0;
+        let live = Events::default();
         let (store, past) = store::in_memory(10, Arc::clone(&series), live.clone(), &metrics);
         let node = NodeView {
             host: "app".into(),

@@ -15,10 +15,11 @@ use tailwater::alert::{self, config};
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
 use tailwater::ingest::registry::Registry;
+use tailwater::live::events::Events;
 use tailwater::live::series::Series;
 use tailwater::live::timeline::{TierRow, Timeline};
 use tailwater::run::driver;
-use tailwater::run::outlet::{LIVE_MAX, Outlet};
+use tailwater::run::outlet::Outlet;
 use tailwater::run::provisional::Provisionals;
 use tailwater::serve::front::Front;
 use tailwater::serve::gate::{Gate, Rules};
@@ -226,7 +227,7 @@ fn opened(folder: &std::path::Path, series: Series, metrics: &Arc<Metrics>) -> (
         kept_mib_max: 64,
     };
     let (series, topology) = (Arc::new(Mutex::new(series)), Arc::default());
-    let live = tokio::sync::broadcast::channel(LIVE_MAX).0;
+    let live = Events::default();
     let of = (Arc::clone(&series), Arc::clone(&topology), live.clone(), Arc::clone(metrics));
     let opened = store::open(settings, of.0, of.1, of.2, of.3, Clock::default()).unwrap();
     let (store, past) = (Arc::clone(&opened.store), opened.past.clone());

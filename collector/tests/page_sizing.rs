@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
 use tailwater::ingest::registry::Registry;
+use tailwater::live::events::Events;
 use tailwater::live::series::Series;
-use tailwater::run::outlet::LIVE_MAX;
 use tailwater::serve::front::Front;
 use tailwater::serve::gate::{Gate, Rules};
 use tailwater::serve::{App, Recording, Shown, Source};
@@ -135,7 +135,7 @@ fn nothing_yet(since: Option<u64>, nothing: Option<&str>) -> Value {
 fn app() -> App {
     let metrics = Arc::new(Metrics::default());
     let series = Arc::new(Mutex::new(Series::new(1, 1 << 20)));
-    let live = tokio::sync::broadcast::channel(LIVE_MAX).0;
+    let live = Events::default();
     let (store, past) = store::in_memory(10, Arc::clone(&series), live.clone(), &metrics);
     let shown = Shown { store, past, series, topology: Arc::default(), congestion: Arc::default(), live };
     let recording = Recording {

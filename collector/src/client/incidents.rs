@@ -2,7 +2,7 @@
 
 use super::explain::Incidents;
 use super::options::Api;
-use super::{ClientError, Collector, Events};
+use super::{ClientError, Collector, Events, live};
 use crate::text;
 use anyhow::{Context, Result};
 use http_body_util::BodyExt;
@@ -29,29 +29,43 @@ pub async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Durati
         }
     };
     // Subscribe first: what happens between the two requests comes twice rather than never.
-    let live = if follow { Some(collector.open("/api/v1/live").await?) } else { None };
+    let stream = if follow { Some(collector.open(&live(None)).await?) } else { None };
     let list: Incidents = collector.get(&format!("/api/v1/incidents?limit=10000&since={from}")).await?;
     let mut shown = Shown { json, told: BTreeMap::new() };
     for incident in list.incidents.iter().rev() {
         shown.print(incident)?;
     }
-    let Some(mut live) = live else { return Ok(()) };
+    let Some(mut stream) = stream else { return Ok(()) };
+    let lost = |why: String| ClientError::Unreachable { url: api.url.clone(), why };
     let mut events = Events::default();
-    while let Some(frame) = live.frame().await {
-        let lost = |why: String| ClientError::Unreachable { url: api.url.clone(), why };
-        let frame = frame.map_err(|e| lost(e.to_string()))?;
-        let Some(bytes) = frame.data_ref() else { continue };
-        for (event, data) in events.feed(bytes) {
-            match event.as_str() {
-                "incident" => {
-                    shown.print(&serde_json::from_str(&data).context("an event of the collector")?)?
+    loop {
+        let mut slow = false;
+        while let Some(frame) = stream.frame().await {
+            let frame = frame.map_err(|e| lost(e.to_string()))?;
+            let Some(bytes) = frame.data_ref() else { continue };
+            for (event, data) in events.feed(bytes) {
+                match event.as_str() {
+                    "incident" => {
+                        shown.print(&serde_json::from_str(&data).context("an event of the collector")?)?
+                    }
+                    "slow" => slow = true,
+                    "lagged" => eprintln!("tailwater: this terminal was too slow: {}", said(&data)),
+                    _ => {}
                 }
-                "lagged" => eprintln!("tailwater: {data} versions were skipped: this terminal is too slow"),
-                _ => {}
             }
         }
+        // One that was too slow goes on where it was.
+        let Some(cursor) = events.cursor().filter(|_| slow) else {
+            return Err(lost("it closed the stream".into()).into());
+        };
+        stream = collector.open(&live(Some(cursor))).await?;
     }
-    Err(ClientError::Unreachable { url: api.url.clone(), why: "it closed the stream".into() }.into())
+}
+
+/// An event's own words, or all of it.
+fn said(data: &str) -> String {
+    let text = serde_json::from_str::<serde_json::Value>(data).ok();
+    text.and_then(|data| Some(data.get("text")?.as_str()?.to_owned())).unwrap_or_else(|| data.to_owned())
 }
 
 /// What was printed of each incident, so that text shows changes of meaning and not of counts.

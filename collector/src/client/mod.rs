@@ -221,13 +221,26 @@ fn is_here(host: &str) -> bool {
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// Where new versions of incidents are told; behind a cursor: what is missed since.
+#[must_use]
+pub fn live(after: Option<&str>) -> String {
+    after.map_or("/api/v1/live".to_owned(), |cursor| format!("/api/v1/live?after={cursor}"))
+}
+
 /// Takes server-sent events apart: feeds bytes in, gets (event, data) out.
 #[derive(Debug, Default)]
 pub struct Events {
     buffer: Vec<u8>,
+    cursor: Option<String>,
 }
 
 impl Events {
+    /// The last event's id, with which a stream that ended goes on; `None`: none had one.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.as_deref()
+    }
+
     /// Adds what came; returns the events that are whole now.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<(String, String)> {
         self.buffer.extend_from_slice(bytes);
@@ -238,6 +251,11 @@ impl Events {
             for line in String::from_utf8_lossy(&block).lines() {
                 if let Some(name) = line.strip_prefix("event:") {
                     event = name.trim().to_owned();
+                } else if let Some(id) = line.strip_prefix("id:") {
+                    // It goes into an address as it is.
+                    let id = id.trim();
+                    let plain = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+                    self.cursor = plain.then(|| id.to_owned());
                 } else if let Some(part) = line.strip_prefix("data:") {
                     data.push_str(part.strip_prefix(' ').unwrap_or(part));
                 }
@@ -275,14 +293,17 @@ mod tests {
 
     #[test]
     fn events_come_out_whole_however_they_are_cut() {
-        let text = b"event: incident\ndata: {\"id\":1}\n\n: keep-alive\n\nevent:lagged\ndata:3\n\n";
+        let text = b"id: 0a-6\n\nevent: incident\nid: 0a-7\ndata: {\"id\":1}\n\n: keep-alive\n\nevent:lagged\ndata:3\n\n";
         for cut in 0..text.len() {
             let mut events = Events::default();
             let mut got = events.feed(&text[..cut]);
             got.extend(events.feed(&text[cut..]));
             let want =
                 [("incident", "{\"id\":1}"), ("lagged", "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-            assert_eq!(got, want);
+            assert_eq!((got, events.cursor()), (want.to_vec(), Some("0a-7")));
         }
+        let mut events = Events::default();
+        events.feed(b"id: 0a-7\n\nid: a&b=c\n\n");
+        assert_eq!(events.cursor(), None, "no cursor that an address could not hold");
     }
 }

@@ -21,8 +21,9 @@ pub const ROWS_MAX: usize = 1 << 17;
 /// Culprits in one batch: 64 windows with 64 each.
 const CULPRITS_MAX: usize = 64 * 64;
 
-/// Every limit by the name under which it is counted: those above, and those of `session`, `registry`, `feed` and the analysis.
-pub const NAMES: [&str; 13] = [
+/// Every limit by the name under which it is counted: those above, and those of `session`, `registry`, `feed`, the analysis, and of those who
+/// read over HTTP.
+pub const NAMES: [&str; 14] = [
     "addresses",
     "agent_queue",
     "agents",
@@ -32,6 +33,7 @@ pub const NAMES: [&str; 13] = [
     "culprits",
     "entities",
     "host_names",
+    "readers",
     "rows",
     "status",
     "text",

@@ -1,6 +1,7 @@
 //! The last minutes of windows in memory, and what can be read from them: metrics, what there is by name, and what an incident looked
-//! like in time. Knows no disk and no HTTP.
+//! like in time; and the last versions of incidents for those who listen. Knows no disk and no HTTP.
 
+pub mod events;
 pub(crate) mod fold;
 pub mod inventory;
 pub(crate) mod limits;

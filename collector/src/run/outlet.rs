@@ -17,9 +17,6 @@ use tailwater_model::incident::{Kind, State};
 use tailwater_model::window::Input;
 use tailwater_model::{CongestionView, Incident, TopologyView};
 
-/// Events that a live subscriber may fall behind.
-pub const LIVE_MAX: usize = 256;
-
 /// The pipeline thread's side.
 #[derive(Debug)]
 pub struct Outlet {
@@ -43,7 +40,13 @@ impl Outlet {
         if let Input::Window(_) = input {
             self.metrics.windows.inc();
         }
-        let kept = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input);
+        let kept = match input {
+            Input::Window(_) | Input::Entities { .. } | Input::Host(_) => {
+                self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input)
+            }
+            // Nothing is kept of these. A drop is on its way to an alert, and readers may have the lock.
+            Input::Gone { .. } | Input::States(_) | Input::Drop(_) | Input::Tick { .. } => None,
+        };
         self.export.saw(input, kept.as_ref());
         self.sizing.saw(input, kept.as_ref());
         if let Some(window) = kept {

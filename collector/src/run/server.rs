@@ -18,13 +18,14 @@ use crate::ingest::local::Local;
 use crate::ingest::registry::Registry;
 use crate::ingest::service::Ingest;
 use crate::ingest::tls::{AgentsTls, HostIdentity, TlsFiles};
+use crate::live::events::Events;
 use crate::live::series::Series;
 use crate::run::config::Config;
-use crate::run::outlet::{self, LIVE_MAX, Outlet};
+use crate::run::outlet::{self, Outlet};
 use crate::run::provisional::Provisionals;
 use crate::serve::front::{Front, HttpTlsFiles};
 use crate::serve::gate::{Gate, Rules};
-use crate::serve::{App, Shown, watchdog};
+use crate::serve::{App, Readers, Shown, watchdog};
 use crate::sizing::Sizing;
 use crate::store;
 use anyhow::{Context, Result, anyhow};
@@ -34,7 +35,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tailwater_analysis::Pipeline;
 use tokio::net::TcpListener;
-use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -132,7 +132,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let series = Series::new(config.series_minutes, config.series_mib_max << 20);
     let series = Arc::new(Mutex::new(series.with_minute(minute_mib_max << 20)));
     let topology = Arc::default();
-    let live = broadcast::channel(LIVE_MAX).0;
+    let live = Events::default();
     let opened = store::open(
         config.store_settings(),
         Arc::clone(&series),
@@ -209,7 +209,14 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     }
     let routes = app.routes().merge(alert::api::routes(alerts_handle));
     let tokens = if front.gate.wanted() { "wanted" } else { "none wanted" };
-    tasks.spawn(front.serve(http, routes, shutdown.clone()));
+    // Until the end of this function: what a reader has begun ends with its grace period.
+    let readers = Readers::start().context("threads of readers")?;
+    let answered = readers.spawn(front.serve(http, routes, shutdown.clone()));
+    tasks.spawn(async move {
+        if let Err(e) = answered.await {
+            tracing::error!("the HTTP side ended by itself: {e}");
+        }
+    });
     tracing::info!(grpc = %config.grpc, http = %config.http, tokens, data = %config.data.display(), "ready");
     // Not started by systemd: nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

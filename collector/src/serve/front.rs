@@ -2,6 +2,7 @@
 //! and how many are open; knows no route.
 
 use super::gate::{self, Gate, Peer};
+use super::turns::{self, Turns};
 use super::{hosts, login};
 use crate::access::attempts::plain;
 use crate::counters::Metrics;
@@ -105,8 +106,11 @@ pub struct Front {
 impl Front {
     /// Answers until `ended`, and then what was asked before.
     pub async fn serve(self, listener: TcpListener, routes: Router, ended: CancellationToken) {
+        let turns = Turns::new(Arc::clone(&self.metrics), self.gate.clock);
+        // Who is not let in takes no turn, and nobody holds one while a body is on its way.
         let routes = routes
             .merge(login::routes(Arc::clone(&self.gate)))
+            .layer(middleware::from_fn_with_state(turns, turns::wait))
             .layer(middleware::from_fn_with_state(Arc::clone(&self.gate), gate::check));
         let routes = hosts::guarded(routes, &self.names);
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));

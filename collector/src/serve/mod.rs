@@ -1,5 +1,6 @@
 //! The HTTP side: API, live events, metrics and the page. Reads what others keep; changes nothing. Knows no agent protocol.
 
+mod events;
 mod exposition;
 mod fresh;
 pub mod front;
@@ -9,11 +10,14 @@ mod inventory;
 mod login;
 mod page;
 mod prevention;
+mod readers;
 mod recording;
 pub mod rights;
 mod shown;
+mod turns;
 pub(crate) mod watchdog;
 
+pub use readers::Readers;
 pub use recording::Recording;
 pub use shown::Shown;
 
@@ -35,7 +39,6 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
@@ -48,8 +51,7 @@ use tailwater_model::AdviceView;
 use tailwater_model::incident::State as IncidentState;
 use tailwater_model::window::WindowIndex;
 use tokio::sync::Semaphore;
-use tokio_stream::wrappers::{BroadcastStream, ReceiverStream};
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 /// Recordings over HTTP at once.
@@ -62,8 +64,6 @@ const PAST_MAX: usize = 2;
 const PAST_WINDOWS_MAX: u64 = 24 * 3600 * 20;
 /// Questions about windows in memory at once.
 const MEMORY_MAX: usize = 2;
-/// Live subscribers at once: some hundreds of open pages. Each holds a place in one ring of events and little else.
-const SUBSCRIBERS_MAX: usize = 512;
 
 /// Where windows come from.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ impl App {
         shutdown: CancellationToken,
     ) -> Self {
         let (recordings, subscribers) =
-            (Arc::new(Semaphore::new(RECORDINGS_MAX)), Arc::new(Semaphore::new(SUBSCRIBERS_MAX)));
+            (Arc::new(Semaphore::new(RECORDINGS_MAX)), Arc::new(Semaphore::new(events::LISTENERS_MAX)));
         Self {
             shown,
             registry,
@@ -222,7 +222,7 @@ impl App {
             .route("/api/v1/agents", get(agents))
             .route("/api/v1/status", get(status))
             .route("/api/v1/inventory", get(seen))
-            .route("/api/v1/live", get(live))
+            .route("/api/v1/live", get(events::live))
             .route("/api/v1/record", post(record))
             .route("/metrics", get(exposition::metrics))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -505,43 +505,6 @@ async fn series(
         }
     }
     Ok(Json(answer))
-}
-
-async fn live(State(app): State<App>) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let permit = Arc::clone(&app.subscribers).try_acquire_owned().map_err(|_| {
-        Problem(StatusCode::SERVICE_UNAVAILABLE, format!("{SUBSCRIBERS_MAX} subscribers, the limit"))
-    })?;
-    let metrics = Arc::clone(&app.metrics);
-    let events = BroadcastStream::new(app.shown.live.subscribe()).map(move |next| {
-        let _held = &permit;
-        Ok(match next {
-            Ok(incident) => Event::default()
-                .event("incident")
-                .json_data(incident.as_ref())
-                .unwrap_or_else(|_| Event::default().comment("not serialisable")),
-            Err(tokio_stream::wrappers::errors::BroadcastStreamRecvError::Lagged(n)) => {
-                metrics.live_lagged.add(n);
-                Event::default().event("lagged").data(n.to_string())
-            }
-        })
-    });
-    let (out, ended) = tokio::sync::mpsc::channel(16);
-    let shutdown = app.shutdown.clone();
-    tokio::spawn(async move {
-        let mut events = std::pin::pin!(events);
-        loop {
-            let next = tokio::select! {
-                next = events.next() => next,
-                () = shutdown.cancelled() => return,
-                () = out.closed() => return,
-            };
-            let Some(event) = next else { return };
-            if out.send(event).await.is_err() {
-                return;
-            }
-        }
-    });
-    Ok(Sse::new(ReceiverStream::new(ended)).keep_alive(KeepAlive::default()))
 }
 
 #[derive(Deserialize)]

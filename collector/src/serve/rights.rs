@@ -1,4 +1,4 @@
-//! Which role each route needs: one table. A route that is not in it is answered by nobody, with or without tokens.
+//! Which role each route needs, and in which line its requests wait for their turn: one table. A route that is not in it is answered by nobody, with or without tokens.
 
 use super::page;
 use crate::access::role::Role;
@@ -22,18 +22,37 @@ pub struct Right {
     pub path: &'static str,
     /// What it needs.
     pub needs: Needs,
+    /// Where its requests wait (`turns.rs`).
+    pub lane: Lane,
+}
+
+/// In which line a request waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// In none: it is answered at once, whatever others ask.
+    Free,
+    /// Answers of some milliseconds.
+    Short,
+    /// Answers that may take seconds: one at a time.
+    Long,
+    /// What monitoring asks for: it waits for nobody else's questions, and one is answered at a time.
+    Monitoring,
 }
 
 const fn read(path: &'static str) -> Right {
-    Right { method: "GET", path, needs: Needs::Role(Role::Read) }
+    right("GET", path, Role::Read)
+}
+
+const fn long(path: &'static str) -> Right {
+    Right { lane: Lane::Long, ..read(path) }
 }
 
 const fn open(method: &'static str, path: &'static str) -> Right {
-    Right { method, path, needs: Needs::Nothing }
+    Right { method, path, needs: Needs::Nothing, lane: Lane::Free }
 }
 
 const fn right(method: &'static str, path: &'static str, role: Role) -> Right {
-    Right { method, path, needs: Needs::Role(role) }
+    Right { method, path, needs: Needs::Role(role), lane: Lane::Short }
 }
 
 /// All but the page's own files. Whatever changes something is a POST, and stands below.
@@ -49,19 +68,19 @@ const TABLE: &[Right] = &[
     read("/api/v1/incidents"),
     read("/api/v1/incidents/{id}"),
     read("/api/v1/incidents/{id}/timeline"),
-    read("/api/v1/incidents/{id}/prevention"),
+    long("/api/v1/incidents/{id}/prevention"),
     read("/api/v1/topology"),
     read("/api/v1/congestion"),
-    read("/api/v1/advice"),
+    long("/api/v1/advice"),
     read("/api/v1/hosts/{host}"),
     read("/api/v1/now"),
     read("/api/v1/series"),
     read("/api/v1/agents"),
     read("/api/v1/status"),
-    read("/api/v1/inventory"),
+    long("/api/v1/inventory"),
     read("/api/v1/live"),
     read("/api/v1/alerts"),
-    read("/metrics"),
+    Right { lane: Lane::Monitoring, ..read("/metrics") },
     right("POST", "/api/v1/alerts/resend", Role::Operate),
     right("POST", "/api/v1/record", Role::Operate),
     right("GET", "/api/v1/tokens", Role::Admin),
@@ -96,6 +115,11 @@ pub(super) fn of(method: &Method, path: &str) -> Found {
     if known { Found::OtherMethod } else { Found::Unknown }
 }
 
+/// The line of a route; one that the table does not have is answered by nobody.
+pub(super) fn lane(path: &str) -> Lane {
+    all().find(|right| right.path == path).map_or(Lane::Free, |right| right.lane)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +137,17 @@ mod tests {
             ("POST", "/api/v1/logout"),
         ];
         assert_eq!(open, expect);
+    }
+
+    #[test]
+    fn who_watches_over_the_collector_waits_for_no_reader_and_readers_always_wait_their_turn() {
+        for path in ["/healthz", "/livez", "/readyz", "/api/v1/login", "/", "/page.js"] {
+            assert_eq!(lane(path), Lane::Free, "{path}");
+        }
+        assert_eq!(lane("/metrics"), Lane::Monitoring);
+        for right in TABLE.iter().filter(|right| right.needs != Needs::Nothing) {
+            assert_ne!(lane(right.path), Lane::Free, "{}", right.path);
+        }
     }
 
     #[test]

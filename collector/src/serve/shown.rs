@@ -1,10 +1,10 @@
 //! What the HTTP side shows: handles to incidents, windows, topology and congestion points, which the analysis' thread fills.
 
+use crate::live::events::Events;
 use crate::live::series::Series;
 use crate::store::{Past, Store};
 use std::sync::{Arc, Mutex};
-use tailwater_model::{CongestionView, Incident, TopologyView};
-use tokio::sync::broadcast;
+use tailwater_model::{CongestionView, TopologyView};
 
 /// What others read.
 #[derive(Debug, Clone)]
@@ -20,5 +20,5 @@ pub struct Shown {
     /// Load against throughput of every listener.
     pub congestion: Arc<Mutex<Arc<CongestionView>>>,
     /// New versions of incidents.
-    pub live: broadcast::Sender<Arc<Incident>>,
+    pub live: Events,
 }

@@ -7,19 +7,18 @@ use super::past::Past;
 use super::queue::Queue;
 use super::shelf::Shelf;
 use crate::counters::Metrics;
+use crate::live::events::Events;
 use crate::live::series::Series;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use tailwater_model::Incident;
-use tokio::sync::broadcast;
 
 /// Keeps `incidents_max` incidents; the oldest closed ones go first.
 #[must_use]
 pub fn in_memory(
     incidents_max: usize,
     series: Arc<Mutex<Series>>,
-    live: broadcast::Sender<Arc<Incident>>,
+    live: Events,
     metrics: &Arc<Metrics>,
 ) -> (Arc<Mutex<Store>>, Past) {
     let queue = Arc::new(Queue::nowhere(Arc::clone(metrics)));

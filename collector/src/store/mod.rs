@@ -26,6 +26,7 @@ pub use shelf::Shelf;
 use crate::aside;
 use crate::clock::Clock;
 use crate::counters::Metrics;
+use crate::live::events::Events;
 use crate::live::series::Series;
 use crate::live::timeline::Timeline;
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,6 @@ use std::thread::JoinHandle;
 use tailwater_model::incident::State;
 use tailwater_model::window::WindowIndex;
 use tailwater_model::{Incident, TopologyView};
-use tokio::sync::broadcast;
 
 /// What to keep, and where.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ pub struct Store {
     replaced: BTreeMap<String, String>,
     incidents_max: usize,
     queue: Arc<Queue>,
-    live: broadcast::Sender<Arc<Incident>>,
+    live: Events,
 }
 
 /// An open store.
@@ -150,7 +150,7 @@ pub fn open(
     settings: Settings,
     series: Arc<Mutex<Series>>,
     topology: Arc<Mutex<Arc<TopologyView>>>,
-    live: broadcast::Sender<Arc<Incident>>,
+    live: Events,
     metrics: Arc<Metrics>,
     clock: Clock,
 ) -> std::io::Result<Opened> {
@@ -284,8 +284,7 @@ impl Store {
             return;
         }
         kept.shown = Some(kept.newest.clone());
-        // No subscriber is no error.
-        let _ = self.live.send(Arc::clone(&kept.newest.incident));
+        self.live.tell(&kept.newest.incident);
         let replaced: Vec<&String> =
             self.replaced.iter().filter(|(_, by)| by.as_str() == id).map(|(alert, _)| alert).collect();
         replaced.into_iter().for_each(|alert| drop(self.by_id.remove(alert)));

@@ -29,7 +29,6 @@ struct Running {
     opened: Opened,
     series: Arc<Mutex<Series>>,
     metrics: Arc<Metrics>,
-    _live: broadcast::Receiver<Arc<Incident>>,
 }
 
 impl Running {
@@ -61,11 +60,11 @@ fn start(folder: &Path) -> Running {
 fn start_with(settings: Settings) -> Running {
     let series = Arc::new(Mutex::new(Series::new(10, 1 << 24)));
     let metrics = Arc::new(Metrics::default());
-    let (live, receiver) = broadcast::channel(16);
+    let live = Events::default();
     let opened =
         open(settings, Arc::clone(&series), Arc::default(), live, Arc::clone(&metrics), Clock::default())
             .unwrap();
-    Running { opened, series, metrics, _live: receiver }
+    Running { opened, series, metrics }
 }
 
 fn rows(folder: &Path) -> Vec<Line> {

@@ -2,12 +2,12 @@
 //! again for ever and say while nobody answers. Knows the API and no screen.
 //!
 //! The queue to the screen holds [`UPDATES_MAX`] updates. When it is full both tasks wait: the asking one asks later, the listening
-//! one lets the collector's own queue run over, which counts (`live_lagged`) and says so, whereupon the list is asked for anew.
+//! one becomes too slow for the collector, which ends it and says where to go on. What is gone by then is told, and the list asked for anew.
 
 use super::answers::{Agents, Incidents, NowAnswer, SeriesAnswer};
 use super::signals::{Ask, SIGNALS, Signals, columns};
 use super::state::{INCIDENTS_MAX, Story, Update, Wish};
-use crate::client::{ClientError, Collector, Events};
+use crate::client::{ClientError, Collector, Events, live};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::fmt::Write;
@@ -203,7 +203,9 @@ fn encoded(text: &str) -> String {
 
 /// Listens to new versions of incidents, for ever. That nobody answers is said by [`poll`].
 pub(crate) async fn listen(collector: Collector, out: Out) {
-    while hear(&collector, &out).await.is_ok() {
+    // Up to where events came. Without one all is asked for anew.
+    let mut cursor = None;
+    while hear(&collector, &out, &mut cursor).await.is_ok() {
         tokio::select! {
             () = sleep(AGAIN_AFTER) => {}
             () = out.closed() => return,
@@ -212,12 +214,13 @@ pub(crate) async fn listen(collector: Collector, out: Out) {
 }
 
 /// One stream, until it ends.
-async fn hear(collector: &Collector, out: &Out) -> Result<(), Closed> {
-    let Ok(Ok(mut stream)) = timeout(ANSWER_WITHIN, collector.open("/api/v1/live")).await else {
+async fn hear(collector: &Collector, out: &Out, cursor: &mut Option<String>) -> Result<(), Closed> {
+    let path = live(cursor.as_deref());
+    let Ok(Ok(mut stream)) = timeout(ANSWER_WITHIN, collector.open(&path)).await else {
         return Ok(());
     };
     // After subscribing: what happens in between comes twice rather than never.
-    if !list(collector, out).await? {
+    if cursor.is_none() && !list(collector, out).await? {
         return Ok(());
     }
     let mut events = Events::default();
@@ -242,9 +245,11 @@ async fn hear(collector: &Collector, out: &Out) -> Result<(), Closed> {
                 None => event == "lagged",
             };
             if list_is_old && !list(collector, out).await? {
+                *cursor = None;
                 return Ok(());
             }
         }
+        *cursor = events.cursor().map(str::to_owned);
     }
 }
 

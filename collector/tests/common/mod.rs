@@ -185,6 +185,23 @@ impl Serve {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// Names of its threads with their nice values, the first one first.
+    pub fn threads(&self) -> Vec<(String, i32)> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let mut ids: Vec<u32> = std::fs::read_dir(&tasks)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+            .collect();
+        ids.sort_unstable();
+        // One that has ended meanwhile is none.
+        let of = |id: &u32| {
+            let text = std::fs::read_to_string(tasks.join(id.to_string()).join("stat")).ok()?;
+            let (before, after) = text.rsplit_once(") ")?;
+            Some((before.split_once('(')?.1.to_owned(), after.split(' ').nth(16)?.parse().ok()?))
+        };
+        ids.iter().filter_map(of).collect()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

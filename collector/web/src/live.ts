@@ -1,5 +1,6 @@
-// Incidents as they come, and who reports. One event stream for the page; after a break everything is asked again.
-import { ApiError, ask, type Agent, type Incident, type Status } from "./api";
+// Incidents as they come, and who reports. One event stream for the page; after a break it goes on where it was, and where something is gone everything
+// is asked again.
+import { ApiError, ask, query, type Agent, type Incident, type Status } from "./api";
 import { LIST_MAX } from "./between";
 import { Cell } from "./cell";
 import { recording } from "./moment";
@@ -22,6 +23,8 @@ export const degraded = new Cell<string | null>(null);
 export const fresh = new Set<string>();
 
 let byId = new Map<string, Incident>();
+/** The list was answered when it was asked for last. */
+let listed = false;
 
 function show(): void {
   incidents.set([...byId.values()].sort((a, b) => b.start_unix_ns - a.start_unix_ns || (a.id < b.id ? 1 : -1)));
@@ -36,9 +39,11 @@ export async function load(): Promise<void> {
       next.set(incident.id, known && known.version > incident.version ? known : incident);
     }
     byId = next;
+    listed = true;
     show();
   } catch (e) {
     if (!(e instanceof ApiError)) throw e;
+    listed = false;
   }
 }
 
@@ -80,15 +85,31 @@ function arrived(incident: Incident): void {
   }
 }
 
+/** Behind the last event that came; `null`: none did. */
+let cursor: string | null = null;
+
 function listen(): void {
-  const source = new EventSource("/api/v1/live");
+  const after = cursor;
+  const source = new EventSource(after === null ? "/api/v1/live" : query("/api/v1/live", { after }));
+  const heard = (event: Event): void => {
+    cursor = (event as MessageEvent<string>).lastEventId || cursor;
+  };
   source.addEventListener("open", () => {
     link.set({ state: "live" });
-    void load();
+    if (after === null || !listed) void load();
     void loadAgents();
   });
-  source.addEventListener("incident", (event) => arrived(JSON.parse((event as MessageEvent<string>).data) as Incident));
+  source.addEventListener("incident", (event) => {
+    heard(event);
+    arrived(JSON.parse((event as MessageEvent<string>).data) as Incident);
+  });
   source.addEventListener("lagged", () => void load());
+  // A browser that was too slow, a tab in the background: what waits comes behind the cursor.
+  source.addEventListener("slow", (event) => {
+    heard(event);
+    source.close();
+    listen();
+  });
   source.addEventListener("error", () => {
     // A browser tries again by itself unless it was answered with an error.
     source.close();

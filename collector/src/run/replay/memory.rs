@@ -6,9 +6,10 @@ use crate::alert::Alerts;
 use crate::counters::Metrics;
 use crate::ingest::offset::OffsetEstimate;
 use crate::ingest::registry::{HOSTS_MAX, Lease, Registry};
+use crate::live::events::Events;
 use crate::live::series::Series;
 use crate::run::config::Config;
-use crate::run::outlet::{LIVE_MAX, Outlet};
+use crate::run::outlet::Outlet;
 use crate::run::provisional::Provisionals;
 use crate::serve::{Recording, Shown};
 use crate::sizing::Sizing;
@@ -18,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_analysis::{Output, Pipeline};
 use tailwater_model::window::{Input, WINDOW_NS, WindowIndex};
 use tailwater_proto::v1::{self, Arrival, agent_message::Body as Said};
-use tokio::sync::broadcast;
 
 /// A host whose last window is older than this at the end was away: agents send every window within a second.
 const AWAY_NS: u64 = 5_000_000_000;
@@ -43,7 +43,7 @@ impl Memory {
     pub(super) fn new(config: &Config) -> Self {
         let metrics = Arc::new(Metrics::default());
         let series = Arc::new(Mutex::new(Series::new(SERIES_MINUTES, config.series_mib_max << 20)));
-        let live = broadcast::channel(LIVE_MAX).0;
+        let live = Events::default();
         let (store, past) =
             store::in_memory(config.incidents_max, Arc::clone(&series), live.clone(), &metrics);
         let (topology, congestion) = (Arc::default(), Arc::default());
