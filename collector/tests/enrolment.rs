@@ -265,8 +265,8 @@ fn a_host_joins_beside_those_who_ask_without_an_end_and_memory_stays_in_its_boun
     let (wrong, large, idle) =
         (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
 
-    // Each with a runtime of its own, so that the honest one waits for the collector alone.
-    let strangers: Vec<_> = (0..20_u8)
+    // More than there are places, from three addresses. Each with a runtime of its own, so that the honest one waits for the collector alone.
+    let strangers: Vec<_> = (0..40_u8)
         .map(|n| {
             let (place, stop) = (Arc::clone(&place), Arc::clone(&stop));
             let (wrong, large, idle) = (Arc::clone(&wrong), Arc::clone(&large), Arc::clone(&idle));
