@@ -209,3 +209,255 @@ fn privileged_two_that_talk_at_will_are_multiplexed_and_their_silence_is_measure
     probe.drain_past_now();
     assert_eq!(probe.requests(port).multiplexed.connections, 0);
 }
+
+/// A connection, both ends.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = connect(listener.local_addr().unwrap());
+    let (server, _) = listener.accept().unwrap();
+    server.set_nodelay(true).unwrap();
+    (client, server)
+}
+
+fn say(stream: &mut TcpStream, bytes: usize) {
+    stream.write_all(&vec![b's'; bytes]).unwrap();
+}
+
+fn hear(stream: &mut TcpStream, bytes: usize) {
+    stream.read_exact(&mut vec![0; bytes]).unwrap();
+}
+
+/// So that each piece is one of its own, and what is said lies with the other before the next.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
+}
+
+/// Connections that are known to be multiplexed: accepted ones of this port, and connected ones.
+fn known(probe: &mut Probe, port: u16) -> (u32, u32) {
+    probe.drain_past_now();
+    (probe.requests(port).multiplexed.connections, probe.calls(port).multiplexed.connections)
+}
+
+#[test]
+fn privileged_who_speaks_between_turns_while_words_lie_unread_is_multiplexed() {
+    let mut probe = Probe::attach();
+    // The server: each question comes while it has answered the one before, and says something of another one.
+    let (mut client, mut server) = pair();
+    let port = server.local_addr().unwrap().port();
+    for _ in 0..8 {
+        say(&mut client, 30);
+        hear(&mut server, 30);
+        say(&mut server, 40);
+        hear(&mut client, 40);
+        say(&mut client, 30);
+        pause();
+        say(&mut server, 40);
+        hear(&mut client, 40);
+        hear(&mut server, 30);
+        say(&mut server, 40);
+        hear(&mut client, 40);
+    }
+    let (accepted, connected) = known(&mut probe, port);
+    assert_eq!(accepted, 1);
+    assert_eq!(connected, 0, "it read all that was there whenever it spoke");
+    // The client: asks anew with the first of two answers.
+    let (mut client, mut server) = pair();
+    let port = server.local_addr().unwrap().port();
+    say(&mut client, 30);
+    for _ in 0..8 {
+        hear(&mut server, 30);
+        say(&mut server, 40);
+        say(&mut server, 40);
+        pause();
+        hear(&mut client, 40);
+        say(&mut client, 30);
+        hear(&mut client, 40);
+    }
+    assert_eq!(known(&mut probe, port), (0, 1), "to the server they are turns, with answers in two parts");
+}
+
+#[test]
+fn privileged_who_need_not_wait_for_the_first_word_is_multiplexed_at_once() {
+    let mut probe = Probe::attach();
+    let turns = |client: &mut TcpStream, server: &mut TcpStream| {
+        for _ in 0..2 {
+            say(client, 30);
+            hear(server, 30);
+            say(server, 40);
+            hear(client, 40);
+        }
+    };
+    // The server greets although words of its client lie there.
+    let (mut client, mut server) = pair();
+    say(&mut client, 100);
+    pause();
+    say(&mut server, 27);
+    hear(&mut client, 27);
+    hear(&mut server, 100);
+    say(&mut server, 40);
+    hear(&mut client, 40);
+    turns(&mut client, &mut server);
+    assert_eq!(known(&mut probe, server.local_addr().unwrap().port()).0, 1);
+    // The client begins although it was greeted.
+    let (mut client, mut server) = pair();
+    say(&mut server, 27);
+    pause();
+    say(&mut client, 100);
+    hear(&mut client, 27);
+    hear(&mut server, 100);
+    say(&mut server, 40);
+    hear(&mut client, 40);
+    turns(&mut client, &mut server);
+    assert_eq!(known(&mut probe, server.local_addr().unwrap().port()).1, 1);
+}
+
+/// Serves each connection by `serve` on a thread of its own, and asks by `ask` on so many connections, one after the other.
+fn between(
+    connections: usize,
+    serve: impl Fn(&mut TcpStream) + Sync,
+    ask: impl Fn(&mut TcpStream),
+) -> (Probe, u16) {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_nodelay(true).unwrap();
+                serve(&mut stream);
+            }
+        });
+        for _ in 0..connections {
+            ask(&mut connect(at));
+            probe.drain();
+        }
+    });
+    (probe, at.port())
+}
+
+#[test]
+fn privileged_a_greeting_that_is_waited_for_is_no_conversation_at_will() {
+    const TURNS: usize = 5;
+    let (mut probe, port) = between(
+        400,
+        |server| {
+            say(server, 80);
+            for _ in 0..TURNS {
+                hear(server, 30);
+                say(server, 40);
+            }
+        },
+        |client| {
+            hear(client, 80);
+            for _ in 0..TURNS {
+                say(client, 30);
+                hear(client, 40);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0));
+}
+
+#[test]
+fn privileged_large_messages_batches_and_early_answers_are_turns() {
+    const LARGE: usize = 1_000_000;
+    // Uploads, and downloads, in many segments.
+    let (mut probe, port) = between(
+        4,
+        |server| {
+            for _ in 0..40 {
+                hear(server, LARGE);
+                say(server, 40);
+                hear(server, 30);
+                say(server, LARGE);
+            }
+        },
+        |client| {
+            for _ in 0..40 {
+                say(client, LARGE);
+                hear(client, 40);
+                say(client, 30);
+                hear(client, LARGE);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0), "large messages");
+    // A hundred commands at once, in one write or in two, and what is said to each.
+    let (mut probe, port) = between(
+        4,
+        |server| {
+            for _ in 0..500 {
+                hear(server, 3_000);
+                say(server, 500);
+                hear(server, 1_500);
+                say(server, 250);
+                hear(server, 1_500);
+                say(server, 250);
+            }
+        },
+        |client| {
+            for _ in 0..500 {
+                say(client, 3_000);
+                hear(client, 500);
+                say(client, 1_500);
+                say(client, 1_500);
+                hear(client, 500);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0), "batches");
+    // A header that is answered before the body behind it is read, and a statement that nobody answers.
+    let (mut probe, port) = between(
+        4,
+        |server| {
+            for _ in 0..500 {
+                hear(server, 100);
+                say(server, 60);
+                hear(server, 300);
+                hear(server, 9);
+                hear(server, 30);
+                say(server, 40);
+            }
+        },
+        |client| {
+            for _ in 0..500 {
+                say(client, 100);
+                say(client, 300);
+                hear(client, 60);
+                say(client, 9);
+                say(client, 30);
+                hear(client, 40);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0), "early answers");
+}
+
+#[test]
+fn privileged_data_that_nobody_reads_is_told_of_multiplexed_connections_too() {
+    let mut probe = Probe::attach();
+    let (mut client, mut server) = pair();
+    let port = server.local_addr().unwrap().port();
+    say(&mut client, 100);
+    pause();
+    say(&mut server, 27);
+    hear(&mut client, 27);
+    hear(&mut server, 100);
+    assert_eq!(known(&mut probe, port).0, 1);
+    assert_eq!(probe.requests(port).unread_max, 1, "before the first words were read");
+    probe.drain_past_now();
+    probe.windows.clear();
+    say(&mut client, 30);
+    std::thread::sleep(Duration::from_millis(200));
+    // The rest of it stays.
+    hear(&mut server, 20);
+    std::thread::sleep(Duration::from_millis(100));
+    hear(&mut server, 10);
+    std::thread::sleep(Duration::from_millis(100));
+    probe.drain_past_now();
+    let requests = probe.requests(port);
+    assert_eq!((requests.unread_max, requests.received), (1, 0), "{requests:?}");
+    assert!((290_000_000..390_000_000).contains(&requests.unread_ns), "{requests:?}");
+    assert_eq!(requests.multiplexed.pieces_read, 2, "{requests:?}");
+}

@@ -97,6 +97,7 @@ int BPF_PROG(net_destroy, struct sock *sk)
 
 static __always_inline int data_ready(const struct sock *sk)
 {
+	bool multiplexed, waits;
 	struct connection *c;
 	struct tcp_sock *tp;
 	struct hook h;
@@ -118,18 +119,19 @@ static __always_inline int data_ready(const struct sock *sk)
 		return 0;
 	before = c->directions.in.seq;
 	piece_came(c, tp);
-	if (c->phase == PHASE_MULTIPLEXED) {
-		hook_enter_at(&h, received_ns(tp));
-		multiplexed_moved(&h, c, TOLD_IN, c->directions.in.seq - before);
-		hook_exit(&h);
-		return 0;
-	}
-	if (c->role != ROLE_ACCEPTED || c->phase != PHASE_IDLE || c->unread != UNREAD_NONE)
+	multiplexed = c->phase == PHASE_MULTIPLEXED;
+	waits = c->role == ROLE_ACCEPTED && c->unread == UNREAD_NONE && (multiplexed || c->phase == PHASE_IDLE);
+	if (!multiplexed && !waits)
 		return 0;
 	hook_enter_at(&h, received_ns(tp));
-	unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
-	if (c->phase != PHASE_IDLE)
-		unread_ended(&h, c);
+	if (multiplexed)
+		multiplexed_moved(&h, c, TOLD_IN, c->directions.in.seq - before);
+	if (waits) {
+		unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
+		/* The reader, or whoever closed it, looked before that. */
+		if (c->phase != PHASE_IDLE && c->phase != PHASE_MULTIPLEXED)
+			unread_ended(&h, c);
+	}
 	hook_exit(&h);
 	return 0;
 }
@@ -167,7 +169,7 @@ static __always_inline int received(struct sock *sk, int length, int flags)
 		if (c->role != ROLE_ACCEPTED)
 			return 0;
 		hook_enter(&h);
-		tell(&h, c, TOLD_READ, 0);
+		multiplexed_read(&h, c, !unread_bytes(sk, tp));
 		hook_exit(&h);
 		return 0;
 	}
@@ -218,7 +220,7 @@ static __always_inline int sent(struct sock *sk, int length)
 	if (!tp)
 		return 0;
 	if (c)
-		piece_went(c, tp);
+		piece_went(c, sk, tp);
 	if (c && c->phase == PHASE_MULTIPLEXED) {
 		hook_enter_at(&h, sent_ns(tp));
 		multiplexed_moved(&h, c, TOLD_OUT, length);

@@ -66,6 +66,8 @@ struct Did {
     /// Unanswered at the window's begin and end.
     unanswered: (u64, u64),
     busy_ns: u64,
+    /// Of its four connections, those with data that nobody reads.
+    unread: u64,
 }
 
 fn window(number: u64, did: Did) -> HostWindow {
@@ -91,6 +93,8 @@ fn window(number: u64, did: Did) -> HostWindow {
         multiplexed_bytes_in: 60 * did.came,
         multiplexed_bytes_out: 900 * did.wrote,
         unanswered_max: to.max(6) as u32,
+        unread_max: did.unread as u32,
+        unread_ns: did.unread * WINDOW_NS,
         unanswered_ns: (from + to) / 2 * WINDOW_NS,
         ..ListenerWindow::default()
     };
@@ -103,7 +107,8 @@ fn run(case: impl Fn(Did) -> Did) -> Vec<Output> {
     let mut unanswered = 3;
     for number in 0..300 {
         let came = 270 + number * 7_919 % 61;
-        let usual = Did { came, read: came, wrote: came, unanswered: (3, 3), busy_ns: WINDOW_NS / 3 };
+        let usual =
+            Did { came, read: came, wrote: came, unanswered: (3, 3), busy_ns: WINDOW_NS / 3, unread: 0 };
         let mut did = if (200..210).contains(&number) { case(usual) } else { usual };
         let before = unanswered;
         unanswered = if did.wrote == 0 { before + did.came } else { 3 };
@@ -136,7 +141,7 @@ fn says_nothing_of_requests(incident: &Incident) {
 
 #[test]
 fn a_pause_is_told_by_what_came_and_was_not_read() {
-    let incident = only(&run(|usual| Did { read: 0, wrote: 0, busy_ns: 0, ..usual }));
+    let incident = only(&run(|usual| Did { read: 0, wrote: 0, busy_ns: 0, unread: 4, ..usual }));
     assert_eq!(
         (incident.root.resource, incident.root.host.as_str()),
         (Resource::Pause, HOST),
@@ -145,6 +150,20 @@ fn a_pause_is_told_by_what_came_and_was_not_read() {
     let (from, to) = (incident.root.start_unix_ns / WINDOW_NS, incident.root.end_unix_ns / WINDOW_NS);
     assert!(from.abs_diff(FIRST_WINDOW + 200) <= 1 && to.abs_diff(FIRST_WINDOW + 210) <= 1, "{incident:#?}");
     assert!(incident.drops.is_empty());
+    says_nothing_of_requests(&incident);
+}
+
+/// Clients that ask anew only when they were answered: a last batch comes on each connection, and no more while the tier stands.
+#[test]
+fn a_pause_is_told_where_clients_wait_for_answers_and_send_no_more() {
+    let incident = only(&run(|usual| Did { came: 0, read: 0, wrote: 0, busy_ns: 0, unread: 4, ..usual }));
+    assert_eq!(
+        (incident.root.resource, incident.root.host.as_str()),
+        (Resource::Pause, HOST),
+        "{incident:#?}"
+    );
+    let (from, to) = (incident.root.start_unix_ns / WINDOW_NS, incident.root.end_unix_ns / WINDOW_NS);
+    assert!(from.abs_diff(FIRST_WINDOW + 200) <= 1 && to.abs_diff(FIRST_WINDOW + 210) <= 1, "{incident:#?}");
     says_nothing_of_requests(&incident);
 }
 
@@ -164,6 +183,8 @@ fn what_goes_on_to_speak_and_what_nobody_asks_is_no_incident() {
     for told in [
         run(|usual| usual),
         run(|usual| Did { came: 0, read: 0, wrote: 0, busy_ns: 0, ..usual }),
+        // The last words of its clients have no answer, but were read.
+        run(|usual| Did { came: 0, read: 0, wrote: 0, unread: 1, ..usual }),
         run(|usual| Did { came: 3 * usual.came, read: 3 * usual.came, wrote: 2 * usual.came, ..usual }),
     ] {
         assert_eq!(last_versions(&told).len(), 0, "{:#?}", last_versions(&told));
@@ -180,6 +201,7 @@ fn no_congestion_point_is_learnt_of_it() {
             wrote: 300,
             unanswered: (number % 40, number % 40),
             busy_ns: WINDOW_NS / 3,
+            unread: 0,
         };
         let trace = Trace { names: names(), windows: vec![window(number, usual)], dropped: [0; 4] };
         for input in inputs(&trace) {

@@ -365,7 +365,7 @@ pub struct ListenerWindow {
     pub response_max_ns: u64,
     pub open_last: u32,
     pub open_max: u32,
-    /// Connections with several exchanges at once: what is below is of these alone, and all that is above of the others.
+    /// Connections with several exchanges at once: what is below is of these alone, and all that is above of the others, but what is unread.
     pub multiplexed_connections: u32,
     pub pieces_in: u64,
     pub pieces_read: u64,

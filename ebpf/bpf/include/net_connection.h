@@ -34,7 +34,7 @@ enum ended {
 
 /* What one direction of a connection did, by the stack's own stamps and numbers. */
 struct direction {
-	__u64 at_ns; /* its last piece */
+	__u64 at_ns; /* its last piece; 0: none yet, 1: before it was seen first */
 	__u32 seq; /* up to where */
 	__u32 from; /* where the run of pieces began that nothing in the other direction came between */
 };
@@ -46,6 +46,7 @@ struct directions {
 	__u8 out_split;
 	__u8 seen; /* since the turn began: SEEN_* */
 	__u8 out_alone; /* the last piece out was a small one, apart from the one before */
+	__u8 came; /* the last piece in: CAME_* */
 };
 
 struct connection {
@@ -104,6 +105,16 @@ static __always_inline struct listener_level *listener_level_of(__u32 slot)
 static __always_inline struct edge_level *edge_level_of(__u32 slot)
 {
 	return bpf_map_lookup_elem(&edge_levels, &slot);
+}
+
+/* As tcp_inq(): a received FIN takes one sequence number. */
+static __always_inline bool unread_bytes(const struct sock *sk, const struct tcp_sock *tp)
+{
+	__s32 unread = tp->rcv_nxt - tp->copied_seq;
+
+	if (sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
+		unread--;
+	return unread > 0;
 }
 
 /* Only the caller that wins the role counts the connection as open. `slot` may be written by several, all with the same value. */

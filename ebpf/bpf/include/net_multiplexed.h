@@ -3,7 +3,7 @@
  * Connections that carry several exchanges at once (HTTP/2, gRPC, WebSocket, brokers): by what they are recognised without a look at what
  * they carry, and what can be said of them. Part of net_connection.h; knows no hook.
  *
- * The order of reads and writes alone says nothing: any order of them can be a request in parts, and an answer in parts. Two things cannot
+ * The order of reads and writes alone says nothing: any order of them can be a request in parts, and an answer in parts. Four things cannot
  * be, or not for long, on a connection that takes turns:
  *
  * Crossing. Whoever takes turns has the whole answer before it asks again, so its segment acknowledges the answer. One that does not was
@@ -11,12 +11,23 @@
  * acknowledgement is a matter of microseconds, one of some hundred. Where turns are taken it is never, but for an answer that comes before
  * its request is whole: what then crosses follows what was sent before at once, or comes in full segments.
  *
+ * Speaking over. On one machine a sender's softirq hands each segment to the peer's stack before send(2) returns, and an acknowledgement
+ * says what that stack has, not what its program has read. A client that asks anew with each answer (HTTP/2 in a closed loop) then looks
+ * like one that takes turns: out, in, out, in. But its program, or the server's, now and then speaks while words of the other lie there
+ * unread. Whoever takes turns never does, between two turns: who asks again has read the whole answer, and an answer that goes on has no
+ * next request behind it. Words that acknowledge what is being sent came after it, whatever the order of hooks, and do not count.
+ *
+ * Speaking first, both. Of a protocol that takes turns one end opens the conversation and the other waits for it. Where the first words of
+ * each were sent before any of the other's had come, or had been read, neither waited (HTTP/2's settings, SSH). Once is enough.
+ *
  * Splitting. Small pieces, apart from each other, with nothing in the other direction between them: several requests before the first
  * answer, several answers before the next request. One of both is common (a header and then a body, a page in parts, statements that have no
  * answer); both on one connection, again and again, are exchanges at will.
  *
  * A pipeline whose batch is answered as one, and a poll that waits, are turns. A multiplexed connection that has one exchange at a time is
- * indistinguishable from one that takes turns, and its turns are true.
+ * indistinguishable from one that takes turns, and its turns are true. So is one whose client sends a batch of exchanges in one piece, waits for
+ * all of them, and gets them in one piece: its turns are true of the batch, and nothing on the wire but the words themselves says how
+ * many exchanges were in it.
  */
 #ifndef TAILWATER_NET_MULTIPLEXED_H
 #define TAILWATER_NET_MULTIPLEXED_H
@@ -34,6 +45,16 @@ enum {
 	SEEN_OUT_SPLIT = 4,
 };
 
+/* Of the last piece that came. */
+enum {
+	CAME_SMALL = 1,
+	CAME_BEFORE = 2, /* it acknowledged nothing that is still being sent: what this side says next, it did not wait for */
+};
+
+/* A turn with a crossing weighs as much as so many without one: one in two hundred is enough, and four of them in few turns. */
+#define CROSSING 512
+#define CROSSINGS 2000
+
 /* Adds a piece of `direction` that reaches up to `seq`; returns whether it was small, and apart from the one before. */
 static __always_inline bool piece_added(struct directions *d, struct direction *to, const struct direction *other, __u64 at_ns,
 					__u32 seq, __u8 split)
@@ -49,20 +70,51 @@ static __always_inline bool piece_added(struct directions *d, struct direction *
 	return alone;
 }
 
+/* Where both directions stand when a connection is first seen; `begins`: neither has spoken yet. */
+static __always_inline void directions_from(struct directions *d, const struct tcp_sock *tp, bool begins)
+{
+	__builtin_memset(d, 0, sizeof(*d));
+	d->in.seq = d->in.from = tp->rcv_nxt;
+	d->out.seq = d->out.from = tp->write_seq;
+	d->in.at_ns = d->out.at_ns = !begins;
+}
+
+static __always_inline void both_spoke_first(struct directions *d)
+{
+	d->crossings += CROSSINGS;
+	d->seen |= SEEN_CROSSING;
+}
+
 static __always_inline void piece_came(struct connection *c, struct tcp_sock *tp)
 {
 	struct directions *d = &c->directions;
-	bool alone = piece_added(d, &d->in, &d->out, tp->tcp_clock_cache, tp->rcv_nxt, SEEN_IN_SPLIT);
+	__u32 acknowledged = tp->snd_una;
+	bool first = !d->in.at_ns, alone;
 
+	d->came = (tp->rcv_nxt - d->in.seq < FULL_BYTES ? CAME_SMALL : 0) |
+		  ((__s32)(acknowledged - d->out.seq) <= 0 ? CAME_BEFORE : 0);
+	alone = piece_added(d, &d->in, &d->out, tp->tcp_clock_cache, tp->rcv_nxt, SEEN_IN_SPLIT);
+	if (acknowledged == tp->write_seq || c->half_closed)
+		return;
 	/* Who accepted sees whether what came was sent too early; who connected, whether what it sent was too late to be answered by it. */
-	if (tp->snd_una != tp->write_seq && !c->half_closed && (c->role == ROLE_ACCEPTED ? alone : d->out_alone))
+	if (c->role == ROLE_ACCEPTED ? alone : d->out_alone)
 		d->seen |= SEEN_CROSSING;
+	if (first && acknowledged == d->out.from)
+		both_spoke_first(d);
 }
 
-static __always_inline void piece_went(struct connection *c, struct tcp_sock *tp)
+/* Before the turn that this piece may begin, or end. */
+static __always_inline void piece_went(struct connection *c, const struct sock *sk, struct tcp_sock *tp)
 {
 	struct directions *d = &c->directions;
 
+	if (c->phase == PHASE_IDLE && (d->came & CAME_BEFORE) && unread_bytes(sk, tp)) {
+		if (!d->out.at_ns)
+			both_spoke_first(d);
+		/* Large pieces may be parts of one message, which can be answered before it is whole. */
+		else if (c->role == ROLE_ACCEPTED ? d->came & CAME_SMALL : tp->write_seq - d->out.seq < FULL_BYTES)
+			d->seen |= SEEN_CROSSING;
+	}
 	d->out_alone = piece_added(d, &d->out, &d->in, tp->tcp_clock_cache, tp->write_seq, SEEN_OUT_SPLIT);
 }
 
@@ -74,7 +126,6 @@ enum told {
 	TOLD_UNANSWERED,
 	TOLD_IN, /* a piece of so many bytes */
 	TOLD_OUT,
-	TOLD_READ,
 };
 
 /* Both records and both levels have these fields. */
@@ -104,11 +155,7 @@ static __noinline void told_of_listener(struct hook *h, __u32 slot, __u32 what, 
 	struct listener_level *level = listener_level_of(slot);
 	struct listener_record *rec = listener_now(h, slot);
 
-	if (!level || !rec)
-		return;
-	if (what == TOLD_READ)
-		rec->pieces_read++;
-	else
+	if (level && rec)
 		TOLD_INTO(h, rec, level, LISTENER_UNANSWERED, what, n);
 }
 
@@ -160,9 +207,25 @@ static __noinline void multiplexed_moved(struct hook *h, struct connection *c, _
 		answers_settled(h, c);
 }
 
-/* A turn with a crossing weighs as much as so many without one: one in two hundred is enough, and four of them in few turns. */
-#define CROSSING 512
-#define CROSSINGS 2000
+/*
+ * The running thread read from it, and left nothing behind if `all`. As of turns, data that nobody reads is unread, and whoever reads is a
+ * loop that comes back: how many exchanges were in it does not matter to either.
+ */
+static __noinline void multiplexed_read(struct hook *h, struct connection *c, bool all)
+{
+	struct listener_level *level = listener_level_of(c->slot);
+	struct listener_record *rec = listener_now(h, c->slot);
+	__u32 place;
+
+	if (!level || !rec)
+		return;
+	rec->pieces_read++;
+	place = worker_place(c->slot, level);
+	read_by(c, worker_at(place), place, h->mono_ns);
+	if (all)
+		step_unread(h, rec, level, unread_taken(c), -1);
+}
+
 /* A turn with a split weighs as much as so many without: a quarter of the turns. It takes eight in a row. */
 #define SPLIT 3
 #define SPLITS 24

@@ -170,7 +170,7 @@ struct worker {
 	__u64 key;
 	__s32 held;
 	__s32 connections; /* open ones that it was the last to read from */
-	__u64 read_ns; /* when it last read a request */
+	__u64 read_ns; /* when it last read a request, or from a multiplexed connection */
 	__s32 loop_score; /* requests on connections that it came back to while it had others, less those taken over; within +-LOOP_SCORE_MOST */
 	__u32 connections_max;
 };

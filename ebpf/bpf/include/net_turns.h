@@ -10,16 +10,6 @@
 #ifndef TAILWATER_NET_TURNS_H
 #define TAILWATER_NET_TURNS_H
 
-/* As tcp_inq(): a received FIN takes one sequence number. */
-static __always_inline bool unread_bytes(const struct sock *sk, struct tcp_sock *tp)
-{
-	__s32 unread = tp->rcv_nxt - tp->copied_seq;
-
-	if (sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
-		unread--;
-	return unread > 0;
-}
-
 /* When the stack took in the segment that it now tells of: no more than a microsecond ago, and cheaper than a clock of our own. */
 static __always_inline __u64 received_ns(struct tcp_sock *tp)
 {
@@ -71,17 +61,19 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 		return;
 	c->established_ns = h->mono_ns;
 	c->seen_seq = tp->write_seq;
+	directions_from(&c->directions, tp, true);
 	connected_opened(h, c->slot, true);
 }
 
 static __always_inline void child_arrived(struct hook *h, const struct sock *sk)
 {
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock((void *)sk);
 	struct listener_key key = {};
 	struct connection *c;
 	bool found = false;
 	__u32 slot;
 
-	if (known_connection(sk))
+	if (!tp || known_connection(sk))
 		return; /* simultaneous open */
 	local_end(&sk->__sk_common, &key);
 	slot = listener_slot_of_child(&key, &found);
@@ -91,6 +83,7 @@ static __always_inline void child_arrived(struct hook *h, const struct sock *sk)
 	if (!c || !take_role(c, ROLE_ACCEPTED, slot))
 		return;
 	c->established_ns = h->mono_ns;
+	directions_from(&c->directions, tp, true);
 	accepted_opened(h, slot, true);
 }
 
@@ -107,6 +100,7 @@ static __always_inline void fin_sent(struct hook *h, struct connection *c, const
 /* Accepted before the agent came. */
 static __always_inline struct connection *accepted_before(struct hook *h, const struct sock *sk)
 {
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock((void *)sk);
 	struct listener_key key = {};
 	struct connection *c;
 	bool found = false;
@@ -114,11 +108,12 @@ static __always_inline struct connection *accepted_before(struct hook *h, const 
 
 	local_end(&sk->__sk_common, &key);
 	slot = listener_slot_of_child(&key, &found);
-	if (!found)
+	if (!found || !tp)
 		return 0;
 	c = new_connection(sk);
 	if (c && take_role(c, ROLE_ACCEPTED, slot)) {
 		c->used = 1;
+		directions_from(&c->directions, tp, false);
 		accepted_opened(h, slot, false);
 	}
 	return c;
@@ -146,12 +141,13 @@ static __always_inline bool worth_another_look(const struct connection *c)
 static __noinline struct connection *connection_before(struct hook *h, struct sock *sk)
 {
 	struct connection *c = known_connection(sk);
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	__u8 state = sk->__sk_common.skc_state;
 	__u32 looked = listeners_made + 1;
 	struct edge_key key = {};
 	__u32 slot;
 
-	if (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT)
+	if (!tp || (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT))
 		return 0;
 	if (c)
 		__sync_val_compare_and_swap(&c->role, ROLE_UNKNOWN, ROLE_NEW);
@@ -172,6 +168,7 @@ static __noinline struct connection *connection_before(struct hook *h, struct so
 	slot = edge_slot_of(&key);
 	if (take_role(c, ROLE_CONNECTED, slot)) {
 		c->established_ns = h->mono_ns;
+		directions_from(&c->directions, tp, false);
 		connected_opened(h, slot, false);
 	}
 	return c;

@@ -820,7 +820,7 @@ pub enum Metric {
     ResponseTimeMaxNs = 92,
     /// bucketed: log2 of the time in us
     ResponseTimeHist = 93,
-    /// LISTENER, EDGE: connections with several exchanges at once; none of them is in what is told by requests and calls
+    /// LISTENER, EDGE: connections with several exchanges at once; none of them is in what is told by requests and calls, but in what is unread
     MultiplexedConnections = 94,
     /// LISTENER: accepted; EDGE: connected
     ConnectionsOpenMax = 95,

@@ -137,8 +137,13 @@ impl Baseline {
         if s.drops > 0 {
             return Some((Level::Drop, ratio.max(1.0)));
         }
+        // Nor does a queue grow by which a tier of few connections with many exchanges each could be seen to stand still.
+        let stands = s.is_deaf()
+            && self.known_windows >= KNOWN_WINDOWS
+            && self.answered >= QUEUE_MIN
+            && s.answered <= t.stall_rate_ratio * self.answered;
         if s.queued_max < QUEUE_MIN {
-            return None;
+            return stands.then_some((Level::Felt, ratio));
         }
         if ratio >= t.near_overflow_ratio {
             return Some((Level::Near, ratio));
@@ -150,7 +155,7 @@ impl Baseline {
         } else {
             s.answered > 0.0 && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
         };
-        (ratio >= t.felt_ratio || (longer && slow)).then_some((Level::Felt, ratio))
+        (ratio >= t.felt_ratio || (longer && slow) || stands).then_some((Level::Felt, ratio))
     }
 
     /// Fast at first, then slow, and hardly at all while things are unusual: a deploy becomes usual, a millibottleneck does not.
@@ -254,6 +259,10 @@ mod tests {
         assert_eq!(level(silent), Some(Level::Felt));
         assert_eq!(level(TierSample { answered: 250.0, ..silent }), None, "it goes on to speak");
         assert_eq!(level(TierSample { waiting: 1.0, queued_max: 2.0, ..silent }), None, "nobody asks");
+        let few = TierSample { connections: 4, waiting: 4.0, queued_max: 4.0, answered: 0.0, ..spoke };
+        assert_eq!(level(TierSample { unread: 3.6, ..few }), Some(Level::Felt), "nobody reads");
+        assert_eq!(level(TierSample { unread: 1.0, ..few }), None, "it reads from most of them");
+        assert_eq!(level(TierSample { unread: 3.6, answered: 200.0, ..few }), None, "it goes on to speak");
         assert_eq!(level(TierSample { drops: 1, ..spoke }), Some(Level::Drop));
         assert_eq!(
             learn(&[(120, spoke), (4, TierSample { backlog: 60.0, ..silent })]).workers_limit(None),

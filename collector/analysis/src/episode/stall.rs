@@ -40,7 +40,9 @@ pub(crate) fn episodes(
     }
     // A tier that is asked nothing answers nothing: of what it usually answers in a window, a part must be waiting.
     let left = (LEFT_RATIO * rate).clamp(RISE_MIN, QUEUE_MIN);
-    runs(tier, |s| s.answered <= thresholds.stall_rate_ratio * rate && s.queued_max > level + left)
+    runs(tier, |s| {
+        s.answered <= thresholds.stall_rate_ratio * rate && (s.queued_max > level + left || s.is_deaf())
+    })
         .into_iter()
         .filter(|(first, last)| last > first)
         // Tasks that wait for CPU or disk half of the time are another episode.

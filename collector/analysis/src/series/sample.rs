@@ -30,9 +30,18 @@ pub(crate) struct TierSample {
     /// Its connections carry several exchanges at once. Requests, those who work at them and their times are not known then: `received` and
     /// `answered` count reads and writes, `waiting` has the pieces of data that came since their connection last spoke.
     pub(crate) connections_only: bool,
+    /// Of those connections: how many there are, and of how many data came that nobody reads, mean.
+    pub(crate) connections: u32,
+    pub(crate) unread: f64,
 }
 
 impl TierSample {
+    /// Of most of its connections, each of which carries several exchanges, data came that nobody reads. A client that waits for answers before
+    /// it asks anew sends little more, so how much came says nothing.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.connections_only && self.connections > 0 && 2.0 * self.unread >= f64::from(self.connections)
+    }
+
     pub(crate) fn queued(&self) -> f64 {
         self.active + self.waiting
     }
@@ -67,6 +76,8 @@ pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
         sum.drops = sum.drops.saturating_add(l.drops);
         if l.connections_only() {
             sum.connections_only = true;
+            sum.connections = sum.connections.saturating_add(l.multiplexed_connections);
+            sum.unread += mean(l.unread_ns);
             sum.waiting += mean(l.unanswered_ns) + mean(l.depth_ns);
             sum.queued_max += f64::from(l.unanswered_max) + f64::from(l.depth_max);
             sum.received += l.pieces_read as f64;
