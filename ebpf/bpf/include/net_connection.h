@@ -53,7 +53,7 @@ struct connection {
 	__u64 started_ns; /* the turn; before a connect is established, its first SYN */
 	__u64 established_ns; /* 0: not seen */
 	__u64 arrived_ns; /* the first byte of the request that is unread or under way; where that was not seen, when it was read */
-	__u64 cookie;
+	__u64 cookie; /* of a listener; of a connection whose beginning was seen, the number that both of its ends have (pair_of) */
 	__u32 slot;
 	__u32 role;
 	__u32 phase;
@@ -62,7 +62,7 @@ struct connection {
 	__u32 seen_seq; /* what was written up to where this side's turn began */
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
-	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1 */
+	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
 	struct directions directions;
 };

@@ -24,6 +24,9 @@
  * answer, several answers before the next request. One of both is common (a header and then a body, a page in parts, statements that have no
  * answer); both on one connection, again and again, are exchanges at will.
  *
+ * What one end knows the other one knows as well, where both are on this machine: they find each other by the sequence numbers that they began
+ * with (`pairs`).
+ *
  * A pipeline whose batch is answered as one, and a poll that waits, are turns. A multiplexed connection that has one exchange at a time is
  * indistinguishable from one that takes turns, and its turns are true. So is one whose client sends a batch of exchanges in one piece, waits for
  * all of them, and gets them in one piece: its turns are true of the batch, and nothing on the wire but the words themselves says how
@@ -68,6 +71,55 @@ static __always_inline bool piece_added(struct directions *d, struct direction *
 	to->at_ns = at_ns;
 	to->seq = seq;
 	return alone;
+}
+
+/*
+ * Pairs of initial sequence numbers, of connections that one end has found to be multiplexed. Direct-mapped: who is overwritten before its other
+ * end looked is found by that end's own rules, or not at all. `pairs_made` spares that look where nothing was found since.
+ */
+#define PAIRS 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PAIRS);
+	__type(key, __u32);
+	__type(value, __u64);
+} pairs SEC(".maps");
+
+__u32 pairs_made;
+
+static __always_inline __u64 pair_of(__u32 connected_seq, __u32 accepted_seq)
+{
+	return (__u64)connected_seq << 32 | accepted_seq;
+}
+
+/* Both numbers are random; of the map's own size there are many. */
+static __always_inline __u32 pair_place(__u64 pair)
+{
+	return (__u32)(pair ^ pair >> 32) % PAIRS;
+}
+
+static __always_inline bool other_end_knows(struct connection *c)
+{
+	__u32 made = pairs_made, at;
+	__u64 *known;
+
+	if (c->looked == made || !c->cookie)
+		return false;
+	c->looked = made;
+	at = pair_place(c->cookie);
+	known = bpf_map_lookup_elem(&pairs, &at);
+	return known && *known == c->cookie;
+}
+
+static __always_inline void other_end_may_know(const struct connection *c)
+{
+	__u32 at = pair_place(c->cookie);
+	__u64 *known = bpf_map_lookup_elem(&pairs, &at);
+
+	if (!known || !c->cookie)
+		return;
+	*known = c->cookie;
+	__sync_fetch_and_add(&pairs_made, 1);
 }
 
 /* Where both directions stand when a connection is first seen; `begins`: neither has spoken yet. */
@@ -257,7 +309,7 @@ static __always_inline bool becomes_multiplexed(struct hook *h, struct connectio
 {
 	__u32 before;
 
-	if (!is_multiplexed(&c->directions))
+	if (!is_multiplexed(&c->directions) && !other_end_knows(c))
 		return false;
 	before = __sync_lock_test_and_set(&c->phase, PHASE_MULTIPLEXED);
 	if (before == PHASE_CLOSED) {
@@ -266,8 +318,10 @@ static __always_inline bool becomes_multiplexed(struct hook *h, struct connectio
 	}
 	if (before == PHASE_ACTIVE)
 		turn_ended(h, c, ENDED_ABORTED);
-	if (before != PHASE_MULTIPLEXED)
+	if (before != PHASE_MULTIPLEXED) {
 		tell(h, c, TOLD_CONNECTIONS, 1);
+		other_end_may_know(c);
+	}
 	return true;
 }
 #endif

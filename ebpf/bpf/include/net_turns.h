@@ -61,6 +61,7 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 		return;
 	c->established_ns = h->mono_ns;
 	c->seen_seq = tp->write_seq;
+	c->cookie = pair_of(tp->write_seq, tp->rcv_nxt);
 	directions_from(&c->directions, tp, true);
 	connected_opened(h, c->slot, true);
 }
@@ -83,6 +84,7 @@ static __always_inline void child_arrived(struct hook *h, const struct sock *sk)
 	if (!c || !take_role(c, ROLE_ACCEPTED, slot))
 		return;
 	c->established_ns = h->mono_ns;
+	c->cookie = pair_of(tp->rcv_nxt, tp->write_seq);
 	directions_from(&c->directions, tp, true);
 	accepted_opened(h, slot, true);
 }

@@ -1,0 +1,227 @@
+//! HTTP/2 as real servers and clients speak it on one machine: connections of Node and nginx are recognised on both sides, whatever the
+//! load's shape, and real protocols that take turns never are. Each test has a network namespace of its own.
+#![allow(clippy::disallowed_methods, reason = "tests wait for real time to pass")]
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod net_probe;
+
+use net_probe::{Probe, namespace};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tailwater_agent::window::{CallSample, RequestSample};
+
+const PORT: u16 = 8_092;
+const BACKEND: u16 = 8_093;
+const CONNECTIONS: u32 = 4;
+
+/// Ends with the test, however it ends.
+struct Program(Child);
+
+impl Program {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        // SAFETY: signals the child that this value owns; it is reaped below, so the id is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+}
+
+fn until_it_listens(port: u16) {
+    for _ in 0..1000 {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nobody listens at {port} after 10 s");
+}
+
+fn apart(test: impl FnOnce() + Send) {
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            test();
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// A server of HTTP/2 or HTTP/1.1 that answers after so many milliseconds, give or take a part of them. At a signal it computes for 700 ms.
+const SERVER: &str = "
+const [kind, port, ms, give] = process.argv.slice(2);
+const answer = (request, response) => {
+  const wait = Number(ms) * (1 + Number(give) * (2 * Math.random() - 1));
+  if (wait > 0) setTimeout(() => response.end('done'), wait); else response.end('done');
+};
+process.on('SIGUSR2', () => { const end = Date.now() + 700; while (Date.now() < end) {} });
+require(kind).createServer({ keepAliveTimeout: 60000 }, answer).listen(Number(port), '127.0.0.1');";
+
+/// A client of HTTP/2: on each connection so many exchanges at a time, each followed by another one as soon as it is answered, or, with a
+/// rate, as many a second as that at random moments on a random connection.
+const CLIENT: &str = "
+const [port, connections, exchanges, rate] = process.argv.slice(2).map(Number);
+const sessions = [];
+function ask(session, then) {
+  const stream = session.request({ ':path': '/' });
+  stream.on('error', () => {});
+  stream.on('end', then);
+  stream.resume();
+  stream.end();
+}
+for (let n = 0; n < connections; n++) {
+  const session = require('http2').connect('http://127.0.0.1:' + port);
+  session.on('error', () => {});
+  sessions.push(session);
+  const again = () => ask(session, again);
+  for (let i = 0; i < exchanges; i++) again();
+}
+if (rate) {
+  let next = performance.now();
+  setInterval(() => {
+    for (; next <= performance.now(); next -= 1000 / rate * Math.log(1 - Math.random())) {
+      ask(sessions[Math.floor(Math.random() * connections)], () => {});
+    }
+  }, 1);
+}";
+
+fn node(folder: &Path, name: &str, script: &str, arguments: &[&str]) -> Program {
+    let file = folder.join(name);
+    std::fs::write(&file, script).unwrap();
+    Program::start(Command::new("node").arg(file).args(arguments))
+}
+
+fn node_server(folder: &Path, kind: &str, port: u16, ms: &str, give: &str) -> Program {
+    let server = node(folder, &format!("{kind}.js"), SERVER, &[kind, &port.to_string(), ms, give]);
+    until_it_listens(port);
+    server
+}
+
+/// nginx that answers itself, or asks a server behind it.
+fn nginx(folder: &Path, location: &str) -> Program {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let at = folder.display();
+    let file = folder.join("nginx.conf");
+    let kept = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
+    std::fs::write(
+        &file,
+        format!(
+            "worker_processes 1; daemon off; pid {at}/pid; error_log {at}/error.log; events {{}}\n\
+             http {{ access_log off; client_body_temp_path {at}/t1; proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3;\n\
+             uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5; keepalive_requests 1000000;\n\
+             upstream behind {{ server 127.0.0.1:{BACKEND}; keepalive 256; }}\n\
+             server {{ listen 127.0.0.1:{PORT} http2; location / {{ {kept} {location} }} }} }}\n"
+        ),
+    )
+    .unwrap();
+    let log = folder.join("start.log");
+    let server = Program::start(Command::new("/usr/sbin/nginx").arg("-e").arg(log).arg("-c").arg(file));
+    until_it_listens(PORT);
+    server
+}
+
+/// What was told of the fourth and fifth second of such a load, at the server and at its client.
+fn under_load(folder: &Path, exchanges: u32, rate: u32) -> (RequestSample, CallSample) {
+    let mut probe = Probe::attach();
+    let arguments = [u32::from(PORT), CONNECTIONS, exchanges, rate].map(|n| n.to_string());
+    let client = node(folder, "client.js", CLIENT, &arguments.each_ref().map(String::as_str));
+    let drain = |probe: &mut Probe, ms: u64| {
+        for _ in 0..ms / 10 {
+            std::thread::sleep(Duration::from_millis(10));
+            probe.drain();
+        }
+    };
+    drain(&mut probe, 3_000);
+    probe.windows.clear();
+    drain(&mut probe, 2_000);
+    let at = (namespace::inode(), PORT);
+    let told = (probe.requests(at), probe.calls(at));
+    drop(client);
+    told
+}
+
+#[test]
+fn privileged_http2_of_node_and_nginx_is_recognised_in_open_and_closed_loops() {
+    let proxied = "proxy_pass http://behind;";
+    let mut missed = Vec::new();
+    // Under a few requests a millisecond a server that answers at once has one exchange at a time, and its turns are its requests: no case here.
+    for (name, location, ms, give, exchanges, rate) in [
+        ("node at once, closed loop", "", "0", "0", 50, 0),
+        ("node after 20 ms, closed loop", "", "20", "0", 50, 0),
+        ("node after 10 to 30 ms, closed loop", "", "20", "0.5", 50, 0),
+        ("node after 10 to 30 ms, open loop", "", "20", "0.5", 0, 1_000),
+        ("nginx at once, closed loop", "return 200 done;", "", "", 50, 0),
+        ("nginx before node after 10 to 30 ms, closed loop", proxied, "20", "0.5", 50, 0),
+        ("nginx before node after 10 to 30 ms, open loop", proxied, "20", "0.5", 0, 1_000),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        apart(|| {
+            let _servers = match location {
+                "" => vec![node_server(folder.path(), "http2", PORT, ms, give)],
+                "return 200 done;" => vec![nginx(folder.path(), location)],
+                _ => {
+                    vec![
+                        node_server(folder.path(), "http", BACKEND, ms, give),
+                        nginx(folder.path(), location),
+                    ]
+                }
+            };
+            let (requests, calls) = under_load(folder.path(), exchanges, rate);
+            let (came, went) = (requests.multiplexed, calls.multiplexed);
+            println!(
+                "{name}: server {} of {CONNECTIONS}, {} pieces in, {} out, {} turns, {} in flight; client {}, {} out, {} in, {} turns",
+                came.connections,
+                came.pieces_in,
+                came.pieces_out,
+                requests.received,
+                requests.in_flight_max,
+                went.connections,
+                went.pieces_out,
+                went.pieces_in,
+                calls.started,
+            );
+            if (came.connections, went.connections) != (CONNECTIONS, CONNECTIONS) {
+                missed.push(name);
+            }
+        });
+    }
+    assert_eq!(missed, [""; 0]);
+}
+
+#[test]
+fn privileged_node_that_computes_while_http2_comes_in_did_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    apart(|| {
+        let server = node_server(folder.path(), "http2", PORT, "10", "0.5");
+        let mut probe = Probe::attach();
+        let arguments = [u32::from(PORT), CONNECTIONS, 20, 0].map(|n| n.to_string());
+        let _client = node(folder.path(), "client.js", CLIENT, &arguments.each_ref().map(String::as_str));
+        let mut drain = |ms: u64| {
+            for _ in 0..ms / 5 {
+                std::thread::sleep(Duration::from_millis(5));
+                probe.drain();
+            }
+            std::mem::take(&mut probe.windows)
+        };
+        let before = drain(3_500);
+        let early: usize = before.iter().map(|w| w.blocked_loops.len()).sum();
+        assert_eq!(early, 0, "told of a loop that turns");
+        let came = before.last().unwrap().requests.iter().flatten().find(|(k, _)| k.port == PORT);
+        assert_eq!(came.map(|(_, r)| r.multiplexed.connections), Some(CONNECTIONS));
+        // SAFETY: kill takes plain integers; the process is a child that is not reaped.
+        assert_eq!(unsafe { libc::kill(i32::try_from(server.0.id()).unwrap(), libc::SIGUSR2) }, 0);
+        let told: Vec<_> = drain(1_500).into_iter().flat_map(|w| w.blocked_loops).collect();
+        let (span, ran) = told.iter().fold((0, 0), |(span, ran), l| (span + l.span_ns, ran + l.ran_ns));
+        assert!(told.iter().all(|l| l.thread == server.0.id() && l.comm == "node"), "{told:#?}");
+        assert!((350_000_000..=700_000_000).contains(&span) && 10 * ran >= 6 * span, "{told:#?}");
+    });
+}
