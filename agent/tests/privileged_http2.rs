@@ -225,3 +225,68 @@ fn privileged_node_that_computes_while_http2_comes_in_did_not_come_back() {
         assert!((350_000_000..=700_000_000).contains(&span) && 10 * ran >= 6 * span, "{told:#?}");
     });
 }
+
+fn done(command: &mut Command) {
+    assert!(command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap().success(), "{command:?}");
+}
+
+#[test]
+fn privileged_redis_and_postgresql_take_turns_with_pipelines_too() {
+    let folder = tempfile::tempdir().unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    apart(|| {
+        let port = PORT.to_string();
+        let _redis = Program::start(
+            Command::new("redis-server")
+                .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+                .arg(folder.path()),
+        );
+        until_it_listens(PORT);
+        let (binaries, data) = ("/usr/lib/postgresql/15/bin", folder.path().join("data"));
+        let as_its_user = |program: &str| {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+            command.arg(format!("{binaries}/{program}")).current_dir(folder.path());
+            command
+        };
+        done(as_its_user("initdb").args(["-A", "trust", "-N", "-D"]).arg(&data));
+        let behind = BACKEND.to_string();
+        let _postgres = Program::start(as_its_user("postgres").arg("-D").arg(&data).args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &behind,
+            "-k",
+            "",
+        ]));
+        until_it_listens(BACKEND);
+        let mut probe = Probe::attach();
+        let mut multiplexed = |what: &str| {
+            probe.drain_past_now();
+            for port in [PORT, BACKEND] {
+                let at = (namespace::inode(), port);
+                let (requests, calls) = (probe.requests(at), probe.calls(at));
+                println!("{what}, {port}: {} requests, {} calls", requests.answered, calls.answered);
+                let found = (requests.multiplexed.connections, calls.multiplexed.connections);
+                assert_eq!(found, (0, 0), "{what}, {port}: {requests:?}");
+            }
+            probe.windows.clear();
+        };
+        for (pipeline, bytes) in [("1", "100"), ("16", "100"), ("50", "2000")] {
+            let many = ["-t", "set,get", "-n", "20000", "-c", "4", "-P", pipeline, "-d", bytes, "-q"];
+            done(Command::new("redis-benchmark").args(["-h", "127.0.0.1", "-p", &port]).args(many));
+            multiplexed(&format!("Redis, {pipeline} commands of {bytes} bytes at once"));
+        }
+        let mut fill = as_its_user("pgbench");
+        fill.args(["-h", "127.0.0.1", "-p", &behind, "-q", "-i", "-s", "1", "postgres"]);
+        done(fill.stderr(Stdio::null()));
+        multiplexed("PostgreSQL, a table that is filled");
+        for protocol in ["simple", "extended", "prepared"] {
+            let mut command = as_its_user("pgbench");
+            command.args(["-h", "127.0.0.1", "-p", &behind, "-c", "4", "-T", "1", "-n", "-M", protocol]);
+            done(command.arg("postgres").stderr(Stdio::null()));
+            multiplexed(&format!("PostgreSQL, {protocol}"));
+        }
+    });
+}

@@ -9,7 +9,7 @@ mod thread;
 use crate::attach::mapping::Mapping;
 use crate::clock;
 use crate::window::{AcceptQueueSample, BlockedLoop, ListenerKey, RequestSample, WINDOW_NS, WindowIndex};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{WORKERS, Worker};
 use thread::{Look, Spent};
@@ -79,7 +79,7 @@ impl Loops {
             return Vec::new();
         }
         if window.0.is_multiple_of(FOUND_EVERY) {
-            self.find(|slot| of(slot).1);
+            self.find(&mut of);
         }
         let Some(begun_ns) = (window.0 * WINDOW_NS).checked_add_signed(self.epoch_offset_ns.saturating_neg())
         else {
@@ -98,7 +98,7 @@ impl Loops {
             let read_ns = read.get(&l.tid).copied().unwrap_or(u64::MAX);
             let (listener, readers) = of(l.slot);
             // Of a Unix socket (port 0) no hook tells that a connection closed: a worker of a pool, which has one after the other, looks
-            // like a loop that has several.
+            // like a loop that has several. Its rows are here for when it read.
             let stands = read_ns < begun_ns && !late && listener.port != 0 && waits(&listener);
             let look = if stands { Look::at(l.tid) } else { None };
             // Idle threads of a runtime with several of them wait for one another, and one of them for events.
@@ -140,7 +140,10 @@ impl Loops {
     }
 
     /// Looks through the table for loops, and keeps what is known of those that were watched.
-    fn find(&mut self, mut readers: impl FnMut(u32) -> u32) {
+    ///
+    /// Readers of a Unix socket (port 0) are never told, so they take no room from loops that are: of a pool behind one each worker may look like
+    /// a loop. Only where a loop serves such a socket beside another one is its row of that kept, for when it read.
+    fn find(&mut self, mut of: impl FnMut(u32) -> (ListenerKey, u32)) {
         let known = (0..WORKERS).filter_map(|place| Some((place, worker_at(&self.table, place)?)));
         let likely: Vec<(usize, Worker)> = known
             .filter(|(_, w)| w.loop_score >= SCORE_LEAST || w.connections_max >= CONNECTIONS_LEAST)
@@ -151,8 +154,13 @@ impl Loops {
         }
         let mut looked: HashMap<u64, (u64, Look)> =
             self.watched.drain(..).filter_map(|l| Some((l.key, l.looked?))).collect();
+        let (mut told, mut untold) = (Vec::new(), Vec::new());
         for (place, w) in likely {
-            let (all, of_them) = (readers(w.slot), sure.get(&w.slot).copied().unwrap_or(0));
+            let (listener, all) = of(w.slot);
+            if listener.port == 0 { untold.push((place, w)) } else { told.push((place, w, all)) }
+        }
+        for (place, w, all) in told {
+            let of_them = sure.get(&w.slot).copied().unwrap_or(0);
             // Of a pool one thread may look like a loop, because it was the one that was free each time.
             let among_loops = w.loop_score >= SCORE_LEAST && 2 * of_them >= all;
             if !among_loops && all != 1 {
@@ -165,6 +173,15 @@ impl Loops {
             let looked = looked.remove(&w.key());
             self.watched.push(Watched { place, key: w.key(), slot: w.slot, tid: w.tid, looked });
         }
+        let loops: HashSet<u32> = self.watched.iter().map(|l| l.tid).collect();
+        let beside = untold.into_iter().filter(|(_, w)| loops.contains(&w.tid));
+        self.watched.extend(beside.map(|(place, w)| Watched {
+            place,
+            key: w.key(),
+            slot: w.slot,
+            tid: w.tid,
+            looked: None,
+        }));
     }
 }
 
@@ -192,9 +209,19 @@ mod tests {
         Loops::new(table, 0, true)
     }
 
+    fn at(port: u16) -> ListenerKey {
+        ListenerKey {
+            netns: 1,
+            address: Ipv6Addr::UNSPECIFIED,
+            port,
+            owner: crate::window::CgroupId(1),
+            pid: 1,
+        }
+    }
+
     fn found(threads: &[(u32, u32, i32, u32)], readers: u32) -> Vec<u32> {
         let mut loops = loops(threads);
-        loops.find(|_| readers);
+        loops.find(|_| (at(80), readers));
         loops.watched.iter().map(|l| l.tid).collect()
     }
 
@@ -211,25 +238,31 @@ mod tests {
     fn what_has_no_room_is_counted() {
         let many: Vec<_> = (0..LOOPS_MAX as u32 + 3).map(|n| (n + 1, 100 + n, 64, 4)).collect();
         let mut loops = loops(&many);
-        loops.find(|_| 1);
+        loops.find(|_| (at(80), 1));
         assert_eq!((loops.watched.len(), loops.left_out()), (LOOPS_MAX, 3));
+    }
+
+    /// Slot 1 is a Unix socket's, with a pool that looks like loops; 2 and 3 are ports.
+    #[test]
+    fn readers_of_a_unix_socket_take_no_room_from_loops_that_can_be_told() {
+        let pool = (0..LOOPS_MAX as u32).map(|n| (1, 100 + n, 64, 9));
+        let threads: Vec<_> = pool.chain([(2, 11, 64, 4), (3, 12, 64, 4), (1, 12, 64, 2)]).collect();
+        let mut loops = loops(&threads);
+        loops.find(|slot| (at(if slot == 1 { 0 } else { 80 + slot as u16 }), 1));
+        let watched: Vec<_> = loops.watched.iter().map(|l| (l.slot, l.tid)).collect();
+        assert_eq!(watched, [(2, 11), (3, 12), (1, 12)], "the last for when that loop read");
+        assert_eq!(loops.left_out(), 0);
     }
 
     #[test]
     fn a_loop_is_looked_at_only_where_requests_wait_and_nothing_was_read() {
-        let listener = ListenerKey {
-            netns: 1,
-            address: Ipv6Addr::UNSPECIFIED,
-            port: 80,
-            owner: crate::window::CgroupId(1),
-            pid: 1,
-        };
+        let listener = at(80);
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let now = clock::monotonic_ns() / WINDOW_NS;
         let drain = |read_ns: u64, unread_ns: u64| {
             let mut loops = loops(&[(1, own, 64, 4)]);
             loops.table.store(2, read_ns);
-            loops.find(|_| 1);
+            loops.find(|_| (listener, 1));
             let waiting = [(listener, RequestSample { unread_ns, ..RequestSample::default() })];
             loops.drain(WindowIndex(now), &[], &waiting, |_| (listener, 1));
             loops.watched[0].looked.is_some()
