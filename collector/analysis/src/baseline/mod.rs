@@ -138,10 +138,7 @@ impl Baseline {
             return Some((Level::Drop, ratio.max(1.0)));
         }
         // Nor does a queue grow by which a tier of few connections with many exchanges each could be seen to stand still.
-        let stands = s.is_deaf()
-            && self.known_windows >= KNOWN_WINDOWS
-            && self.answered >= QUEUE_MIN
-            && s.answered <= t.stall_rate_ratio * self.answered;
+        let stands = s.is_deaf() && self.is_silent(s, t);
         if s.queued_max < QUEUE_MIN {
             return stands.then_some((Level::Felt, ratio));
         }
@@ -156,6 +153,13 @@ impl Baseline {
             s.answered > 0.0 && s.response_ns / s.answered >= t.felt_response_growth * self.response_ns
         };
         (ratio >= t.felt_ratio || (longer && slow) || stands).then_some((Level::Felt, ratio))
+    }
+
+    /// Whether a tier that usually answers, or of which only connections are known and that usually writes, hardly did.
+    pub(crate) fn is_silent(&self, s: &TierSample, t: &Thresholds) -> bool {
+        self.known_windows >= KNOWN_WINDOWS
+            && self.answered >= QUEUE_MIN
+            && s.answered <= t.stall_rate_ratio * self.answered
     }
 
     /// Fast at first, then slow, and hardly at all while things are unusual: a deploy becomes usual, a millibottleneck does not.

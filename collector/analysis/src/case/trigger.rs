@@ -3,7 +3,9 @@
 
 use crate::baseline::{Baseline, Level};
 use crate::episode::drop::Dropped;
+use crate::episode::stopped::STOPPED_MOST;
 use crate::path::view::View;
+use crate::series::mean;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::{ListenerName, TierKey};
 use std::collections::BTreeMap;
@@ -42,7 +44,17 @@ pub(crate) fn felt(
                 baseline
             }
         };
-        if let Some((level, ratio)) = baseline.observe(&sample, tier.workers_limit, view.thresholds) {
+        let felt = baseline.observe(&sample, tier.workers_limit, view.thresholds);
+        // Clients of a few connections that wait for answers before they ask anew send nothing that could lie unread. That threads were stopped
+        // meanwhile is measured.
+        let stopped = || {
+            let own = window.workloads.get(&key.workload).and_then(|w| w.stopped_ns);
+            sample.connections_only
+                && mean(own.unwrap_or(0)) >= STOPPED_MOST
+                && baseline.is_silent(&sample, view.thresholds)
+        };
+        let felt = felt.or_else(|| stopped().then_some((Level::Felt, 0.0)));
+        if let Some((level, ratio)) = felt {
             triggers.push(Trigger { tier: key.clone(), level, ratio });
             if level == Level::Drop {
                 let of = |l: &&ListenerName| window.listeners.get(&l.id).is_some_and(|w| w.drops > 0);

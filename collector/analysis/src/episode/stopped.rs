@@ -15,7 +15,7 @@ pub(crate) const THREADS: &str = "threads";
 /// Mean stopped threads from which a window belongs to a stop: a tracer that only looks stops for microseconds.
 const STOPPED_LEAST: f64 = 0.1;
 /// One thread that stood for half of a window, at least.
-const STOPPED_MOST: f64 = 0.5;
+pub(crate) const STOPPED_MOST: f64 = 0.5;
 
 /// Stops of a tier's threads; `around` ends the windows that show its usual rate.
 pub(crate) fn episodes(

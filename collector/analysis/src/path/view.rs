@@ -1,6 +1,7 @@
 //! What a walk may look at: history, topology and curves as they are in a window, and a tier's values around a drop. Owns how far around
 //! it one looks; knows no way and no cause.
 
+use crate::baseline::QUEUE_MIN;
 use crate::baseline::congestion::Congestion;
 use crate::config::Thresholds;
 use crate::episode::stall::RATE_MIN;
@@ -65,7 +66,10 @@ impl<'a> View<'a> {
         let (first, last) = (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS));
         let tier = tier_series(self.history, &key.host, tier, first, last);
         let used = use_series(self.history, &key.host, key.workload, first, last);
-        let growth = growth(&tier.map(TierSample::queued), from, to);
+        // Of connections that carry several exchanges a few pieces are unanswered at all times: their number says nothing.
+        let few =
+            |grown: &Growth| grown.peak < QUEUE_MIN && tier.get(grown.at).is_some_and(|s| s.connections_only);
+        let growth = growth(&tier.map(TierSample::queued), from, to).filter(|grown| !few(grown));
         let onset = growth.map_or(at, |g| g.onset.min(at));
         Node { tier, used, growth, onset }
     }
