@@ -367,4 +367,16 @@ mod tests {
         }
         assert!(history.hosts.len() <= HOSTS_MAX);
     }
+
+    #[test]
+    fn a_host_that_is_away_for_most_of_a_day_keeps_its_names_and_one_that_is_away_for_longer_does_not() {
+        let away = |hours: u64| {
+            let mut history = History::default();
+            history.push(frame(10, &["a", "b"]));
+            history.push(frame(10 + hours * 3600 * 20, &["b"]));
+            history.hosts.contains_key("a")
+        };
+        assert!(away(20));
+        assert!(!away(28));
+    }
 }
