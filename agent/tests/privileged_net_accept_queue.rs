@@ -161,6 +161,9 @@ fn privileged_overflow_is_counted_as_the_socket_counts_it() {
 
 #[test]
 fn privileged_overflow_is_counted_without_a_timer_in_the_kernel() {
+    if let Some(why) = Probe::walks_refused() {
+        return println!("this machine lets nobody walk a map, which this test is about: {why}");
+    }
     let mut probe = Probe::attach_without_timer();
     let (listener, port) = listen(0, false);
     overflow_and_compare(&mut probe, namespace::inode(), port, 1);

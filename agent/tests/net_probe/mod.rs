@@ -52,7 +52,21 @@ impl Probe {
         Self::attach_by(|config| NetSignals::attach(&NetConfig { late, ..*config }))
     }
 
+    /// Why this machine refuses programs that walk a map before it looks at them, as its policy may; `None`: it takes them. Measured by loading one.
+    pub fn walks_refused() -> Option<String> {
+        let refused =
+            Self::try_attach(|config| NetSignals::attach_with(config, Looking::Thread)).err()?.to_string();
+        let by_policy = refused.contains("iter/bpf_map_elem") && refused.contains("Operation not permitted");
+        by_policy.then_some(refused)
+    }
+
     fn attach_by(attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>) -> Self {
+        Self::try_attach(attach).unwrap()
+    }
+
+    fn try_attach(
+        attach: impl FnOnce(&NetConfig<'_>) -> Result<NetSignals, LoadError>,
+    ) -> Result<Self, LoadError> {
         let clock = Clock::new(0);
         let btf = KernelBtf::read().unwrap();
         let next = clock.window().0;
@@ -66,9 +80,8 @@ impl Probe {
             edges_max: 128,
             late: Late::default(),
             helper: None,
-        })
-        .unwrap();
-        Self { net, clock, next, windows: Vec::new() }
+        })?;
+        Ok(Self { net, clock, next, windows: Vec::new() })
     }
 
     /// Drains what is closed.
