@@ -48,10 +48,10 @@ pub(crate) fn felt(
         // Clients of a few connections that wait for answers before they ask anew send nothing that could lie unread. That threads were stopped
         // meanwhile is measured.
         let stopped = || {
-            let own = window.workloads.get(&key.workload).and_then(|w| w.stopped_ns);
+            let own = || window.workloads.get(&key.workload).and_then(|w| w.stopped_ns).unwrap_or(0);
             sample.connections_only
-                && mean(own.unwrap_or(0)) >= STOPPED_MOST
                 && baseline.is_silent(&sample, view.thresholds)
+                && mean(own()) >= STOPPED_MOST
         };
         let felt = felt.or_else(|| stopped().then_some((Level::Felt, 0.0)));
         if let Some((level, ratio)) = felt {
