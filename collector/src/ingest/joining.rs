@@ -2,9 +2,10 @@
 //! all that it gets keeps nobody else from joining.
 
 use crate::access::attempts::network;
+use crate::lock::lock;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// So many of them are there at once: strangers, as long as they have shown no token, who must not take agents' places.
 pub const PLACES_MAX: usize = 32;
@@ -23,14 +24,10 @@ pub struct Place {
 }
 
 impl Joining {
-    fn held(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A place for a connection from there; the text says why there is none.
     pub fn take(self: &Arc<Self>, from: IpAddr) -> Result<Place, String> {
         let network = network(from);
-        let mut held = self.held();
+        let mut held = lock(&self.0);
         if held.values().sum::<usize>() >= PLACES_MAX {
             return Err(format!("{PLACES_MAX} without a certificate are open"));
         }
@@ -46,7 +43,7 @@ impl Joining {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut held = self.all.held();
+        let mut held = lock(&self.all.0);
         if let Some(own) = held.get_mut(&self.network) {
             *own -= 1;
             if *own == 0 {
@@ -71,11 +68,11 @@ mod tests {
         let full = take(99).unwrap_err();
         assert!(!full.contains("from there"), "{full}");
         assert_eq!(held.len(), PLACES_MAX);
-        assert_eq!(all.held().len(), 1 + PLACES_MAX - PLACES_OF_ONE_MAX);
+        assert_eq!(lock(&all.0).len(), 1 + PLACES_MAX - PLACES_OF_ONE_MAX);
         held.remove(0);
         assert!(take(1).is_ok() && take(1).is_ok(), "what is dropped is free");
         drop(held);
-        assert!(all.held().is_empty(), "nobody is remembered");
+        assert!(lock(&all.0).is_empty(), "nobody is remembered");
         let six = |last: u16| all.take(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]));
         let held: Vec<_> = (0..PLACES_OF_ONE_MAX as u16).map(|n| six(n).unwrap()).collect();
         assert!(six(99).is_err());
