@@ -6,24 +6,20 @@
 mod common;
 mod monitoring;
 
-use common::{free_address, get, tailwater, unix_ns, wait_for};
+use common::{free_address, get, shows, tailwater, unix_ns, wait_for};
 use monitoring::Server as Monitoring;
 use monitoring::panels::{ask, dashboards, panels};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use tailwater::alert::Alerts;
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
-use tailwater::ingest::registry::Registry;
 use tailwater::live::events::Events;
-use tailwater::live::series::Series;
 use tailwater::run::outlet::Outlet;
 use tailwater::run::provisional::Provisionals;
-use tailwater::serve::{App, Recording, Shown, Source};
+use tailwater::serve::Shown;
 use tailwater::sizing::Sizing;
-use tailwater::store;
 use tailwater_model::AdviceView;
 use tailwater_model::advice::TierAdvice;
 use tailwater_model::topology::{NodeView, TopologyView};
@@ -72,9 +68,6 @@ impl Collector {
     /// One that keeps what it learns in `folder`.
     fn start(folder: &Path) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let series = Arc::new(Mutex::new(Series::new(1, 64 << 20)));
-        let live = Events::default();
-        let (store, past) = store::in_memory(10, Arc::clone(&series), live.clone(), &metrics);
         let node = NodeView {
             host: "app".into(),
             workload: "tomcat10.service".into(),
@@ -83,7 +76,7 @@ impl Collector {
             workers_limit: None,
         };
         let topology = Arc::new(Mutex::new(Arc::new(TopologyView { nodes: vec![node], edges: Vec::new() })));
-        let shown = Shown { store, past, series, topology, congestion: Arc::default(), live };
+        let shown = Shown { topology, ..shows::shown(64 << 20, Events::default(), &metrics) };
         let sizing = Arc::new(Sizing::new(Arc::clone(&shown.topology), Clock::default()));
         let thread = sizing.start(folder.to_owned()).unwrap();
         let outlet = Outlet {
@@ -94,25 +87,7 @@ impl Collector {
             alerts: Alerts::nobody(&Arc::default()),
             provisionals: Provisionals::default(),
         };
-        let recording = Recording {
-            file: String::new(),
-            start_unix_ns: 0,
-            end_unix_ns: 0,
-            windows_from_unix_ns: 0,
-            incidents: 0,
-            incidents_dropped: 0,
-            records: 0,
-            torn: None,
-            refused: 0,
-        };
-        let app = App::new(
-            shown,
-            Arc::new(Registry::new(1)),
-            metrics,
-            Source::Recording(Arc::new(recording)),
-            Arc::new(AtomicBool::new(true)),
-            CancellationToken::new(),
-        );
+        let app = shows::app(shown, metrics, 0..0, CancellationToken::new());
         let routes = app.advising(Arc::clone(&sizing)).routes();
         let runtime = common::runtime();
         let listener = runtime.block_on(tokio::net::TcpListener::bind(("127.0.0.1", 0))).unwrap();

@@ -8,19 +8,16 @@ mod common;
 use axum::Json;
 use axum::routing::get;
 use common::browser::browse;
+use common::shows;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
-use tailwater::ingest::registry::Registry;
 use tailwater::live::events::Events;
-use tailwater::live::series::Series;
+use tailwater::serve::App;
 use tailwater::serve::front::Front;
 use tailwater::serve::gate::{Gate, Rules};
-use tailwater::serve::{App, Recording, Shown, Source};
-use tailwater::store;
 use tokio_util::sync::CancellationToken;
 
 /// Any moment in 2026.
@@ -134,23 +131,8 @@ fn nothing_yet(since: Option<u64>, nothing: Option<&str>) -> Value {
 /// A collector that shows a recording without windows.
 fn app() -> App {
     let metrics = Arc::new(Metrics::default());
-    let series = Arc::new(Mutex::new(Series::new(1, 1 << 20)));
-    let live = Events::default();
-    let (store, past) = store::in_memory(10, Arc::clone(&series), live.clone(), &metrics);
-    let shown = Shown { store, past, series, topology: Arc::default(), congestion: Arc::default(), live };
-    let recording = Recording {
-        file: "made.trace".into(),
-        start_unix_ns: SINCE_UNIX_NS,
-        end_unix_ns: SINCE_UNIX_NS + 4 * HOUR_NS,
-        windows_from_unix_ns: SINCE_UNIX_NS,
-        incidents: 0,
-        incidents_dropped: 0,
-        records: 0,
-        torn: None,
-        refused: 0,
-    };
-    let (source, alive) = (Source::Recording(Arc::new(recording)), Arc::new(AtomicBool::new(true)));
-    App::new(shown, Arc::new(Registry::new(1)), metrics, source, alive, CancellationToken::new())
+    let shown = shows::shown(1 << 20, Events::default(), &metrics);
+    shows::app(shown, metrics, SINCE_UNIX_NS..SINCE_UNIX_NS + 4 * HOUR_NS, CancellationToken::new())
 }
 
 #[test]

@@ -10,22 +10,18 @@ mod fixture;
 
 use axum::Router;
 use axum::routing::get;
-use common::{Serve, answer, wait_for};
+use common::{Serve, answer, shows, wait_for};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
-use tailwater::ingest::registry::Registry;
 use tailwater::live::events::{BEHIND_MAX, Events, KEPT_MAX};
-use tailwater::live::series::Series;
 use tailwater::serve::front::Front;
 use tailwater::serve::gate::{Gate, Rules};
-use tailwater::serve::{App, Recording, Shown, Source};
-use tailwater::store;
 use tokio_util::sync::CancellationToken;
 
 /// Bytes of an event: sockets on the way take some dozens of them.
@@ -52,25 +48,13 @@ fn server(metrics: &Arc<Metrics>, routes: Router, ended: CancellationToken) -> S
 /// A collector that shows nothing but these events.
 fn telling(events: &Events) -> Server {
     let metrics = Arc::new(Metrics::default());
-    let series = Arc::new(Mutex::new(Series::new(1, 1 << 20)));
-    let (store, past) = store::in_memory(10, Arc::clone(&series), events.clone(), &metrics);
-    let live = events.clone();
-    let shown = Shown { store, past, series, topology: Arc::default(), congestion: Arc::default(), live };
-    let recording = Recording {
-        file: "made.trace".into(),
-        start_unix_ns: 0,
-        end_unix_ns: 0,
-        windows_from_unix_ns: 0,
-        incidents: 0,
-        incidents_dropped: 0,
-        records: 0,
-        torn: None,
-        refused: 0,
-    };
-    let (source, alive) = (Source::Recording(Arc::new(recording)), Arc::new(AtomicBool::new(true)));
     let ended = CancellationToken::new();
-    let registry = Arc::new(Registry::new(1));
-    let app = App::new(shown, registry, Arc::clone(&metrics), source, alive, ended.clone());
+    let app = shows::app(
+        shows::shown(1 << 20, events.clone(), &metrics),
+        Arc::clone(&metrics),
+        0..0,
+        ended.clone(),
+    );
     server(&metrics, app.routes(), ended)
 }
 

@@ -154,9 +154,7 @@ fn says_nothing_of_requests(incident: &Incident) {
     assert!(incident.title.contains("connections only"), "{}", incident.title);
 }
 
-#[test]
-fn a_pause_is_told_by_what_came_and_was_not_read() {
-    let incident = only(&run(|usual| Did { read: 0, wrote: 0, busy_ns: 0, unread: 4, ..usual }));
+fn paused_for_ten_windows(incident: &Incident) {
     assert_eq!(
         (incident.root.resource, incident.root.host.as_str()),
         (Resource::Pause, HOST),
@@ -164,6 +162,12 @@ fn a_pause_is_told_by_what_came_and_was_not_read() {
     );
     let (from, to) = (incident.root.start_unix_ns / WINDOW_NS, incident.root.end_unix_ns / WINDOW_NS);
     assert!(from.abs_diff(FIRST_WINDOW + 200) <= 1 && to.abs_diff(FIRST_WINDOW + 210) <= 1, "{incident:#?}");
+}
+
+#[test]
+fn a_pause_is_told_by_what_came_and_was_not_read() {
+    let incident = only(&run(|usual| Did { read: 0, wrote: 0, busy_ns: 0, unread: 4, ..usual }));
+    paused_for_ten_windows(&incident);
     assert!(incident.drops.is_empty());
     says_nothing_of_requests(&incident);
 }
@@ -172,13 +176,7 @@ fn a_pause_is_told_by_what_came_and_was_not_read() {
 #[test]
 fn a_pause_is_told_where_clients_wait_for_answers_and_send_no_more() {
     let incident = only(&run(|usual| Did { came: 0, read: 0, wrote: 0, busy_ns: 0, unread: 4, ..usual }));
-    assert_eq!(
-        (incident.root.resource, incident.root.host.as_str()),
-        (Resource::Pause, HOST),
-        "{incident:#?}"
-    );
-    let (from, to) = (incident.root.start_unix_ns / WINDOW_NS, incident.root.end_unix_ns / WINDOW_NS);
-    assert!(from.abs_diff(FIRST_WINDOW + 200) <= 1 && to.abs_diff(FIRST_WINDOW + 210) <= 1, "{incident:#?}");
+    paused_for_ten_windows(&incident);
     says_nothing_of_requests(&incident);
 }
 

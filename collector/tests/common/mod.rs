@@ -6,6 +6,7 @@
 
 pub mod browser;
 pub mod certificates;
+pub mod shows;
 
 use prost::Message;
 use std::io::{BufRead, BufReader, Read, Write};
