@@ -7,7 +7,8 @@ mod kernel;
 mod net_probe;
 
 use kernel::{Cgroup, Spinner};
-use net_probe::{Probe, namespace};
+use net_probe::namespace::apart;
+use net_probe::{Probe, until_it_listens};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,16 +36,6 @@ impl Drop for Server {
     }
 }
 
-fn until_it_listens() {
-    for _ in 0..1000 {
-        if TcpStream::connect(("127.0.0.1", PORT)).is_ok() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("nobody listens at {PORT} after 10 s");
-}
-
 const NODE: &str = "
 const http = require('http'), fs = require('fs'), url = require('url');
 function spin(ms) { const end = Date.now() + ms; while (Date.now() < end) {} }
@@ -66,7 +57,7 @@ fn node(folder: &Path) -> Server {
     let (program, arguments) = command.split_once(' ').unwrap();
     let child = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).spawn().unwrap();
     let server = Server(child);
-    until_it_listens();
+    until_it_listens(PORT);
     server
 }
 
@@ -148,18 +139,6 @@ fn under_load(
     (told, answered.into_inner())
 }
 
-/// Enters a network namespace of its own first.
-fn apart(test: impl FnOnce() + Send) {
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            namespace::enter_new();
-            test();
-        })
-        .join()
-        .unwrap();
-    });
-}
-
 fn sums(told: &[BlockedLoop]) -> (u64, u64, u64) {
     let sum = |of: fn(&BlockedLoop) -> u64| told.iter().map(of).sum();
     (sum(|l| l.span_ns), sum(|l| l.ran_ns), sum(|l| l.waited_ns))
@@ -221,7 +200,7 @@ fn redis(folder: &Path) -> Server {
         .spawn()
         .unwrap();
     let server = Server(child);
-    until_it_listens();
+    until_it_listens(PORT);
     server
 }
 
@@ -323,7 +302,7 @@ fn privileged_a_loop_whose_cpu_is_taken_waits_for_it() {
     apart(|| {
         let server = format!("exec nice -n 19 {}", node_command(folder.path()));
         let server = Spinner::start(&group, &server, &[0]);
-        until_it_listens();
+        until_it_listens(PORT);
         let (told, _) = under_load(http, "/?spin=2", OFTEN, "", || {
             // Of five thousand shares the loop has one.
             let busy = "exec nice -n -20 sh -c 'while :; do :; done'";

@@ -5,8 +5,8 @@
 
 mod net_probe;
 
-use net_probe::{Probe, namespace};
-use std::net::TcpStream;
+use net_probe::namespace::apart;
+use net_probe::{Probe, namespace, until_it_listens};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -34,30 +34,9 @@ impl Drop for Program {
     }
 }
 
-fn until_it_listens(port: u16) {
-    for _ in 0..1000 {
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("nobody listens at {port} after 10 s");
-}
-
-fn apart(test: impl FnOnce() + Send) {
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            namespace::enter_new();
-            test();
-        })
-        .join()
-        .unwrap();
-    });
-}
-
 /// A server of HTTP/2 or HTTP/1.1 that answers after so many milliseconds, give or take a part of them. At a signal it computes for 700 ms.
 const SERVER: &str = "
-const [kind, port, ms, give] = process.argv.slice(2);
+const [kind, port, ms, give] = process.argv.slice(1);
 const answer = (request, response) => {
   const wait = Number(ms) * (1 + Number(give) * (2 * Math.random() - 1));
   if (wait > 0) setTimeout(() => response.end('done'), wait); else response.end('done');
@@ -65,42 +44,15 @@ const answer = (request, response) => {
 process.on('SIGUSR2', () => { const end = Date.now() + 700; while (Date.now() < end) {} });
 require(kind).createServer({ keepAliveTimeout: 60000 }, answer).listen(Number(port), '127.0.0.1');";
 
-/// A client of HTTP/2: on each connection so many exchanges at a time, each followed by another one as soon as it is answered, or, with a
-/// rate, as many a second as that at random moments on a random connection.
-const CLIENT: &str = "
-const [port, connections, exchanges, rate] = process.argv.slice(2).map(Number);
-const sessions = [];
-function ask(session, then) {
-  const stream = session.request({ ':path': '/' });
-  stream.on('error', () => {});
-  stream.on('end', then);
-  stream.resume();
-  stream.end();
-}
-for (let n = 0; n < connections; n++) {
-  const session = require('http2').connect('http://127.0.0.1:' + port);
-  session.on('error', () => {});
-  sessions.push(session);
-  const again = () => ask(session, again);
-  for (let i = 0; i < exchanges; i++) again();
-}
-if (rate) {
-  let next = performance.now();
-  setInterval(() => {
-    for (; next <= performance.now(); next -= 1000 / rate * Math.log(1 - Math.random())) {
-      ask(sessions[Math.floor(Math.random() * connections)], () => {});
-    }
-  }, 1);
-}";
+/// A client of HTTP/2.
+const CLIENT: &str = include_str!("../../tests/servers/http2-client.js");
 
-fn node(folder: &Path, name: &str, script: &str, arguments: &[&str]) -> Program {
-    let file = folder.join(name);
-    std::fs::write(&file, script).unwrap();
-    Program::start(Command::new("node").arg(file).args(arguments))
+fn node(script: &str, arguments: &[&str]) -> Program {
+    Program::start(Command::new("node").args(["-e", script]).args(arguments))
 }
 
-fn node_server(folder: &Path, kind: &str, port: u16, ms: &str, give: &str) -> Program {
-    let server = node(folder, &format!("{kind}.js"), SERVER, &[kind, &port.to_string(), ms, give]);
+fn node_server(kind: &str, port: u16, ms: &str, give: &str) -> Program {
+    let server = node(SERVER, &[kind, &port.to_string(), ms, give]);
     until_it_listens(port);
     server
 }
@@ -130,10 +82,10 @@ fn nginx(folder: &Path, location: &str) -> Program {
 }
 
 /// What was told of the fourth and fifth second of such a load, at the server and at its client.
-fn under_load(folder: &Path, exchanges: u32, rate: u32) -> (RequestSample, CallSample) {
+fn under_load(exchanges: u32, rate: u32) -> (RequestSample, CallSample) {
     let mut probe = Probe::attach();
     let arguments = [u32::from(PORT), CONNECTIONS, exchanges, rate].map(|n| n.to_string());
-    let client = node(folder, "client.js", CLIENT, &arguments.each_ref().map(String::as_str));
+    let client = node(CLIENT, &arguments.each_ref().map(String::as_str));
     let drain = |probe: &mut Probe, ms: u64| {
         for _ in 0..ms / 10 {
             std::thread::sleep(Duration::from_millis(10));
@@ -166,16 +118,13 @@ fn privileged_http2_of_node_and_nginx_is_recognised_in_open_and_closed_loops() {
         let folder = tempfile::tempdir().unwrap();
         apart(|| {
             let _servers = match location {
-                "" => vec![node_server(folder.path(), "http2", PORT, ms, give)],
+                "" => vec![node_server("http2", PORT, ms, give)],
                 "return 200 done;" => vec![nginx(folder.path(), location)],
                 _ => {
-                    vec![
-                        node_server(folder.path(), "http", BACKEND, ms, give),
-                        nginx(folder.path(), location),
-                    ]
+                    vec![node_server("http", BACKEND, ms, give), nginx(folder.path(), location)]
                 }
             };
-            let (requests, calls) = under_load(folder.path(), exchanges, rate);
+            let (requests, calls) = under_load(exchanges, rate);
             let (came, went) = (requests.multiplexed, calls.multiplexed);
             println!(
                 "{name}: server {} of {CONNECTIONS}, {} pieces in, {} out, {} turns, {} in flight; client {}, {} out, {} in, {} turns",
@@ -199,12 +148,11 @@ fn privileged_http2_of_node_and_nginx_is_recognised_in_open_and_closed_loops() {
 
 #[test]
 fn privileged_node_that_computes_while_http2_comes_in_did_not_come_back() {
-    let folder = tempfile::tempdir().unwrap();
     apart(|| {
-        let server = node_server(folder.path(), "http2", PORT, "10", "0.5");
+        let server = node_server("http2", PORT, "10", "0.5");
         let mut probe = Probe::attach();
         let arguments = [u32::from(PORT), CONNECTIONS, 20, 0].map(|n| n.to_string());
-        let _client = node(folder.path(), "client.js", CLIENT, &arguments.each_ref().map(String::as_str));
+        let _client = node(CLIENT, &arguments.each_ref().map(String::as_str));
         let mut drain = |ms: u64| {
             for _ in 0..ms / 5 {
                 std::thread::sleep(Duration::from_millis(5));

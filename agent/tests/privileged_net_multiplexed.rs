@@ -232,14 +232,15 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(1));
 }
 
-/// Two turns more, so that either end looks whether the other one knows.
-fn two_turns(client: &mut TcpStream, server: &mut TcpStream) {
-    for _ in 0..2 {
-        say(client, 30);
-        hear(server, 30);
-        say(server, 40);
-        hear(client, 40);
-    }
+/// What the other one has read before anything else is said.
+fn asks(client: &mut TcpStream, server: &mut TcpStream) {
+    say(client, 30);
+    hear(server, 30);
+}
+
+fn answers(server: &mut TcpStream, client: &mut TcpStream) {
+    say(server, 40);
+    hear(client, 40);
 }
 
 /// Connections that are known to be multiplexed: accepted ones of this port, and connected ones.
@@ -248,30 +249,32 @@ fn known(probe: &mut Probe, port: u16) -> (u32, u32) {
     (probe.requests(port).multiplexed.connections, probe.calls(port).multiplexed.connections)
 }
 
+/// After two turns more, in which either end looks whether the other one knows.
+fn assert_both_know(probe: &mut Probe, client: &mut TcpStream, server: &mut TcpStream, why: &str) {
+    for _ in 0..2 {
+        asks(client, server);
+        answers(server, client);
+    }
+    assert_eq!(known(probe, server.local_addr().unwrap().port()), (1, 1), "{why}");
+}
+
 #[test]
 fn privileged_who_speaks_between_turns_while_words_lie_unread_is_multiplexed() {
     let mut probe = Probe::attach();
     // The server: each question comes while it has answered the one before, and says something of another one.
     let (mut client, mut server) = pair();
-    let port = server.local_addr().unwrap().port();
     for _ in 0..8 {
-        say(&mut client, 30);
-        hear(&mut server, 30);
-        say(&mut server, 40);
-        hear(&mut client, 40);
+        asks(&mut client, &mut server);
+        answers(&mut server, &mut client);
         say(&mut client, 30);
         pause();
-        say(&mut server, 40);
-        hear(&mut client, 40);
+        answers(&mut server, &mut client);
         hear(&mut server, 30);
-        say(&mut server, 40);
-        hear(&mut client, 40);
+        answers(&mut server, &mut client);
     }
-    two_turns(&mut client, &mut server);
-    assert_eq!(known(&mut probe, port), (1, 1), "the server found it, and its client knows");
+    assert_both_know(&mut probe, &mut client, &mut server, "the server found it, and its client knows");
     // The client: asks anew with the first of two answers.
     let (mut client, mut server) = pair();
-    let port = server.local_addr().unwrap().port();
     say(&mut client, 30);
     for _ in 0..8 {
         hear(&mut server, 30);
@@ -283,37 +286,34 @@ fn privileged_who_speaks_between_turns_while_words_lie_unread_is_multiplexed() {
         hear(&mut client, 40);
     }
     hear(&mut server, 30);
-    say(&mut server, 40);
-    hear(&mut client, 40);
-    two_turns(&mut client, &mut server);
-    assert_eq!(known(&mut probe, port), (1, 1), "the client found it, and its server knows");
+    answers(&mut server, &mut client);
+    assert_both_know(&mut probe, &mut client, &mut server, "the client found it, and its server knows");
 }
 
 #[test]
 fn privileged_who_need_not_wait_for_the_first_word_is_multiplexed_at_once() {
     let mut probe = Probe::attach();
-    // The server greets although words of its client lie there.
     let (mut client, mut server) = pair();
     say(&mut client, 100);
     pause();
     say(&mut server, 27);
     hear(&mut client, 27);
     hear(&mut server, 100);
-    say(&mut server, 40);
-    hear(&mut client, 40);
-    two_turns(&mut client, &mut server);
-    assert_eq!(known(&mut probe, server.local_addr().unwrap().port()), (1, 1));
-    // The client begins although it was greeted.
+    answers(&mut server, &mut client);
+    assert_both_know(
+        &mut probe,
+        &mut client,
+        &mut server,
+        "it greets although words of its client lie there",
+    );
     let (mut client, mut server) = pair();
     say(&mut server, 27);
     pause();
     say(&mut client, 100);
     hear(&mut client, 27);
     hear(&mut server, 100);
-    say(&mut server, 40);
-    hear(&mut client, 40);
-    two_turns(&mut client, &mut server);
-    assert_eq!(known(&mut probe, server.local_addr().unwrap().port()), (1, 1));
+    answers(&mut server, &mut client);
+    assert_both_know(&mut probe, &mut client, &mut server, "its client begins although it was greeted");
 }
 
 /// Serves each connection by `serve` on a thread of its own, and asks by `ask` on so many connections, one after the other.

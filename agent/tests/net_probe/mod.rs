@@ -2,7 +2,7 @@
 //! them by listener and by edge. Owns no assertion but that levels are sane.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, TcpStream};
 use std::time::Duration;
 use tailwater_agent::attach::loader::{KernelBtf, LoadError, possible_cpus};
 use tailwater_agent::clock::Clock;
@@ -329,6 +329,16 @@ pub fn loopback() -> Ipv6Addr {
     std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped()
 }
 
+pub fn until_it_listens(port: u16) {
+    for _ in 0..1000 {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nobody listens at {port} after 10 s");
+}
+
 pub mod namespace {
     //! A network namespace of the calling thread's own; it goes with the thread.
     use std::os::unix::fs::MetadataExt;
@@ -343,5 +353,17 @@ pub mod namespace {
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(moved, 0, "unshare: {}", std::io::Error::last_os_error());
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    }
+
+    /// Runs on a thread that entered one of its own first.
+    pub fn apart(test: impl FnOnce() + Send) {
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                enter_new();
+                test();
+            })
+            .join()
+            .unwrap();
+        });
     }
 }
