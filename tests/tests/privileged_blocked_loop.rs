@@ -5,15 +5,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tailwater_tests::programs::daemons::{Daemon, binary, http_get, wait_for};
+use tailwater_tests::programs::daemons::{Daemon, wait_for};
+use tailwater_tests::programs::one_machine::{self, all};
 use tailwater_tests::truth::netstat::Netstat;
 
-/// Where `tailwater up` has its page when nothing is configured.
-const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 4780);
 const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 8097);
 const LISTENER: &str = "127.0.0.1:8097";
 const BLOCKED_MS: u64 = 700;
@@ -30,26 +28,6 @@ require('http').createServer((request, response) => {
   response.end('done');
 }).listen(8097, '127.0.0.1', 8);";
 
-/// Ends with the test, however it ends.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn get(path: &str) -> Result<Value> {
-    let (code, body) = http_get(SocketAddr::from(HTTP), path)?;
-    ensure!(code == 200, "GET {path}: {code} {body}");
-    Ok(serde_json::from_str(&body)?)
-}
-
-fn all<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
 /// One request on a connection, and its answer, which comes in one piece.
 fn ask(stream: &mut TcpStream, path: &str) -> Result<()> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
@@ -57,38 +35,13 @@ fn ask(stream: &mut TcpStream, path: &str) -> Result<()> {
     Ok(())
 }
 
-fn up(folder: &Path) -> Result<Daemon> {
-    let mut command = Command::new(binary("tailwater")?);
-    command.args(["up", "--data", "./data"]).current_dir(folder);
-    let mut daemon = Daemon::spawn("tailwater up", command, folder.join("up.log"))?;
-    wait_for("the agent of `tailwater up` to send windows", Duration::from_secs(60), || {
-        if let Some(status) = daemon.exited()? {
-            anyhow::bail!("tailwater up exited: {status}\n{}", daemon.output());
-        }
-        let seen = get("/api/v1/topology").is_ok_and(|t| !all(&t, "nodes").is_empty());
-        Ok(seen.then_some(()))
-    })?;
-    Ok(daemon)
-}
-
-/// Incidents with a drop at the server's listener, once all of them are closed.
-fn incidents() -> Result<Vec<Value>> {
-    wait_for("the incident to close", Duration::from_secs(60), || {
-        let answer = get("/api/v1/incidents")?;
-        let list = answer.as_array().map_or_else(|| all(&answer, "incidents"), Vec::as_slice);
-        let here = |i: &&Value| all(i, "drops").iter().any(|d| d["listener"] == LISTENER);
-        let found: Vec<Value> = list.iter().filter(here).cloned().collect();
-        let over = !found.is_empty() && found.iter().all(|i| i["state"] == "closed");
-        Ok(over.then_some(found))
-    })
-}
-
 #[test]
 fn privileged_a_node_server_that_computes_is_told_as_its_event_loop_with_the_thread() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut up = up(folder.path())?;
-    let child = Command::new("node").args(["-e", SCRIPT]).stdin(Stdio::null()).spawn()?;
-    let server = Server(child);
+    let (mut up, _) = one_machine::up(folder.path(), &[])?;
+    let mut command = Command::new("node");
+    command.args(["-e", SCRIPT]);
+    let server = Daemon::spawn("node", command, folder.path().join("node.log"))?;
     wait_for("node to listen", Duration::from_secs(20), || {
         Ok(TcpStream::connect(SocketAddr::from(SERVER)).ok().map(drop))
     })?;
@@ -123,7 +76,8 @@ fn privileged_a_node_server_that_computes_is_told_as_its_event_loop_with_the_thr
         Ok(before)
     })?;
     let dropped = netstat.read()?.listen_drops - before;
-    let found = incidents()?;
+    let dropped_here = |i: &Value| all(i, "drops").iter().any(|d| d["listener"] == LISTENER);
+    let found = one_machine::incidents(0, dropped_here)?;
     for incident in &found {
         println!("{}\n  {}", incident["title"], incident["root"]["evidence"]);
     }
@@ -131,7 +85,7 @@ fn privileged_a_node_server_that_computes_is_told_as_its_event_loop_with_the_thr
     let root = &incident["root"];
     assert_eq!(root["resource"], "event_loop", "{root:#}");
     let told = &root["event_loop"];
-    let pid = server.0.id();
+    let pid = server.pid();
     assert_eq!((told["thread"].as_u64(), &told["comm"]), (Some(u64::from(pid)), &"node".into()), "{root:#}");
     let blocked_ms = told["blocked_ms"].as_u64().context("blocked_ms")?;
     assert!((BLOCKED_MS - 100..BLOCKED_MS + 300).contains(&blocked_ms), "{root:#}");

@@ -3,16 +3,14 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::lab;
-use tailwater_tests::programs::daemons::{Daemon, binary, http_get, wait_for};
+use tailwater_tests::programs::daemons::binary;
+use tailwater_tests::programs::one_machine::{self, all, get};
 use tailwater_tests::truth::netstat::Netstat;
 
-/// Where `tailwater up` has its page when nothing is configured, as the recipe's commands expect.
-const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 4780);
 const LISTENER: &str = "127.0.0.1:8099";
 /// What the documentation says of it.
 const SERVER: &str = "http.server";
@@ -34,46 +32,8 @@ fn page() -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
 }
 
-fn get(path: &str) -> Result<Value> {
-    let (code, body) = http_get(SocketAddr::from(HTTP), path)?;
-    ensure!(code == 200, "GET {path}: {code} {body}");
-    Ok(serde_json::from_str(&body)?)
-}
-
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} in {value:#}"))
-}
-
-fn all<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// `tailwater up` as the page starts it.
-fn up(folder: &Path) -> Result<Daemon> {
-    let mut command = Command::new(binary("tailwater")?);
-    command.args(["up", "--data", "./data", "--record", RECORDING]).current_dir(folder);
-    let mut daemon = Daemon::spawn("tailwater up", command, folder.join("up.log"))?;
-    wait_for("the agent of `tailwater up` to send windows", Duration::from_secs(60), || {
-        if let Some(status) = daemon.exited()? {
-            anyhow::bail!("tailwater up exited: {status}\n{}", daemon.output());
-        }
-        let agents = get("/api/v1/agents").unwrap_or_default();
-        let seen = get("/api/v1/topology").is_ok_and(|t| !all(&t, "nodes").is_empty());
-        Ok((agents.to_string().contains("host") && seen).then_some(()))
-    })?;
-    Ok(daemon)
-}
-
-/// Incidents with a drop at the recipe's listener, once all of them are closed.
-fn incidents() -> Result<Vec<Value>> {
-    wait_for("the incident to close", Duration::from_secs(60), || {
-        let answer = get("/api/v1/incidents")?;
-        let list = answer.as_array().map_or_else(|| all(&answer, "incidents"), Vec::as_slice);
-        let here = |i: &&Value| all(i, "drops").iter().any(|d| d["listener"] == LISTENER);
-        let found: Vec<Value> = list.iter().filter(here).cloned().collect();
-        let over = !found.is_empty() && found.iter().all(|i| i["state"] == "closed");
-        Ok(over.then_some(found))
-    })
 }
 
 #[test]
@@ -83,7 +43,7 @@ fn privileged_the_documented_first_incident_is_what_the_page_says() -> Result<()
     let start = block(&page, "tailwater up")?;
     ensure!(start.contains("tailwater up --data ./data"), "the page starts it otherwise: {start}");
     let folder = tempfile::tempdir()?;
-    let mut up = up(folder.path())?;
+    let (mut up, _) = one_machine::up(folder.path(), &["--record", RECORDING])?;
     let mut netstat = Netstat::open()?;
     let before = netstat.read()?;
     let programs = binary("tailwater")?.parent().context("a program is in a folder")?.to_owned();
@@ -93,7 +53,8 @@ fn privileged_the_documented_first_incident_is_what_the_page_says() -> Result<()
     let (out, err) = (String::from_utf8_lossy(&shell.stdout), String::from_utf8_lossy(&shell.stderr));
     println!("--- the page's commands printed\n{out}{err}---");
     let dropped = netstat.read()?.listen_drops - before.listen_drops;
-    let found = incidents()?;
+    let dropped_here = |i: &Value| all(i, "drops").iter().any(|d| d["listener"] == LISTENER);
+    let found = one_machine::incidents(0, dropped_here)?;
     for incident in &found {
         println!("{}\n  {}", incident["title"], incident["root"]["evidence"]);
     }

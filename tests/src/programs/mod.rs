@@ -2,6 +2,7 @@
 //! what they record. Knows what they print and send, nothing of their insides and nothing of the lab.
 
 pub mod daemons;
+pub mod one_machine;
 pub mod reported;
 pub mod trace_sums;
 pub mod webhook_receiver;
