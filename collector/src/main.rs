@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tailwater::client::explain::{one_of, show, show_prevention};
-use tailwater::client::{ClientError, advise, alerts, explain, incidents, record};
+use tailwater::client::{ClientError, advise, alerts, explain, incidents, record, silences};
 use tailwater::log::Log;
 use tailwater::run::cli::{Cli, Command, Settings};
 use tailwater::run::config::ConfigError;
@@ -66,6 +66,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Alerts { api, dead, json, resend, all } => {
             one(alerts::alerts(&api, dead, json, resend, all))?
         }
+        Command::Silence(wanted) => one(silences::silence(*wanted))?,
+        Command::Silences { api, end, json } => one(silences::silences(&api, end.as_deref(), json))?,
         Command::Record { out, duration, api } => one(record::record(&api, &out, duration))?,
         Command::Replay { file, config, serve: true, at, .. } => {
             let options =

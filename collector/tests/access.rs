@@ -79,8 +79,11 @@ const EXPECTED: &[(&str, &str, Option<Role>)] = &[
     ("GET", "/api/v1/inventory", Some(Role::Read)),
     ("GET", "/api/v1/live", Some(Role::Read)),
     ("GET", "/api/v1/alerts", Some(Role::Read)),
+    ("GET", "/api/v1/silences", Some(Role::Read)),
     ("GET", "/metrics", Some(Role::Read)),
     ("POST", "/api/v1/alerts/resend", Some(Role::Operate)),
+    ("POST", "/api/v1/silences", Some(Role::Operate)),
+    ("POST", "/api/v1/silences/end", Some(Role::Operate)),
     ("POST", "/api/v1/record", Some(Role::Operate)),
     ("GET", "/api/v1/tokens", Some(Role::Admin)),
     ("GET", "/api/v1/audit", Some(Role::Admin)),
@@ -108,6 +111,10 @@ fn each_role_gets_from_each_route_what_it_may_and_nothing_else() {
         let body = match path.as_str() {
             "/api/v1/alerts/resend" => "{\"id\":null}",
             "/api/v1/record" => "{\"seconds\":0}",
+            "/api/v1/silences" if *method == "POST" => {
+                "{\"for_s\":60,\"silence\":{\"comment\":\"a test\",\"host\":\"nowhere\"}}"
+            }
+            "/api/v1/silences/end" => "{\"id\":\"s0\"}",
             "/api/v1/login" => "{\"token\":\"tailwater_x\"}",
             _ => "",
         };
@@ -150,6 +157,10 @@ fn each_role_gets_from_each_route_what_it_may_and_nothing_else() {
     assert_eq!(done("operate", "POST /api/v1/alerts/resend", 200), 1, "{changes:#?}");
     assert_eq!(done("admin", "POST /api/v1/record", 400), 1, "{changes:#?}");
     assert_eq!(done("read", "POST /api/v1/record", 403), 1, "{changes:#?}");
+    assert_eq!(done("operate", "POST /api/v1/silences", 200), 1, "{changes:#?}");
+    let silences: serde_json::Value = serde_json::from_str(&admin("/api/v1/silences")).unwrap();
+    let by: Vec<_> = silences["silences"].as_array().unwrap().iter().map(|s| s["by"].clone()).collect();
+    assert_eq!(by, ["operate", "admin"], "{silences:#}");
     let log = serve.log();
     assert!(log.contains("POST /api/v1/alerts/resend who=\"operate\""), "{log}");
     for token in &tokens {

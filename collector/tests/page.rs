@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tailwater::alert::silences::Silences;
 use tailwater::alert::{self, config};
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
@@ -261,8 +262,9 @@ fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store
     let (_, shown) = opened(folder, series, &metrics);
     let store = Arc::clone(&shown.store);
     let clock = Clock::default();
+    let silences = Arc::new(Silences::open(&[], Vec::new(), folder, clock).unwrap());
     let (alerts, _handle, _task) =
-        alert::start(&[], &[], config::Outbox::default(), folder, &[], &Arc::default(), clock).unwrap();
+        alert::start(&[], &silences, config::Outbox::default(), folder, &[], &Arc::default(), clock).unwrap();
     let outlet = Outlet {
         sizing: Arc::default(),
         shown: shown.clone(),

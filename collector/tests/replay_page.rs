@@ -158,7 +158,12 @@ fn a_recording_is_shown_whole_at_its_own_time() {
     assert!(code == 200 && html.contains("/page.js"));
 
     // What only a collector of running agents can do is refused with a reason.
-    let asked = [get(page.at, "/metrics"), post(page.at, "/api/v1/record", "{\"seconds\":1}")];
+    let silence = "{\"for_s\":60,\"silence\":{\"comment\":\"c\"}}";
+    let asked = [
+        get(page.at, "/metrics"),
+        post(page.at, "/api/v1/record", "{\"seconds\":1}"),
+        post(page.at, "/api/v1/silences", silence),
+    ];
     for (code, text) in asked.map(Result::unwrap) {
         assert!(code == 409 && text.contains("this shows a recording"), "{code} {text}");
     }

@@ -11,7 +11,7 @@ pub enum Role {
     /// See everything that is shown, and scrape.
     #[default]
     Read,
-    /// Send alerts again, record.
+    /// Send alerts again, silence, record.
     Operate,
     /// See who may do what, and what was changed.
     Admin,

@@ -1,13 +1,15 @@
-//! The outbox over HTTP: what was sent, what waits, dead letters, and sending those again. The latter takes JSON only, which a page of another
-//! origin cannot send without being asked first.
+//! Alerting over HTTP: what was sent, what waits, dead letters, and sending those again; silences, making and ending them. Whatever changes
+//! something takes JSON only, which a page of another origin cannot send without being asked first.
 
 use super::Handle;
+use super::silences::{Asked, SilenceError, Silences};
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{Extensions, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,12 +26,29 @@ pub struct Resend {
     pub id: Option<String>,
 }
 
+/// Which silence is to end.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    /// Its name.
+    pub id: String,
+}
+
+/// Who asks, by what has been found out of a request.
+pub type Asker = fn(&Extensions) -> String;
+
 /// The routes.
-pub fn routes(handle: Handle) -> axum::Router {
-    axum::Router::new()
+pub fn routes(handle: Handle, asker: Asker) -> axum::Router {
+    let silencing = (handle.silences.clone(), asker);
+    let alerts = axum::Router::new()
         .route("/api/v1/alerts", get(list))
         .route("/api/v1/alerts/resend", post(resend))
-        .with_state(handle)
+        .with_state(handle);
+    let silences = axum::Router::new()
+        .route("/api/v1/silences", get(silences_now).post(silence))
+        .route("/api/v1/silences/end", post(end))
+        .with_state(silencing);
+    alerts.merge(silences)
 }
 
 fn busy(why: String) -> Response {
@@ -47,5 +66,53 @@ async fn resend(State(handle): State<Handle>, Json(which): Json<Resend>) -> Resp
     match handle.resend(which.id).await {
         Ok(n) => Json(json!({ "resent": n })).into_response(),
         Err(why) => busy(why),
+    }
+}
+
+type Silencing = (Option<Arc<Silences>>, Asker);
+
+async fn silences_now(State((silences, _)): State<Silencing>) -> Response {
+    let all = silences.map(|silences| silences.list()).unwrap_or_default();
+    Json(json!({ "silences": all })).into_response()
+}
+
+fn recording() -> Response {
+    let why = "this shows a recording: nobody is told of what is in it";
+    (StatusCode::CONFLICT, Json(json!({ "error": why }))).into_response()
+}
+
+async fn silence(
+    State((silences, asker)): State<Silencing>,
+    extensions: Extensions,
+    Json(asked): Json<Asked>,
+) -> Response {
+    let Some(silences) = silences else { return recording() };
+    let by = asker(&extensions);
+    changed(tokio::task::spawn_blocking(move || silences.make(asked, &by)).await)
+}
+
+async fn end(State((silences, _)): State<Silencing>, Json(End { id }): Json<End>) -> Response {
+    let Some(silences) = silences else { return recording() };
+    let of = id.clone();
+    match tokio::task::spawn_blocking(move || silences.end(&of)).await {
+        Ok(Ok(false)) => {
+            let why = format!(
+                "no silence that was made is called \"{id}\"\n  remedy: `tailwater silences` lists them; those of the configuration are ended there"
+            );
+            (StatusCode::NOT_FOUND, Json(json!({ "error": why }))).into_response()
+        }
+        done => changed(done.map(|done| done.map(|ended| json!({ "ended": ended })))),
+    }
+}
+
+/// What came of a change that was made by a thread of its own.
+fn changed<T: Serialize>(done: Result<Result<T, SilenceError>, tokio::task::JoinError>) -> Response {
+    match done {
+        Ok(Ok(value)) => Json(value).into_response(),
+        Ok(Err(e @ SilenceError::Asked(_))) => {
+            (StatusCode::BAD_REQUEST, Json(json!({ "error": e.to_string() }))).into_response()
+        }
+        Ok(Err(e @ SilenceError::File(_))) => busy(e.to_string()),
+        Err(_) => busy("the collector is stopping".to_owned()),
     }
 }

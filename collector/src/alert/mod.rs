@@ -12,6 +12,7 @@ pub mod queue;
 pub mod receiver;
 pub mod rules;
 pub mod silence;
+pub mod silences;
 pub mod stats;
 pub mod worker;
 
@@ -20,6 +21,7 @@ use crate::moments::Moments;
 use crate::verdict::Verdict;
 use outbox::{Outbox, Restored, State as Fate};
 use receiver::Receiver;
+use silences::Silences;
 use stats::Stats;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,13 +71,15 @@ pub struct Alerts {
 pub struct Handle {
     outbox: Option<Outbox>,
     workers: Vec<(Arc<str>, mpsc::WeakSender<Input>)>,
+    /// `None`: a recording is shown, and nobody is told of it.
+    silences: Option<Arc<Silences>>,
 }
 
-/// Starts one worker for each hook, with what `data`/outbox.db remembers. The task ends when [`Alerts`] is dropped and what could be
+/// Starts one worker for each hook, which tells what `silences` let through, with what `data`/outbox.db remembers. The task ends when [`Alerts`] is dropped and what could be
 /// sent at once is sent; the rest is in the outbox. `open_before`: incidents that were open when the collector died.
 pub fn start(
     hooks: &[config::Hook],
-    silences: &[config::Silence],
+    silences: &Arc<Silences>,
     bounds: config::Outbox,
     data: &Path,
     open_before: &[Arc<Incident>],
@@ -85,10 +89,9 @@ pub fn start(
     let least = hooks.iter().map(|hook| hook.min_severity).min().unwrap_or(Severity::Critical);
     let mut alerts = Alerts { least, ..Alerts::nobody(stats) };
     if hooks.is_empty() {
-        return Ok((alerts, Handle::default(), tokio::spawn(async {})));
+        let handle = Handle { silences: Some(Arc::clone(silences)), ..Handle::default() };
+        return Ok((alerts, handle, tokio::spawn(async {})));
     }
-    let silences: Result<Vec<_>, _> = silences.iter().map(silence::Silence::new).collect();
-    let silences = Arc::new(silences.map_err(|(key, what)| AlertError::Silence(key, what))?);
     let mut named = Vec::new();
     for (hook, name) in hooks.iter().zip(config::names(hooks)) {
         let receiver =
@@ -97,7 +100,8 @@ pub fn start(
     }
     let outbox::Opened { outbox, restored, heard, mut late, thread: _ } =
         Outbox::open(data, bounds, Arc::clone(stats), open_before)?;
-    let mut handle = Handle { outbox: Some(outbox.clone()), workers: Vec::new() };
+    let mut handle =
+        Handle { outbox: Some(outbox.clone()), workers: Vec::new(), silences: Some(Arc::clone(silences)) };
     let mut by_hook = by_hook(restored);
     let mut tasks = tokio::task::JoinSet::new();
     for (name, hook, receiver) in named {
@@ -108,7 +112,7 @@ pub fn start(
             stats: stats.hook(&name),
             hook: hook.clone(),
             receiver,
-            silences: Arc::clone(&silences),
+            silences: Arc::clone(silences),
             outbox: outbox.clone(),
             clock,
             name: Arc::clone(&name),

@@ -56,6 +56,18 @@ impl Silence {
         listed(&m.hooks, hook) && kind(&m.kinds) && self.now(unix_ns / 1_000_000_000) && self.place(incident)
     }
 
+    /// Whether it is its time.
+    #[must_use]
+    pub fn holds_at(&self, unix_ns: u64) -> bool {
+        self.now(unix_ns / 1_000_000_000)
+    }
+
+    /// Whether its time will not come again.
+    #[must_use]
+    pub fn ended(&self, unix_ns: u64) -> bool {
+        self.until_s <= unix_ns / 1_000_000_000
+    }
+
     fn now(&self, unix_s: u64) -> bool {
         if !(self.from_s..self.until_s).contains(&unix_s) {
             return false;

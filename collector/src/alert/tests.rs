@@ -19,6 +19,7 @@ struct Running {
     handle: Handle,
     task: tokio::task::JoinHandle<()>,
     stats: Arc<Stats>,
+    silences: Arc<Silences>,
 }
 
 impl Running {
@@ -28,10 +29,11 @@ impl Running {
 
     fn with(folder: &Path, hooks: &[Hook], silences: &[Silence], open_before: &[Arc<Incident>]) -> Self {
         rules::check(hooks, silences).unwrap();
-        let stats = Arc::new(Stats::default());
+        let (stats, clock) = (Arc::new(Stats::default()), Clock::default());
+        let silences = Arc::new(Silences::open(silences, config::names(hooks), folder, clock).unwrap());
         let (alerts, handle, task) =
-            start(hooks, silences, Bounds::default(), folder, open_before, &stats, Clock::default()).unwrap();
-        Self { alerts: Some(alerts), handle, task, stats }
+            start(hooks, &silences, Bounds::default(), folder, open_before, &stats, clock).unwrap();
+        Self { alerts: Some(alerts), handle, task, stats, silences }
     }
 
     fn say(&mut self, incident: &Incident, replaces: &[&str]) {
@@ -444,6 +446,57 @@ async fn silences_and_filters_hold_back_what_they_name_and_nothing_else() {
         .await;
     running.stop().await;
     assert!(told(&all.got()).iter().chain(&told(&some.got())).all(|i| i.starts_with(&id(1))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silence_that_somebody_makes_holds_back_news_changes_and_reminders_and_lets_ends_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::good();
+    let mut running = Running::start(folder.path(), &[Hook { remind_after_s: 1, ..hook(&server) }]);
+    let told = |g: &[receiver_server::Got]| -> Vec<(String, String)> {
+        g.iter().map(|g| (g.id(), g.json()["type"].as_str().unwrap().replace("incident.", ""))).collect()
+    };
+    running.say(&incident(1, 1), &[]);
+    running.say(&early(3), &[]);
+    server.wait("what came before", |g| g.len() == 2);
+    let asked = toml::from_str("comment = \"a load test\"").unwrap();
+    let asked = silences::Asked { for_s: Some(600), silence: asked };
+    let made = running.silences.make(asked, "ann").unwrap();
+    // A new one, a change of one that was told, what an early alert turned out to be, and the time of a reminder.
+    running.say(&incident(2, 1), &[]);
+    let mut changed = incident(1, 2);
+    changed.root.resource = Resource::Unexplained;
+    running.say(&changed, &[]);
+    let mut whole = incident(4, 1);
+    whole.id = id(4);
+    running.say(&whole, &[&id(3)]);
+    let got = server.wait("the end of the early alert", |g| {
+        told(g).iter().any(|(i, what)| i.starts_with(&id(3)) && what == "closed")
+    });
+    assert_eq!(got.len(), 3, "{:?}", told(&got));
+    running.until("the silence", |s| s.hook("webhook").silenced.get() == 2).await;
+    let untold = || running.silences.list()[0].untold;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Two that are new, one change, and the reminders of the first.
+    while untold() < 4 {
+        assert!(Instant::now() < deadline, "{}", untold());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(server.got().len(), 3, "{:?}", told(&server.got()));
+    // The end of what was told is told, and of what was not is not.
+    running.say(&closed(1, 3), &[]);
+    running.say(&closed(2, 2), &[]);
+    let got = server.wait("the end", |g| g.len() == 4);
+    assert_eq!(told(&got)[3], (format!("{}.3", id(1)), "closed".to_owned()));
+    // What goes on is told with its next version after the silence.
+    assert!(running.silences.end(made.id.as_deref().unwrap()).unwrap());
+    let mut later = whole.clone();
+    later.version = 2;
+    later.root.resource = Resource::Unexplained;
+    running.say(&later, &[]);
+    let got = server.wait("what goes on", |g| g.len() == 5);
+    assert_eq!(told(&got)[4], (format!("{}.2", id(4)), "opened".to_owned()));
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use super::message::{Content, Message, Thread, What};
 use super::outbox::{Outbox, Restored, State as Fate};
 use super::queue::{Item, Queue};
 use super::receiver::Receiver;
-use super::silence::Silence;
+use super::silences::Silences;
 use super::stats::{HookStats, Stats};
 use crate::clock::Clock;
 use crate::moments::Moments;
@@ -78,7 +78,7 @@ pub struct Worker {
     name: Arc<str>,
     hook: Hook,
     receiver: Arc<Receiver>,
-    silences: Arc<Vec<Silence>>,
+    silences: Arc<Silences>,
     threads: Threads,
     told: BTreeMap<String, Told>,
     silenced: BTreeSet<String>,
@@ -106,7 +106,7 @@ pub struct Parts {
     /// The way to the receiver.
     pub receiver: Receiver,
     /// All silences.
-    pub silences: Arc<Vec<Silence>>,
+    pub silences: Arc<Silences>,
     /// The disk.
     pub outbox: Outbox,
     /// Its counters.
@@ -214,6 +214,13 @@ impl Worker {
             })
             .collect();
         for (incident, thread, number) in due {
+            if self.silences.covers(&self.name, &incident, true).is_some() {
+                // Its turn comes again after the same while: by then the silence may have ended.
+                if let Some(told) = self.told.get_mut(&incident.id) {
+                    told.said_at = now;
+                }
+                continue;
+            }
             let thread = self.threads.told(&thread, &incident, true, self.clock.unix_ns());
             self.tell(What::Reminded, &incident, Vec::new(), thread, &format!(".reminder{number}"), None);
             if let Some(told) = self.told.get_mut(&incident.id) {
@@ -251,6 +258,15 @@ impl Worker {
                     told.newer = Some(Arc::clone(&event.incident));
                     return;
                 }
+                // What was told is told to have ended, silence or not: whoever was woken may sleep. A change waits: the next version after
+                // the silence differs from what was told, too.
+                if told.open && !told.muted && !closed && replaced.is_empty() {
+                    let counted = told.newer.as_ref().is_none_or(|newer| Verdict::of(newer) != verdict);
+                    if self.silences.covers(&self.name, i, counted).is_some() {
+                        told.newer = Some(Arc::clone(&event.incident));
+                        return;
+                    }
+                }
                 if !told.open {
                     return;
                 }
@@ -266,6 +282,10 @@ impl Worker {
             }
             None => {
                 if !self.wanted(i) {
+                    // Early alerts of it that were told before a silence, or that its filter let through, have nobody else to end them.
+                    for alert in &replaced {
+                        self.replace(alert, None);
+                    }
                     return;
                 }
                 if closed { What::Closed } else { What::Opened }
@@ -290,7 +310,7 @@ impl Worker {
         }
         let own = event.replaces.clone();
         for alert in &replaced {
-            self.replace(alert, &into);
+            self.replace(alert, Some(&into));
         }
         self.tell(what, &event.incident, own, thread, "", event.early);
     }
@@ -302,11 +322,12 @@ impl Worker {
         {
             return false;
         }
-        let now = self.clock.unix_ns();
-        if let Some(silence) = self.silences.iter().find(|s| s.covers(&self.name, i, now)) {
-            if self.silenced.insert(i.id.clone()) {
-                tracing::info!(hook = %self.name, id = %i.id, "silenced: {}", silence.comment);
+        let first = !self.silenced.contains(&i.id);
+        if let Some(why) = self.silences.covers(&self.name, i, first) {
+            if first {
+                tracing::info!(hook = %self.name, id = %i.id, "silenced: {why}");
                 self.stats.silenced.inc();
+                self.silenced.insert(i.id.clone());
             }
             while self.silenced.len() > TOLD_MAX {
                 self.silenced.pop_first(); // ids sort by time
@@ -317,8 +338,8 @@ impl Worker {
         !(i.state == State::Closed && self.silenced.contains(&i.id))
     }
 
-    /// An early alert is part of an incident in thread `into` now.
-    fn replace(&mut self, alert: &str, into: &str) {
+    /// An early alert is part of an incident in thread `into` now. `None`: of one that is not told.
+    fn replace(&mut self, alert: &str, into: Option<&str>) {
         let Some(told) = self.told.get_mut(alert) else { return };
         told.open = false;
         let (thread, last) = (told.thread.clone(), told.last.take());
@@ -328,7 +349,7 @@ impl Worker {
         let mut closed = incident.clone();
         closed.state = State::Closed;
         closed.version += 1;
-        if thread != into && self.receiver.needs_opening() {
+        if into.is_none_or(|into| thread != into && self.receiver.needs_opening()) {
             // A thread of its own, in a receiver that keeps threads: it is resolved there.
             let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
             self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".replaced", None);

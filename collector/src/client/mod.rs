@@ -7,6 +7,7 @@ mod headroom;
 pub mod incidents;
 pub mod options;
 pub mod record;
+pub mod silences;
 
 use crate::send::http::{HookError, ways};
 use crate::send::secret::{SecretError, Watched, line};

@@ -112,6 +112,24 @@ pub enum Command {
         #[arg(long, requires = "resend")]
         all: bool,
     },
+    /// Tell no hook of some incidents for a while; whoever looks sees them all the same
+    #[command(
+        after_help = "Examples:\n  tailwater silence 'deploy of web' --for 30m --host 'web-*'\n  tailwater silence 'load test' --until 2026-11-21T23:00:00Z --hook pagerduty"
+    )]
+    Silence(Box<crate::client::silences::Wanted>),
+    /// List silences, also those of the configuration, and end one
+    #[command(after_help = "Examples:\n  tailwater silences\n  tailwater silences --end s7")]
+    Silences {
+        /// The collector
+        #[command(flatten)]
+        api: Api,
+        /// End this one now
+        #[arg(long, value_name = "ID", conflicts_with = "json")]
+        end: Option<String>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
     /// Record what a running collector gets, for replay
     #[command(after_help = "Example:\n  tailwater record --out run.trace --duration 60s")]
     Record {

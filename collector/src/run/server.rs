@@ -5,8 +5,10 @@ use super::driver;
 use super::machine;
 use super::recording;
 use crate::access::attempts::Attempts;
+use crate::access::role::Who;
 use crate::access::tokens::Tokens;
 use crate::alert;
+use crate::alert::silences::Silences;
 use crate::alert::stats::Stats;
 use crate::authority::signer::Authority;
 use crate::clock::Clock;
@@ -91,7 +93,7 @@ fn front(config: &Config, metrics: &Arc<Metrics>, clock: Clock) -> Result<Front>
     let elsewhere = !config.http.ip().is_loopback();
     if elsewhere && !gate.wanted() {
         tracing::warn!(
-            "whoever reaches {} sees everything, and may send alerts again: make tokens (`tailwater token create NAME`) unless something before it asks who they are",
+            "whoever reaches {} sees everything, and may silence alerts and send them again: make tokens (`tailwater token create NAME`) unless something before it asks who they are",
             config.http
         );
     } else if elsewhere && tls.is_none() {
@@ -101,6 +103,11 @@ fn front(config: &Config, metrics: &Arc<Metrics>, clock: Clock) -> Result<Front>
         );
     }
     Ok(Front { gate, names: config.http_hosts.clone(), tls, metrics: Arc::clone(metrics) })
+}
+
+/// The name of whoever asks over HTTP; empty where no token is wanted.
+fn asker(of: &axum::http::Extensions) -> String {
+    of.get::<Who>().map(|who| who.name.clone()).unwrap_or_default()
 }
 
 /// Runs until `stop` is cancelled.
@@ -146,9 +153,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
     let (alerts_stats, export) = (Arc::<Stats>::default(), Arc::<Export>::default());
     let sizing = Arc::new(Sizing::new(Arc::clone(&shown.topology), clock));
+    let hooks = alert::config::names(&config.hook);
+    let silences = Arc::new(Silences::open(&config.silence, hooks, &config.data, clock)?);
     let (alerts, alerts_handle, alerts_task) = alert::start(
         &config.hook,
-        &config.silence,
+        &silences,
         config.outbox,
         &config.data,
         &opened.open_before,
@@ -207,7 +216,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         let of = app.clone();
         senders.spawn(own.run(move || of.own_metrics()));
     }
-    let routes = app.routes().merge(alert::api::routes(alerts_handle));
+    let routes = app.routes().merge(alert::api::routes(alerts_handle, asker));
     let tokens = if front.gate.wanted() { "wanted" } else { "none wanted" };
     // Until the end of this function: what a reader has begun ends with its grace period.
     let readers = Readers::start().context("threads of readers")?;
