@@ -199,6 +199,8 @@ def main():
     folder, out, *only = sys.argv[1:]
     out = pathlib.Path(out)
     paths = sorted(pathlib.Path(folder).glob("*.inputs"))
+    if not paths:
+        sys.exit(f"constants: no recordings in {folder}: `make constants` fills it")
     copy()
     # What each group of recordings is told as by the analysis as it is.
     inputs, incidents = {}, 0
