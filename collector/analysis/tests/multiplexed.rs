@@ -237,3 +237,23 @@ fn no_congestion_point_is_learnt_of_it() {
     let known = pipeline.congestion().listeners;
     assert!(known.iter().all(|l| l.intervals.is_empty() && l.congestion_point.is_none()), "{known:#?}");
 }
+
+/// An hour without a request, in short: then somebody stops the server that nobody asks.
+#[test]
+fn a_tier_that_has_nothing_to_do_is_not_told_when_it_is_stopped() {
+    let idle =
+        |stopped| Did { came: 0, read: 0, wrote: 0, unanswered: (0, 0), busy_ns: 0, unread: 0, stopped };
+    let busy =
+        Did { came: 300, read: 300, wrote: 300, unanswered: (3, 3), busy_ns: WINDOW_NS / 3, ..idle(false) };
+    let told = |quiet: u64| {
+        let did = |number: u64| match number {
+            0..200 => busy,
+            _ => idle(number >= 200 + quiet && number < 230 + quiet),
+        };
+        let windows = (0..400 + quiet).map(|number| window(number, did(number))).collect();
+        let outputs =
+            outputs(&Config::default(), inputs(&Trace { names: names(), windows, dropped: [0; 4] }));
+        last_versions(&outputs).len()
+    };
+    assert_eq!((told(0), told(100)), (1, 0));
+}

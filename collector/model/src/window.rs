@@ -377,12 +377,24 @@ pub struct ListenerWindow {
     pub unanswered_ns: u64,
 }
 
+/// Whether more of what is seen is on connections with several exchanges at once than on others: by what came on both, and where nothing came, as
+/// while a tier stands still, by how many there are of each. A request that is in flight is one that is seen, whenever it came.
+#[must_use]
+pub fn mostly_multiplexed(multiplexed: u32, open: u32, pieces: u64, turns: u64, in_flight_ns: u64) -> bool {
+    multiplexed > 0
+        && match (pieces, turns.saturating_add(in_flight_ns.div_ceil(WINDOW_NS))) {
+            (0, 0) => multiplexed >= open.saturating_sub(multiplexed),
+            (pieces, turns) => pieces >= turns,
+        }
+}
+
 impl ListenerWindow {
     /// Whether most of what came here came on multiplexed connections: then requests, answers, their times and those who work at them are
     /// not known, and only of connections, bytes and silence anything can be said.
     #[must_use]
     pub fn connections_only(&self) -> bool {
-        self.multiplexed_connections > 0 && self.pieces_in >= self.received
+        let (multiplexed, open) = (self.multiplexed_connections, self.open_max);
+        mostly_multiplexed(multiplexed, open, self.pieces_in, self.received, self.in_flight_ns)
     }
 
     /// It, where requests are known.
@@ -455,7 +467,8 @@ impl EdgeWindow {
     /// As that of a listener: most of what was sent was sent on multiplexed connections, and calls are not known.
     #[must_use]
     pub fn connections_only(&self) -> bool {
-        self.multiplexed_connections > 0 && self.pieces_out >= self.started
+        let (multiplexed, open) = (self.multiplexed_connections, self.open_max);
+        mostly_multiplexed(multiplexed, open, self.pieces_out, self.started, self.in_flight_ns)
     }
 
     /// It, where calls are known.
@@ -556,5 +569,28 @@ mod tests {
         assert!(!is_pool_used_up(3, 3));
         assert!(is_pool_used_up(6, 6));
         assert!(!is_pool_used_up(90, 100) && is_pool_used_up(96, 100));
+    }
+
+    #[test]
+    fn multiplexed_is_what_most_came_on_and_in_a_silence_what_most_connections_are() {
+        let of = |multiplexed_connections, open_max, pieces_in, received, in_flight_ns| {
+            let of = ListenerWindow {
+                multiplexed_connections,
+                open_max,
+                pieces_in,
+                received,
+                in_flight_ns,
+                ..<_>::default()
+            };
+            of.connections_only()
+        };
+        assert!(of(4, 4, 300, 0, 0) && of(4, 4, 0, 0, 0) && of(4, 8, 0, 0, 0));
+        assert!(!of(1, 50, 2, 300, 0), "a WebSocket beside requests");
+        assert!(!of(1, 50, 0, 0, 0), "and while nothing comes, as in a stall");
+        assert!(!of(1, 1, 0, 0, WINDOW_NS), "a request is in flight");
+        assert!(!of(0, 9, 0, 0, 0));
+        let calls =
+            |started| EdgeWindow { multiplexed_connections: 1, open_max: 20, started, ..<_>::default() };
+        assert!(!calls(0).connections_only() && !calls(9).connections_only());
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod congestion;
 
 use crate::config::Thresholds;
 use crate::series::sample::TierSample;
+use tailwater_model::window::WINDOW_NS;
 
 /// Windows in a row with the same number of busy workers that make a plateau.
 const PLATEAU_WINDOWS: u32 = 3;
@@ -56,6 +57,8 @@ pub(crate) struct Baseline {
     queued: f64,
     /// Answers in a window.
     answered: f64,
+    /// Windows since there was one, but those in which the tier was held up.
+    idle_windows: u64,
 }
 
 impl Baseline {
@@ -160,6 +163,17 @@ impl Baseline {
         self.known_windows >= KNOWN_WINDOWS
             && self.answered >= QUEUE_MIN
             && s.answered <= t.stall_rate_ratio * self.answered
+    }
+
+    /// Whether a tier that writes nothing has stood for no longer than a millibottleneck lasts, besides the time in which it was `held` up in this and
+    /// in earlier windows: one that had nothing to do before it was stopped missed nothing.
+    pub(crate) fn wrote_lately(&mut self, s: &TierSample, held: bool, t: &Thresholds) -> bool {
+        if s.answered > 0.0 {
+            self.idle_windows = 0;
+        } else if !held {
+            self.idle_windows = self.idle_windows.saturating_add(1);
+        }
+        self.idle_windows <= t.persistent_ns / WINDOW_NS
     }
 
     /// Fast at first, then slow, and hardly at all while things are unusual: a deploy becomes usual, a millibottleneck does not.

@@ -47,13 +47,14 @@ pub(crate) fn felt(
         let felt = baseline.observe(&sample, tier.workers_limit, view.thresholds);
         // Clients of a few connections that wait for answers before they ask anew send nothing that could lie unread. That threads were stopped
         // meanwhile is measured.
-        let stopped = || {
+        let is_stopped = sample.connections_only && {
+            let is_silent = baseline.is_silent(&sample, view.thresholds);
             let own = || window.workloads.get(&key.workload).and_then(|w| w.stopped_ns).unwrap_or(0);
-            sample.connections_only
-                && baseline.is_silent(&sample, view.thresholds)
-                && mean(own()) >= STOPPED_MOST
+            let stands = is_silent && mean(own()) >= STOPPED_MOST;
+            let wrote_lately = baseline.wrote_lately(&sample, stands || sample.is_deaf(), view.thresholds);
+            stands && wrote_lately
         };
-        let felt = felt.or_else(|| stopped().then_some((Level::Felt, 0.0)));
+        let felt = felt.or_else(|| is_stopped.then_some((Level::Felt, 0.0)));
         if let Some((level, ratio)) = felt {
             triggers.push(Trigger { tier: key.clone(), level, ratio });
             if level == Level::Drop {

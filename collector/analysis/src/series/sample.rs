@@ -3,7 +3,7 @@
 use super::{Series, mean};
 use crate::frame::history::History;
 use crate::topology::tier::Tier;
-use tailwater_model::window::{EntityId, HostWindow};
+use tailwater_model::window::{EntityId, HostWindow, mostly_multiplexed};
 
 /// A tier in one window: its listeners together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -69,13 +69,15 @@ pub(crate) struct CallSample {
 /// A tier's listeners in one window, together.
 pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
     let mut sum = TierSample::default();
+    let (mut pieces, mut turns, mut in_flight_ns, mut open) = (0_u64, 0_u64, 0_u64, 0_u32);
     for l in tier.listeners.iter().filter_map(|l| window.listeners.get(&l.id)) {
         sum.backlog += mean(l.depth_ns);
         sum.depth_max = sum.depth_max.saturating_add(l.depth_max);
         sum.limit = sum.limit.max(l.limit);
         sum.drops = sum.drops.saturating_add(l.drops);
+        open = open.saturating_add(l.open_max);
         if l.connections_only() {
-            sum.connections_only = true;
+            pieces = pieces.saturating_add(l.pieces_in);
             sum.connections = sum.connections.saturating_add(l.multiplexed_connections);
             sum.unread += mean(l.unread_ns);
             sum.waiting += mean(l.unanswered_ns) + mean(l.depth_ns);
@@ -85,6 +87,8 @@ pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
             sum.arrivals += l.pieces_in.max(l.arrivals) as f64;
             continue;
         }
+        turns = turns.saturating_add(l.received);
+        in_flight_ns = in_flight_ns.saturating_add(l.in_flight_ns);
         sum.active += mean(l.in_flight_ns);
         sum.waiting += mean(l.unread_ns) + mean(l.depth_ns);
         sum.queued_max += f64::from(l.in_flight_max) + mean(l.unread_ns) + f64::from(l.depth_max);
@@ -96,6 +100,8 @@ pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
         sum.arrivals += l.received.max(l.arrivals) as f64;
         sum.response_ns += l.response_ns as f64;
     }
+    // One listener with a few such connections beside one whose requests are known does not make these unknown.
+    sum.connections_only = mostly_multiplexed(sum.connections, open, pieces, turns, in_flight_ns);
     sum
 }
 
@@ -202,4 +208,38 @@ pub(crate) fn use_series(
             stopped_max: server.stopped_max,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::tier::ListenerName;
+    use tailwater_model::window::{ListenerWindow, WINDOW_NS};
+
+    #[test]
+    fn a_listener_with_one_quiet_multiplexed_connection_makes_the_requests_of_another_not_unknown() {
+        let name = |id| ListenerName { id, address: [0; 4].into(), port: 80, path: None, pool: None };
+        let tier = Tier {
+            workload: String::new(),
+            comm: String::new(),
+            name: String::new(),
+            listeners: vec![name(1), name(2)],
+            workers_limit: None,
+        };
+        let of = |received, in_flight, pieces_in| {
+            let mut window = HostWindow::default();
+            let in_flight_ns = in_flight * WINDOW_NS;
+            *window.listeners.entry(1).or_default() =
+                ListenerWindow { open_max: 40, received, in_flight_ns, ..ListenerWindow::default() };
+            *window.listeners.entry(2).or_default() = ListenerWindow {
+                open_max: 1,
+                multiplexed_connections: 1,
+                pieces_in,
+                ..ListenerWindow::default()
+            };
+            tier_sample(&window, &tier).connections_only
+        };
+        assert!(!of(300, 2, 3) && !of(0, 0, 0) && !of(0, 30, 3), "also while it stands");
+        assert!(of(3, 0, 300), "most is on the other");
+    }
 }
