@@ -133,18 +133,22 @@ pub async fn keep_renewing_until(
 }
 
 async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
+    // Whoever starts this where nobody has joined hears of it.
+    let mut held = Identity::load(folder)?;
     loop {
-        let held = Identity::load(folder)?;
         // Asked anew: it may have been set meanwhile.
         let now_unix_s = Clock::new(0).unix_ns() / 1_000_000_000;
         let left_s = held.due_unix_s().saturating_sub(now_unix_s);
         if left_s > 0 {
             tokio::time::sleep(LOOK_EVERY.min(Duration::from_secs(left_s))).await;
+            // Somebody may have joined anew. A disk that does not answer at this moment ends no renewal.
+            held = Identity::load(folder).unwrap_or(held);
             continue;
         }
         match renew(folder).await {
             Ok(next) => {
-                tracing::info!(host = next.host, "certificate renewed, good until {}", next.expires_unix_s)
+                tracing::info!(host = next.host, "certificate renewed, good until {}", next.expires_unix_s);
+                held = next;
             }
             Err(error) => {
                 tracing::warn!(
@@ -152,6 +156,7 @@ async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
                     AGAIN_AFTER.as_secs()
                 );
                 tokio::time::sleep(AGAIN_AFTER).await;
+                held = Identity::load(folder).unwrap_or(held);
             }
         }
     }

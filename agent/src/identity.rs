@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 /// Where it is kept unless told otherwise: in the state directory of the packaged unit.
@@ -82,7 +82,8 @@ pub fn prepare(folder: &Path) -> Result<(), IdentityError> {
             && let Some(around) = folder.parent()
         {
             let (user, group) = owner(around)?;
-            chown(folder, Some(user), Some(group)).map_err(failed(folder))?;
+            // Of a link that was put there meanwhile, the link.
+            lchown(folder, Some(user), Some(group)).map_err(failed(folder))?;
         }
     }
     let probe = folder.join(".join");

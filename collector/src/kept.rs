@@ -34,13 +34,15 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct Watch {
     stamp: Stamp,
     looked: Option<Instant>,
+    /// It could not be read, and is to be read again at each look: what was wrong may change nothing that the stamp tells.
+    failing: bool,
 }
 
 impl Watch {
     /// It was read as this.
     #[must_use]
     pub fn read_as(stamp: Stamp) -> Self {
-        Self { stamp, looked: None }
+        Self { stamp, ..Self::default() }
     }
 
     /// Whether it is another one than was read, of which `stamp` tells; it is now taken to be read.
@@ -50,7 +52,13 @@ impl Watch {
         }
         self.looked = Some(now);
         let before = std::mem::replace(&mut self.stamp, stamp());
-        before != self.stamp
+        before != self.stamp || self.failing
+    }
+
+    /// Whether it could be read when it had changed. `true`: not, for the first time since it could.
+    pub fn fails_anew(&mut self, fails: bool) -> bool {
+        let before = std::mem::replace(&mut self.failing, fails);
+        fails && !before
     }
 
     /// The next look is at once: this process has written it.
@@ -193,5 +201,18 @@ mod tests {
         assert!(why.contains("line 2") && why.contains("remedy"), "{why}");
         assert!(kept.change(|all: &mut Numbers| Ok(all.remove("a"))).is_err());
         assert_eq!(std::fs::read_to_string(kept.path()).unwrap(), "a = 1\nb = x\n");
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_read_again_though_nothing_changed() {
+        let now = crate::clock::Clock::default().monotonic();
+        let at = |n: u32| now + LOOK_EVERY * n;
+        let stamp = || Some((1, 2, 3, 4));
+        let mut watch = Watch::default();
+        assert!(watch.changed(at(0), stamp) && watch.fails_anew(true));
+        assert!(!watch.changed(at(0), stamp), "not before the next look");
+        assert!(watch.changed(at(1), stamp) && !watch.fails_anew(true), "told once");
+        assert!(watch.changed(at(2), stamp) && !watch.fails_anew(false));
+        assert!(!watch.changed(at(3), stamp));
     }
 }

@@ -362,3 +362,35 @@ fn a_host_joins_beside_those_who_ask_without_an_end_and_memory_stays_in_its_boun
         + log.matches("connection refused").count();
     assert!((1..100).contains(&lines), "{lines} lines");
 }
+
+#[test]
+fn who_was_revoked_has_the_places_of_strangers_and_no_connection_that_lasts() {
+    let place = Place::new();
+    let serve = place.serve("");
+    let own = place.join("web-1");
+    let open = || {
+        let tls = client_offering(&place.authority(), Some(&own), JOINED);
+        Dial { address: place.grpc, tls, from: [127, 0, 0, 1] }
+    };
+    // One that was let in as an agent's, and says nothing.
+    let runtime = runtime();
+    let mut quiet = runtime.block_on(async { open().open().await.unwrap() });
+    place.command(&["enrolled", "--revoke", "web-1"]);
+    wait_for("the collector to know", || place.says_joined("web-1", &own).contains("revoked").then_some(()));
+    let ended = runtime.block_on(async {
+        let mut heard = Vec::new();
+        let until_the_end = tokio::io::AsyncReadExt::read_to_end(&mut quiet, &mut heard);
+        tokio::time::timeout(Duration::from_secs(30), until_the_end).await
+    });
+    assert!(ended.is_ok(), "its connection goes on");
+    let refused = "tailwater_connections_refused_total{side=\"too_many_joining\"}";
+    let held = runtime.block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..20 {
+            held.push(open().open().await);
+        }
+        held
+    });
+    wait_for("most of them to be refused", || (serve.metric(refused) >= 12).then_some(()));
+    drop(held);
+}

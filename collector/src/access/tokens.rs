@@ -49,7 +49,9 @@ impl Tokens {
     }
 
     fn read_again(&self, loaded: &mut Loaded) {
-        match self.file.load() {
+        let read = self.file.load();
+        let fails_anew = loaded.watch.fails_anew(read.is_err());
+        match read {
             Ok(Some(list)) => {
                 told(&loaded.list, &list);
                 (loaded.list, loaded.seen) = (Arc::new(list), true);
@@ -60,7 +62,12 @@ impl Tokens {
                 told(&loaded.list, &[]);
                 loaded.list = Arc::default();
             }
-            Err(e) => tracing::warn!("the file of tokens changed and cannot be used, the old ones stay: {e}"),
+            Err(e) if fails_anew => {
+                tracing::warn!(
+                    "the file of tokens changed and cannot be used, the old ones stay until it can: {e}"
+                )
+            }
+            Err(_) => {}
         }
     }
 

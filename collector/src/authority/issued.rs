@@ -97,12 +97,19 @@ impl Issued {
     fn current(&self, now: Instant) -> Arc<BTreeMap<String, Certificate>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.watch.changed(now, || self.kept.stamp()) {
-            match self.all() {
+            let read = self.all();
+            let fails_anew = loaded.watch.fails_anew(read.is_err());
+            match read {
                 Ok(all) => {
                     let by_hash = all.into_iter().map(|of| (of.sha256.to_string(), of)).collect();
                     loaded.by_hash = Arc::new(by_hash);
                 }
-                Err(e) => tracing::warn!("certificates of agents cannot be read, the old ones stay: {e}"),
+                Err(e) if fails_anew => {
+                    tracing::warn!(
+                        "certificates of agents cannot be read, the old ones stay until they can: {e}"
+                    )
+                }
+                Err(_) => {}
             }
         }
         Arc::clone(&loaded.by_hash)
@@ -150,10 +157,14 @@ impl Issued {
                 return Ok(false);
             }
             let same = |of: &Certificate| of.host.eq_ignore_ascii_case(&one.host);
-            all.retain(|of| of.lasts(now_unix_s) && !(alone && same(of)));
+            all.retain(|of| !(alone && same(of)));
             while all.iter().filter(|of| same(of)).count() >= PER_HOST {
                 let oldest = all.iter().position(same).unwrap_or(0);
                 all.remove(oldest);
+            }
+            if all.len() >= HOSTS_MAX * PER_HOST {
+                // Not before: where the clock was wrong for a moment, all would be over, and gone for good.
+                all.retain(|of| of.lasts(now_unix_s));
             }
             if all.len() >= HOSTS_MAX * PER_HOST {
                 let why = format!("{HOSTS_MAX} hosts have certificates, the limit");
@@ -214,6 +225,9 @@ mod tests {
         Issued::at(folder.path().join("issued.toml")).revoke("web-1").unwrap();
         let later = begin + crate::kept::LOOK_EVERY;
         assert!(issued.of(b"f", later, 1).is_none() && !issued.knows("web-1", later, 1));
+        // A clock that was years ahead while somebody joined.
+        issued.add(one("web-9", b"h", 9000), false, 8000).unwrap();
+        assert_eq!((issued.has("db-1", 8000).unwrap(), issued.has("db-1", 1).unwrap()), (false, true));
         assert!(issued.revoke("web-1").unwrap_err().to_string().contains("tailwater enrolled"));
         assert!(!issued.has("web-1", 1).unwrap() && issued.has("DB-1", 1).unwrap());
     }

@@ -11,7 +11,7 @@ use rcgen::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use time::OffsetDateTime;
 
@@ -23,7 +23,7 @@ const AUTHORITY_DAYS: u64 = 3650;
 pub(super) const OWN_DAYS: u64 = 90;
 pub(super) const DAY_S: u64 = 86_400;
 /// Clocks of agents may be behind by so much.
-const BEFORE_S: u64 = 3600;
+pub(super) const BEFORE_S: u64 = 3600;
 
 /// Why there is no authority.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,8 @@ impl Keys {
                 && let Some(around) = folder.parent()
             {
                 let owner = std::fs::metadata(around).map_err(failed(around))?;
-                chown(folder, Some(owner.uid()), Some(owner.gid())).map_err(failed(folder))?;
+                // Of a link that was put there meanwhile, the link.
+                lchown(folder, Some(owner.uid()), Some(owner.gid())).map_err(failed(folder))?;
             }
         }
         // One at a time: two that began at once would sign with two keys.

@@ -4,15 +4,16 @@
 use super::config::AuthorityConfig;
 use super::invitations::{Invitations, Refused};
 use super::issued::{Certificate, Issued};
-use super::keys::{DAY_S, KeyError, Keys, OWN_DAYS, TABLE};
+use super::keys::{BEFORE_S, DAY_S, KeyError, Keys, OWN_DAYS, TABLE};
 use crate::access::token::Hash;
 use crate::clock::Clock;
 use crate::kept::KeptError;
 use crate::pem::TlsError;
 use rustls::client::verify_server_name;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,6 +69,7 @@ pub enum NotSigned {
 #[derive(Debug)]
 struct Own {
     made: Instant,
+    made_unix_s: u64,
     config: Arc<ServerConfig>,
 }
 
@@ -80,6 +82,8 @@ pub struct Authority {
     issued: Issued,
     clock: Clock,
     own: Mutex<Own>,
+    /// Of whom one of its certificates is, whoever shows it where.
+    verifier: Arc<dyn ClientCertVerifier>,
     /// One host joins at a time: between the look whether it has a certificate and the one that it gets nobody else takes its name.
     joining: Mutex<()>,
 }
@@ -88,9 +92,11 @@ impl Authority {
     /// In the collector's folder; what is not there yet is made.
     pub fn open(config: &AuthorityConfig, data: &Path, clock: Clock) -> Result<Self, KeyError> {
         let keys = Keys::open(config, &folder(data), now(clock))?;
-        let own = Mutex::new(Own { made: clock.monotonic(), config: server_config(&keys, config, clock)? });
-        let (invitations, issued) = (invitations(data), issued(data));
-        Ok(Self { keys, config: config.clone(), invitations, issued, clock, own, joining: Mutex::default() })
+        let (made, made_unix_s) = (clock.monotonic(), now(clock));
+        let own = Mutex::new(Own { made, made_unix_s, config: server_config(&keys, config, clock)? });
+        let (invitations, issued, verifier) = (invitations(data), issued(data), verifier(&keys)?);
+        let (config, joining) = (config.clone(), Mutex::default());
+        Ok(Self { keys, config, invitations, issued, clock, own, verifier, joining })
     }
 
     /// SHA-256 of its certificate.
@@ -102,10 +108,15 @@ impl Authority {
     /// For the next handshake; its certificate is made anew in time. Who shows none is let in, too: they may join, and nothing else.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let at_most = Duration::from_secs(OWN_DAYS * DAY_S / 3 * 2);
-        if self.clock.monotonic().saturating_duration_since(own.made) >= at_most {
+        let at_most_s = OWN_DAYS * DAY_S / 3 * 2;
+        let (monotonic, now_unix_s) = (self.clock.monotonic(), now(self.clock));
+        let old = monotonic.saturating_duration_since(own.made) >= Duration::from_secs(at_most_s);
+        // The clock was set: by its new time that certificate is old, or begins later.
+        let of_another_time = now_unix_s >= own.made_unix_s.saturating_add(at_most_s)
+            || now_unix_s.saturating_add(BEFORE_S) < own.made_unix_s;
+        if old || of_another_time {
             match server_config(&self.keys, &self.config, self.clock) {
-                Ok(config) => *own = Own { made: self.clock.monotonic(), config },
+                Ok(config) => *own = Own { made: monotonic, made_unix_s: now_unix_s, config },
                 Err(e) => {
                     tracing::warn!("the collector's certificate cannot be made anew, the old one stays: {e}")
                 }
@@ -125,6 +136,13 @@ impl Authority {
             names(der, &of.host).then_some(of)
         });
         of.map(|of| of.host)
+    }
+
+    /// Whether this authority signed that certificate of an agent, and it lasts: also where TLS had another authority judge it.
+    #[must_use]
+    pub fn signed(&self, der: &CertificateDer<'_>) -> bool {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now(self.clock)));
+        self.verifier.verify_client_cert(der, &[], now).is_ok()
     }
 
     /// Whether the file has this very certificate.
@@ -257,15 +275,23 @@ fn now(clock: Clock) -> u64 {
     clock.unix_ns() / 1_000_000_000
 }
 
-fn server_config(keys: &Keys, config: &AuthorityConfig, clock: Clock) -> Result<Arc<ServerConfig>, KeyError> {
+/// Of whoever shows a certificate, or none.
+fn verifier(keys: &Keys) -> Result<Arc<dyn ClientCertVerifier>, KeyError> {
     let unfit = |e: &dyn std::fmt::Display| TlsError::Unfit { table: TABLE, why: e.to_string() };
     let mut roots = RootCertStore::empty();
     roots.add(keys.cert.clone()).map_err(|e| unfit(&e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .allow_unauthenticated()
         .build()
         .map_err(|e| unfit(&e))?;
+    Ok(verifier)
+}
+
+fn server_config(keys: &Keys, config: &AuthorityConfig, clock: Clock) -> Result<Arc<ServerConfig>, KeyError> {
+    let unfit = |e: &dyn std::fmt::Display| TlsError::Unfit { table: TABLE, why: e.to_string() };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = verifier(keys)?;
     let (chain, key) = keys.own(&config.names, now(clock))?;
     let mut made = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -310,6 +336,9 @@ mod tests {
         assert!(authority.join(&one, "no name/", &request()).unwrap_err().to_string().contains("--host"));
         let first = authority.join(&one, "web-1", &request()).unwrap();
         assert_eq!(authority.host_of(&first.cert).as_deref(), Some("web-1"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = Authority::open(&config, elsewhere.path(), clock).unwrap();
+        assert!(authority.signed(&first.cert) && !other.signed(&first.cert), "whatever else trusts it");
         assert!(matches!(authority.join(&one, "web-1", &request()), Err(NotSigned::Unknown)), "one use");
         let fleet = invite("web-*", 9, false);
         let told = authority.join(&fleet, "web-1", &request()).unwrap_err().to_string();

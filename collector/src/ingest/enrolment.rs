@@ -76,7 +76,7 @@ impl Enrolment for Connection {
         let host = asked.host.clone();
         let join = move |authority: &Authority| authority.join(&asked.secret, &asked.host, &asked.request);
         let signed = Self::signed(authority, join).await?;
-        if matches!(self.speaker, Speaker::Nobody(_)) {
+        if self.speaker.is_stranger() {
             // One try for each connection: places of those who may join are few.
             self.answered.cancel();
         }

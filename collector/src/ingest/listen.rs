@@ -5,7 +5,7 @@ use crate::access::attempts::Wrong;
 use crate::ingest::joining::Joining;
 use crate::ingest::local::Local;
 use crate::ingest::rpc::Telemetry;
-use crate::ingest::service::{Connection, Ingest, address};
+use crate::ingest::service::{Connection, Ingest, REVOKED_WITHIN, address};
 use crate::ingest::tls::{AgentsTls, Speaker, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -24,8 +24,10 @@ const SPEAK_WITHIN: Duration = Duration::from_secs(10);
 /// HTTP/2 pings find a peer that vanished without a word.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Whoever shows no certificate may join, which takes a moment, and has this long for it.
+/// Whoever shows no certificate, or one that is nobody's any more, may join, which takes a moment, and has this long for it.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
+/// Streams of a host that was revoked are told so; then its connection ends within this.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 /// Connections beyond the agents that are allowed: those that are new, refused or garbage.
 const CONNECTIONS_SPARE: usize = 64;
 
@@ -155,7 +157,7 @@ async fn over_tcp(
         Ok(Ok(stream)) => {
             let Some(side) = side else { return };
             let speaker = side.speaker(stream.get_ref().1.peer_certificates());
-            if !matches!(speaker, Speaker::Nobody(_)) {
+            if !speaker.is_stranger() {
                 return http2(stream, peer, speaker, ingest).await;
             }
             let from = address(&peer);
@@ -173,7 +175,7 @@ async fn over_tcp(
             let joins = http2(stream, peer.clone(), speaker, Arc::clone(&ingest));
             if tokio::time::timeout(JOIN_WITHIN, joins).await.is_err() {
                 ingest.metrics.connections_refused.inc("silent");
-                tracing::warn!(%peer, "connection closed: it showed no certificate and stayed for {} s", JOIN_WITHIN.as_secs());
+                tracing::warn!(%peer, "connection closed: it showed no certificate that is somebody's, and stayed for {} s", JOIN_WITHIN.as_secs());
             }
         }
         Ok(Err(e)) => {
@@ -200,6 +202,11 @@ async fn http2(
     ingest: Arc<Ingest>,
 ) {
     let answered = CancellationToken::new();
+    let revocable = matches!(speaker, Speaker::Enrolled(..)).then(|| speaker.clone());
+    let mut look = tokio::time::interval(REVOKED_WITHIN);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first look is at once: a stream that begins now is to hear why it ends.
+    look.tick().await;
     let connection =
         Connection { ingest: Arc::clone(&ingest), peer: peer.clone(), speaker, answered: answered.clone() };
     let service = Telemetry(Arc::new(connection));
@@ -218,6 +225,16 @@ async fn http2(
             () = ingest.shutdown.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
+            }
+            _ = look.tick(), if !stopping && revocable.is_some() => {
+                if revocable.as_ref().is_some_and(Speaker::is_revoked) {
+                    connection.as_mut().graceful_shutdown();
+                    if let Ok(ended) = tokio::time::timeout(LEAVE_WITHIN, connection.as_mut()).await {
+                        break ended;
+                    }
+                    tracing::warn!(%peer, "connection closed: its host was revoked, and it stayed");
+                    return;
+                }
             }
             () = answered.cancelled(), if !stopping => {
                 stopping = true;

@@ -76,13 +76,18 @@ impl Answer for Connection {
 }
 
 /// Between two looks whether a host was revoked meanwhile.
-const REVOKED_WITHIN: Duration = Duration::from_secs(2);
+pub const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
 type Out = mpsc::Sender<Result<CollectorMessage, Status>>;
 
 impl Connection {
     async fn stream(&self, mut messages: Streaming<Bytes>, out: Out) {
         let ingest = &self.ingest;
+        // Before anything of theirs is read: what a stranger says of itself may be megabytes.
+        if self.speaker.is_stranger() {
+            let reason = self.speaker.may_speak_for("").err().unwrap_or_default();
+            return self.end(&out, "hello", Refusal { reason, retry: true }).await;
+        }
         let first = match tokio::time::timeout(HELLO_WITHIN, messages.message()).await {
             Ok(Ok(Some(first))) => first,
             Ok(Ok(None)) => return,

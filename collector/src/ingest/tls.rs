@@ -112,7 +112,8 @@ impl Speaker {
                 verify_server_name(&parsed, &name).map_err(|e| not(&e))
             }
             Self::Enrolled(authority, certificate) => match authority.host_of(certificate) {
-                Some(own) if own.eq_ignore_ascii_case(host) => Ok(()),
+                // To the letter: hosts are known by it, and one with many spellings would be many.
+                Some(own) if own == host => Ok(()),
                 Some(own) => Err(format!(
                     "this certificate is host \"{own}\"'s and does not speak for \"{host}\": run its agent with --host {own}, or join as the other"
                 )),
@@ -151,10 +152,16 @@ impl Speaker {
         matches!(self, Self::Shared(Some(_)) | Self::Named(_, Some(_)))
     }
 
-    /// Whether its certificate is still somebody's. Asked from time to time while it speaks.
+    /// Whether its certificate is nobody's any more. Asked from time to time while it speaks.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         matches!(self, Self::Enrolled(authority, certificate) if authority.host_of(certificate).is_none())
+    }
+
+    /// Whether it may join and nothing else: it shows no certificate, or one that is nobody's any more. Such get none of the agents' places.
+    #[must_use]
+    pub fn is_stranger(&self) -> bool {
+        matches!(self, Self::Nobody(_)) || self.is_revoked()
     }
 }
 
@@ -211,6 +218,12 @@ impl Side {
     pub fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
         let own = chain.and_then(<[_]>::first);
         match self {
+            // Whoever has joined is that host on this side, too, where the authority's own certificate is of the files' authority: to leave out
+            // what it should offer makes nobody free of its name, or of having been revoked.
+            Self::Files(_, Some(beside)) if own.is_some_and(|own| beside.signed(own)) => {
+                let own = own.cloned().unwrap_or_else(|| Vec::new().into());
+                Speaker::Enrolled(Arc::clone(beside), own)
+            }
             Self::Files(files, beside) => match files.files.host_identity {
                 HostIdentity::Any => Speaker::Shared(beside.clone()),
                 // No handshake ends without one; an empty one names nobody.
