@@ -261,7 +261,7 @@ impl Metrics {
             (
                 "http_shed",
                 "reason",
-                "Requests on the HTTP port that got no turn, as others were asked for: they waited too long (late), or too many waited, in all or of one client.",
+                "Requests on the HTTP port that were answered 503, as others were asked for: they waited too long for their turn (late), too many waited, in all or of one client, or too many bytes of answers were not taken yet (untaken).",
                 &self.http_shed,
             ),
             (

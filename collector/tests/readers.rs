@@ -173,7 +173,6 @@ fn a_reader_of_events_that_does_not_read_is_ended_with_a_cursor_behind_which_it_
     (all..got + kept + 3)
         .for_each(|n| events.tell(&Arc::new(fixture::incident("01KAJX3S9R7V5S9C8H1Z4T0000", n))));
     let mut late = Reader::open(server.at, Some(&cursor), None);
-    late.next().unwrap();
     let lagged = late.next().unwrap();
     assert_eq!((lagged.event.as_str(), &lagged.data["missed"]), ("lagged", &3.into()), "{}", lagged.data);
     let run = cursor.split_once('-').unwrap().0;
@@ -183,11 +182,11 @@ fn a_reader_of_events_that_does_not_read_is_ended_with_a_cursor_behind_which_it_
         "{}",
         lagged.data
     );
+    assert_eq!(lagged.id, last, "no newer cursor came before it was told");
     assert_eq!(late.next().unwrap().version(), got + 3);
     assert_eq!(server.metrics.live_lagged.get(), 3);
     // A cursor of before a restart, or of somewhere else.
     let mut other = Reader::open(server.at, Some("0000000000000000-7"), None);
-    other.next().unwrap();
     let lagged = other.next().unwrap();
     assert_eq!((lagged.event.as_str(), &lagged.data["missed"]), ("lagged", &Value::Null), "{}", lagged.data);
     assert_eq!(other.next().unwrap().version(), got + 3, "what is kept");
@@ -225,9 +224,10 @@ fn one_that_asks_for_everything_at_once_keeps_nobody_else_waiting_and_is_told_so
         let (head, body) = answer(server.at, &request).unwrap();
         (head.split(' ').nth(1).unwrap().parse::<u16>().unwrap(), head, body)
     };
-    let mut greedy: Vec<_> =
-        (0..20).map(|_| asked(server.at, "/api/v1/series?host=a&metric=drops")).collect();
+    // The first is the one that is worked on: of many that come at once any may be.
+    let mut greedy = vec![asked(server.at, "/api/v1/series?host=a&metric=drops")];
     wait_for("one to be worked on", || (working.load(Ordering::SeqCst) == 1).then_some(()));
+    greedy.extend((1..20).map(|_| asked(server.at, "/api/v1/series?host=a&metric=drops")));
     for _ in 0..10 {
         for path in ["/api/v1/agents", "/metrics", "/healthz"] {
             assert_eq!(of(path).0, 200, "{path}");
@@ -251,6 +251,34 @@ fn one_that_asks_for_everything_at_once_keeps_nobody_else_waiting_and_is_told_so
     let (code, _, body) = of("/api/v1/series?host=a&metric=drops");
     assert_eq!((code, body.as_str()), (200, "long"));
     assert_eq!((of("/api/v1/agents").0, metrics.http_shed.get("too_many")), (200, 0));
+}
+
+#[test]
+fn answers_that_are_not_taken_are_bounded_and_whoever_asks_for_more_is_told_so() {
+    const BYTES: usize = 60 << 20;
+    let metrics = Arc::new(Metrics::default());
+    let routes = Router::new()
+        .route("/api/v1/agents", get(|| async { vec![0_u8; BYTES] }))
+        .route("/api/v1/status", get(|| async { "short" }));
+    let server = server(&metrics, routes, CancellationToken::new());
+    let of = |path: &str| {
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", server.at);
+        answer(server.at, &request).unwrap()
+    };
+    let mut slow: Vec<_> = (0..2).map(|_| asked(server.at, "/api/v1/agents")).collect();
+    // The answer to each is there, and it takes the first byte of it.
+    slow.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).unwrap());
+    let (head, body) = of("/api/v1/agents");
+    assert!(head.starts_with("HTTP/1.0 503") && head.contains("retry-after: 2"), "{head}");
+    assert!(body.contains("read what you asked for"), "{body}");
+    assert_eq!((of("/api/v1/status").1.as_str(), metrics.http_shed.get("untaken")), ("short", 1));
+    assert_eq!(metrics.limits.bite(Clock::default().unix_ns()), ["readers"]);
+    // As soon as one has taken all of its answer there is room again.
+    let mut taken = Vec::new();
+    slow.remove(0).read_to_end(&mut taken).unwrap();
+    assert!(taken.len() > BYTES && taken.iter().rev().take(BYTES).all(|byte| *byte == 0));
+    let (head, body) = of("/api/v1/agents");
+    assert!(head.starts_with("HTTP/1.0 200") && body.len() == BYTES, "{head}");
 }
 
 #[test]

@@ -68,6 +68,17 @@ pub enum Gone {
     Unknown,
 }
 
+/// What a listener is told next.
+#[derive(Debug)]
+pub struct Next {
+    /// Where it is before `events`: its cursor, or behind what is gone.
+    pub at: Cursor,
+    /// What of the events behind its cursor is no longer kept.
+    pub gone: Option<Gone>,
+    /// The events, each with its own cursor.
+    pub events: Vec<(Cursor, Arc<Event>)>,
+}
+
 #[derive(Debug, Default)]
 struct Log {
     /// Events so far: the number of the newest.
@@ -145,12 +156,13 @@ impl Events {
     /// Where a listener goes on that was told everything up to `after`, and what of the events since is gone. `None` is a cursor that is none.
     #[must_use]
     pub fn resume(&self, after: Option<Cursor>) -> (Cursor, Option<Gone>) {
-        let (oldest, newest) = {
-            let log = lock(&self.0.log);
-            (log.before_oldest(), log.newest)
-        };
+        self.place(&lock(&self.0.log), after)
+    }
+
+    fn place(&self, log: &Log, after: Option<Cursor>) -> (Cursor, Option<Gone>) {
+        let oldest = log.before_oldest();
         let of = |number| Cursor { run: self.0.run, number };
-        match after.filter(|after| after.run == self.0.run && after.number <= newest) {
+        match after.filter(|after| after.run == self.0.run && after.number <= log.newest) {
             Some(after) if after.number >= oldest => (after, None),
             Some(after) => {
                 let (first, last) = (of(after.number + 1), of(oldest));
@@ -161,15 +173,18 @@ impl Events {
         }
     }
 
-    /// The next `most` events behind a cursor, each with its own; fewer where there are no more.
+    /// What comes behind a cursor: the next `most` events, fewer where there are no more. What is gone of them and what there is are of one look:
+    /// an event that goes after a listener's place was found is not left out unsaid.
     #[must_use]
-    pub fn after(&self, cursor: Cursor, most: usize) -> Vec<(Cursor, Arc<Event>)> {
+    pub fn after(&self, cursor: Cursor, most: usize) -> Next {
         let log = lock(&self.0.log);
+        let (at, gone) = self.place(&log, Some(cursor));
         let oldest = log.before_oldest();
-        let from = usize::try_from(cursor.number.saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let from = usize::try_from(at.number - oldest).unwrap_or(usize::MAX);
         let numbered = log.kept.iter().enumerate().skip(from).take(most);
         let of = |n: usize| Cursor { run: self.0.run, number: oldest + n as u64 + 1 };
-        numbered.map(|(n, event)| (of(n), Arc::clone(event))).collect()
+        let events = numbered.map(|(n, event)| (of(n), Arc::clone(event))).collect();
+        Next { at, gone, events }
     }
 
     /// Events behind a cursor.
@@ -197,17 +212,18 @@ mod tests {
         let events = Events::default();
         told(&events, 3);
         let here = events.end();
-        assert!(events.after(here, 10).is_empty());
+        assert!(events.after(here, 10).events.is_empty());
         events.tell(&Arc::new(fixture::incident("01", 10)));
         events.tell(&Arc::new(fixture::incident("01", 11)));
         let again = Cursor::parse(&here.to_string());
         assert_eq!(events.resume(again), (here, None));
-        let missed = events.after(here, 10);
+        let missed = events.after(here, 10).events;
         assert_eq!(versions(&missed), [10, 11]);
         assert_eq!(events.behind(here), 2);
         // Piece by piece.
-        let first = events.after(here, 1);
-        assert_eq!((versions(&first), versions(&events.after(first[0].0, 1))), (vec![10], vec![11]));
+        let first = events.after(here, 1).events;
+        let second = events.after(first[0].0, 1).events;
+        assert_eq!((versions(&first), versions(&second)), (vec![10], vec![11]));
         assert_eq!(missed[1].0, events.end());
     }
 
@@ -223,15 +239,30 @@ mod tests {
         let of = |number| Cursor { number, ..here };
         assert_eq!(gone, Some(Gone::Events { first: of(5), last: of(11), count: 7 }));
         assert_eq!(from, of(11));
-        let rest = events.after(from, usize::MAX);
+        let rest = events.after(from, usize::MAX).events;
         assert_eq!((rest.len(), rest[0].0), (KEPT_MAX, of(12)));
 
         let other = Events::default();
         told(&other, 2);
         for after in [Some(here), None, Some(Cursor { number: 3, ..other.end() })] {
             let (from, gone) = other.resume(after);
-            assert_eq!((gone, other.after(from, 10).len()), (Some(Gone::Unknown), 2), "{after:?}");
+            assert_eq!((gone, other.after(from, 10).events.len()), (Some(Gone::Unknown), 2), "{after:?}");
         }
+    }
+
+    #[test]
+    fn an_event_that_goes_after_a_listener_has_found_its_place_is_told_as_gone() {
+        let events = Events::default();
+        let here = events.end();
+        told(&events, KEPT_MAX as u64);
+        assert_eq!(events.resume(Some(here)), (here, None), "all of them are kept");
+        told(&events, 1);
+        let next = events.after(here, 2);
+        let of = |number| Cursor { number, ..here };
+        assert_eq!(next.gone, Some(Gone::Events { first: of(1), last: of(1), count: 1 }));
+        assert_eq!((next.at, next.events[0].0, next.events.len()), (of(1), of(2), 2));
+        let next = events.after(next.events[1].0, 1);
+        assert_eq!((next.at, next.gone, next.events[0].0), (of(3), None, of(4)));
     }
 
     #[test]

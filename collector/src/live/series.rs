@@ -5,17 +5,21 @@ use super::limits::Limits;
 use super::metric::{self, Metric};
 use super::view::{Query, Selected};
 use crate::columns::Kind;
+use crate::lock::lock;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tailwater_model::names::Names;
 use tailwater_model::window::{EdgeInfo, EntityId, HostWindow, Input, SignalSet, WINDOW_NS, WindowIndex};
+
+/// By index.
+type Windows = BTreeMap<u64, Arc<HostWindow>>;
 
 /// One host's windows and names.
 #[derive(Debug, Default)]
 pub(super) struct HostSeries {
-    windows: BTreeMap<u64, Arc<HostWindow>>,
+    windows: Windows,
     pub(super) limits: Limits,
     /// Shared with those who read: it is copied when names change while somebody does.
     pub(super) names: Arc<Names>,
@@ -28,6 +32,9 @@ pub(super) struct HostSeries {
 const GONE_WINDOWS: u64 = 24 * 3600 * 20;
 /// Less than this is too little to look back at, ns: an incident's timeline alone shows so much.
 pub const REACH_WANTED_NS: u64 = 60_000_000_000;
+
+/// Windows of a host that are taken out while the lock is held once, which takes some dozens of microseconds.
+const PIECE_WINDOWS: usize = 1200;
 
 /// How far back windows in memory reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,6 +269,25 @@ impl Series {
         part
     }
 
+    /// What is known of one host by name, and its oldest and newest window: no more than that is taken while the lock is held.
+    #[must_use]
+    pub fn outline(&self, host: &str) -> Self {
+        self.taken(host, |all| {
+            let ends = all.first_key_value().into_iter().chain(all.last_key_value());
+            ends.map(|(index, w)| (*index, Arc::clone(w))).collect()
+        })
+    }
+
+    /// One host's names, with those of its windows that `take` gives.
+    fn taken(&self, host: &str, take: impl FnOnce(&Windows) -> Windows) -> Self {
+        let mut taken = Self::new(u64::MAX, usize::MAX);
+        if let Some(all) = self.hosts.get(host) {
+            let (windows, names) = (take(&all.windows), Arc::clone(&all.names));
+            taken.hosts.insert(host.to_owned(), HostSeries { windows, names, ..HostSeries::default() });
+        }
+        taken
+    }
+
     /// Names behind a host's ids.
     #[must_use]
     pub fn names(&self, host: &str) -> Names {
@@ -371,6 +397,31 @@ impl Series {
     ) -> Vec<Vec<Point>> {
         let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
         self.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+        decimators.into_iter().map(Decimator::points).collect()
+    }
+
+    /// The same as [`points`](Self::points), of what others fill meanwhile: the lock is held for a piece at a time, the oldest first as that goes first.
+    #[must_use]
+    pub fn points_of(
+        series: &Mutex<Self>,
+        queries: &[Query<'_>],
+        first: WindowIndex,
+        last: WindowIndex,
+        max_points: usize,
+    ) -> Vec<Vec<Point>> {
+        let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
+        let Some(host) = queries.first().map(|query| query.host) else { return Vec::new() };
+        let mut from = first.0;
+        while from <= last.0 {
+            let part = lock(series).taken(host, |all| {
+                let piece = all.range(from..=last.0).take(PIECE_WINDOWS);
+                piece.map(|(index, w)| (*index, Arc::clone(w))).collect()
+            });
+            let Some((_, newest)) = part.span(host) else { break };
+            part.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+            let Some(next) = newest.0.checked_add(1) else { break };
+            from = next;
+        }
         decimators.into_iter().map(Decimator::points).collect()
     }
 

@@ -71,6 +71,41 @@ fn points_keep_the_extremes() {
 }
 
 #[test]
+fn points_that_are_read_piece_by_piece_are_those_of_one_look() {
+    let mut s = Series { bytes_max: 1 << 24, minute_bytes_max: 1 << 24, ..series() };
+    let piece = PIECE_WINDOWS as u64;
+    let count = 2 * piece + 400;
+    for index in (0..count).filter(|index| !index.is_multiple_of(17)) {
+        s.saw(&window(1_000 + index, index % 5));
+    }
+    assert_eq!(s.reach().cut, 0);
+    let calls = Query { metric: "calls_in_flight", ..DROPS };
+    // Beyond what there is at either end, within it, and beside it.
+    for (first, last) in [(0, u64::MAX), (1_050, 1_050 + piece), (1_001, 1_001), (0, 900), (7, 6)] {
+        let (first, last) = (WindowIndex(first), WindowIndex(last));
+        for max_points in [1, 900, 20_000] {
+            let whole = s.points(&[DROPS, calls], first, last, max_points);
+            let shared = Mutex::new(s);
+            let pieces = Series::points_of(&shared, &[DROPS, calls], first, last, max_points);
+            s = shared.into_inner().unwrap();
+            assert_eq!(pieces, whole, "{first:?} to {last:?}, {max_points}");
+        }
+    }
+}
+
+#[test]
+fn an_outline_has_the_names_and_the_ends_of_a_host_and_no_more_windows() {
+    let mut s = series();
+    assert_eq!(s.outline("web-1").inventory("web-1"), None, "no windows yet");
+    (100..200).for_each(|index| drop(s.saw(&window(index, 0))));
+    let outline = s.outline("web-1");
+    assert_eq!(outline.inventory("web-1"), s.inventory("web-1"));
+    assert!(outline.inventory("web-1").is_some_and(|of| of.workloads.len() == 1));
+    assert_eq!(outline.windows("web-1").map(|w| w.index.0).collect::<Vec<_>>(), [100, 199]);
+    assert_eq!(s.outline("nobody").inventory("nobody"), None);
+}
+
+#[test]
 fn memory_is_bounded_and_the_oldest_windows_go_first() {
     let mut s = Series::new(10, 10_000);
     for index in 0..1000 {

@@ -47,15 +47,7 @@ pub(super) async fn live(
         None => (events.end(), None),
         Some(cursor) => events.resume(Cursor::parse(cursor)),
     };
-    let (out, body) = mpsc::channel(WRITTEN_MAX);
-    let listener = Listener {
-        changed: events.watch(),
-        behind_max: BEHIND_MAX.max(events.behind(at)),
-        events,
-        at,
-        out,
-        metrics: Arc::clone(&app.metrics),
-    };
+    let (listener, body) = Listener::new(events, at, Arc::clone(&app.metrics));
     let shutdown = app.shutdown.clone();
     tokio::spawn(async move {
         let _held = permit;
@@ -75,7 +67,7 @@ struct Listener {
     changed: watch::Receiver<u64>,
     /// Everything up to there was written for it.
     at: Cursor,
-    /// More than this may not wait for it: the limit, or what waited when it came again.
+    /// More than this may not wait for it: the limit, or, until it has caught up, what waited when it came again.
     behind_max: u64,
     out: mpsc::Sender<Said>,
     metrics: Arc<Metrics>,
@@ -90,37 +82,60 @@ enum Ended {
 }
 
 impl Listener {
+    /// With what is written for it.
+    fn new(events: Events, at: Cursor, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<Said>) {
+        let (out, body) = mpsc::channel(WRITTEN_MAX);
+        let (changed, behind_max) = (events.watch(), BEHIND_MAX.max(events.behind(at)));
+        (Self { events, changed, at, behind_max, out, metrics }, body)
+    }
+
     async fn told(mut self, gone: Option<Gone>) -> Result<(), Ended> {
-        // A browser's own `Last-Event-ID` from the first moment on.
-        let begin = Event::default().id(self.at.to_string());
-        self.write(begin).await?;
-        if let Some(gone) = gone {
-            self.metrics.live_lagged.add(match gone {
-                Gone::Events { count, .. } => count,
-                Gone::Unknown => 0,
-            });
-            self.write(lagged(gone)).await?;
+        match gone {
+            // A browser's own `Last-Event-ID` from the first moment on.
+            None => self.write(Event::default().id(self.at.to_string())).await?,
+            // Its new cursor comes with what is gone, not before: with the one it would never hear of the other.
+            Some(gone) => self.lagged(gone).await?,
         }
         loop {
             // What comes after this look wakes; what came before it is read.
             self.changed.borrow_and_update();
             let next = self.events.after(self.at, WRITTEN_MAX);
-            if next.is_empty() {
+            self.at = next.at;
+            if let Some(gone) = next.gone {
+                self.lagged(gone).await?;
+            }
+            if next.events.is_empty() {
                 self.changed.changed().await.map_err(|_| Ended::Left)?;
                 continue;
             }
-            for (cursor, event) in next {
+            for (cursor, event) in next.events {
                 let of = match event.json() {
                     Some(json) => Event::default().event("incident").id(cursor.to_string()).data(json),
                     None => Event::default().id(cursor.to_string()).comment("not serialisable"),
                 };
                 match self.write(of).await {
-                    Ok(()) => self.at = cursor,
+                    Ok(()) => self.went_on(cursor),
                     Err(Ended::Slow) => return self.end().await,
                     Err(Ended::Left) => return Err(Ended::Left),
                 }
             }
         }
+    }
+
+    /// It was told everything up to there. One that came again far behind is held to the limit as it catches up; while it does, as many events may
+    /// come as are written ahead, or the next one that came would end whoever reads as fast as it can.
+    fn went_on(&mut self, to: Cursor) {
+        self.at = to;
+        let waiting = self.events.behind(to) + WRITTEN_MAX as u64;
+        self.behind_max = BEHIND_MAX.max(self.behind_max.min(waiting));
+    }
+
+    /// Says what is gone, up to where it is now. Waits for room however many events come meanwhile: ended in between it would never hear of it.
+    async fn lagged(&self, gone: Gone) -> Result<(), Ended> {
+        if let Gone::Events { count, .. } = gone {
+            self.metrics.live_lagged.add(count);
+        }
+        self.out.send(Ok(lagged(gone).id(self.at.to_string()))).await.map_err(|_| Ended::Left)
     }
 
     /// Waits for room, but for no longer than may wait for it.
@@ -170,4 +185,100 @@ fn lagged(gone: Gone) -> Event {
         }),
     };
     Event::default().event("lagged").data(told.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::live::events::KEPT_MAX;
+    use axum::response::IntoResponse;
+    use std::time::Duration;
+
+    fn tell(events: &Events, count: u64) {
+        (0..count).for_each(|n| events.tell(&Arc::new(fixture::incident("01", n))));
+    }
+
+    /// The next ones that are written, as they go over the wire.
+    async fn heard(body: &mut mpsc::Receiver<Said>, count: usize) -> String {
+        let mut said = Vec::new();
+        for _ in 0..count {
+            let next = tokio::time::timeout(Duration::from_secs(60), body.recv()).await;
+            said.push(next.expect("something is written").unwrap());
+        }
+        let body = Sse::new(tokio_stream::iter(said)).into_response().into_body();
+        String::from_utf8(axum::body::to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap()
+    }
+
+    /// An event's number in the run of `of`.
+    fn cursor(of: Cursor, number: u64) -> String {
+        let text = of.to_string();
+        let (run, _) = text.split_once('-').unwrap();
+        format!("{run}-{number}")
+    }
+
+    #[tokio::test]
+    async fn an_event_that_goes_before_a_listener_is_told_anything_is_told_as_gone() {
+        let (events, metrics) = (Events::default(), Arc::<Metrics>::default());
+        let begin = events.end();
+        tell(&events, KEPT_MAX as u64);
+        let (at, gone) = events.resume(Some(begin));
+        assert_eq!((at, gone), (begin, None));
+        let (listener, mut body) = Listener::new(events.clone(), at, Arc::clone(&metrics));
+        tell(&events, 1);
+        let telling = tokio::spawn(listener.told(gone));
+        let text = heard(&mut body, 3).await;
+        let told: Vec<&str> = text.split_terminator("\n\n").collect();
+        assert_eq!(told[0], format!("id: {begin}"));
+        let first = cursor(begin, 1);
+        assert!(told[1].starts_with("event: lagged\n") && told[1].contains("\"missed\":1,"), "{text}");
+        assert!(told[1].ends_with(&format!("\nid: {first}")), "{text}");
+        assert!(told[2].contains("event: incident\n"), "{text}");
+        assert!(told[2].contains(&format!("id: {}\n", cursor(begin, 2))), "{text}");
+        assert_eq!(metrics.live_lagged.get(), 1);
+        telling.abort();
+    }
+
+    #[tokio::test]
+    async fn who_missed_events_has_no_newer_cursor_before_it_hears_of_them() {
+        let (events, metrics) = (Events::default(), Arc::<Metrics>::default());
+        let begin = events.end();
+        tell(&events, KEPT_MAX as u64 + 3);
+        let (at, gone) = events.resume(Some(begin));
+        let (listener, mut body) = Listener::new(events, at, metrics);
+        let telling = tokio::spawn(listener.told(gone));
+        let text = heard(&mut body, 1).await;
+        assert!(text.starts_with("event: lagged\n") && text.contains("\"missed\":3,"), "{text}");
+        assert!(text.ends_with(&format!("\nid: {}\n\n", cursor(begin, 3))), "{text}");
+        telling.abort();
+    }
+
+    #[tokio::test]
+    async fn one_that_came_again_far_behind_is_held_to_the_limit_once_it_has_caught_up() {
+        let (events, metrics) = (Events::default(), Arc::<Metrics>::default());
+        let begin = events.end();
+        tell(&events, KEPT_MAX as u64);
+        let (listener, mut body) = Listener::new(events.clone(), begin, Arc::clone(&metrics));
+        let telling = tokio::spawn(listener.told(None));
+        // It is written what it takes ahead; then some events come that it does not take yet.
+        for _ in 0..WRITTEN_MAX / 2 {
+            tokio::task::yield_now().await;
+            tell(&events, 1);
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(metrics.live_ended_slow.get(), 0, "it may take as long as it took to come");
+        heard(&mut body, 1 + KEPT_MAX + WRITTEN_MAX / 2).await;
+        // From now on it takes nothing.
+        for _ in 0..BEHIND_MAX + 2 * WRITTEN_MAX as u64 {
+            tell(&events, 1);
+            tokio::task::yield_now().await;
+        }
+        let ended = async {
+            while metrics.live_ended_slow.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.expect("it is ended as any other");
+        telling.abort();
+    }
 }

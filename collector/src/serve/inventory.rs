@@ -25,7 +25,10 @@ pub(super) async fn host(
     State(app): State<App>,
     Path(host): Path<String>,
 ) -> Result<Json<HostInventory>, Problem> {
-    let in_memory = lock(&app.shown.series).inventory(&host);
+    let in_memory = {
+        let outline = lock(&app.shown.series).outline(&host);
+        outline.inventory(&host)
+    };
     if let Some(inventory) = in_memory {
         return Ok(Json(inventory));
     }

@@ -13,8 +13,10 @@ mod prevention;
 mod readers;
 mod recording;
 pub mod rights;
+mod series;
 mod shown;
 mod turns;
+mod untaken;
 pub(crate) mod watchdog;
 
 pub use readers::Readers;
@@ -27,10 +29,7 @@ use crate::counters::Metrics;
 use crate::export::Export;
 use crate::ingest::feed::{Feed, TAP_RECORDS_MAX};
 use crate::ingest::registry::Registry;
-use crate::live::metric;
-use crate::live::metric::METRICS;
-use crate::live::series::{Point, Series};
-use crate::live::view::Query as SeriesQuery;
+use crate::live::series::Series;
 use crate::lock::lock;
 use crate::prevent::Preventions;
 use crate::sizing::Sizing;
@@ -49,7 +48,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tailwater_model::AdviceView;
 use tailwater_model::incident::State as IncidentState;
-use tailwater_model::window::WindowIndex;
 use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -60,8 +58,6 @@ const RECORDINGS_MAX: usize = 2;
 const RECORDING_SECONDS_MAX: u64 = 3600;
 /// Questions about the past at once: each reads files and unpacks them.
 const PAST_MAX: usize = 2;
-/// Windows of one question about the past: a day.
-const PAST_WINDOWS_MAX: u64 = 24 * 3600 * 20;
 /// Questions about windows in memory at once.
 const MEMORY_MAX: usize = 2;
 
@@ -218,7 +214,7 @@ impl App {
             .route("/api/v1/advice", get(advice))
             .route("/api/v1/hosts/{host}", get(inventory::host))
             .route("/api/v1/now", get(inventory::now))
-            .route("/api/v1/series", get(series))
+            .route("/api/v1/series", get(series::series))
             .route("/api/v1/agents", get(agents))
             .route("/api/v1/status", get(status))
             .route("/api/v1/inventory", get(seen))
@@ -416,95 +412,6 @@ async fn seen(
     let (start, end) = (q.start.unwrap_or(0), q.end.unwrap_or(u64::MAX));
     let seen = app.past(move |past| past.inventory((start, end), q.kind.as_deref(), None)).await?;
     Ok(Json(json!({ "inventory": seen })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SeriesParameters {
-    host: String,
-    workload: Option<String>,
-    listener: Option<String>,
-    /// One, or several with commas between them.
-    metric: String,
-    start: Option<u64>,
-    end: Option<u64>,
-    max_points: Option<usize>,
-}
-
-async fn series(
-    State(app): State<App>,
-    Query(q): Query<SeriesParameters>,
-) -> Result<Json<serde_json::Value>, Problem> {
-    // As the table names them: those live as long as an answer takes.
-    let mut metrics: Vec<&'static str> = Vec::new();
-    for asked in q.metric.split(',') {
-        let Some(metric) = metric::find(asked) else {
-            let known: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
-            let text = format!("metric \"{asked}\" is not one of {}", known.join(", "));
-            return Err(Problem(StatusCode::BAD_REQUEST, text));
-        };
-        if !metrics.contains(&metric.name) {
-            metrics.push(metric.name);
-        }
-    }
-    let memory = lock(&app.shown.series).span(&q.host);
-    let disk = app.shown.past.span();
-    let none = || {
-        Problem(StatusCode::NOT_FOUND, format!("no windows of host \"{}\"; see /api/v1/inventory", q.host))
-    };
-    // Moments, not windows, from the outside; what is not there is left out. Without a start: what is in memory.
-    let (oldest, newest) = match (disk, memory) {
-        (Some(disk), Some(memory)) => (disk.0.min(memory.0), disk.1.max(memory.1)),
-        (one, other) => one.or(other).ok_or_else(none)?,
-    };
-    let first = q.start.map_or(memory.unwrap_or((oldest, newest)).0, WindowIndex::at).max(oldest);
-    let last = q.end.map_or(newest, WindowIndex::at).min(newest);
-    let max_points = q.max_points.unwrap_or(2000).clamp(1, 20_000);
-    let on_disk = memory.is_none_or(|(oldest, _)| first < oldest) && app.shown.past.reaches(first, last);
-    let points: Vec<Vec<Point>> = if first > last {
-        metrics.iter().map(|_| Vec::new()).collect()
-    } else if on_disk {
-        if last.0 - first.0 > PAST_WINDOWS_MAX {
-            return Err(Problem(StatusCode::BAD_REQUEST, "start to end must be a day at most".into()));
-        }
-        let (host, workload, listener, metrics) =
-            (q.host.clone(), q.workload.clone(), q.listener.clone(), metrics.clone());
-        app.past(move |past| {
-            let (workload, listener) = (workload.as_deref(), listener.as_deref());
-            let of = |metric| SeriesQuery { host: &host, workload, listener, metric };
-            let queries: Vec<_> = metrics.into_iter().map(of).collect();
-            past.points(&queries, first, last, max_points)
-        })
-        .await?
-    } else {
-        let (host, workload, listener, metrics) =
-            (q.host.clone(), q.workload.clone(), q.listener.clone(), metrics.clone());
-        app.memory(move |series| {
-            let (workload, listener) = (workload.as_deref(), listener.as_deref());
-            let of = |metric| SeriesQuery { host: &host, workload, listener, metric };
-            let part = lock(series).part(&host, first, last);
-            part.points(&metrics.into_iter().map(of).collect::<Vec<_>>(), first, last, max_points)
-        })
-        .await?
-    };
-    if memory.is_none() && points.iter().all(Vec::is_empty) {
-        let host = q.host.clone();
-        if !app.past(move |past| past.knows(&host)).await? {
-            return Err(none());
-        }
-    }
-    let window_ns = tailwater_model::window::WINDOW_NS;
-    let mut answer = json!({ "host": q.host, "workload": q.workload, "metric": q.metric, "window_ns": window_ns,
-            "oldest_unix_ns": oldest.start_unix_ns(), "newest_unix_ns": newest.start_unix_ns() + window_ns });
-    // `points` of the one metric that was asked for, `series` of several.
-    match &points[..] {
-        [one] => answer["points"] = json!(one),
-        several => {
-            answer["series"] =
-                metrics.iter().zip(several).map(|(name, p)| ((*name).to_owned(), json!(p))).collect()
-        }
-    }
-    Ok(Json(answer))
 }
 
 #[derive(Deserialize)]

@@ -7,9 +7,13 @@ use super::Problem;
 use super::gate::Peer;
 use super::readers::cpus;
 use super::rights::{self, Lane};
+use super::series::points_max;
+use super::untaken::Untaken;
+use crate::access::attempts::network;
 use crate::access::role::Who;
 use crate::clock::Clock;
 use crate::counters::Metrics;
+use crate::live::metric::METRICS;
 use crate::lock::lock;
 use axum::extract::{MatchedPath, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
@@ -20,6 +24,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tailwater_model::window::WINDOW_NS;
 use tokio::sync::oneshot;
 
 /// Longest wait for a turn: whoever asked has given up by then, or is about to.
@@ -28,16 +33,21 @@ const TURN_WITHIN: Duration = Duration::from_secs(10);
 const WAITING_MAX: usize = 512;
 /// And of one client: two hundred pages behind one address are one.
 const WAITING_OF_ONE_MAX: usize = 256;
+/// Answers that wait to be taken, bytes: short ones, long ones (the largest has a hundred megabytes) and those of monitoring. Each line has its own, so
+/// that whoever takes no long answer keeps nobody from a short one.
+const UNTAKEN_BYTES_MAX: [u32; 3] = [128 << 20, 256 << 20, 32 << 20];
 /// When somebody who was not answered may ask again, s.
 const AGAIN_AFTER_S: u64 = 2;
 /// Short answers that are worked on at once, at least: one that waits for a disk is not all of them.
 const SHORT_MIN: usize = 2;
 /// A question about more than this is a long one, ns: ten minutes, as much as a chart of the page asks for unasked.
 const LONG_NS: u64 = 600_000_000_000;
+/// And one whose answer may have more points than this, in all of its metrics: some megabytes. The page asks for 900 of each.
+const LONG_POINTS: u64 = 50_000;
 /// By this name `tailwater_limits_reached_total` and `/readyz` tell of requests that had to be refused.
 const LIMIT: &str = "readers";
 
-/// Who asks: the address, and who that is there.
+/// Who asks: the address, or of IPv6 the network whose addresses one machine has as it likes, and who that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
     from: IpAddr,
@@ -46,7 +56,7 @@ struct Client {
 
 impl Client {
     fn of(request: &Request) -> Self {
-        let from = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+        let from = request.extensions().get::<Peer>().map(|peer| network(peer.0.ip()));
         let name = request.extensions().get::<Who>().map(|who| who.name.clone());
         Self { from: from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), name: name.unwrap_or_default() }
     }
@@ -67,6 +77,10 @@ enum Shed {
         "{WAITING_OF_ONE_MAX} requests of yours wait for their turn already: ask for fewer things at a time, and ask again later"
     )]
     TooManyOfOne,
+    #[error(
+        "too many bytes of answers wait for those who asked for them to take them: read what you asked for; ask again later, or for less"
+    )]
+    Untaken,
 }
 
 impl Shed {
@@ -75,6 +89,7 @@ impl Shed {
             Self::Late => "late",
             Self::TooMany => "too_many",
             Self::TooManyOfOne => "too_many_of_one",
+            Self::Untaken => "untaken",
         }
     }
 }
@@ -92,6 +107,7 @@ impl IntoResponse for Shed {
 struct Line {
     waiting: Mutex<Waiting>,
     within: Duration,
+    untaken: Untaken,
 }
 
 #[derive(Debug, Default)]
@@ -104,15 +120,25 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The next one, whose client stands behind all others from then on.
+    /// The next one that is still there, whose client stands behind all others from then on. Those that went away spend nobody's turn.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
-        let (client, mut own) = self.clients.pop_front()?;
-        let next = own.pop_front();
-        self.count -= usize::from(next.is_some());
-        if !own.is_empty() {
-            self.clients.push_back((client, own));
+        loop {
+            let (client, mut own) = self.clients.pop_front()?;
+            let mut next = None;
+            while let Some(waiter) = own.pop_front() {
+                self.count -= 1;
+                if !waiter.is_closed() {
+                    next = Some(waiter);
+                    break;
+                }
+            }
+            if !own.is_empty() {
+                self.clients.push_back((client, own));
+            }
+            if next.is_some() {
+                return next;
+            }
         }
-        next
     }
 
     /// Without those who went away.
@@ -126,15 +152,28 @@ impl Waiting {
         self.clients.iter().find(|(of, _)| of == client).map_or(0, |(_, own)| own.len())
     }
 
+    /// Whoever has most gives up its newest place for a client that has `own`, unless that would then have as many: a few who ask for everything
+    /// fill the line for each other, not for the rest. Whether there is room.
+    fn make_room(&mut self, own: usize) -> bool {
+        let Some((_, most)) = self.clients.iter_mut().max_by_key(|(_, of)| of.len()) else { return false };
+        if most.len() <= own + 1 {
+            return false;
+        }
+        // Nobody gives it a turn any more: by that it knows.
+        self.count -= usize::from(most.pop_back().is_some());
+        true
+    }
+
     /// A place in the line.
     fn wait(&mut self, client: Client) -> Result<oneshot::Receiver<Turn>, Shed> {
         if self.count >= WAITING_MAX || self.of(&client) >= WAITING_OF_ONE_MAX {
             self.tidy();
         }
-        if self.of(&client) >= WAITING_OF_ONE_MAX {
+        let own = self.of(&client);
+        if own >= WAITING_OF_ONE_MAX {
             return Err(Shed::TooManyOfOne);
         }
-        if self.count >= WAITING_MAX {
+        if self.count >= WAITING_MAX && !self.make_room(own) {
             return Err(Shed::TooMany);
         }
         let (waiter, turn) = oneshot::channel();
@@ -170,9 +209,9 @@ impl Drop for Turn {
 }
 
 impl Line {
-    fn new(at_once: usize, within: Duration) -> Arc<Self> {
+    fn new(at_once: usize, within: Duration, untaken: Untaken) -> Arc<Self> {
         let waiting = Waiting { free: at_once, ..Waiting::default() };
-        Arc::new(Self { waiting: Mutex::new(waiting), within })
+        Arc::new(Self { waiting: Mutex::new(waiting), within, untaken })
     }
 
     /// Waits for this client's turn.
@@ -188,8 +227,9 @@ impl Line {
         };
         match tokio::time::timeout(self.within, turn).await {
             Ok(Ok(turn)) => Ok(turn),
-            // That nobody gives turns any more does not happen: the line lives as long as those who wait in it.
-            Ok(Err(_)) | Err(_) => Err(Shed::Late),
+            // The line lives as long as those who wait in it: its place was given to somebody else.
+            Ok(Err(_)) => Err(Shed::TooMany),
+            Err(_) => Err(Shed::Late),
         }
     }
 }
@@ -206,17 +246,25 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(metrics: Arc<Metrics>, clock: Clock) -> Arc<Self> {
-        [Shed::Late, Shed::TooMany, Shed::TooManyOfOne]
+        [Shed::Late, Shed::TooMany, Shed::TooManyOfOne, Shed::Untaken]
             .iter()
             .for_each(|of| metrics.http_shed.add(of.kind(), 0));
-        let line = |at_once| Line::new(at_once, TURN_WITHIN);
+        let line = |at_once, untaken_max| Line::new(at_once, TURN_WITHIN, Untaken::new(untaken_max));
+        let [short, long, monitoring] = UNTAKEN_BYTES_MAX;
         Arc::new(Self {
-            short: line(cpus().max(SHORT_MIN)),
-            long: line(1),
-            monitoring: line(1),
+            short: line(cpus().max(SHORT_MIN), short),
+            long: line(1, long),
+            monitoring: line(1, monitoring),
             metrics,
             clock,
         })
+    }
+
+    /// Counts it, and says so.
+    fn refuse(&self, shed: Shed) -> Response {
+        self.metrics.http_shed.inc(shed.kind());
+        self.metrics.limits.reached(LIMIT, 1, self.clock.unix_ns());
+        shed.into_response()
     }
 
     /// The line that a request stands in; `None`: it is answered at once.
@@ -232,12 +280,24 @@ impl Turns {
     }
 }
 
-/// A span of time in a question.
+/// A span of time in a question, and how much of it is asked for.
 #[derive(Deserialize)]
 struct Span {
     start: Option<u64>,
     end: Option<u64>,
     at: Option<u64>,
+    metric: Option<String>,
+    max_points: Option<usize>,
+}
+
+impl Span {
+    /// Whether windows of this time are many, or the points that are made of them.
+    fn is_long(&self, span_ns: u64) -> bool {
+        let metrics = self.metric.as_deref().map_or(1, |names| names.split(',').count()).min(METRICS.len());
+        // No more than there are windows; a span begins and ends within one.
+        let points = (points_max(self.max_points) as u64).min(span_ns / WINDOW_NS + 2);
+        span_ns > LONG_NS || points * metrics as u64 > LONG_POINTS
+    }
 }
 
 /// Whether a question of a route whose questions are mostly short is a long one. What cannot be read is refused soon.
@@ -246,7 +306,8 @@ fn is_long(path: &str, uri: &Uri, now_unix_ns: u64) -> bool {
     match path {
         // Without a start: everything in memory.
         "/api/v1/series" => {
-            span.start.is_none_or(|start| span.end.unwrap_or(now_unix_ns).saturating_sub(start) > LONG_NS)
+            let end = span.end.unwrap_or(now_unix_ns);
+            span.start.is_none_or(|start| span.is_long(end.saturating_sub(start)))
         }
         "/api/v1/now" => span.at.is_some(),
         _ => false,
@@ -260,11 +321,7 @@ pub(super) async fn wait(State(turns): State<Arc<Turns>>, request: Request, next
     let begun = turns.clock.monotonic();
     let turn = match line.turn(Client::of(&request)).await {
         Ok(turn) => turn,
-        Err(shed) => {
-            turns.metrics.http_shed.inc(shed.kind());
-            turns.metrics.limits.reached(LIMIT, 1, turns.clock.unix_ns());
-            return shed.into_response();
-        }
+        Err(shed) => return turns.refuse(shed),
     };
     let waited = turns.clock.monotonic().saturating_duration_since(begun);
     turns.metrics.http_wait.observe(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
@@ -273,7 +330,7 @@ pub(super) async fn wait(State(turns): State<Arc<Turns>>, request: Request, next
         next.run(request).await
     });
     match work.await.map_err(tokio::task::JoinError::try_into_panic) {
-        Ok(answer) => answer,
+        Ok(answer) => line.untaken.hold(answer).unwrap_or_else(|| turns.refuse(Shed::Untaken)),
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         Err(Err(_)) => {
             Problem(StatusCode::SERVICE_UNAVAILABLE, "the collector is stopping".into()).into_response()
@@ -290,6 +347,10 @@ mod tests {
 
     fn client(name: &str) -> Client {
         Client { from: IpAddr::V4(Ipv4Addr::LOCALHOST), name: name.into() }
+    }
+
+    fn line_of(at_once: usize, within: Duration) -> Arc<Line> {
+        Line::new(at_once, within, Untaken::new(1 << 20))
     }
 
     /// Until so many wait.
@@ -321,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_go_round_among_clients_whoever_asks_most() {
-        let line = Line::new(1, LONG);
+        let line = line_of(1, LONG);
         let asked = ["greedy", "greedy", "greedy", "greedy", "ann", "ann", "bob"];
         let expect = ["greedy", "ann", "bob", "greedy", "ann", "greedy", "greedy"];
         assert_eq!(order(&line, &asked).await, expect);
@@ -330,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_are_worked_on_at_once_than_may_be_and_all_are_answered() {
-        let line = Line::new(3, LONG);
+        let line = line_of(3, LONG);
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut all = tokio::task::JoinSet::new();
         for n in 0..50 {
@@ -348,7 +409,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_too_long_is_told_so_and_its_turn_goes_to_the_next() {
-        let line = Line::new(1, Duration::from_millis(50));
+        let line = line_of(1, Duration::from_millis(50));
         let held = line.turn(client("a")).await.unwrap();
         assert_eq!(line.turn(client("b")).await.unwrap_err(), Shed::Late);
         let next = tokio::spawn({
@@ -365,7 +426,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_client_fills_no_line_and_those_who_went_away_keep_nobody_out() {
-        let line = Line::new(1, LONG);
+        let line = line_of(1, LONG);
         let held = line.turn(client("a")).await.unwrap();
         let mut waiting = tokio::task::JoinSet::new();
         let wait = |of: &mut tokio::task::JoinSet<_>, name: &str| {
@@ -378,10 +439,17 @@ mod tests {
         }
         assert_eq!(line.turn(client("greedy")).await.unwrap_err(), Shed::TooManyOfOne);
         for n in WAITING_OF_ONE_MAX..WAITING_MAX {
-            wait(&mut waiting, &format!("other {}", n % 5));
+            wait(&mut waiting, &format!("other {n}"));
             until_waiting(&line, n + 1).await;
         }
-        assert_eq!(line.turn(client("ann")).await.unwrap_err(), Shed::TooMany);
+        // Ann has a place, and who has most gives one up for it.
+        wait(&mut waiting, "ann");
+        assert_eq!(waiting.join_next().await.unwrap().unwrap(), Err(Shed::TooMany));
+        {
+            let of = lock(&line.waiting);
+            let counts = (of.count, of.of(&client("greedy")), of.of(&client("ann")));
+            assert_eq!(counts, (WAITING_MAX, WAITING_OF_ONE_MAX - 1, 1));
+        }
         waiting.shutdown().await;
         let mut again = tokio::task::JoinSet::new();
         wait(&mut again, "greedy");
@@ -389,6 +457,78 @@ mod tests {
         drop(held);
         assert_eq!(again.join_next().await.unwrap().unwrap(), Ok(()));
         assert_eq!(lock(&line.waiting).free, 1);
+    }
+
+    #[test]
+    fn two_that_fill_the_line_make_room_for_a_third_and_equals_do_not_push_each_other_out() {
+        let mut line = Waiting::default();
+        let mut greedy: Vec<_> = ["a", "b"]
+            .iter()
+            .flat_map(|name| (0..WAITING_OF_ONE_MAX).map(move |_| client(name)))
+            .map(|of| line.wait(of).unwrap())
+            .collect();
+        assert_eq!(line.count, WAITING_MAX);
+        let _third = line.wait(client("c")).unwrap();
+        let [a, b] = ["a", "b"].map(|name| line.of(&client(name)));
+        assert_eq!((a + b, a.min(b), line.count), (WAITING_MAX - 1, WAITING_OF_ONE_MAX - 1, WAITING_MAX));
+        // The newest of one of them, and nobody else, hears that it has no place any more.
+        let mut out = Vec::new();
+        for (n, turn) in greedy.iter_mut().enumerate() {
+            if let Err(oneshot::error::TryRecvError::Closed) = turn.try_recv() {
+                out.push(n);
+            }
+        }
+        assert!(out == [WAITING_OF_ONE_MAX - 1] || out == [WAITING_MAX - 1], "{out:?}");
+
+        let mut line = Waiting::default();
+        let _all: Vec<_> =
+            (0..WAITING_MAX).map(|n| line.wait(client(&(n / 2).to_string())).unwrap()).collect();
+        let _first = line.wait(client("new")).unwrap();
+        assert_eq!(line.wait(client("new")).unwrap_err(), Shed::TooMany, "it has as many as the others");
+        assert_eq!(line.count, WAITING_MAX);
+    }
+
+    #[test]
+    fn those_who_went_away_spend_no_turn_of_their_client() {
+        let mut line = Waiting::default();
+        (0..3).for_each(|_| drop(line.wait(client("a")).unwrap()));
+        let (mut a, mut b) = (line.wait(client("a")).unwrap(), line.wait(client("b")).unwrap());
+        line.next().unwrap().send(Turn(None)).unwrap();
+        assert!(a.try_recv().is_ok() && b.try_recv().is_err(), "a came before b");
+        assert_eq!(line.count, 1);
+        line.next().unwrap().send(Turn(None)).unwrap();
+        assert!(b.try_recv().is_ok());
+        drop(line.wait(client("a")).unwrap());
+        assert!(line.next().is_none() && line.count == 0, "nobody is there any more");
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_are_one_client() {
+        let of = |address: &str| {
+            let mut request = Request::new(axum::body::Body::empty());
+            let peer = Peer(std::net::SocketAddr::new(address.parse().unwrap(), 1));
+            request.extensions_mut().insert(peer);
+            Client::of(&request)
+        };
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+
+    #[test]
+    fn a_question_for_very_many_points_is_a_long_one_however_short_its_span_is() {
+        let now = 10 * LONG_NS;
+        let asked = |metrics: usize, span_ns: u64, max_points: usize| {
+            let names = vec!["drops"; metrics].join(",");
+            let path = format!("/api/v1/series?host=a&metric={names}&start={}", now - span_ns);
+            is_long("/api/v1/series", &format!("{path}&max_points={max_points}").parse().unwrap(), now)
+        };
+        let all = METRICS.len();
+        assert!(asked(all, LONG_NS, 20_000), "half a million");
+        assert!(asked(all, LONG_NS, usize::MAX));
+        assert!(!asked(all, LONG_NS, 900), "what a page asks for");
+        assert!(!asked(1, LONG_NS, 20_000), "one metric as it was measured");
+        assert!(!asked(all, 10_000_000_000, 20_000), "there are no more than windows");
     }
 
     #[test]
