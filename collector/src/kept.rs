@@ -45,20 +45,25 @@ impl Watch {
         Self { stamp, ..Self::default() }
     }
 
-    /// Whether it is another one than was read, of which `stamp` tells; it is now taken to be read.
-    pub fn changed(&mut self, now: Instant, stamp: impl FnOnce() -> Stamp) -> bool {
+    /// What `read` gives of it where `stamp` tells that it is another one than was read; where it could not be read, at each look until it can, and of
+    /// those failures the first. `None`: nothing that is new.
+    pub fn look<T, E>(
+        &mut self,
+        now: Instant,
+        stamp: impl FnOnce() -> Stamp,
+        read: impl FnOnce() -> Result<T, E>,
+    ) -> Option<Result<T, E>> {
         if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK_EVERY) {
-            return false;
+            return None;
         }
         self.looked = Some(now);
         let before = std::mem::replace(&mut self.stamp, stamp());
-        before != self.stamp || self.failing
-    }
-
-    /// Whether it could be read when it had changed. `true`: not, for the first time since it could.
-    pub fn fails_anew(&mut self, fails: bool) -> bool {
-        let before = std::mem::replace(&mut self.failing, fails);
-        fails && !before
+        if before == self.stamp && !self.failing {
+            return None;
+        }
+        let read = read();
+        let failed_before = std::mem::replace(&mut self.failing, read.is_err());
+        (read.is_ok() || !failed_before).then_some(read)
     }
 
     /// The next look is at once: this process has written it.
@@ -208,11 +213,18 @@ mod tests {
         let now = crate::clock::Clock::default().monotonic();
         let at = |n: u32| now + LOOK_EVERY * n;
         let stamp = || Some((1, 2, 3, 4));
-        let mut watch = Watch::default();
-        assert!(watch.changed(at(0), stamp) && watch.fails_anew(true));
-        assert!(!watch.changed(at(0), stamp), "not before the next look");
-        assert!(watch.changed(at(1), stamp) && !watch.fails_anew(true), "told once");
-        assert!(watch.changed(at(2), stamp) && !watch.fails_anew(false));
-        assert!(!watch.changed(at(3), stamp));
+        let (mut watch, reads) = (Watch::default(), std::cell::Cell::new(0));
+        let mut look = |n: u32, result: Result<u32, ()>| {
+            let read = || {
+                reads.set(reads.get() + 1);
+                result
+            };
+            (watch.look(at(n), stamp, read), reads.get())
+        };
+        assert_eq!(look(0, Err(())), (Some(Err(())), 1));
+        assert_eq!(look(0, Ok(7)), (None, 1), "not before the next look");
+        assert_eq!(look(1, Err(())), (None, 2), "read again, and told once");
+        assert_eq!(look(2, Ok(7)), (Some(Ok(7)), 3));
+        assert_eq!(look(3, Ok(8)), (None, 3), "nothing changed");
     }
 }

@@ -42,33 +42,25 @@ impl Tokens {
     #[must_use]
     pub fn current(&self, now: Instant) -> (Arc<Vec<Entry>>, bool) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.watch.changed(now, || self.file.stamp()) {
-            self.read_again(&mut loaded);
-        }
-        (Arc::clone(&loaded.list), loaded.seen)
-    }
-
-    fn read_again(&self, loaded: &mut Loaded) {
-        let read = self.file.load();
-        let fails_anew = loaded.watch.fails_anew(read.is_err());
-        match read {
-            Ok(Some(list)) => {
+        match loaded.watch.look(now, || self.file.stamp(), || self.file.load()) {
+            None => {}
+            Some(Ok(Some(list))) => {
                 told(&loaded.list, &list);
                 (loaded.list, loaded.seen) = (Arc::new(list), true);
             }
             // Whoever takes the file away means its tokens.
-            Ok(None) => {
+            Some(Ok(None)) => {
                 tracing::warn!("{} is gone: no token is good any more", self.path().display());
                 told(&loaded.list, &[]);
                 loaded.list = Arc::default();
             }
-            Err(e) if fails_anew => {
+            Some(Err(e)) => {
                 tracing::warn!(
                     "the file of tokens changed and cannot be used, the old ones stay until it can: {e}"
                 )
             }
-            Err(_) => {}
         }
+        (Arc::clone(&loaded.list), loaded.seen)
     }
 
     /// The token that somebody shows, if it is one of these. All are compared, whichever it is.

@@ -96,20 +96,14 @@ impl Issued {
 
     fn current(&self, now: Instant) -> Arc<BTreeMap<String, Certificate>> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.watch.changed(now, || self.kept.stamp()) {
-            let read = self.all();
-            let fails_anew = loaded.watch.fails_anew(read.is_err());
-            match read {
-                Ok(all) => {
-                    let by_hash = all.into_iter().map(|of| (of.sha256.to_string(), of)).collect();
-                    loaded.by_hash = Arc::new(by_hash);
-                }
-                Err(e) if fails_anew => {
-                    tracing::warn!(
-                        "certificates of agents cannot be read, the old ones stay until they can: {e}"
-                    )
-                }
-                Err(_) => {}
+        match loaded.watch.look(now, || self.kept.stamp(), || self.all()) {
+            None => {}
+            Some(Ok(all)) => {
+                let by_hash = all.into_iter().map(|of| (of.sha256.to_string(), of)).collect();
+                loaded.by_hash = Arc::new(by_hash);
+            }
+            Some(Err(e)) => {
+                tracing::warn!("certificates of agents cannot be read, the old ones stay until they can: {e}")
             }
         }
         Arc::clone(&loaded.by_hash)
