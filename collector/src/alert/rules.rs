@@ -84,6 +84,21 @@ impl Hook {
     }
 }
 
+/// Reads a silence; an error has the key, what is wrong with it and what to do. `hooks`: the names that there are.
+pub(super) fn silence(
+    asked: &Silence,
+    hooks: &[String],
+) -> Result<silence::Silence, (&'static str, String, String)> {
+    if let Some(unknown) = asked.hooks.iter().find(|hook| !hooks.contains(hook)) {
+        let all = if hooks.is_empty() { "none".to_owned() } else { hooks.join(", ") };
+        return Err(("hooks", format!("no hook is called \"{unknown}\""), format!("the hooks are: {all}")));
+    }
+    silence::Silence::new(asked).map_err(|(key, what)| {
+        let such = "such as from = \"2026-11-21T22:00:00Z\", daily = \"22:00-04:30\", days = [\"sat\"]";
+        (key, what, such.to_owned())
+    })
+}
+
 /// The first rule that is broken.
 pub fn check(hooks: &[Hook], silences: &[Silence]) -> Result<(), Fault> {
     let names = names(hooks);
@@ -110,23 +125,9 @@ pub fn check(hooks: &[Hook], silences: &[Silence]) -> Result<(), Fault> {
             return at(key, what, remedy);
         }
     }
-    for (index, silence) in silences.iter().enumerate() {
-        let at = |key, what, remedy: &str| {
-            Err(Fault { table: "silence", index, key, what, remedy: remedy.to_owned() })
-        };
-        if let Some(unknown) = silence.hooks.iter().find(|h| !names.contains(h)) {
-            return at(
-                "hooks",
-                format!("no hook is called \"{unknown}\""),
-                &format!("the hooks are: {}", names.join(", ")),
-            );
-        }
-        if let Err((key, what)) = silence::Silence::new(silence) {
-            return at(
-                key,
-                what,
-                "such as from = \"2026-11-21T22:00:00Z\", daily = \"22:00-04:30\", days = [\"sat\"]",
-            );
+    for (index, asked) in silences.iter().enumerate() {
+        if let Err((key, what, remedy)) = silence(asked, &names) {
+            return Err(Fault { table: "silence", index, key, what, remedy });
         }
     }
     Ok(())

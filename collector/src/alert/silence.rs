@@ -10,14 +10,12 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// One silence, read.
 #[derive(Debug, Clone)]
 pub struct Silence {
-    /// Why.
-    pub comment: String,
     from_s: u64,
     until_s: u64,
     /// Seconds of the day; the end may be smaller than the beginning.
     daily: Option<(u64, u64)>,
     days: [bool; 7],
-    matchers: config::Silence,
+    asked: config::Silence,
 }
 
 impl Silence {
@@ -44,31 +42,28 @@ impl Silence {
         if from_s >= until_s {
             return Err(("until", "is not after from".into()));
         }
-        Ok(Self { comment: silence.comment.clone(), from_s, until_s, daily, days, matchers: silence.clone() })
+        Ok(Self { from_s, until_s, daily, days, asked: silence.clone() })
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn asked(&self) -> &config::Silence {
+        &self.asked
     }
 
     /// Whether `hook` is not to be told of `incident` at this time.
     #[must_use]
     pub fn covers(&self, hook: &str, incident: &Incident, unix_ns: u64) -> bool {
-        let m = &self.matchers;
+        let m = &self.asked;
         let listed = |list: &[String], name: &str| list.is_empty() || list.iter().any(|l| l == name);
         let kind = |list: &[Kind]| list.is_empty() || list.contains(&incident.kind);
-        listed(&m.hooks, hook) && kind(&m.kinds) && self.now(unix_ns / 1_000_000_000) && self.place(incident)
+        listed(&m.hooks, hook) && kind(&m.kinds) && self.holds_at(unix_ns) && self.place(incident)
     }
 
     /// Whether it is its time.
     #[must_use]
     pub fn holds_at(&self, unix_ns: u64) -> bool {
-        self.now(unix_ns / 1_000_000_000)
-    }
-
-    /// Whether its time will not come again.
-    #[must_use]
-    pub fn ended(&self, unix_ns: u64) -> bool {
-        self.until_s <= unix_ns / 1_000_000_000
-    }
-
-    fn now(&self, unix_s: u64) -> bool {
+        let unix_s = unix_ns / 1_000_000_000;
         if !(self.from_s..self.until_s).contains(&unix_s) {
             return false;
         }
@@ -83,9 +78,15 @@ impl Silence {
         }
     }
 
+    /// Whether its time will not come again.
+    #[must_use]
+    pub fn ended(&self, unix_ns: u64) -> bool {
+        self.until_s <= unix_ns / 1_000_000_000
+    }
+
     /// One place must fit all matchers: host "a" and tier "b" is tier "b" on host "a".
     fn place(&self, i: &Incident) -> bool {
-        let m = &self.matchers;
+        let m = &self.asked;
         let fits = |host: &str, workload: &str, tier: &str, listener: Option<&str>| {
             like(m.host.as_deref(), host)
                 && like(m.workload.as_deref(), workload)

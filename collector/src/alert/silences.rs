@@ -3,11 +3,12 @@
 
 use super::AlertError;
 use super::config;
+use super::message;
+use super::rules;
 use super::silence::Silence;
 use crate::clock::Clock;
 use crate::kept::{Kept, KeptError};
 use crate::lock::lock;
-use crate::text::Civil;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Mutex;
@@ -85,14 +86,13 @@ struct File {
 #[derive(Debug)]
 struct Held {
     made: Option<Made>,
-    asked: config::Silence,
     read: Silence,
     untold: AtomicU64,
 }
 
 impl Held {
     fn new(asked: &config::Silence, made: Option<Made>) -> Result<Self, (&'static str, String)> {
-        Ok(Self { made, asked: asked.clone(), read: Silence::new(asked)?, untold: AtomicU64::new(0) })
+        Ok(Self { made, read: Silence::new(asked)?, untold: AtomicU64::new(0) })
     }
 
     fn id(&self) -> Option<&str> {
@@ -107,7 +107,7 @@ impl Held {
             made_unix_ns: made.map(|made| made.made_unix_ns),
             now: self.read.holds_at(unix_ns),
             untold: self.untold.load(Ordering::Relaxed),
-            silence: self.asked.clone(),
+            silence: self.read.asked().clone(),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Silences {
         if counted {
             held.untold.fetch_add(1, Ordering::Relaxed);
         }
-        Some(held.read.comment.clone())
+        Some(held.read.asked().comment.clone())
     }
 
     /// The configuration's, then those that were made and have not ended, oldest first.
@@ -242,23 +242,18 @@ impl Silences {
         if silence.kinds.len().max(silence.hooks.len()).max(silence.days.len()) > LIST_MAX {
             return Err(format!("a list of it is longer than {LIST_MAX}\n  remedy: leave it out for all"));
         }
-        if let Some(unknown) = silence.hooks.iter().find(|hook| !self.hooks.contains(hook)) {
-            let all = if self.hooks.is_empty() { "none".to_owned() } else { self.hooks.join(", ") };
-            return Err(format!("no hook is called \"{unknown}\"\n  remedy: the hooks are: {all}"));
-        }
         match (for_s, &silence.until) {
             (Some(_), Some(_)) => {
                 return Err("for_s and until are given\n  remedy: give one of them".into());
             }
             (Some(s), None) => {
-                let end = Civil::of(now_s.saturating_add(s.min(LONGEST_S + 1)).saturating_mul(1_000_000_000));
-                silence.until = Some(format!("{}T{}Z", end.date(), end.time_ms()));
+                let end_s = now_s.saturating_add(s.min(LONGEST_S + 1));
+                silence.until = Some(message::rfc3339(end_s.saturating_mul(1_000_000_000)));
             }
             (None, _) => {}
         }
-        let read = Silence::new(&silence).map_err(|(key, what)| {
-            format!("{key}: {what}\n  remedy: such as until = \"2026-11-21T23:00:00Z\", daily = \"22:00-04:30\", days = [\"sat\"]")
-        })?;
+        let read = rules::silence(&silence, &self.hooks)
+            .map_err(|(key, what, remedy)| format!("{key}: {what}\n  remedy: {remedy}"))?;
         if read.ended(now_unix_ns) {
             return Err("it would end before it begins\n  remedy: give a time to come".into());
         }

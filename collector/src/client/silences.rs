@@ -57,14 +57,10 @@ pub struct Wanted {
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
-    serde_json::from_value(text.into()).map_err(|_| {
-        let all: Vec<String> = Kind::ALL.iter().filter_map(|kind| name(*kind)).collect();
+    Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+        let all = Kind::ALL.map(Kind::name);
         format!("the kinds are {}", all.join(", "))
     })
-}
-
-fn name(kind: Kind) -> Option<String> {
-    serde_json::to_value(kind).ok()?.as_str().map(str::to_owned)
 }
 
 #[derive(Deserialize)]
@@ -143,7 +139,7 @@ fn told(one: &Listed) -> String {
     let now = if one.now { "holds now" } else { "does not hold now" };
     let id = one.id.as_deref().unwrap_or("-");
     let list = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
-    let kinds: Vec<String> = asked.kinds.iter().filter_map(|kind| name(*kind)).collect();
+    let kinds: Vec<String> = asked.kinds.iter().map(|kind| kind.name().to_owned()).collect();
     let of = [
         ("from", asked.from.clone()),
         ("daily", asked.daily.clone()),
