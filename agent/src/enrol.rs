@@ -141,23 +141,25 @@ async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
         let left_s = held.due_unix_s().saturating_sub(now_unix_s);
         if left_s > 0 {
             tokio::time::sleep(LOOK_EVERY.min(Duration::from_secs(left_s))).await;
-            // Somebody may have joined anew. A disk that does not answer at this moment ends no renewal.
-            held = Identity::load(folder).unwrap_or(held);
-            continue;
-        }
-        match renew(folder).await {
-            Ok(next) => {
-                tracing::info!(host = next.host, "certificate renewed, good until {}", next.expires_unix_s);
-                held = next;
+        } else {
+            match renew(folder).await {
+                Ok(next) => {
+                    tracing::info!(
+                        host = next.host,
+                        "certificate renewed, good until {}",
+                        next.expires_unix_s
+                    )
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        "certificate not renewed, trying again in {} s: {error}",
+                        AGAIN_AFTER.as_secs()
+                    );
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                }
             }
-            Err(error) => {
-                tracing::warn!(
-                    "certificate not renewed, trying again in {} s: {error}",
-                    AGAIN_AFTER.as_secs()
-                );
-                tokio::time::sleep(AGAIN_AFTER).await;
-                held = Identity::load(folder).unwrap_or(held);
-            }
         }
+        // Somebody may have joined anew, too. A disk that does not answer at this moment ends no renewal.
+        held = Identity::load(folder).unwrap_or(held);
     }
 }

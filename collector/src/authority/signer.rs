@@ -92,9 +92,10 @@ impl Authority {
     /// In the collector's folder; what is not there yet is made.
     pub fn open(config: &AuthorityConfig, data: &Path, clock: Clock) -> Result<Self, KeyError> {
         let keys = Keys::open(config, &folder(data), now(clock))?;
-        let (made, made_unix_s) = (clock.monotonic(), now(clock));
-        let own = Mutex::new(Own { made, made_unix_s, config: server_config(&keys, config, clock)? });
-        let (invitations, issued, verifier) = (invitations(data), issued(data), verifier(&keys)?);
+        let (made, made_unix_s, verifier) = (clock.monotonic(), now(clock), verifier(&keys)?);
+        let made_config = server_config(&keys, config, &verifier, made_unix_s)?;
+        let own = Mutex::new(Own { made, made_unix_s, config: made_config });
+        let (invitations, issued) = (invitations(data), issued(data));
         let (config, joining) = (config.clone(), Mutex::default());
         Ok(Self { keys, config, invitations, issued, clock, own, verifier, joining })
     }
@@ -115,7 +116,7 @@ impl Authority {
         let of_another_time = now_unix_s >= own.made_unix_s.saturating_add(at_most_s)
             || now_unix_s.saturating_add(BEFORE_S) < own.made_unix_s;
         if old || of_another_time {
-            match server_config(&self.keys, &self.config, self.clock) {
+            match server_config(&self.keys, &self.config, &self.verifier, now_unix_s) {
                 Ok(config) => *own = Own { made: monotonic, made_unix_s: now_unix_s, config },
                 Err(e) => {
                     tracing::warn!("the collector's certificate cannot be made anew, the old one stays: {e}")
@@ -288,15 +289,19 @@ fn verifier(keys: &Keys) -> Result<Arc<dyn ClientCertVerifier>, KeyError> {
     Ok(verifier)
 }
 
-fn server_config(keys: &Keys, config: &AuthorityConfig, clock: Clock) -> Result<Arc<ServerConfig>, KeyError> {
+fn server_config(
+    keys: &Keys,
+    config: &AuthorityConfig,
+    verifier: &Arc<dyn ClientCertVerifier>,
+    now_unix_s: u64,
+) -> Result<Arc<ServerConfig>, KeyError> {
     let unfit = |e: &dyn std::fmt::Display| TlsError::Unfit { table: TABLE, why: e.to_string() };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = verifier(keys)?;
-    let (chain, key) = keys.own(&config.names, now(clock))?;
+    let (chain, key) = keys.own(&config.names, now_unix_s)?;
     let mut made = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| unfit(&e))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::clone(verifier))
         .with_single_cert(chain, key)
         .map_err(|e| unfit(&e))?;
     made.alpn_protocols = vec![b"h2".to_vec()];

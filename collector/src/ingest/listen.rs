@@ -5,7 +5,7 @@ use crate::access::attempts::Wrong;
 use crate::ingest::joining::Joining;
 use crate::ingest::local::Local;
 use crate::ingest::rpc::Telemetry;
-use crate::ingest::service::{Connection, Ingest, REVOKED_WITHIN, address};
+use crate::ingest::service::{Connection, Ingest, address};
 use crate::ingest::tls::{AgentsTls, Speaker, who_refused};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -26,6 +26,8 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Whoever shows no certificate, or one that is nobody's any more, may join, which takes a moment, and has this long for it.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks whether a host was revoked meanwhile.
+const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 /// Streams of a host that was revoked are told so; then its connection ends within this.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 /// Connections beyond the agents that are allowed: those that are new, refused or garbage.
@@ -201,14 +203,19 @@ async fn http2(
     speaker: Speaker,
     ingest: Arc<Ingest>,
 ) {
-    let answered = CancellationToken::new();
+    let (answered, revoked) = (CancellationToken::new(), CancellationToken::new());
     let revocable = matches!(speaker, Speaker::Enrolled(..)).then(|| speaker.clone());
     let mut look = tokio::time::interval(REVOKED_WITHIN);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // The first look is at once: a stream that begins now is to hear why it ends.
     look.tick().await;
-    let connection =
-        Connection { ingest: Arc::clone(&ingest), peer: peer.clone(), speaker, answered: answered.clone() };
+    let connection = Connection {
+        ingest: Arc::clone(&ingest),
+        peer: peer.clone(),
+        speaker,
+        answered: answered.clone(),
+        revoked: revoked.clone(),
+    };
     let service = Telemetry(Arc::new(connection));
     let mut connection = std::pin::pin!(
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -228,6 +235,7 @@ async fn http2(
             }
             _ = look.tick(), if !stopping && revocable.is_some() => {
                 if revocable.as_ref().is_some_and(Speaker::is_revoked) {
+                    revoked.cancel();
                     connection.as_mut().graceful_shutdown();
                     if let Ok(ended) = tokio::time::timeout(LEAVE_WITHIN, connection.as_mut()).await {
                         break ended;

@@ -57,6 +57,8 @@ pub struct Connection {
     pub speaker: Speaker,
     /// Ends it once what is under way is answered.
     pub answered: CancellationToken,
+    /// Cancelled when the certificate that it showed is nobody's any more.
+    pub revoked: CancellationToken,
 }
 
 /// Where a peer is, as connections are counted by; one that has no address is of this machine.
@@ -74,9 +76,6 @@ impl Answer for Connection {
         Replies::new(out)
     }
 }
-
-/// Between two looks whether a host was revoked meanwhile.
-pub const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
 type Out = mpsc::Sender<Result<CollectorMessage, Status>>;
 
@@ -159,8 +158,6 @@ impl Connection {
         quota: &Quota,
     ) -> Option<(&'static str, Refusal)> {
         let ingest = &self.ingest;
-        let mut look = tokio::time::interval(REVOKED_WITHIN);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let next = tokio::select! {
                 next = messages.message() => next,
@@ -168,11 +165,8 @@ impl Connection {
                     let reason = "a newer stream of this boot speaks for this host now".to_owned();
                     return Some(("replaced", Refusal { reason, retry: false }));
                 }
-                _ = look.tick() => {
-                    if self.speaker.is_revoked() {
-                        return Some(("revoked", Refusal { reason: REVOKED.to_owned(), retry: true }));
-                    }
-                    continue;
+                () = self.revoked.cancelled() => {
+                    return Some(("revoked", Refusal { reason: REVOKED.to_owned(), retry: true }));
                 }
                 () = ingest.shutdown.cancelled() => {
                     return Some(("stopping", Refusal { reason: "the collector is stopping".into(), retry: true }));

@@ -217,24 +217,21 @@ impl Side {
     #[must_use]
     pub fn speaker(&self, chain: Option<&[CertificateDer<'static>]>) -> Speaker {
         let own = chain.and_then(<[_]>::first);
-        match self {
+        match (self, own) {
             // Whoever has joined is that host on this side, too, where the authority's own certificate is of the files' authority: to leave out
             // what it should offer makes nobody free of its name, or of having been revoked.
-            Self::Files(_, Some(beside)) if own.is_some_and(|own| beside.signed(own)) => {
-                let own = own.cloned().unwrap_or_else(|| Vec::new().into());
-                Speaker::Enrolled(Arc::clone(beside), own)
+            (Self::Files(_, Some(authority)), Some(own)) if authority.signed(own) => {
+                Speaker::Enrolled(Arc::clone(authority), own.clone())
             }
-            Self::Files(files, beside) => match files.files.host_identity {
+            (Self::Files(files, beside), own) => match files.files.host_identity {
                 HostIdentity::Any => Speaker::Shared(beside.clone()),
                 // No handshake ends without one; an empty one names nobody.
                 HostIdentity::Certificate => {
                     Speaker::Named(own.cloned().unwrap_or_else(|| Vec::new().into()), beside.clone())
                 }
             },
-            Self::Authority(authority) => match own {
-                Some(own) => Speaker::Enrolled(Arc::clone(authority), own.clone()),
-                None => Speaker::Nobody(Arc::clone(authority)),
-            },
+            (Self::Authority(authority), Some(own)) => Speaker::Enrolled(Arc::clone(authority), own.clone()),
+            (Self::Authority(authority), None) => Speaker::Nobody(Arc::clone(authority)),
         }
     }
 
