@@ -386,27 +386,24 @@ impl Series {
         values
     }
 
-    /// The same, at most `max_points` many, for each of several queries of one host.
+    /// The same, at most `max_points` many, for each of several queries of one host, of what others fill meanwhile: the lock is held for a piece at a
+    /// time, the oldest first as that goes first.
     #[must_use]
     pub fn points(
-        &self,
+        series: &Mutex<Self>,
         queries: &[Query<'_>],
         first: WindowIndex,
         last: WindowIndex,
         max_points: usize,
     ) -> Vec<Vec<Point>> {
-        let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
-        self.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
-        decimators.into_iter().map(Decimator::points).collect()
+        Self::points_by(PIECE_WINDOWS, series, queries, (first, last), max_points)
     }
 
-    /// The same as [`points`](Self::points), of what others fill meanwhile: the lock is held for a piece at a time, the oldest first as that goes first.
-    #[must_use]
-    pub fn points_of(
+    fn points_by(
+        piece_windows: usize,
         series: &Mutex<Self>,
         queries: &[Query<'_>],
-        first: WindowIndex,
-        last: WindowIndex,
+        (first, last): (WindowIndex, WindowIndex),
         max_points: usize,
     ) -> Vec<Vec<Point>> {
         let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
@@ -414,7 +411,7 @@ impl Series {
         let mut from = first.0;
         while from <= last.0 {
             let part = lock(series).taken(host, |all| {
-                let piece = all.range(from..=last.0).take(PIECE_WINDOWS);
+                let piece = all.range(from..=last.0).take(piece_windows);
                 piece.map(|(index, w)| (*index, Arc::clone(w))).collect()
             });
             let Some((_, newest)) = part.span(host) else { break };

@@ -64,7 +64,8 @@ fn points_keep_the_extremes() {
     for index in 0..100 {
         s.saw(&window(index, if index == 57 { 40 } else { 0 }));
     }
-    let points = s.points(&[DROPS], WindowIndex(0), WindowIndex(99), 10).remove(0);
+    let s = Mutex::new(s);
+    let points = Series::points(&s, &[DROPS], WindowIndex(0), WindowIndex(99), 10).remove(0);
     assert_eq!(points.len(), 10);
     assert_eq!((points[5].max, points[5].min, points[5].mean, points[5].windows), (40.0, 0.0, 4.0, 10));
     assert_eq!(points[5].start_unix_ns, 50 * WINDOW_NS);
@@ -79,15 +80,14 @@ fn points_that_are_read_piece_by_piece_are_those_of_one_look() {
         s.saw(&window(1_000 + index, index % 5));
     }
     assert_eq!(s.reach().cut, 0);
+    let s = Mutex::new(s);
     let calls = Query { metric: "calls_in_flight", ..DROPS };
     // Beyond what there is at either end, within it, and beside it.
     for (first, last) in [(0, u64::MAX), (1_050, 1_050 + piece), (1_001, 1_001), (0, 900), (7, 6)] {
         let (first, last) = (WindowIndex(first), WindowIndex(last));
         for max_points in [1, 900, 20_000] {
-            let whole = s.points(&[DROPS, calls], first, last, max_points);
-            let shared = Mutex::new(s);
-            let pieces = Series::points_of(&shared, &[DROPS, calls], first, last, max_points);
-            s = shared.into_inner().unwrap();
+            let of = |piece| Series::points_by(piece, &s, &[DROPS, calls], (first, last), max_points);
+            let (whole, pieces) = (of(usize::MAX), of(PIECE_WINDOWS));
             assert_eq!(pieces, whole, "{first:?} to {last:?}, {max_points}");
         }
     }

@@ -149,7 +149,7 @@ pub(super) async fn series(State(app): State<App>, Query(q): Query<Parameters>) 
         app.past(move |past| asked.written(&past.points(&asked.queries(), first, last, max_points))).await??
     } else {
         let read = move |series: &std::sync::Mutex<Series>| {
-            asked.written(&Series::points_of(series, &asked.queries(), first, last, max_points))
+            asked.written(&Series::points(series, &asked.queries(), first, last, max_points))
         };
         app.memory(read).await??
     };

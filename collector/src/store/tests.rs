@@ -411,7 +411,7 @@ fn each_metric_is_the_same_from_memory_and_from_disk() {
         let queries: Vec<_> = crate::live::metric::METRICS.iter().map(|metric| of(metric.name)).collect();
         let together = after.opened.past.points(&queries, first, last, 70);
         for (query, together) in queries.iter().zip(together) {
-            let expected = memory.lock().unwrap().points(&[*query], first, last, 70).remove(0);
+            let expected = Series::points(&memory, &[*query], first, last, 70).remove(0);
             let alone = after.opened.past.points(&[*query], first, last, 70).remove(0);
             assert_eq!(alone, expected, "{} of {workload:?}", query.metric);
             assert_eq!(together, expected, "{} of {workload:?}, with the others", query.metric);
@@ -623,13 +623,13 @@ fn hour_from_disk_against_memory() {
         running.opened.past.shelf.add(&windows, &names).unwrap();
         windows.iter().for_each(|w| drop(memory.saw(&Input::Window(Arc::new((**w).clone())))));
     }
+    let memory = std::sync::Mutex::new(memory);
     let (first, last) = (WindowIndex(base), WindowIndex(base + 71_999));
     let of = |metric| crate::live::view::Query { host: "web-1", workload: None, listener: None, metric };
     let queries: Vec<_> = crate::live::metric::METRICS.iter().map(|metric| of(metric.name)).collect();
     for _ in 0..3 {
         let begun = std::time::Instant::now();
-        let part = memory.part("web-1", first, last);
-        assert_eq!(part.points(&queries, first, last, 900)[0].len(), 900);
+        assert_eq!(Series::points(&memory, &queries, first, last, 900)[0].len(), 900);
         let from_memory = begun.elapsed();
         let begun = std::time::Instant::now();
         let points = running.opened.past.points(&queries, first, last, 900);
