@@ -106,11 +106,19 @@ struct Search {
     doubted: bool,
     /// Nothing was measured yet of a load that was kept from an earlier lab, with limits made for it.
     kept: bool,
+    /// By one measurement this machine is too slow for any lab.
+    hopeless: bool,
 }
 
 impl Search {
     fn new(tuned_per_second: f64) -> Self {
-        Self { tuned_per_second, ceiling_per_second: f64::INFINITY, doubted: false, kept: false }
+        Self {
+            tuned_per_second,
+            ceiling_per_second: f64::INFINITY,
+            doubted: false,
+            kept: false,
+            hopeless: false,
+        }
     }
 
     /// Begins with what an earlier lab ended with. Where limits were made smaller for it, no more is asked of these.
@@ -125,6 +133,12 @@ impl Search {
         std::mem::take(&mut self.kept)
             && measured.overload().is_none()
             && measured.borne_per_second() > OUTGROWN * measured.rate_per_second
+    }
+
+    /// Whether this machine is too slow for any lab, as a measurement says: the second that says so is believed. In the seconds of the
+    /// first a server may still compile what it runs, and others may want the machine.
+    fn gives_up(&mut self) -> bool {
+        std::mem::replace(&mut self.hopeless, true)
     }
 
     fn next(&mut self, measured: &Measured) -> Next {
@@ -189,7 +203,9 @@ impl Lab {
             match search.next(&measured) {
                 Next::Measure(next) if next < SHARE_MIN * tuned => {
                     // What a load that was too much took of the CPUs says little of a smaller one: the smallest is tried.
-                    if measured.overload().is_none() || measured.rate_per_second <= SHARE_MIN * tuned {
+                    let smallest =
+                        measured.overload().is_none() || measured.rate_per_second <= SHARE_MIN * tuned;
+                    if smallest && search.gives_up() {
                         return too_slow(next, tuned, &measured);
                     }
                     rate = SHARE_MIN * tuned;
@@ -493,6 +509,12 @@ mod tests {
         assert_eq!(search.next(&stalled), Next::Measure(750.0));
         // It does not come back to what was too much.
         assert_eq!(search.next(&measured(750.0, 1750.0, 5000.0)), Next::Keep);
+    }
+
+    #[test]
+    fn a_machine_is_too_slow_when_two_measurements_say_so() {
+        let mut search = Search::new(1000.0);
+        assert!(!search.gives_up() && search.gives_up());
     }
 
     #[test]
