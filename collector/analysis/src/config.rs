@@ -70,7 +70,8 @@ pub struct Thresholds {
     pub cpu_wait_tasks: f64,
     /// And how many times the recent level it must be: servers near 70 % wait a little all the time.
     pub cpu_wait_growth: f64,
-    /// Part of the window throttled, or stolen, that counts as saturation.
+    /// CPUs that a quota withholds, or a hypervisor steals, that count as taken away: the mean over a window, so that 0.2 is a fifth of one
+    /// CPU for all of it. Of more than two CPUs a tenth of them counts (`TAKEN_PART` in `episode/cpu.rs`).
     pub cpu_taken_ratio: f64,
     /// Mean number of tasks blocked on block I/O. Half a task: a database serialised behind one fsync blocks one thread.
     pub io_blocked_tasks: f64,

@@ -2,7 +2,7 @@
 //! kept of the root for that: the levels that its episode's rule found, and whose they were; finds no root.
 
 use crate::config::RETRY_WINDOWS;
-use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, taken, withheld};
+use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, is_withheld, taken};
 use crate::episode::{GROWTH, MOST};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
@@ -118,7 +118,7 @@ impl RootWatch {
         match self.sign {
             Sign::Neighbour { workload, busy } => mean(of(workload).busy_ns) >= busy.max(f64::MIN_POSITIVE),
             Sign::Throttled { busy, capacity } => {
-                withheld(s) >= t.cpu_taken_ratio && (s.busy < busy || s.capacity < capacity)
+                is_withheld(s, t) && (s.busy < busy || s.capacity < capacity)
             }
             Sign::Waiting { tasks } => s.wait >= tasks && taken(s, t),
             Sign::Submits { workload } => of(workload).io_bytes > 0 || of(workload).blocked_io_ns > 0,

@@ -22,6 +22,9 @@ const USUAL_WINDOWS: u64 = 60;
 const SPAN_FULL: f64 = 0.9;
 /// Windows at the start of a span from which its sub-kind is told (400 ms).
 const JUDGED_WINDOWS: u64 = 8;
+/// Part of the CPUs in question that a hypervisor or a quota must have taken, besides `cpu_taken_ratio` CPUs: on a machine of 64 a fifth of
+/// one CPU is noise. A tenth, as that fifth is of two CPUs: up to there nothing is asked but the CPUs.
+const TAKEN_PART: f64 = 0.1;
 
 /// Episodes of `workload` in the series, whose usual level is that before `around`.
 pub(crate) fn episodes(
@@ -49,11 +52,28 @@ pub(crate) fn taken(s: &UseSample, t: &Thresholds) -> bool {
     let full = |busy: f64, capacity: f64| capacity > 0.0 && busy >= t.cpu_full_ratio * capacity;
     full(s.host_busy, s.capacity)
         || full(s.busy, s.quota)
-        || withheld(s) >= t.cpu_taken_ratio
-        || s.host_steal >= t.cpu_taken_ratio
+        || is_withheld(s, t)
+        || s.host_steal >= least_taken(s.capacity, t)
 }
 
-pub(crate) fn withheld(s: &UseSample) -> f64 {
+/// A quota withholds CPUs from the workload, its own one or that of the host (or scope).
+pub(crate) fn is_withheld(s: &UseSample, t: &Thresholds) -> bool {
+    s.host_throttled >= least_taken(s.capacity, t)
+        || s.throttled >= least_taken(may_use(s.capacity, s.quota), t)
+}
+
+/// CPUs that must be taken away of so many to count.
+fn least_taken(of: f64, t: &Thresholds) -> f64 {
+    t.cpu_taken_ratio.max(TAKEN_PART * of)
+}
+
+/// CPUs that a workload with this quota (0: none) may use on a host that has so many (0: not known).
+fn may_use(capacity: f64, quota: f64) -> f64 {
+    if quota > 0.0 && (capacity <= 0.0 || quota < capacity) { quota } else { capacity }
+}
+
+/// CPUs that a quota withholds.
+fn withheld(s: &UseSample) -> f64 {
     s.host_throttled.max(s.throttled)
 }
 
@@ -153,13 +173,16 @@ impl Span<'_> {
             };
         }
         let steal = during(|s| s.host_steal);
-        if steal >= t.cpu_taken_ratio {
+        if steal >= least_taken(capacity, t) {
             let clause = format!("{steal:.2} CPUs were stolen by the hypervisor");
             return verdict(Resource::CpuSteal, quality::STOLEN, false, clause);
         }
         let throttled = during(withheld);
+        let by_own_quota = during(|s| s.throttled) > during(|s| s.host_throttled);
+        let of = if by_own_quota { may_use(capacity, during(|s| s.quota)) } else { capacity };
+        let is_throttled = throttled >= least_taken(of, t);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
-        let less = throttled >= t.cpu_taken_ratio && own < LESS_THAN_USUAL * own_usual;
+        let less = is_throttled && own < LESS_THAN_USUAL * own_usual;
         if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
             let clause =
                 format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
@@ -176,7 +199,7 @@ impl Span<'_> {
             let clause = format!("its own quota was full ({own:.2} CPUs{as_ever})");
             return verdict(Resource::CpuThrottled, quality, true, clause);
         }
-        if cpu_full || throttled >= t.cpu_taken_ratio {
+        if cpu_full || is_throttled {
             let clause =
                 format!("its own load used {own:.2} of {capacity:.2} CPUs ({own_usual:.2} before{as_ever})");
             return verdict(Resource::Cpu, quality, true, clause);
@@ -202,7 +225,7 @@ impl Span<'_> {
             Resource::CpuNeighbour => busy(*index) >= MOST * level,
             // With its quota back it may well be throttled on, by what has piled up; but it gets what it usually does.
             Resource::CpuThrottled if !verdict.by_load => self.series.get(*index).is_some_and(|s| {
-                withheld(s) >= self.thresholds.cpu_taken_ratio
+                is_withheld(s, self.thresholds)
                     && (s.busy < LESS_THAN_USUAL * own_usual || s.capacity < LESS_CAPACITY * nominal)
             }),
             _ => true,
@@ -338,6 +361,78 @@ mod tests {
             Some(Resource::CpuSteal),
         );
         check(|_, v, _| (v.busy_ns, v.wait_ns) = (5 * MS, 20 * MS), None);
+    }
+
+    /// What is told of a workload on `cpus` CPUs that always uses half of what it may, and waits for a CPU in ten windows in which `case` says
+    /// what else they were; `quota` CPUs are all that it may use, 0: all of them.
+    fn of_many(
+        cpus: u64,
+        quota: u64,
+        case: impl Fn(&mut HostCpu, &mut WorkloadWindow),
+    ) -> Vec<Option<Resource>> {
+        let may = if quota > 0 { quota } else { cpus };
+        let mut history = history(60, |i, window| {
+            let mut cpu = HostCpu { capacity_ns: cpus * WINDOW_NS, ..HostCpu::default() };
+            let mut victim = WorkloadWindow { busy_ns: may * WINDOW_NS / 2, ..WorkloadWindow::default() };
+            if (40..50).contains(&i) {
+                victim.wait_ns = 20 * WINDOW_NS;
+                case(&mut cpu, &mut victim);
+            }
+            cpu.busy_ns = victim.busy_ns;
+            (window.cpu, window.workloads) = (Some(cpu), [(1, victim)].into());
+        });
+        let host = history.hosts.get_mut("h").unwrap();
+        host.workloads.get_mut(&1).unwrap().cpu_quota_ns = quota * WINDOW_NS;
+        let series = use_series(&history, "h", 1, 0, 59);
+        let found = episodes(&history, "h", 1, &series, 40, &Thresholds::default());
+        found.iter().map(|e| (!e.by_load).then_some(e.resource)).collect()
+    }
+
+    #[test]
+    fn on_many_cpus_a_part_of_them_must_be_stolen_and_not_a_fifth_of_one() {
+        for cpus in [64, 96] {
+            let full = |steal: u64| {
+                of_many(cpus, 0, |c, w| {
+                    (c.steal_ns, w.busy_ns) = (steal, cpus * WINDOW_NS - steal);
+                })
+            };
+            assert_eq!(full(WINDOW_NS * 3 / 10), [None], "its own load, at 0.3 of {cpus} CPUs");
+            assert_eq!(full(cpus * WINDOW_NS / 100), [None], "at one hundredth");
+            assert_eq!(full(cpus * WINDOW_NS * 7 / 100), [None], "at seven");
+            assert_eq!(full(cpus * WINDOW_NS * 14 / 100), [Some(Resource::CpuSteal)], "at fourteen");
+            assert_eq!(full(cpus * WINDOW_NS / 4), [Some(Resource::CpuSteal)], "at a quarter");
+        }
+        // Of two CPUs a fifth of one is a tenth of them.
+        let of_two =
+            |steal: u64| of_many(2, 0, |c, w| (c.steal_ns, w.busy_ns) = (steal, 2 * WINDOW_NS - steal));
+        assert_eq!(of_two(WINDOW_NS * 19 / 100), [None]);
+        assert_eq!(of_two(WINDOW_NS * 21 / 100), [Some(Resource::CpuSteal)]);
+    }
+
+    #[test]
+    fn on_many_cpus_a_quota_is_held_against_what_it_allows() {
+        for cpus in [64, 96] {
+            // A squeeze leaves it a third of what it used.
+            let squeezed = |quota: u64, throttled: u64| {
+                of_many(cpus, quota, |_, w| {
+                    (w.busy_ns, w.throttled_ns) = (w.busy_ns / 3, Some(throttled));
+                })
+            };
+            assert_eq!(squeezed(1, WINDOW_NS * 3 / 10), [Some(Resource::CpuThrottled)], "of one CPU");
+            assert_eq!(squeezed(32, 8 * WINDOW_NS), [Some(Resource::CpuThrottled)], "a quarter of 32");
+            let unseen = squeezed(32, WINDOW_NS * 3 / 10);
+            assert_eq!(
+                unseen,
+                [Some(Resource::CpuSteal)],
+                "0.3 of 32 CPUs took nothing: it is not seen what did"
+            );
+            // That of a scope.
+            let scope = |throttled: u64| {
+                of_many(cpus, 0, |c, w| (w.busy_ns, c.throttled_ns) = (w.busy_ns / 3, Some(throttled)))
+            };
+            assert_eq!(scope(cpus * WINDOW_NS / 4), [Some(Resource::CpuThrottled)]);
+            assert_eq!(scope(WINDOW_NS * 3 / 10), [Some(Resource::CpuSteal)]);
+        }
     }
 
     #[test]
