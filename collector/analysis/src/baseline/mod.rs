@@ -11,6 +11,15 @@ use tailwater_model::window::WINDOW_NS;
 const PLATEAU_WINDOWS: u32 = 3;
 /// Windows in which one thread held several requests, from which a tier is event-driven.
 const SHARED_WINDOWS: u32 = 3;
+/// After so many windows in which several threads held one request each (a minute of them), one in which a thread held several stands for
+/// itself: a client that went away leaves its request with the thread, which then reads another's.
+const SHARED_APART: u32 = 1200;
+/// After so many (ten minutes) a tier is not event-driven any more: it was never, or was started again as another. Ten times as long as
+/// what makes it so, so that what happens now and then does not do both by turns.
+const SHARED_PAST: u32 = 12_000;
+/// Windows in which requests waited while fewer threads lived than the limit says, and none was added, after which it is another (10 s).
+/// A pool that may grow does so within seconds: Apache and php-fpm look every second, and start up to 32 at a time.
+const FEWER_WINDOWS: u32 = 200;
 /// Windows with answers before a response time is known (5 s).
 const KNOWN_WINDOWS: u32 = 100;
 /// Fewer queued requests than this are no queue.
@@ -50,7 +59,10 @@ pub(crate) struct Baseline {
     plateau_answered: bool,
     workers_busy_most: u32,
     workers_busy: f64,
+    fewer: Fewer,
+    /// Windows in which a thread held several requests, and those since the last of them in which several held one each.
     shared_windows: u32,
+    alone_windows: u32,
     limit: u32,
     known_windows: u32,
     response_ns: f64,
@@ -59,6 +71,14 @@ pub(crate) struct Baseline {
     answered: f64,
     /// Windows since there was one, but those in which the tier was held up.
     idle_windows: u64,
+}
+
+/// What speaks against a limit of workers that was learned: windows in which requests waited for one of fewer threads, and how many threads
+/// those were at most.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fewer {
+    windows: u32,
+    threads: u32,
 }
 
 impl Baseline {
@@ -73,6 +93,7 @@ impl Baseline {
             self.limit = s.limit;
         }
         if !s.connections_only {
+            self.learn_shared(s);
             self.learn_workers(s);
         }
         let felt = self.level(s, configured, t);
@@ -93,18 +114,51 @@ impl Baseline {
         (self.limit > 0).then_some(self.limit)
     }
 
+    /// Threads that hold several requests are seen as soon as there are more requests than threads. The opposite is seen only while several
+    /// threads are busy: one that is alone with one request says nothing.
+    fn learn_shared(&mut self, s: &TierSample) {
+        if s.worker_shared_max > 1 {
+            self.shared_windows = self.shared_windows.saturating_add(1);
+            self.alone_windows = 0;
+        } else if s.workers_busy_max > 1 {
+            self.alone_windows = self.alone_windows.saturating_add(1);
+            let past = if self.event_driven() { SHARED_PAST } else { SHARED_APART };
+            if self.alone_windows >= past {
+                self.shared_windows = 0;
+            }
+        }
+    }
+
+    /// Forgets a limit that is one no more: requests wait and are answered, but there are fewer threads, and none is added. What is learned
+    /// next is learned as if nothing were known.
+    fn forget_workers(&mut self, s: &TierSample) {
+        let Some(limit) = self.learned_workers else { return };
+        // One thread more or less was seen a moment too early or too late.
+        if s.workers_seen.saturating_add(1) >= limit {
+            self.fewer = Fewer::default();
+        } else if s.workers_seen > 0 && s.backlog >= 1.0 && s.answered > 0.0 {
+            if s.workers_seen > self.fewer.threads {
+                self.fewer = Fewer { windows: 0, threads: s.workers_seen };
+            }
+            self.fewer.windows = self.fewer.windows.saturating_add(1);
+            if self.fewer.windows >= FEWER_WINDOWS {
+                self.learned_workers = None;
+                self.workers_busy_most = s.workers_busy_max;
+                self.fewer = Fewer::default();
+            }
+        }
+    }
+
     /// A plateau of busy workers beside a filled accept queue is the limit, if the tier rose to it, or if it kept answering while
     /// every thread ever seen was busy. A tier that stands still at its usual level is paused, not full.
     fn learn_workers(&mut self, s: &TierSample) {
-        if s.worker_shared_max > 1 {
-            self.shared_windows = self.shared_windows.saturating_add(1);
-        }
         let busy = s.workers_busy_max;
         self.workers_busy_most = self.workers_busy_most.max(busy);
         // A server of one thread per connection stood still once, with as many as it had by then.
         if self.learned_workers.is_some_and(|limit| busy > limit.saturating_add(1)) {
             self.learned_workers = None;
         }
+        self.forget_workers(s);
         if s.backlog < 1.0 {
             self.plateau_windows = 0;
             self.workers_busy += BUSY_GAIN * (f64::from(busy) - self.workers_busy);
@@ -257,6 +311,114 @@ mod tests {
         let baseline = learn(&[(5, shared), (4, busy(150, 60, 0.0))]);
         assert!(baseline.event_driven());
         assert_eq!(baseline.workers_limit(None), None);
+    }
+
+    /// A window in which one thread held several requests, and one in which several held one each.
+    fn shared() -> TierSample {
+        TierSample { worker_shared_max: 4, ..busy(4, 0, 50.0) }
+    }
+
+    fn alone() -> TierSample {
+        TierSample { worker_shared_max: 1, ..busy(4, 0, 50.0) }
+    }
+
+    #[test]
+    fn a_request_that_a_client_leaves_behind_now_and_then_makes_no_tier_event_driven() {
+        let after =
+            |apart| learn(&[(1, shared()), (apart, alone()), (1, shared()), (apart, alone()), (1, shared())]);
+        assert!(after(900).event_driven(), "three within 90 s in which it would have shown");
+        assert!(!after(1500).event_driven(), "75 s apart");
+        let idle = TierSample { worker_shared_max: 1, ..busy(1, 0, 1.0) };
+        assert!(
+            learn(&[(1, shared()), (5000, idle), (2, shared())]).event_driven(),
+            "one request shows nothing"
+        );
+    }
+
+    #[test]
+    fn a_tier_whose_threads_hold_one_request_each_for_ten_minutes_is_event_driven_no_more() {
+        let full = (4, busy(150, 60, 0.0));
+        let after = |windows| learn(&[(5, shared()), (windows, alone()), full]).workers_limit(None);
+        assert_eq!(after(9000), None, "seven and a half minutes");
+        assert_eq!(after(15_000), Some(150));
+        // One that holds several again is known again after three windows.
+        assert!(learn(&[(5, shared()), (15_000, alone()), (3, shared())]).event_driven());
+    }
+
+    #[test]
+    fn what_shares_now_and_then_is_not_event_driven_by_turns() {
+        for apart in [10, 300, 1100, 1300, 5000, 11_000, 13_000] {
+            let mut baseline = learn(&[(3, shared())]);
+            let mut turns = 0;
+            for window in 1..200_000 {
+                let was = baseline.event_driven();
+                let sample = if window % apart == 0 { shared() } else { alone() };
+                baseline.observe(&sample, None, &Thresholds::default());
+                turns += usize::from(baseline.event_driven() != was);
+            }
+            assert_eq!(turns, usize::from(apart > 12_000), "at one in {apart} windows");
+        }
+    }
+
+    /// So many busy workers of so many that live, with requests waiting that are answered.
+    fn waited(workers: u32, seen: u32) -> TierSample {
+        TierSample { workers_seen: seen, ..busy(workers, 60, 40.0) }
+    }
+
+    #[test]
+    fn a_pool_that_was_made_smaller_has_another_limit() {
+        let learned = (20, waited(150, 150));
+        let calm = (2000, TierSample { workers_seen: 50, ..busy(5, 0, 50.0) });
+        let after = |windows| learn(&[learned, calm, (windows, waited(50, 50))]).workers_limit(None);
+        assert_eq!(
+            after(0),
+            Some(150),
+            "that few threads live while nothing waits says nothing of how many may"
+        );
+        assert_eq!(after(150), Some(150));
+        assert_eq!(after(300), Some(50));
+        // In pieces, too: overloads are short.
+        let piece = [(10, waited(50, 50)), (100, TierSample { workers_seen: 50, ..busy(5, 0, 50.0) })];
+        let pieces = [&[learned][..], &piece.repeat(30)[..]].concat();
+        assert_eq!(learn(&pieces).workers_limit(None), Some(50));
+    }
+
+    #[test]
+    fn a_pool_that_grows_while_requests_wait_keeps_its_limit() {
+        let learned = (20, waited(150, 150));
+        // 32 more every second, of 20; twenty times, and shrinks in between.
+        let grow: Vec<(usize, TierSample)> =
+            [20, 52, 84, 116, 148].into_iter().map(|threads| (20, waited(threads, threads))).collect();
+        let full = [(40, waited(150, 150)), (400, TierSample { workers_seen: 20, ..busy(5, 0, 50.0) })];
+        let again = [grow, full.to_vec()].concat().repeat(20);
+        assert_eq!(learn(&[vec![learned], again].concat()).workers_limit(None), Some(150));
+        // Nor does one that stands still, whatever lives.
+        let stands = (1000, TierSample { answered: 0.0, ..waited(50, 50) });
+        assert_eq!(learn(&[learned, stands]).workers_limit(None), Some(150));
+        // One of which it is not told how many there are.
+        assert_eq!(learn(&[learned, (1000, waited(50, 0))]).workers_limit(None), Some(150));
+    }
+
+    #[test]
+    fn a_limit_does_not_change_by_turns() {
+        let mut baseline = learn(&[(20, waited(150, 150))]);
+        let mut limits = Vec::new();
+        for window in 0..50_000 {
+            // Overloads of half a second every five, of a pool of 50 with threads that are replaced.
+            let threads = 50 + window / 200 % 4;
+            let sample = if window % 100 < 10 {
+                waited(50, threads)
+            } else {
+                TierSample { workers_seen: threads, ..busy(5, 0, 50.0) }
+            };
+            baseline.observe(&sample, None, &Thresholds::default());
+            let limit = baseline.workers_limit(None);
+            if limits.last() != Some(&limit) {
+                limits.push(limit);
+            }
+        }
+        limits.retain(Option::is_some);
+        assert_eq!(limits, [Some(150), Some(50)]);
     }
 
     #[test]
