@@ -67,7 +67,7 @@ pub enum FindingKind {
     FutureWindow,
     /// An agent lost windows in the kernel.
     LostWindows,
-    /// More entities or hosts than the pipeline keeps.
+    /// More entities, hosts or open incidents than the pipeline keeps.
     LimitReached,
     /// A drop notice that no window confirmed.
     UnconfirmedDrop,
@@ -278,7 +278,10 @@ impl Pipeline {
         for dropped in &drops {
             self.alerts.confirm(view, &dropped.tier, now);
         }
-        self.cases.take(view, &self.config, now, &triggers, &drops);
+        for refused in self.cases.take(view, &self.config, now, &triggers, &drops) {
+            let at = WindowIndex(now).start_unix_ns();
+            out.push(note(FindingKind::LimitReached, &refused.host, at, refused.detail()));
+        }
         let told = version::tell(&mut self.cases, view, &self.baselines, &self.config, now);
         for (window, tier) in self.alerts.settle(now, self.config.quiet_ns / WINDOW_NS) {
             let detail = "a drop was noticed that the windows do not show".to_owned();

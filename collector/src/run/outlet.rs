@@ -69,6 +69,9 @@ impl Outlet {
                 self.metrics.findings.inc(finding_name(finding.kind));
                 if finding.kind == FindingKind::LimitReached {
                     self.metrics.limits.reached("analysis", 1, Clock::default().unix_ns());
+                    // `/readyz` says that the log names whom it concerns.
+                    tracing::warn!(host = %finding.host, "{}", finding.detail);
+                    return;
                 }
                 tracing::debug!(host = %finding.host, kind = finding_name(finding.kind), "{}", finding.detail);
             }

@@ -51,7 +51,7 @@ impl Provisionals {
                 closed.state = State::Closed;
                 closed.title = closed.title.replace(
                     "the cause is being determined",
-                    "no window of that moment came, so the cause is not known",
+                    "no incident came of it in time, so the cause is not known",
                 );
                 out.push(closed);
             }

@@ -8,6 +8,7 @@ use super::{Case, Lost};
 use crate::baseline::Level;
 use crate::config::Config;
 use crate::episode::drop::Dropped;
+use crate::frame::history::LOOK_WINDOWS;
 use crate::path::candidate::{Candidate, ONSET_TOLERANCE};
 use crate::path::chain::diagnose;
 use crate::path::step::Place;
@@ -16,9 +17,9 @@ use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::{Resource, identity};
-use tailwater_model::window::WindowIndex;
+use tailwater_model::window::{Host, WindowIndex};
 
-/// Open cases at a time; more are not opened.
+/// Open cases at a time. For drops the oldest makes room that has none and was not told; what finds no place is [`Refused`].
 const CASES_MAX: usize = 64;
 /// Drops after this long without any are a new wave, windows (500 ms).
 const WAVE_WINDOWS: u64 = 10;
@@ -27,14 +28,34 @@ const FRESH_WINDOWS: u64 = 24;
 /// A new wave with a cause of its own, this sure, is another incident.
 const OWN_CAUSE: f64 = 0.7;
 
+/// Something that is in no case, because as many as there may be were open.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refused {
+    pub(crate) host: Host,
+    /// It was dropped; else a queue felt something.
+    drops: bool,
+}
+
+impl Refused {
+    /// In words.
+    pub(crate) fn detail(&self) -> String {
+        let what = if self.drops { "what was dropped there" } else { "a queue that grew there" };
+        format!("{CASES_MAX} incidents are open, as many as there may be: {what} is in none of them")
+    }
+}
+
 /// All open cases.
 #[derive(Debug, Default)]
 pub(crate) struct Cases {
     pub(crate) open: Vec<Case>,
+    /// What found no place since it was forgotten last, each once.
+    refused: BTreeSet<Refused>,
+    /// Of it, what this frame added.
+    newly_refused: Vec<Refused>,
 }
 
 impl Cases {
-    /// Takes what one frame brought.
+    /// Takes what one frame brought. What of it found no place is told: of each host once, and again after a minute.
     pub(crate) fn take(
         &mut self,
         view: View<'_>,
@@ -42,7 +63,10 @@ impl Cases {
         now: u64,
         triggers: &[Trigger],
         drops: &[Dropped],
-    ) {
+    ) -> Vec<Refused> {
+        if now.is_multiple_of(LOOK_WINDOWS) {
+            self.refused.clear();
+        }
         for trigger in triggers.iter().filter(|t| t.level != Level::Drop) {
             self.feel(view, config, now, trigger);
         }
@@ -57,6 +81,27 @@ impl Cases {
             case.count_attempts(view, now, &lost);
         }
         self.absorb(view);
+        std::mem::take(&mut self.newly_refused)
+    }
+
+    fn refuse(&mut self, host: &str, drops: bool) {
+        let refused = Refused { host: host.to_owned(), drops };
+        if self.refused.insert(refused.clone()) {
+            self.newly_refused.push(refused);
+        }
+    }
+
+    /// Whether drops can be a case of their own. Of a queue that felt something and dropped nothing nobody knows yet, and most of them are
+    /// never told.
+    fn makes_room(&mut self) -> bool {
+        if self.open.len() < CASES_MAX {
+            return true;
+        }
+        let least = self.open.iter().enumerate().filter(|(_, c)| c.drops.is_empty() && c.told.is_none());
+        let Some((oldest, _)) = least.min_by_key(|(_, case)| case.opened) else { return false };
+        let felt = self.open.remove(oldest);
+        self.refuse(&felt.start.host, false);
+        true
     }
 
     /// A queue that grew without drops is part of an incident with drops whose chain leads to it, also over a tier that no agent
@@ -118,7 +163,6 @@ impl Cases {
 
     /// A queue felt something, without drops.
     fn feel(&mut self, view: View<'_>, config: &Config, now: u64, trigger: &Trigger) {
-        let room = self.open.len() < CASES_MAX;
         // What is felt after the last retry can have come is not of the drops before.
         let part =
             |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
@@ -135,9 +179,11 @@ impl Cases {
             } else if trigger.level == Level::Near {
                 case.last_active = now;
             }
-        } else if room {
+        } else if self.open.len() < CASES_MAX {
             let id = identify(view, &trigger.tier, None, now);
             self.open.push(Case::open(trigger, now, id));
+        } else {
+            self.refuse(&trigger.tier.host, false);
         }
     }
 
@@ -150,15 +196,17 @@ impl Cases {
         trigger: &Trigger,
         dropped: &[&Dropped],
     ) -> Lost {
-        let room = self.open.len() < CASES_MAX;
         let id = identify(view, &trigger.tier, dropped.iter().map(|d| d.listener).min(), now);
         let case = match self.dropping(view, config, &trigger.tier, now) {
             Some(index) => self.open.get_mut(index),
-            None if room => {
+            None if self.makes_room() => {
                 self.open.push(Case::open(trigger, now, id.clone()));
                 self.open.last_mut()
             }
-            None => None,
+            None => {
+                self.refuse(&trigger.tier.host, true);
+                None
+            }
         };
         let Some(case) = case else { return Lost::default() };
         if case.drops.is_empty() {
