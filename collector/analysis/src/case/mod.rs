@@ -280,7 +280,7 @@ impl Case {
 
     /// Whether a tier is one of its own, or calls or is called by one.
     fn is_of(&self, view: View<'_>, tier: &TierKey) -> bool {
-        self.tiers.iter().any(|t| t == tier || view.topology.related(t, tier))
+        self.tiers.contains(tier) || self.tiers.iter().any(|t| view.topology.related(t, tier))
     }
 
     /// Window of its newest drop.

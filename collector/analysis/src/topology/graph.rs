@@ -1,6 +1,7 @@
 //! Who calls whom: tiers, and the connections observed between them. Owns matching a dialled address to a listener, and ways along
 //! calls; knows nothing of time.
 
+use super::groups::Groups;
 use super::tier::{ListenerName, Tier, TierKey, name_tier};
 use crate::config::TierRule;
 use crate::frame::history::{History, HostHistory};
@@ -34,6 +35,7 @@ pub(crate) struct Topology {
     /// By caller, then by address and port.
     pub(crate) links: Vec<Link>,
     ending: Ending,
+    groups: Groups,
     listening: Listening,
     faces: BTreeMap<Host, Face>,
 }
@@ -110,13 +112,15 @@ impl Topology {
             let begin = self.links.partition_point(|link| link.from.host < *name);
             let end = begin + self.calls_of(name).len();
             let links = host.map(|host| self.links_of(name, host)).unwrap_or_default();
-            self.links[begin..end].iter().for_each(|link| ended(&mut self.ending, link));
-            links.iter().for_each(|link| ends(&mut self.ending, link));
+            self.links[begin..end].iter().for_each(|link| ended(&mut self.ending, &mut self.groups, link));
+            links.iter().for_each(|link| ends(&mut self.ending, &mut self.groups, link));
             self.links.splice(begin..end, links);
         }
         if !dialled.is_empty() {
             self.resolve_again(&dialled, changed);
         }
+        let calls = || self.links.iter().filter_map(|link| Some((&link.from, link.to.as_ref()?)));
+        self.groups.renew(self.links.len(), calls);
     }
 
     /// Where links end that dial one of these addresses, of all hosts but those whose links are new.
@@ -127,9 +131,9 @@ impl Topology {
             }
             let to = self.listening.resolve(&link.from.host, link.remote.0, link.remote.1);
             if to != link.to {
-                ended(&mut self.ending, link);
+                ended(&mut self.ending, &mut self.groups, link);
                 link.to = to;
-                ends(&mut self.ending, link);
+                ends(&mut self.ending, &mut self.groups, link);
             }
         }
     }
@@ -234,9 +238,10 @@ impl Topology {
         }
     }
 
-    /// Whether one calls the other, at any depth.
+    /// Whether one calls the other, at any depth. Asked of every open case and whatever a queue felt, mostly of systems that have nothing to do
+    /// with each other: between these no way is searched for.
     pub(crate) fn related(&self, a: &TierKey, b: &TierKey) -> bool {
-        self.path(a, b).is_some() || self.path(b, a).is_some()
+        !self.groups.are_apart(a, b) && (self.path(a, b).is_some() || self.path(b, a).is_some())
     }
 
     /// For people and pages.
@@ -270,18 +275,20 @@ impl Topology {
 }
 
 /// A link ends where it says.
-fn ends(ending: &mut Ending, link: &Link) {
+fn ends(ending: &mut Ending, groups: &mut Groups, link: &Link) {
     if let Some(to) = &link.to {
+        groups.join(&link.from, to);
         let callers = ending.entry(to.clone()).or_default();
         callers.insert((link.from.clone(), link.remote.0, link.remote.1));
     }
 }
 
 /// It does no longer.
-fn ended(ending: &mut Ending, link: &Link) {
+fn ended(ending: &mut Ending, groups: &mut Groups, link: &Link) {
     if let Some(to) = &link.to
         && let Some(callers) = ending.get_mut(to)
     {
+        groups.ended();
         callers.remove(&(link.from.clone(), link.remote.0, link.remote.1));
         if callers.is_empty() {
             ending.remove(to);
@@ -512,6 +519,24 @@ mod tests {
         assert_eq!(topology.tiers[&key("app")].name, "app");
     }
 
+    #[test]
+    fn between_systems_of_which_none_calls_the_other_no_way_is_searched_for() {
+        let mut history = History::default();
+        host(&mut history, "a", &["10.0.0.1"], &[], &[("10.0.0.2", 80)]);
+        host(&mut history, "b", &["10.0.0.2"], &[("0.0.0.0", 80)], &[]);
+        host(&mut history, "c", &["10.0.0.3"], &[], &[("10.0.0.4", 80)]);
+        host(&mut history, "d", &["10.0.0.4"], &[("0.0.0.0", 80)], &[]);
+        let key = |h: &str| TierKey { host: h.into(), workload: 1, listener: 0 };
+        let mut topology = Topology::build(&history, &[]);
+        let apart = |topology: &Topology, a, b| topology.groups.are_apart(&key(a), &key(b));
+        assert!(apart(&topology, "a", "c") && apart(&topology, "b", "d"));
+        assert!(!apart(&topology, "a", "b") && topology.related(&key("b"), &key("a")));
+        host(&mut history, "b", &["10.0.0.2"], &[("0.0.0.0", 80)], &[("10.0.0.4", 80)]);
+        topology.update(&history, &[], &BTreeSet::from(["b".to_owned()]));
+        assert!(!apart(&topology, "a", "c"), "they call the same, at some depth");
+        assert!(!topology.related(&key("a"), &key("c")) && topology.related(&key("a"), &key("d")));
+    }
+
     /// All that follows from it: also what is looked up, as far as it is asked.
     fn whole(topology: &Topology) -> String {
         format!("{:?}", (&topology.tiers, &topology.links, &topology.ending, &topology.faces))
@@ -589,6 +614,10 @@ mod tests {
                 if look {
                     kept.update(&history, &[], &changed);
                     prop_assert_eq!(whole(&kept), whole(&Topology::build(&history, &[])), "{:?}", &changed);
+                    for (a, b) in kept.tiers.keys().flat_map(|a| kept.tiers.keys().map(move |b| (a, b))) {
+                        let way = kept.path(a, b).is_some() || kept.path(b, a).is_some();
+                        prop_assert_eq!(kept.related(a, b), way, "{:?} and {:?}", a, b);
+                    }
                     changed.clear();
                 }
             }

@@ -1,4 +1,5 @@
 //! What was seen of who serves and who calls: tiers, and the graph of connections between them. Knows names and addresses; no values.
 
 pub(crate) mod graph;
+mod groups;
 pub(crate) mod tier;
