@@ -20,6 +20,7 @@ fn names() -> Vec<Input> {
     vec![
         Input::Host(HostInfo {
             host: HOST.into(),
+            machine: String::new(),
             agent_instance: "instance".into(),
             cpus: 2,
             addresses: vec!["10.0.0.1".parse().unwrap()],

@@ -75,6 +75,9 @@ pub struct Gone {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostInfo {
     pub host: Host,
+    /// The boot id of its kernel, which scopes of one machine have in common. Empty: not known.
+    #[serde(default)]
+    pub machine: String,
     pub agent_instance: String,
     pub cpus: u32,
     pub addresses: Vec<IpAddr>,

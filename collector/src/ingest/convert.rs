@@ -239,6 +239,7 @@ impl Converter {
         self.sampled = SignalSet::of(names.iter().map(String::as_str));
         self.info = HostInfo {
             host: std::mem::take(&mut self.info.host),
+            machine: hello.boot_id.clone(),
             agent_instance: hello.agent_instance.clone(),
             cpus: hello.cpus,
             addresses,

@@ -15,7 +15,7 @@ const PENDING_MAX: usize = 256;
 /// A window this far ahead of the collector's clock is not believed, ns. Clock errors that can be worked with are far smaller.
 const FUTURE_NS: u64 = 2_000_000_000;
 /// A host is not waited for any more after this long without a window, in windows (60 s).
-const FORGET_WINDOWS: u64 = 1200;
+pub(crate) const FORGET_WINDOWS: u64 = 1200;
 /// Frames without a single window that are emitted one by one; a longer silence is jumped over (20 s).
 const SILENCE_WINDOWS: u64 = 400;
 

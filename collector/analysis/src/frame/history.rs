@@ -3,7 +3,7 @@
 //! An update of names takes effect with the first window that its host sends after it, so that a frame means the same
 //! however early or late it leaves.
 
-use super::align::Frame;
+use super::align::{FORGET_WINDOWS, Frame};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tailwater_model::window::{
@@ -50,6 +50,8 @@ pub(crate) struct HostHistory {
     updates: VecDeque<(u64, Update)>,
     /// Index of its newest window; before the first, of the frame since which it is known.
     heard: u64,
+    /// No frame waits for it any more.
+    pub(crate) away: bool,
 }
 
 /// Windows of one index. What is asked of the same host again, as of all tiers of one after the other, is not looked up again.
@@ -120,7 +122,7 @@ impl History {
         true
     }
 
-    /// Adds a frame; the hosts whose names changed, came or went.
+    /// Adds a frame; the hosts whose names changed, and which came, went, or are away or back.
     pub(crate) fn push(&mut self, frame: Frame) -> BTreeSet<Host> {
         let index = frame.index.0;
         let contiguous = index == self.next;
@@ -146,6 +148,11 @@ impl History {
             let window = windows.remove(name);
             if window.is_some() || host.heard == 0 {
                 host.heard = index;
+            }
+            let away = index.saturating_sub(host.heard) > FORGET_WINDOWS;
+            if away != host.away {
+                host.away = away;
+                changed.insert(name.clone());
             }
             host.windows.push_back(window);
             if host.windows.len() > HISTORY_WINDOWS {
@@ -341,10 +348,9 @@ mod tests {
     fn a_host_that_is_silent_for_a_day_is_forgotten_and_one_that_is_away_is_not() {
         let mut history = History::default();
         history.push(frame(1200, &["a", "b"]));
-        assert!(
-            history.push(frame(GONE_WINDOWS, &["a"])).is_empty() && history.hosts.contains_key("b"),
-            "not yet"
-        );
+        assert!(history.push(frame(GONE_WINDOWS, &["a"])).contains("b"), "it is away");
+        assert!(history.push(frame(GONE_WINDOWS + 1, &["a"])).is_empty());
+        assert!(history.hosts.contains_key("b"), "not yet");
         assert!(history.push(frame(GONE_WINDOWS + 1200, &["a"])).contains("b"), "the topology is another");
         assert_eq!(history.hosts.keys().collect::<Vec<_>>(), ["a"]);
     }

@@ -43,6 +43,10 @@ pub(crate) struct Topology {
 /// What others can see of a host: where links of all hosts end depends on it.
 #[derive(Debug, Clone, PartialEq)]
 struct Face {
+    /// The machine that it is, or is a scope of.
+    machine: String,
+    /// Nothing was heard of it for a while: who has its addresses now, has them.
+    away: bool,
     addresses: Vec<IpAddr>,
     /// By id: whose it is, and where it listens.
     listeners: Vec<(EntityId, TierKey, IpAddr, u16)>,
@@ -51,7 +55,11 @@ struct Face {
 impl Face {
     fn of(name: &str, host: &HostHistory) -> Self {
         let listeners = host.listeners.values();
+        // What is not known to share a machine has one of its own.
+        let machine = if host.info.machine.is_empty() { name } else { &host.info.machine };
         Self {
+            machine: machine.to_owned(),
+            away: host.away,
             addresses: host.info.addresses.iter().map(IpAddr::to_canonical).collect(),
             listeners: listeners
                 .map(|l| (l.id, TierKey::of(name, l), l.address.to_canonical(), l.port))
@@ -75,6 +83,8 @@ struct Listening {
     everywhere: HashMap<u16, HashMap<Host, Vec<(EntityId, TierKey)>>>,
     /// Hosts by address, in order.
     owners: HashMap<IpAddr, Vec<Host>>,
+    /// Hosts by machine, in order: several only where an agent watches scopes.
+    machines: HashMap<String, Vec<Host>>,
 }
 
 impl Topology {
@@ -129,7 +139,7 @@ impl Topology {
             if !dialled.contains(&link.remote.0) || new.contains(&link.from.host) {
                 continue;
             }
-            let to = self.listening.resolve(&link.from.host, link.remote.0, link.remote.1);
+            let to = self.listening.resolve(&self.faces, &link.from.host, link.remote);
             if to != link.to {
                 ended(&mut self.ending, &mut self.groups, link);
                 link.to = to;
@@ -144,7 +154,7 @@ impl Topology {
         for edge in host.edges.values() {
             let remote = (edge.remote_address.to_canonical(), edge.remote_port);
             let link = links.entry((edge.workload, remote.0, remote.1)).or_insert_with(|| Link {
-                to: self.listening.resolve(name, remote.0, remote.1),
+                to: self.listening.resolve(&self.faces, name, remote),
                 from: TierKey { host: name.to_owned(), workload: edge.workload, listener: 0 },
                 edges: Vec::new(),
                 remote,
@@ -331,12 +341,9 @@ fn tiers_of(name: &str, host: &HostHistory, rules: &[TierRule]) -> BTreeMap<Tier
 impl Listening {
     /// A host that is not in it.
     fn add(&mut self, name: &str, face: &Face) {
+        insert(self.machines.entry(face.machine.clone()).or_default(), name);
         for address in &face.addresses {
-            let owners = self.owners.entry(*address).or_default();
-            let at = owners.partition_point(|owner| owner.as_str() < name);
-            if owners.get(at).is_none_or(|owner| owner != name) {
-                owners.insert(at, name.to_owned());
-            }
+            insert(self.owners.entry(*address).or_default(), name);
         }
         for (id, key, address, port) in &face.listeners {
             if address.is_unspecified() {
@@ -351,6 +358,12 @@ impl Listening {
 
     /// A host as it was added.
     fn remove(&mut self, name: &str, face: &Face) {
+        if let Some(hosts) = self.machines.get_mut(&face.machine) {
+            hosts.retain(|host| host != name);
+        }
+        if self.machines.get(&face.machine).is_some_and(Vec::is_empty) {
+            self.machines.remove(&face.machine);
+        }
         for address in &face.addresses {
             if let Some(owners) = self.owners.get_mut(address) {
                 owners.retain(|owner| owner != name);
@@ -378,21 +391,56 @@ impl Listening {
 
     /// The listener behind a dialled address: the exact address first, then a wildcard on a host that owns the address, the caller's
     /// own host last among equals (a scope may list its machine's addresses). A listener that was opened again has a higher id.
-    fn resolve(&self, caller: &str, remote: IpAddr, port: u16) -> Option<TierKey> {
+    fn resolve(
+        &self,
+        faces: &BTreeMap<Host, Face>,
+        caller: &str,
+        (remote, port): (IpAddr, u16),
+    ) -> Option<TierKey> {
         let own_only = remote.is_loopback() || is_unix(remote);
         // Of equals the last, in the order of hosts and ids.
         let best = |all: &mut dyn Iterator<Item = &(EntityId, TierKey)>| {
             all.max_by_key(|(id, key)| (own_only || key.host != caller, *id)).map(|(_, key)| key.clone())
         };
-        let exact = self.at.get(&(port, remote)).into_iter().flatten();
-        best(&mut exact.filter(|(_, key)| !own_only || key.host == caller)).or_else(|| {
-            let hosts = self.everywhere.get(&port)?;
-            if own_only {
-                return best(&mut hosts.get(caller)?.iter());
-            }
-            let owners = self.owners.get(&remote)?.iter();
-            best(&mut owners.filter_map(|host| hosts.get(host)).flatten())
+        let exact = self.at.get(&(port, remote)).map(Vec::as_slice).unwrap_or_default();
+        if own_only {
+            let own = best(&mut exact.iter().filter(|(_, key)| key.host == caller));
+            return own.or_else(|| best(&mut self.everywhere.get(&port)?.get(caller)?.iter()));
+        }
+        let owners = self.owners.get(&remote).map(Vec::as_slice).unwrap_or_default();
+        let having = || owners.iter().chain(exact.iter().map(|(_, key)| &key.host));
+        let hosts = self.machines.get(machine_of(faces, caller, having)?)?;
+        best(&mut exact.iter().filter(|(_, key)| hosts.contains(&key.host))).or_else(|| {
+            let everywhere = self.everywhere.get(&port)?;
+            let owning = hosts.iter().filter(|host| owners.binary_search(host).is_ok());
+            best(&mut owning.filter_map(|host| everywhere.get(host)).flatten())
         })
+    }
+}
+
+/// The machine that a dialled address is of, by the hosts that have it. What several machines have, each has for itself: a bridge to its
+/// containers, the virtual addresses of services, a cache of names. It is the caller's, if it is anybody's. Hosts that are away have given
+/// up what another has now.
+fn machine_of<'a, I: Iterator<Item = &'a Host>>(
+    faces: &'a BTreeMap<Host, Face>,
+    caller: &str,
+    having: impl Fn() -> I,
+) -> Option<&'a str> {
+    let only = |away: bool| {
+        let faces_of = having().filter_map(|host| faces.get(host)).filter(|face| face.away == away);
+        let mut machines = faces_of.map(|face| face.machine.as_str());
+        let first = machines.next()?;
+        let one = machines.all(|machine| machine == first);
+        if one { Some(first) } else { faces.get(caller).map(|face| face.machine.as_str()) }
+    };
+    only(false).or_else(|| only(true))
+}
+
+/// Puts a host into its place among others.
+fn insert(hosts: &mut Vec<Host>, name: &str) {
+    let at = hosts.partition_point(|host| host.as_str() < name);
+    if hosts.get(at).is_none_or(|host| host != name) {
+        hosts.insert(at, name.to_owned());
     }
 }
 
@@ -412,7 +460,7 @@ mod tests {
         addresses: &[&str],
         listens: &[(&str, u16)],
         dials: &[(&str, u16)],
-    ) {
+    ) -> BTreeSet<Host> {
         let info = HostInfo {
             host: name.into(),
             addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
@@ -447,7 +495,7 @@ mod tests {
         history.update(name, 0, names);
         let window = Arc::new(HostWindow { host: name.into(), ..HostWindow::default() });
         history
-            .push(Frame { index: WindowIndex(history.next), hosts: BTreeMap::from([(name.into(), window)]) });
+            .push(Frame { index: WindowIndex(history.next), hosts: BTreeMap::from([(name.into(), window)]) })
     }
 
     /// An address, or that of a Unix socket's path.
@@ -517,6 +565,81 @@ mod tests {
         assert!(topology.has_upstream(&key("app")) && !topology.has_upstream(&key("web")));
         assert_eq!(topology.tiers[&key("db")].name, "sql");
         assert_eq!(topology.tiers[&key("app")].name, "app");
+    }
+
+    /// Where a host's call to `remote` ends.
+    fn ends_at(topology: &Topology, from: &str, remote: &str) -> Option<Host> {
+        let view = topology.view(|_, _| None);
+        view.edges.iter().find(|e| e.from_host == from && e.remote == remote).unwrap().to_host.clone()
+    }
+
+    #[test]
+    fn what_every_machine_has_for_itself_is_dialled_on_its_own_machine_or_not_known() {
+        // The bridge to containers, a virtual address of a service, and a cache of names that listens at one of its own.
+        const OWN: [&str; 3] = ["172.17.0.1", "10.96.0.10", "169.254.20.10"];
+        const DIALS: [(&str, u16); 4] =
+            [("172.17.0.1", 8080), ("10.96.0.10", 443), ("169.254.20.10", 53), ("172.17.0.1", 9000)];
+        let mut history = History::default();
+        for (name, own, listens) in [
+            ("a", "10.0.0.1", &[("0.0.0.0", 8080), ("169.254.20.10", 53)][..]),
+            ("b", "10.0.0.2", &[("0.0.0.0", 8080), ("0.0.0.0", 443), ("172.17.0.1", 9000)][..]),
+            ("c", "10.0.0.3", &[("169.254.20.10", 53), ("172.17.0.1", 9000)][..]),
+        ] {
+            host(&mut history, name, &[&OWN[..], &[own]].concat(), listens, &DIALS);
+        }
+        // It has none of them, and dials one all the same.
+        host(&mut history, "d", &["10.0.0.4"], &[], &[("10.96.0.10", 443), ("10.0.0.2", 8080)]);
+        let topology = Topology::build(&history, &[]);
+        let to = |from: &str| DIALS.map(|(a, port)| ends_at(&topology, from, &format!("{a}:{port}")));
+        let [a, b, c] = ["a", "b", "c"].map(|host| Some(host.to_owned()));
+        assert_eq!(to("a"), [a.clone(), None, a, None]);
+        assert_eq!(to("b"), [b.clone(), b.clone(), None, b.clone()]);
+        assert_eq!(to("c"), [None, None, c.clone(), c]);
+        assert_eq!(ends_at(&topology, "d", "10.96.0.10:443"), None);
+        assert_eq!(ends_at(&topology, "d", "10.0.0.2:8080"), b, "that is of one");
+    }
+
+    #[test]
+    fn scopes_of_one_machine_that_list_its_addresses_find_each_other_also_where_another_machine_has_them() {
+        const ALL: [&str; 2] = ["10.0.0.1", "172.17.0.1"];
+        let mut history = History::default();
+        host(&mut history, "web", &ALL, &[("0.0.0.0", 80)], &[("10.0.0.1", 8080), ("172.17.0.1", 8080)]);
+        host(&mut history, "app", &ALL, &[("0.0.0.0", 8080)], &[]);
+        host(&mut history, "other", &["10.0.0.2", "172.17.0.1"], &[("0.0.0.0", 8080)], &[]);
+        let to = |history: &History| {
+            let topology = Topology::build(history, &[]);
+            ["10.0.0.1:8080", "172.17.0.1:8080"].map(|remote| ends_at(&topology, "web", remote))
+        };
+        assert_eq!(to(&history), [None, None], "two machines, as far as is known");
+        for scope in ["web", "app"] {
+            history.hosts.get_mut(scope).unwrap().info.machine = "boot".into();
+        }
+        let app = Some("app".to_owned());
+        assert_eq!(to(&history), [app.clone(), app]);
+    }
+
+    #[test]
+    fn an_address_that_a_host_took_over_from_one_that_is_away_is_its_own() {
+        let mut history = History::default();
+        host(&mut history, "caller", &["10.0.0.1"], &[], &[("10.0.0.9", 80)]);
+        host(&mut history, "new", &["10.0.0.9"], &[("0.0.0.0", 80)], &[]);
+        host(&mut history, "old", &["10.0.0.9"], &[("0.0.0.0", 80)], &[]);
+        let mut topology = Topology::build(&history, &[]);
+        assert_eq!(ends_at(&topology, "caller", "10.0.0.9:80"), None);
+        let mut hear = |hosts: &[&str], index: u64| {
+            let window = |name: &str| Arc::new(HostWindow { host: name.into(), ..HostWindow::default() });
+            let hosts = hosts.iter().map(|name| ((*name).to_owned(), window(name))).collect();
+            let changed = history.push(Frame { index: WindowIndex(index), hosts });
+            topology.update(&history, &[], &changed);
+            ends_at(&topology, "caller", "10.0.0.9:80")
+        };
+        let all = ["caller", "new", "old"];
+        assert_eq!(hear(&all, 3), None);
+        assert_eq!(hear(&all[..2], 1000), None, "50 s");
+        assert_eq!(hear(&all[..2], 1400).as_deref(), Some("new"), "70 s");
+        assert_eq!(hear(&all, 1401), None, "it is back");
+        assert_eq!(hear(&all[2..], 4000).as_deref(), Some("old"));
+        assert_eq!(hear(&[], 8000), None);
     }
 
     #[test]
@@ -593,6 +716,8 @@ mod tests {
                     prop::collection::vec((0usize..6, 80u16..82), 0..3),
                     prop::collection::vec((0usize..6, 80u16..82), 0..4),
                     prop::bool::ANY,
+                    0usize..3,
+                    prop::bool::ANY,
                 ),
                 1..12,
             )
@@ -601,14 +726,16 @@ mod tests {
             const NAMES: [&str; 4] = ["a", "b", "c", "d"];
             let mut history = History::default();
             let (mut kept, mut changed) = (Topology::default(), BTreeSet::new());
-            for (which, there, owns, listens, dials, look) in changes {
+            for (which, there, owns, listens, dials, look, machine, away) in changes {
                 history.hosts.remove(NAMES[which]);
                 if there {
                     let owns: Vec<&str> = owns.iter().map(|a| ADDRESSES[*a]).collect();
                     let socket = |all: Vec<(usize, u16)>| -> Vec<(&str, u16)> {
                         all.into_iter().map(|(a, port)| (ADDRESSES[a], port)).collect()
                     };
-                    host(&mut history, NAMES[which], &owns, &socket(listens), &socket(dials));
+                    changed.extend(host(&mut history, NAMES[which], &owns, &socket(listens), &socket(dials)));
+                    let host = history.hosts.get_mut(NAMES[which]).unwrap();
+                    (host.info.machine, host.away) = (["", "m", "n"][machine].to_owned(), away);
                 }
                 changed.insert(NAMES[which].to_owned());
                 if look {

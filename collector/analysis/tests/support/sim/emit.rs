@@ -11,6 +11,7 @@ impl Sim {
             }
             names.push(Input::Host(HostInfo {
                 host: HOSTS[h].into(),
+                machine: String::new(),
                 agent_instance: format!("instance-{h}"),
                 cpus: 2,
                 addresses: vec![ADDRESSES[h].parse().unwrap()],
