@@ -230,7 +230,6 @@ impl<S: Sink> Sampler<S> {
             let due = self.next.map_or(now, |n| (n.0 + 1) * WINDOW_NS + SETTLE_NS);
             // Bounded, because the clock may be set back while we sleep.
             self.sleep(due.saturating_sub(now).min(2 * WINDOW_NS));
-            self.drop_events();
             self.tick();
             if self.handle.stop.load(Ordering::Acquire) || self.sink.done() {
                 self.sink.finish();
@@ -248,7 +247,7 @@ impl<S: Sink> Sampler<S> {
         wait(&descriptors, longest_ns);
     }
 
-    /// Drains every window that has closed and settled.
+    /// Tells drops, and drains every window that has closed and settled.
     pub fn tick(&mut self) {
         let open = self.clock.window().0;
         let mut next = self.begin_at(open);
@@ -257,6 +256,8 @@ impl<S: Sink> Sampler<S> {
             self.handle.counters.ticks_missed.fetch_add(missed, Ordering::Relaxed);
         }
         loop {
+            // An alert does not wait for what there is to catch up with.
+            self.drop_events();
             // Draining takes time, in which windows close or are overwritten: look at the clock before each.
             let now = self.clock.unix_ns();
             let open = now / WINDOW_NS;

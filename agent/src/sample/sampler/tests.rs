@@ -1,5 +1,5 @@
 use super::*;
-use crate::window::MachineCpu;
+use crate::window::{CgroupId, ListenerKey, MachineCpu};
 use std::sync::atomic::AtomicI64;
 
 #[derive(Default)]
@@ -8,6 +8,8 @@ struct Log {
     lost: u64,
     /// Without the source's value.
     empty: Vec<u64>,
+    /// How many windows were told before each drop.
+    before_drops: Vec<usize>,
 }
 
 impl Sink for Log {
@@ -22,12 +24,16 @@ impl Sink for Log {
     fn lost(&mut self, windows: u64) {
         self.lost += windows;
     }
-    fn drops(&mut self, _: &[ListenDrop]) {}
+    fn drops(&mut self, drops: &[ListenDrop]) {
+        self.before_drops.extend(drops.iter().map(|_| self.windows.len()));
+    }
     fn finish(&mut self) {}
 }
 
-/// Each window drained moves time on by `drain_ns`.
+/// Each window drained moves time on by `drain_ns`; one that is a multiple of `drops_every` leaves a drop behind.
 struct Fake {
+    drops_every: u64,
+    waiting: Vec<ListenDrop>,
     rests: Option<Arc<Mutex<Vec<bool>>>>,
     skipped: Arc<Mutex<Vec<u64>>>,
     now: Arc<AtomicI64>,
@@ -54,17 +60,39 @@ impl SignalSource for Fake {
     }
     fn drain(&mut self, into: &mut Window) {
         self.now.fetch_add(self.drain_ns, Ordering::AcqRel);
+        if self.drops_every != 0 && into.index.0.is_multiple_of(self.drops_every) {
+            self.waiting.push(DROP);
+        }
         into.machine_cpu = Some(MachineCpu { busy_ns: into.index.0, ..MachineCpu::default() });
     }
     fn skip_to(&mut self, first: WindowIndex) {
         self.skipped.lock().unwrap().push(first.0);
     }
     fn set_epoch_offset_ns(&mut self, _: i64) {}
+    fn take_drop_events(&mut self, into: &mut Vec<ListenDrop>) {
+        into.append(&mut self.waiting);
+    }
     fn rest(&mut self, rests: bool) -> bool {
         let can = self.rests.as_ref();
         can.map(|told| told.lock().unwrap().push(rests)).is_some()
     }
 }
+
+const DROP: ListenDrop = ListenDrop {
+    listener: ListenerKey {
+        netns: 1,
+        address: std::net::Ipv6Addr::UNSPECIFIED,
+        port: 80,
+        owner: CgroupId(1),
+        pid: 0,
+    },
+    unix_ns: 1,
+    count: 1,
+    packets: 1,
+    depth: 2,
+    limit: 1,
+    read_unix_ns: 0,
+};
 
 struct Bench {
     sampler: Sampler<Log>,
@@ -75,13 +103,14 @@ struct Bench {
 const WINDOW: i64 = WINDOW_NS as i64;
 
 fn bench(drain_ns: i64) -> Bench {
-    bench_of(drain_ns, None)
+    bench_of(drain_ns, 0, None)
 }
 
-fn bench_of(drain_ns: i64, rests: Option<Arc<Mutex<Vec<bool>>>>) -> Bench {
+fn bench_of(drain_ns: i64, drops_every: u64, rests: Option<Arc<Mutex<Vec<bool>>>>) -> Bench {
     let now = Arc::new(AtomicI64::new(1_000 * WINDOW + 20_000_000));
     let skipped = Arc::new(Mutex::new(Vec::new()));
-    let source = Fake { rests, skipped: skipped.clone(), now: now.clone(), drain_ns };
+    let (skips, moves) = (skipped.clone(), now.clone());
+    let source = Fake { drops_every, waiting: Vec::new(), rests, skipped: skips, now: moves, drain_ns };
     let handle = Handle::new(BTreeSet::new()).unwrap();
     let clock = Clock::manual(now.clone());
     let sampler = Sampler::new(clock, vec![Box::new(source)], vec![], Log::default(), handle);
@@ -144,6 +173,18 @@ fn windows_that_close_while_others_are_drained_are_drained_too() {
 }
 
 #[test]
+fn a_drop_waits_for_no_window_that_there_is_to_catch_up_with() {
+    let mut b = bench_of(20_000_000, 10, None);
+    b.tick_at(2, 7_000_000);
+    let drained = b.tick_at(32, 7_000_000);
+    // Of windows 1010, 1020 and so on: each is told before the window after it.
+    let told = std::mem::take(&mut b.sampler.sink.before_drops);
+    let due: Vec<usize> = (1..=drained.len()).filter(|n| drained[n - 1].0.is_multiple_of(10)).collect();
+    assert!(due.len() >= 4, "{drained:?}");
+    assert_eq!(told, due);
+}
+
+#[test]
 fn a_clock_set_back_stretches_a_window_and_repeats_none() {
     let mut b = bench(0);
     b.tick_at(10, 7_000_000);
@@ -196,7 +237,7 @@ fn shed_and_disabled_signals_lose_their_coverage() {
 #[test]
 fn a_source_that_rests_is_left_out_and_begins_anew_a_second_after_it_was_taken_back() {
     let told = Arc::<Mutex<Vec<bool>>>::default();
-    let mut b = bench_of(0, Some(told.clone()));
+    let mut b = bench_of(0, 0, Some(told.clone()));
     let handle = b.sampler.handle.clone();
     let covered = || handle.coverage().iter().all(|c| c.covered);
     b.tick_at(3, 7_000_000);
