@@ -4,12 +4,13 @@
 
 mod forgetting;
 
+use crate::clock::thread_cpu_ns;
 use crate::name::aside::Aside;
 use crate::name::cgroup::{CgroupTree, Mounts};
 use crate::name::naming::{self, Names, names};
 use crate::name::pool::{Listen, Pool};
 use crate::name::servers::{Place, Process, Servers};
-use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, Window};
+use crate::window::{CgroupId, EdgeKey, ListenerKey, ProcessKey, WINDOW_NS, Window};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +24,10 @@ const OTHER: &str = "~other";
 /// Windows between two walks that nobody asked for: 10 s. A cgroup that has never been seen asks for one at once: the neighbour
 /// that takes the CPU is often new, and its first windows are the ones that matter.
 const WALK_PERIOD_WINDOWS: u64 = 200;
+
+/// A walk that somebody asked for comes no sooner after the one before than so many times what that one took: where cgroups come in every
+/// window, walks take a fiftieth of one CPU however large the tree is.
+const WALK_RESTS: u64 = 50;
 
 /// Windows between two readings of the quotas: 1 s.
 const QUOTA_PERIOD_WINDOWS: u64 = 20;
@@ -132,14 +137,16 @@ pub struct Entities {
     paths: HashMap<std::net::Ipv6Addr, Arc<str>>,
     changed: Vec<Named>,
     walked: Option<u64>,
+    /// Windows from the last walk to the next one that may be asked for.
+    walk_rest: u64,
     quotas_read: u64,
     names_asked: u64,
     pools_read: u64,
     /// First processes of cgroups whose listening process is not known, since pools were read last; 0: none.
     servers_found: HashMap<CgroupId, u32>,
-    /// The tree is walked with the next window, whatever its period says.
+    /// The tree is walked as soon as it may be, whatever its period says.
     walk_next: bool,
-    /// Never seen in the tree, asked for since the last walk.
+    /// Never seen in the tree, asked for since the last walk: so is it for them.
     unknown: HashSet<CgroupId>,
     /// Not in the tree when it was walked for them: gone before they were named. Not walked for again until the next period.
     gone: HashSet<CgroupId>,
@@ -170,6 +177,7 @@ impl Entities {
             paths: HashMap::new(),
             changed: Vec::new(),
             walked: None,
+            walk_rest: 0,
             quotas_read: 0,
             names_asked: 0,
             pools_read: 0,
@@ -196,7 +204,7 @@ impl Entities {
         self.refused
     }
 
-    /// Walks the tree with the next window: there are cgroups that no value is told of yet.
+    /// Walks the tree as soon as it may be: there are cgroups that no value is told of yet.
     pub fn walk_next(&mut self) {
         self.walk_next = true;
     }
@@ -206,11 +214,16 @@ impl Entities {
     pub fn refresh(&mut self, window: u64, scope: Option<&str>) -> bool {
         self.now = window;
         let walked = *self.walked.get_or_insert(window);
-        let since = window.saturating_sub(walked);
+        // A clock that was set back says nothing about when that was.
+        let since = window.checked_sub(walked).unwrap_or(WALK_PERIOD_WINDOWS);
         let period_over = since >= WALK_PERIOD_WINDOWS;
-        if period_over || std::mem::take(&mut self.walk_next) || !self.unknown.is_empty() {
+        let asked_for = self.walk_next || !self.unknown.is_empty();
+        if period_over || (asked_for && since >= self.walk_rest) {
+            let before_ns = thread_cpu_ns();
             self.tree.walk();
+            self.walk_rest = rest_after(thread_cpu_ns().saturating_sub(before_ns));
             self.walked = Some(window);
+            self.walk_next = false;
             self.processes.clear();
             if period_over {
                 self.gone.clear();
@@ -387,6 +400,15 @@ impl Entities {
         self.workloads.insert(cgroup, workload);
         self.by_id.insert(id, cgroup);
         id
+    }
+
+    /// Id of the workload whose row a cgroup's values belong to: its own, or that of `~other` until the tree is walked for it. 0 if it was gone
+    /// before its path was known.
+    pub fn row(&mut self, cgroup: CgroupId) -> u32 {
+        match self.workload(cgroup) {
+            0 if self.unknown.contains(&cgroup) => self.other(),
+            id => id,
+        }
     }
 
     /// Id of the workload of all that is not told apart; there is always room for this one.
@@ -587,6 +609,11 @@ impl Entities {
     pub fn take_changed(&mut self) -> Vec<Named> {
         std::mem::take(&mut self.changed)
     }
+}
+
+/// Windows from a walk that took so long to the next one that may be asked for.
+fn rest_after(walk_ns: u64) -> u64 {
+    walk_ns.saturating_mul(WALK_RESTS).div_ceil(WINDOW_NS)
 }
 
 /// Command name of a process; empty if it is gone.

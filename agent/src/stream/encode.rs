@@ -97,10 +97,10 @@ impl Encoder {
 
     fn workload_table(&self, windows: &[Window], entities: &mut Entities, host: HostView<'_>) -> v1::Table {
         let mut b = TableBuilder::new(EntityKind::Workload, windows.len());
-        let tasks = b.section(windows, |w| w.tasks.as_deref(), |c| entities.workload(*c));
+        let tasks = b.section(windows, |w| w.tasks.as_deref(), |c| entities.row(*c));
         let stopped = b.section(windows, |w| w.stopped.as_deref(), |p| entities.process(*p));
-        let io = b.section(windows, |w| w.io.as_deref(), |c| entities.workload(*c));
-        let memory = b.section(windows, |w| w.memory.as_deref(), |c| entities.workload(*c));
+        let io = b.section(windows, |w| w.io.as_deref(), |c| entities.row(*c));
+        let memory = b.section(windows, |w| w.memory.as_deref(), |c| entities.row(*c));
         let polled = polled(windows);
         if polled.tasks {
             b.columns(tasks.as_deref(), metrics::TASK_POLLED);

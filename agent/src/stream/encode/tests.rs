@@ -88,6 +88,17 @@ fn a_section_that_is_not_covered_has_no_metric_and_an_idle_entity_reads_zero() {
 }
 
 #[test]
+fn values_of_cgroups_that_wait_for_their_names_are_in_the_row_of_the_rest() {
+    let mut world = world();
+    let mut w = window(10);
+    w.tasks = Some([1, 2].map(|n| (CgroupId(u64::MAX - n), busy(7, 0, 0))).to_vec());
+    let batch = world.batch(&[w], None);
+    let other = world.entities.workload(CgroupId::default());
+    let workloads = decode(&batch, EntityKind::Workload);
+    assert_eq!(workloads[&(Metric::CpuBusyNs, 0)], BTreeMap::from([((other, 0), 14)]));
+}
+
+#[test]
 fn a_scope_under_a_quota_is_a_host_of_that_size() {
     let mut world = world();
     let (app, quota) = (world.id("/lab/app/tomcat"), world.id("/lab/app"));
