@@ -2,6 +2,7 @@
 //! network namespace, which stand in a table of all its routes. Owns the thread that reads them, beside the one that drains windows, and what it has found; that
 //! one asks and takes what is known so far.
 
+use crate::clock::{monotonic_ns, thread_cpu_ns};
 use crate::name::addresses;
 use crate::name::naming::container_name;
 use crate::name::pool::{self, Listen, Pool};
@@ -10,6 +11,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Addresses are read again no sooner than so many times what it took after: they stand among all routes of their namespace, of which a router
+/// has a million. Where there are a hundred, they are read as often as somebody asks.
+const ADDRESSES_REST: u64 = 500;
 
 /// Questions that wait for their answer; whoever asks another asks again later.
 const WAITING_MAX: usize = 256;
@@ -31,8 +36,24 @@ struct Known {
     containers: HashMap<String, String>,
     /// `None`: they were never read.
     addresses: Option<Vec<IpAddr>>,
+    /// When they may be read again, on CLOCK_MONOTONIC.
+    addresses_due_ns: u64,
     pools: HashMap<(u32, Listen), Option<Pool>>,
     waiting: HashSet<Question>,
+}
+
+impl Known {
+    fn has_read(&mut self, addresses: Vec<IpAddr>, took_ns: u64) {
+        self.addresses = Some(addresses);
+        self.addresses_due_ns = monotonic_ns().saturating_add(took_ns.saturating_mul(ADDRESSES_REST));
+    }
+}
+
+/// What comes of it, and the CPU time that it took.
+fn timed<T>(what: impl FnOnce() -> T) -> (T, u64) {
+    let before_ns = thread_cpu_ns();
+    let result = what();
+    (result, thread_cpu_ns().saturating_sub(before_ns))
 }
 
 /// The thread, for whoever asks it. It begins with the first question, so that it has no more privileges than who asks, and ends when this
@@ -76,14 +97,19 @@ impl Aside {
         name
     }
 
-    /// The addresses as they were read last, and they are read again. The first time they are waited for: that is when the agent starts.
+    /// The addresses as they were read last, and they are read again if that is not too dear. The first time they are waited for: that is when
+    /// the agent starts.
     pub fn addresses(&self, process: u32) -> Vec<IpAddr> {
         let mut known = locked(&self.known);
         if let Some(addresses) = known.addresses.clone() {
-            self.ask(&mut known, Question::Addresses(process));
+            if monotonic_ns() >= known.addresses_due_ns {
+                self.ask(&mut known, Question::Addresses(process));
+            }
             return addresses;
         }
-        known.addresses.insert(addresses::of(process)).clone()
+        let (addresses, took_ns) = timed(|| addresses::of(process));
+        known.has_read(addresses.clone(), took_ns);
+        addresses
     }
 
     /// What the server of a process is set up for where it listens, as it was read last. `again`: it is read anew, and known a little later; so it
@@ -139,9 +165,9 @@ fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
                 known.waiting.remove(&question);
             }
             Question::Addresses(process) => {
-                let addresses = addresses::of(*process);
+                let (addresses, took_ns) = timed(|| addresses::of(*process));
                 let mut known = locked(known);
-                known.addresses = Some(addresses);
+                known.has_read(addresses, took_ns);
                 known.waiting.remove(&question);
             }
         }
@@ -150,4 +176,30 @@ fn answer(asked: &Receiver<Question>, root: &Path, known: &Mutex<Known>) {
 
 fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_again_as_rarely_as_that_is_dear() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let aside = Aside::new(Path::new("/"));
+        let ours = || {
+            let told = aside.addresses(std::process::id());
+            aside.settle();
+            told
+        };
+        let read = ours();
+        // As if others had been read, in a second of a CPU.
+        let old = vec![IpAddr::from([192, 0, 2, 1])];
+        locked(&aside.known).has_read(old.clone(), SECOND_NS);
+        assert_eq!([ours(), ours()], [old.clone(), old.clone()]);
+        let rest_ns = locked(&aside.known).addresses_due_ns - monotonic_ns();
+        assert!((490..=500).contains(&(rest_ns / SECOND_NS)), "{rest_ns}");
+        // And in no time: they are read anew, and told to whoever asks next.
+        locked(&aside.known).has_read(old.clone(), 0);
+        assert_eq!((ours(), locked(&aside.known).addresses.clone()), (old, Some(read)));
+    }
 }
