@@ -396,13 +396,18 @@ impl Agent {
         (!timed.during.is_zero()).then(|| timed.cpu_ns.into_iter().map(of).collect())
     }
 
+    /// What this process used so far, and those that help it.
+    fn cpu_ns(&self) -> u64 {
+        process_cpu_ns() + self.handle.counters.helpers_cpu_ns.load(Ordering::Relaxed)
+    }
+
     /// Measures our own cost, sheds signals when it is too high, and tells systemd that windows are still drained.
     async fn care(self: Arc<Self>, cpu_budget_ratio: f64) {
         let mut drained = BTreeMap::new();
         let mut budget = Budget::new(cpu_budget_ratio);
         let watchdog = sd_notify::watchdog_enabled().map(|longest| longest / 3);
         let mut timer = tokio::time::interval(watchdog.unwrap_or(STATS_PERIOD).min(STATS_PERIOD));
-        let (mut last_cpu_ns, mut last_ns, mut last_windows) = (process_cpu_ns(), monotonic_ns(), 0);
+        let (mut last_cpu_ns, mut last_ns, mut last_windows) = (self.cpu_ns(), monotonic_ns(), 0);
         loop {
             timer.tick().await;
             let windows = self.handle.counters.windows.load(Ordering::Relaxed);
@@ -414,7 +419,7 @@ impl Agent {
                 continue;
             }
             last_ns = monotonic_ns();
-            let cpu_ns = process_cpu_ns();
+            let cpu_ns = self.cpu_ns();
             let ratio =
                 cpu_ratio(cpu_ns.saturating_sub(std::mem::replace(&mut last_cpu_ns, cpu_ns)), elapsed);
             let programs = self.take_timed();

@@ -66,6 +66,10 @@ pub trait SignalSource: Send {
         let _ = rests;
         false
     }
+    /// CPU time that processes beside the agent's own used for it so far.
+    fn helper_cpu_ns(&self) -> u64 {
+        0
+    }
     /// A descriptor that polls readable while drop events wait in the kernel; `None`: this signal sends none.
     fn drop_events_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None

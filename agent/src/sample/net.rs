@@ -439,6 +439,10 @@ impl SignalSource for NetSignals {
         self.clock.set_epoch_offset_ns(offset_ns);
     }
 
+    fn helper_cpu_ns(&self) -> u64 {
+        self.walker.report().helper_cpu_ns
+    }
+
     fn drop_events_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.drops.as_fd())
     }

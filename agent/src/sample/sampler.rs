@@ -60,6 +60,8 @@ pub struct Counters {
     pub windows_late: AtomicU64,
     pub ticks_missed: AtomicU64,
     pub clock_corrections: AtomicU64,
+    /// Of processes beside the agent's own.
+    pub helpers_cpu_ns: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +116,7 @@ impl Handle {
         locked(&self.commands).push(Command::TakeBack(source));
     }
 
-    /// CPU time that was spent in draining each source that is attached, since the agent began.
+    /// CPU time that was spent in draining each source that is attached, and by its helper, since the agent began.
     pub fn cpu_ns(&self) -> BTreeMap<&'static str, u64> {
         locked(&self.cpu_ns).clone()
     }
@@ -333,7 +335,9 @@ impl<S: Sink> Sampler<S> {
         counters.windows_late.fetch_add(u64::from(late), Ordering::Relaxed);
         if index.0.is_multiple_of(LOSSES_READ_WINDOWS) {
             *locked(&self.handle.losses) = self.sources.iter().flat_map(|s| s.source.losses()).collect();
-            let spent = |s: &Attached| (s.source.name(), s.cpu_ns);
+            let helpers_ns = self.sources.iter().map(|s| s.source.helper_cpu_ns()).sum::<u64>();
+            counters.helpers_cpu_ns.store(helpers_ns, Ordering::Relaxed);
+            let spent = |s: &Attached| (s.source.name(), s.cpu_ns + s.source.helper_cpu_ns());
             *locked(&self.handle.cpu_ns) = self.sources.iter().map(spent).collect();
         }
         self.sink.window(window);

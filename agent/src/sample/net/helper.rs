@@ -2,11 +2,12 @@
 //! network, or what others wrote. Owns both ends of the socket between the two.
 //!
 //! It is this program again, with two descriptors: the socket, and the iterator that the agent bound to the sockets of TCP. A question is one byte.
-//! An answer is the number of namespaces (u32), the length of a text (u16, at most 400) and the text: why not all. All numbers are
-//! little-endian. It ends when the socket does.
+//! An answer is the number of namespaces (u32), the CPU time that the walk took in ns (u64), the length of a text (u16, at most 400) and the
+//! text: why not all. All numbers are little-endian. It ends when the socket does.
 
 use crate::attach::iterator::KernelIterator;
 use crate::attach::privilege::{self, PrivilegeError};
+use crate::clock::thread_cpu_ns;
 use crate::sample::namespaces::in_every_namespace;
 use caps::Capability;
 use std::io::{Error, ErrorKind, Read, Write};
@@ -32,6 +33,16 @@ const NEEDED: [Capability; 4] = [
     Capability::CAP_DAC_READ_SEARCH,
     Capability::CAP_BPF,
 ];
+
+/// How a walk went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Walked {
+    pub(super) namespaces: u32,
+    /// Why not more.
+    pub(super) trouble: Option<String>,
+    /// What it took of whoever walked.
+    pub(super) cpu_ns: u64,
+}
 
 /// The agent's end.
 #[derive(Debug)]
@@ -61,16 +72,18 @@ impl Helper {
         Ok(Some(Self { child: privilege::spawn_with(&NEEDED, &mut command)?, socket }))
     }
 
-    /// Namespaces walked, and why not more.
-    pub(super) fn walk(&mut self) -> (u32, Option<String>) {
+    /// Lets it walk once.
+    pub(super) fn walk(&mut self) -> Walked {
         self.asked().unwrap_or_else(|error| {
             let ended = self.child.try_wait().ok().flatten();
             let ended = ended.map(|status| format!(" ({status})")).unwrap_or_default();
-            (0, Some(format!("the process that walks network namespaces{ended}: {error}; restart the agent")))
+            let trouble =
+                format!("the process that walks network namespaces{ended}: {error}; restart the agent");
+            Walked { trouble: Some(trouble), ..Walked::default() }
         })
     }
 
-    fn asked(&mut self) -> std::io::Result<(u32, Option<String>)> {
+    fn asked(&mut self) -> std::io::Result<Walked> {
         self.socket.write_all(&[WALK])?;
         read_answer(&mut self.socket)
     }
@@ -84,9 +97,10 @@ impl Drop for Helper {
     }
 }
 
-fn read_answer(from: &mut impl Read) -> std::io::Result<(u32, Option<String>)> {
-    let (mut namespaces, mut length) = ([0; 4], [0; 2]);
+fn read_answer(from: &mut impl Read) -> std::io::Result<Walked> {
+    let (mut namespaces, mut cpu_ns, mut length) = ([0; 4], [0; 8], [0; 2]);
     from.read_exact(&mut namespaces)?;
+    from.read_exact(&mut cpu_ns)?;
     from.read_exact(&mut length)?;
     let length = usize::from(u16::from_le_bytes(length));
     if length > TEXT_MAX {
@@ -95,24 +109,31 @@ fn read_answer(from: &mut impl Read) -> std::io::Result<(u32, Option<String>)> {
     let mut text = vec![0; length];
     from.read_exact(&mut text)?;
     let text = String::from_utf8(text).map_err(|e| Error::new(ErrorKind::InvalidData, e))?;
-    Ok((u32::from_le_bytes(namespaces), (!text.is_empty()).then_some(text)))
+    Ok(Walked {
+        namespaces: u32::from_le_bytes(namespaces),
+        trouble: (!text.is_empty()).then_some(text),
+        cpu_ns: u64::from_le_bytes(cpu_ns),
+    })
 }
 
-fn answer((namespaces, trouble): (u32, Option<String>)) -> Vec<u8> {
-    let text = trouble.unwrap_or_default();
+fn answer(walked: Walked) -> Vec<u8> {
+    let text = walked.trouble.unwrap_or_default();
     let text = &text[..text.floor_char_boundary(TEXT_MAX)];
-    let mut bytes = namespaces.to_le_bytes().to_vec();
+    let mut bytes = walked.namespaces.to_le_bytes().to_vec();
+    bytes.extend(walked.cpu_ns.to_le_bytes());
     bytes.extend(u16::try_from(text.len()).unwrap_or(0).to_le_bytes());
     bytes.extend(text.as_bytes());
     bytes
 }
 
-/// Namespaces walked, and why not more.
-pub(super) fn walk_all(iterator: &KernelIterator) -> (u32, Option<String>) {
-    if let Err(error) = iterator.run() {
-        return (0, Some(format!("tcp iterator: {error}")));
-    }
-    in_every_namespace(&mut |_| iterator.run())
+/// Walks through all network namespaces, from the calling thread.
+pub(super) fn walk_all(iterator: &KernelIterator) -> Walked {
+    let before_ns = thread_cpu_ns();
+    let (namespaces, trouble) = match iterator.run() {
+        Ok(()) => in_every_namespace(&mut |_| iterator.run()),
+        Err(error) => (0, Some(format!("tcp iterator: {error}"))),
+    };
+    Walked { namespaces, trouble, cpu_ns: thread_cpu_ns().saturating_sub(before_ns) }
 }
 
 /// The helper could not begin.
@@ -148,21 +169,26 @@ mod tests {
 
     #[test]
     fn an_answer_reads_back_as_it_was_given_and_a_long_text_is_cut() {
-        for given in [(1, None), (256, Some("more than 256 network namespaces".to_owned()))] {
+        let of = |namespaces, trouble: Option<&str>| Walked {
+            namespaces,
+            trouble: trouble.map(str::to_owned),
+            cpu_ns: 1 << 40,
+        };
+        for given in [of(1, None), of(256, Some("more than 256 network namespaces"))] {
             assert_eq!(read_answer(&mut answer(given.clone()).as_slice()).unwrap(), given);
         }
-        let long = "ä".repeat(TEXT_MAX);
-        let (namespaces, told) = read_answer(&mut answer((7, Some(long))).as_slice()).unwrap();
-        assert_eq!((namespaces, told.unwrap()), (7, "ä".repeat(TEXT_MAX / 2)));
+        let long = of(7, Some(&"ä".repeat(TEXT_MAX)));
+        let told = read_answer(&mut answer(long).as_slice()).unwrap();
+        assert_eq!(told, of(7, Some(&"ä".repeat(TEXT_MAX / 2))));
     }
 
     #[test]
     fn what_is_no_answer_is_an_error_and_takes_no_memory() {
-        for wrong in
-            [&b""[..], &[1, 0, 0, 0, 5, 0, b'a'], &[1, 0, 0, 0, 0xFF, 0xFF], &[1, 0, 0, 0, 1, 0, 0xFF]]
-        {
-            assert!(read_answer(&mut &*wrong).is_err(), "{wrong:?}");
+        for end in [&b""[..], &[5, 0, b'a'], &[0xFF, 0xFF], &[1, 0, 0xFF]] {
+            let wrong = [&b"\x01\0\0\0\x09\0\0\0\0\0\0\0"[..], end].concat();
+            assert!(read_answer(&mut wrong.as_slice()).is_err(), "{wrong:?}");
         }
+        assert!(read_answer(&mut &b"\x01\0\0\0\x09"[..]).is_err());
     }
 
     #[test]
@@ -171,8 +197,8 @@ mod tests {
         let child = Command::new("/bin/true").stdin(OwnedFd::from(theirs)).spawn().unwrap();
         let mut helper = Helper { socket, child };
         helper.child.wait().unwrap();
-        let (walked, trouble) = helper.walk();
-        let trouble = trouble.unwrap();
-        assert!(walked == 0 && trouble.contains("restart the agent"), "{trouble}");
+        let walked = helper.walk();
+        let trouble = walked.trouble.unwrap();
+        assert!(walked.namespaces == 0 && trouble.contains("restart the agent"), "{trouble}");
     }
 }

@@ -1,14 +1,15 @@
 //! The sockets that were there before the agent, network namespace by network namespace, and the threads that are gone. Owns one
-//! thread that walks every ten seconds; knows no window.
+//! thread that walks every ten seconds, or as rarely as that is dear; knows no window.
 //!
 //! A BPF iterator sees the sockets of the namespace of the thread that reads it, so a process of its own (`helper.rs`) moves through the
 //! namespaces that processes live in. Where that is refused, only the agent's own is walked.
 
-use super::helper::{Helper, walk_all};
+use super::helper::{Helper, Walked, walk_all};
 use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
 use crate::attach::privilege::{self, PrivilegeError};
+use crate::clock::monotonic_ns;
 use crate::sample::repeated::Repeated;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,8 +21,11 @@ use tailwater_ebpf::net::{ListenerLevel, WORKERS, Worker};
 
 /// Time between walks: how long a listener without traffic, in a namespace that the hooks did not see it appear in, stays unknown.
 const EVERY: Duration = Duration::from_secs(10);
-/// Walks between two looks for threads that are gone: so long a pool that was restarted is taken for one twice as large.
-const WALKS_PER_SWEEP: u64 = 2;
+/// But after a walk at least so many times what it took of a CPU: for each namespace the kernel goes through its table of all connections, and
+/// that of a large machine is long. So walks take a hundredth of one CPU.
+const RESTS: u64 = 100;
+/// Such times between two looks for threads that are gone: so long a pool that was restarted is taken for one twice as large.
+const TIMES_PER_SWEEP: u64 = 2;
 /// Inode of the first process-id namespace, `PROC_PID_INIT_INO`.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
@@ -34,6 +38,26 @@ pub struct WalkReport {
     pub walks: u64,
     /// Why some sockets cannot be walked.
     pub trouble: Option<String>,
+    /// CPU time that a process of its own used for it, all walks.
+    pub helper_cpu_ns: u64,
+}
+
+/// When it is time to walk.
+#[derive(Debug, Default)]
+struct Pace {
+    due_ns: u64,
+}
+
+impl Pace {
+    /// Walks, if it is time to; `now_ns` is on CLOCK_MONOTONIC.
+    fn walk(&mut self, now_ns: u64, walk: impl FnOnce() -> Walked) -> Option<Walked> {
+        if now_ns < self.due_ns {
+            return None;
+        }
+        let walked = walk();
+        self.due_ns = now_ns.saturating_add(walked.cpu_ns.saturating_mul(RESTS));
+        Some(walked)
+    }
 }
 
 /// The walking thread; ends with this value.
@@ -67,20 +91,30 @@ impl Walker {
         };
         let (walked, first_walk) = sync_channel(1);
         let reported = report.clone();
-        let mut walks = 0;
+        let (mut pace, mut times) = (Pace::default(), 0_u64);
+        let mut so_far = WalkReport::default();
         let given_up: fn() -> Result<(), PrivilegeError> =
             if program.is_some() { privilege::drop_unneeded } else { privilege::drop_unneeded_of_walker };
         let started = Repeated::start("socket-walk", EVERY, move || {
-            walks += 1;
-            let (namespaces, trouble) = helper.as_mut().map_or_else(|| walk_all(&iterator), Helper::walk);
-            set(&reported, WalkReport { namespaces, walks, trouble: no_helper.clone().or(trouble) });
-            if walks == 1
+            times += 1;
+            let walk = || helper.as_mut().map_or_else(|| walk_all(&iterator), Helper::walk);
+            if let Some(Walked { namespaces, trouble, cpu_ns }) = pace.walk(monotonic_ns(), walk) {
+                let helpers_ns = if helper.is_some() { cpu_ns } else { 0 };
+                so_far = WalkReport {
+                    namespaces,
+                    walks: so_far.walks + 1,
+                    trouble: no_helper.clone().or(trouble),
+                    helper_cpu_ns: so_far.helper_cpu_ns.saturating_add(helpers_ns),
+                };
+                set(&reported, so_far.clone());
+            }
+            if times == 1
                 && let Err(error) = given_up()
             {
                 tracing::warn!("socket-walk: {error}");
             }
             let _ = walked.try_send(());
-            if walks % WALKS_PER_SWEEP == 0 {
+            if times.is_multiple_of(TIMES_PER_SWEEP) {
                 workers.forget_dead_threads();
             }
         });
@@ -142,5 +176,26 @@ pub(super) fn provoke_a_state_change() {
             &std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 9)),
             Duration::from_millis(1),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_come_as_rarely_as_they_are_dear() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let walks_in_an_hour = |cpu_ns: u64| {
+            let mut pace = Pace::default();
+            let walked = |second: &u64| {
+                pace.walk(second * SECOND_NS, || Walked { cpu_ns, ..Walked::default() }).is_some()
+            };
+            (0..3_600).step_by(10).filter(walked).count()
+        };
+        assert_eq!([0, SECOND_NS / 10].map(walks_in_an_hour), [360, 360], "every ten seconds");
+        // 256 namespaces of a machine whose table has half a million chains.
+        assert_eq!(walks_in_an_hour(5 * SECOND_NS / 2), 15);
+        assert_eq!(walks_in_an_hour(u64::MAX), 1);
     }
 }

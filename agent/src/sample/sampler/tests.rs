@@ -69,6 +69,9 @@ impl SignalSource for Fake {
         self.skipped.lock().unwrap().push(first.0);
     }
     fn set_epoch_offset_ns(&mut self, _: i64) {}
+    fn helper_cpu_ns(&self) -> u64 {
+        7_000_000_000
+    }
     fn take_drop_events(&mut self, into: &mut Vec<ListenDrop>) {
         into.append(&mut self.waiting);
     }
@@ -255,5 +258,6 @@ fn a_source_that_rests_is_left_out_and_begins_anew_a_second_after_it_was_taken_b
     assert_eq!(std::mem::take(&mut b.sampler.sink.empty), (1_005..1_025).collect::<Vec<_>>());
     assert_eq!(*b.skipped.lock().unwrap(), [1_025], "its levels begin anew");
     assert_eq!(*told.lock().unwrap(), [true, false]);
-    assert!(handle.cpu_ns().contains_key("fake"));
+    assert!(handle.cpu_ns()["fake"] >= 7_000_000_000, "with its helper");
+    assert_eq!(handle.counters.helpers_cpu_ns.load(Ordering::Relaxed), 7_000_000_000);
 }
