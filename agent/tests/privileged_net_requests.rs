@@ -3,9 +3,10 @@
 
 mod net_probe;
 
-use net_probe::Probe;
+use net_probe::{Probe, namespace};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -370,4 +371,90 @@ fn privileged_an_old_connection_of_an_unknown_listener_is_no_call_and_joins_its_
         assert_eq!((calls.started, calls.open_max), (0, 0), "a server's end calls: {calls:?}");
     }
     assert_eq!(probe.net.kernel_losses().connections_unknown, 2);
+}
+
+#[test]
+fn privileged_calls_without_a_row_of_their_own_are_in_the_one_of_the_rest() {
+    const SERVERS: u8 = 120;
+    namespace::apart(|| {
+        let mut probe = Probe::attach_with_few_edges();
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take(2 * usize::from(SERVERS)) {
+                let mut stream = stream.unwrap();
+                stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
+                stream.write_all(&[b'x'; 40]).unwrap();
+            }
+        });
+        // All of 127/8 is this machine. Whoever has a row keeps it.
+        for n in (0..SERVERS).chain(0..SERVERS) {
+            ask(&mut TcpStream::connect(SocketAddr::from(([127, 8, 1, n], port))).unwrap());
+        }
+        server.join().unwrap();
+        probe.drain_past_now();
+        let netns = namespace::inode();
+        let mut own: BTreeMap<Ipv6Addr, [u64; 3]> = BTreeMap::new();
+        // Of the machine's others, too.
+        let mut rest = [0; 3];
+        for (key, call) in probe.windows.iter().flat_map(|w| w.calls.as_deref().unwrap()) {
+            let sums = match (key.netns, key.remote_port) {
+                (0, 0) => &mut rest,
+                at if at == (netns, port) => own.entry(key.remote_address).or_default(),
+                _ => continue,
+            };
+            for (sum, n) in sums.iter_mut().zip([call.connects, call.started, call.answered]) {
+                *sum += n;
+            }
+        }
+        let folded = probe.net.kernel_losses().edges_folded;
+        assert!((1..=64).contains(&own.len()), "{own:?}");
+        assert!(own.values().all(|sums| *sums == [2; 3]), "{own:?}");
+        let calls = 2 * (u64::from(SERVERS) - own.len() as u64);
+        assert!(folded >= calls && rest.iter().all(|sum| *sum >= calls), "{folded} {rest:?}, of {calls}");
+    });
+}
+
+#[test]
+fn privileged_threads_that_the_table_has_no_room_for_cost_no_request_and_the_dead_make_room() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    // Each request has a thread of its own, which ends with it.
+    let mut turn = || {
+        client.write_all(REQUEST).unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                server.read_exact(&mut [0; REQUEST.len()]).unwrap();
+                server.write_all(&[b'x'; 40]).unwrap();
+            });
+        });
+        client.read_exact(&mut [0; 40]).unwrap();
+    };
+    let mut turns = 0;
+    while probe.net.kernel_losses().workers_untracked == 0 {
+        assert!(turns < 100_000, "the table has 16,384 places");
+        turn();
+        turns += 1;
+        if turns % 100 == 0 {
+            probe.drain();
+        }
+    }
+    probe.drain_past_now();
+    let requests = probe.requests(port);
+    assert_eq!((requests.received, requests.answered, requests.in_flight_last), (turns, turns, 0));
+    assert!(requests.workers_seen > 8_000, "{requests:?}");
+    probe.drain_within(40, "the dead are taken off", |p| {
+        p.windows.drain(..p.windows.len().saturating_sub(2));
+        let requests = p.requests(port);
+        // Threads' numbers come again, if rarely: some of them are others' by now.
+        requests.open_last == 1 && requests.workers_seen < 100
+    });
+    let untracked = probe.net.kernel_losses().workers_untracked;
+    turn();
+    probe.drain_past_now();
+    assert_eq!(probe.net.kernel_losses().workers_untracked, untracked, "there is room again");
+    assert!(probe.requests(port).workers_seen > 0);
 }

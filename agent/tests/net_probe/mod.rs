@@ -42,6 +42,11 @@ impl Probe {
         })
     }
 
+    /// With room for few edges.
+    pub fn attach_with_few_edges() -> Self {
+        Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max: 64, ..*config }))
+    }
+
     /// With room for as many edges as the agent has.
     pub fn attach_with_all_edges() -> Self {
         Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max: 4_095, ..*config }))
