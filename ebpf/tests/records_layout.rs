@@ -109,3 +109,49 @@ fn time_in_state_lies_where_user_space_reads_it() {
     assert_eq!((*size, fields["time_ns"], fields["answered"]), (16, 0, 8));
     assert_eq!(structs["listener_states"].0, net::STATES_WORDS * 8);
 }
+
+#[test]
+fn names_and_tables_lie_where_user_space_reads_their_words() {
+    let structs = structs_of(objects::NET);
+    same!(structs, "listener_key", net::ListenerAddress: netns, port, reserved, address);
+    same!(structs, "edge_key", net::EdgeAddress: cgroup, netns, port, reserved, address);
+    // Name of the struct, its size in words, and fields with their byte: as the `decode` of each takes the words apart.
+    let is = |name: &str, words: usize, expected: &[(&str, usize)]| {
+        let (size, fields) = structs.get(name).unwrap_or_else(|| panic!("no struct {name}"));
+        assert_eq!(*size, words * 8, "struct {name}");
+        for (field, byte) in expected {
+            assert_eq!(fields.get(*field), Some(byte), "struct {name}: {field}");
+        }
+    };
+    let of_level = [("levels", 8), ("multiplexed", 24), ("limit", 28), ("sockets", 32)];
+    is("listener_level", net::ListenerLevel::WORDS, &of_level);
+    let workers_seen = net::ListenerLevel::workers_seen_at(0) * 8;
+    is("listener_level", net::ListenerLevel::WORDS, &[("workers_seen", workers_seen)]);
+    is("edge_level", net::EdgeLevel::WORDS, &[("levels", 0), ("multiplexed", 12)]);
+    let of_name = [("generation", 0), ("owner_cgroup", 8), ("owner_pid", 16), ("key", 24)];
+    is("listener_name", net::ListenerName::WORDS, &of_name);
+    is("edge_name", net::EdgeName::WORDS, &[("generation", 0), ("key", 8)]);
+    is("unix_path", net::UnixPath::WORDS, &[("length", 0), ("bytes", 4)]);
+    let of_worker = [
+        ("key", 0),
+        ("held", 8),
+        ("connections", 12),
+        ("read_ns", 16),
+        ("loop_score", 24),
+        ("connections_max", 28),
+    ];
+    is("worker", net::Worker::WORDS, &of_worker);
+    let losses = [
+        "listeners_folded",
+        "edges_folded",
+        "listen_sockets_untracked",
+        "drop_events",
+        "workers_untracked",
+        "connections_untracked",
+        "connections_unknown",
+        "ticks",
+        "unix_refusals_unnamed",
+    ];
+    let in_order: Vec<(&str, usize)> = losses.iter().enumerate().map(|(i, name)| (*name, 8 * i)).collect();
+    is("net_losses", net::NetLosses::WORDS, &in_order);
+}
