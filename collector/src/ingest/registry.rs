@@ -6,7 +6,7 @@ use crate::ingest::convert::{Converter, signal_name};
 use crate::ingest::offset::OffsetEstimate;
 use crate::ingest::tls::Proof;
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailwater_model::window::EntityId;
 use tailwater_proto::v1::{self, AgentStatus};
@@ -338,9 +338,12 @@ pub struct CoverageView {
 impl AgentView {
     fn of(host: &str, slot: &Slot) -> Self {
         let (hello, status) = (&slot.hello, &slot.status);
+        // Each is a label: numbers that nobody knows, or one twice, would be metrics that an agent makes up.
+        let mut seen = BTreeSet::new();
         let coverage = hello
             .coverage
             .iter()
+            .filter(|c| v1::Signal::try_from(c.signal).is_ok() && seen.insert(c.signal))
             .map(|c| {
                 let signal = signal_name(c.signal);
                 let shed = status.shed_signals.contains(&signal);
@@ -436,6 +439,19 @@ mod tests {
         assert!(coverage[0].covered && coverage[0].sampled && coverage[0].reason.is_empty());
         assert!(!coverage[1].sampled, "neither measured nor polled");
         assert!(!coverage[1].covered && coverage[1].reason.contains("budget"), "{coverage:?}");
+    }
+
+    #[test]
+    fn signals_are_shown_that_this_collector_knows_and_each_once() {
+        let registry = Registry::new(1);
+        let mut hello = hello("a", "boot-1");
+        let covers = |signal| v1::SignalCoverage { signal, ..v1::SignalCoverage::default() };
+        let cpu = v1::Signal::Cpu as i32;
+        hello.coverage = [cpu, 77_777, cpu, -1].map(covers).to_vec();
+        let _lease = registry.take(&hello, "p", 1).unwrap();
+        let view = registry.view();
+        let shown: Vec<&str> = view[0].coverage.iter().map(|c| c.signal.as_str()).collect();
+        assert_eq!(shown, ["cpu"]);
     }
 
     #[test]
