@@ -257,13 +257,13 @@ fn write(folder: &std::path::Path, first: u64) {
     assert_eq!(metrics.store_windows_dropped.get(), 0);
 }
 
-fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store>>) {
+fn routes(folder: &std::path::Path, series: Series) -> (axum::Router, Arc<Mutex<store::Store>>) {
     let metrics = Arc::new(Metrics::default());
     let (_, shown) = opened(folder, series, &metrics);
     let store = Arc::clone(&shown.store);
     let clock = Clock::default();
     let silences = Arc::new(Silences::open(&[], Vec::new(), folder, clock).unwrap());
-    let (alerts, _handle, _task) =
+    let (alerts, handle, _task) =
         alert::start(&[], &silences, config::Outbox::default(), folder, &[], &Arc::default(), clock).unwrap();
     let outlet = Outlet {
         sizing: Arc::default(),
@@ -297,7 +297,9 @@ fn app(folder: &std::path::Path, series: Series) -> (App, Arc<Mutex<store::Store
     };
     registry.take(&hello, "10.0.0.1:1", 1).unwrap();
     let alive = Arc::new(AtomicBool::new(true));
-    (App::new(shown, registry, metrics, driver, alive, CancellationToken::new()), store)
+    let app = App::new(shown, registry, metrics, driver, alive, CancellationToken::new());
+    let alerting = alert::api::routes(handle, |_| String::new(), Arc::new(|_: &str| None));
+    (app.routes().merge(alerting), store)
 }
 
 /// What serves, where, and its incidents.
@@ -309,11 +311,11 @@ fn serve(address: SocketAddr, folder: &std::path::Path, series: Series) -> Serve
     let (bound, store) = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let bound = listener.local_addr().unwrap();
-        let (app, store) = app(folder, series);
+        let (routes, store) = routes(folder, series);
         let (gate, metrics) = (Rules::open(bound.port(), false), Arc::<Metrics>::default());
         let gate = Arc::new(Gate::new(gate, Arc::clone(&metrics), Clock::default()));
         let front = Front { gate, names: Vec::new(), tls: None, metrics };
-        tokio::spawn(front.serve(listener, app.routes(), CancellationToken::new()));
+        tokio::spawn(front.serve(listener, routes, CancellationToken::new()));
         (bound, store)
     });
     (runtime, bound, store)

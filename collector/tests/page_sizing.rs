@@ -12,6 +12,7 @@ use common::shows;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use tailwater::alert::{Handle, api};
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
 use tailwater::live::events::Events;
@@ -147,7 +148,9 @@ fn privileged_sizes_are_shown_with_what_they_rest_on_and_what_has_none_with_its_
     let said = Arc::clone(&advice);
     let answer = get(move || std::future::ready(Json(said.lock().unwrap().clone())));
     // Before the collector's own routes: everything else is theirs.
-    let routes = axum::Router::new().route("/api/v1/advice", answer).fallback_service(app().routes());
+    let alerting = api::routes(Handle::default(), |_| String::new(), Arc::new(|_: &str| None));
+    let routes = axum::Router::new().route("/api/v1/advice", answer).merge(alerting);
+    let routes = routes.fallback_service(app().routes());
     let gate = Arc::new(Gate::new(Rules::open(address.port(), false), Arc::default(), Clock::default()));
     let front = Front { gate, names: Vec::new(), tls: None, metrics: Arc::default() };
     runtime.spawn(front.serve(listener, routes, CancellationToken::new()));

@@ -6,7 +6,7 @@ mod common;
 
 mod receiver;
 
-use common::{QUICK, Serve, overflow, tailwater, wait_for};
+use common::{QUICK, Serve, overflow, post, tailwater, wait_for};
 use receiver::{Answer, Got, Receiver};
 use std::fs::File;
 use std::io::Write;
@@ -52,6 +52,51 @@ fn the_first_drop_the_cause_and_the_end_are_told_once_each_and_signed() {
         assert!(g.verified_by("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
         assert!(!g.verified_by("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"));
     }
+}
+
+#[test]
+fn a_silence_says_whether_it_covers_an_incident_and_of_which_it_held_something_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::good();
+    let serve = Serve::start(folder.path(), &["--webhook", &receiver.url(), QUICK[0], QUICK[1]]);
+    overflow(&serve, "a");
+    closed(&receiver);
+    let of_it = wait_for("the first to be listed, and over", || {
+        let listed = serve.json("/api/v1/incidents?state=closed");
+        Some(listed["incidents"][0]["id"].as_str()?.to_owned())
+    });
+    let told = receiver.got().len();
+    for host in ["web-*", "db-*"] {
+        let asked = format!("{{\"for_s\":600,\"silence\":{{\"comment\":\"a test\",\"host\":\"{host}\"}}}}");
+        assert_eq!(post(serve.http, "/api/v1/silences", &asked).unwrap().0, 200);
+    }
+    let silences = |about: &str| {
+        let all = serve.json(&format!("/api/v1/silences{about}"));
+        all["silences"].as_array().unwrap().clone()
+    };
+    let covers = |about: &str| -> Vec<_> { silences(about).iter().map(|s| s["covers"].as_bool()).collect() };
+    assert_eq!(covers(&format!("?incident={of_it}")), [Some(true), Some(false)]);
+    assert_eq!(
+        covers("?incident=01KAJX3S9R7V5S9C8H1Z4T0000"),
+        [None::<bool>, None],
+        "of what is not known nothing is said"
+    );
+    assert_eq!(covers(""), [None::<bool>, None]);
+    assert!(silences("").iter().all(|s| s["untold"] == 0 && s["incidents"].as_array().unwrap().is_empty()));
+
+    overflow(&serve, "b");
+    let kept = wait_for("a message that is held back", || {
+        let first = silences("")[0].clone();
+        (first["untold"].as_u64() > Some(0)).then(|| first["incidents"].as_array().unwrap().clone())
+    });
+    wait_for("the second to be listed, and over", || {
+        let listed = serve.json("/api/v1/incidents?state=closed");
+        (listed["incidents"].as_array().unwrap().len() == 2).then_some(())
+    });
+    let newest = serve.json("/api/v1/incidents")["incidents"][0]["id"].clone();
+    assert!(newest != of_it.as_str() && kept.contains(&newest), "{newest} in {kept:?}");
+    assert_eq!(receiver.got().len(), told, "{:?}", receiver.ids());
+    assert_eq!(silences("")[1]["untold"], 0, "that of another host");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
+use tailwater_model::Incident;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,12 +35,22 @@ pub struct End {
     pub id: String,
 }
 
+/// Which incident is asked about.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    incident: Option<String>,
+}
+
+/// The incident of an id, if it is in memory.
+pub type Find = Arc<dyn Fn(&str) -> Option<Arc<Incident>> + Send + Sync>;
+
 /// Who asks, by what has been found out of a request.
 pub type Asker = fn(&Extensions) -> String;
 
 /// The routes.
-pub fn routes(handle: Handle, asker: Asker) -> axum::Router {
-    let silencing = (handle.silences.clone(), asker);
+pub fn routes(handle: Handle, asker: Asker, find: Find) -> axum::Router {
+    let silencing = Silencing { silences: handle.silences.clone(), asker, find };
     let alerts = axum::Router::new()
         .route("/api/v1/alerts", get(list))
         .route("/api/v1/alerts/resend", post(resend))
@@ -69,10 +80,16 @@ async fn resend(State(handle): State<Handle>, Json(which): Json<Resend>) -> Resp
     }
 }
 
-type Silencing = (Option<Arc<Silences>>, Asker);
+#[derive(Clone)]
+struct Silencing {
+    silences: Option<Arc<Silences>>,
+    asker: Asker,
+    find: Find,
+}
 
-async fn silences_now(State((silences, _)): State<Silencing>) -> Response {
-    let all = silences.map(|silences| silences.list()).unwrap_or_default();
+async fn silences_now(State(of): State<Silencing>, Query(about): Query<About>) -> Response {
+    let incident = about.incident.and_then(|id| (of.find)(&id));
+    let all = of.silences.map(|silences| silences.list_about(incident.as_deref())).unwrap_or_default();
     Json(json!({ "silences": all })).into_response()
 }
 
@@ -82,7 +99,7 @@ fn recording() -> Response {
 }
 
 async fn silence(
-    State((silences, asker)): State<Silencing>,
+    State(Silencing { silences, asker, .. }): State<Silencing>,
     extensions: Extensions,
     Json(asked): Json<Asked>,
 ) -> Response {
@@ -91,10 +108,10 @@ async fn silence(
     changed(tokio::task::spawn_blocking(move || silences.make(asked, &by)).await)
 }
 
-async fn end(State((silences, _)): State<Silencing>, Json(End { id }): Json<End>) -> Response {
-    let Some(silences) = silences else { return recording() };
-    let of = id.clone();
-    match tokio::task::spawn_blocking(move || silences.end(&of)).await {
+async fn end(State(of): State<Silencing>, Json(End { id }): Json<End>) -> Response {
+    let Some(silences) = of.silences else { return recording() };
+    let named = id.clone();
+    match tokio::task::spawn_blocking(move || silences.end(&named)).await {
         Ok(Ok(false)) => {
             let why = format!(
                 "no silence that was made is called \"{id}\"\n  remedy: `tailwater silences` lists them; those of the configuration are ended there"

@@ -54,10 +54,15 @@ impl Silence {
     /// Whether `hook` is not to be told of `incident` at this time.
     #[must_use]
     pub fn covers(&self, hook: &str, incident: &Incident, unix_ns: u64) -> bool {
-        let m = &self.asked;
-        let listed = |list: &[String], name: &str| list.is_empty() || list.iter().any(|l| l == name);
+        let hooks = &self.asked.hooks;
+        (hooks.is_empty() || hooks.iter().any(|of| of == hook)) && self.fits(incident, unix_ns)
+    }
+
+    /// Whether some hook, whichever it is for, is not to be told of `incident` at this time.
+    #[must_use]
+    pub fn fits(&self, incident: &Incident, unix_ns: u64) -> bool {
         let kind = |list: &[Kind]| list.is_empty() || list.contains(&incident.kind);
-        listed(&m.hooks, hook) && kind(&m.kinds) && self.holds_at(unix_ns) && self.place(incident)
+        kind(&self.asked.kinds) && self.holds_at(unix_ns) && self.place(incident)
     }
 
     /// Whether it is its time.
@@ -233,6 +238,8 @@ mod tests {
         ] {
             assert_eq!(silence(text).covers("h", &i, 1), want, "{text}");
         }
+        assert!(silence("hooks = [\"other\"]").fits(&i, 1), "whichever hook it is for");
+        assert!(!silence("hooks = [\"other\"]\nkinds = [\"syn_flood\"]").fits(&i, 1));
         assert!(like(Some("a*b*c"), "a-b-b-c") && !like(Some("a*b*c"), "a-c") && !like(Some("ab"), "abc"));
     }
 }

@@ -10,9 +10,9 @@ use crate::clock::Clock;
 use crate::kept::{Kept, KeptError};
 use crate::lock::lock;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tailwater_model::Incident;
 
 /// Silences that people have made and that have not ended yet.
@@ -23,6 +23,8 @@ const LONGEST_S: u64 = 31 * 86_400;
 const TEXT_BYTES_MAX: usize = 200;
 /// Kinds, hooks or days of one silence.
 const LIST_MAX: usize = 64;
+/// Incidents that a silence remembers to have held something back of: those that somebody who comes back to work looks through, and 2 kB.
+const INCIDENTS_MAX: usize = 64;
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,6 +51,13 @@ pub struct Listed {
     /// Messages that were not sent because of it since the collector's start: new incidents, changes and reminders of such as were told,
     /// for each hook.
     pub untold: u64,
+    /// Ids of the incidents that these were about, in the order in which it first held back something of each; the newest 64.
+    #[serde(default)]
+    pub incidents: Vec<String>,
+    /// Whether it covers the incident that was asked about at this moment, for some hook. Not there: none was asked about, or it is not in
+    /// memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covers: Option<bool>,
     /// What is not told, and when.
     pub silence: config::Silence,
 }
@@ -83,30 +92,54 @@ struct File {
     silence: Vec<Made>,
 }
 
+/// What was not told because of a silence.
+#[derive(Debug, Clone, Default)]
+struct Untold {
+    messages: u64,
+    /// What they were about, each once.
+    incidents: VecDeque<String>,
+}
+
+impl Untold {
+    fn note(&mut self, incident: &str) {
+        self.messages += 1;
+        if self.incidents.iter().any(|known| known == incident) {
+            return;
+        }
+        if self.incidents.len() >= INCIDENTS_MAX {
+            self.incidents.pop_front();
+        }
+        self.incidents.push_back(incident.to_owned());
+    }
+}
+
 #[derive(Debug)]
 struct Held {
     made: Option<Made>,
     read: Silence,
-    untold: AtomicU64,
+    untold: Mutex<Untold>,
 }
 
 impl Held {
     fn new(asked: &config::Silence, made: Option<Made>) -> Result<Self, (&'static str, String)> {
-        Ok(Self { made, read: Silence::new(asked)?, untold: AtomicU64::new(0) })
+        Ok(Self { made, read: Silence::new(asked)?, untold: Mutex::default() })
     }
 
     fn id(&self) -> Option<&str> {
         self.made.as_ref().map(|made| made.id.as_str())
     }
 
-    fn listed(&self, unix_ns: u64) -> Listed {
+    fn listed(&self, unix_ns: u64, about: Option<&Incident>) -> Listed {
         let made = self.made.as_ref();
+        let untold = lock(&self.untold);
         Listed {
             id: made.map(|made| made.id.clone()),
             by: made.map(|made| made.by.clone()),
             made_unix_ns: made.map(|made| made.made_unix_ns),
             now: self.read.holds_at(unix_ns),
-            untold: self.untold.load(Ordering::Relaxed),
+            untold: untold.messages,
+            incidents: untold.incidents.iter().cloned().collect(),
+            covers: about.map(|incident| self.read.fits(incident, unix_ns)),
             silence: self.read.asked().clone(),
         }
     }
@@ -157,7 +190,7 @@ impl Silences {
         let made = lock(&self.made);
         let held = self.configured.iter().chain(made.iter()).find(|h| h.read.covers(hook, incident, now))?;
         if counted {
-            held.untold.fetch_add(1, Ordering::Relaxed);
+            lock(&held.untold).note(&incident.id);
         }
         Some(held.read.asked().comment.clone())
     }
@@ -165,10 +198,16 @@ impl Silences {
     /// The configuration's, then those that were made and have not ended, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<Listed> {
+        self.list_about(None)
+    }
+
+    /// The same, each with whether it covers this incident now.
+    #[must_use]
+    pub fn list_about(&self, incident: Option<&Incident>) -> Vec<Listed> {
         let now = self.clock.unix_ns();
         let made = lock(&self.made);
         let made = made.iter().filter(|held| !held.read.ended(now));
-        self.configured.iter().chain(made).map(|held| held.listed(now)).collect()
+        self.configured.iter().chain(made).map(|held| held.listed(now, incident)).collect()
     }
 
     /// Makes one; it holds when this returns. Waits for the disk.
@@ -220,7 +259,7 @@ impl Silences {
         let mut made = lock(&self.made);
         for held in &all {
             if let Some(before) = made.iter().find(|before| before.id() == held.id()) {
-                held.untold.store(before.untold.load(Ordering::Relaxed), Ordering::Relaxed);
+                lock(&held.untold).clone_from(&lock(&before.untold));
             }
         }
         *made = all;
@@ -319,6 +358,34 @@ mod tests {
         assert_eq!((again.covers("pager", &i, true), again.list()), (None, Vec::new()));
         let next = again.make(asked(Some(60), "comment = \"c\""), "").unwrap();
         assert_eq!(next.id.as_deref(), Some("s3"));
+    }
+
+    #[test]
+    fn a_silence_knows_which_incidents_it_held_something_back_of_and_whether_it_covers_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = silences(folder.path());
+        all.make(asked(Some(60), "comment = \"web\"\nhost = \"web-1\""), "").unwrap();
+        all.make(asked(Some(60), "comment = \"elsewhere\"\nhost = \"nowhere\""), "").unwrap();
+        let told = |all: &Silences| (all.list()[0].untold, all.list()[0].incidents.clone());
+        for id in ["01A", "01B", "01A"] {
+            assert!(all.covers("pager", &incident(id, 1), true).is_some());
+        }
+        assert!(
+            all.covers("pager", &incident("01C", 1), false).is_some(),
+            "asked about, and nothing held back"
+        );
+        assert_eq!(told(&all), (3, vec!["01A".to_owned(), "01B".to_owned()]));
+        all.make(asked(Some(60), "comment = \"another\"\nhost = \"nowhere\""), "").unwrap();
+        assert_eq!(told(&all), (3, vec!["01A".to_owned(), "01B".to_owned()]), "a new one takes nothing away");
+        let covers = |of: Vec<Listed>| of.into_iter().map(|one| one.covers).collect::<Vec<_>>();
+        assert_eq!(covers(all.list()), [None::<bool>; 3]);
+        let about = incident("01D", 1);
+        assert_eq!(covers(all.list_about(Some(&about))), [Some(true), Some(false), Some(false)]);
+        for n in 0..INCIDENTS_MAX {
+            all.covers("pager", &incident(&format!("02{n:03}"), 1), true);
+        }
+        let (untold, incidents) = told(&all);
+        assert_eq!((untold, incidents.len(), incidents[0].as_str()), (3 + 64, 64, "02000"), "the newest");
     }
 
     #[test]

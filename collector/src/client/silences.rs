@@ -174,6 +174,8 @@ mod tests {
             made_unix_ns: Some(0),
             now: true,
             untold: 3,
+            incidents: Vec::new(),
+            covers: None,
             silence,
         };
         let text = told(&one);
@@ -181,7 +183,7 @@ mod tests {
         assert!(text.contains("(made 1970-01-01 00:00:00.000 by ann)") && !text.contains('\u{1b}'), "{text}");
         assert!(text.ends_with("\n     host web-*, kinds syn_flood; 3 messages were not sent\n"), "{text}");
         let silence: Silence = toml::from_str("comment = \"nights\"\ndaily = \"22:00-04:30\"").unwrap();
-        let one = Listed { id: None, by: None, made_unix_ns: None, now: false, untold: 0, silence };
+        let one = Listed { id: None, by: None, made_unix_ns: None, now: false, untold: 0, silence, ..one };
         assert!(told(&one).starts_with("-    does not hold now, for ever: nights (of the configuration)\n"));
     }
 

@@ -22,6 +22,7 @@ use crate::ingest::service::Ingest;
 use crate::ingest::tls::{AgentsTls, HostIdentity, TlsFiles};
 use crate::live::events::Events;
 use crate::live::series::Series;
+use crate::lock::lock;
 use crate::run::config::Config;
 use crate::run::outlet::{self, Outlet};
 use crate::run::provisional::Provisionals;
@@ -216,7 +217,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         let of = app.clone();
         senders.spawn(own.run(move || of.own_metrics()));
     }
-    let routes = app.routes().merge(alert::api::routes(alerts_handle, asker));
+    let kept = Arc::clone(&shown.store);
+    let find: alert::api::Find = Arc::new(move |id: &str| Some(lock(&kept).get(id)?.0));
+    let routes = app.routes().merge(alert::api::routes(alerts_handle, asker, find));
     let tokens = if front.gate.wanted() { "wanted" } else { "none wanted" };
     // Until the end of this function: what a reader has begun ends with its grace period.
     let readers = Readers::start().context("threads of readers")?;

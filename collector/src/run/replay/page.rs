@@ -97,10 +97,11 @@ fn shown(memory: Memory, recording: Recording, shutdown: CancellationToken) -> a
     let source = Source::Recording(Arc::new(recording));
     let alive = Arc::new(AtomicBool::new(true));
     let app = App::new(memory.shown, memory.registry, memory.metrics, source, alive, shutdown);
-    app.advising(memory.sizing)
-        .at(clock)
-        .routes()
-        .merge(alert::api::routes(alert::Handle::default(), |_| String::new()))
+    app.advising(memory.sizing).at(clock).routes().merge(alert::api::routes(
+        alert::Handle::default(),
+        |_| String::new(),
+        Arc::new(|_: &str| None),
+    ))
 }
 
 /// The whole recording, through the analysis into memory.
