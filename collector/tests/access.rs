@@ -51,6 +51,7 @@ const EXPECTED: &[(&str, &str, Option<Role>)] = &[
     ("GET", "/incidents/{id}", None),
     ("GET", "/topology", None),
     ("GET", "/sizing", None),
+    ("GET", "/silences", None),
     ("GET", "/hosts", None),
     ("GET", "/hosts/{host}", None),
     ("GET", "/page.js", None),

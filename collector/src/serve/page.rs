@@ -15,7 +15,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; f
 
 const HTML: &str = "text/html; charset=utf-8";
 /// Addresses at which the page itself is: it reads its own address.
-const PAGES: &[&str] = &["/", "/incidents/{id}", "/topology", "/sizing", "/hosts", "/hosts/{host}"];
+const PAGES: &[&str] =
+    &["/", "/incidents/{id}", "/topology", "/sizing", "/silences", "/hosts", "/hosts/{host}"];
 
 struct Asset {
     path: &'static str,

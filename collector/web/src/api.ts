@@ -180,6 +180,27 @@ export interface Prevention {
   } | null;
 }
 
+/** Times and matchers of what is not told. What is not there fits everything; `*` stands for any text. */
+export interface Silence {
+  comment: string; from?: string; until?: string; daily?: string; days?: string[];
+  host?: string; workload?: string; tier?: string; listener?: string; kinds?: string[]; hooks?: string[];
+}
+
+/** A silence as it is listed. Without `id`, `by` and `made_unix_ns` it is the configuration's. */
+export interface Silenced {
+  id: string | null; by: string | null; made_unix_ns: number | null;
+  /** Whether it is its time. */
+  now: boolean;
+  /** Messages that were held back since the collector's start, and the newest incidents that they were about. */
+  untold: number; incidents: string[];
+  /** Whether it covers the incident that was asked about, now. Not there: that one is not in the collector's memory. */
+  covers?: boolean;
+  silence: Silence;
+}
+
+/** What somebody wants not to be told: it ends after so many seconds by the collector's clock, or at `until`. */
+export interface Wanted { for_s?: number; silence: Silence }
+
 /** Who asks here; the way is `session` after the form, `open` where nobody is asked. */
 export interface Who { name: string; role: string; way: string }
 export interface Me { wanted: boolean; who: Who | null }
@@ -206,14 +227,15 @@ export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
   return body as T;
 }
 
-/** Sends JSON, whose answer says nothing but that it was taken. */
-export async function post(path: string, body: unknown): Promise<void> {
+/** Sends JSON; what is answered, `null` where that is nothing. */
+export async function post(path: string, body: unknown): Promise<unknown> {
   const sent = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(path, sent).catch(() => {
     throw new ApiError(0, "the collector does not answer");
   });
-  if (answer.ok) return;
   const said = (await answer.json().catch(() => null)) as { error?: string } | null;
+  if (answer.status === 401) refused();
+  if (answer.ok) return said;
   throw new ApiError(answer.status, said?.error ?? `the collector answered ${answer.status}`);
 }
 

@@ -11,8 +11,8 @@ function step(by: 1 | -1): void {
     document.getElementById(by === 1 ? "older" : "newer")?.click();
     return;
   }
-  const rows = [...document.querySelectorAll<HTMLAnchorElement>("a[data-row], .card-name, .node a")];
-  const at = rows.indexOf(document.activeElement as HTMLAnchorElement);
+  const rows = [...document.querySelectorAll<HTMLElement>("[data-row], .card-name, .node a")];
+  const at = rows.indexOf(document.activeElement as HTMLElement);
   const next = rows[at < 0 ? (by === 1 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1)];
   next?.focus();
   next?.scrollIntoView({ block: "nearest" });
@@ -41,6 +41,14 @@ function lookUp(): void {
   picker?.focus();
 }
 
+/** Opens the form, where this page has one and whoever looks may fill it in. */
+function silence(): void {
+  const button = document.getElementById("silence");
+  // So that the form, once closed, gives the keyboard back to it.
+  button?.focus();
+  button?.click();
+}
+
 function back(): void {
   if (help.value) return help.set(false);
   if (document.activeElement instanceof HTMLInputElement) return document.activeElement.blur();
@@ -48,13 +56,15 @@ function back(): void {
 }
 
 export const KEYS: { keys: string[]; does: string; act: () => void }[] = [
-  { keys: ["j", "ArrowDown"], does: "next incident, host or tier", act: () => step(1) },
+  { keys: ["j", "ArrowDown"], does: "next incident, silence, host or tier", act: () => step(1) },
   { keys: ["k", "ArrowUp"], does: "previous one", act: () => step(-1) },
   { keys: ["/"], does: "search incidents", act: search },
   { keys: ["t"], does: "choose a time", act: lookUp },
+  { keys: ["s"], does: "silence: what is like this incident, or something else", act: silence },
   { keys: ["g i"], does: "go to incidents", act: () => go("/") },
   { keys: ["g t"], does: "go to the topology", act: () => go("/topology") },
   { keys: ["g s"], does: "go to sizing", act: () => go("/sizing") },
+  { keys: ["g q"], does: "go to silences", act: () => go("/silences") },
   { keys: ["g h"], does: "go to hosts", act: () => go("/hosts") },
   { keys: ["u"], does: "UTC or local time", act: nextZone },
   { keys: ["d"], does: "dark or light", act: nextTheme },
@@ -68,6 +78,8 @@ let first: { key: string; at: number } | null = null;
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  // A form that is open has all keys to itself; the browser closes it with Escape.
+  if (document.querySelector("dialog.form[open]")) return;
   const target = event.target;
   const typing = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement;
   if (typing && event.key !== "Escape") return;

@@ -1,6 +1,6 @@
 // Incidents as they come, and who reports. One event stream for the page; after a break it goes on where it was, and where something is gone everything
 // is asked again.
-import { ApiError, ask, query, type Agent, type Incident, type Status } from "./api";
+import { ApiError, ask, query, type Agent, type Incident, type Silenced, type Status } from "./api";
 import { LIST_MAX } from "./between";
 import { Cell } from "./cell";
 import { recording } from "./moment";
@@ -19,6 +19,10 @@ export const incidents = new Cell<Incident[] | null>(null);
 export const agents = new Cell<Agent[] | null>(null);
 /** Why the collector's disk takes nothing; `null`: it does. */
 export const degraded = new Cell<string | null>(null);
+/** What is not told, and which incident the answer is about; `null`: not known yet. */
+export const silences = new Cell<{ about: string | null; all: Silenced[] } | null>(null);
+/** The incident that is looked at, of which it matters whether a silence covers it. */
+export const about = new Cell<string | null>(null);
 /** Came while this page was open: marked for a moment. */
 export const fresh = new Set<string>();
 
@@ -66,6 +70,26 @@ async function loadAgents(): Promise<void> {
   }
 }
 
+/** Questions about silences: how many were asked, and the newest that was answered. */
+let [asked, answered] = [0, 0];
+
+/** Asks what is not told. An answer that comes after the one to a later question is none. */
+export async function loadSilences(): Promise<void> {
+  if (document.hidden || locked.value) return;
+  const [mine, of] = [(asked += 1), about.value];
+  try {
+    const { silences: all } = await ask<{ silences: Silenced[] }>(query("/api/v1/silences", { incident: of ?? undefined }));
+    if (mine < answered) return;
+    answered = mine;
+    const next = { about: of, all };
+    // The same ones are no reason to draw everything anew.
+    if (JSON.stringify(next) !== JSON.stringify(silences.value)) silences.set(next);
+  } catch (e) {
+    if (!(e instanceof ApiError)) throw e;
+  }
+}
+about.watch(() => void loadSilences());
+
 function lost(): void {
   if (link.value.state !== "lost") link.set({ state: "lost", since: Date.now() });
 }
@@ -98,6 +122,7 @@ function listen(): void {
     link.set({ state: "live" });
     if (after === null || !listed) void load();
     void loadAgents();
+    void loadSilences();
   });
   source.addEventListener("incident", (event) => {
     heard(event);
@@ -128,9 +153,14 @@ export async function start(): Promise<void> {
   });
   void load();
   void loadAgents();
+  void loadSilences();
   listen();
-  setInterval(() => void loadAgents(), AGENTS_EVERY_MS);
-  document.addEventListener("visibilitychange", () => void loadAgents());
+  const again = (): void => {
+    void loadAgents();
+    void loadSilences();
+  };
+  setInterval(again, AGENTS_EVERY_MS);
+  document.addEventListener("visibilitychange", again);
   // One that is slow with this is drawn all the same: what depends on it is drawn again.
   await Promise.race([status, new Promise((late) => setTimeout(late, DRAWN_WITHIN_MS))]);
 }

@@ -4,12 +4,13 @@ import { useEffect, useRef } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import { useCell, useNow } from "./cell";
 import { help, KEYS } from "./keys";
-import { agents, degraded, incidents, link, start } from "./live";
+import { agents, degraded, incidents, link, silences, start } from "./live";
 import { endOf, recording, startOf } from "./moment";
 import { Host } from "./pages/host";
 import { Hosts } from "./pages/hosts";
 import { List } from "./pages/list";
 import { Login } from "./pages/login";
+import { Silences } from "./pages/silences";
 import { Sizing } from "./pages/sizing";
 import { Story } from "./pages/story";
 import { Topology } from "./pages/topology";
@@ -40,12 +41,14 @@ function Connection() {
 function Bar() {
   const { route } = useCell(place);
   const open = (useCell(incidents) ?? []).filter((i) => i.state === "open").length;
+  const quiet = (useCell(silences)?.all ?? []).filter((one) => one.now).length;
+  const recorded = useCell(recording) !== null;
   const in_ = useCell(zone);
   const isDark = useCell(dark);
   const closed = useCell(locked);
   const known = useCell(who);
-  const item = (href: string, name: string, pages: string[], note?: number) => (
-    <a href={href} aria-current={pages.includes(route.page) ? "page" : undefined}>{name}{note ? <span class="n" aria-label={`${note} open`}>{note}</span> : null}</a>
+  const item = (href: string, name: string, pages: string[], note = 0, what = "open") => (
+    <a href={href} aria-current={pages.includes(route.page) ? "page" : undefined}>{name}{note > 0 ? <span class={`n ${what}`} aria-label={`${note} ${what}`}>{note}</span> : null}</a>
   );
   return (
     <header class="bar">
@@ -57,6 +60,7 @@ function Bar() {
           {item("/topology", "Topology", ["topology"])}
           {item("/sizing", "Sizing", ["sizing"])}
           {item("/hosts", "Hosts", ["hosts", "host"])}
+          {!recorded && item("/silences", "Silences", ["silences"], quiet, "holding")}
         </nav>
       )}
       {!closed && <Connection />}
@@ -102,6 +106,7 @@ function Body() {
     case "story": return <Story key={route.id} id={route.id} />;
     case "topology": return <Topology />;
     case "sizing": return <Sizing />;
+    case "silences": return <Silences />;
     case "hosts": return <Hosts />;
     case "host": return <Host key={route.host} host={route.host} />;
     case "nowhere": return <main><Note tone="bad" title="There is no such page."><p>{path}</p><p><a href="/">Incidents</a></p></Note></main>;

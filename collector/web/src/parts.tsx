@@ -1,7 +1,7 @@
 // Small things that several pages show.
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, type Incident, type Severity } from "./api";
+import { ApiError, ask, type Incident, type Severity, type Silenced } from "./api";
 import { beyond, LIST_MAX, merged } from "./between";
 import { useCell } from "./cell";
 import { incidents } from "./live";
@@ -34,19 +34,25 @@ export function SustainedBadge({ incident }: { incident: Incident }) {
   return <span class="badge critical sustained" title={incident.sustained.evidence}>{sustainedBy(incident.sustained.by)}</span>;
 }
 
+/** A message about it was held back by this silence. */
+export function SilencedBadge({ by }: { by: Silenced | undefined }) {
+  if (by === undefined) return null;
+  return <span class="badge silenced" title={`not told, or not all of it: ${by.silence.comment}`}>silenced</span>;
+}
+
 export function StateBadge({ incident }: { incident: Incident }) {
   if (incident.state === "closed") return null;
   return <span class="badge open"><span class="pulse" aria-hidden="true" />{incident.version === 0 ? "open · cause being determined" : "open"}</span>;
 }
 
-/** A moment with its date and the name of its clock. */
-export function Moment({ ms, withDay = true }: { ms: number; withDay?: boolean }) {
+/** A moment with its date and the name of its clock; `toMinute`: of which milliseconds say nothing. */
+export function Moment({ ms, withDay = true, toMinute = false }: { ms: number; withDay?: boolean; toMinute?: boolean }) {
   const in_ = useCell(zone);
   const other = in_ === "utc" ? "local" : "utc";
   return (
     <time dateTime={new Date(ms).toISOString()} title={`${day(ms, other)} ${clock(ms, other)} ${zoneName(ms, other)}`}>
       {withDay && <span class="day">{day(ms, in_)} </span>}
-      <span class="clock">{clock(ms, in_)}</span> <span class="zone">{zoneName(ms, in_)}</span>
+      <span class="clock">{toMinute ? clock(ms, in_).slice(0, 5) : clock(ms, in_)}</span> <span class="zone">{zoneName(ms, in_)}</span>
     </time>
   );
 }
@@ -58,6 +64,12 @@ export function Note({ title, children, tone = "plain" }: { title: string; child
       {children && <div>{children}</div>}
     </div>
   );
+}
+
+/** The collector's own words: what, and on lines of their own what to do. */
+export function Said({ text }: { text: string }) {
+  const [what, ...remedy] = text.split("\n");
+  return <>{what}{remedy.map((line) => <span key={line} class="remedy">{line.trim()}</span>)}</>;
 }
 
 /** How agents are started that this collector hears: of its own machine over a socket, of others by mutual TLS. */

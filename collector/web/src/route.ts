@@ -6,6 +6,7 @@ export type Route =
   | { page: "story"; id: string }
   | { page: "topology" }
   | { page: "sizing" }
+  | { page: "silences" }
   | { page: "hosts" }
   | { page: "host"; host: string }
   | { page: "nowhere" };
@@ -20,6 +21,7 @@ export function routeOf(path: string): Route {
   if (first === "incidents") return { page: "list" };
   if (first === "topology" && !second) return { page: "topology" };
   if (first === "sizing" && !second) return { page: "sizing" };
+  if (first === "silences" && !second) return { page: "silences" };
   if (first === "hosts") return second ? { page: "host", host: second } : { page: "hosts" };
   return { page: "nowhere" };
 }

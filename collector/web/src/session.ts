@@ -9,6 +9,9 @@ export const who = new Cell<Who | null>(null);
 
 whenRefused(() => locked.set(true));
 
+/** Whether this person may change something. A button for it is shown to nobody else; the collector judges each request all the same. */
+export const operates = (of: Who | null): boolean => of !== null && ["operate", "admin"].includes(of.role);
+
 /** Asks who this is. A collector of before this was asked wants nothing. */
 export async function know(): Promise<void> {
   try {

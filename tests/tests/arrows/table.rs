@@ -226,6 +226,8 @@ pub(crate) const PAGE: Table = Table {
         ("moment", &[]),
         // Advice on pools in words, and what its curve shows.
         ("advice", &["words"]),
+        // Silences in words, and one that somebody writes.
+        ("silence", &["words"]),
         // Which values the charts of a host have.
         ("panels", &["words"]),
         // Who looks at the page, where that matters.

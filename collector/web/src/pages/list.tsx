@@ -1,14 +1,15 @@
 // The incidents: newest first, live, filtered by what the address says.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import type { Incident, Severity } from "../api";
+import type { Incident, Severity, Silenced } from "../api";
 import { useCell } from "../cell";
 import { LIST_MAX } from "../between";
-import { agents, fresh, incidents, link } from "../live";
+import { agents, fresh, incidents, link, silences } from "../live";
 import { searchDrawn } from "../keys";
 import { recording, useMoment } from "../moment";
-import { KindBadge, MomentField, Note, SeverityMark, StartAgents, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
+import { KindBadge, MomentField, Note, SeverityMark, SilencedBadge, StartAgents, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
+import { untoldBy } from "../silence";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
 import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName } from "../words";
 
@@ -74,7 +75,7 @@ export function Headline({ incident }: { incident: Incident }) {
   );
 }
 
-function Row({ incident }: { incident: Incident }) {
+function Row({ incident, silenced }: { incident: Incident; silenced: Silenced | undefined }) {
   const in_ = useCell(zone);
   const start = msOf(incident.drops[0]?.first_unix_ns ?? incident.start_unix_ns);
   const lasted = msOf(incident.root.end_unix_ns) - msOf(incident.root.start_unix_ns);
@@ -92,6 +93,7 @@ function Row({ incident }: { incident: Incident }) {
             <StateBadge incident={incident} />
             <KindBadge kind={incident.kind} />
             <SustainedBadge incident={incident} />
+            <SilencedBadge by={silenced} />
             {lasted > 0 && <span>{resourceName(incident.root.resource)} for {length(lasted)}</span>}
             {incident.vlrt.expected > 0 && <span class="vlrt">{plural(incident.vlrt.expected, "request")} ≥ 1 s</span>}
             {incident.version > 0 && <span>confidence {percent(incident.confidence)}</span>}
@@ -197,6 +199,8 @@ export function List() {
   const now = useMoment(5000);
   const wish = wishOf(query, now);
   const { all: known, cut } = useBetween(wish.from, wish.to);
+  const held = useCell(silences);
+  const untold = useMemo(() => untoldBy(held?.all ?? []), [held]);
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     document.title = "Incidents · Tailwater";
@@ -226,7 +230,7 @@ export function List() {
         <>
           <Strip shown={shown} from={from} to={wish.to ?? now} />
           <ol class="rows" ref={list} aria-label={plural(shown.length, "incident")}>
-            {shown.slice(0, many).map((i) => <Row key={i.id} incident={i} />)}
+            {shown.slice(0, many).map((i) => <Row key={i.id} incident={i} silenced={untold.get(i.id)} />)}
           </ol>
           {shown.length > many && (
             <button type="button" class="chip more" onClick={() => go(withQuery({ show: String(many + PAGE) }), "replace")}>

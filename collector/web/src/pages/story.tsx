@@ -1,14 +1,16 @@
 // One incident as a story: the sentence, the chain from root to drop, every tier on one axis, who did it, and what else fits.
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { turns, type Drops, type Hop, type Incident, type Root } from "../api";
-import { useCell } from "../cell";
-import { incidents, link } from "../live";
-import { KindBadge, Meter, Moment, Note, SeverityMark, StateBadge, SustainedBadge, useAsk, Wait } from "../parts";
+import { useCell, useNow } from "../cell";
+import { about, incidents, link, silences } from "../live";
+import { KindBadge, Meter, Moment, Note, SeverityMark, SilencedBadge, StateBadge, SustainedBadge, useAsk, Wait } from "../parts";
 import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
+import { untoldBy } from "../silence";
 import { clock, length, msOf, toAddress } from "../time";
 import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
 import { Prevention } from "./prevention";
+import { byWhom, EndSilence, MakeSilence, Until, useOperates } from "./silence";
 import { Story as StoryTimeline } from "./timeline";
 
 /** A longer incident tells its tiers also as they are now. */
@@ -217,6 +219,34 @@ function DropTable({ i }: { i: Incident }) {
   );
 }
 
+/** Which silences cover what is like this now, and the way to one. */
+function Silencing({ id, i }: { id: string; i: Incident }) {
+  const known = useCell(silences);
+  const may = useOperates();
+  const now = useNow(1000);
+  const [said, say] = useState<string | null>(null);
+  useEffect(() => {
+    about.set(id);
+    return () => about.set(null);
+  }, [id]);
+  const covering = known?.about === id ? known.all.filter((one) => one.covers) : [];
+  if (covering.length === 0 && said === null && !may) return null;
+  return (
+    <div class="silencing">
+      {covering.map((one, n) => (
+        <div key={one.id ?? `configured ${n}`} class="silenced-by" data-id={one.id ?? "configured"}>
+          <p><span class="badge silenced">not told now</span> <b>{one.silence.comment}</b> <span class="about">{byWhom(one)}, <Until s={one.silence} now={now} />{one.silence.hooks && `, to ${one.silence.hooks.join(", ")}`}</span></p>
+          <EndSilence one={one} told={say} />
+        </div>
+      ))}
+      <div class="actions">
+        <MakeSilence like={i} told={say} />
+        <p class="done" role="status">{said}{said !== null && <> <a href="/silences">All silences</a></>}</p>
+      </div>
+    </div>
+  );
+}
+
 export function Story({ id }: { id: string }) {
   const all = useCell(incidents);
   const live = all?.find((i) => i.id === id) ?? null;
@@ -225,6 +255,8 @@ export function Story({ id }: { id: string }) {
   const i = live ?? (asked.state === "there" ? asked.value : null);
   const in_ = useCell(zone);
   const connection = useCell(link);
+  const held = useCell(silences);
+  const untold = useMemo(() => untoldBy(held?.all ?? []), [held]);
   useEffect(() => {
     document.title = i ? `${kindName(i.kind)} ${clock(msOf(i.start_unix_ns), in_)} · Tailwater` : "Incident · Tailwater";
   }, [i, in_]);
@@ -257,12 +289,13 @@ export function Story({ id }: { id: string }) {
       <header>
         <div class="badges">
           <SeverityMark severity={i.severity} /><span class={`badge ${i.severity}`}>{i.severity}</span>
-          <KindBadge kind={i.kind} /><SustainedBadge incident={i} /><StateBadge incident={i} />
+          <KindBadge kind={i.kind} /><SustainedBadge incident={i} /><SilencedBadge by={untold.get(i.id)} /><StateBadge incident={i} />
           <Moment ms={msOf(i.start_unix_ns)} />
         </div>
         <h1 class="sentence">{i.title}</h1>
         {KINDS[i.kind] && <p class="quiet">{KINDS[i.kind]!.about} Times in the sentence are UTC.</p>}
         <Facts i={i} />
+        <Silencing id={id} i={i} />
       </header>
       <Sustaining i={i} />
       <Chain i={i} />
