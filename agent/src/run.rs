@@ -10,6 +10,7 @@ pub mod dump;
 pub mod failure;
 pub mod pipeline;
 mod renewer;
+pub mod steering;
 
 use crate::attach::price::Price;
 use crate::attach::privilege;
@@ -26,12 +27,12 @@ use crate::run::doctor::{Collector, Live, Report};
 use crate::run::dump::{Dump, Form};
 use crate::run::pipeline::{Identity, Pipeline, Shared, View};
 use crate::run::renewer::Renewer;
+use crate::run::steering::Steering;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sampler, Sink};
 use crate::sample::self_stats::{cpu_ratio, listen_counters, resident_bytes};
 use crate::sample::throttle::Quotas;
 use crate::signal::{Loss, SignalKind};
-use crate::stream::encode::signal_kind;
 use crate::stream::outbox::Outbox;
 use crate::stream::{Control, Stream, connect};
 use crate::window::{ListenDrop, WINDOW_NS, Window};
@@ -183,8 +184,12 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
         outbox: outbox.clone(),
         handle: handle.clone(),
         shared: shared.clone(),
-        disabled: config.disabled_signals.iter().map(|s| s.0).collect(),
-        windows_per_batch: config.windows_per_batch,
+        steering: Steering::new(
+            config.windows_per_batch,
+            config.disabled_signals.iter().map(|s| s.0).collect(),
+            handle.clone(),
+            shared.clone(),
+        ),
         cpus,
         cost: Mutex::default(),
         timed: Mutex::default(),
@@ -339,8 +344,7 @@ struct Agent {
     outbox: Arc<Outbox>,
     handle: Handle,
     shared: Arc<Shared>,
-    disabled: BTreeSet<SignalKind>,
-    windows_per_batch: u32,
+    steering: Steering,
     cpus: u32,
     cost: Mutex<Cost>,
     timed: Mutex<Timed>,
@@ -487,20 +491,6 @@ impl Control for Agent {
     }
 
     fn configure(&self, configuration: &v1::Configuration) {
-        let windows = match configuration.windows_per_batch {
-            0 => self.windows_per_batch,
-            wanted => wanted.clamp(1, 64),
-        };
-        self.shared.windows_per_batch.store(windows, Ordering::Relaxed);
-        let mut disabled: BTreeSet<SignalKind> =
-            configuration.disabled.iter().filter_map(|n| signal_kind(*n)).collect();
-        disabled.extend(&self.disabled);
-        tracing::info!(
-            version = configuration.version,
-            windows_per_batch = windows,
-            disabled = disabled.len(),
-            "configuration from the collector"
-        );
-        self.handle.disable(disabled);
+        self.steering.configure(configuration);
     }
 }

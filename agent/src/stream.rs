@@ -1,8 +1,10 @@
-//! The stream to the collector: all of the agent's tonic. Owns connecting, reconnecting and what one session sends and hears;
-//! knows no window, only what the [`Outbox`] hands it. `encode` makes batches of windows, `outbox` keeps what waits to be sent.
+//! The stream to the collector: all of the agent's tonic. Owns connecting, reconnecting and what one session sends;
+//! knows no window, only what the [`Outbox`] hands it. `encode` makes batches of windows, `outbox` keeps what waits to be sent, `heard` takes
+//! what the collector says.
 
 pub mod connect;
 pub mod encode;
+pub mod heard;
 pub mod local;
 pub mod offset;
 pub mod outbox;
@@ -13,11 +15,12 @@ use crate::config::TlsFiles;
 use crate::stream::outbox::Outbox;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use connect::{ConnectError, LateRefusal, causes, connect, proves_itself};
-use offset::OffsetEstimate;
+pub use heard::Control;
+use heard::{Heard, Parting, cut};
 use std::sync::Arc;
 use std::time::Duration;
 use tailwater_proto::v1::telemetry_client::TelemetryClient;
-use tailwater_proto::v1::{self, AgentMessage, agent_message::Body, collector_message};
+use tailwater_proto::v1::{self, AgentMessage, agent_message::Body};
 use tailwater_proto::{MESSAGE_BYTES_MAX, PROTOCOL_MAX, PROTOCOL_MIN};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -40,14 +43,6 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// After a refusal that is not to be retried: a person has to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-
-/// What the stream asks of the rest of the agent.
-pub trait Control: Send + Sync {
-    /// The status to report, with the clock estimate filled in by the stream.
-    fn status(&self) -> v1::AgentStatus;
-    /// The collector wants it this way.
-    fn configure(&self, configuration: &v1::Configuration);
-}
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
@@ -98,15 +93,16 @@ impl Stream {
         let mut delays = backoff.build();
         let mut last_logged = String::new();
         loop {
-            let mut welcomed = false;
-            let pause = match self.session(&stop, &mut welcomed).await {
+            let mut served = false;
+            let pause = match self.session(&stop, &mut served).await {
                 Ok(Ended::Drained) => return,
                 Ok(Ended::TlsFilesChanged) => {
                     tracing::info!("TLS files changed: connecting anew with them");
                     Duration::ZERO
                 }
                 Err(error) => {
-                    if welcomed {
+                    // Who takes nothing is asked again as seldom as who does not answer.
+                    if served {
                         delays = backoff.build();
                         last_logged.clear();
                     }
@@ -131,7 +127,7 @@ impl Stream {
         }
     }
 
-    async fn session(&self, stop: &CancellationToken, welcomed: &mut bool) -> Result<Ended, SessionError> {
+    async fn session(&self, stop: &CancellationToken, served: &mut bool) -> Result<Ended, SessionError> {
         let tls_written = self.tls.as_ref().map(tls::written);
         let connecting = connect(&self.url, self.tls.as_ref());
         let (channel, late) = tokio::select! {
@@ -139,10 +135,12 @@ impl Stream {
             () = stop.cancelled() => return Ok(Ended::Drained),
         };
         let (to_wire, from_wire) = self.open(channel, &late).await?;
-        let mut session = Session { stream: self, to_wire, late, offset: OffsetEstimate::default() };
+        let heard = Heard::new(&self.url, proves_itself(&self.url), &self.outbox, self.control.as_ref());
+        let mut session = Session { stream: self, to_wire, late, heard };
         let from_wire = session.welcome(from_wire).await?;
-        *welcomed = true;
-        session.serve(from_wire, stop, tls_written).await
+        let end = session.serve(from_wire, stop, tls_written).await;
+        *served = session.heard.served;
+        end
     }
 
     async fn open(
@@ -174,8 +172,16 @@ impl Stream {
     }
 
     fn ended(&self, status: &tonic::Status, late: &LateRefusal) -> SessionError {
-        let reason = late.take().unwrap_or_else(|| causes(status));
+        let reason = late.take().unwrap_or_else(|| cut(&causes(status)));
         SessionError::Ended { url: self.url.clone(), reason }
+    }
+
+    fn parted(&self, parting: Parting) -> SessionError {
+        let url = self.url.clone();
+        match parting {
+            Parting::Refused { reason, retry } => SessionError::Refused { url, reason, retry },
+            Parting::Foreign { reason } => SessionError::Ended { url, reason },
+        }
     }
 }
 
@@ -183,7 +189,7 @@ struct Session<'a> {
     stream: &'a Stream,
     to_wire: mpsc::Sender<AgentMessage>,
     late: LateRefusal,
-    offset: OffsetEstimate,
+    heard: Heard<'a>,
 }
 
 impl Session<'_> {
@@ -192,35 +198,13 @@ impl Session<'_> {
         &mut self,
         mut from_wire: Streaming<v1::CollectorMessage>,
     ) -> Result<Streaming<v1::CollectorMessage>, SessionError> {
-        use collector_message::Body as Said;
-        let url = || self.stream.url.clone();
         let first = tokio::time::timeout(WELCOME_TIMEOUT, from_wire.next())
             .await
             .map_err(|_| self.stream.silent())?;
         match first {
-            Some(Ok(v1::CollectorMessage { body: Some(Said::Welcome(welcome)) })) => {
-                if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&welcome.protocol) {
-                    let reason = format!(
-                        "it chose protocol {}, this agent speaks {PROTOCOL_MIN} to {PROTOCOL_MAX}; update the older side",
-                        welcome.protocol
-                    );
-                    return Err(SessionError::Refused { url: url(), reason, retry: false });
-                }
-                tracing::info!(
-                    collector = welcome.collector_version,
-                    has_batches_up_to = welcome.last_sequence,
-                    "connected to {}",
-                    self.stream.url
-                );
-                self.stream.outbox.resume(welcome.last_sequence);
+            Some(Ok(message)) => {
+                self.heard.first(message).map_err(|parting| self.stream.parted(parting))?;
                 Ok(from_wire)
-            }
-            Some(Ok(v1::CollectorMessage { body: Some(Said::Refusal(refusal)) })) => {
-                Err(SessionError::Refused { url: url(), reason: refusal.reason, retry: refusal.retry })
-            }
-            Some(Ok(_)) => {
-                let reason = "its first message is neither welcome nor refusal".to_owned();
-                Err(SessionError::Ended { url: url(), reason })
             }
             Some(Err(status)) => Err(self.stream.ended(&status, &self.late)),
             None => Err(self.closed()),
@@ -256,17 +240,18 @@ impl Session<'_> {
             let epoch_now_ns = self.stream.clock.said_epoch_offset_ns();
             if std::mem::replace(&mut epoch_offset_ns, epoch_now_ns) != epoch_now_ns {
                 // Our clock was set: no window of the new time goes out before a probe that tells.
-                self.offset.forget(probe_id);
+                self.heard.offset.forget(probe_id);
                 probe_due = true;
             }
             let sending = probe_due || status_due || outbox.has_next();
             tokio::select! {
                 heard = from_wire.next() => match heard {
                     Some(Ok(message)) => {
-                        let first = self.offset.get().is_none();
-                        self.hear(message)?;
+                        let first = self.heard.offset.get().is_none();
+                        let now_unix_ns = self.stream.clock.unix_ns();
+                        self.heard.then(message, now_unix_ns).map_err(|parting| self.stream.parted(parting))?;
                         // What the first reply says is told at once, not a second later.
-                        probe_due |= first && self.offset.get().is_some();
+                        probe_due |= first && self.heard.offset.get().is_some();
                     }
                     Some(Err(status)) => return Err(self.stream.ended(&status, &self.late)),
                     None => return Err(self.closed()),
@@ -304,7 +289,7 @@ impl Session<'_> {
 
     fn probe(&self, id: u64) -> v1::ClockProbe {
         let clock = &self.stream.clock;
-        let (reply_id, reply_received_unix_ns) = self.offset.newest_reply();
+        let (reply_id, reply_received_unix_ns) = self.heard.offset.newest_reply();
         v1::ClockProbe {
             id,
             reply_id,
@@ -315,38 +300,7 @@ impl Session<'_> {
     }
 
     fn status(&self) -> v1::AgentStatus {
-        let (clock_offset_ns, clock_error_ns) = self.offset.get().unwrap_or_default();
+        let (clock_offset_ns, clock_error_ns) = self.heard.offset.get().unwrap_or_default();
         v1::AgentStatus { clock_offset_ns, clock_error_ns, ..self.stream.control.status() }
-    }
-
-    fn hear(&mut self, message: v1::CollectorMessage) -> Result<(), SessionError> {
-        use collector_message::Body as Said;
-        match message.body {
-            Some(Said::Ack(ack)) => self.stream.outbox.acknowledged(ack.sequence),
-            Some(Said::ClockReply(reply)) => self.offset.add(&reply, self.stream.clock.unix_ns()),
-            Some(Said::BatchRefused(refused)) => {
-                tracing::warn!(
-                    sequence = refused.sequence,
-                    "collector {} refused a batch: {}; its windows are lost",
-                    self.stream.url,
-                    refused.reason
-                );
-                self.stream.outbox.refused(refused.sequence);
-            }
-            Some(Said::Configuration(configuration)) if proves_itself(&self.stream.url) => {
-                self.stream.control.configure(&configuration);
-            }
-            Some(Said::Configuration(_)) => tracing::warn!(
-                "{} sent a configuration, which is not taken: without https:// or unix:// nobody knows who listens there",
-                self.stream.url
-            ),
-            Some(Said::Refusal(refusal)) => {
-                let url = self.stream.url.clone();
-                return Err(SessionError::Refused { url, reason: refusal.reason, retry: refusal.retry });
-            }
-            // A second welcome says nothing new; an empty body is of a later version.
-            Some(Said::Welcome(_)) | None => {}
-        }
-        Ok(())
     }
 }

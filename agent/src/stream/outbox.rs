@@ -41,6 +41,8 @@ struct Inner {
     hello_sent: bool,
     batches: VecDeque<Queued>,
     sequence: u64,
+    /// The highest sequence that was ever handed to a connection: no collector has more.
+    sent_up_to: u64,
     lost: u64,
     drops: VecDeque<v1::DropEvent>,
     drop_sequence: u64,
@@ -151,10 +153,12 @@ impl Outbox {
         self.wake.notify_one();
     }
 
-    /// A connection begins: the collector has everything up to `last_sequence`; all names and the rest are sent again.
-    pub fn resume(&self, last_sequence: u64) {
+    /// A connection begins: of what was ever sent the collector has everything up to `last_sequence`; all names and the rest are sent again.
+    /// Says up to which sequence there was something sent.
+    pub fn resume(&self, last_sequence: u64) -> u64 {
         let mut inner = self.lock();
         inner.forget_up_to(last_sequence);
+        let sent_up_to = inner.sent_up_to;
         for queued in &mut inner.batches {
             queued.sent = false;
         }
@@ -162,21 +166,28 @@ impl Outbox {
         inner.gone_unsent = inner.gone.len();
         drop(inner);
         self.wake.notify_one();
+        sent_up_to
     }
 
-    /// The collector has everything up to `sequence`.
-    pub fn acknowledged(&self, sequence: u64) {
-        self.lock().forget_up_to(sequence);
-    }
-
-    /// The collector will not take this batch: it is forgotten, and its windows are lost.
-    pub fn refused(&self, sequence: u64) {
+    /// Of what was ever sent the collector has everything up to `sequence`. Says up to which sequence there was something sent.
+    pub fn acknowledged(&self, sequence: u64) -> u64 {
         let mut inner = self.lock();
-        let Some(at) = inner.batches.iter().position(|q| q.batch.sequence == sequence) else { return };
-        if let Some(refused) = inner.batches.remove(at) {
-            inner.totals.batches_refused += 1;
-            inner.lost += u64::from(refused.batch.window_count) + refused.batch.windows_lost;
-        }
+        inner.forget_up_to(sequence);
+        inner.sent_up_to
+    }
+
+    /// The collector will not take this batch: it is forgotten, and its windows are lost. False: on this connection it was not sent such a
+    /// batch, or it does not wait any more.
+    pub fn refused(&self, sequence: u64) -> bool {
+        let mut inner = self.lock();
+        let sent = |q: &Queued| q.sent && q.batch.sequence == sequence;
+        let Some(refused) = inner.batches.iter().position(sent).and_then(|at| inner.batches.remove(at))
+        else {
+            return false;
+        };
+        inner.totals.batches_refused += 1;
+        inner.lost += u64::from(refused.batch.window_count) + refused.batch.windows_lost;
+        true
     }
 
     /// What is to be sent next, and marks it as sent: a changed Hello, names, drop events, then batches.
@@ -207,7 +218,9 @@ impl Outbox {
         }
         let queued = inner.batches.iter_mut().find(|q| !q.sent)?;
         queued.sent = true;
-        Some(Body::Batch(queued.batch.clone()))
+        let batch = queued.batch.clone();
+        inner.sent_up_to = inner.sent_up_to.max(batch.sequence);
+        Some(Body::Batch(batch))
     }
 
     /// Whether [`next`](Self::next) has something.
@@ -254,7 +267,9 @@ impl Outbox {
 
 impl Inner {
     fn forget_up_to(&mut self, sequence: u64) {
-        while self.batches.front().is_some_and(|q| q.batch.sequence <= sequence) {
+        // A collector's word counts for what it was sent.
+        let taken = sequence.min(self.sent_up_to);
+        while self.batches.front().is_some_and(|q| q.batch.sequence <= taken) {
             self.batches.pop_front();
         }
     }

@@ -1,0 +1,262 @@
+//! What a collector says, and what follows of it for this agent: acknowledgements, clock replies, refusals, a configuration. Owns at whose word
+//! what is done, and that a collector cannot write this machine's log as it likes: its texts are cut, and what it repeats is said once. Knows
+//! no network: messages come decoded, and each with the moment at which it came.
+
+use super::offset::OffsetEstimate;
+use super::outbox::Outbox;
+use tailwater_proto::v1::{self, collector_message::Body as Said};
+use tailwater_proto::{PROTOCOL_MAX, PROTOCOL_MIN};
+
+/// Characters of a collector's text that are told. Its own sentences are shorter.
+const TEXT_MAX: usize = 500;
+
+/// What the stream asks of the rest of the agent.
+pub trait Control: Send + Sync {
+    /// The status to report, with the clock estimate filled in by the stream.
+    fn status(&self) -> v1::AgentStatus;
+    /// The collector wants it this way.
+    fn configure(&self, configuration: &v1::Configuration);
+}
+
+/// Why a connection is not worth to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parting {
+    /// The collector does not want this agent.
+    Refused {
+        /// In its words.
+        reason: String,
+        /// Whether it may be asked again soon.
+        retry: bool,
+    },
+    /// It does not speak as a collector does.
+    Foreign {
+        /// What it did.
+        reason: String,
+    },
+}
+
+/// The agent's ears on one connection.
+pub struct Heard<'a> {
+    url: &'a str,
+    /// Whether whoever listens there proved who it is.
+    proven: bool,
+    outbox: &'a Outbox,
+    control: &'a dyn Control,
+    /// How far the collector's clock is from ours.
+    pub offset: OffsetEstimate,
+    /// Whether it took anything on this connection.
+    pub served: bool,
+    told_unproven: bool,
+    told_unsent: bool,
+}
+
+impl std::fmt::Debug for Heard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heard").field("url", &self.url).field("proven", &self.proven).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Heard<'a> {
+    /// On a connection to `url`, before the first word. `proven`: whoever listens there proved who it is, and may say what to measure.
+    pub fn new(url: &'a str, proven: bool, outbox: &'a Outbox, control: &'a dyn Control) -> Self {
+        let offset = OffsetEstimate::default();
+        Self { url, proven, outbox, control, offset, served: false, told_unproven: false, told_unsent: false }
+    }
+
+    /// The collector's first word: a welcome, or the connection is over.
+    pub fn first(&mut self, message: v1::CollectorMessage) -> Result<(), Parting> {
+        match message.body {
+            Some(Said::Welcome(welcome)) => {
+                if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&welcome.protocol) {
+                    let reason = format!(
+                        "it chose protocol {}, this agent speaks {PROTOCOL_MIN} to {PROTOCOL_MAX}; update the older side",
+                        welcome.protocol
+                    );
+                    return Err(Parting::Refused { reason, retry: false });
+                }
+                tracing::info!(
+                    collector = cut(&welcome.collector_version),
+                    has_batches_up_to = welcome.last_sequence,
+                    "connected to {}",
+                    self.url
+                );
+                let sent = self.outbox.resume(welcome.last_sequence);
+                self.taken(welcome.last_sequence, sent);
+                Ok(())
+            }
+            Some(Said::Refusal(refusal)) => Err(refused(refusal)),
+            _ => Err(Parting::Foreign {
+                reason: "its first message is neither welcome nor refusal".to_owned(),
+            }),
+        }
+    }
+
+    /// Any word after the first, which came at `now_unix_ns` of our clock.
+    pub fn then(&mut self, message: v1::CollectorMessage, now_unix_ns: u64) -> Result<(), Parting> {
+        match message.body {
+            Some(Said::Ack(ack)) => {
+                let sent = self.outbox.acknowledged(ack.sequence);
+                self.taken(ack.sequence, sent);
+                self.served = true;
+            }
+            Some(Said::ClockReply(reply)) => self.offset.add(&reply, now_unix_ns),
+            Some(Said::BatchRefused(refused)) => {
+                // Of a batch that does not wait there is nothing to lose, and nothing to tell.
+                if self.outbox.refused(refused.sequence) {
+                    tracing::warn!(
+                        sequence = refused.sequence,
+                        "collector {} refused a batch: {}; its windows are lost",
+                        self.url,
+                        cut(&refused.reason)
+                    );
+                }
+            }
+            Some(Said::Configuration(configuration)) if self.proven => self.control.configure(&configuration),
+            Some(Said::Configuration(_)) => {
+                if !std::mem::replace(&mut self.told_unproven, true) {
+                    tracing::warn!(
+                        "{} sent a configuration, which is not taken: without https:// or unix:// nobody knows who listens there",
+                        self.url
+                    );
+                }
+            }
+            Some(Said::Refusal(refusal)) => return Err(refused(refusal)),
+            // A second welcome says nothing new; an empty body is of a later version.
+            Some(Said::Welcome(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    /// A collector that says to have what it was never sent is damaged, or has mistaken this agent for another one.
+    fn taken(&mut self, up_to: u64, sent: u64) {
+        if up_to > sent && !std::mem::replace(&mut self.told_unsent, true) {
+            tracing::warn!(
+                "collector {} says to have batches up to {up_to}, of which this agent sent those up to {sent}: the others are kept",
+                self.url
+            );
+        }
+    }
+}
+
+fn refused(refusal: v1::Refusal) -> Parting {
+    Parting::Refused { reason: cut(&refusal.reason), retry: refusal.retry }
+}
+
+/// A text of somebody else as a line of our log can hold it.
+pub fn cut(text: &str) -> String {
+    let mut told: String =
+        text.chars().take(TEXT_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(TEXT_MAX).is_some() {
+        told.push('…');
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use tailwater_proto::v1::agent_message::Body;
+
+    #[derive(Default)]
+    struct Rest(Mutex<Vec<v1::Configuration>>);
+
+    impl Control for Rest {
+        fn status(&self) -> v1::AgentStatus {
+            v1::AgentStatus::default()
+        }
+        fn configure(&self, configuration: &v1::Configuration) {
+            self.0.lock().unwrap().push(configuration.clone());
+        }
+    }
+
+    fn says(body: Said) -> v1::CollectorMessage {
+        v1::CollectorMessage { body: Some(body) }
+    }
+
+    fn welcome(last_sequence: u64) -> v1::CollectorMessage {
+        says(Said::Welcome(v1::Welcome { protocol: 1, last_sequence, ..v1::Welcome::default() }))
+    }
+
+    /// Three batches, of which so many were sent.
+    fn three(sent: usize) -> Outbox {
+        let outbox = Outbox::new(10);
+        for _ in 0..3 {
+            outbox.push(v1::WindowBatch { window_count: 2, ..v1::WindowBatch::default() }, 0);
+        }
+        (0..sent).for_each(|_| drop(outbox.next()));
+        outbox
+    }
+
+    fn waiting(outbox: &Outbox) -> Vec<u64> {
+        outbox.resume(0);
+        let batch = |body| match body {
+            Body::Batch(batch) => Some(batch.sequence),
+            _ => None,
+        };
+        std::iter::from_fn(|| outbox.next()).filter_map(batch).collect()
+    }
+
+    #[test]
+    fn what_was_never_sent_is_kept_whatever_a_collector_says_to_have() {
+        let rest = Rest::default();
+        let outbox = three(1);
+        let mut heard = Heard::new("unix:///c", true, &outbox, &rest);
+        heard.first(welcome(0)).unwrap();
+        for sequence in [2, u64::MAX] {
+            heard
+                .then(says(Said::BatchRefused(v1::BatchRefused { sequence, reason: "no".into() })), 0)
+                .unwrap();
+        }
+        heard.then(says(Said::Ack(v1::Ack { sequence: u64::MAX })), 0).unwrap();
+        assert_eq!(waiting(&outbox), [2, 3]);
+        assert_eq!(outbox.totals().batches_refused, 0);
+        let outbox = three(2);
+        Heard::new("unix:///c", true, &outbox, &rest).first(welcome(u64::MAX)).unwrap();
+        assert_eq!(waiting(&outbox), [3], "and so at the beginning of a connection");
+    }
+
+    #[test]
+    fn a_batch_is_refused_by_who_got_it_on_this_connection() {
+        let rest = Rest::default();
+        let outbox = three(3);
+        let mut heard = Heard::new("unix:///c", true, &outbox, &rest);
+        heard.first(welcome(0)).unwrap();
+        let no = || says(Said::BatchRefused(v1::BatchRefused { sequence: 1, reason: "no".into() }));
+        heard.then(no(), 0).unwrap();
+        assert_eq!(outbox.totals().batches_refused, 0, "that was on the connection before");
+        outbox.next();
+        heard.then(no(), 0).unwrap();
+        heard.then(no(), 0).unwrap();
+        assert_eq!(outbox.totals().batches_refused, 1);
+        assert_eq!(waiting(&outbox), [2, 3]);
+    }
+
+    #[test]
+    fn first_words_that_are_no_welcome_end_the_connection() {
+        let (rest, outbox) = (Rest::default(), three(3));
+        let mut heard = Heard::new("unix:///c", true, &outbox, &rest);
+        for message in [v1::CollectorMessage::default(), says(Said::Ack(v1::Ack { sequence: 3 }))] {
+            assert!(matches!(heard.first(message), Err(Parting::Foreign { .. })));
+        }
+        let other =
+            says(Said::Welcome(v1::Welcome { protocol: 9, last_sequence: 3, ..v1::Welcome::default() }));
+        assert!(matches!(heard.first(other), Err(Parting::Refused { retry: false, .. })));
+        let long = v1::Refusal { reason: "\u{1b}[31mno\n".repeat(1_000_000), retry: true };
+        let Err(Parting::Refused { reason, retry: true }) = heard.first(says(Said::Refusal(long))) else {
+            panic!("refused")
+        };
+        assert!(reason.len() < 600 && !reason.contains('\u{1b}') && !reason.contains('\n'), "{reason}");
+        assert_eq!(waiting(&outbox), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_configuration_is_taken_from_who_proved_itself() {
+        let (rest, outbox) = (Rest::default(), three(0));
+        let wanted = || says(Said::Configuration(v1::Configuration { version: 3, ..Default::default() }));
+        Heard::new("http://127.0.0.1:1", false, &outbox, &rest).then(wanted(), 0).unwrap();
+        assert!(rest.0.lock().unwrap().is_empty());
+        Heard::new("unix:///c", true, &outbox, &rest).then(wanted(), 0).unwrap();
+        assert_eq!(rest.0.lock().unwrap()[0].version, 3);
+    }
+}
