@@ -7,13 +7,18 @@ pub mod token;
 use crate::clock::Clock;
 use crate::identity::{self, Identity, IdentityError};
 use crate::stream::connect::{ConnectError, Trust, connect_by};
+use crate::stream::tls;
 use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::CertificateDer;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tailwater_proto::v1::enrolment_client::EnrolmentClient;
-use tailwater_proto::v1::{JoinRequest, RenewRequest};
+use tailwater_proto::v1::{Enrolled, JoinRequest, RenewRequest};
 use token::{JoinToken, TokenError};
+
+/// The year 9999: what X.509 has a date for.
+const UNIX_S_MAX: u64 = 253_402_300_799;
 
 /// An answer takes no longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -34,8 +39,34 @@ pub enum EnrolError {
     Refused { url: String, reason: String },
     #[error("collector {url}: no answer within {} s", ANSWER_WITHIN.as_secs())]
     Silent { url: String },
+    #[error(
+        "collector {url}: it sent no certificate for this machine's key: {reason}; what was there before is kept"
+    )]
+    Unusable { url: String, reason: String },
     #[error("a key could not be made: {0}")]
     Key(#[from] rcgen::Error),
+}
+
+/// What a collector gave, kept in `folder` if it can be used: with another one in its place this machine could not even ask again.
+/// `key` and `ca` are kept with it where they are new.
+pub fn keep(
+    folder: &Path,
+    (url, host): (&str, &str),
+    answer: &Enrolled,
+    key: &str,
+    ca: Option<&CertificateDer<'_>>,
+) -> Result<Identity, EnrolError> {
+    let unusable = |reason: String| EnrolError::Unusable { url: url.to_owned(), reason };
+    tls::belong(&answer.certificate, key).map_err(unusable)?;
+    let (issued_unix_s, expires_unix_s) = (answer.issued_unix_s, answer.expires_unix_s);
+    if issued_unix_s >= expires_unix_s || expires_unix_s > UNIX_S_MAX {
+        return Err(unusable(format!(
+            "it would last from {issued_unix_s} to {expires_unix_s} (Unix seconds)"
+        )));
+    }
+    let got = Identity { collector: url.to_owned(), host: host.to_owned(), issued_unix_s, expires_unix_s };
+    got.keep(folder, ca.map(|_| key), &answer.certificate, ca)?;
+    Ok(got)
 }
 
 /// What is asked to be signed: nothing counts in it but the key.
@@ -79,32 +110,20 @@ pub async fn join(url: &str, token: &JoinToken, host: &str, folder: &Path) -> Re
         url: url.to_owned(),
         reason: "it showed no authority".to_owned(),
     })?;
-    let joined = Identity {
-        collector: url.to_owned(),
-        host: host.to_owned(),
-        issued_unix_s: answer.issued_unix_s,
-        expires_unix_s: answer.expires_unix_s,
-    };
-    joined.keep(folder, Some(&key.serialize_pem()), &answer.certificate, Some(&ca))?;
-    Ok(joined)
+    keep(folder, (url, host), &answer, &key.serialize_pem(), Some(&ca))
 }
 
 /// Renews what is in `folder`, with the same key.
 pub async fn renew(folder: &Path) -> Result<Identity, EnrolError> {
     let before = Identity::load(folder)?;
-    let key = KeyPair::from_pem(&identity::key(folder)?)?;
+    let held = identity::key(folder)?;
+    let key = KeyPair::from_pem(&held)?;
     let url = &before.collector;
     let files = identity::files(folder);
     let (channel, _) = connect_by(url, Trust::Files(Some(&files))).await?;
     let asked = RenewRequest { request: request(&key)? };
     let answer = answer(url, EnrolmentClient::new(channel).renew(asked)).await?;
-    let renewed = Identity {
-        issued_unix_s: answer.issued_unix_s,
-        expires_unix_s: answer.expires_unix_s,
-        ..before.clone()
-    };
-    renewed.keep(folder, None, &answer.certificate, None)?;
-    Ok(renewed)
+    keep(folder, (url, &before.host), &answer, &held, None)
 }
 
 /// Between two tries after one that failed.
@@ -148,7 +167,11 @@ async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
                         host = next.host,
                         "certificate renewed, good until {}",
                         next.expires_unix_s
-                    )
+                    );
+                    // By this clock it is due again already: the clock or the certificate is wrong, and asking at once helps neither.
+                    if next.due_unix_s() <= now_unix_s {
+                        tokio::time::sleep(AGAIN_AFTER).await;
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -161,5 +184,43 @@ async fn keep_renewing(folder: &Path) -> Result<(), EnrolError> {
         }
         // Somebody may have joined anew, too. A disk that does not answer at this moment ends no renewal.
         held = Identity::load(folder).unwrap_or(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_cannot_be_used_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = |key: &KeyPair| {
+            let certificate =
+                CertificateParams::new(vec!["web-1".to_owned()]).unwrap().self_signed(key).unwrap();
+            let certificate = certificate.der().to_vec();
+            Enrolled { certificate, issued_unix_s: 1_000, expires_unix_s: 4_000 }
+        };
+        let (ours, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let pem = ours.serialize_pem();
+        let who = ("https://c:4781", "web-1");
+        let good = made(&ours);
+        let ca = CertificateDer::from(good.certificate.clone());
+        let kept = keep(folder.path(), who, &good, &pem, Some(&ca)).unwrap();
+        assert_eq!(kept.due_unix_s(), 3_000);
+        let files = identity::files(folder.path());
+        let before = std::fs::read_to_string(&files.cert).unwrap();
+        for wrong in [
+            Enrolled::default(),
+            Enrolled { certificate: vec![0x30; 64], ..good.clone() },
+            made(&other),
+            Enrolled { issued_unix_s: 4_000, expires_unix_s: 1_000, ..good.clone() },
+            Enrolled { issued_unix_s: 0, expires_unix_s: u64::MAX, ..good.clone() },
+        ] {
+            let told = keep(folder.path(), who, &wrong, &pem, None).unwrap_err().to_string();
+            assert!(told.contains("what was there before is kept"), "{told}");
+            assert_eq!(std::fs::read_to_string(&files.cert).unwrap(), before, "{wrong:?}");
+            assert_eq!(Identity::load(folder.path()).unwrap(), kept);
+        }
+        tls::client_config(&files).unwrap();
     }
 }

@@ -49,6 +49,15 @@ pub fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
     Ok(config)
 }
 
+/// Whether a certificate (X.509, DER) is one, and that of this key (PEM).
+pub fn belong(certificate: &[u8], key: &str) -> Result<(), String> {
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|e| pem_reason(&e))?;
+    let chain = vec![CertificateDer::from(certificate.to_vec())];
+    let provider = rustls::crypto::ring::default_provider();
+    let pair = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
+    pair.map(drop).map_err(|e| e.to_string())
+}
+
 /// What an agent offers that knows its collector by the collector's own authority.
 pub fn joined_protocols() -> Vec<Vec<u8>> {
     // The first is for whoever takes both kinds; spoken is the second.
