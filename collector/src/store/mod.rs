@@ -6,6 +6,7 @@ mod db;
 mod health;
 mod inventory;
 mod memory;
+mod pages;
 mod parquet_file;
 mod past;
 mod queue;
@@ -13,6 +14,7 @@ mod segment;
 mod segment_read;
 mod segment_write;
 mod shelf;
+mod thrift;
 mod writer;
 
 pub use db::{Db, DbError, FILE, MARGIN_NS};
@@ -21,6 +23,7 @@ pub use memory::in_memory;
 pub use past::Past;
 pub use queue::Queue;
 pub use segment::{SegmentError, Wanted, Written, documentation};
+pub use segment_read::{check as check_segment, of_all_hosts as read_segment};
 pub use shelf::Shelf;
 
 use crate::aside;

@@ -17,14 +17,34 @@ use tailwater_model::window::{
     WINDOW_NS, WindowIndex, WorkloadInfo,
 };
 
+/// Hands `take` what is `wanted` of the segment at `path` from window `first` to window `last`, of one host after the other: its names,
+/// then its windows.
+///
+/// # Errors
+/// The first file that cannot be read; what was taken until then is not all.
+pub fn of_all_hosts(
+    path: &Path,
+    (first, last): (WindowIndex, WindowIndex),
+    wanted: Wanted<'_>,
+    mut take: impl FnMut(Input),
+) -> Result<(), SegmentError> {
+    for host in hosts(path)? {
+        read(path, &host, first, last, wanted)?.into_iter().for_each(&mut take);
+    }
+    Ok(())
+}
+
 /// Hosts that the segment at `path` has windows of.
-pub(super) fn hosts(path: &Path) -> Result<Vec<String>, SegmentError> {
+fn hosts(path: &Path) -> Result<Vec<String>, SegmentError> {
     let reader = open(path, Kind::Host)?;
     reader.hosts().map_err(|source| SegmentError::File { path: path.join(Kind::Host.file()), source })
 }
 
-/// Reads the ends of all files: an error, or the rows they say to have.
-pub(super) fn check(path: &Path) -> Result<usize, SegmentError> {
+/// Reads the ends of all files: the rows they say to have.
+///
+/// # Errors
+/// The first file that is none of a segment.
+pub fn check(path: &Path) -> Result<usize, SegmentError> {
     Kind::ALL.iter().try_fold(0, |sum, kind| Ok(sum + open(path, *kind)?.rows()))
 }
 

@@ -219,24 +219,20 @@ impl Shelf {
 
     fn trimmed(&self, entry: &Entry, spans: &[Span]) -> Result<Named, SegmentError> {
         let (mut windows, mut names) = (Vec::new(), BTreeMap::new());
-        for host in segment_read::hosts(&entry.path)? {
-            let mut known = Names::default();
-            for input in segment_read::read(&entry.path, &host, entry.first, entry.last, Wanted::All)? {
-                match input {
-                    Input::Window(w) if spans.iter().any(|s| (s.0..=s.1).contains(&w.index)) => {
-                        windows.push(w);
-                    }
-                    Input::Entities { workloads, listeners, edges, devices, .. } => {
-                        known.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));
-                        known.listeners.extend(listeners.into_iter().map(|l| (l.id, l)));
-                        known.edges.extend(edges.into_iter().map(|e| (e.id, e)));
-                        known.devices.extend(devices.into_iter().map(|d| (d.id, d)));
-                    }
-                    _ => {}
-                }
+        let span = (entry.first, entry.last);
+        segment_read::of_all_hosts(&entry.path, span, Wanted::All, |input| match input {
+            Input::Window(w) if spans.iter().any(|s| (s.0..=s.1).contains(&w.index)) => windows.push(w),
+            Input::Entities { host, workloads, listeners, edges, devices } => {
+                let known = Names {
+                    workloads: workloads.into_iter().map(|w| (w.id, w)).collect(),
+                    listeners: listeners.into_iter().map(|l| (l.id, l)).collect(),
+                    edges: edges.into_iter().map(|e| (e.id, e)).collect(),
+                    devices: devices.into_iter().map(|d| (d.id, d)).collect(),
+                };
+                names.insert(host, known);
             }
-            names.insert(host, known);
-        }
+            _ => {}
+        })?;
         Ok((windows, names))
     }
 

@@ -571,6 +571,37 @@ fn torn_foreign_and_half_written_files_are_out_of_the_way_and_counted() {
 }
 
 #[test]
+fn a_file_with_a_wrong_bit_or_without_its_end_is_read_or_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, _) = shelf(folder.path());
+    let windows: Vec<_> = (0..40).map(|n| Arc::new(some_window("web-1", 35_880_000_000 + n, n))).collect();
+    shelf.add(&windows, &names_of(["web-1"].into_iter())).unwrap();
+    let segment = std::fs::read_dir(folder.path().join("windows")).unwrap().next().unwrap().unwrap().path();
+    let ever = (WindowIndex(0), WindowIndex(u64::MAX));
+    let (mut refused, mut read) = (0, 0);
+    for kind in crate::columns::Kind::ALL {
+        let path = segment.join(kind.file());
+        let whole = std::fs::read(&path).unwrap();
+        let tried = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let whole = read_segment(&segment, ever, Wanted::All, drop);
+            if let Err(told) = &whole {
+                assert!(told.to_string().contains(kind.file()), "{told}");
+            }
+            whole.is_ok()
+        };
+        for at in (0..whole.len()).step_by(89) {
+            assert!(!tried(&whole[..at]), "{} without what is behind byte {at}", kind.file());
+            let mut wrong = whole.clone();
+            wrong[at] ^= 1 << (at % 8);
+            *(if tried(&wrong) { &mut read } else { &mut refused }) += 1;
+        }
+        assert!(tried(&whole));
+    }
+    assert!(refused > 0 && read > 0, "{refused} refused, {read} read");
+}
+
+#[test]
 fn the_documentation_lists_every_column() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence.md");
     let text = std::fs::read_to_string(path).unwrap();
