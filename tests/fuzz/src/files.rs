@@ -1,30 +1,11 @@
 //! What is read of files: the two configurations, tokens, the kernel's types, mounts, and what servers are set up for.
 
-use std::path::{Path, PathBuf};
+use crate::scratch::{folder, written};
+use std::path::PathBuf;
 use tailwater::access::file::TokenFile;
 use tailwater_agent::attach::btf_names::BtfNames;
 use tailwater_agent::name::cgroup::Mounts;
 use tailwater_agent::name::pool::{self, Listen};
-
-thread_local! {
-    /// A folder in memory where there is one: a disk would be slower than what is tried. Of a thread, since what is a thread's goes with it, and
-    /// what is static never does.
-    static FOLDER: tempfile::TempDir = {
-        let memory = Path::new("/dev/shm");
-        let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        made.expect("a folder for what is tried")
-    };
-}
-
-fn folder() -> PathBuf {
-    FOLDER.with(|folder| folder.path().to_owned())
-}
-
-fn written(name: &str, bytes: &[u8]) -> PathBuf {
-    let path = folder().join(name);
-    std::fs::write(&path, bytes).expect("its folder was made");
-    path
-}
 
 /// The agent's file, with all its rules.
 pub(crate) fn agent_configuration(bytes: &[u8]) {

@@ -3,7 +3,12 @@
 
 mod files;
 mod http;
+mod replies;
+mod scratch;
+mod segments;
 mod wire;
+
+pub use replies::key;
 
 /// One parser.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "btf", take: files::btf },
     Target { name: "mounts", take: files::mounts },
     Target { name: "pools", take: files::pools },
+    Target { name: "segments", take: segments::segment },
+    Target { name: "replies", take: replies::replies },
 ];
 
 /// The target of this name.

@@ -5,13 +5,25 @@
 #![allow(clippy::disallowed_methods, reason = "an input that hangs its parser is told by the time it takes")]
 
 use prost::Message;
+use prost::bytes::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tailwater::clock::Clock;
+use tailwater::columns::Kind;
+use tailwater::counters::Metrics;
+use tailwater::ingest::registry::Registry;
+use tailwater::ingest::session::Session;
+use tailwater::ingest::tls::Speaker;
+use tailwater::live::events::Events;
+use tailwater::live::series::Series;
+use tailwater::store::{self, Settings};
 use tailwater_fuzz::TARGETS;
+use tailwater_proto::WINDOW_NS;
 use tailwater_proto::trace::{MAGIC, TraceReader};
 use tailwater_proto::v1::trace_record::Body;
-use tailwater_proto::v1::{TraceRecord, agent_message::Body as Said};
+use tailwater_proto::v1::{self, TraceRecord, agent_message::Body as Said, collector_message::Body as Reply};
 
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
@@ -60,6 +72,103 @@ fn records() -> Vec<TraceRecord> {
     TraceReader::new(bytes.as_slice()).unwrap().map(Result::unwrap).collect()
 }
 
+/// The files of a segment of half a second of one host of the recording, through all that a collector does with an agent's messages, in the
+/// order of `Kind::ALL`.
+fn segment(records: &[TraceRecord]) -> Vec<Vec<u8>> {
+    let (registry, metrics, speaker) = (Registry::new(2), Arc::new(Metrics::default()), Speaker::default());
+    let mut session = None;
+    let (mut inputs, mut batches) = (Vec::new(), 0);
+    for record in records {
+        let Some(Body::Arrival(arrival)) = &record.body else { continue };
+        if !arrival.host.contains("app") || batches == 5 {
+            continue;
+        }
+        let (mut message, at) = (arrival.message.clone().unwrap(), arrival.arrival_unix_ns);
+        if let Some(Said::Hello(hello)) = &mut message.body {
+            // A recording has no handshake: that was agreed on before it begins.
+            (hello.protocol_min, hello.protocol_max, hello.window_ns) = (1, 1, WINDOW_NS);
+            (hello.host, hello.agent_instance) = (arrival.host.clone(), "a".to_owned());
+        }
+        batches += u32::from(matches!(message.body, Some(Said::Batch(_))));
+        let raw: Bytes = message.encode_to_vec().into();
+        match &mut session {
+            None => {
+                let opened = Session::open(&raw, &registry, &metrics, ("seed", &speaker), at);
+                let Ok((opened, _, delivery)) = opened else { panic!("its first message is a Hello") };
+                inputs.extend(delivery.inputs);
+                session = Some(opened);
+            }
+            Some(session) => {
+                inputs.extend(session.message(raw, at).delivery.into_iter().flat_map(|d| d.inputs))
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        folder: folder.path().to_owned(),
+        incidents_max: 1,
+        segment_seconds: 60,
+        windows_hours: 10_000_000,
+        windows_mib_max: 100,
+        kept_mib_max: 1,
+    };
+    let series = Arc::new(Mutex::new(Series::new(10, 1 << 24)));
+    let (topology, live, clock) = (Arc::default(), Events::default(), Clock::default());
+    let opened = store::open(settings, Arc::clone(&series), topology, live, metrics, clock).unwrap();
+    for input in &inputs {
+        let kept = series.lock().unwrap().saw(input);
+        kept.into_iter().for_each(|window| opened.past.queue.window(window));
+    }
+    opened.store.lock().unwrap().close();
+    opened.thread.join().unwrap();
+    let segment = fs::read_dir(folder.path().join("windows")).unwrap().next().unwrap().unwrap().path();
+    Kind::ALL.iter().map(|kind| fs::read(segment.join(kind.file())).unwrap()).collect()
+}
+
+/// What a collector says to an agent in its order, of every kind.
+fn answers() -> Vec<u8> {
+    let welcome = |protocol, last_sequence| {
+        let collector_version = "0.1.0".to_owned();
+        Reply::Welcome(v1::Welcome { protocol, collector_version, last_sequence })
+    };
+    let clock = |id, at| {
+        let (collector_receive_unix_ns, collector_send_unix_ns) = (at + 70_000, at + 90_000);
+        let agent_unix_ns = at;
+        Reply::ClockReply(v1::ClockReply {
+            id,
+            agent_unix_ns,
+            collector_receive_unix_ns,
+            collector_send_unix_ns,
+        })
+    };
+    let ack = |sequence| Reply::Ack(v1::Ack { sequence });
+    let at = 1_795_271_400_000_000_000;
+    let said = [
+        welcome(1, 0),
+        clock(1, at),
+        ack(1),
+        ack(2),
+        Reply::Configuration(v1::Configuration { version: 1, windows_per_batch: 4, disabled: vec![3, 9] }),
+        Reply::BatchRefused(v1::BatchRefused { sequence: 3, reason: "window 1 is in the future".to_owned() }),
+        ack(4),
+        Reply::Refusal(v1::Refusal { reason: "the collector is stopping".to_owned(), retry: true }),
+        welcome(1, 4),
+        clock(2, at + 350_000_000),
+        ack(6),
+    ];
+    let message = |body| v1::CollectorMessage { body: Some(body) }.encode_length_delimited_to_vec();
+    said.into_iter().flat_map(message).collect()
+}
+
+/// A certificate of the target's key, as an authority answers with it.
+fn enrolled() -> Vec<u8> {
+    let key = rcgen::KeyPair::from_pem(&tailwater_fuzz::key()).unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(vec!["fuzz".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate = certificate.der().to_vec();
+    v1::Enrolled { certificate, issued_unix_s: 1_795_271_400, expires_unix_s: 1_797_863_400 }.encode_to_vec()
+}
+
 fn keep(target: &str, name: &str, bytes: &[u8]) {
     fs::create_dir_all(folder(target)).unwrap();
     fs::write(folder(target).join(name), bytes).unwrap();
@@ -106,6 +215,11 @@ fn seeds_are_written() {
         bytes.extend(record.encode_length_delimited_to_vec());
     }
     keep("recording", "seed", &bytes);
+    for (kind, file) in segment(&records).iter().enumerate() {
+        keep("segments", &format!("seed-{kind}"), &[&[kind as u8][..], file].concat());
+    }
+    keep("replies", "seed-stream", &[&[0b0011_0111][..], &answers()].concat());
+    keep("replies", "seed-enrolled", &[&[0x80][..], &enrolled()].concat());
 
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (target, file) in

@@ -156,11 +156,19 @@ pub(crate) const TABLES: &[Table] = &[
             ("main", ALL),
         ],
     },
-    // Three sorts of parsers; none knows another.
+    // Five sorts of parsers; none knows another.
     Table {
         of: "tailwater-fuzz",
-        leaves: &[],
-        rooms: &[("wire", &[]), ("files", &[]), ("http", &[]), ("bin", &[])],
+        // Where a parser of files finds what is tried.
+        leaves: &["scratch"],
+        rooms: &[
+            ("wire", &[]),
+            ("files", &[]),
+            ("http", &[]),
+            ("segments", &[]),
+            ("replies", &[]),
+            ("bin", &[]),
+        ],
     },
     Table {
         of: "tailwater-tests",
