@@ -21,8 +21,17 @@ use tonic::{Request, Response, Status, Streaming};
 /// What a test collector answers first.
 #[derive(Clone)]
 pub enum First {
-    Welcome { last_sequence: u64 },
-    Refusal { reason: &'static str, retry: bool },
+    Welcome {
+        last_sequence: u64,
+    },
+    Refusal {
+        reason: &'static str,
+        retry: bool,
+    },
+    /// As somebody else said it.
+    Said(v1::Welcome),
+    /// Whoever holds the connection answers.
+    Nothing,
 }
 
 /// One connection, as the collector sees it.
@@ -75,17 +84,21 @@ impl Telemetry for Service {
         let (to_agent, replies) = mpsc::channel(64);
         let (forward, from_agent) = mpsc::channel(4096);
         let first = match self.first.clone() {
-            First::Welcome { last_sequence } => collector_message::Body::Welcome(v1::Welcome {
+            First::Welcome { last_sequence } => Some(collector_message::Body::Welcome(v1::Welcome {
                 protocol: 1,
                 collector_version: "test".to_owned(),
                 last_sequence,
-            }),
+            })),
             First::Refusal { reason, retry } => {
-                collector_message::Body::Refusal(v1::Refusal { reason: reason.to_owned(), retry })
+                Some(collector_message::Body::Refusal(v1::Refusal { reason: reason.to_owned(), retry }))
             }
+            First::Said(welcome) => Some(collector_message::Body::Welcome(welcome)),
+            First::Nothing => None,
         };
-        let first = CollectorMessage { body: Some(first) };
-        to_agent.send(Ok(first)).await.map_err(|_| Status::internal("reply"))?;
+        if let Some(body) = first {
+            let first = CollectorMessage { body: Some(body) };
+            to_agent.send(Ok(first)).await.map_err(|_| Status::internal("reply"))?;
+        }
         tokio::spawn(async move {
             while let Some(Ok(message)) = incoming.next().await {
                 if forward.send(message).await.is_err() {
