@@ -25,9 +25,10 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-/// Recorded of `tailwater serve` as it was at 95d7ffc, before the schema had time in state, sizes of pools, late answers, Unix sockets,
-/// connections with several exchanges, blocked loops and enrolment: two connections of an agent of today, the first of which broke. One
-/// message after the other with its length, as they came.
+/// What the collector of 95d7ffc answers, before the schema had time in state, sizes of pools, late answers, Unix sockets, connections with
+/// several exchanges, blocked loops and enrolment: two connections, the first of which breaks when three more batches have come than are
+/// acknowledged. Encoded field by field by that commit's schema, in the order and with the sequences of its `session.rs`; not recorded of its
+/// program, which the ignored test below does. One message after the other with its length.
 const EARLIER: &str = "tests/recorded/collector-95d7ffc.answers";
 /// What that version has: `AgentMessage`'s bodies.
 const KINDS_OF_MESSAGES: [u32; 6] = [1, 2, 3, 4, 5, 6];

@@ -48,6 +48,7 @@ pub struct Heard<'a> {
     pub served: bool,
     told_unproven: bool,
     told_unsent: bool,
+    told_other: bool,
 }
 
 impl std::fmt::Debug for Heard<'_> {
@@ -60,7 +61,17 @@ impl<'a> Heard<'a> {
     /// On a connection to `url`, before the first word. `proven`: whoever listens there proved who it is, and may say what to measure.
     pub fn new(url: &'a str, proven: bool, outbox: &'a Outbox, control: &'a dyn Control) -> Self {
         let offset = OffsetEstimate::default();
-        Self { url, proven, outbox, control, offset, served: false, told_unproven: false, told_unsent: false }
+        Self {
+            url,
+            proven,
+            outbox,
+            control,
+            offset,
+            served: false,
+            told_unproven: false,
+            told_unsent: false,
+            told_other: false,
+        }
     }
 
     /// The collector's first word: a welcome, or the connection is over.
@@ -101,14 +112,15 @@ impl<'a> Heard<'a> {
             }
             Some(Said::ClockReply(reply)) => self.offset.add(&reply, now_unix_ns),
             Some(Said::BatchRefused(refused)) => {
-                // Of a batch that does not wait there is nothing to lose, and nothing to tell.
-                if self.outbox.refused(refused.sequence) {
+                let (url, sequence, reason) = (self.url, refused.sequence, cut(&refused.reason));
+                if self.outbox.refused(sequence) {
                     tracing::warn!(
-                        sequence = refused.sequence,
-                        "collector {} refused a batch: {}; its windows are lost",
-                        self.url,
-                        cut(&refused.reason)
+                        sequence,
+                        "collector {url} refused a batch: {reason}; its windows are lost"
                     );
+                } else if !std::mem::replace(&mut self.told_other, true) {
+                    // Names and drop events are refused as batch 0. Said once: whoever repeats it would write this log.
+                    tracing::warn!(sequence, "collector {url} refused what is no batch that waits: {reason}");
                 }
             }
             Some(Said::Configuration(configuration)) if self.proven => self.control.configure(&configuration),
