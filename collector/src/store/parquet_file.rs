@@ -250,7 +250,7 @@ fn footer(file: &File, length: u64) -> Result<ParquetMetaData> {
     // Of the schema's elements the first has children, which are the columns; one with more would be read by a function that calls itself.
     let (mut parents, mut children) = (0, 0);
     let walked = thrift::walk(&bytes, &mut |field, number| {
-        if field == [2, 5] && number != 0 {
+        if matches!(field, [2, 5]) && number != 0 {
             parents += 1;
             children = number.unsigned_abs().max(children);
         }
