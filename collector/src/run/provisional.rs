@@ -17,13 +17,16 @@ const NEAR_NS: u64 = 2_500_000_000;
 #[derive(Debug, Default)]
 pub struct Provisionals {
     waiting: VecDeque<Incident>,
+    /// Those for which there was no room: settled with the next that are.
+    crowded_out: Vec<Incident>,
 }
 
 impl Provisionals {
     /// An alert was told.
     pub fn alert(&mut self, alert: &Incident) {
-        if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(alert.clone());
+        self.waiting.push_back(alert.clone());
+        if self.waiting.len() > WAITING_MAX {
+            self.crowded_out.extend(self.waiting.pop_front());
         }
     }
 
@@ -42,18 +45,20 @@ impl Provisionals {
 
     /// Alerts that no window confirmed until `now_unix_ns`, closed. The kernel counted the drops, so they are kept.
     pub fn unconfirmed(&mut self, now_unix_ns: u64) -> Vec<Incident> {
-        let mut out = Vec::new();
+        let told = |why: &str, mut alert: Incident| {
+            alert.version += 1;
+            alert.state = State::Closed;
+            alert.title = alert.title.replace("the cause is being determined", why);
+            alert
+        };
+        let crowded_out = std::mem::take(&mut self.crowded_out).into_iter();
+        let why = format!("more than {WAITING_MAX} early alerts waited for their cause, so it is not known");
+        let mut out: Vec<_> = crowded_out.map(|alert| told(&why, alert)).collect();
+        let why = "no incident came of it in time, so the cause is not known";
         self.waiting.retain(|alert| {
             let waits = alert.start_unix_ns.saturating_add(CONFIRM_WITHIN_NS) > now_unix_ns;
             if !waits {
-                let mut closed = alert.clone();
-                closed.version += 1;
-                closed.state = State::Closed;
-                closed.title = closed.title.replace(
-                    "the cause is being determined",
-                    "no incident came of it in time, so the cause is not known",
-                );
-                out.push(closed);
+                out.push(told(why, alert.clone()));
             }
             waits
         });
@@ -90,6 +95,22 @@ mod tests {
         assert_eq!(p.replaced_by(&incident("01A", 1)), ["01B"]);
         assert!(p.replaced_by(&incident("01A", 2)).is_empty());
         assert!(p.unconfirmed(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn of_more_than_may_wait_the_oldest_is_settled_at_once_and_says_why() {
+        let mut p = Provisionals::default();
+        let alert = |n: usize| {
+            let mut alert = incident(&format!("{n:04}"), 0);
+            alert.title = "dropped; the cause is being determined.".into();
+            alert
+        };
+        (0..WAITING_MAX + 2).for_each(|n| p.alert(&alert(n)));
+        let settled = p.unconfirmed(0);
+        assert_eq!(settled.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), ["0000", "0001"]);
+        assert!(settled[0].title.contains("more than 256 early alerts waited"), "{}", settled[0].title);
+        assert!(p.unconfirmed(0).is_empty());
+        assert_eq!(p.unconfirmed(u64::MAX).len(), WAITING_MAX);
     }
 
     #[test]
