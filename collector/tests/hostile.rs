@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
-    AgentStatus, ClockProbe, Column, DropEvent, Entities, EntityKind, Table, WindowBatch, Workload,
-    agent_message::Body,
+    AgentStatus, ClockProbe, Column, DropEvent, Entities, EntityKind, InFlightStates, Table, WindowBatch,
+    Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -69,7 +69,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
     let of = |window_count, tables| {
         Body::Batch(WindowBatch { sequence, first_window, window_count, tables, ..WindowBatch::default() })
     };
-    match turn % 7 {
+    match turn % 8 {
         // Two hundred kinds that nobody knows, each with two million values: 3 GB, decoded.
         0 => vec![of(64, (100..300).map(|kind| zeros(kind, 512, 64, 64)).collect())],
         // As much as is taken.
@@ -96,6 +96,19 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
                 ..Workload::default()
             });
             vec![Body::Entities(Entities { workloads: names.collect(), ..Entities::default() })]
+        }
+        // A million accounts of nothing.
+        6 => {
+            let in_flight_states = vec![InFlightStates::default(); 1_000_000];
+            let (window_count, tables) = (64, Vec::new());
+            vec![Body::Batch(WindowBatch {
+                sequence,
+                first_window,
+                window_count,
+                tables,
+                in_flight_states,
+                ..WindowBatch::default()
+            })]
         }
         _ => {
             let long = Workload { id: 1, name: "x".repeat(3 << 20), ..Workload::default() };
@@ -166,7 +179,7 @@ fn nine_honest_agents_beside_a_hostile_one_lose_no_window_and_no_alert() {
             told.then_some(())
         });
     }
-    for limit in ["rows", "text", "status", "clock_probes", "addresses", "entities"] {
+    for limit in ["rows", "text", "status", "clock_probes", "addresses", "entities", "states"] {
         let line = format!("tailwater_limits_reached_total{{limit=\"{limit}\"}}");
         assert!(serve.metric(&line) > 0, "{limit} bit");
     }

@@ -2,9 +2,10 @@
 //! through. Owns the bounds; knows neither the pipeline nor what becomes of its findings.
 
 use super::session::Delivery;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tailwater_proto::v1::Refusal;
 
@@ -67,6 +68,8 @@ impl Drop for Permit {
 pub struct Feed {
     queue: SyncSender<Work>,
     waiting: Arc<Waiting>,
+    /// Of hosts that have a stream, or of whose streams something waits still.
+    hosts: Arc<Mutex<BTreeMap<String, Weak<Waiting>>>>,
     ticks: Arc<AtomicU64>,
 }
 
@@ -99,7 +102,20 @@ impl Feed {
     /// A feed, and where the pipeline's thread takes work from it. `ticks` is what that thread has worked off.
     pub(crate) fn new(ticks: Arc<AtomicU64>) -> (Self, Receiver<Work>) {
         let (queue, work) = sync_channel(QUEUE_MAX);
-        (Self { queue, waiting: Arc::default(), ticks }, work)
+        (Self { queue, waiting: Arc::default(), hosts: Arc::default(), ticks }, work)
+    }
+
+    /// What may wait of `host`, over all its streams: of whoever connects again, what it said before still waits.
+    #[must_use]
+    pub fn quota(&self, host: &str, limit: usize) -> Quota {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|_, waiting| waiting.strong_count() > 0);
+        if let Some(waiting) = hosts.get(host).and_then(Weak::upgrade) {
+            return Quota { waiting, limit };
+        }
+        let quota = Quota::new(limit);
+        hosts.insert(host.to_owned(), Arc::downgrade(&quota.waiting));
+        quota
     }
 
     /// A feed with its other end, and no thread.
@@ -193,7 +209,7 @@ mod tests {
     #[tokio::test]
     async fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
         let (queue, work) = sync_channel(10);
-        let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
+        let feed = Feed { queue, waiting: Arc::default(), hosts: Arc::default(), ticks: Arc::default() };
         let (fast, calm) = (Quota::new(2), Quota::new(2));
         assert!(feed.deliver(delivery(), &fast).await.is_ok());
         assert!(feed.deliver(delivery(), &fast).await.is_ok());
@@ -209,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn where_there_is_no_room_a_stream_waits_for_some_and_is_sent_away_only_if_none_comes() {
         let (queue, work) = sync_channel(1);
-        let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
+        let feed = Feed { queue, waiting: Arc::default(), hosts: Arc::default(), ticks: Arc::default() };
         let quota = Quota::new(10);
         assert!(feed.deliver(delivery(), &quota).await.is_ok());
         let begun = tokio::time::Instant::now();
@@ -223,6 +239,21 @@ mod tests {
         assert_eq!(feed.waiting(), 1, "what was refused does not wait");
     }
 
+    #[tokio::test]
+    async fn whoever_connects_again_finds_its_place_as_full_as_it_left_it() {
+        let (feed, work) = Feed::new(Arc::default());
+        let first = feed.quota("web-1", 100);
+        assert!(feed.deliver(large(100), &first).await.is_ok());
+        drop(first);
+        let again = feed.quota("web-1", 100);
+        assert!(feed.deliver(large(100), &again).await.unwrap_err().reason.contains("128 MiB"));
+        assert!(feed.deliver(large(100), &feed.quota("web-2", 100)).await.is_ok());
+        drop((again, work));
+        let _new = feed.quota("web-3", 100);
+        let hosts: Vec<String> = feed.hosts.lock().unwrap().keys().cloned().collect();
+        assert_eq!(hosts, ["web-3"], "a host that has gone and of which nothing waits is forgotten");
+    }
+
     /// A delivery that takes this many MiB.
     fn large(mib: usize) -> Delivery {
         Delivery { raw: vec![0; mib << 20].into(), ..delivery() }
@@ -231,7 +262,7 @@ mod tests {
     #[tokio::test]
     async fn what_waits_is_bounded_by_what_it_takes_of_one_agent_and_of_all() {
         let (queue, work) = sync_channel(100);
-        let feed = Feed { queue, waiting: Arc::default(), ticks: Arc::default() };
+        let feed = Feed { queue, waiting: Arc::default(), hosts: Arc::default(), ticks: Arc::default() };
         let greedy = Quota::new(100);
         assert!(feed.deliver(large(100), &greedy).await.is_ok());
         let refusal = feed.deliver(large(100), &greedy).await.unwrap_err();

@@ -21,9 +21,16 @@ pub const ROWS_MAX: usize = 1 << 17;
 /// Culprits in one batch: 64 windows with 64 each.
 const CULPRITS_MAX: usize = 64 * 64;
 
+/// Entities of one kind in one message: an agent has no more than this of a kind, and tells of some hundred at once.
+const ENTITIES_MAX: usize = tailwater_proto::columnar::ENTITIES_MAX;
+/// Accounts of levels in one batch, of a second and more each; more than windows there are not.
+const STATES_MAX: usize = 64;
+/// Listeners in all of them.
+const STATES_LISTENERS_MAX: usize = 1 << 14;
+
 /// Every limit by the name under which it is counted: those above, and those of `session`, `registry`, `feed`, the analysis, and of those who
 /// read over HTTP.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "addresses",
     "agent_queue",
     "agents",
@@ -35,6 +42,7 @@ pub const NAMES: [&str; 14] = [
     "host_names",
     "readers",
     "rows",
+    "states",
     "status",
     "text",
     "values",
@@ -81,6 +89,23 @@ pub fn hello(hello: &Hello) -> Result<(), Excess> {
 
 /// Checks names.
 pub fn entities(entities: &Entities) -> Result<(), Excess> {
+    let Entities { workloads, listeners, edges, devices, .. } = entities;
+    let Entities { gone_workloads, gone_listeners, gone_edges, gone_devices, .. } = entities;
+    let gone = [gone_workloads, gone_listeners, gone_edges, gone_devices].map(Vec::len);
+    at_most(
+        "entities",
+        "entities that are gone in a message",
+        gone.into_iter().max().unwrap_or(0),
+        ENTITIES_MAX,
+    )?;
+    for (what, got) in [
+        ("workloads in a message", workloads.len()),
+        ("listeners in a message", listeners.len()),
+        ("edges in a message", edges.len()),
+        ("devices in a message", devices.len()),
+    ] {
+        at_most("entities", what, got, ENTITIES_MAX)?;
+    }
     for workload in &entities.workloads {
         text("bytes in Workload.cgroup", &workload.cgroup, PATH_BYTES_MAX)?;
         for name in [&workload.name, &workload.unit, &workload.container, &workload.comm] {
@@ -114,6 +139,9 @@ pub fn batch(batch: &WindowBatch) -> Result<(), Excess> {
     at_most("rows", "rows in a batch", rows, ROWS_MAX)?;
     // Each table has the same bound of its own, with a text that names the remedy.
     at_most("values", "values in a batch", values, 2 * VALUES_MAX)?;
+    at_most("states", "accounts of levels in a batch", batch.in_flight_states.len(), STATES_MAX)?;
+    let listeners = batch.in_flight_states.iter().map(|states| states.listeners.len()).sum();
+    at_most("states", "listeners in a batch's accounts of levels", listeners, STATES_LISTENERS_MAX)?;
     at_most("culprits", "culprits in a batch", batch.culprits.len(), CULPRITS_MAX)?;
     batch.culprits.iter().try_for_each(|culprit| text("bytes in Culprit.comm", &culprit.comm, NAME_BYTES_MAX))
 }
@@ -121,7 +149,9 @@ pub fn batch(batch: &WindowBatch) -> Result<(), Excess> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tailwater_proto::v1::{Column, Culprit, Loss, SignalCoverage, Table, Workload};
+    use tailwater_proto::v1::{
+        Column, Culprit, InFlightStates, ListenerStates, Loss, SignalCoverage, Table, Workload,
+    };
 
     #[test]
     fn a_batch_is_judged_by_what_it_declares_and_not_by_its_bytes() {
@@ -151,6 +181,16 @@ mod tests {
         let workload = Workload { name: long.clone(), ..Workload::default() };
         let names = Entities { workloads: vec![workload], ..Entities::default() };
         assert_eq!(entities(&names).unwrap_err().kind(), "text");
+        let names =
+            Entities { workloads: vec![Workload::default(); ENTITIES_MAX + 1], ..Entities::default() };
+        assert_eq!(entities(&names).unwrap_err().kind(), "entities");
+        let in_flight_states = vec![InFlightStates::default(); STATES_MAX + 1];
+        let many = WindowBatch { window_count: 1, in_flight_states, ..WindowBatch::default() };
+        assert_eq!(batch(&many).unwrap_err().kind(), "states");
+        let listeners = vec![ListenerStates::default(); STATES_LISTENERS_MAX + 1];
+        let in_flight_states = vec![InFlightStates { listeners, ..InFlightStates::default() }];
+        let many = WindowBatch { window_count: 1, in_flight_states, ..WindowBatch::default() };
+        assert_eq!(batch(&many).unwrap_err().kind(), "states");
         let losses = vec![Loss { what: "a".into(), count: 1 }; STATUS_ROWS_MAX + 1];
         assert_eq!(status(&AgentStatus { losses, ..AgentStatus::default() }).unwrap_err().kind(), "status");
         let culprits = vec![Culprit::default(); CULPRITS_MAX + 1];

@@ -110,8 +110,8 @@ impl Connection {
             Ok(opened) => opened,
             Err(refusal) => return self.end(&out, "hello", refusal).await,
         };
-        let quota = Quota::new(ingest.agent_queue);
         let host = session.host().to_owned();
+        let quota = ingest.feed.quota(&host, ingest.agent_queue);
         tracing::info!(%host, peer = %self.peer, last_sequence = welcome.last_sequence, "agent connected");
         if self.speaker.has_to_join() {
             tracing::warn!(

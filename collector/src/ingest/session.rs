@@ -52,7 +52,9 @@ fn weight(input: &Input) -> usize {
             Input::Entities { workloads, listeners, edges, devices, .. } => {
                 (workloads.len() + listeners.len() + edges.len() + devices.len()) * NAME
             }
-            Input::States(states) => states.listeners.iter().map(|of| 32 + of.cells.len() * 24).sum(),
+            Input::States(states) => {
+                NAME + states.listeners.iter().map(|of| 32 + of.cells.len() * 24).sum::<usize>()
+            }
             _ => NAME,
         };
     };
