@@ -23,9 +23,19 @@ pub(super) struct HostSeries {
     pub(super) limits: Limits,
     /// Shared with those who read: it is copied when names change while somebody does.
     pub(super) names: Arc<Names>,
+    gone: Departed,
     addresses: Vec<IpAddr>,
     /// Index of the newest window of any host when something was heard of this one last.
     heard: u64,
+}
+
+/// Ids behind which there is nothing any more, with the index of the newest window when that was heard.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Departed {
+    /// By id.
+    pub workloads: BTreeMap<EntityId, WindowIndex>,
+    /// By id.
+    pub listeners: BTreeMap<EntityId, WindowIndex>,
 }
 
 /// A host without windows of which nothing was heard for so long was decommissioned (a day), windows.
@@ -175,13 +185,25 @@ impl Series {
                 names.listeners.extend(listeners.iter().map(|l| (l.id, l.clone())));
                 names.edges.extend(edges.iter().map(|e| (e.id, e.clone())));
                 names.devices.extend(devices.iter().map(|d| (d.id, d.clone())));
+                for there in workloads {
+                    series.gone.workloads.remove(&there.id);
+                }
+                for there in listeners {
+                    series.gone.listeners.remove(&there.id);
+                }
                 series.forget();
             }
             Input::Host(info) => {
                 self.heard(&info.host).addresses.clone_from(&info.addresses);
             }
-            // The windows that are kept are of a time when it was there.
-            Input::Gone { .. } => {}
+            // Names stay: the windows that are kept are of a time when it was there.
+            Input::Gone { host, gone } => {
+                let newest = WindowIndex(self.newest);
+                let series = self.heard(host);
+                series.gone.workloads.extend(gone.workloads.iter().map(|id| (*id, newest)));
+                series.gone.listeners.extend(gone.listeners.iter().map(|id| (*id, newest)));
+                series.forget();
+            }
             Input::States(_) | Input::Drop(_) | Input::Tick { .. } => {}
         }
         None
@@ -261,6 +283,7 @@ impl Series {
                 windows,
                 limits: all.limits.part(limits.0, limits.1),
                 names: Arc::clone(&all.names),
+                gone: Departed::default(),
                 addresses: all.addresses.clone(),
                 heard: all.heard,
             };
@@ -292,6 +315,18 @@ impl Series {
     #[must_use]
     pub fn names(&self, host: &str) -> Names {
         self.hosts.get(host).map(|series| Names::clone(&series.names)).unwrap_or_default()
+    }
+
+    /// The oldest window of a host in memory. `None`: there is none.
+    #[must_use]
+    pub fn oldest(&self, host: &str) -> Option<WindowIndex> {
+        self.hosts.get(host)?.windows.keys().next().map(|index| WindowIndex(*index))
+    }
+
+    /// What has gone of a host's ids, and since when.
+    #[must_use]
+    pub fn gone(&self, host: &str) -> Departed {
+        self.hosts.get(host).map(|series| series.gone.clone()).unwrap_or_default()
     }
 
     /// Reads names behind a host's ids, in place: `read` runs under whatever lock the caller holds.
@@ -497,6 +532,8 @@ impl HostSeries {
         trim(&mut names.listeners);
         trim(&mut names.edges);
         trim(&mut names.devices);
+        trim(&mut self.gone.workloads);
+        trim(&mut self.gone.listeners);
     }
 }
 

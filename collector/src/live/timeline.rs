@@ -74,6 +74,14 @@ pub fn metric(resource: Resource) -> Option<&'static str> {
     }
 }
 
+/// Whether all of its windows are in memory that ever were. What is not is on the disk, where it is read when somebody asks: a timeline
+/// without its begin would be kept for good.
+#[must_use]
+pub fn is_whole(incident: &Incident, series: &Series) -> bool {
+    let (first, _) = span(incident);
+    incident.hops.iter().all(|hop| series.oldest(&hop.host).is_none_or(|oldest| oldest <= first))
+}
+
 /// The timeline of `incident` as far as its windows are in memory.
 #[must_use]
 pub fn of(incident: &Incident, series: &Series) -> Timeline {
@@ -94,13 +102,7 @@ pub fn read(
     incident: &Incident,
     values: impl Fn(Query<'_>, WindowIndex, WindowIndex) -> Vec<Option<f64>>,
 ) -> Timeline {
-    let begin = incident.start_unix_ns.min(match incident.root.start_unix_ns {
-        0 => incident.start_unix_ns,
-        root => root,
-    });
-    let first = WindowIndex(WindowIndex::at(begin).0.saturating_sub(MARGIN_WINDOWS));
-    let end = WindowIndex::at(incident.end_unix_ns.max(begin)).0 + MARGIN_WINDOWS;
-    let last = WindowIndex(end.min(first.0 + WINDOWS_MAX));
+    let (first, last) = span(incident);
     let read = |query: Query<'_>| values(query, first, last);
     let shown = metric(incident.root.resource);
     let tiers = incident
@@ -139,4 +141,37 @@ pub fn read(
         values: read(Query { host: &root.host, workload: Some(&root.workload), listener: None, metric }),
     });
     Timeline { start_unix_ns: first.start_unix_ns(), window_ns: WINDOW_NS, tiers, resource }
+}
+
+/// Its first window and its last one.
+fn span(incident: &Incident) -> (WindowIndex, WindowIndex) {
+    let begin = incident.start_unix_ns.min(match incident.root.start_unix_ns {
+        0 => incident.start_unix_ns,
+        root => root,
+    });
+    let first = WindowIndex(WindowIndex::at(begin).0.saturating_sub(MARGIN_WINDOWS));
+    let end = WindowIndex::at(incident.end_unix_ns.max(begin)).0 + MARGIN_WINDOWS;
+    (first, WindowIndex(end.min(first.0 + WINDOWS_MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tailwater_model::window::{HostWindow, Input};
+
+    #[test]
+    fn a_timeline_whose_begin_has_left_the_memory_is_not_kept_for_good() {
+        let incident = crate::fixture::incident("01A", 1);
+        let (first, _) = span(&incident);
+        let mut series = Series::new(10, usize::MAX);
+        assert!(is_whole(&incident, &series), "of hosts that nobody saw there is nothing on a disk, either");
+        let window = |index| {
+            Input::Window(Arc::new(HostWindow { host: "web-1".into(), index, ..HostWindow::default() }))
+        };
+        series.add(window(WindowIndex(first.0 + 3)));
+        assert!(!is_whole(&incident, &series), "the first three windows may be on the disk");
+        series.add(window(first));
+        assert!(is_whole(&incident, &series));
+    }
 }

@@ -41,11 +41,11 @@ impl Outlet {
             self.metrics.windows.inc();
         }
         let kept = match input {
-            Input::Window(_) | Input::Entities { .. } | Input::Host(_) => {
+            Input::Window(_) | Input::Entities { .. } | Input::Gone { .. } | Input::Host(_) => {
                 self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input)
             }
             // Nothing is kept of these. A drop is on its way to an alert, and readers may have the lock.
-            Input::Gone { .. } | Input::States(_) | Input::Drop(_) | Input::Tick { .. } => None,
+            Input::States(_) | Input::Drop(_) | Input::Tick { .. } => None,
         };
         self.export.saw(input, kept.as_ref());
         self.sizing.saw(input, kept.as_ref());
@@ -92,10 +92,10 @@ impl Outlet {
         let long = incident.end_unix_ns.saturating_sub(incident.start_unix_ns) > timeline::SPAN_NS;
         let known =
             || self.shown.store.lock().unwrap_or_else(PoisonError::into_inner).has_timeline(&incident.id);
-        let kept = ((closed || long) && !(long && known())).then(|| {
-            let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
-            timeline::of(&incident, &series)
-        });
+        let wanted = (closed || long) && !(long && known());
+        let kept = wanted.then(|| self.shown.series.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = kept.filter(|series| timeline::is_whole(&incident, series));
+        let kept = kept.map(|series| timeline::of(&incident, &series));
         let incident = {
             let mut store = self.shown.store.lock().unwrap_or_else(PoisonError::into_inner);
             replaces.iter().for_each(|alert| store.replace(alert, &incident.id));

@@ -1,43 +1,42 @@
 //! What was there by name, for as long as it was: hosts, their workloads and listeners, and tiers. Knows neither disk nor time.
 
+use crate::live::series::Departed;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
 use tailwater_model::names::Seen;
-use tailwater_model::window::ListenerInfo;
+use tailwater_model::window::{ListenerInfo, WindowIndex};
 
 /// Where it listens, as it was written from the first version on.
 fn listening(l: &ListenerInfo) -> String {
     l.path.clone().unwrap_or_else(|| std::net::SocketAddr::new(l.address, l.port).to_string())
 }
 
-/// Everything known by name of the hosts of `spans` (first and last moment, Unix ns).
+/// Everything known by name of the hosts of `spans` (first and last moment, Unix ns), as far as it was there then.
 pub(super) fn seen(
     spans: &BTreeMap<String, (u64, u64)>,
-    names: &BTreeMap<String, Names>,
+    names: &BTreeMap<String, (Names, Departed)>,
     view: &TopologyView,
 ) -> Vec<Seen> {
     let mut seen = Vec::new();
     for (host, (first_unix_ns, last_unix_ns)) in spans {
-        let mut saw = |kind: &str, name: String, detail: String| {
-            seen.push(Seen {
-                kind: kind.to_owned(),
-                host: host.clone(),
-                name,
-                detail,
-                first_unix_ns: *first_unix_ns,
-                last_unix_ns: *last_unix_ns,
-            });
+        let mut saw = |kind: &str, name: String, detail: String, gone: Option<&WindowIndex>| {
+            let last_unix_ns = gone.map_or(*last_unix_ns, |gone| gone.end_unix_ns().min(*last_unix_ns));
+            // Of what went before the first of these windows only the name is there still.
+            if last_unix_ns >= *first_unix_ns {
+                let (kind, host, first_unix_ns) = (kind.to_owned(), host.clone(), *first_unix_ns);
+                seen.push(Seen { kind, host, name, detail, first_unix_ns, last_unix_ns });
+            }
         };
-        saw("host", host.clone(), String::new());
-        let Some(names) = names.get(host) else { continue };
+        saw("host", host.clone(), String::new(), None);
+        let Some((names, gone)) = names.get(host) else { continue };
         for w in names.workloads.values().filter(|w| !w.name.is_empty()) {
-            saw("workload", w.name.clone(), w.cgroup.clone());
+            saw("workload", w.name.clone(), w.cgroup.clone(), gone.workloads.get(&w.id));
         }
         for l in names.listeners.values() {
             let workload = names.workloads.get(&l.workload).map_or("", |w| w.name.as_str());
-            saw("listener", listening(l), workload.to_owned());
+            saw("listener", listening(l), workload.to_owned(), gone.listeners.get(&l.id));
         }
     }
     for node in view.nodes.iter().filter(|n| !n.tier.is_empty()) {
@@ -77,5 +76,35 @@ impl Remembered {
                 && host.is_none_or(|host| s.host == host)
         };
         all.filter(fits).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailwater_model::window::WorkloadInfo;
+
+    #[test]
+    fn what_has_gone_was_there_until_it_went_and_not_in_what_is_written_later() {
+        let mut known = (Names::default(), Departed::default());
+        for (id, name) in [(1, "stays"), (2, "goes")] {
+            let info = WorkloadInfo { id, name: name.to_owned(), ..WorkloadInfo::default() };
+            known.0.workloads.insert(id, info);
+        }
+        known.1.workloads.insert(2, WindowIndex(150));
+        let names = BTreeMap::from([("web-1".to_owned(), known)]);
+        let moments = |first: u64, last: u64| {
+            let span = (WindowIndex(first).start_unix_ns(), WindowIndex(last).end_unix_ns());
+            let spans = BTreeMap::from([("web-1".to_owned(), span)]);
+            let all = seen(&spans, &names, &TopologyView::default());
+            let of = |name: &str| {
+                all.iter().find(|s| s.kind == "workload" && s.name == name).map(|s| s.last_unix_ns)
+            };
+            (of("stays"), of("goes"))
+        };
+        let end = |n| Some(WindowIndex(n).end_unix_ns());
+        assert_eq!(moments(100, 140), (end(140), end(140)));
+        assert_eq!(moments(140, 180), (end(180), end(150)));
+        assert_eq!(moments(180, 220), (end(220), None));
     }
 }

@@ -13,7 +13,7 @@ use crate::live::inventory::{HostInventory, Now};
 use crate::live::limits::LIMIT;
 use crate::live::metric;
 use crate::live::recent::Recent;
-use crate::live::series::{Decimator, Point, Series};
+use crate::live::series::{Decimator, Departed, Point, Series};
 use crate::live::timeline::{self, Timeline};
 use crate::live::view::Query;
 use std::collections::BTreeMap;
@@ -250,7 +250,7 @@ impl Past {
     pub fn remember(
         &self,
         spans: &BTreeMap<String, (u64, u64)>,
-        names: &BTreeMap<String, Names>,
+        names: &BTreeMap<String, (Names, Departed)>,
         view: &TopologyView,
     ) {
         self.remembered.tell(inventory::seen(spans, names, view));

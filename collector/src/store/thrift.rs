@@ -137,7 +137,10 @@ impl Walk<'_> {
 mod tests {
     use super::*;
 
-    fn numbers(bytes: &[u8]) -> Result<(usize, Vec<(Vec<i16>, i64)>)> {
+    /// A number by the numbers of its fields.
+    type Told = (Vec<i16>, i64);
+
+    fn numbers(bytes: &[u8]) -> Result<(usize, Vec<Told>)> {
         let mut seen = Vec::new();
         let length = walk(bytes, &mut |path, number| seen.push((path.to_vec(), number)))?;
         Ok((length, seen))

@@ -10,7 +10,7 @@ use super::shelf::{Limits, Shelf, Span};
 use super::{Line, Settings, Store};
 use crate::clock::Clock;
 use crate::counters::Metrics;
-use crate::live::series::Series;
+use crate::live::series::{Departed, Series};
 use crate::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -187,6 +187,7 @@ impl Writer {
         let hosts: BTreeSet<&str> = windows.iter().map(|w| w.host.as_str()).collect();
         let names: BTreeMap<String, Names> =
             hosts.iter().map(|host| ((*host).to_owned(), lock(&self.series).names(host))).collect();
+        let gone: Vec<Departed> = hosts.iter().map(|host| lock(&self.series).gone(host)).collect();
         let written = self.shelf.add(&windows, &names)?;
         self.metrics.store_segments_written.inc();
         self.metrics.store_bytes_written.add(written.bytes);
@@ -194,12 +195,17 @@ impl Writer {
         self.metrics.store_nonzero_values_written.add(written.nonzero);
         let (open, _) = (std::mem::take(&mut self.open), std::mem::take(&mut self.open_bytes));
         self.opened = None;
-        self.inventory(&open, &names);
+        let with_gone = names.into_iter().zip(gone).map(|((host, names), gone)| (host, (names, gone)));
+        self.inventory(&open, &with_gone.collect());
         self.retain()
     }
 
     /// Hosts, their workloads and listeners, and tiers.
-    fn inventory(&mut self, windows: &[(Arc<HostWindow>, usize)], names: &BTreeMap<String, Names>) {
+    fn inventory(
+        &mut self,
+        windows: &[(Arc<HostWindow>, usize)],
+        names: &BTreeMap<String, (Names, Departed)>,
+    ) {
         let mut spans: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for (w, _) in windows {
             let span = spans.entry(w.host.clone()).or_insert((u64::MAX, 0));

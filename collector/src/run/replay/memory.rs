@@ -90,7 +90,8 @@ impl Memory {
         self.sizing.settle(end_unix_ns);
         let (names, held) = {
             let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
-            let names = self.spans.keys().map(|host| (host.clone(), series.names(host))).collect();
+            let known = |host: &String| (host.clone(), (series.names(host), series.gone(host)));
+            let names = self.spans.keys().map(known).collect();
             let held = series.hosts().filter_map(|host| series.span(host)).map(|(first, _)| first).min();
             (names, held.map_or(end_unix_ns, WindowIndex::start_unix_ns))
         };
