@@ -207,7 +207,8 @@ impl Lab {
     fn further_clients(&self, load: f64, hold: Duration) -> Result<Load> {
         let lasts = (TIP_BEFORE + TIP_CALM_MAX + hold + TIP_BEFORE).as_millis() as u64;
         for fewer in TIP_FEWER {
-            let more = self.rate_per_second() * ((load - fewer) / self.utilisation()? - 1.0).max(0.0);
+            let more = self.rate_per_second()
+                * ((load - fewer) / self.utilisation(UTILISATION_OVER)? - 1.0).max(0.0);
             let mode = Mode::Open { rate_per_second: more };
             let clients = self.load(&LoadPlan { seed: 2, ..LoadPlan::new(mode, lasts) })?;
             // What is usual has to be known before it.
@@ -221,14 +222,14 @@ impl Lab {
         bail!("no load near the limit of the tiers stayed calm before it was to be tipped over")
     }
 
-    /// CPU that the busiest tier uses under the load of now, as a part of what it has.
-    fn utilisation(&self) -> Result<f64> {
+    /// CPU that the busiest tier uses under the load of now, as a part of what it has, measured for so long.
+    pub fn utilisation(&self, over: Duration) -> Result<f64> {
         let before = self.truth()?;
-        std::thread::sleep(UTILISATION_OVER);
+        std::thread::sleep(over);
         let used = self.truth()?.since(&before);
         let part = |tier: Tier| {
             let cores = self.config().limits(tier).cores;
-            used.tier(tier).cpu_usage_ns as f64 / UTILISATION_OVER.as_nanos() as f64 / cores
+            used.tier(tier).cpu_usage_ns as f64 / over.as_nanos() as f64 / cores
         };
         let tiers = self.stack().tiers().iter().copied().filter(|tier| *tier != Tier::Guest);
         Ok(tiers.map(part).fold(0.1, f64::max))

@@ -41,6 +41,10 @@ const TOLD: &str = "told.jsonl";
 
 /// Nothing may have been dropped for this long before the next injection …
 const CALM: Duration = Duration::from_millis(1300);
+/// … nor may a tier use so much of its CPU: an event-driven one drops nothing while it catches up, which takes seconds where the machine is
+/// slow, and what is injected then is not what the cell is about …
+const CAUGHT_UP: f64 = 0.9;
+const CAUGHT_UP_OVER: Duration = Duration::from_millis(400);
 /// … unless it does not calm down.
 const CALM_MAX: Duration = Duration::from_secs(15);
 /// After an overload that retries kept alive for ten seconds and more: whoever was dropped four times comes again 8 s later, and until then
@@ -135,8 +139,9 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
             }
         }
         std::thread::sleep(pace.spacing.saturating_sub(begun.elapsed()));
+        let dropped = || unix_ns().saturating_sub(recorder.last_drop_unix_ns()) < CALM.as_nanos() as u64;
         while begun.elapsed() < pace.spacing + CALM_MAX
-            && unix_ns().saturating_sub(recorder.last_drop_unix_ns()) < CALM.as_nanos() as u64
+            && (dropped() || system.lab.utilisation(CAUGHT_UP_OVER)? > CAUGHT_UP)
         {
             std::thread::sleep(Duration::from_millis(20));
         }
