@@ -126,6 +126,18 @@ impl Message {
         }
     }
 
+    /// Whether it is the one that ends early alerts, which were told as incidents of their own.
+    #[must_use]
+    pub fn ends_others(&self) -> bool {
+        matches!(&self.content, Content::Incident { replaces, .. } if !replaces.is_empty())
+    }
+
+    /// Whether a newer message of the same incident says all that this one does.
+    #[must_use]
+    pub fn is_outdated_by_newer(&self) -> bool {
+        self.what.is_news() && !self.ends_others()
+    }
+
     /// The incident, if it is about one.
     #[must_use]
     pub fn about(&self) -> Option<&Incident> {

@@ -23,7 +23,7 @@ use outbox::{Outbox, Restored, State as Fate};
 use receiver::Receiver;
 use silences::Silences;
 use stats::Stats;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tailwater_model::Incident;
@@ -111,19 +111,16 @@ pub fn start(
         let parts = Parts {
             stats: stats.hook(&name),
             hook: hook.clone(),
-            receiver,
+            manners: receiver.manners(),
             silences: Arc::clone(silences),
             outbox: outbox.clone(),
             clock,
             name: Arc::clone(&name),
             all: Arc::clone(stats),
         };
-        let unheard = |i: &&Arc<Incident>| {
-            heard.as_ref().is_some_and(|heard| !heard.contains(&(name.to_string(), i.id.clone())))
-        };
-        let unheard: Vec<_> = open_before.iter().filter(unheard).cloned().collect();
+        let unheard = unheard(&name, heard.as_ref(), open_before);
         let worker = Worker::new(parts, by_hook.remove(name.as_ref()).unwrap_or_default(), &unheard);
-        tasks.spawn(worker.run(inputs));
+        tasks.spawn(worker.run(receiver, inputs));
     }
     by_hook.into_iter().for_each(|(hook, rows)| give_up(&outbox, hook, rows));
     let workers = handle.workers.clone();
@@ -140,6 +137,16 @@ pub fn start(
         outbox.flush().await;
     });
     Ok((alerts, handle, task))
+}
+
+/// Of the incidents that were open when the collector died, those that the outbox has nothing of for this hook. None if nobody could ask it.
+fn unheard(
+    hook: &str,
+    heard: Option<&BTreeSet<(String, String)>>,
+    open_before: &[Arc<Incident>],
+) -> Vec<Arc<Incident>> {
+    let Some(heard) = heard else { return Vec::new() };
+    open_before.iter().filter(|i| !heard.contains(&(hook.to_owned(), i.id.clone()))).cloned().collect()
 }
 
 fn by_hook(rows: Vec<Restored>) -> BTreeMap<String, Vec<Restored>> {
@@ -239,5 +246,7 @@ impl Handle {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -20,10 +20,10 @@ use super::message::Message;
 use super::stats::Stats;
 use file::File;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tailwater_model::Incident;
 use tokio::sync::oneshot;
@@ -156,6 +156,35 @@ pub struct Opened {
     pub thread: std::thread::JoinHandle<()>,
 }
 
+/// An outbox before its thread, or a simulation, writes what it is told.
+pub(super) struct Prepared {
+    pub(super) outbox: Outbox,
+    file: File,
+    work: Receiver<Op>,
+    pub(super) restored: Vec<Restored>,
+    pub(super) heard: Option<BTreeSet<(String, String)>>,
+    pub(super) late: Option<oneshot::Receiver<Vec<Restored>>>,
+}
+
+#[cfg(test)]
+impl Prepared {
+    /// As its thread does with what has arrived.
+    pub(super) fn turn(&mut self) {
+        self.file.turn(None, &self.work);
+    }
+
+    /// Hooks, and those of these incidents that the file has a row of for each.
+    pub(super) fn heard_of(&mut self, incidents: &[Arc<Incident>]) -> BTreeSet<(String, String)> {
+        self.file.heard(incidents).expect("a file that can be read")
+    }
+
+    /// What a process that is killed now leaves, as files in `folder`: nothing that was not written, and of what a power cut may take
+    /// the last part of the log, `log_bytes_at_most` of it stays.
+    pub(super) fn killed(self, folder: &Path, log_bytes_at_most: Option<u64>) -> std::io::Result<()> {
+        self.file.copy_to(folder, log_bytes_at_most)
+    }
+}
+
 impl Outbox {
     /// Opens `folder`/outbox.db and starts the thread. `open_before`: incidents that were open when the collector died.
     pub fn open(
@@ -164,6 +193,19 @@ impl Outbox {
         stats: Arc<Stats>,
         open_before: &[Arc<Incident>],
     ) -> std::io::Result<Opened> {
+        let Prepared { outbox, file, work, restored, heard, late } =
+            Self::prepare(folder, bounds, stats, open_before);
+        let thread = std::thread::Builder::new().name("outbox".into()).spawn(move || file.run(&work))?;
+        Ok(Opened { outbox, restored, heard, late, thread })
+    }
+
+    /// An outbox whose writes nobody makes yet.
+    pub(super) fn prepare(
+        folder: &Path,
+        bounds: config::Outbox,
+        stats: Arc<Stats>,
+        open_before: &[Arc<Incident>],
+    ) -> Prepared {
         let (ops, work) = sync_channel(WRITES_MAX);
         let mut file = File {
             path: folder.join("outbox.db"),
@@ -173,6 +215,8 @@ impl Outbox {
             stats: Arc::clone(&stats),
             rows: 0,
             bytes: 0,
+            pending: VecDeque::new(),
+            failing: false,
         };
         let read = |file: &mut File| Ok((file.restore()?, file.heard(open_before)?));
         let (restored, heard, late) = match file.connect().and_then(|()| read(&mut file)) {
@@ -185,11 +229,11 @@ impl Outbox {
                 );
                 let (rows, late) = oneshot::channel();
                 file.late = Some(rows);
+                file.failing = true;
                 (Vec::new(), None, Some(late))
             }
         };
-        let thread = std::thread::Builder::new().name("outbox".into()).spawn(move || file.run(&work))?;
-        Ok(Opened { outbox: Self { ops, stats }, restored, heard, late, thread })
+        Prepared { outbox: Self { ops, stats }, file, work, restored, heard, late }
     }
 
     /// A new message. What is returned is cancelled once it is written, or never will be.

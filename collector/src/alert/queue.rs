@@ -83,7 +83,8 @@ impl Queue {
         let mut gone = Vec::new();
         let lane = self.lanes.entry(item.message.thread.id.clone()).or_default();
         if item.message.what.is_news() || item.message.what == What::Closed {
-            let older = |o: &Item| o.message.incident == item.message.incident && o.message.what.is_news();
+            let older =
+                |o: &Item| o.message.incident == item.message.incident && o.message.is_outdated_by_newer();
             while let Some(at) = lane.waiting.iter().position(older) {
                 gone.extend(lane.waiting.remove(at).map(|o| (o, Gone::Superseded)));
             }
@@ -138,7 +139,7 @@ impl Queue {
         lane.busy = false;
         lane.due = Some(due);
         let newer = |o: &Item| o.message.incident == item.message.incident && o.message.what != What::Opened;
-        if item.message.what.is_news() && lane.waiting.iter().any(newer) {
+        if item.message.is_outdated_by_newer() && lane.waiting.iter().any(newer) {
             return Some(item);
         }
         lane.waiting.push_front(item);
@@ -155,6 +156,14 @@ impl Queue {
         self.waiting -= taken.len();
         self.forget(thread);
         taken
+    }
+
+    /// Whether this message, or one of the same incident that waits behind it, ends early alerts.
+    #[must_use]
+    pub fn ends_others(&self, message: &Message) -> bool {
+        let behind = self.lanes.get(&message.thread.id).into_iter().flat_map(|lane| &lane.waiting);
+        let of_it = behind.map(|o| o.message.as_ref()).filter(|o| o.incident == message.incident);
+        of_it.chain([message]).any(Message::ends_others)
     }
 
     /// When [`Queue::take`] may have something, if it has nothing now.
@@ -179,6 +188,7 @@ impl Queue {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests need some moment to count from")]
 mod tests {
+    use super::super::message::Content;
     use super::super::message::tests::message;
     use super::*;
     use std::time::Duration;
@@ -236,6 +246,23 @@ mod tests {
         queue.push(item("B", 2, What::Closed));
         assert_eq!(queue.again(failed, now).unwrap().message.id, "B.1", "what failed is old news now");
         assert_eq!(ids(&mut queue, now), ["B.2"]);
+    }
+
+    #[test]
+    fn what_ends_early_alerts_is_sent_whatever_follows_it() {
+        let now = Instant::now();
+        let mut queue = Queue::new(10);
+        let mut ends = item("A", 1, What::Updated);
+        let mut changed = Message::clone(&ends.message);
+        if let Content::Incident { replaces, .. } = &mut changed.content {
+            replaces.push("EARLY".into());
+        }
+        ends.message = Arc::new(changed);
+        queue.push(ends);
+        assert!(queue.push(item("A", 2, What::Updated)).is_empty());
+        let failed = queue.take(now).unwrap();
+        assert!(queue.again(failed, now).is_none(), "nor when it failed");
+        assert_eq!(ids(&mut queue, now), ["A.1", "A.2"]);
     }
 
     #[test]

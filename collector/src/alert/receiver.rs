@@ -29,6 +29,17 @@ pub enum Receiver {
     Command(Command),
 }
 
+/// What a worker must know of its receiver to decide what to tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manners {
+    /// How often open alerts are to be sent again. `None`: they need not be.
+    pub resend: Option<Duration>,
+    /// It keeps alerts: an end without a beginning means nothing to it.
+    pub needs_opening: bool,
+    /// Deliveries at once.
+    pub at_once: usize,
+}
+
 impl Receiver {
     /// As configured: reads the files that it names.
     pub fn new(hook: &Hook) -> Result<Self, HookError> {
@@ -66,27 +77,19 @@ impl Receiver {
         }
     }
 
-    /// How often open alerts are to be sent again.
+    /// What a worker must know to decide what to tell it.
     #[must_use]
-    pub fn resend(&self) -> Option<Duration> {
-        match self {
-            Self::Alertmanager(to) => Some(to.resend()),
-            _ => None,
-        }
-    }
-
-    /// It keeps alerts: an end without a beginning means nothing to it.
-    #[must_use]
-    pub fn needs_opening(&self) -> bool {
-        matches!(self, Self::Alertmanager(_) | Self::Pagerduty(_))
-    }
-
-    /// Deliveries at once.
-    #[must_use]
-    pub fn at_once(&self) -> usize {
-        match self {
-            Self::Command(_) => 4,
-            _ => 32,
+    pub fn manners(&self) -> Manners {
+        Manners {
+            resend: match self {
+                Self::Alertmanager(to) => Some(to.resend()),
+                _ => None,
+            },
+            needs_opening: matches!(self, Self::Alertmanager(_) | Self::Pagerduty(_)),
+            at_once: match self {
+                Self::Command(_) => 4,
+                _ => 32,
+            },
         }
     }
 }

@@ -1,7 +1,9 @@
-//! One hook's worker: decides what of each incident this hook is told, keeps what it has yet to be told, and sends it (`sending`). Owns
-//! silences, threads, the rate limit, retries and dead letters of its hook; shares nothing with other hooks but the disk, which it does not wait for.
+//! One hook's worker: decides what of each incident this hook is told, keeps what it has yet to be told, and says what is to go out
+//! (`sending`). Owns silences, threads, the rate limit, retries and dead letters of its hook; shares nothing with other hooks but the disk,
+//! which it does not wait for. Never waits: a task (`running`) or a simulation steps it.
 
 mod restart;
+mod running;
 mod sending;
 
 use super::config::Hook;
@@ -9,21 +11,19 @@ use super::group::Threads;
 use super::message::{Content, Message, Thread, What};
 use super::outbox::{Outbox, Restored, State as Fate};
 use super::queue::{Item, Queue};
-use super::receiver::Receiver;
+use super::receiver::Manners;
 use super::silences::Silences;
 use super::stats::{HookStats, Stats};
 use crate::clock::Clock;
 use crate::moments::Moments;
-use crate::send::http::DeliveryError;
 use crate::send::limit::Bucket;
 use crate::verdict::Verdict;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailwater_model::Incident;
 use tailwater_model::incident::State;
-use tokio::sync::mpsc;
-use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 /// Messages that wait for one hook.
 const WAITING_MAX: usize = 1024;
@@ -73,11 +73,24 @@ struct Told {
     reminders: u64,
 }
 
+/// A message that goes out now. Whoever runs the worker says what became of it.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The number of this try.
+    pub number: u64,
+    /// The message.
+    pub message: Arc<Message>,
+    /// Cancelled once the outbox has it: a first try waits a little for that.
+    pub written: Option<CancellationToken>,
+    /// How it came here, if it is an early alert in its first try.
+    pub early: Option<Moments>,
+}
+
 /// The worker.
 pub struct Worker {
     name: Arc<str>,
     hook: Hook,
-    receiver: Arc<Receiver>,
+    manners: Manners,
     silences: Arc<Silences>,
     threads: Threads,
     told: BTreeMap<String, Told>,
@@ -86,9 +99,15 @@ pub struct Worker {
     bucket: Bucket,
     held: Vec<Arc<Message>>,
     held_count: u64,
-    sending: JoinSet<Result<(), DeliveryError>>,
-    in_flight: HashMap<Id, Item>,
-    resending: JoinSet<Result<(), DeliveryError>>,
+    /// What is to go out and was not fetched yet.
+    outgoing: Vec<Outgoing>,
+    /// By the number of the try.
+    in_flight: BTreeMap<u64, Item>,
+    tries: u64,
+    /// Open alerts that are to be sent once more and were not fetched yet.
+    again: Option<Vec<Arc<Message>>>,
+    /// They are under way.
+    resending: bool,
     resend_at: Option<Instant>,
     orphans_at: Option<Instant>,
     outbox: Outbox,
@@ -103,8 +122,8 @@ pub struct Parts {
     pub name: Arc<str>,
     /// Its configuration.
     pub hook: Hook,
-    /// The way to the receiver.
-    pub receiver: Receiver,
+    /// What its receiver is like.
+    pub manners: Manners,
     /// All silences.
     pub silences: Arc<Silences>,
     /// The disk.
@@ -122,7 +141,7 @@ impl Worker {
     #[must_use]
     pub fn new(parts: Parts, restored: Vec<Restored>, unheard: &[Arc<Incident>]) -> Self {
         let now = parts.clock.monotonic();
-        let resend_at = parts.receiver.resend().map(|every| now + every);
+        let resend_at = parts.manners.resend.map(|every| now + every);
         let mut worker = Self {
             threads: Threads::new(parts.hook.group_within_s),
             told: BTreeMap::new(),
@@ -131,14 +150,16 @@ impl Worker {
             bucket: Bucket::new(parts.hook.rate(), parts.hook.burst, now),
             held: Vec::new(),
             held_count: 0,
-            sending: JoinSet::new(),
-            in_flight: HashMap::new(),
-            resending: JoinSet::new(),
+            outgoing: Vec::new(),
+            in_flight: BTreeMap::new(),
+            tries: 0,
+            again: None,
+            resending: false,
             resend_at,
             orphans_at: None,
             name: parts.name,
             hook: parts.hook,
-            receiver: Arc::new(parts.receiver),
+            manners: parts.manners,
             silences: parts.silences,
             outbox: parts.outbox,
             stats: parts.stats,
@@ -150,30 +171,25 @@ impl Worker {
         worker
     }
 
-    /// Until the inbox is closed and what could be sent at once is. What is left is in the outbox.
-    pub async fn run(mut self, mut inbox: mpsc::Receiver<Input>) {
-        let mut open = true;
-        loop {
-            self.dispatch();
-            self.show();
-            // What could go now has just gone; the rest is for after a restart.
-            if !open && self.sending.is_empty() {
-                return;
-            }
-            let wake = self.wake().filter(|_| open);
-            let pause = wake.map(|at| at.saturating_duration_since(self.clock.monotonic()));
-            tokio::select! {
-                input = inbox.recv(), if open => match input {
-                    Some(Input::Event(event)) => self.event(&event),
-                    Some(Input::Resend(letters)) => self.resend_letters(letters),
-                    Some(Input::Restored(rows)) => self.restore_late(rows),
-                    None => open = false,
-                },
-                Some(ended) = self.sending.join_next_with_id(), if !self.sending.is_empty() => self.ended(ended, open),
-                Some(ended) = self.resending.join_next(), if !self.resending.is_empty() => self.resent(ended),
-                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => self.timers(),
-            }
+    /// Something was told.
+    pub fn input(&mut self, input: Input) {
+        match input {
+            Input::Event(event) => self.event(&event),
+            Input::Resend(letters) => self.resend_letters(letters),
+            Input::Restored(rows) => self.restore_late(rows),
         }
+    }
+
+    /// What goes out now: each is to be sent, and [`Worker::ended`] to be told what became of it.
+    pub fn outgoing(&mut self) -> Vec<Outgoing> {
+        self.dispatch();
+        self.show();
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Open alerts that are to be sent once more, together; [`Worker::resent`] is to be told what became of that.
+    pub fn again(&mut self) -> Option<Vec<Arc<Message>>> {
+        self.again.take()
     }
 
     fn show(&self) {
@@ -183,9 +199,10 @@ impl Worker {
         self.stats.waiting.set((self.queue.len() + self.in_flight.len()) as u64);
     }
 
-    fn wake(&mut self) -> Option<Instant> {
+    /// When [`Worker::timers`] or [`Worker::outgoing`] has something to do, if nothing happens before.
+    pub fn wake(&mut self) -> Option<Instant> {
         let now = self.clock.monotonic();
-        let room = self.in_flight.len() < self.receiver.at_once();
+        let room = self.in_flight.len() < self.manners.at_once;
         let due = self.queue.next_due().filter(|_| room);
         let summary = (self.held_count > 0).then(|| self.bucket.next(now));
         [due, summary, self.resend_at, self.orphans_at, self.remind_at()].into_iter().flatten().min()
@@ -195,7 +212,7 @@ impl Worker {
     fn remind_at(&self) -> Option<Instant> {
         // A receiver that is sent everything again needs no reminder.
         let every = Duration::from_secs(self.hook.remind_after_s);
-        if every.is_zero() || self.receiver.resend().is_some() {
+        if every.is_zero() || self.manners.resend.is_some() {
             return None;
         }
         let open = self.told.values().filter(|t| t.open && !t.muted && !t.orphan);
@@ -229,14 +246,15 @@ impl Worker {
         }
     }
 
-    fn timers(&mut self) {
+    /// Does what is due.
+    pub fn timers(&mut self) {
         let now = self.clock.monotonic();
         if self.orphans_at.is_some_and(|at| at <= now) {
             self.orphans_at = None;
             self.close_orphans();
         }
         if self.resend_at.is_some_and(|at| at <= now) {
-            self.resend_at = self.receiver.resend().map(|every| now + every);
+            self.resend_at = self.manners.resend.map(|every| now + every);
             self.resend_open();
         }
         if self.remind_at().is_some_and(|at| at <= now) {
@@ -268,7 +286,7 @@ impl Worker {
                     }
                 }
                 if !told.open {
-                    return;
+                    return self.end_alerts(&replaced);
                 }
                 if told.muted {
                     told.open = !closed;
@@ -276,17 +294,13 @@ impl Worker {
                     let thread = told.thread.clone();
                     self.threads.told(&thread, i, !closed, self.clock.unix_ns());
                     self.stats.superseded.inc();
-                    return;
+                    return self.end_alerts(&replaced);
                 }
                 if closed { What::Closed } else { What::Updated }
             }
             None => {
                 if !self.wanted(i) {
-                    // Early alerts of it that were told before a silence, or that its filter let through, have nobody else to end them.
-                    for alert in &replaced {
-                        self.replace(alert, None);
-                    }
-                    return;
+                    return self.end_alerts(&replaced);
                 }
                 if closed { What::Closed } else { What::Opened }
             }
@@ -305,7 +319,7 @@ impl Worker {
             }
         };
         let into = thread.id.clone();
-        if first.is_none() && what == What::Closed && self.receiver.needs_opening() {
+        if first.is_none() && what == What::Closed && self.manners.needs_opening {
             self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), "", None);
         }
         let own = event.replaces.clone();
@@ -338,6 +352,14 @@ impl Worker {
         !(i.state == State::Closed && self.silenced.contains(&i.id))
     }
 
+    /// Ends early alerts of an incident of which this hook is told nothing more: because of a silence or a filter, or because it was in a
+    /// summary. They were told, and have nobody else to end them.
+    fn end_alerts(&mut self, replaced: &[&String]) {
+        for alert in replaced {
+            self.replace(alert, None);
+        }
+    }
+
     /// An early alert is part of an incident in thread `into` now. `None`: of one that is not told.
     fn replace(&mut self, alert: &str, into: Option<&str>) {
         let Some(told) = self.told.get_mut(alert) else { return };
@@ -349,7 +371,7 @@ impl Worker {
         let mut closed = incident.clone();
         closed.state = State::Closed;
         closed.version += 1;
-        if into.is_none_or(|into| thread != into && self.receiver.needs_opening()) {
+        if into.is_none_or(|into| thread != into && self.manners.needs_opening) {
             // A thread of its own, in a receiver that keeps threads: it is resolved there.
             let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
             self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".replaced", None);

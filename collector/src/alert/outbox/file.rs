@@ -47,55 +47,64 @@ pub(super) struct File {
     pub(super) stats: Arc<Stats>,
     pub(super) rows: u64,
     pub(super) bytes: u64,
+    /// What could not be written yet, in its order.
+    pub(super) pending: VecDeque<Op>,
+    pub(super) failing: bool,
 }
 
 type Sql<T> = Result<T, rusqlite::Error>;
 
 impl File {
     pub(super) fn run(mut self, work: &Receiver<Op>) {
-        let mut pending: VecDeque<Op> = VecDeque::new();
-        let mut failing = self.late.is_some();
         loop {
-            let next = if pending.is_empty() && self.late.is_none() {
+            let next = if self.pending.is_empty() && self.late.is_none() {
                 work.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 work.recv_timeout(AGAIN_AFTER)
             };
             let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
-            let mut questions = Vec::new();
-            let arrived = next.ok().into_iter().chain(std::iter::from_fn(|| work.try_recv().ok()));
-            for op in arrived.take(BATCH_MAX) {
-                match op {
-                    Op::List { .. } | Op::Dead { .. } | Op::Flush { .. } => questions.push(op),
-                    write => pending.push_back(write),
-                }
-            }
-            while pending.len() > WRITES_MAX {
-                pending.pop_front();
-                self.stats.writes_dropped.inc();
-            }
-            match self.restore_late().and_then(|()| self.write(&pending)) {
-                Ok(()) => {
-                    pending.clear();
-                    if std::mem::take(&mut failing) {
-                        tracing::info!("{}: written again", self.path.display());
-                    }
-                }
-                Err(e) => {
-                    self.stats.write_failures.inc();
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!("{}; alerts are delivered all the same", self.explain(&e));
-                    }
-                    // A handle to a file that was moved or damaged does not recover.
-                    self.db = None;
-                }
-            }
-            // After the write, so that an answer knows what was said before the question.
-            questions.into_iter().for_each(|question| self.answer(question));
+            self.turn(next.ok(), work);
             if ended {
                 return;
             }
         }
+    }
+
+    /// Writes what has arrived, `first` before all else, and then answers what was asked. Waits for the disk alone.
+    pub(super) fn turn(&mut self, first: Option<Op>, work: &Receiver<Op>) {
+        let mut questions = Vec::new();
+        let arrived = first.into_iter().chain(std::iter::from_fn(|| work.try_recv().ok()));
+        for op in arrived.take(BATCH_MAX) {
+            match op {
+                Op::List { .. } | Op::Dead { .. } | Op::Flush { .. } => questions.push(op),
+                write => self.pending.push_back(write),
+            }
+        }
+        while self.pending.len() > WRITES_MAX {
+            self.pending.pop_front();
+            self.stats.writes_dropped.inc();
+        }
+        let pending = std::mem::take(&mut self.pending);
+        match self.restore_late().and_then(|()| self.write(&pending)) {
+            Ok(()) => {
+                // Whoever waits for these writes hears of them.
+                drop(pending);
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("{}: written again", self.path.display());
+                }
+            }
+            Err(e) => {
+                self.pending = pending;
+                self.stats.write_failures.inc();
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!("{}; alerts are delivered all the same", self.explain(&e));
+                }
+                // A handle to a file that was moved or damaged does not recover.
+                self.db = None;
+            }
+        }
+        // After the write, so that an answer knows what was said before the question.
+        questions.into_iter().for_each(|question| self.answer(question));
     }
 
     fn answer(&mut self, question: Op) {
@@ -312,6 +321,32 @@ impl File {
             })
         })?
         .collect()
+    }
+}
+
+#[cfg(test)]
+impl File {
+    /// Its files as they are now, while they are open.
+    pub(super) fn copy_to(
+        &self,
+        folder: &std::path::Path,
+        log_bytes_at_most: Option<u64>,
+    ) -> std::io::Result<()> {
+        for end in ["", "-wal"] {
+            let from = format!("{}{end}", self.path.display());
+            match std::fs::copy(&from, folder.join(format!("outbox.db{end}"))) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        let log = folder.join("outbox.db-wal");
+        if let (Some(most), Ok(file)) =
+            (log_bytes_at_most, std::fs::OpenOptions::new().write(true).open(&log))
+        {
+            let bytes = file.metadata()?.len();
+            file.set_len(bytes.min(most))?;
+        }
+        Ok(())
     }
 }
 

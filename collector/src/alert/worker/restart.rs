@@ -74,7 +74,7 @@ impl Worker {
     fn resolve_before(&mut self, last: &Message) {
         let Some(told) = self.told.get(&last.incident) else { return };
         let Content::Incident { incident, .. } = &last.content else { return };
-        if told.thread == last.thread.id || !self.receiver.needs_opening() {
+        if told.thread == last.thread.id || !self.manners.needs_opening {
             return;
         }
         let mut closed = incident.as_ref().clone();

@@ -1,16 +1,14 @@
-//! The sending half of a worker: takes from its queue what may go, sends it, and settles what became of it; holds back what the rate
-//! limit has no room for. Knows no incident's meaning.
+//! The sending half of a worker: takes from its queue what may go out, and settles what became of it; holds back what the rate limit has
+//! no room for. Knows no incident's meaning, and no socket.
 
-use super::{HELD_MAX, SUMMARY_LINES_MAX, WAITING_MAX, Worker};
+use super::{HELD_MAX, Outgoing, SUMMARY_LINES_MAX, WAITING_MAX, Worker};
 use crate::alert::message::{Content, Line, Message, Thread, What};
-use crate::alert::outbox::{Restored, State as Fate, WRITTEN_WITHIN};
+use crate::alert::outbox::{Restored, State as Fate};
 use crate::alert::queue::{Gone, Item};
 use crate::send::http::DeliveryError;
-use crate::send::http::Written;
 use crate::send::limit::pause;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::task::{Id, JoinError};
 
 impl Worker {
     pub(super) fn enqueue(&mut self, item: Item) {
@@ -31,13 +29,13 @@ impl Worker {
     }
 
     pub(super) fn dispatch(&mut self) {
-        while self.in_flight.len() < self.receiver.at_once() {
+        while self.in_flight.len() < self.manners.at_once {
             let now = self.clock.monotonic();
             let Some(item) = self.queue.take(now) else { break };
             // A retry has its own pauses; a summary has paid already.
             if item.tries > 0 || item.message.what == What::Summary || self.bucket.take(now) {
                 self.send(item);
-            } else if item.message.what == What::Opened {
+            } else if item.message.what == What::Opened && !self.queue.ends_others(&item.message) {
                 self.hold(item);
             } else {
                 let due = self.bucket.next(now);
@@ -52,32 +50,17 @@ impl Worker {
     }
 
     fn send(&mut self, mut item: Item) {
-        let outbox_has_it = item.written.take();
-        let (receiver, message) = (Arc::clone(&self.receiver), Arc::clone(&item.message));
-        let (clock, all) = (self.clock, Arc::clone(&self.all));
+        let (number, written) = (self.tries, item.written.take());
+        self.tries += 1;
         // A try after a failure says how the receiver was, not how quick the alert.
         let early = item.early.filter(|_| item.tries == 0);
-        let task = self.sending.spawn(async move {
-            if let Some(it) = outbox_has_it {
-                // Later is no error: a disk that stalls delays no alert further.
-                let _ = tokio::time::timeout(WRITTEN_WITHIN, it.cancelled()).await;
-            }
-            let (begun, written) = (clock.unix_ns(), Written::default());
-            let outcome = receiver.deliver(&message, begun, &written).await;
-            if let (Ok(()), Some(moments)) = (&outcome, early) {
-                all.latency.told(&moments, begun, &written, clock.unix_ns());
-            }
-            outcome
-        });
-        self.in_flight.insert(task.id(), item);
+        self.outgoing.push(Outgoing { number, message: Arc::clone(&item.message), written, early });
+        self.in_flight.insert(number, item);
     }
 
-    pub(super) fn ended(&mut self, ended: Result<(Id, Result<(), DeliveryError>), JoinError>, open: bool) {
-        let (id, outcome) = match ended {
-            Ok((id, outcome)) => (id, outcome),
-            Err(e) => (e.id(), Err(DeliveryError::later(format!("a bug: {e}")))),
-        };
-        let Some(mut item) = self.in_flight.remove(&id) else { return };
+    /// What became of a try. Not `open`: the worker is about to end, and tries nothing again.
+    pub fn ended(&mut self, number: u64, outcome: Result<(), DeliveryError>, open: bool) {
+        let Some(mut item) = self.in_flight.remove(&number) else { return };
         let thread = item.message.thread.id.clone();
         let (why, after) = match outcome {
             Ok(()) => {
@@ -143,7 +126,9 @@ impl Worker {
         let held = std::mem::take(&mut self.held);
         let count = std::mem::take(&mut self.held_count);
         let Some(first) = held.first() else { return };
-        let id = format!("summary.{}", first.id);
+        let at_unix_ns = self.clock.unix_ns();
+        // After a kill the same message may be the first of another summary, which must not be taken for the one of before.
+        let id = format!("summary.{}.{}", first.id, at_unix_ns / 1_000_000);
         let line =
             |m: &Arc<Message>| Line { id: m.incident.clone(), severity: m.severity(), title: m.title() };
         let content = Content::Summary {
@@ -154,7 +139,6 @@ impl Worker {
         let worst = held.iter().map(|m| m.severity()).max().unwrap_or(self.hook.min_severity);
         labels.insert("severity".to_owned(), worst.name().to_owned());
         let thread = Thread { id: id.clone(), number: 1, others_open: 0, labels };
-        let at_unix_ns = self.clock.unix_ns();
         let message =
             Arc::new(Message { incident: id.clone(), id, what: What::Summary, at_unix_ns, thread, content });
         // First the summary, then what it stands for: a crash in between tells twice, not never.
@@ -179,7 +163,7 @@ impl Worker {
 
     /// What is open, to receivers that forget.
     pub(super) fn resend_open(&mut self) {
-        if !self.resending.is_empty() {
+        if self.resending {
             return;
         }
         let mut threads: BTreeMap<&str, &Arc<Message>> = BTreeMap::new();
@@ -195,12 +179,14 @@ impl Worker {
         if messages.is_empty() {
             return;
         }
-        let (receiver, clock) = (Arc::clone(&self.receiver), self.clock);
-        self.resending.spawn(async move { receiver.deliver_again(&messages, clock.unix_ns()).await });
+        self.resending = true;
+        self.again = Some(messages);
     }
 
-    pub(super) fn resent(&self, ended: Result<Result<(), DeliveryError>, JoinError>) {
-        if let Ok(Err(e)) = ended {
+    /// What became of [`Worker::again`].
+    pub fn resent(&mut self, outcome: Result<(), DeliveryError>) {
+        self.resending = false;
+        if let Err(e) = outcome {
             self.stats.failed.inc();
             tracing::debug!(hook = %self.name, "open alerts were not sent again: {e}");
         }
