@@ -588,7 +588,10 @@ impl World {
                     Content::Incident { incident, replaces } => {
                         // After a kill what was under way may be told again, and ended again.
                         let of_this_life = (t.life, id.clone());
-                        if m.what == What::Closed {
+                        if m.id.ends_with(".replaced") {
+                            // It may still become an incident of its own.
+                            begun.remove(id);
+                        } else if m.what == What::Closed {
                             let before = ended.insert(of_this_life, incident.version);
                             let once = found_again || before.is_none_or(|v| v < incident.version);
                             assert!(once, "ended twice{}", story(id));
