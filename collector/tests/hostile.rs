@@ -163,6 +163,11 @@ fn nine_honest_agents_beside_a_hostile_one_lose_no_window_and_no_alert() {
         }
     });
     let meanwhile = said.load(Ordering::Relaxed);
+    // While what it said waits for the analysis, the rest of it is refused: on a slow machine not everything was heard by now.
+    for limit in ["rows", "text", "status", "clock_probes", "addresses", "entities", "states"] {
+        let line = format!("tailwater_limits_reached_total{{limit=\"{limit}\"}}");
+        wait_for(&format!("{limit} to bite"), || (serve.metric(&line) > 0).then_some(()));
+    }
     done.store(true, Ordering::Relaxed);
     attack.join().unwrap();
 
@@ -178,10 +183,6 @@ fn nine_honest_agents_beside_a_hostile_one_lose_no_window_and_no_alert() {
                 told["incidents"].as_array()?.iter().any(|incident| incident.to_string().contains(&host));
             told.then_some(())
         });
-    }
-    for limit in ["rows", "text", "status", "clock_probes", "addresses", "entities", "states"] {
-        let line = format!("tailwater_limits_reached_total{{limit=\"{limit}\"}}");
-        assert!(serve.metric(&line) > 0, "{limit} bit");
     }
     let (_, ready) = get(serve.http, "/readyz").unwrap();
     assert!(ready.contains("limits reached within ten minutes: ") && ready.contains("rows"), "{ready}");
