@@ -173,14 +173,14 @@ impl Prepared {
         self.file.turn(None, &self.work);
     }
 
-    /// Hooks, and those of these incidents that the file has a row of for each.
-    pub(super) fn heard_of(&mut self, incidents: &[Arc<Incident>]) -> BTreeSet<(String, String)> {
-        self.file.heard(incidents).expect("a file that can be read")
+    /// As [`File::heard`].
+    pub(super) fn heard_of<'a>(&mut self, ids: impl Iterator<Item = &'a str>) -> BTreeSet<(String, String)> {
+        self.file.heard(ids).expect("a file that can be read")
     }
 
     /// What a process that is killed now leaves, as files in `folder`: nothing that was not written, and of what a power cut may take
     /// the last part of the log, `log_bytes_at_most` of it stays.
-    pub(super) fn killed(self, folder: &Path, log_bytes_at_most: Option<u64>) -> std::io::Result<()> {
+    pub(super) fn killed(&self, folder: &Path, log_bytes_at_most: Option<u64>) -> std::io::Result<()> {
         self.file.copy_to(folder, log_bytes_at_most)
     }
 }
@@ -218,7 +218,8 @@ impl Outbox {
             pending: VecDeque::new(),
             failing: false,
         };
-        let read = |file: &mut File| Ok((file.restore()?, file.heard(open_before)?));
+        let ids = || open_before.iter().map(|incident| incident.id.as_str());
+        let read = |file: &mut File| Ok((file.restore()?, file.heard(ids())?));
         let (restored, heard, late) = match file.connect().and_then(|()| read(&mut file)) {
             Ok((restored, heard)) => (restored, Some(heard), None),
             Err(e) => {

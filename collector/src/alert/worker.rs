@@ -103,7 +103,7 @@ pub struct Worker {
     outgoing: Vec<Outgoing>,
     /// By the number of the try.
     in_flight: BTreeMap<u64, Item>,
-    tries: u64,
+    next_try: u64,
     /// Open alerts that are to be sent once more and were not fetched yet.
     again: Option<Vec<Arc<Message>>>,
     /// They are under way.
@@ -152,7 +152,7 @@ impl Worker {
             held_count: 0,
             outgoing: Vec::new(),
             in_flight: BTreeMap::new(),
-            tries: 0,
+            next_try: 0,
             again: None,
             resending: false,
             resend_at,

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-use tailwater_model::Incident;
 use tokio::sync::oneshot;
 
 const SCHEMA: &str = "
@@ -284,9 +283,12 @@ impl File {
         all.filter_map(|r| r.transpose()).collect::<Sql<_>>()
     }
 
-    /// Which hooks have a row of which of these incidents.
-    pub(super) fn heard(&mut self, incidents: &[Arc<Incident>]) -> Sql<BTreeSet<(String, String)>> {
-        let ids: Vec<&str> = incidents.iter().map(|i| i.id.as_str()).collect();
+    /// Which hooks have a row of which of these incidents, by their ids.
+    pub(super) fn heard<'a>(
+        &mut self,
+        ids: impl Iterator<Item = &'a str>,
+    ) -> Sql<BTreeSet<(String, String)>> {
+        let ids: Vec<&str> = ids.collect();
         let sql =
             "SELECT DISTINCT hook, incident FROM message WHERE incident IN (SELECT value FROM json_each(?))";
         let mut rows = self.db()?.prepare(sql)?;

@@ -50,8 +50,8 @@ impl Worker {
     }
 
     fn send(&mut self, mut item: Item) {
-        let (number, written) = (self.tries, item.written.take());
-        self.tries += 1;
+        let (number, written) = (self.next_try, item.written.take());
+        self.next_try += 1;
         // A try after a failure says how the receiver was, not how quick the alert.
         let early = item.early.filter(|_| item.tries == 0);
         self.outgoing.push(Outgoing { number, message: Arc::clone(&item.message), written, early });
