@@ -65,7 +65,8 @@ struct Collector {
     provisionals: Provisionals,
     running: Vec<Running>,
     outbox: Prepared,
-    folder: tempfile::TempDir,
+    /// Its files go with it.
+    _folder: tempfile::TempDir,
     /// Incidents by id: the newest, and what is added to the analysis' versions.
     kept: BTreeMap<String, (Incident, u64)>,
     /// What the store has yet to write, each with when it will have.
@@ -184,7 +185,7 @@ impl Collector {
             running.push(Running { worker, inbox: inputs, name });
         }
         let (provisionals, unwritten) = (Provisionals::default(), VecDeque::new());
-        Self { alerts, provisionals, running, outbox, folder, kept, unwritten }
+        Self { alerts, provisionals, running, outbox, _folder: folder, kept, unwritten }
     }
 
     /// As `Store::put`.
