@@ -146,9 +146,44 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// What comes of `work`, and the CPU time that it took of the calling thread, in ns.
+pub fn timed<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let before_ns = thread_cpu_ns();
+    let result = work();
+    (result, thread_cpu_ns().saturating_sub(before_ns))
+}
+
+/// When something dear may be done again: it rests so many times as long as it took of a CPU. Moments are of any one clock, in ns.
+#[derive(Debug, Default)]
+pub struct Pace {
+    due_ns: u64,
+}
+
+impl Pace {
+    /// Whether it has rested.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns
+    }
+
+    /// It took `cpu_ns`, and rests `rests` times as long from `now_ns` on.
+    pub fn took(&mut self, now_ns: u64, cpu_ns: u64, rests: u64) {
+        self.due_ns = now_ns.saturating_add(cpu_ns.saturating_mul(rests));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_dear_rests_so_many_times_as_long_as_it_took_in_whole_windows() {
+        let rest = |cpu_ns| {
+            let mut pace = Pace::default();
+            pace.took(0, cpu_ns, 50);
+            (0..).find(|window| pace.is_due(window * WINDOW_NS)).unwrap()
+        };
+        assert_eq!([0, 1_000_000, 1_000_001, 400_000_000].map(rest), [0, 1, 2, 400]);
+    }
 
     #[test]
     fn corrects_above_one_millisecond_only() {

@@ -7,6 +7,7 @@ pub mod token;
 use crate::clock::Clock;
 use crate::identity::{self, Identity, IdentityError};
 use crate::stream::connect::{ConnectError, Trust, connect_by};
+use crate::stream::heard::cut;
 use crate::stream::tls;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::CertificateDer;
@@ -87,8 +88,7 @@ async fn answer<T>(
 ) -> Result<T, EnrolError> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, call).await;
     let answer = answer.map_err(|_| EnrolError::Silent { url: url.to_owned() })?;
-    let refused =
-        |of: tonic::Status| EnrolError::Refused { url: url.to_owned(), reason: of.message().to_owned() };
+    let refused = |of: tonic::Status| EnrolError::Refused { url: url.to_owned(), reason: cut(of.message()) };
     Ok(answer.map_err(refused)?.into_inner())
 }
 

@@ -209,7 +209,7 @@ fn a_day() {
     namespace::enter_new();
     let netns = namespace::inode();
     let btf = KernelBtf::read().unwrap();
-    let mut probe = Probe::attach_with_all_edges();
+    let mut probe = Probe::attach_with_edges(4_095);
     let mut sched = SchedSignal::attach(&attach_config(&btf, 1_024)).unwrap();
     let mut hasty = Hasty { ahead_ns: 0, next: unix_ns() / WINDOW_NS };
     let listener = TcpListener::bind(("0.0.0.0", PORT)).unwrap();

@@ -377,7 +377,7 @@ fn privileged_an_old_connection_of_an_unknown_listener_is_no_call_and_joins_its_
 fn privileged_calls_without_a_row_of_their_own_are_in_the_one_of_the_rest() {
     const SERVERS: u8 = 120;
     namespace::apart(|| {
-        let mut probe = Probe::attach_with_few_edges();
+        let mut probe = Probe::attach_with_edges(64);
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
 mod common;
+#[path = "../../proto/tests/later/mod.rs"]
+mod later;
 
 use common::{Agent, Serve, WINDOW_NS, batch, encode, hello, names, runtime, unix_ns, wait_for};
+use later::with_unknown;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use std::collections::BTreeMap;
@@ -99,14 +102,6 @@ fn an_agent_of_an_earlier_version_is_taken_whole_and_its_incident_is_told_as_the
     });
     let (root, text) = (&told["root"], told.to_string());
     assert!(root.to_string().contains("app-1") && text.contains("cpu_neighbour"), "{text}");
-}
-
-/// A field that this version does not know, at the end of a message.
-fn with_unknown(mut message: Vec<u8>) -> Vec<u8> {
-    encode_key(1900, WireType::LengthDelimited, &mut message);
-    encode_varint(6, &mut message);
-    message.extend_from_slice(b"future");
-    message
 }
 
 #[test]

@@ -11,8 +11,11 @@ use tailwater_ebpf::{block, memory, net, objects, record, sched};
 /// Field name to offset in bytes.
 type Fields = BTreeMap<String, usize>;
 
-/// The structs of an object: size and fields.
-fn structs_of(object: &[u8]) -> BTreeMap<String, (usize, Fields)> {
+/// Size and fields by name.
+type Structs = BTreeMap<String, (usize, Fields)>;
+
+/// The structs of an object.
+fn structs_of(object: &[u8]) -> Structs {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(object).unwrap();
     let output = Command::new("bpftool").args(["-j", "btf", "dump", "file"]).arg(file.path()).output();
@@ -41,6 +44,15 @@ macro_rules! same {
             [$((stringify!($field).to_owned(), offset_of!($type, $field))),+].into_iter().collect();
         assert_eq!((*size, fields), (size_of::<$type>(), &ours), "struct {}", $name);
     }};
+}
+
+/// A struct of so many words of 64 bits has these fields at these bytes: as its `decode` takes the words apart.
+fn words(structs: &Structs, name: &str, words: usize, expected: &[(&str, usize)]) {
+    let (size, fields) = structs.get(name).unwrap_or_else(|| panic!("no struct {name}"));
+    assert_eq!(*size, words * 8, "struct {name}");
+    for (field, byte) in expected {
+        assert_eq!(fields.get(*field), Some(byte), "struct {name}: {field}");
+    }
 }
 
 #[test]
@@ -103,11 +115,9 @@ fn no_object_carries_debugging_sections() {
 #[test]
 fn time_in_state_lies_where_user_space_reads_it() {
     let structs = structs_of(objects::NET);
-    let (size, fields) = &structs["listener_level"];
-    assert_eq!((*size, fields["turns"], fields["changed_ns"]), (net::ListenerLevel::WORDS * 8, 0, 6 * 8));
-    let (size, fields) = &structs["state_cell"];
-    assert_eq!((*size, fields["time_ns"], fields["answered"]), (16, 0, 8));
-    assert_eq!(structs["listener_states"].0, net::STATES_WORDS * 8);
+    words(&structs, "listener_level", net::ListenerLevel::WORDS, &[("turns", 0), ("changed_ns", 6 * 8)]);
+    words(&structs, "state_cell", 2, &[("time_ns", 0), ("answered", 8)]);
+    words(&structs, "listener_states", net::STATES_WORDS, &[]);
 }
 
 #[test]
@@ -115,18 +125,11 @@ fn names_and_tables_lie_where_user_space_reads_their_words() {
     let structs = structs_of(objects::NET);
     same!(structs, "listener_key", net::ListenerAddress: netns, port, reserved, address);
     same!(structs, "edge_key", net::EdgeAddress: cgroup, netns, port, reserved, address);
-    // Name of the struct, its size in words, and fields with their byte: as the `decode` of each takes the words apart.
-    let is = |name: &str, words: usize, expected: &[(&str, usize)]| {
-        let (size, fields) = structs.get(name).unwrap_or_else(|| panic!("no struct {name}"));
-        assert_eq!(*size, words * 8, "struct {name}");
-        for (field, byte) in expected {
-            assert_eq!(fields.get(*field), Some(byte), "struct {name}: {field}");
-        }
-    };
-    let of_level = [("levels", 8), ("multiplexed", 24), ("limit", 28), ("sockets", 32)];
-    is("listener_level", net::ListenerLevel::WORDS, &of_level);
+    let is = |name, size, expected: &[(&str, usize)]| words(&structs, name, size, expected);
     let workers_seen = net::ListenerLevel::workers_seen_at(0) * 8;
-    is("listener_level", net::ListenerLevel::WORDS, &[("workers_seen", workers_seen)]);
+    let of_level =
+        [("levels", 8), ("multiplexed", 24), ("limit", 28), ("sockets", 32), ("workers_seen", workers_seen)];
+    is("listener_level", net::ListenerLevel::WORDS, &of_level);
     is("edge_level", net::EdgeLevel::WORDS, &[("levels", 0), ("multiplexed", 12)]);
     let of_name = [("generation", 0), ("owner_cgroup", 8), ("owner_pid", 16), ("key", 24)];
     is("listener_name", net::ListenerName::WORDS, &of_name);

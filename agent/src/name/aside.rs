@@ -2,7 +2,7 @@
 //! network namespace, which stand in a table of all its routes. Owns the thread that reads them, beside the one that drains windows, and what it has found; that
 //! one asks and takes what is known so far.
 
-use crate::clock::{monotonic_ns, thread_cpu_ns};
+use crate::clock::{Pace, monotonic_ns, timed};
 use crate::name::addresses;
 use crate::name::naming::container_name;
 use crate::name::pool::{self, Listen, Pool};
@@ -36,8 +36,8 @@ struct Known {
     containers: HashMap<String, String>,
     /// `None`: they were never read.
     addresses: Option<Vec<IpAddr>>,
-    /// When they may be read again, on CLOCK_MONOTONIC.
-    addresses_due_ns: u64,
+    /// On CLOCK_MONOTONIC.
+    addresses_pace: Pace,
     pools: HashMap<(u32, Listen), Option<Pool>>,
     waiting: HashSet<Question>,
 }
@@ -45,15 +45,8 @@ struct Known {
 impl Known {
     fn has_read(&mut self, addresses: Vec<IpAddr>, took_ns: u64) {
         self.addresses = Some(addresses);
-        self.addresses_due_ns = monotonic_ns().saturating_add(took_ns.saturating_mul(ADDRESSES_REST));
+        self.addresses_pace.took(monotonic_ns(), took_ns, ADDRESSES_REST);
     }
-}
-
-/// What comes of it, and the CPU time that it took.
-fn timed<T>(what: impl FnOnce() -> T) -> (T, u64) {
-    let before_ns = thread_cpu_ns();
-    let result = what();
-    (result, thread_cpu_ns().saturating_sub(before_ns))
 }
 
 /// The thread, for whoever asks it. It begins with the first question, so that it has no more privileges than who asks, and ends when this
@@ -102,7 +95,7 @@ impl Aside {
     pub fn addresses(&self, process: u32) -> Vec<IpAddr> {
         let mut known = locked(&self.known);
         if let Some(addresses) = known.addresses.clone() {
-            if monotonic_ns() >= known.addresses_due_ns {
+            if known.addresses_pace.is_due(monotonic_ns()) {
                 self.ask(&mut known, Question::Addresses(process));
             }
             return addresses;
@@ -196,8 +189,11 @@ mod tests {
         let old = vec![IpAddr::from([192, 0, 2, 1])];
         locked(&aside.known).has_read(old.clone(), SECOND_NS);
         assert_eq!([ours(), ours()], [old.clone(), old.clone()]);
-        let rest_ns = locked(&aside.known).addresses_due_ns - monotonic_ns();
-        assert!((490..=500).contains(&(rest_ns / SECOND_NS)), "{rest_ns}");
+        let due_in = |seconds| {
+            let pace = &locked(&aside.known).addresses_pace;
+            pace.is_due(monotonic_ns() + seconds * SECOND_NS)
+        };
+        assert_eq!([due_in(490), due_in(500)], [false, true]);
         // And in no time: they are read anew, and told to whoever asks next.
         locked(&aside.known).has_read(old.clone(), 0);
         assert_eq!((ours(), locked(&aside.known).addresses.clone()), (old, Some(read)));

@@ -4,7 +4,7 @@
 
 mod forgetting;
 
-use crate::clock::thread_cpu_ns;
+use crate::clock::{Pace, timed};
 use crate::name::aside::Aside;
 use crate::name::cgroup::{CgroupTree, Mounts};
 use crate::name::naming::{self, Names, names};
@@ -137,8 +137,8 @@ pub struct Entities {
     paths: HashMap<std::net::Ipv6Addr, Arc<str>>,
     changed: Vec<Named>,
     walked: Option<u64>,
-    /// Windows from the last walk to the next one that may be asked for.
-    walk_rest: u64,
+    /// Of walks that are asked for.
+    walk_pace: Pace,
     quotas_read: u64,
     names_asked: u64,
     pools_read: u64,
@@ -177,7 +177,7 @@ impl Entities {
             paths: HashMap::new(),
             changed: Vec::new(),
             walked: None,
-            walk_rest: 0,
+            walk_pace: Pace::default(),
             quotas_read: 0,
             names_asked: 0,
             pools_read: 0,
@@ -218,10 +218,10 @@ impl Entities {
         let since = window.checked_sub(walked).unwrap_or(WALK_PERIOD_WINDOWS);
         let period_over = since >= WALK_PERIOD_WINDOWS;
         let asked_for = self.walk_next || !self.unknown.is_empty();
-        if period_over || (asked_for && since >= self.walk_rest) {
-            let before_ns = thread_cpu_ns();
-            self.tree.walk();
-            self.walk_rest = rest_after(thread_cpu_ns().saturating_sub(before_ns));
+        let now_ns = window.saturating_mul(WINDOW_NS);
+        if period_over || (asked_for && self.walk_pace.is_due(now_ns)) {
+            let ((), cpu_ns) = timed(|| self.tree.walk());
+            self.walk_pace.took(now_ns, cpu_ns, WALK_RESTS);
             self.walked = Some(window);
             self.walk_next = false;
             self.processes.clear();
@@ -609,11 +609,6 @@ impl Entities {
     pub fn take_changed(&mut self) -> Vec<Named> {
         std::mem::take(&mut self.changed)
     }
-}
-
-/// Windows from a walk that took so long to the next one that may be asked for.
-fn rest_after(walk_ns: u64) -> u64 {
-    walk_ns.saturating_mul(WALK_RESTS).div_ceil(WINDOW_NS)
 }
 
 /// Command name of a process; empty if it is gone.

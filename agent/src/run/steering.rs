@@ -8,10 +8,8 @@ use crate::stream::encode::signal_kind;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use tailwater_proto::columnar::WINDOWS_MAX;
 use tailwater_proto::v1;
-
-/// Windows in a batch, at most: what the wire has room for.
-const WINDOWS_PER_BATCH_MAX: u32 = 64;
 
 /// How it is measured: windows to a batch, and what is left out.
 type Measured = (u32, BTreeSet<SignalKind>);
@@ -43,24 +41,25 @@ impl Steering {
         let (own_windows, own_disabled) = &self.own;
         let windows = match configuration.windows_per_batch {
             0 => *own_windows,
-            wanted => wanted.min(WINDOWS_PER_BATCH_MAX),
+            wanted => wanted.min(WINDOWS_MAX),
         };
         let mut disabled: BTreeSet<SignalKind> =
             configuration.disabled.iter().filter_map(|n| signal_kind(*n)).collect();
         disabled.extend(own_disabled);
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.as_ref().is_some_and(|(w, d)| (*w, d) == (windows, &disabled)) {
+        let wanted = (windows, disabled);
+        if now.as_ref() == Some(&wanted) {
             return;
         }
         tracing::info!(
             version = configuration.version,
             windows_per_batch = windows,
-            disabled = disabled.len(),
+            disabled = wanted.1.len(),
             "configuration from the collector"
         );
         self.shared.windows_per_batch.store(windows, Ordering::Relaxed);
-        self.handle.disable(disabled.clone());
-        *now = Some((windows, disabled));
+        self.handle.disable(wanted.1.clone());
+        *now = Some(wanted);
     }
 
     /// As it is now: windows to a batch, and what is left out. `None`: no collector ever said.

@@ -5,7 +5,7 @@
 //! the kernel logs have overwritten meanwhile is counted as lost. Normal priority on purpose: the watcher must not preempt what
 //! it watches, and the logs are there so that it need not.
 
-use crate::clock::{Clock, thread_cpu_ns};
+use crate::clock::{Clock, timed};
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
 use crate::window::{ListenDrop, WINDOW_NS, Window, WindowIndex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -60,7 +60,7 @@ pub struct Counters {
     pub windows_late: AtomicU64,
     pub ticks_missed: AtomicU64,
     pub clock_corrections: AtomicU64,
-    /// Of processes beside the agent's own.
+    /// Of processes beside the agent's own, those that are gone, too.
     pub helpers_cpu_ns: AtomicU64,
 }
 
@@ -321,9 +321,8 @@ impl<S: Sink> Sampler<S> {
         };
         for attached in &mut self.sources {
             if attached.serves(index) {
-                let before = thread_cpu_ns();
-                attached.source.drain(&mut window);
-                attached.cpu_ns += thread_cpu_ns().saturating_sub(before);
+                let ((), cpu_ns) = timed(|| attached.source.drain(&mut window));
+                attached.cpu_ns += cpu_ns;
             }
         }
         let disabled = locked(&self.handle.disabled).clone();
@@ -336,7 +335,8 @@ impl<S: Sink> Sampler<S> {
         if index.0.is_multiple_of(LOSSES_READ_WINDOWS) {
             *locked(&self.handle.losses) = self.sources.iter().flat_map(|s| s.source.losses()).collect();
             let helpers_ns = self.sources.iter().map(|s| s.source.helper_cpu_ns()).sum::<u64>();
-            counters.helpers_cpu_ns.store(helpers_ns, Ordering::Relaxed);
+            // A source that was shed takes its helper along, and what that used was used.
+            counters.helpers_cpu_ns.fetch_max(helpers_ns, Ordering::Relaxed);
             let spent = |s: &Attached| (s.source.name(), s.cpu_ns + s.source.helper_cpu_ns());
             *locked(&self.handle.cpu_ns) = self.sources.iter().map(spent).collect();
         }

@@ -200,6 +200,16 @@ mod tests {
         outbox
     }
 
+    fn welcomed<'a>(outbox: &'a Outbox, rest: &'a Rest) -> Heard<'a> {
+        let mut heard = Heard::new("unix:///c", true, outbox, rest);
+        heard.first(welcome(0)).unwrap();
+        heard
+    }
+
+    fn refuses(sequence: u64) -> v1::CollectorMessage {
+        says(Said::BatchRefused(v1::BatchRefused { sequence, reason: "no".into() }))
+    }
+
     fn waiting(outbox: &Outbox) -> Vec<u64> {
         outbox.resume(0);
         let batch = |body| match body {
@@ -211,15 +221,9 @@ mod tests {
 
     #[test]
     fn what_was_never_sent_is_kept_whatever_a_collector_says_to_have() {
-        let rest = Rest::default();
-        let outbox = three(1);
-        let mut heard = Heard::new("unix:///c", true, &outbox, &rest);
-        heard.first(welcome(0)).unwrap();
-        for sequence in [2, u64::MAX] {
-            heard
-                .then(says(Said::BatchRefused(v1::BatchRefused { sequence, reason: "no".into() })), 0)
-                .unwrap();
-        }
+        let (rest, outbox) = (Rest::default(), three(1));
+        let mut heard = welcomed(&outbox, &rest);
+        [2, u64::MAX].into_iter().for_each(|sequence| heard.then(refuses(sequence), 0).unwrap());
         heard.then(says(Said::Ack(v1::Ack { sequence: u64::MAX })), 0).unwrap();
         assert_eq!(waiting(&outbox), [2, 3]);
         assert_eq!(outbox.totals().batches_refused, 0);
@@ -230,16 +234,13 @@ mod tests {
 
     #[test]
     fn a_batch_is_refused_by_who_got_it_on_this_connection() {
-        let rest = Rest::default();
-        let outbox = three(3);
-        let mut heard = Heard::new("unix:///c", true, &outbox, &rest);
-        heard.first(welcome(0)).unwrap();
-        let no = || says(Said::BatchRefused(v1::BatchRefused { sequence: 1, reason: "no".into() }));
-        heard.then(no(), 0).unwrap();
+        let (rest, outbox) = (Rest::default(), three(3));
+        let mut heard = welcomed(&outbox, &rest);
+        heard.then(refuses(1), 0).unwrap();
         assert_eq!(outbox.totals().batches_refused, 0, "that was on the connection before");
         outbox.next();
-        heard.then(no(), 0).unwrap();
-        heard.then(no(), 0).unwrap();
+        heard.then(refuses(1), 0).unwrap();
+        heard.then(refuses(1), 0).unwrap();
         assert_eq!(outbox.totals().batches_refused, 1);
         assert_eq!(waiting(&outbox), [2, 3]);
     }

@@ -42,14 +42,9 @@ impl Probe {
         })
     }
 
-    /// With room for few edges.
-    pub fn attach_with_few_edges() -> Self {
-        Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max: 64, ..*config }))
-    }
-
-    /// With room for as many edges as the agent has.
-    pub fn attach_with_all_edges() -> Self {
-        Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max: 4_095, ..*config }))
+    /// With room for so many edges.
+    pub fn attach_with_edges(edges_max: u32) -> Self {
+        Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max, ..*config }))
     }
 
     /// Answers are late, and very late, after these.

@@ -28,8 +28,6 @@ pub enum First {
         reason: &'static str,
         retry: bool,
     },
-    /// As somebody else said it.
-    Said(v1::Welcome),
     /// Whoever holds the connection answers.
     Nothing,
 }
@@ -92,7 +90,6 @@ impl Telemetry for Service {
             First::Refusal { reason, retry } => {
                 Some(collector_message::Body::Refusal(v1::Refusal { reason: reason.to_owned(), retry }))
             }
-            First::Said(welcome) => Some(collector_message::Body::Welcome(welcome)),
             First::Nothing => None,
         };
         if let Some(body) = first {

@@ -7,7 +7,7 @@
 
 use crate::attach::iterator::KernelIterator;
 use crate::attach::privilege::{self, PrivilegeError};
-use crate::clock::thread_cpu_ns;
+use crate::clock::timed;
 use crate::sample::namespaces::in_every_namespace;
 use caps::Capability;
 use std::io::{Error, ErrorKind, Read, Write};
@@ -128,12 +128,11 @@ fn answer(walked: Walked) -> Vec<u8> {
 
 /// Walks through all network namespaces, from the calling thread.
 pub(super) fn walk_all(iterator: &KernelIterator) -> Walked {
-    let before_ns = thread_cpu_ns();
-    let (namespaces, trouble) = match iterator.run() {
+    let ((namespaces, trouble), cpu_ns) = timed(|| match iterator.run() {
         Ok(()) => in_every_namespace(&mut |_| iterator.run()),
         Err(error) => (0, Some(format!("tcp iterator: {error}"))),
-    };
-    Walked { namespaces, trouble, cpu_ns: thread_cpu_ns().saturating_sub(before_ns) }
+    });
+    Walked { namespaces, trouble, cpu_ns }
 }
 
 /// The helper could not begin.

@@ -9,7 +9,7 @@ use crate::attach::iterator::KernelIterator;
 use crate::attach::loader::LoadError;
 use crate::attach::mapping::Mapping;
 use crate::attach::privilege::{self, PrivilegeError};
-use crate::clock::monotonic_ns;
+use crate::clock::{Pace, monotonic_ns};
 use crate::sample::repeated::Repeated;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -40,24 +40,6 @@ pub struct WalkReport {
     pub trouble: Option<String>,
     /// CPU time that a process of its own used for it, all walks.
     pub helper_cpu_ns: u64,
-}
-
-/// When it is time to walk.
-#[derive(Debug, Default)]
-struct Pace {
-    due_ns: u64,
-}
-
-impl Pace {
-    /// Walks, if it is time to; `now_ns` is on CLOCK_MONOTONIC.
-    fn walk(&mut self, now_ns: u64, walk: impl FnOnce() -> Walked) -> Option<Walked> {
-        if now_ns < self.due_ns {
-            return None;
-        }
-        let walked = walk();
-        self.due_ns = now_ns.saturating_add(walked.cpu_ns.saturating_mul(RESTS));
-        Some(walked)
-    }
 }
 
 /// The walking thread; ends with this value.
@@ -92,21 +74,21 @@ impl Walker {
         let (walked, first_walk) = sync_channel(1);
         let reported = report.clone();
         let (mut pace, mut times) = (Pace::default(), 0_u64);
-        let mut so_far = WalkReport::default();
         let given_up: fn() -> Result<(), PrivilegeError> =
             if program.is_some() { privilege::drop_unneeded } else { privilege::drop_unneeded_of_walker };
         let started = Repeated::start("socket-walk", EVERY, move || {
             times += 1;
-            let walk = || helper.as_mut().map_or_else(|| walk_all(&iterator), Helper::walk);
-            if let Some(Walked { namespaces, trouble, cpu_ns }) = pace.walk(monotonic_ns(), walk) {
+            let now_ns = monotonic_ns();
+            if pace.is_due(now_ns) {
+                let Walked { namespaces, trouble, cpu_ns } =
+                    helper.as_mut().map_or_else(|| walk_all(&iterator), Helper::walk);
+                pace.took(now_ns, cpu_ns, RESTS);
                 let helpers_ns = if helper.is_some() { cpu_ns } else { 0 };
-                so_far = WalkReport {
-                    namespaces,
-                    walks: so_far.walks + 1,
-                    trouble: no_helper.clone().or(trouble),
-                    helper_cpu_ns: so_far.helper_cpu_ns.saturating_add(helpers_ns),
-                };
-                set(&reported, so_far.clone());
+                let mut report = reported.lock().unwrap_or_else(PoisonError::into_inner);
+                report.namespaces = namespaces;
+                report.walks += 1;
+                report.trouble = no_helper.clone().or(trouble);
+                report.helper_cpu_ns = report.helper_cpu_ns.saturating_add(helpers_ns);
             }
             if times == 1
                 && let Err(error) = given_up()
@@ -189,7 +171,12 @@ mod tests {
         let walks_in_an_hour = |cpu_ns: u64| {
             let mut pace = Pace::default();
             let walked = |second: &u64| {
-                pace.walk(second * SECOND_NS, || Walked { cpu_ns, ..Walked::default() }).is_some()
+                let now_ns = second * SECOND_NS;
+                let due = pace.is_due(now_ns);
+                if due {
+                    pace.took(now_ns, cpu_ns, RESTS);
+                }
+                due
             };
             (0..3_600).step_by(10).filter(walked).count()
         };
