@@ -179,7 +179,8 @@ impl Span<'_> {
         }
         let throttled = during(withheld);
         let by_own_quota = during(|s| s.throttled) > during(|s| s.host_throttled);
-        let of = if by_own_quota { may_use(capacity, during(|s| s.quota)) } else { capacity };
+        let quota = during(|s| s.quota);
+        let of = if by_own_quota { may_use(capacity, quota) } else { capacity };
         let is_throttled = throttled >= least_taken(of, t);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
         let less = is_throttled && own < LESS_THAN_USUAL * own_usual;
@@ -191,8 +192,8 @@ impl Span<'_> {
         let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= SPAN_FULL * t.cpu_full_ratio;
         let quota_full = during(|s| part(s.busy, s.quota)) >= SPAN_FULL * t.cpu_full_ratio;
         // What was always there is not what changed.
-        let may_use = if quota_full && !cpu_full { self.mean_of(|s| s.quota, judged) } else { capacity };
-        let always = own_usual >= ALWAYS_FULL * may_use && own <= ALWAYS_MORE * own_usual;
+        let allowed = if quota_full && !cpu_full { quota } else { capacity };
+        let always = own_usual >= ALWAYS_FULL * allowed && own <= ALWAYS_MORE * own_usual;
         let (quality, as_ever) =
             if always { (quality::AS_EVER, ", hardly more than ever") } else { (quality::OWN_LOAD, "") };
         if quota_full && !cpu_full {

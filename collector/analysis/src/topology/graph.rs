@@ -6,6 +6,7 @@ use super::tier::{ListenerName, Tier, TierKey, name_tier};
 use crate::config::TierRule;
 use crate::frame::history::{History, HostHistory};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use tailwater_model::address::{is_unix, place};
@@ -70,8 +71,13 @@ impl Face {
     /// Addresses that others may dial to get there.
     fn dialled(&self) -> impl Iterator<Item = IpAddr> {
         let exact = self.listeners.iter().map(|(_, _, address, _)| *address);
-        self.addresses.iter().copied().chain(exact)
+        self.addresses.iter().copied().chain(exact).filter(|address| !is_own_only(*address))
     }
+}
+
+/// Whoever dials it gets to its own host.
+fn is_own_only(address: IpAddr) -> bool {
+    address.is_loopback() || is_unix(address)
 }
 
 /// Who listens where, and who owns which address: what a dialled address is looked up in.
@@ -129,7 +135,7 @@ impl Topology {
         if !dialled.is_empty() {
             self.resolve_again(&dialled, changed);
         }
-        let calls = || self.links.iter().filter_map(|link| Some((&link.from, link.to.as_ref()?)));
+        let calls = self.links.iter().filter_map(|link| Some((&link.from, link.to.as_ref()?)));
         self.groups.renew(self.links.len(), calls);
     }
 
@@ -358,19 +364,9 @@ impl Listening {
 
     /// A host as it was added.
     fn remove(&mut self, name: &str, face: &Face) {
-        if let Some(hosts) = self.machines.get_mut(&face.machine) {
-            hosts.retain(|host| host != name);
-        }
-        if self.machines.get(&face.machine).is_some_and(Vec::is_empty) {
-            self.machines.remove(&face.machine);
-        }
+        take_out(&mut self.machines, &face.machine, |host| host == name);
         for address in &face.addresses {
-            if let Some(owners) = self.owners.get_mut(address) {
-                owners.retain(|owner| owner != name);
-            }
-            if self.owners.get(address).is_some_and(Vec::is_empty) {
-                self.owners.remove(address);
-            }
+            take_out(&mut self.owners, address, |owner| owner == name);
         }
         for (_, _, address, port) in &face.listeners {
             if let Some(hosts) = self.everywhere.get_mut(port) {
@@ -379,13 +375,7 @@ impl Listening {
             if self.everywhere.get(port).is_some_and(HashMap::is_empty) {
                 self.everywhere.remove(port);
             }
-            let place = (*port, *address);
-            if let Some(all) = self.at.get_mut(&place) {
-                all.retain(|(_, key)| key.host != name);
-            }
-            if self.at.get(&place).is_some_and(Vec::is_empty) {
-                self.at.remove(&place);
-            }
+            take_out(&mut self.at, &(*port, *address), |(_, key)| key.host == name);
         }
     }
 
@@ -397,20 +387,20 @@ impl Listening {
         caller: &str,
         (remote, port): (IpAddr, u16),
     ) -> Option<TierKey> {
-        let own_only = remote.is_loopback() || is_unix(remote);
+        let own_only = is_own_only(remote);
         // Of equals the last, in the order of hosts and ids.
         let best = |all: &mut dyn Iterator<Item = &(EntityId, TierKey)>| {
             all.max_by_key(|(id, key)| (own_only || key.host != caller, *id)).map(|(_, key)| key.clone())
         };
         let exact = self.at.get(&(port, remote)).map(Vec::as_slice).unwrap_or_default();
         if own_only {
-            let own = best(&mut exact.iter().filter(|(_, key)| key.host == caller));
-            return own.or_else(|| best(&mut self.everywhere.get(&port)?.get(caller)?.iter()));
+            return best(&mut of_host(exact, caller))
+                .or_else(|| best(&mut self.everywhere.get(&port)?.get(caller)?.iter()));
         }
         let owners = self.owners.get(&remote).map(Vec::as_slice).unwrap_or_default();
         let having = || owners.iter().chain(exact.iter().map(|(_, key)| &key.host));
         let hosts = self.machines.get(machine_of(faces, caller, having)?)?;
-        best(&mut exact.iter().filter(|(_, key)| hosts.contains(&key.host))).or_else(|| {
+        best(&mut hosts.iter().flat_map(|host| of_host(exact, host))).or_else(|| {
             let everywhere = self.everywhere.get(&port)?;
             let owning = hosts.iter().filter(|host| owners.binary_search(host).is_ok());
             best(&mut owning.filter_map(|host| everywhere.get(host)).flatten())
@@ -434,6 +424,24 @@ fn machine_of<'a, I: Iterator<Item = &'a Host>>(
         if one { Some(first) } else { faces.get(caller).map(|face| face.machine.as_str()) }
     };
     only(false).or_else(|| only(true))
+}
+
+/// Of listeners in the order of hosts and ids, those of one host.
+fn of_host<'a>(
+    all: &'a [(EntityId, TierKey)],
+    host: &'a str,
+) -> impl Iterator<Item = &'a (EntityId, TierKey)> {
+    let begin = all.partition_point(|(_, key)| key.host.as_str() < host);
+    all[begin..].iter().take_while(move |(_, key)| key.host == host)
+}
+
+/// Takes what is gone out of a place, and the place with the last of it.
+fn take_out<K: Eq + Hash, T>(map: &mut HashMap<K, Vec<T>>, key: &K, is_gone: impl Fn(&T) -> bool) {
+    let Some(all) = map.get_mut(key) else { return };
+    all.retain(|one| !is_gone(one));
+    if all.is_empty() {
+        map.remove(key);
+    }
 }
 
 /// Puts a host into its place among others.

@@ -17,13 +17,6 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of these callers, each with whom it calls.
-    fn of<'a>(calls: impl Iterator<Item = (&'a TierKey, &'a TierKey)>) -> Self {
-        let mut groups = Self::default();
-        calls.for_each(|(from, to)| groups.join(from, to));
-        groups
-    }
-
     /// One calls the other.
     pub(super) fn join(&mut self, from: &TierKey, to: &TierKey) {
         let (from, to) = (self.place(from), self.place(to));
@@ -41,25 +34,23 @@ impl Groups {
         self.ended = self.ended.saturating_add(1);
     }
 
-    /// Makes them of all links there are, if more ended since than those are; `calls` are asked for only then.
-    pub(super) fn renew<'a, I: Iterator<Item = (&'a TierKey, &'a TierKey)>>(
+    /// Makes them of all links there are, callers with whom they call, if more ended since than those are.
+    pub(super) fn renew<'a>(
         &mut self,
         links: usize,
-        calls: impl FnOnce() -> I,
+        calls: impl Iterator<Item = (&'a TierKey, &'a TierKey)>,
     ) {
         if self.ended > links {
-            *self = Self::of(calls());
+            *self = Self::default();
+            calls.for_each(|(from, to)| self.join(from, to));
         }
     }
 
     /// Whether no way along calls, in whatever direction, leads from one to the other. `false`: that is not known.
     pub(super) fn are_apart(&self, a: &TierKey, b: &TierKey) -> bool {
-        let place = |key: &TierKey| self.places.get(key).map(|place| self.end(*place));
-        match (place(a), place(b)) {
-            (Some(a), Some(b)) => a != b,
-            // Nobody calls it, and it calls nobody.
-            _ => a != b,
-        }
+        let group = |key: &TierKey| self.places.get(key).map(|place| self.end(*place));
+        // One without a place calls nobody, and nobody calls it.
+        a != b && group(a).zip(group(b)).is_none_or(|(a, b)| a != b)
     }
 
     fn place(&mut self, key: &TierKey) -> usize {
@@ -112,11 +103,11 @@ mod tests {
         let calls = || links.iter().map(|(from, to)| (from, to));
         for _ in 0..10 {
             groups.ended();
-            groups.renew(links.len(), calls);
+            groups.renew(links.len(), calls());
         }
         assert!(!groups.are_apart(&key(1), &key(2)), "not known yet");
         groups.ended();
-        groups.renew(links.len(), calls);
+        groups.renew(links.len(), calls());
         assert!(groups.are_apart(&key(1), &key(2)));
         assert!(!groups.are_apart(&key(1), &key(101)));
         assert_eq!((groups.ended, groups.places.len()), (0, 20));
