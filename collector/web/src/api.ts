@@ -211,32 +211,31 @@ export function whenRefused(then: () => void): void {
   refused = then;
 }
 
-export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+/** What is answered, and `null` for a body that is no JSON. */
+async function answered(path: string, sent: RequestInit): Promise<{ status: number; body: unknown }> {
   let answer: Response;
   try {
-    answer = await fetch(path, signal ? { signal } : {});
+    answer = await fetch(path, sent);
   } catch (e) {
-    if (signal?.aborted) throw e;
+    if (sent.signal?.aborted) throw e;
     throw new ApiError(0, "the collector does not answer");
   }
-  const body = (await answer.json().catch(() => null)) as { error?: string } | null;
-  if (answer.status === 401) refused();
-  if (!answer.ok || body === null) {
-    throw new ApiError(answer.status, body?.error ?? `the collector answered ${answer.status}`);
-  }
+  const [status, body] = [answer.status, (await answer.json().catch(() => null)) as { error?: string } | null];
+  if (status === 401) refused();
+  if (!answer.ok) throw new ApiError(status, body?.error ?? `the collector answered ${status}`);
+  return { status, body };
+}
+
+export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const { status, body } = await answered(path, signal ? { signal } : {});
+  if (body === null) throw new ApiError(status, `the collector answered ${status}`);
   return body as T;
 }
 
 /** Sends JSON; what is answered, `null` where that is nothing. */
 export async function post(path: string, body: unknown): Promise<unknown> {
   const sent = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, sent).catch(() => {
-    throw new ApiError(0, "the collector does not answer");
-  });
-  const said = (await answer.json().catch(() => null)) as { error?: string } | null;
-  if (answer.status === 401) refused();
-  if (answer.ok) return said;
-  throw new ApiError(answer.status, said?.error ?? `the collector answered ${answer.status}`);
+  return (await answered(path, sent)).body;
 }
 
 /** With what is `undefined` left out. */

@@ -88,7 +88,16 @@ export async function loadSilences(): Promise<void> {
     if (!(e instanceof ApiError)) throw e;
   }
 }
-about.watch(() => void loadSilences());
+about.watch(() => {
+  // Nobody reads whether one covers the incident that was left.
+  if (about.value !== null) void loadSilences();
+});
+
+/** What is not in the stream of events. */
+function again(): void {
+  void loadAgents();
+  void loadSilences();
+}
 
 function lost(): void {
   if (link.value.state !== "lost") link.set({ state: "lost", since: Date.now() });
@@ -121,8 +130,7 @@ function listen(): void {
   source.addEventListener("open", () => {
     link.set({ state: "live" });
     if (after === null || !listed) void load();
-    void loadAgents();
-    void loadSilences();
+    again();
   });
   source.addEventListener("incident", (event) => {
     heard(event);
@@ -152,13 +160,8 @@ export async function start(): Promise<void> {
     if (!(e instanceof ApiError)) throw e;
   });
   void load();
-  void loadAgents();
-  void loadSilences();
+  again();
   listen();
-  const again = (): void => {
-    void loadAgents();
-    void loadSilences();
-  };
   setInterval(again, AGENTS_EVERY_MS);
   document.addEventListener("visibilitychange", again);
   // One that is slow with this is drawn all the same: what depends on it is drawn again.

@@ -14,7 +14,7 @@ import { Silences } from "./pages/silences";
 import { Sizing } from "./pages/sizing";
 import { Story } from "./pages/story";
 import { Topology } from "./pages/topology";
-import { Moment, Note } from "./parts";
+import { Moment, Note, Said } from "./parts";
 import { place } from "./route";
 import { know, leave, locked, who } from "./session";
 import { dark, nextTheme, nextZone, zone } from "./settings";
@@ -142,12 +142,10 @@ function Recorded() {
 function Disk() {
   const why = useCell(degraded);
   if (why === null) return null;
-  // The collector's words: what, then on a line of its own the remedy.
-  const [what, ...remedy] = why.split("\n");
   return (
     <div class="disk-banner" role="status">
       <b>The collector's disk takes nothing.</b> Incidents are found and told all the same, and kept in memory until it does.
-      <span class="words">{what}{remedy.map((line) => <span key={line}>{line.trim()}</span>)}</span>
+      <span class="words"><Said text={why} /></span>
     </div>
   );
 }

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, ask, type Incident, type Severity, type Silenced } from "./api";
 import { beyond, LIST_MAX, merged } from "./between";
 import { useCell } from "./cell";
-import { incidents } from "./live";
+import { incidents, link } from "./live";
 import { moment } from "./moment";
 import { zone } from "./settings";
 import { clock, day, fromField, toField, zoneName } from "./time";
@@ -81,6 +81,13 @@ export function StartAgents() {
 
 export function Wait({ what }: { what: string }) {
   return <div class="wait" role="status">Reading {what} …</div>;
+}
+
+/** What has yet to be read, or nobody answers. */
+export function Awaited({ what }: { what: string }) {
+  const { state } = useCell(link);
+  if (state !== "lost") return <Wait what={what} />;
+  return <Note tone="bad" title="The collector does not answer."><p>The page tries again every two seconds.</p></Note>;
 }
 
 export type Asked<T> = { state: "waiting" } | { state: "there"; value: T } | { state: "failed"; error: ApiError };

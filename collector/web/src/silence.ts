@@ -1,20 +1,15 @@
 // Silences in words, and one that somebody writes: what the API is asked for. Pure; whether something is covered, and whether what is asked
 // for makes sense, the collector alone says.
 import type { Incident, Silence, Silenced, Wanted } from "./api";
-import { fromField, span, toAddress, type Zone } from "./time";
+import { fromAddress, fromField, span, toAddress, type Zone } from "./time";
 import { kindName, placeOf } from "./words";
 
 /** What becomes of one: it holds, it has yet to begin, it waits for its hours, or its time is over. */
 export type Stage = "holds" | "to come" | "not at this hour" | "over";
 
-const at = (moment: string | undefined): number | null => {
-  const ms = moment === undefined ? NaN : Date.parse(moment);
-  return Number.isNaN(ms) ? null : ms;
-};
-
 /** When it ends; `null`: never, or at a moment that this page cannot read. */
-export const endOf = (s: Silence): number | null => at(s.until);
-export const beginOf = (s: Silence): number | null => at(s.from);
+export const endOf = (s: Silence): number | null => fromAddress(s.until ?? null);
+export const beginOf = (s: Silence): number | null => fromAddress(s.from ?? null);
 
 export function stageOf(one: Silenced, now: number): Stage {
   if (one.now) return "holds";

@@ -3,10 +3,10 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Incident, Severity, Silenced } from "../api";
 import { useCell } from "../cell";
 import { LIST_MAX } from "../between";
-import { agents, fresh, incidents, link, silences } from "../live";
+import { agents, fresh, incidents, silences } from "../live";
 import { searchDrawn } from "../keys";
 import { recording, useMoment } from "../moment";
-import { KindBadge, MomentField, Note, SeverityMark, SilencedBadge, StartAgents, StateBadge, SustainedBadge, useBetween, Wait } from "../parts";
+import { Awaited, KindBadge, MomentField, Note, SeverityMark, SilencedBadge, StartAgents, StateBadge, SustainedBadge, useBetween } from "../parts";
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
@@ -195,7 +195,6 @@ function Nothing() {
 export function List() {
   const { query } = useCell(place);
   const all = useCell(incidents);
-  const connection = useCell(link);
   const now = useMoment(5000);
   const wish = wishOf(query, now);
   const { all: known, cut } = useBetween(wish.from, wish.to);
@@ -212,7 +211,7 @@ export function List() {
   if (all === null) {
     return (
       <main>
-        {connection.state === "lost" ? <Note tone="bad" title="The collector does not answer."><p>The page tries again every two seconds.</p></Note> : <Wait what="incidents" />}
+        <Awaited what="incidents" />
       </main>
     );
   }

@@ -2,9 +2,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Silenced } from "../api";
 import { useCell, useNow } from "../cell";
-import { incidents, link, silences } from "../live";
+import { incidents, silences } from "../live";
 import { recording } from "../moment";
-import { Moment, Note, Wait } from "../parts";
+import { Awaited, Moment, Note } from "../parts";
 import { storyAddress } from "../route";
 import { zone } from "../settings";
 import { beginOf, hoursOf, sorted, stageOf } from "../silence";
@@ -68,7 +68,6 @@ function Listed({ id, title, all, now, told }: { id: string; title: string; all:
 
 export function Silences() {
   const known = useCell(silences);
-  const connection = useCell(link);
   const shown = useCell(recording);
   const may = useOperates();
   const now = useNow(1000);
@@ -83,7 +82,7 @@ export function Silences() {
   }, [said]);
   if (shown !== null) return <main class="silences"><h1>Silences</h1><Note title="This is a recording: nobody is told of what is in it." /></main>;
   if (known === null) {
-    return <main class="silences">{connection.state === "lost" ? <Note tone="bad" title="The collector does not answer."><p>The page tries again every two seconds.</p></Note> : <Wait what="silences" />}</main>;
+    return <main class="silences"><Awaited what="silences" /></main>;
   }
   const { holding, coming } = sorted(known.all, now);
   return (

@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { turns, type Drops, type Hop, type Incident, type Root } from "../api";
 import { useCell, useNow } from "../cell";
-import { about, incidents, link, silences } from "../live";
-import { KindBadge, Meter, Moment, Note, SeverityMark, SilencedBadge, StateBadge, SustainedBadge, useAsk, Wait } from "../parts";
+import { about, incidents, silences } from "../live";
+import { Awaited, KindBadge, Meter, Moment, Note, SeverityMark, SilencedBadge, StateBadge, SustainedBadge, useAsk } from "../parts";
 import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
@@ -254,7 +254,6 @@ export function Story({ id }: { id: string }) {
   const asked = useAsk<Incident>(live === null && all !== null ? `/api/v1/incidents/${encodeURIComponent(id)}` : null);
   const i = live ?? (asked.state === "there" ? asked.value : null);
   const in_ = useCell(zone);
-  const connection = useCell(link);
   const held = useCell(silences);
   const untold = useMemo(() => untoldBy(held?.all ?? []), [held]);
   useEffect(() => {
@@ -275,7 +274,7 @@ export function Story({ id }: { id: string }) {
         </main>
       );
     }
-    return <main class="story">{connection.state === "lost" ? <Note tone="bad" title="The collector does not answer."><p>The page tries again every two seconds.</p></Note> : <Wait what="the incident" />}</main>;
+    return <main class="story"><Awaited what="the incident" /></main>;
   }
   return (
     <main class={`story ${i.severity}`} data-id={i.id} data-version={i.version}>
