@@ -66,9 +66,14 @@ fn zeros(kind: i32, entities: u32, windows: u32, columns: i32) -> Table {
 
 fn worst(sequence: u64, turn: u64) -> Vec<Body> {
     let first_window = unix_ns() / WINDOW_NS - 70;
-    let of = |window_count, tables| {
-        Body::Batch(WindowBatch { sequence, first_window, window_count, tables, ..WindowBatch::default() })
+    let batch = |window_count, tables| WindowBatch {
+        sequence,
+        first_window,
+        window_count,
+        tables,
+        ..WindowBatch::default()
     };
+    let of = |window_count, tables| Body::Batch(batch(window_count, tables));
     match turn % 8 {
         // Two hundred kinds that nobody knows, each with two million values: 3 GB, decoded.
         0 => vec![of(64, (100..300).map(|kind| zeros(kind, 512, 64, 64)).collect())],
@@ -100,15 +105,7 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
         // A million accounts of nothing.
         6 => {
             let in_flight_states = vec![InFlightStates::default(); 1_000_000];
-            let (window_count, tables) = (64, Vec::new());
-            vec![Body::Batch(WindowBatch {
-                sequence,
-                first_window,
-                window_count,
-                tables,
-                in_flight_states,
-                ..WindowBatch::default()
-            })]
+            vec![Body::Batch(WindowBatch { in_flight_states, ..batch(64, Vec::new()) })]
         }
         _ => {
             let long = Workload { id: 1, name: "x".repeat(3 << 20), ..Workload::default() };

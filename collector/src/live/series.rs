@@ -185,12 +185,6 @@ impl Series {
                 names.listeners.extend(listeners.iter().map(|l| (l.id, l.clone())));
                 names.edges.extend(edges.iter().map(|e| (e.id, e.clone())));
                 names.devices.extend(devices.iter().map(|d| (d.id, d.clone())));
-                for there in workloads {
-                    series.gone.workloads.remove(&there.id);
-                }
-                for there in listeners {
-                    series.gone.listeners.remove(&there.id);
-                }
                 series.forget();
             }
             Input::Host(info) => {
@@ -202,7 +196,8 @@ impl Series {
                 let series = self.heard(host);
                 series.gone.workloads.extend(gone.workloads.iter().map(|id| (*id, newest)));
                 series.gone.listeners.extend(gone.listeners.iter().map(|id| (*id, newest)));
-                series.forget();
+                trim(&mut series.gone.workloads);
+                trim(&mut series.gone.listeners);
             }
             Input::States(_) | Input::Drop(_) | Input::Tick { .. } => {}
         }
@@ -315,12 +310,6 @@ impl Series {
     #[must_use]
     pub fn names(&self, host: &str) -> Names {
         self.hosts.get(host).map(|series| Names::clone(&series.names)).unwrap_or_default()
-    }
-
-    /// The oldest window of a host in memory. `None`: there is none.
-    #[must_use]
-    pub fn oldest(&self, host: &str) -> Option<WindowIndex> {
-        self.hosts.get(host)?.windows.keys().next().map(|index| WindowIndex(*index))
     }
 
     /// What has gone of a host's ids, and since when.
@@ -520,20 +509,19 @@ impl Series {
 }
 
 impl HostSeries {
-    /// Names of ids that no kept window can hold any more go first: ids only rise.
     fn forget(&mut self) {
-        fn trim<T>(map: &mut BTreeMap<EntityId, T>) {
-            while map.len() > 2 * tailwater_model::names::ENTITIES_PER_HOST_MAX {
-                map.pop_first();
-            }
-        }
         let names = Arc::make_mut(&mut self.names);
         trim(&mut names.workloads);
         trim(&mut names.listeners);
         trim(&mut names.edges);
         trim(&mut names.devices);
-        trim(&mut self.gone.workloads);
-        trim(&mut self.gone.listeners);
+    }
+}
+
+/// What is known of ids that no kept window can hold any more goes first: ids only rise, and none comes again.
+fn trim<T>(map: &mut BTreeMap<EntityId, T>) {
+    while map.len() > 2 * tailwater_model::names::ENTITIES_PER_HOST_MAX {
+        map.pop_first();
     }
 }
 

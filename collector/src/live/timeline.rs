@@ -15,6 +15,10 @@ const WINDOWS_MAX: u64 = 1240;
 /// An incident that is longer than this is shown by its begin.
 pub const SPAN_NS: u64 = (WINDOWS_MAX - 2 * MARGIN_WINDOWS) * WINDOW_NS;
 
+/// Metrics of a tier's listener, as the fields of its row follow each other.
+const QUEUES: [&str; 5] =
+    ["queued_requests", "accept_queue_depth", "workers_busy", "drops", "calls_in_flight"];
+
 /// All rows share one axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
@@ -79,13 +83,13 @@ pub fn metric(resource: Resource) -> Option<&'static str> {
 #[must_use]
 pub fn is_whole(incident: &Incident, series: &Series) -> bool {
     let (first, _) = span(incident);
-    incident.hops.iter().all(|hop| series.oldest(&hop.host).is_none_or(|oldest| oldest <= first))
+    incident.hops.iter().all(|hop| series.span(&hop.host).is_none_or(|(oldest, _)| oldest <= first))
 }
 
 /// The timeline of `incident` as far as its windows are in memory.
 #[must_use]
 pub fn of(incident: &Incident, series: &Series) -> Timeline {
-    let mut timeline = read(incident, |query, first, last| series.values(query, first, last));
+    let mut timeline = read(incident, |queries, first, last| series.several(queries, first, last));
     let first = WindowIndex::at(timeline.start_unix_ns);
     for row in &mut timeline.tiers {
         if incident.drops.iter().any(|d| d.host == row.host && d.listener == row.listener) {
@@ -96,49 +100,44 @@ pub fn of(incident: &Incident, series: &Series) -> Timeline {
     timeline
 }
 
-/// The timeline of `incident` from what `values` says of each window. Connections that were tried again are not in it: they are of
-/// no one entity.
+/// The timeline of `incident` from what `values` says of each window, for several queries of one host at a time. Connections that were
+/// tried again are not in it: they are of no one entity.
 pub fn read(
     incident: &Incident,
-    values: impl Fn(Query<'_>, WindowIndex, WindowIndex) -> Vec<Option<f64>>,
+    values: impl Fn(&[Query<'_>], WindowIndex, WindowIndex) -> Vec<Vec<Option<f64>>>,
 ) -> Timeline {
     let (first, last) = span(incident);
-    let read = |query: Query<'_>| values(query, first, last);
     let shown = metric(incident.root.resource);
     let tiers = incident
         .hops
         .iter()
         .map(|hop| {
-            let of = |metric| {
-                read(Query {
-                    host: &hop.host,
-                    workload: Some(&hop.workload),
-                    listener: Some(&hop.listener),
-                    metric,
-                })
-            };
-            let of_workload = |metric| {
-                read(Query { host: &hop.host, workload: Some(&hop.workload), listener: None, metric })
-            };
+            let of =
+                |listener, metric| Query { host: &hop.host, workload: Some(&hop.workload), listener, metric };
+            let queries = QUEUES.map(|metric| of(Some(hop.listener.as_str()), metric));
+            let queries: Vec<_> = queries.into_iter().chain(shown.map(|metric| of(None, metric))).collect();
+            let mut rows = values(&queries, first, last).into_iter();
+            let mut row = || rows.next().unwrap_or_default();
             TierRow {
                 host: hop.host.clone(),
                 workload: hop.workload.clone(),
                 tier: hop.tier.clone(),
                 listener: hop.listener.clone(),
-                queued_requests: of("queued_requests"),
-                accept_queue_depth: of("accept_queue_depth"),
-                workers_busy: of("workers_busy"),
-                drops: of("drops"),
-                calls_in_flight: of("calls_in_flight"),
-                resource: shown.map(of_workload).unwrap_or_default(),
+                queued_requests: row(),
+                accept_queue_depth: row(),
+                workers_busy: row(),
+                drops: row(),
+                calls_in_flight: row(),
+                resource: row(),
                 retried: Vec::new(),
             }
         })
         .collect();
     let root = &incident.root;
-    let resource = metric(root.resource).filter(|_| !root.workload.is_empty()).map(|metric| ResourceRow {
-        metric: metric.to_owned(),
-        values: read(Query { host: &root.host, workload: Some(&root.workload), listener: None, metric }),
+    let resource = shown.filter(|_| !root.workload.is_empty()).map(|metric| {
+        let query = Query { host: &root.host, workload: Some(&root.workload), listener: None, metric };
+        let values = values(&[query], first, last).pop().unwrap_or_default();
+        ResourceRow { metric: metric.to_owned(), values }
     });
     Timeline { start_unix_ns: first.start_unix_ns(), window_ns: WINDOW_NS, tiers, resource }
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
 use tailwater_model::names::Seen;
-use tailwater_model::window::{ListenerInfo, WindowIndex};
+use tailwater_model::window::{EntityId, ListenerInfo, WindowIndex};
 
 /// Where it listens, as it was written from the first version on.
 fn listening(l: &ListenerInfo) -> String {
@@ -16,7 +16,8 @@ fn listening(l: &ListenerInfo) -> String {
 /// Everything known by name of the hosts of `spans` (first and last moment, Unix ns), as far as it was there then.
 pub(super) fn seen(
     spans: &BTreeMap<String, (u64, u64)>,
-    names: &BTreeMap<String, (Names, Departed)>,
+    names: &BTreeMap<String, Names>,
+    gone: &BTreeMap<String, Departed>,
     view: &TopologyView,
 ) -> Vec<Seen> {
     let mut seen = Vec::new();
@@ -30,13 +31,14 @@ pub(super) fn seen(
             }
         };
         saw("host", host.clone(), String::new(), None);
-        let Some((names, gone)) = names.get(host) else { continue };
+        let Some(names) = names.get(host) else { continue };
+        let gone_at = |of: fn(&Departed) -> &BTreeMap<EntityId, WindowIndex>, id| of(gone.get(host)?).get(id);
         for w in names.workloads.values().filter(|w| !w.name.is_empty()) {
-            saw("workload", w.name.clone(), w.cgroup.clone(), gone.workloads.get(&w.id));
+            saw("workload", w.name.clone(), w.cgroup.clone(), gone_at(|gone| &gone.workloads, &w.id));
         }
         for l in names.listeners.values() {
             let workload = names.workloads.get(&l.workload).map_or("", |w| w.name.as_str());
-            saw("listener", listening(l), workload.to_owned(), gone.listeners.get(&l.id));
+            saw("listener", listening(l), workload.to_owned(), gone_at(|gone| &gone.listeners, &l.id));
         }
     }
     for node in view.nodes.iter().filter(|n| !n.tier.is_empty()) {
@@ -86,17 +88,18 @@ mod tests {
 
     #[test]
     fn what_has_gone_was_there_until_it_went_and_not_in_what_is_written_later() {
-        let mut known = (Names::default(), Departed::default());
+        let (mut known, mut departed) = (Names::default(), Departed::default());
         for (id, name) in [(1, "stays"), (2, "goes")] {
             let info = WorkloadInfo { id, name: name.to_owned(), ..WorkloadInfo::default() };
-            known.0.workloads.insert(id, info);
+            known.workloads.insert(id, info);
         }
-        known.1.workloads.insert(2, WindowIndex(150));
+        departed.workloads.insert(2, WindowIndex(150));
         let names = BTreeMap::from([("web-1".to_owned(), known)]);
+        let gone = BTreeMap::from([("web-1".to_owned(), departed)]);
         let moments = |first: u64, last: u64| {
             let span = (WindowIndex(first).start_unix_ns(), WindowIndex(last).end_unix_ns());
             let spans = BTreeMap::from([("web-1".to_owned(), span)]);
-            let all = seen(&spans, &names, &TopologyView::default());
+            let all = seen(&spans, &names, &gone, &TopologyView::default());
             let of = |name: &str| {
                 all.iter().find(|s| s.kind == "workload" && s.name == name).map(|s| s.last_unix_ns)
             };

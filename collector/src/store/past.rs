@@ -194,17 +194,20 @@ impl Past {
     /// The timeline of an incident that has none yet.
     #[must_use]
     pub fn timeline(&self, incident: &Incident) -> Timeline {
-        timeline::read(incident, |query, first, last| {
-            let count = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(0).saturating_add(1);
-            let mut values = vec![None; count];
-            self.each(&[query], first, last, |_, index, value| {
-                let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
-                if let Some(slot) = place.and_then(|n| values.get_mut(n)) {
-                    *slot = Some(value);
-                }
-            });
-            values
-        })
+        timeline::read(incident, |queries, first, last| self.rows(queries, first, last))
+    }
+
+    /// One value per window from `first` to `last` for each of `queries`, all of one host; `None`: the window is not there, or not covered.
+    fn rows(&self, queries: &[Query<'_>], first: WindowIndex, last: WindowIndex) -> Vec<Vec<Option<f64>>> {
+        let count = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(0).saturating_add(1);
+        let mut rows = vec![vec![None; count]; queries.len()];
+        self.each(queries, first, last, |n, index, value| {
+            let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
+            if let Some(slot) = rows.get_mut(n).zip(place).and_then(|(row, place)| row.get_mut(place)) {
+                *slot = Some(value);
+            }
+        });
+        rows
     }
 
     /// An incident that is no longer in memory.
@@ -250,10 +253,11 @@ impl Past {
     pub fn remember(
         &self,
         spans: &BTreeMap<String, (u64, u64)>,
-        names: &BTreeMap<String, (Names, Departed)>,
+        names: &BTreeMap<String, Names>,
+        gone: &BTreeMap<String, Departed>,
         view: &TopologyView,
     ) {
-        self.remembered.tell(inventory::seen(spans, names, view));
+        self.remembered.tell(inventory::seen(spans, names, gone, view));
     }
 
     /// What was seen of `host` at whatever time, by name. `None`: nothing.
@@ -274,14 +278,7 @@ impl Past {
                 metrics(*workload).map(of)
             })
             .collect();
-        let count = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(0).saturating_add(1);
-        let mut rows = vec![vec![None; count]; queries.len()];
-        self.each(&queries, first, last, |n, index, value| {
-            let place = index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
-            if let Some(slot) = rows.get_mut(n).zip(place).and_then(|(row, place)| row.get_mut(place)) {
-                *slot = Some(value);
-            }
-        });
+        let rows = self.rows(&queries, first, last);
         let read = |workload: Option<&str>, metric: &str, from: WindowIndex| {
             let found = queries.iter().position(|q| q.workload == workload && q.metric == metric);
             let skip = usize::try_from(from.0.saturating_sub(first.0)).unwrap_or(0);

@@ -6,6 +6,7 @@ use super::segment::{SegmentError, Wanted, keys};
 use crate::columns::{self, Column, Kind};
 use crate::live::fold;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,24 +29,31 @@ pub fn of_all_hosts(
     wanted: Wanted<'_>,
     mut take: impl FnMut(Input),
 ) -> Result<(), SegmentError> {
-    for host in hosts(path)? {
-        read(path, &host, first, last, wanted)?.into_iter().for_each(&mut take);
+    let mut files = Files::new();
+    let hosts = opened(&mut files, path, Kind::Host)?.hosts();
+    let hosts = hosts.map_err(|source| SegmentError::File { path: path.join(Kind::Host.file()), source })?;
+    for host in hosts {
+        read_from(&mut files, path, &host, (first, last), wanted)?.into_iter().for_each(&mut take);
     }
     Ok(())
 }
 
-/// Hosts that the segment at `path` has windows of.
-fn hosts(path: &Path) -> Result<Vec<String>, SegmentError> {
-    let reader = open(path, Kind::Host)?;
-    reader.hosts().map_err(|source| SegmentError::File { path: path.join(Kind::Host.file()), source })
+/// Files of a segment whose ends have been read.
+type Files = BTreeMap<Kind, Reader>;
+
+fn opened<'a>(files: &'a mut Files, path: &Path, kind: Kind) -> Result<&'a Reader, SegmentError> {
+    Ok(match files.entry(kind) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(open(path, kind)?),
+    })
 }
 
-/// Reads the ends of all files: the rows they say to have.
+/// Reads the ends of all files.
 ///
 /// # Errors
 /// The first file that is none of a segment.
-pub fn check(path: &Path) -> Result<usize, SegmentError> {
-    Kind::ALL.iter().try_fold(0, |sum, kind| Ok(sum + open(path, *kind)?.rows()))
+pub fn check(path: &Path) -> Result<(), SegmentError> {
+    Kind::ALL.iter().try_for_each(|kind| open(path, *kind).map(drop))
 }
 
 fn open(path: &Path, kind: Kind) -> Result<Reader, SegmentError> {
@@ -61,7 +69,17 @@ pub(super) fn read(
     last: WindowIndex,
     wanted: Wanted<'_>,
 ) -> Result<Vec<Input>, SegmentError> {
-    let mut reading = Reading { path, host, first, last, wanted, windows: BTreeMap::new() };
+    read_from(&mut Files::new(), path, host, (first, last), wanted)
+}
+
+fn read_from(
+    files: &mut Files,
+    path: &Path,
+    host: &str,
+    (first, last): (WindowIndex, WindowIndex),
+    wanted: Wanted<'_>,
+) -> Result<Vec<Input>, SegmentError> {
+    let mut reading = Reading { files, path, host, first, last, wanted, windows: BTreeMap::new() };
     reading.host()?;
     if reading.windows.is_empty() {
         return Ok(Vec::new());
@@ -163,6 +181,7 @@ impl NameRow<'_> {
 }
 
 struct Reading<'a> {
+    files: &'a mut Files,
     path: &'a Path,
     host: &'a str,
     first: WindowIndex,
@@ -172,8 +191,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn columns(&self, kind: Kind, names: &[&str]) -> Result<Option<Rows>, SegmentError> {
-        let found = open(self.path, kind)?.read(self.host, names);
+    fn columns(&mut self, kind: Kind, names: &[&str]) -> Result<Option<Rows>, SegmentError> {
+        let found = opened(self.files, self.path, kind)?.read(self.host, names);
         found.map_err(|source| SegmentError::File { path: self.path.join(kind.file()), source })
     }
 

@@ -3,6 +3,8 @@
 //!
 //! Source: <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
 
+use prost::encoding::decode_varint;
+
 /// Structs and lists in each other, at most. A footer has eight.
 const DEPTH_MAX: usize = 16;
 
@@ -52,15 +54,10 @@ impl Walk<'_> {
     }
 
     fn varint(&mut self) -> Result<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(ThriftError::Number)
+        // One of 64 bits has ten bytes at most.
+        let may_be_short = self.left.len() < 10;
+        let short = if may_be_short { ThriftError::Short } else { ThriftError::Number };
+        decode_varint(&mut self.left).map_err(|_| short)
     }
 
     /// Zigzag.

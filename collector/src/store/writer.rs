@@ -185,9 +185,12 @@ impl Writer {
     fn write_segment(&mut self) -> Result<(), SegmentError> {
         let windows: Vec<Arc<HostWindow>> = self.open.iter().map(|(w, _)| Arc::clone(w)).collect();
         let hosts: BTreeSet<&str> = windows.iter().map(|w| w.host.as_str()).collect();
-        let names: BTreeMap<String, Names> =
-            hosts.iter().map(|host| ((*host).to_owned(), lock(&self.series).names(host))).collect();
-        let gone: Vec<Departed> = hosts.iter().map(|host| lock(&self.series).gone(host)).collect();
+        let known = hosts.iter().map(|host| {
+            let series = lock(&self.series);
+            let of = |host: &&str| (*host).to_owned();
+            ((of(host), series.names(host)), (of(host), series.gone(host)))
+        });
+        let (names, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = known.unzip();
         let written = self.shelf.add(&windows, &names)?;
         self.metrics.store_segments_written.inc();
         self.metrics.store_bytes_written.add(written.bytes);
@@ -195,8 +198,7 @@ impl Writer {
         self.metrics.store_nonzero_values_written.add(written.nonzero);
         let (open, _) = (std::mem::take(&mut self.open), std::mem::take(&mut self.open_bytes));
         self.opened = None;
-        let with_gone = names.into_iter().zip(gone).map(|((host, names), gone)| (host, (names, gone)));
-        self.inventory(&open, &with_gone.collect());
+        self.inventory(&open, &names, &gone);
         self.retain()
     }
 
@@ -204,7 +206,8 @@ impl Writer {
     fn inventory(
         &mut self,
         windows: &[(Arc<HostWindow>, usize)],
-        names: &BTreeMap<String, (Names, Departed)>,
+        names: &BTreeMap<String, Names>,
+        gone: &BTreeMap<String, Departed>,
     ) {
         let mut spans: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for (w, _) in windows {
@@ -212,7 +215,7 @@ impl Writer {
             *span = (span.0.min(w.index.start_unix_ns()), span.1.max(w.index.end_unix_ns()));
         }
         let view = Arc::clone(&lock(&self.topology));
-        let seen = inventory::seen(&spans, names, &view);
+        let seen = inventory::seen(&spans, names, gone, &view);
         let Some(db) = &mut self.db else { return };
         if let Err(e) = db.saw(&seen) {
             // They are seen again with the next segment.

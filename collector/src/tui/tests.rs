@@ -362,10 +362,12 @@ fn an_incident_opens_into_sentence_chain_and_evidence() {
     let id = "01KAJX3S000000000000000000".to_owned();
     assert_eq!(state.wish(40), Wish::Story { id: id.clone(), version: 3, open: false });
     let incident = state.incidents()[1].clone();
-    let timeline = crate::live::timeline::read(&incident, |query, first, last| {
-        let count = last.0 - first.0 + 1;
-        let full = query.metric == "accept_queue_depth";
-        (0..count).map(|n| Some(if full && n > 8 { 129.0 } else { 1.0 })).collect()
+    let timeline = crate::live::timeline::read(&incident, |queries, first, last| {
+        let row = |query: &crate::live::view::Query<'_>| {
+            let full = query.metric == "accept_queue_depth";
+            (0..=last.0 - first.0).map(|n| Some(if full && n > 8 { 129.0 } else { 1.0 })).collect()
+        };
+        queries.iter().map(row).collect()
     });
     state.apply(Update::Story(Box::new(Story { asked: id.clone(), incident, timeline })), LATER);
     let screen = screen("incident", &state);

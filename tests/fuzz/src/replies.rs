@@ -2,6 +2,7 @@
 //! joins or renews.
 
 use crate::scratch;
+use crate::wire::next;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -144,15 +145,6 @@ fn stream(how: u8, mut messages: &[u8]) {
         now_unix_ns = now_unix_ns.saturating_add(50_000_000);
     }
     books.close(&outbox);
-}
-
-/// The next of messages that each say their length; the last may be cut.
-fn next<'a>(messages: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = prost::encoding::decode_varint(messages).ok()?;
-    let length = usize::try_from(length).unwrap_or(usize::MAX).min(messages.len());
-    let (message, rest) = messages.split_at(length);
-    *messages = rest;
-    Some(message)
 }
 
 /// A key that whoever reads this has, too (Ed25519, of sevens): certificates are held against it.

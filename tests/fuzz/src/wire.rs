@@ -69,7 +69,7 @@ pub(crate) fn stream(bytes: &[u8]) {
 }
 
 /// The next of messages that each say their length; the last may be cut.
-fn next(messages: &mut &[u8]) -> Option<Bytes> {
+pub(crate) fn next(messages: &mut &[u8]) -> Option<Bytes> {
     let length = prost::encoding::decode_varint(messages).ok()?;
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(messages.len());
     Some(messages.copy_to_bytes(length))

@@ -141,7 +141,7 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
         std::thread::sleep(pace.spacing.saturating_sub(begun.elapsed()));
         let dropped = || unix_ns().saturating_sub(recorder.last_drop_unix_ns()) < CALM.as_nanos() as u64;
         while begun.elapsed() < pace.spacing + CALM_MAX
-            && (dropped() || system.lab.utilisation(CAUGHT_UP_OVER)? > CAUGHT_UP)
+            && (dropped() || system.lab.utilisation(CAUGHT_UP_OVER).is_ok_and(|part| part > CAUGHT_UP))
         {
             std::thread::sleep(Duration::from_millis(20));
         }

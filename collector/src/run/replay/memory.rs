@@ -88,15 +88,16 @@ impl Memory {
         self.outlet.topology(pipeline.topology());
         self.outlet.congestion(pipeline.congestion());
         self.sizing.settle(end_unix_ns);
-        let (names, held) = {
+        let (names, gone, held) = {
             let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = |host: &String| (host.clone(), (series.names(host), series.gone(host)));
-            let names = self.spans.keys().map(known).collect();
+            let known =
+                |host: &String| ((host.clone(), series.names(host)), (host.clone(), series.gone(host)));
+            let (names, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = self.spans.keys().map(known).unzip();
             let held = series.hosts().filter_map(|host| series.span(host)).map(|(first, _)| first).min();
-            (names, held.map_or(end_unix_ns, WindowIndex::start_unix_ns))
+            (names, gone, held.map_or(end_unix_ns, WindowIndex::start_unix_ns))
         };
         let view = Arc::clone(&self.shown.topology.lock().unwrap_or_else(PoisonError::into_inner));
-        self.shown.past.remember(&self.spans, &names, &view);
+        self.shown.past.remember(&self.spans, &names, &gone, &view);
         let kept = self.shown.store.lock().unwrap_or_else(PoisonError::into_inner).settle();
         Some(Recording {
             file: String::new(),
