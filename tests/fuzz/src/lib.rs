@@ -3,6 +3,7 @@
 
 mod files;
 mod http;
+mod messages;
 mod replies;
 mod scratch;
 mod segments;

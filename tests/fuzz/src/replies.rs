@@ -1,8 +1,8 @@
 //! What a collector says to an agent: a stream of its messages, through all that acts on them, with books beside; and what it gives to whoever
 //! joins or renews.
 
+use crate::messages::next;
 use crate::scratch;
-use crate::wire::next;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};

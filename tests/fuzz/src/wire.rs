@@ -1,7 +1,7 @@
 //! What comes over the wire or lies in a recording of it: columns of a table, an agent's whole stream, a trace.
 
+use crate::messages::next;
 use prost::Message;
-use prost::bytes::Buf;
 use std::io::BufReader;
 use std::sync::Arc;
 use tailwater::counters::Metrics;
@@ -66,13 +66,6 @@ pub(crate) fn stream(bytes: &[u8]) {
         at = at.saturating_add(2 * WINDOW_NS);
     }
     let _ = registry.view();
-}
-
-/// The next of messages that each say their length; the last may be cut.
-pub(crate) fn next(messages: &mut &[u8]) -> Option<Bytes> {
-    let length = prost::encoding::decode_varint(messages).ok()?;
-    let length = usize::try_from(length).unwrap_or(usize::MAX).min(messages.len());
-    Some(messages.copy_to_bytes(length))
 }
 
 /// `tailwater replay`, the analysis with it.

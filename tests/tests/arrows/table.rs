@@ -159,8 +159,8 @@ pub(crate) const TABLES: &[Table] = &[
     // Five sorts of parsers; none knows another.
     Table {
         of: "tailwater-fuzz",
-        // Where a parser of files finds what is tried.
-        leaves: &["scratch"],
+        // Where a parser of files finds what is tried, and one of a stream its messages.
+        leaves: &["messages", "scratch"],
         rooms: &[
             ("wire", &[]),
             ("files", &[]),
