@@ -153,7 +153,7 @@ fn matrix(arguments: &Arguments) -> Result<()> {
     let repeat = arguments.repeat.map_or(Repeat::PerCause(arguments.per_cause), Repeat::Each);
     let begun = Instant::now();
     let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let (mut rows, mut strays, mut broken) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut strays, mut relieved, mut broken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for stack in Stack::ALL {
         let sequence = plan::sequence(&chosen, stack, repeat);
         if sequence.is_empty() {
@@ -172,12 +172,14 @@ fn matrix(arguments: &Arguments) -> Result<()> {
                     broken.extend(session.broken.map(|why| format!("{stack}: {why}")));
                     rows.extend(session.rows);
                     strays.extend(session.strays);
+                    relieved.extend(session.relieved);
                 }
                 Err(error) => broken.push(format!("{stack}: {}", failure::sentence(&error))),
             }
         }
     }
     let mut results = Results::new(arguments.label.clone(), rows, strays);
+    results.relieved = relieved;
     results.begun_unix_s = begun_unix_s;
     results.took_s = begun.elapsed().as_secs();
     results.kernel = kernel_release()?;

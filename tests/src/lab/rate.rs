@@ -398,7 +398,13 @@ impl Lab {
     /// The default load, for so long.
     #[must_use]
     pub fn default_load(&self, duration_ms: u64) -> LoadPlan {
-        LoadPlan::new(Mode::Open { rate_per_second: self.rate_per_second }, duration_ms)
+        self.part_of_default_load(1.0, duration_ms)
+    }
+
+    /// This part of it, for so long.
+    #[must_use]
+    pub fn part_of_default_load(&self, part: f64, duration_ms: u64) -> LoadPlan {
+        LoadPlan::new(Mode::Open { rate_per_second: part * self.rate_per_second }, duration_ms)
     }
 }
 

@@ -30,6 +30,9 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// Alarms that belong to none.
     pub strays: Vec<Stray>,
+    /// The injections after which the load had to be taken away until queues were empty: the machine did not serve it any more.
+    #[serde(default)]
+    pub relieved: Vec<String>,
 }
 
 impl Results {
@@ -186,6 +189,13 @@ impl Results {
         let causes: Vec<String> =
             totals.causes.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
         writeln!(out, "As planned, by cause: {}.\n", causes.join(", "))?;
+        if !self.relieved.is_empty() {
+            let after = self.relieved.join("`, `");
+            writeln!(
+                out,
+                "The load was not served again, and was taken away until queues were empty, after `{after}`.\n"
+            )?;
+        }
         Ok(())
     }
 
@@ -329,6 +339,10 @@ mod tests {
     fn failures_are_named() {
         let good = results("v1", "upstream_ctqo").markdown().unwrap();
         assert!(good.contains("| nx0-app-cpu |") && good.contains("None."), "{good}");
+        assert!(!good.contains("taken away"), "{good}");
+        let relieved = Results { relieved: vec!["nx2-app-loop#1".into()], ..results("v1", "upstream_ctqo") };
+        let relieved = relieved.markdown().unwrap();
+        assert!(relieved.contains("until queues were empty, after `nx2-app-loop#1`."), "{relieved}");
         let bad = results("v1", "local_overflow").markdown().unwrap();
         assert!(bad.contains("`nx0-app-cpu#1` kind: it dropped (kernel: web-1 dropped 40)"), "{bad}");
     }
