@@ -15,6 +15,8 @@ use tailwater::alert::silences::Silences;
 use tailwater::alert::{self, config};
 use tailwater::clock::Clock;
 use tailwater::counters::Metrics;
+use tailwater::ingest::delivery_log::{InMemory, Offset, Reader};
+use tailwater::ingest::feed::QUEUE_MAX;
 use tailwater::ingest::registry::Registry;
 use tailwater::live::events::Events;
 use tailwater::live::series::Series;
@@ -274,7 +276,8 @@ fn routes(folder: &std::path::Path, series: Series) -> (axum::Router, Arc<Mutex<
         provisionals: Provisionals::default(),
     };
     let pipeline = Pipeline::new(tailwater_analysis::config::Config::default());
-    let (driver, _analysis) = driver::start(pipeline, String::new(), outlet, Clock::default()).unwrap();
+    let log = Reader::new(Arc::new(InMemory::new(QUEUE_MAX)), Offset::default());
+    let (driver, _analysis) = driver::start(log, pipeline, String::new(), outlet, Clock::default()).unwrap();
     let registry = Arc::new(Registry::new(4));
     let covered = [v1::Signal::Cpu, v1::Signal::RunQueue, v1::Signal::AcceptQueue, v1::Signal::Requests];
     let mut coverage: Vec<v1::SignalCoverage> = covered

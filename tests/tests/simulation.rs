@@ -6,8 +6,10 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 use tailwater::counters::Metrics;
-use tailwater::ingest::feed::{Feed, Line, QUEUE_MAX, Quota};
+use tailwater::ingest::delivery_log::{DeliveryLog, InMemory, Offset, Read, Reader};
+use tailwater::ingest::feed::{Feed, QUEUE_MAX, Quota};
 use tailwater::ingest::registry::Registry;
 use tailwater::ingest::service;
 use tailwater::ingest::session::Session;
@@ -105,16 +107,17 @@ struct Collector {
     registry: Registry,
     metrics: Arc<Metrics>,
     feed: Feed,
-    line: Line,
+    log: Reader,
     /// What its analysis got, by host, instance and sequence.
     analysed: BTreeSet<(String, String, u64)>,
 }
 
 impl Collector {
     fn begin() -> Self {
-        let (feed, line) = Feed::line();
+        let log: Arc<dyn DeliveryLog> = Arc::new(InMemory::new(QUEUE_MAX));
+        let (feed, log) = (Feed::over(Arc::clone(&log)), Reader::new(log, Offset::default()));
         let (registry, metrics) = (Registry::new(AGENTS as usize), Arc::default());
-        Self { registry, metrics, feed, line, analysed: BTreeSet::new() }
+        Self { registry, metrics, feed, log, analysed: BTreeSet::new() }
     }
 }
 
@@ -361,7 +364,11 @@ impl World {
     }
 
     fn analyse(&mut self) -> Result<(), String> {
-        let Some(delivery) = self.collector.line.step() else { return Ok(()) };
+        let delivery = match self.collector.log.read(Duration::ZERO) {
+            Read::One(entry) => entry.delivery,
+            Read::Nothing => return Ok(()),
+            other => return Err(format!("the analysis reads {other:?}")),
+        };
         let Ok(AgentMessage { body: Some(Body::Batch(batch)) }) = AgentMessage::decode(delivery.raw.clone())
         else {
             return Ok(());

@@ -1,10 +1,12 @@
-//! The queue between agents' streams and the analysis: what may wait in it, of one agent and of all, and who may listen to what goes
-//! through. Owns the bounds; knows neither the pipeline nor what becomes of its findings.
+//! The way from agents' streams into the log that the analysis reads (`delivery_log`): what may wait there, of one agent and of all, and
+//! who may listen to what goes through. Owns the bounds; knows neither the pipeline nor what becomes of its findings.
 
+use super::delivery_log::{DeliveryLog, Entry, NotTaken};
 use super::session::Delivery;
+use super::waiting::{Permit, Waiting};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tailwater_proto::v1::Refusal;
@@ -21,20 +23,11 @@ const ROOM_WITHIN: Duration = Duration::from_millis(if cfg!(test) { 400 } else {
 const ROOM_LOOKED_FOR_EVERY: Duration = Duration::from_millis(20);
 /// Records that may wait for a listener.
 pub const TAP_RECORDS_MAX: usize = 8192;
+/// Listeners that may wait until the analysis' thread takes them in: before its next delivery, within a tick.
+const TAPS_MAX: usize = 8;
 
-/// Work for the pipeline's thread.
-pub(crate) enum Work {
-    Delivery(Box<Delivery>, Permit),
-    Tap(SyncSender<Vec<u8>>),
-    Stop,
-}
-
-/// What waits of one agent, or of all.
-#[derive(Debug, Default)]
-struct Waiting {
-    messages: AtomicUsize,
-    bytes: AtomicUsize,
-}
+/// Who listens: where records go.
+pub(crate) type Tap = SyncSender<Vec<u8>>;
 
 /// How many messages of one agent may wait.
 #[derive(Debug, Clone)]
@@ -51,58 +44,39 @@ impl Quota {
     }
 }
 
-/// One message that waits: of its agent, and of all.
-pub(crate) struct Permit([Arc<Waiting>; 2], usize);
+/// The end of a log that is appended to. Where nobody holds it any more nothing can come, and the log is closed.
+#[derive(Debug)]
+struct Appends(Arc<dyn DeliveryLog>);
 
-impl Drop for Permit {
+impl Drop for Appends {
     fn drop(&mut self) {
-        for waiting in &self.0 {
-            waiting.messages.fetch_sub(1, Ordering::Relaxed);
-            waiting.bytes.fetch_sub(self.1, Ordering::Relaxed);
-        }
+        self.0.close();
     }
 }
 
 /// The way to the pipeline's thread.
 #[derive(Debug, Clone)]
 pub struct Feed {
-    queue: SyncSender<Work>,
+    log: Arc<Appends>,
+    taps: SyncSender<Tap>,
     waiting: Arc<Waiting>,
     /// Of hosts that have a stream, or of whose streams something waits still.
     hosts: Arc<Mutex<BTreeMap<String, Weak<Waiting>>>>,
     ticks: Arc<AtomicU64>,
 }
 
-/// The other end of a feed, for who steps it in place of the analysis' thread: a simulation.
-#[derive(Debug)]
-pub struct Line(Receiver<Work>);
-
-impl Line {
-    /// What waits longest, if anything does.
-    #[must_use]
-    pub fn step(&self) -> Option<Delivery> {
-        match self.0.try_recv() {
-            Ok(Work::Delivery(delivery, _)) => Some(*delivery),
-            _ => None,
-        }
-    }
-}
-
-impl std::fmt::Debug for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Delivery(..) => "Delivery",
-            Self::Tap(_) => "Tap",
-            Self::Stop => "Stop",
-        })
-    }
-}
-
 impl Feed {
-    /// A feed, and where the pipeline's thread takes work from it. `ticks` is what that thread has worked off.
-    pub(crate) fn new(ticks: Arc<AtomicU64>) -> (Self, Receiver<Work>) {
-        let (queue, work) = sync_channel(QUEUE_MAX);
-        (Self { queue, waiting: Arc::default(), hosts: Arc::default(), ticks }, work)
+    /// A way into `log`, and where the pipeline's thread, which reads that, hears of listeners. `ticks` is what it has worked off.
+    pub(crate) fn new(log: Arc<dyn DeliveryLog>, ticks: Arc<AtomicU64>) -> (Self, Receiver<Tap>) {
+        let (taps, tapped) = sync_channel(TAPS_MAX);
+        let log = Arc::new(Appends(log));
+        (Self { log, taps, waiting: Arc::default(), hosts: Arc::default(), ticks }, tapped)
+    }
+
+    /// A way into a log that is not read by the pipeline's thread, but by whoever steps it: a simulation. Nobody can listen.
+    #[must_use]
+    pub fn over(log: Arc<dyn DeliveryLog>) -> Self {
+        Self::new(log, Arc::default()).0
     }
 
     /// What may wait of `host`, over all its streams: of whoever connects again, what it said before still waits.
@@ -118,17 +92,11 @@ impl Feed {
         quota
     }
 
-    /// A feed with its other end, and no thread.
-    #[must_use]
-    pub fn line() -> (Self, Line) {
-        let (feed, work) = Self::new(Arc::default());
-        (feed, Line(work))
-    }
-
     /// Queues a message, and waits for room where there is none. An agent with too many of them waiting is refused, so that it slows nobody
     /// else; so is each where the analysis makes no room at all, and where what waits takes all the memory that it may.
     pub async fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
-        let weight = delivery.bytes();
+        let entry = Entry::of(delivery);
+        let weight = entry.bytes();
         let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
         let busy = |reason: String| Refusal { reason, retry: true };
         let [(messages, bytes), (_, all_bytes)] = [&quota.waiting, &self.waiting].map(|waiting| {
@@ -151,16 +119,16 @@ impl Feed {
         if all_bytes.saturating_add(weight) > BYTES_MAX {
             return Err(busy("the analysis is behind; try again later".into()));
         }
-        let mut work = Work::Delivery(Box::new(delivery), permit);
+        let mut entry = entry.counted(permit);
         let mut waited = Duration::ZERO;
         loop {
-            match self.queue.try_send(work) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Full(_)) if waited >= ROOM_WITHIN => {
+            match self.log.0.append(entry) {
+                Ok(_) => return Ok(()),
+                Err(NotTaken::Full(_)) if waited >= ROOM_WITHIN => {
                     return Err(busy("the analysis is behind; try again later".into()));
                 }
-                Err(TrySendError::Full(back)) => work = back,
-                Err(TrySendError::Disconnected(_)) => return Err(busy("the collector is stopping".into())),
+                Err(NotTaken::Full(back)) => entry = back,
+                Err(NotTaken::Closed) => return Err(busy("the collector is stopping".into())),
             }
             tokio::time::sleep(ROOM_LOOKED_FOR_EVERY).await;
             waited += ROOM_LOOKED_FOR_EVERY;
@@ -182,19 +150,30 @@ impl Feed {
     /// Sends every input from now on, framed as trace records, to `tap`; first what is known by name. Records that it is too slow
     /// for are counted and left out.
     pub fn tap(&self, tap: SyncSender<Vec<u8>>) -> bool {
-        self.queue.try_send(Work::Tap(tap)).is_ok()
+        self.taps.try_send(tap).is_ok()
     }
 
-    /// Asks the thread to finish what is queued and end.
+    /// Asks the thread to finish what is queued and end; nothing is taken any more.
     pub fn stop(&self) {
-        // A full queue: the thread is alive and takes work, so room comes.
-        let _ = self.queue.send(Work::Stop);
+        self.log.0.close();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::delivery_log::{InMemory, Offset, Read, Reader};
+
+    /// Into a log with room for so many messages, and who reads it.
+    fn feed(room: usize) -> (Feed, Reader) {
+        let log: Arc<dyn DeliveryLog> = Arc::new(InMemory::new(room));
+        (Feed::over(Arc::clone(&log)), Reader::new(log, Offset::default()))
+    }
+
+    /// Whether one was there; it is worked off.
+    fn work_off(reader: &mut Reader) -> bool {
+        matches!(reader.read(Duration::ZERO), Read::One(_))
+    }
 
     fn delivery() -> Delivery {
         Delivery {
@@ -208,8 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_beyond_its_quota_is_refused_and_others_are_not() {
-        let (queue, work) = sync_channel(10);
-        let feed = Feed { queue, waiting: Arc::default(), hosts: Arc::default(), ticks: Arc::default() };
+        let (feed, mut reader) = feed(10);
         let (fast, calm) = (Quota::new(2), Quota::new(2));
         assert!(feed.deliver(delivery(), &fast).await.is_ok());
         assert!(feed.deliver(delivery(), &fast).await.is_ok());
@@ -217,21 +195,20 @@ mod tests {
         assert!(refusal.retry && refusal.reason.contains("2 messages"), "{refusal:?}");
         assert!(feed.deliver(delivery(), &calm).await.is_ok());
         assert_eq!(feed.waiting(), 3);
-        drop(work.recv().unwrap());
+        assert!(work_off(&mut reader));
         assert_eq!(feed.waiting(), 2);
         assert!(feed.deliver(delivery(), &fast).await.is_ok(), "room again once one is taken");
     }
 
     #[tokio::test]
     async fn where_there_is_no_room_a_stream_waits_for_some_and_is_sent_away_only_if_none_comes() {
-        let (queue, work) = sync_channel(1);
-        let feed = Feed { queue, waiting: Arc::default(), hosts: Arc::default(), ticks: Arc::default() };
+        let (feed, mut reader) = feed(1);
         let quota = Quota::new(10);
         assert!(feed.deliver(delivery(), &quota).await.is_ok());
         let begun = tokio::time::Instant::now();
         let (waited, ()) = tokio::join!(feed.deliver(delivery(), &quota), async {
             tokio::time::sleep(ROOM_WITHIN / 2).await;
-            drop(work.recv());
+            assert!(work_off(&mut reader));
         });
         assert!(waited.is_ok() && begun.elapsed() >= ROOM_WITHIN / 2, "{waited:?}");
         let refusal = feed.deliver(delivery(), &quota).await.unwrap_err();
@@ -241,17 +218,33 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_connects_again_finds_its_place_as_full_as_it_left_it() {
-        let (feed, work) = Feed::new(Arc::default());
+        let (feed, mut reader) = feed(QUEUE_MAX);
         let first = feed.quota("web-1", 100);
         assert!(feed.deliver(large(100), &first).await.is_ok());
         drop(first);
         let again = feed.quota("web-1", 100);
         assert!(feed.deliver(large(100), &again).await.unwrap_err().reason.contains("128 MiB"));
         assert!(feed.deliver(large(100), &feed.quota("web-2", 100)).await.is_ok());
-        drop((again, work));
+        drop(again);
+        while work_off(&mut reader) {}
         let _new = feed.quota("web-3", 100);
         let hosts: Vec<String> = feed.hosts.lock().unwrap().keys().cloned().collect();
         assert_eq!(hosts, ["web-3"], "a host that has gone and of which nothing waits is forgotten");
+    }
+
+    #[tokio::test]
+    async fn an_end_of_the_log_that_is_gone_ends_the_other() {
+        let quota = Quota::new(10);
+        let (unread, reader) = feed(10);
+        drop(reader);
+        let refusal = unread.deliver(delivery(), &quota).await.unwrap_err();
+        assert!(refusal.retry && refusal.reason.contains("stopping"), "{refusal:?}");
+        let (last, mut reader) = feed(10);
+        assert!(last.deliver(delivery(), &quota).await.is_ok());
+        drop(last);
+        assert!(work_off(&mut reader), "what is queued is worked off");
+        let read = reader.read(Duration::ZERO);
+        assert!(matches!(read, Read::End), "{read:?}");
     }
 
     /// A delivery that takes this many MiB.
@@ -261,8 +254,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_is_bounded_by_what_it_takes_of_one_agent_and_of_all() {
-        let (queue, work) = sync_channel(100);
-        let feed = Feed { queue, waiting: Arc::default(), hosts: Arc::default(), ticks: Arc::default() };
+        let (feed, mut reader) = feed(100);
         let greedy = Quota::new(100);
         assert!(feed.deliver(large(100), &greedy).await.is_ok());
         let refusal = feed.deliver(large(100), &greedy).await.unwrap_err();
@@ -274,9 +266,7 @@ mod tests {
         let refusal = feed.deliver(large(100), &others[4]).await.unwrap_err();
         assert!(refusal.reason.contains("behind"), "{refusal:?}");
         assert!(feed.deliver(large(1), &others[4]).await.is_ok(), "there is room for that");
-        while let Ok(done) = work.try_recv() {
-            drop(done);
-        }
+        while work_off(&mut reader) {}
         assert_eq!(feed.waiting.bytes.load(Ordering::Relaxed), 0, "who was refused takes nothing");
     }
 }

@@ -2,6 +2,7 @@
 //! that ends here. Knows neither what is kept nor what is found.
 
 pub mod convert;
+pub mod delivery_log;
 mod drop_packets;
 pub mod enrolment;
 pub mod feed;
@@ -19,3 +20,4 @@ pub mod service;
 pub mod session;
 mod states;
 pub mod tls;
+mod waiting;

@@ -22,7 +22,7 @@ use tailwater_proto::{PROTOCOL_MAX, PROTOCOL_MIN};
 use tonic::codegen::Bytes;
 
 /// What the pipeline gets of one message, and what a recording keeps of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Delivery {
     /// Without its message, which is in `raw`.
     pub arrival: Arrival,

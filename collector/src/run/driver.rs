@@ -1,16 +1,17 @@
-//! The analysis at work: one thread that owns the pipeline. Feeds it what agents sent, in the order of arrival, and ticks, and hands
-//! what comes out to store, alerts and subscribers.
+//! The analysis at work: one thread that owns the pipeline. Feeds it what agents sent, in the order of the log that it reads, and ticks, and
+//! hands what comes out to store, alerts and subscribers.
 //! Knows no network and no file.
 
 use super::outlet::Outlet;
 use super::recording::{Names, Taps};
 use crate::clock::Clock;
-use crate::ingest::feed::{Feed, Work};
+use crate::ingest::delivery_log::{Read, Reader};
+use crate::ingest::feed::{Feed, Tap};
 use crate::ingest::session::Delivery;
 use crate::moments::Moments;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use tailwater_analysis::Pipeline;
 use tailwater_model::window::{Input, WindowIndex};
@@ -23,8 +24,9 @@ const FRAMES_MAX: u64 = 64;
 /// How often topology and congestion points are shown anew.
 pub(super) const TOPOLOGY_EVERY_TICKS: u64 = 40;
 
-/// Starts the thread. It ends after [`Feed::stop`].
+/// Starts the thread, which reads this log. It ends after [`Feed::stop`].
 pub fn start(
+    mut log: Reader,
     pipeline: Pipeline,
     configuration_toml: String,
     mut outlet: Outlet,
@@ -32,7 +34,7 @@ pub fn start(
 ) -> std::io::Result<(Feed, std::thread::JoinHandle<()>)> {
     let ticks = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&ticks);
-    let (feed, work) = Feed::new(ticks);
+    let (feed, tapped) = Feed::new(log.log(), ticks);
     let thread = std::thread::Builder::new().name("analysis".into()).spawn(move || {
         Loop {
             pipeline,
@@ -44,7 +46,7 @@ pub fn start(
             ticks: 0,
             told,
         }
-        .run(&work, &mut outlet);
+        .run(&mut log, &tapped, &mut outlet);
         outlet.close();
     })?;
     Ok((feed, thread))
@@ -64,7 +66,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(&mut self, work: &Receiver<Work>, outlet: &mut Outlet) {
+    fn run(&mut self, log: &mut Reader, tapped: &Receiver<Tap>, outlet: &mut Outlet) {
         let mut due = self.clock.monotonic() + TICK;
         loop {
             let now = self.clock.monotonic();
@@ -75,16 +77,29 @@ impl Loop {
                 self.tick(outlet);
                 continue;
             }
-            match work.recv_timeout(due - now) {
-                Ok(Work::Delivery(delivery, permit)) => {
-                    self.delivery(*delivery, outlet);
+            let read = log.read(due - now);
+            // Only now: whoever listened before this was appended hears it.
+            tapped.try_iter().for_each(|tap| self.taps.add(tap, &self.names));
+            match read {
+                Read::One(entry) => {
+                    let (delivery, permit) = entry.open();
+                    self.delivery(delivery, outlet);
                     drop(permit);
                 }
-                Ok(Work::Tap(tap)) => self.taps.add(tap, &self.names),
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Read::Nothing => {}
+                Read::Missing(count) => self.missing(count, outlet),
+                Read::End => return,
             }
         }
+    }
+
+    /// A log that does not wait for who reads it has gone on. It is the same limit as where one does: the analysis is behind.
+    fn missing(&self, count: Option<u64>, outlet: &Outlet) {
+        outlet.metrics.limits.reached("agent_queue", count.unwrap_or(1), self.clock.unix_ns());
+        let messages = count.map_or("an unknown number of".to_owned(), |count| count.to_string());
+        tracing::error!(
+            "{messages} messages of agents are not in the log any more: the analysis is behind, and never sees them"
+        );
     }
 
     fn delivery(&mut self, delivery: Delivery, outlet: &mut Outlet) {

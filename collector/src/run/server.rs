@@ -15,6 +15,8 @@ use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::endpoint::Endpoint;
 use crate::export::{self, Export};
+use crate::ingest::delivery_log::{InMemory, Offset, Reader};
+use crate::ingest::feed::QUEUE_MAX;
 use crate::ingest::listen::{self, Listener};
 use crate::ingest::local::Local;
 use crate::ingest::registry::Registry;
@@ -189,7 +191,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let reads = export::Reads { series: Arc::clone(&shown.series), topology: Arc::clone(&shown.topology) };
     let export_thread = telling.start(&config.metrics, reads, sinks, clock)?;
     let sizing_thread = sizing.start(config.data.clone())?;
-    let (feed, analysis) = driver::start(Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
+    let log = Reader::new(Arc::new(InMemory::new(QUEUE_MAX)), Offset::default());
+    let (feed, analysis) = driver::start(log, Pipeline::new(pipeline), pipeline_toml, outlet, clock)?;
     let mut record_thread = None;
     if let Some(path) = &config.record {
         let (tap, thread) = recording::to_file(path)?;
