@@ -184,7 +184,7 @@ fn alerts_that_kill_9_interrupted_arrive_after_a_restart_with_their_ids() {
     let receiver = Receiver::good_at(address);
     let serve = Serve::start_at(folder.path(), grpc, http, &["--webhook", &url]);
     let got = closed(&receiver);
-    assert_eq!(got[0].id(), format!("{id}.0"), "first what happened first");
+    assert_eq!(got[0].told(), format!("{id}.0"), "first what happened first");
     for (waited, _) in &before {
         assert!(receiver.ids().contains(waited), "{waited} of {before:?} is lost: {:?}", receiver.ids());
     }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tailwater_model::Incident;
 use tailwater_model::incident::Severity;
 
@@ -89,7 +90,8 @@ pub enum Content {
 /// One message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The same for every try, also after a restart and when it is sent again by hand.
+    /// The same for every try, also after a restart and when it is sent again by hand; no other message has it, in no run of the
+    /// collector. Of an incident's message it begins with the incident's id, a point, and its version ([`id`]).
     pub id: String,
     /// Of which incident; of a summary: its own id.
     pub incident: String,
@@ -146,6 +148,21 @@ impl Message {
             Content::Summary { .. } => None,
         }
     }
+}
+
+/// Tells one run of the collector from all others in the ids of messages: 8 hexadecimal digits, drawn at its start. No disk counts runs:
+/// what a run told while its disk stalled, or just before a power cut, may be on no disk, and the next run must not say something else
+/// under the same id.
+#[must_use]
+pub fn life() -> Arc<str> {
+    format!("{:08x}", fastrand::u32(..)).into()
+}
+
+/// The id of a message about this version of an incident, made in this `life`. `suffix` tells apart what is said of one version: empty, or
+/// from a point on.
+#[must_use]
+pub fn id(incident: &Incident, life: &str, suffix: &str) -> String {
+    format!("{}.{}.{life}{suffix}", incident.id, incident.version)
 }
 
 /// RFC 3339 in UTC, to the ms.

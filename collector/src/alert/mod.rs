@@ -57,10 +57,21 @@ pub enum AlertError {
     Outbox(#[from] std::io::Error),
 }
 
+/// How an incident goes on that a run of the collector before this one told.
+#[derive(Debug)]
+struct Before {
+    /// The newest version that the outbox has.
+    newest: u64,
+    /// Added to the versions of this run; `None` until the first comes.
+    added: Option<u64>,
+}
+
 /// The pipeline's side of alerting.
 #[derive(Debug)]
 pub struct Alerts {
     told: BTreeMap<String, (Verdict, u64)>,
+    /// Incidents of before, as many as the outbox had at the start.
+    before: BTreeMap<String, Before>,
     workers: Vec<mpsc::Sender<Input>>,
     least: Severity,
     stats: Arc<Stats>,
@@ -98,8 +109,10 @@ pub fn start(
             Receiver::new(hook).map_err(|source| AlertError::Hook { name: name.clone(), source })?;
         named.push((Arc::<str>::from(name), hook, receiver));
     }
-    let outbox::Opened { outbox, restored, heard, mut late, thread: _ } =
+    let outbox::Opened { outbox, restored, heard, newest, mut late, thread: _ } =
         Outbox::open(data, bounds, Arc::clone(stats), open_before)?;
+    alerts.before = before(newest);
+    let life = message::life();
     let mut handle =
         Handle { outbox: Some(outbox.clone()), workers: Vec::new(), silences: Some(Arc::clone(silences)) };
     let mut by_hook = by_hook(restored);
@@ -115,6 +128,7 @@ pub fn start(
             silences: Arc::clone(silences),
             outbox: outbox.clone(),
             clock,
+            life: Arc::clone(&life),
             name: Arc::clone(&name),
             all: Arc::clone(stats),
         };
@@ -147,6 +161,11 @@ fn unheard(
 ) -> Vec<Arc<Incident>> {
     let Some(heard) = heard else { return Vec::new() };
     open_before.iter().filter(|i| !heard.contains(&(hook.to_owned(), i.id.clone()))).cloned().collect()
+}
+
+/// What the outbox knows of versions, as the pipeline's side needs it.
+fn before(newest: BTreeMap<String, u64>) -> BTreeMap<String, Before> {
+    newest.into_iter().map(|(id, newest)| (id, Before { newest, added: None })).collect()
 }
 
 fn by_hook(rows: Vec<Restored>) -> BTreeMap<String, Vec<Restored>> {
@@ -186,6 +205,7 @@ impl Alerts {
     pub fn nobody(stats: &Arc<Stats>) -> Self {
         Self {
             told: BTreeMap::new(),
+            before: BTreeMap::new(),
             workers: Vec::new(),
             least: Severity::Critical,
             stats: Arc::clone(stats),
@@ -211,12 +231,27 @@ impl Alerts {
         while self.told.len() > TOLD_MAX {
             self.told.pop_first(); // ids sort by time
         }
-        let event = Arc::new(Event { incident: Arc::clone(incident), replaces: replaces.to_vec(), early });
+        let incident = self.behind_before(incident);
+        let event = Arc::new(Event { incident, replaces: replaces.to_vec(), early });
         for worker in &self.workers {
             if worker.try_send(Input::Event(Arc::clone(&event))).is_err() {
                 self.stats.events_dropped.inc();
             }
         }
+    }
+
+    /// What receivers hear of an incident goes on behind what a run before this one told them last, and behind an end that a worker may give
+    /// it after the start: the store counts it from the start again where it was killed before it wrote what was told.
+    fn behind_before(&mut self, incident: &Arc<Incident>) -> Arc<Incident> {
+        let Some(before) = self.before.get_mut(&incident.id) else { return Arc::clone(incident) };
+        let least = before.newest.saturating_add(2);
+        let added = *before.added.get_or_insert(least.saturating_sub(incident.version));
+        if added == 0 {
+            return Arc::clone(incident);
+        }
+        let mut behind = incident.as_ref().clone();
+        behind.version = behind.version.saturating_add(added);
+        Arc::new(behind)
     }
 }
 

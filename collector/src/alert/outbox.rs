@@ -3,7 +3,8 @@
 //!
 //! A message is written first and then goes out, but waits for the disk only 20 ms: a disk that stalls may be the very
 //! thing that is told. A crash after the delivery and before its mark sends the message again, with the same id. An incident that the
-//! collector knew and that is in no row of a hook was not told before the crash; the hook's worker tells it after (`worker/restart.rs`).
+//! collector knew and that is in no row of a hook is told after the crash by the hook's worker (`worker/restart.rs`). A row that waits may
+//! have gone out before a crash; one that is held back has not, and is in no summary yet.
 //! `synchronous = NORMAL` with a write-ahead log: a commit is one write to the page cache, which a killed process does
 //! not lose; after a power cut the last seconds may be missing, never the file. An fsync per message would guard against that alone,
 //! and would stand in line behind the very disk whose stall is being told.
@@ -20,7 +21,7 @@ use super::message::Message;
 use super::stats::Stats;
 use file::File;
 use serde::Serialize;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -45,6 +46,8 @@ const LIST_MAX: u32 = 1000;
 pub enum State {
     /// It is being sent, or between tries.
     Waiting,
+    /// The rate limit holds it back: no receiver has seen it, and the next summary is to name it.
+    Held,
     /// Its receiver took it.
     Sent,
     /// Its receiver will not take it.
@@ -59,6 +62,7 @@ impl State {
     fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Held => "held",
             Self::Sent => "sent",
             Self::Dead => "dead",
             Self::Superseded => "superseded",
@@ -76,7 +80,7 @@ pub struct Listed {
     pub id: String,
     /// `opened`, `updated`, `closed`, `summary`.
     pub r#type: String,
-    /// `waiting`, `sent`, `dead`, `superseded`, `evicted`.
+    /// `waiting`, `held`, `sent`, `dead`, `superseded`, `evicted`.
     pub state: String,
     /// Failed tries.
     pub tries: u32,
@@ -95,8 +99,10 @@ pub struct Restored {
     pub hook: String,
     /// The message.
     pub message: Message,
-    /// Whether it has yet to be delivered.
+    /// Whether it has yet to be delivered, or to be named in a summary.
     pub waiting: bool,
+    /// Whether the rate limit holds it back, so that its receiver cannot have seen it.
+    pub held: bool,
     /// Failed tries.
     pub tries: u32,
 }
@@ -116,7 +122,7 @@ enum Op {
         tries: u32,
         error: String,
     },
-    /// Superseded, if it still waits.
+    /// Superseded, if it still waits or is held back.
     Outdated {
         hook: Arc<str>,
         message: Arc<Message>,
@@ -150,6 +156,8 @@ pub struct Opened {
     pub restored: Vec<Restored>,
     /// Hooks, and those of the incidents asked for that each has a row of, whatever became of it. `None`: it could not be read.
     pub heard: Option<BTreeSet<(String, String)>>,
+    /// Incidents that there is a row of, each with the newest version that any hook was told, or is to be told. Empty if it could not be read.
+    pub newest: BTreeMap<String, u64>,
     /// Then that comes here, once the file can be read.
     pub late: Option<oneshot::Receiver<Vec<Restored>>>,
     /// Ends when the last handle is dropped.
@@ -163,6 +171,7 @@ pub(super) struct Prepared {
     work: Receiver<Op>,
     pub(super) restored: Vec<Restored>,
     pub(super) heard: Option<BTreeSet<(String, String)>>,
+    pub(super) newest: BTreeMap<String, u64>,
     pub(super) late: Option<oneshot::Receiver<Vec<Restored>>>,
 }
 
@@ -176,6 +185,11 @@ impl Prepared {
     /// As [`File::heard`].
     pub(super) fn heard_of<'a>(&mut self, ids: impl Iterator<Item = &'a str>) -> BTreeSet<(String, String)> {
         self.file.heard(ids).expect("a file that can be read")
+    }
+
+    /// As [`File::messages`].
+    pub(super) fn messages(&mut self) -> BTreeSet<(String, String)> {
+        self.file.messages().expect("a file that can be read")
     }
 
     /// What a process that is killed now leaves, as files in `folder`: nothing that was not written, and of what a power cut may take
@@ -193,10 +207,10 @@ impl Outbox {
         stats: Arc<Stats>,
         open_before: &[Arc<Incident>],
     ) -> std::io::Result<Opened> {
-        let Prepared { outbox, file, work, restored, heard, late } =
+        let Prepared { outbox, file, work, restored, heard, newest, late } =
             Self::prepare(folder, bounds, stats, open_before);
         let thread = std::thread::Builder::new().name("outbox".into()).spawn(move || file.run(&work))?;
-        Ok(Opened { outbox, restored, heard, late, thread })
+        Ok(Opened { outbox, restored, heard, newest, late, thread })
     }
 
     /// An outbox whose writes nobody makes yet.
@@ -219,9 +233,9 @@ impl Outbox {
             failing: false,
         };
         let ids = || open_before.iter().map(|incident| incident.id.as_str());
-        let read = |file: &mut File| Ok((file.restore()?, file.heard(ids())?));
-        let (restored, heard, late) = match file.connect().and_then(|()| read(&mut file)) {
-            Ok((restored, heard)) => (restored, Some(heard), None),
+        let read = |file: &mut File| Ok((file.restore()?, file.heard(ids())?, file.newest()?));
+        let (restored, heard, newest, late) = match file.connect().and_then(|()| read(&mut file)) {
+            Ok((restored, heard, newest)) => (restored, Some(heard), newest, None),
             Err(e) => {
                 stats.write_failures.inc();
                 tracing::warn!(
@@ -231,10 +245,10 @@ impl Outbox {
                 let (rows, late) = oneshot::channel();
                 file.late = Some(rows);
                 file.failing = true;
-                (Vec::new(), None, Some(late))
+                (Vec::new(), None, BTreeMap::new(), Some(late))
             }
         };
-        Prepared { outbox: Self { ops, stats }, file, work, restored, heard, late }
+        Prepared { outbox: Self { ops, stats }, file, work, restored, heard, newest, late }
     }
 
     /// A new message. What is returned is cancelled once it is written, or never will be.
@@ -251,7 +265,7 @@ impl Outbox {
         self.send(Op::Mark { hook, message, state, tries, error: error.to_owned() });
     }
 
-    /// What was told since says more: if it still waits in the file, it does no longer.
+    /// What was told since says more: if it still waits or is held back in the file, it does and is no longer.
     pub fn outdated(&self, hook: &Arc<str>, message: &Arc<Message>) {
         self.send(Op::Outdated { hook: Arc::clone(hook), message: Arc::clone(message) });
     }

@@ -21,6 +21,8 @@ pub struct Item {
     pub early: Option<Moments>,
     /// Cancelled once the outbox has it; its first try waits a little for that.
     pub written: Option<CancellationToken>,
+    /// Its receiver may have taken it, in a run of the collector that was killed before it wrote so, or in tries that were given up.
+    pub maybe_told: bool,
 }
 
 /// Why a message will not be sent.
@@ -195,7 +197,7 @@ mod tests {
 
     fn item(incident: &str, version: u64, what: What) -> Item {
         let message = Arc::new(message(incident, version, what));
-        Item { message, tries: 0, since_unix_ns: 0, early: None, written: None }
+        Item { message, tries: 0, since_unix_ns: 0, early: None, written: None, maybe_told: false }
     }
 
     fn ids(queue: &mut Queue, now: Instant) -> Vec<String> {

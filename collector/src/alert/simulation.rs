@@ -7,13 +7,13 @@
 mod held;
 
 use super::config::{self, Hook};
-use super::message::{Content, Message};
+use super::message::{self, Content, Message};
 use super::outbox::{Outbox, Prepared, WRITTEN_WITHIN};
 use super::receiver::Manners;
 use super::silences::Silences;
 use super::stats::Stats;
 use super::worker::{Input, Parts, Worker};
-use super::{Alerts, INBOX_MAX, by_hook, unheard};
+use super::{Alerts, INBOX_MAX, before, by_hook, unheard};
 use crate::clock::{Clock, Hands};
 use crate::fixture::incident as fixture;
 use crate::run::provisional::Provisionals;
@@ -29,8 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 const BEGIN_UNIX_NS: u64 = 1_794_000_000_000_000_000;
 const STEPS: u32 = 250;
-/// Seeds that every run repeats. New ones are for whoever looks for faults (`TAILWATER_SIM_SEEDS`): of some thousand, one or two still end in
-/// what is known and not repaired.
+/// Seeds that every run repeats. New ones are for whoever looks for faults (`TAILWATER_SIM_SEEDS`).
 const FIXED_SEEDS: u64 = 140;
 /// Longer than any pause between tries, than what was open before a restart is waited for, and than what is summed up.
 const HEALED: Duration = Duration::from_secs(4_000);
@@ -138,7 +137,7 @@ struct World {
     taken: Vec<Vec<Taken>>,
     /// A crash may have taken the only thing that knew that it is open at its receiver.
     forgotten: BTreeSet<(usize, String)>,
-    /// Messages that were taken, and whose answer was lost.
+    /// Ids of messages that were taken, and whose answer was lost.
     unanswered: BTreeSet<(usize, String)>,
     /// Incidents of which a receiver refused a message for good.
     refused: BTreeSet<(usize, String)>,
@@ -164,7 +163,9 @@ impl Collector {
         let mut restored = by_hook(std::mem::take(&mut outbox.restored));
         let names = hooks().map(|(hook, _)| hook.name.unwrap_or_default()).to_vec();
         let silences = Arc::new(Silences::open(&[], names, folder.path(), clock).unwrap());
-        let mut alerts = Alerts { least: Severity::Warning, ..Alerts::nobody(&stats) };
+        let before = before(std::mem::take(&mut outbox.newest));
+        let mut alerts = Alerts { least: Severity::Warning, before, ..Alerts::nobody(&stats) };
+        let life = message::life();
         let mut running = Vec::new();
         for (hook, manners) in hooks() {
             let name = Arc::<str>::from(hook.name.clone().unwrap_or_default());
@@ -179,6 +180,7 @@ impl Collector {
                 outbox: outbox.outbox.clone(),
                 all: Arc::clone(&stats),
                 clock,
+                life: Arc::clone(&life),
             };
             let rows = restored.remove(name.as_ref()).unwrap_or_default();
             let worker = Worker::new(parts, rows, &unheard(&name, outbox.heard.as_ref(), &open_before));
@@ -353,7 +355,7 @@ impl World {
                 16..=17 => (None, Duration::from_secs(5), Err(DeliveryError::later("no answer"))),
                 // Taken, and its answer is lost.
                 _ => {
-                    self.unanswered.insert((hook, key(&out.message)));
+                    self.unanswered.insert((hook, out.message.id.clone()));
                     (Some(quick), Duration::from_secs(5), Err(DeliveryError::later("no answer")))
                 }
             };
@@ -462,11 +464,16 @@ impl World {
         // Who is to hear of what, as far as anything on a disk says so.
         let ids: BTreeSet<&str> = self.said.iter().map(|said| said.incident.id.as_str()).collect();
         let heard = self.collector.outbox.heard_of(ids.iter().copied());
+        let kept = self.collector.outbox.messages();
         for (hook, running) in self.collector.running.iter().enumerate() {
             let known =
                 |id: &str| heard.contains(&(running.name.to_string(), id.to_owned())) || open.contains(id);
             let lost = ids.iter().filter(|id| power_cut || !known(id));
             self.forgotten.extend(lost.map(|id| (hook, (*id).to_owned())));
+            // Taken while the disk stalled: of a message that is in no row, nothing on the disk knows.
+            let messages = self.taken[hook].iter().map(|taken| &taken.message);
+            let unkept = messages.filter(|m| !kept.contains(&(running.name.to_string(), m.id.clone())));
+            self.forgotten.extend(unkept.map(|m| (hook, m.incident.clone())));
         }
         // The agents send again what was not acknowledged: some of what was open is found once more.
         let mut found = Vec::new();
@@ -518,13 +525,8 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// What tells a message from all others of a hook.
-fn key(message: &Message) -> String {
-    format!("{} {}", message.what.name(), message.id)
-}
-
 #[test]
-fn whatever_happens_each_incident_is_told_and_its_end_once_and_an_id_means_one_thing_until_a_kill() {
+fn whatever_happens_each_incident_is_told_and_its_end_once_and_an_id_means_one_thing() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = number("TAILWATER_SIM_SEED") {
         return World::begin(seed).run();

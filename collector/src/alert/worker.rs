@@ -8,7 +8,7 @@ mod sending;
 
 use super::config::Hook;
 use super::group::Threads;
-use super::message::{Content, Message, Thread, What};
+use super::message::{self, Content, Message, Thread, What};
 use super::outbox::{Outbox, Restored, State as Fate};
 use super::queue::{Item, Queue};
 use super::receiver::Manners;
@@ -89,6 +89,7 @@ pub struct Outgoing {
 /// The worker.
 pub struct Worker {
     name: Arc<str>,
+    life: Arc<str>,
     hook: Hook,
     manners: Manners,
     silences: Arc<Silences>,
@@ -120,6 +121,8 @@ pub struct Worker {
 pub struct Parts {
     /// Its name.
     pub name: Arc<str>,
+    /// The run of the collector, for the ids of what it says ([`message::life`]).
+    pub life: Arc<str>,
     /// Its configuration.
     pub hook: Hook,
     /// What its receiver is like.
@@ -158,6 +161,7 @@ impl Worker {
             resend_at,
             orphans_at: None,
             name: parts.name,
+            life: parts.life,
             hook: parts.hook,
             manners: parts.manners,
             silences: parts.silences,
@@ -292,7 +296,8 @@ impl Worker {
                     told.open = !closed;
                     told.verdict = verdict;
                     let thread = told.thread.clone();
-                    self.threads.told(&thread, i, !closed, self.clock.unix_ns());
+                    // To its receiver it is no open incident of its thread: the thread's end does not wait for it.
+                    self.threads.told(&thread, i, false, self.clock.unix_ns());
                     self.stats.superseded.inc();
                     return self.end_alerts(&replaced);
                 }
@@ -320,7 +325,8 @@ impl Worker {
         };
         let into = thread.id.clone();
         if first.is_none() && what == What::Closed && self.manners.needs_opening {
-            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), "", None);
+            // The end has the same version, and an id of its own.
+            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), ".opened", None);
         }
         let own = event.replaces.clone();
         for alert in &replaced {
@@ -398,7 +404,7 @@ impl Worker {
         suffix: &str,
     ) -> Message {
         Message {
-            id: format!("{}.{}{suffix}", incident.id, incident.version),
+            id: message::id(&incident, &self.life, suffix),
             incident: incident.id.clone(),
             what,
             at_unix_ns: self.clock.unix_ns(),
@@ -416,6 +422,19 @@ impl Worker {
         suffix: &str,
         early: Option<Moments>,
     ) {
+        let item = self.say(what, incident, replaces, thread, suffix);
+        self.enqueue(Item { early, ..item });
+    }
+
+    /// Notes what is told, here and in the outbox. What is returned is to be put into the queue.
+    fn say(
+        &mut self,
+        what: What,
+        incident: &Arc<Incident>,
+        replaces: Vec<String>,
+        thread: Thread,
+        suffix: &str,
+    ) -> Item {
         let message = Arc::new(self.message(what, incident.as_ref().clone(), replaces, thread, suffix));
         let open = incident.state == State::Open;
         let told = Told {
@@ -435,7 +454,7 @@ impl Worker {
         }
         let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
         let since_unix_ns = message.at_unix_ns;
-        self.enqueue(Item { message, tries: 0, since_unix_ns, early, written });
+        Item { message, tries: 0, since_unix_ns, early: None, written, maybe_told: false }
     }
 }
 

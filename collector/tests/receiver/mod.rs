@@ -33,6 +33,11 @@ impl Got {
         self.header("webhook-id").unwrap().to_owned()
     }
 
+    /// What it tells: its id without the run of the collector that made it.
+    pub fn told(&self) -> String {
+        without_run(&self.id())
+    }
+
     /// As the standard's own library sees it.
     pub fn verified_by(&self, secret: &str) -> bool {
         let mut headers = hyper::HeaderMap::new();
@@ -42,6 +47,12 @@ impl Got {
         }
         standardwebhooks::Webhook::new(secret).unwrap().verify(&self.body, &headers).is_ok()
     }
+}
+
+/// Of a message's id the incident, its version, and what else tells messages of one run apart.
+pub fn without_run(id: &str) -> String {
+    let parts = id.split('.').enumerate().filter(|(place, _)| *place != 2);
+    parts.map(|(_, part)| part).collect::<Vec<_>>().join(".")
 }
 
 /// How to answer.
@@ -135,6 +146,10 @@ impl Receiver {
 
     pub fn ids(&self) -> Vec<String> {
         self.got().iter().filter_map(|g| g.header("webhook-id").map(str::to_owned)).collect()
+    }
+
+    pub fn told(&self) -> Vec<String> {
+        self.ids().iter().map(|id| without_run(id)).collect()
     }
 }
 

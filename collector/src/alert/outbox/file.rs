@@ -5,7 +5,7 @@ use crate::alert::config;
 use crate::alert::message::Message;
 use crate::alert::stats::Stats;
 use rusqlite::{Connection, params};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -34,7 +34,7 @@ const INSERT: &str = "INSERT OR IGNORE INTO message
   (hook, incident, id, type, state, tries, created_unix_ns, error, bytes, body) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)";
 const UPDATE: &str = "UPDATE message SET state = ?, tries = ?, error = ? WHERE hook = ? AND incident = ? AND id = ? AND type = ?";
 const OUTDATED: &str = "UPDATE message SET state = 'superseded', error = 'told again after a restart'
-  WHERE state = 'waiting' AND hook = ? AND incident = ? AND id = ? AND type = ?";
+  WHERE state IN ('waiting', 'held') AND hook = ? AND incident = ? AND id = ? AND type = ?";
 
 /// The thread's side.
 pub(super) struct File {
@@ -224,7 +224,7 @@ impl File {
     fn trim(&mut self) -> Sql<()> {
         let bytes_max = self.bounds.mib_max << 20;
         let classes = [
-            "state NOT IN ('waiting', 'dead') AND (type = 'summary' OR EXISTS (SELECT 1 FROM message c WHERE c.hook = message.hook AND c.incident = message.incident AND c.type = 'closed'))",
+            "state NOT IN ('waiting', 'held', 'dead') AND (type = 'summary' OR EXISTS (SELECT 1 FROM message c WHERE c.hook = message.hook AND c.incident = message.incident AND c.type = 'closed'))",
             "state = 'dead'",
             "true",
         ];
@@ -245,7 +245,8 @@ impl File {
                     while let Some(row) = rows.next()? {
                         gone += 1;
                         freed += unsigned(row, 0)?;
-                        lost += u64::from(matches!(row.get::<_, String>(1)?.as_str(), "dead" | "waiting"));
+                        let state = row.get::<_, String>(1)?;
+                        lost += u64::from(matches!(state.as_str(), "dead" | "waiting" | "held"));
                     }
                 }
                 if gone == 0 {
@@ -272,9 +273,9 @@ impl File {
 
     pub(super) fn restore(&mut self) -> Sql<Vec<Restored>> {
         // What waits, and the last that was told of incidents whose end was not.
-        let sql = "SELECT hook, body, state, tries FROM message m WHERE state = 'waiting'
-             OR (state = 'sent' AND type IN ('opened', 'updated')
-                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'superseded')))
+        let sql = "SELECT hook, body, state, tries FROM message m WHERE state IN ('waiting', 'held')
+             OR (state = 'sent' AND type IN ('opened', 'updated', 'reminded')
+                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'held', 'superseded')))
              ORDER BY seq";
         let db = self.db()?;
         let mut rows = db.prepare(sql)?;
@@ -293,6 +294,15 @@ impl File {
             "SELECT DISTINCT hook, incident FROM message WHERE incident IN (SELECT value FROM json_each(?))";
         let mut rows = self.db()?.prepare(sql)?;
         rows.query_map([serde_json::json!(ids).to_string()], |r| Ok((r.get(0)?, r.get(1)?)))?.collect()
+    }
+
+    /// The newest version of each incident in any row. It stands in the id, behind the incident and a point (`message.rs`), and what
+    /// follows it begins with another point; so it was in every version of the collector.
+    pub(super) fn newest(&mut self) -> Sql<BTreeMap<String, u64>> {
+        let sql = "SELECT incident, max(CAST(substr(id, length(incident) + 2) AS INTEGER)) FROM message
+             WHERE type <> 'summary' GROUP BY incident";
+        let mut rows = self.db()?.prepare(sql)?;
+        rows.query_map([], |r| Ok((r.get::<_, String>(0)?, unsigned(r, 1)?)))?.collect()
     }
 
     fn dead(&mut self, id: Option<&str>) -> Sql<Vec<Restored>> {
@@ -328,6 +338,12 @@ impl File {
 
 #[cfg(test)]
 impl File {
+    /// Hooks, and the ids of the messages that each has a row of.
+    pub(super) fn messages(&mut self) -> Sql<BTreeSet<(String, String)>> {
+        let mut rows = self.db()?.prepare("SELECT hook, id FROM message")?;
+        rows.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect()
+    }
+
     /// Its files as they are now, while they are open.
     pub(super) fn copy_to(
         &self,
@@ -359,10 +375,12 @@ fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> Sql<u64> {
 fn restored(row: &rusqlite::Row<'_>) -> Sql<Option<Restored>> {
     let body: String = row.get(1)?;
     let Ok(message) = serde_json::from_str(&body) else { return Ok(None) };
+    let state: String = row.get(2)?;
     Ok(Some(Restored {
         hook: row.get(0)?,
         message,
-        waiting: row.get::<_, String>(2)? == "waiting",
+        waiting: state == "waiting" || state == "held",
+        held: state == "held",
         tries: row.get(3)?,
     }))
 }

@@ -135,3 +135,69 @@ fn what_could_not_be_read_at_the_start_is_told_once_it_can_be_and_before_anythin
     assert_eq!(known, [("B.1", false), ("C.0", true)], "what was sent stays sent");
     close(outbox, thread);
 }
+
+/// As it was when what is held back waited like all else, and an id named no run of the collector.
+const SCHEMA_BEFORE: &str = "
+CREATE TABLE IF NOT EXISTS message (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  hook TEXT NOT NULL,
+  incident TEXT NOT NULL,
+  id TEXT NOT NULL,
+  type TEXT NOT NULL,
+  state TEXT NOT NULL,
+  tries INTEGER NOT NULL,
+  created_unix_ns INTEGER NOT NULL,
+  error TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  UNIQUE (hook, incident, id, type)
+) STRICT;
+CREATE INDEX IF NOT EXISTS message_state ON message (state, seq);
+";
+
+#[test]
+fn a_file_of_the_version_before_is_taken_over_and_the_newest_of_each_incident_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = rusqlite::Connection::open(folder.path().join("outbox.db")).unwrap();
+    db.pragma_update(None, "journal_mode", "WAL").unwrap();
+    db.execute_batch(SCHEMA_BEFORE).unwrap();
+    let insert =
+        "INSERT INTO message (hook, incident, id, type, state, tries, created_unix_ns, error, bytes, body)
+        VALUES ('h', ?, ?, ?, ?, 0, 1, '', 400, ?)";
+    for (incident, version, what, state) in
+        [("A", 9, What::Opened, "sent"), ("A", 12, What::Updated, "waiting"), ("B", 7, What::Opened, "sent")]
+    {
+        let row = message(incident, version, what);
+        let body = serde_json::to_string(&row).unwrap();
+        db.execute(insert, rusqlite::params![incident, row.id, what.name(), state, body]).unwrap();
+    }
+    drop(db);
+    let reopened = || Outbox::open(folder.path(), config::Outbox::default(), Arc::default(), &[]).unwrap();
+    let opened = reopened();
+    let known: Vec<_> = opened.restored.iter().map(|r| (r.message.id.as_str(), r.waiting, r.held)).collect();
+    assert_eq!(known, [("A.12", true, false), ("B.7", false, false)]);
+    let newest = |a: u64, b: u64| BTreeMap::from([("A".to_owned(), a), ("B".to_owned(), b)]);
+    assert_eq!(opened.newest, newest(12, 7));
+    let end = Message { id: "B.10.0a1b2c3d.restart".into(), ..message("B", 10, What::Closed) };
+    opened.outbox.put(&hook(), &Arc::new(end), State::Sent);
+    opened.outbox.mark(&hook(), &Arc::new(message("A", 12, What::Updated)), State::Held, 0, "");
+    close(opened.outbox, opened.thread);
+    let opened = reopened();
+    let known: Vec<_> = opened.restored.iter().map(|r| (r.message.id.as_str(), r.waiting, r.held)).collect();
+    assert_eq!(known, [("A.12", true, true)], "held back, and the other is over");
+    assert_eq!(opened.newest, newest(12, 10));
+    close(opened.outbox, opened.thread);
+}
+
+#[test]
+fn an_incident_whose_last_message_was_a_reminder_is_open_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outbox, _, thread) = open(folder.path(), 100);
+    put(&outbox, "A", 0, What::Opened, State::Sent);
+    put(&outbox, "A", 1, What::Reminded, State::Sent);
+    close(outbox, thread);
+    let (outbox, restored, thread) = open(folder.path(), 100);
+    let known: Vec<_> = restored.iter().map(|r| (r.message.id.as_str(), r.waiting)).collect();
+    assert_eq!(known, [("A.1", false)]);
+    close(outbox, thread);
+}

@@ -1,9 +1,10 @@
-//! What must be true at the end of a history: each incident was told, what was told to have begun was told to have ended, nothing came twice
-//! without a reason or after its end, no id means two things, and nothing waits. Knows how a history went; changes nothing in it.
+//! What must be true at the end of a history: each incident was told, what was told to have begun was told to have ended (also to a receiver
+//! that drops an id which it has seen, and whatever a summary says), nothing came twice without a reason or after its end, no id means
+//! two things, and nothing waits. Knows how a history went; changes nothing in it.
 
-use super::{Collector, Taken, World, folder, hooks, key};
+use super::{Collector, Taken, World, folder};
 use crate::alert::config;
-use crate::alert::message::{Content, What};
+use crate::alert::message::{Content, Message, What};
 use crate::alert::outbox::Outbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,16 +14,38 @@ use tailwater_model::incident::State;
 struct Reader<'a> {
     world: &'a World,
     hook: usize,
-    /// The last that was taken of each message.
-    messages: BTreeMap<String, &'a Taken>,
-    /// Incidents that a summary names, or that another one replaced.
+    /// By id, the last that was taken of each message.
+    messages: BTreeMap<&'a str, &'a Taken>,
+    /// Incidents that a summary names.
     named: BTreeSet<&'a str>,
+    /// Incidents that another one replaced.
+    replaced: BTreeSet<&'a str>,
     /// Incidents that summaries count and do not name.
     unnamed: u64,
     /// By life and incident, the version that ended it.
     ended: BTreeMap<(u32, &'a str), u64>,
-    /// Incidents whose end has not come, with the life in which they were told last.
-    open: BTreeMap<&'a str, u32>,
+    /// Incidents whose end has not come, to a receiver that takes for new whatever comes again.
+    open: BTreeSet<&'a str>,
+    /// The same, to one that drops what has an id that it has seen.
+    open_by_id: BTreeSet<&'a str>,
+}
+
+/// What a receiver that takes this message holds to be open then.
+fn shown<'a>(message: &'a Message, open: &mut BTreeSet<&'a str>) {
+    if let Content::Incident { replaces, .. } = &message.content {
+        for replaced in replaces {
+            open.remove(replaced.as_str());
+        }
+    }
+    match message.what {
+        What::Opened | What::Updated | What::Reminded => {
+            open.insert(&message.incident);
+        }
+        What::Closed => {
+            open.remove(message.incident.as_str());
+        }
+        What::Summary => {}
+    }
 }
 
 impl World {
@@ -30,9 +53,17 @@ impl World {
     pub(super) fn hold(&mut self) {
         assert!(self.tries.is_empty(), "{}something is still under way", self.again());
         for (hook, taken) in self.taken.iter().enumerate() {
-            let (messages, named, unnamed) = (BTreeMap::new(), BTreeSet::new(), 0);
-            let (ended, open) = (BTreeMap::new(), BTreeMap::new());
-            let mut reader = Reader { world: self, hook, messages, named, unnamed, ended, open };
+            let mut reader = Reader {
+                world: self,
+                hook,
+                messages: BTreeMap::new(),
+                named: BTreeSet::new(),
+                replaced: BTreeSet::new(),
+                unnamed: 0,
+                ended: BTreeMap::new(),
+                open: BTreeSet::new(),
+                open_by_id: BTreeSet::new(),
+            };
             taken.iter().for_each(|taken| reader.takes(taken));
             reader.has_read_all();
         }
@@ -49,50 +80,31 @@ impl World {
     fn again(&self) -> String {
         format!("seed {0}: TAILWATER_SIM_SEED={0} repeats it\n", self.seed)
     }
-
-    /// What is found again after a kill is counted anew where the store had not written what was told: its ids may mean another thing, and
-    /// it may begin after what ended it.
-    fn was_found_again(&self, id: &str) -> bool {
-        let mut lives = self.said.iter().filter(|said| said.incident.id == id).map(|said| said.life);
-        let first = lives.next();
-        lives.any(|life| Some(life) != first)
-    }
 }
 
 impl<'a> Reader<'a> {
     fn takes(&mut self, taken: &'a Taken) {
-        let (message, id) = (taken.message.as_ref(), taken.message.incident.as_str());
-        match self.messages.insert(key(message), taken) {
+        let message = taken.message.as_ref();
+        match self.messages.insert(&message.id, taken) {
             Some(before) => self.came_twice(before, taken),
-            None => self.came(taken),
+            None => {
+                self.came(taken);
+                shown(message, &mut self.open_by_id);
+            }
         }
+        shown(message, &mut self.open);
         if let Content::Incident { replaces, .. } = &message.content {
-            for replaced in replaces {
-                self.open.remove(replaced.as_str());
-                self.named.insert(replaced);
-            }
-        }
-        // A receiver that knows no ids takes for new whatever comes again.
-        match message.what {
-            What::Closed => {
-                self.open.remove(id);
-            }
-            What::Summary => {}
-            What::Opened | What::Updated | What::Reminded => {
-                self.open.insert(id, taken.life);
-            }
+            self.replaced.extend(replaces.iter().map(String::as_str));
         }
     }
 
     fn came_twice(&self, before: &Taken, taken: &Taken) {
         let (message, id) = (taken.message.as_ref(), taken.message.incident.as_str());
-        if self.world.was_found_again(id) {
-            return;
-        }
         // That it was taken may not have been written when the collector was killed.
-        let unanswered = self.world.unanswered.contains(&(self.hook, key(message)));
+        let unanswered = self.world.unanswered.contains(&(self.hook, message.id.clone()));
         assert!(unanswered || before.life != taken.life, "{} came twice{}", message.id, self.story(id));
-        assert_eq!(before.message.content, message.content, "one id, one message{}", self.story(id));
+        let (said, says) = ((before.message.what, &before.message.content), (message.what, &message.content));
+        assert_eq!(said, says, "one id, one message{}", self.story(id));
     }
 
     fn came(&mut self, taken: &'a Taken) {
@@ -111,7 +123,7 @@ impl<'a> Reader<'a> {
                     _ => self.ended.get(&(taken.life, id)).copied(),
                 };
                 let newer = before.is_none_or(|ended| ended < incident.version);
-                assert!(newer || self.world.was_found_again(id), "told after its end{}", self.story(id));
+                assert!(newer, "told after its end{}", self.story(id));
             }
         }
     }
@@ -119,16 +131,17 @@ impl<'a> Reader<'a> {
     fn has_read_all(&self) {
         let mut told: BTreeSet<&str> = self.messages.values().map(|t| t.message.incident.as_str()).collect();
         told.extend(&self.named);
+        told.extend(&self.replaced);
         for said in &self.world.said {
             let id = said.incident.id.as_str();
             let known = told.contains(id) || self.unnamed > 0 || self.is_pardoned(id);
             assert!(known, "never told{}", self.story(id));
         }
-        for (id, life) in &self.open {
-            // What was told and not yet marked as sent may go into a summary after a kill, which says no end.
-            let summed_up = hooks()[self.hook].0.rate() > 0 && *life < self.world.life;
-            let known = self.named.contains(id) || summed_up || self.is_pardoned(id);
-            assert!(known, "its end was never told{}", self.story(id));
+        for (open, whom) in [(&self.open, "to anybody"), (&self.open_by_id, "under an id of its own")] {
+            for id in open {
+                let known = self.replaced.contains(id) || self.is_pardoned(id);
+                assert!(known, "its end was never told {whom}{}", self.story(id));
+            }
         }
     }
 

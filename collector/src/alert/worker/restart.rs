@@ -35,8 +35,9 @@ impl Worker {
         self.told_since(again);
     }
 
-    /// Incidents that were open when the collector died and that no row of this hook names: the crash came before they were told. They are
-    /// told now, under an id of their own, because nobody knows whether the first try had gone out; then they are as those of the outbox.
+    /// Incidents that were open when the collector died and that no row of this hook names: the crash came before they were told, or the disk
+    /// did not take it in time. They are told now, under an id of their own, because nobody knows whether the first try had gone out; then
+    /// they are as those of the outbox.
     pub(super) fn tell_unheard(&mut self, unheard: &[Arc<Incident>]) {
         for incident in unheard {
             if !self.wanted(incident) {
@@ -44,7 +45,8 @@ impl Worker {
             }
             self.orphans_at.get_or_insert(self.clock.monotonic() + ORPHANS_AFTER);
             let thread = self.threads.join(incident, None, self.clock.unix_ns());
-            self.tell(What::Opened, incident, Vec::new(), thread, ".again", None);
+            let item = self.say(What::Opened, incident, Vec::new(), thread, ".again");
+            self.enqueue(Item { maybe_told: true, ..item });
             if let Some(told) = self.told.get_mut(&incident.id) {
                 told.orphan = true;
             }
@@ -55,6 +57,7 @@ impl Worker {
     fn told_since(&mut self, rows: Vec<Restored>) {
         let mut last: BTreeMap<String, Arc<Message>> = BTreeMap::new();
         for one in rows {
+            let held = one.held;
             let message = Arc::new(one.message);
             // A row has one message of a version, which may be under way again: then what becomes of that is what becomes of the row.
             let same = |m: &Arc<Message>| m.id == message.id && m.what == message.what;
@@ -63,11 +66,36 @@ impl Worker {
                 self.stats.superseded.inc();
                 self.outbox.outdated(&self.name, &message);
             }
-            last.insert(message.incident.clone(), message);
+            // What was held back has reached nobody.
+            if !held {
+                last.insert(message.incident.clone(), message);
+            }
         }
         for message in last.into_values() {
             self.resolve_before(&message);
+            self.unmute(&message);
         }
+    }
+
+    /// What this run put into a summary had been told before, as is known now: so its end is told, too.
+    fn unmute(&mut self, last: &Arc<Message>) {
+        let Some(told) = self.told.get_mut(&last.incident) else { return };
+        let resolved = told.thread != last.thread.id && self.manners.needs_opening;
+        if !told.muted || last.what == What::Closed || resolved {
+            return;
+        }
+        told.muted = false;
+        if told.open {
+            told.last = Some(Arc::clone(last));
+            return;
+        }
+        let Some(incident) = last.about() else { return };
+        let mut closed = incident.clone();
+        closed.state = State::Closed;
+        closed.version += 1;
+        let thread = told.thread.clone();
+        let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
+        self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".restart", None);
     }
 
     /// A receiver that keeps alerts has one in the thread of before, which nothing of this incident goes to any more.
@@ -85,30 +113,43 @@ impl Worker {
         let thread = self.threads.told(&last.thread.id, &closed, false, now);
         let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, ".restart"));
         let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
-        self.enqueue(Item { message, tries: 0, since_unix_ns: now, early: None, written });
+        let item = Item { message, tries: 0, since_unix_ns: now, early: None, written, maybe_told: false };
+        self.enqueue(item);
     }
 
     fn remember(&mut self, one: Restored) {
         let message = Arc::new(one.message);
         if let Some(incident) = message.about() {
             let open = message.what != What::Closed;
-            self.threads.restore(&message.thread, incident, open, message.at_unix_ns);
+            // Of what is held back a summary will say all: it is no open incident of its thread, and its end is not told.
+            let shown = open && !one.held;
+            self.threads.restore(&message.thread, incident, shown, message.at_unix_ns);
             let told = Told {
                 verdict: Verdict::of(incident),
                 open,
                 thread: message.thread.id.clone(),
-                muted: false,
+                muted: one.held,
                 orphan: open,
-                last: open.then(|| Arc::clone(&message)),
+                last: shown.then(|| Arc::clone(&message)),
                 said_at: self.clock.monotonic(),
                 newer: None,
                 reminders: 0,
             };
             self.told.insert(incident.id.clone(), told);
         }
-        if one.waiting {
-            let since_unix_ns = message.at_unix_ns;
-            self.enqueue(Item { message, tries: one.tries, since_unix_ns, early: None, written: None });
+        if one.held {
+            // Not sent by itself: as long as it never is, its row says that no receiver can know it.
+            self.hold_back(message);
+        } else if one.waiting {
+            let (tries, since_unix_ns) = (one.tries, message.at_unix_ns);
+            self.enqueue(Item {
+                message,
+                tries,
+                since_unix_ns,
+                early: None,
+                written: None,
+                maybe_told: true,
+            });
         }
     }
 

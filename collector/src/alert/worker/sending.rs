@@ -35,7 +35,7 @@ impl Worker {
             // A retry has its own pauses; a summary has paid already.
             if item.tries > 0 || item.message.what == What::Summary || self.bucket.take(now) {
                 self.send(item);
-            } else if item.message.what == What::Opened && !self.queue.ends_others(&item.message) {
+            } else if self.may_be_held(&item) {
                 self.hold(item);
             } else {
                 let due = self.bucket.next(now);
@@ -47,6 +47,11 @@ impl Worker {
         if self.held_count > 0 && self.bucket.take(self.clock.monotonic()) {
             self.summarise();
         }
+    }
+
+    /// Whether a summary may say all that this hook hears of its incident. Not of one that its receiver may know: nobody else tells its end.
+    fn may_be_held(&self, item: &Item) -> bool {
+        item.message.what == What::Opened && !item.maybe_told && !self.queue.ends_others(&item.message)
     }
 
     fn send(&mut self, mut item: Item) {
@@ -110,15 +115,23 @@ impl Worker {
             told.muted = true;
             told.last = None;
         }
-        self.held_count += 1;
-        self.stats.held.inc();
+        // To its receiver it is no open incident of its thread: the thread's end does not wait for it.
+        self.threads.replaced(&thread, &incident);
         for old in &more {
             self.superseded(old);
         }
+        self.outbox.mark(&self.name, &item.message, Fate::Held, 0, "");
+        self.hold_back(item.message);
+    }
+
+    /// The next summary names this message's incident.
+    pub(super) fn hold_back(&mut self, message: Arc<Message>) {
+        self.held_count += 1;
+        self.stats.held.inc();
         if self.held.len() < HELD_MAX {
-            self.held.push(item.message);
+            self.held.push(message);
         } else {
-            self.outbox.mark(&self.name, &item.message, Fate::Superseded, 0, "in a summary");
+            self.outbox.mark(&self.name, &message, Fate::Superseded, 0, "in a summary");
         }
     }
 
@@ -146,7 +159,8 @@ impl Worker {
         for one in &held {
             self.outbox.mark(&self.name, one, Fate::Superseded, 0, "in a summary");
         }
-        self.enqueue(Item { message, tries: 0, since_unix_ns: at_unix_ns, early: None, written });
+        let since_unix_ns = at_unix_ns;
+        self.enqueue(Item { message, tries: 0, since_unix_ns, early: None, written, maybe_told: false });
         if let Some(item) = self.queue.take(self.clock.monotonic()) {
             self.send(item);
         }
@@ -157,7 +171,9 @@ impl Worker {
         for letter in letters {
             let message = Arc::new(letter.message);
             self.outbox.mark(&self.name, &message, Fate::Waiting, 0, "");
-            self.enqueue(Item { message, tries: 0, since_unix_ns, early: None, written: None });
+            // A receiver that gave no answer may have taken it all the same, and newer ones of its incident were sent.
+            let (early, written) = (None, None);
+            self.enqueue(Item { message, tries: 0, since_unix_ns, early, written, maybe_told: true });
         }
     }
 
