@@ -7,7 +7,7 @@
 mod held;
 
 use super::config::{self, Hook};
-use super::message::{self, Content, Message};
+use super::message::{self, Content, Message, What};
 use super::outbox::{Outbox, Prepared, WRITTEN_WITHIN};
 use super::receiver::Manners;
 use super::silences::Silences;
@@ -470,9 +470,10 @@ impl World {
                 |id: &str| heard.contains(&(running.name.to_string(), id.to_owned())) || open.contains(id);
             let lost = ids.iter().filter(|id| power_cut || !known(id));
             self.forgotten.extend(lost.map(|id| (hook, (*id).to_owned())));
-            // Taken while the disk stalled: of a message that is in no row, nothing on the disk knows.
-            let messages = self.taken[hook].iter().map(|taken| &taken.message);
-            let unkept = messages.filter(|m| !kept.contains(&(running.name.to_string(), m.id.clone())));
+            // Taken while the disk stalled: of a beginning that is in no row, nothing on the disk knows.
+            let begun =
+                self.taken[hook].iter().map(|taken| &taken.message).filter(|m| m.what == What::Opened);
+            let unkept = begun.filter(|m| !kept.contains(&(running.name.to_string(), m.id.clone())));
             self.forgotten.extend(unkept.map(|m| (hook, m.incident.clone())));
         }
         // The agents send again what was not acknowledged: some of what was open is found once more.
