@@ -455,6 +455,57 @@ async fn a_restart_on_a_disk_that_refuses_delivers_once_it_works_what_waited_and
     assert_eq!((pager.got().len(), keeps.got().len()), count, "nothing is told again");
 }
 
+/// The first start tells it; the second knows nothing of that yet, and has no room for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_what_a_disk_says_late_that_it_was_told_is_told_although_it_is_in_a_summary() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, away) = (parent.path().join("data"), parent.path().join("away"));
+    std::fs::create_dir(&folder).unwrap();
+    let server = Server::good();
+    let limited = || [Hook { rate_per_minute: Some(20), burst: 1, ..hook(&server) }];
+    let mut running = Running::start(&folder, &limited());
+    running.say(&incident(1, 1), &[]);
+    running.until("it to be sent", |s| s.hook("webhook").sent.get() == 1).await;
+    running.stop().await;
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "in the way").unwrap();
+    let mut running = Running::start(&folder, &limited());
+    running.say(&incident(2, 1), &[]);
+    running.until("another to be sent", |s| s.hook("webhook").sent.get() == 1).await;
+    running.say(&incident(1, 2), &[]);
+    running.until("it to be held back", |s| s.hook("webhook").held.get() == 1).await;
+    server.wait("the summary", |g| g.iter().any(|g| g.json()["type"] == "alerts.summary"));
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    running.say(&closed(1, 3), &[]);
+    server.wait("its end", |g| {
+        g.iter().any(|g| g.id().starts_with(&id(1)) && g.json()["type"] == "incident.closed")
+    });
+    running.stop().await;
+}
+
+/// The receiver refused its beginning, and heard of it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_that_is_sent_again_takes_no_end_into_a_summary() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|n| Answer::Status(if n == 0 { 410 } else { 200 }));
+    let limited = Hook { rate_per_minute: Some(30), burst: 2, ..hook(&server) };
+    let mut running = Running::start(folder.path(), &[limited]);
+    running.say(&incident(1, 1), &[]);
+    running.until("the refusal", |s| s.hook("webhook").dead.get() == 1).await;
+    let mut other_cause = incident(1, 2);
+    other_cause.root.host = "app-other".into();
+    running.say(&other_cause, &[]);
+    running.until("the change", |s| s.hook("webhook").sent.get() == 1).await;
+    assert_eq!(running.handle.resend(None).await, Ok(1));
+    server.wait("the letter", |g| g.len() == 3);
+    running.say(&closed(1, 3), &[]);
+    let got = server.wait("the end", |g| g.len() == 4);
+    let types: Vec<_> = got.iter().map(|g| g.json()["type"].clone()).collect();
+    assert_eq!(types, ["incident.opened", "incident.updated", "incident.opened", "incident.closed"]);
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_a_dead_letter_that_can_be_read_and_sent_again() {
     let folder = tempfile::tempdir().unwrap();

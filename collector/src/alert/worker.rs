@@ -328,11 +328,11 @@ impl Worker {
             // The end has the same version, and an id of its own.
             self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), ".opened", None);
         }
-        let own = event.replaces.clone();
+        self.tell(what, &event.incident, event.replaces.clone(), thread, "", event.early);
+        // After what ends them, also in the outbox: a crash in between ends them twice, not never.
         for alert in &replaced {
             self.replace(alert, Some(&into));
         }
-        self.tell(what, &event.incident, own, thread, "", event.early);
     }
 
     /// Whether this hook is to hear of an incident that it knows nothing of.
