@@ -156,9 +156,9 @@ pub struct Opened {
     pub restored: Vec<Restored>,
     /// Hooks, and those of the incidents asked for that each has a row of, whatever became of it. `None`: it could not be read.
     pub heard: Option<BTreeSet<(String, String)>>,
-    /// Incidents that there is a row of, each with the newest version that any hook was told, or is to be told. Empty if it could not be read.
+    /// Incidents that there is a row of, each with the newest version that any hook was told, or is to be told; none if it could not be read.
     pub newest: BTreeMap<String, u64>,
-    /// Then that comes here, once the file can be read.
+    /// What the file remembers, once it can be read, if it could not be.
     pub late: Option<oneshot::Receiver<Vec<Restored>>>,
     /// Ends when the last handle is dropped.
     pub thread: std::thread::JoinHandle<()>,

@@ -178,7 +178,7 @@ fn a_file_of_the_version_before_is_taken_over_and_the_newest_of_each_incident_is
     assert_eq!(known, [("A.12", true, false), ("B.7", false, false)]);
     let newest = |a: u64, b: u64| BTreeMap::from([("A".to_owned(), a), ("B".to_owned(), b)]);
     assert_eq!(opened.newest, newest(12, 7));
-    let end = Message { id: "B.10.0a1b2c3d.restart".into(), ..message("B", 10, What::Closed) };
+    let end = Message { id: "B.10.9e901234.restart".into(), ..message("B", 10, What::Closed) };
     opened.outbox.put(&hook(), &Arc::new(end), State::Sent);
     opened.outbox.mark(&hook(), &Arc::new(message("A", 12, What::Updated)), State::Held, 0, "");
     close(opened.outbox, opened.thread);
