@@ -57,17 +57,13 @@ impl Worker {
     fn told_since(&mut self, rows: Vec<Restored>) {
         let mut last: BTreeMap<String, Arc<Message>> = BTreeMap::new();
         for one in rows {
-            let held = one.held;
             let message = Arc::new(one.message);
-            // A row has one message of a version, which may be under way again: then what becomes of that is what becomes of the row.
-            let same = |m: &Arc<Message>| m.id == message.id && m.what == message.what;
-            let in_flight = self.in_flight.values().map(|item| &item.message);
-            if one.waiting && !self.queue.messages().chain(in_flight).chain(&self.held).any(same) {
+            if one.waiting {
                 self.stats.superseded.inc();
                 self.outbox.outdated(&self.name, &message);
             }
             // What was held back has reached nobody.
-            if !held {
+            if !one.held {
                 last.insert(message.incident.clone(), message);
             }
         }
