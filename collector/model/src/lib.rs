@@ -10,6 +10,7 @@ pub mod congestion;
 pub mod incident;
 pub mod names;
 pub mod prevention;
+pub mod responses;
 pub mod rows;
 pub mod topology;
 #[allow(missing_docs, reason = "names and units are those of telemetry.proto, which documents them")]

@@ -1,6 +1,7 @@
 //! The values the pipeline works on: hosts, windows, entities. Plain data, no behaviour beyond look-ups.
 //! Filled by the collector's `convert` from the wire; must know nothing of protobuf, clocks, files, or incidents.
 
+use crate::responses::Counts;
 use crate::rows::Rows;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -269,6 +270,9 @@ pub struct HostWindow {
     pub listeners: Rows<ListenerWindow>,
     pub edges: Rows<EdgeWindow>,
     pub devices: Rows<DeviceWindow>,
+    /// Answers of listeners by response time. What is counted here adds up to `answered`, and its times to `response_ns`.
+    #[serde(default)]
+    pub responses: Counts,
     /// Event loops that read nothing in it although requests waited.
     #[serde(default)]
     pub blocked_loops: Vec<BlockedLoop>,

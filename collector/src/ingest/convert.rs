@@ -442,7 +442,9 @@ impl Converter {
             each(table, &mut self.workloads, windows, |window| &mut window.workloads, fields::workload);
         }
         if let Some(table) = table(EntityKind::Listener) {
-            each(table, &mut self.listeners, windows, |window| &mut window.listeners, fields::listener);
+            let known =
+                each(table, &mut self.listeners, windows, |window| &mut window.listeners, fields::listener);
+            responses(table, &known, windows);
         }
         if let Some(table) = table(EntityKind::Edge) {
             each(table, &mut self.edges, windows, |window| &mut window.edges, fields::edge);
@@ -487,22 +489,23 @@ fn value(values: &[u64], row: usize, windows: usize, n: usize) -> u64 {
     values.get(row * windows + n).copied().unwrap_or(0)
 }
 
-/// Fills the rows of one kind, an entity after the other: each is looked up once, however many values it has.
+/// Fills the rows of one kind, an entity after the other: each is looked up once, however many values it has. Returns those that were filled,
+/// by our ids, with their rows in the table.
 fn each<T: Default>(
     table: &TableValues,
     ids: &mut Ids,
     windows: &mut [HostWindow],
     rows_of: impl Fn(&mut HostWindow) -> &mut Rows<T>,
     set: impl Fn(&mut T, i32, u64),
-) {
-    // Histograms are not part of the model.
+) -> Vec<(EntityId, usize)> {
+    // Of histograms, only the listeners' response times are part of the model: see `responses`.
     let columns: Vec<(i32, &[u64])> = table
         .columns()
         .filter(|(_, bucket, _)| *bucket == 0)
         .map(|(metric, _, values)| (metric, values))
         .collect();
     if columns.is_empty() {
-        return;
+        return Vec::new();
     }
     let known: Vec<(EntityId, usize)> =
         table.rows().filter_map(|(theirs, row)| Some((ids.get(theirs)?, row))).collect();
@@ -516,6 +519,31 @@ fn each<T: Default>(
             }
         }
     }
+    known
+}
+
+/// How many answers each of these listeners gave at which response time. A bucket that this version does not have lies beyond its last one, which
+/// is open; so however many a message tells, no listener has more than there are, and all take at most half as much again as its values did.
+fn responses(table: &TableValues, known: &[(EntityId, usize)], windows: &mut [HostWindow]) {
+    let columns: Vec<(usize, &[u64])> = table
+        .columns()
+        .filter(|(metric, _, _)| *metric == v1::Metric::ResponseTimeHist as i32)
+        .map(|(_, bucket, values)| (usize::try_from(bucket).unwrap_or(usize::MAX), values))
+        .collect();
+    if columns.is_empty() {
+        return;
+    }
+    // What comes in order is appended.
+    let mut in_order = known.to_vec();
+    in_order.sort_unstable();
+    for (id, row) in in_order {
+        for (bucket, values) in &columns {
+            for (n, window) in windows.iter_mut().enumerate() {
+                window.responses.add(id, *bucket, value(values, row, table.windows(), n));
+            }
+        }
+    }
+    windows.iter_mut().for_each(|window| window.responses.shrink_to_fit());
 }
 
 fn address(what: &'static str, bytes: &[u8]) -> Result<IpAddr, ConvertError> {

@@ -58,6 +58,35 @@ fn a_batch_becomes_its_windows_and_missing_tables_stay_missing() {
 }
 
 #[test]
+fn response_times_are_kept_by_bucket_under_the_ids_of_their_listeners_and_only_where_something_was_counted() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let mut table = TableBuilder::new(EntityKind::Listener, 2);
+    // The first bucket is always there; of the last known one and one of a later agent, both are as open.
+    for (entity, window, bucket, answers) in
+        [(9, 1, 0, 0), (9, 1, 12, 4), (9, 0, 19, 1), (9, 1, 19, 2), (9, 1, 31, 3), (4, 1, 12, 7)]
+    {
+        table.set(entity, window, Metric::ResponseTimeHist, bucket, answers);
+        table.set(entity, window, Metric::RequestsAnswered, 0, 20);
+    }
+    let batch = WindowBatch { tables: vec![table.build()], ..batch(9, 5) };
+    let got = windows(c.message(&Body::Batch(batch), 0, 0).unwrap());
+    let ids: Vec<EntityId> = got[1].listeners.keys().copied().collect();
+    let [four, nine] = ids.as_slice() else { panic!("{ids:?}") };
+    let of = |n: usize, id: EntityId| {
+        let counts = got[n].responses.of(id);
+        counts.iter().map(|c| (c.bucket, c.answers)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(1, *nine), [(12, 4), (19, 5)]);
+    assert_eq!((of(0, *nine), of(0, *four)), (vec![(19, 1)], vec![]));
+    assert_eq!(of(1, *four), [(12, 7)]);
+    assert_eq!(got[1].responses.bytes(), 3 * 12, "and no room beside them");
+    assert_eq!(got[1].listeners[nine].answered, 20, "the other columns are as they were");
+    let none = windows(c.message(&Body::Batch(self::batch(9, 5)), 0, 0).unwrap());
+    assert_eq!(none[1].responses.bytes(), 0);
+}
+
+#[test]
 fn time_in_state_follows_its_windows_under_the_ids_that_they_use() {
     let mut c = Converter::new("web-1");
     c.message(&hello("a"), 0, 0).unwrap();

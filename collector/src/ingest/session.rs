@@ -62,7 +62,10 @@ fn weight(input: &Input) -> usize {
         + window.listeners.len() * size_of::<ListenerWindow>()
         + window.edges.len() * size_of::<EdgeWindow>()
         + window.devices.len() * size_of::<DeviceWindow>();
-    size_of::<HostWindow>() + rows + (window.culprits.len() + window.blocked_loops.len()) * NAME
+    size_of::<HostWindow>()
+        + rows
+        + window.responses.bytes()
+        + (window.culprits.len() + window.blocked_loops.len()) * NAME
 }
 
 /// What follows from a message.

@@ -144,7 +144,8 @@ impl Decimator {
 /// Memory of a window, about.
 pub(crate) fn size_of(w: &HostWindow) -> usize {
     // The window with its name and its counts, and what the allocator takes beside each list; with its limits.
-    let lists = w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes();
+    let lists =
+        w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes() + w.responses.bytes();
     let limits = 40 + w.listeners.len() * std::mem::size_of::<(EntityId, u32)>();
     std::mem::size_of::<HostWindow>() + 160 + lists + limits + w.culprits.len() * 80
 }

@@ -55,6 +55,7 @@ pub(crate) const TABLES: &[Table] = &[
         leaves: &[
             "address",
             "rows",
+            "responses",
             "window",
             "names",
             "congestion",

@@ -1,0 +1,266 @@
+//! Response times as counts by bucket: what a window has of its listeners, and any number of those as one. Owns the buckets' edges, and what may
+//! be said of a quantile or a threshold that lies between two of them. Knows no window and no name.
+
+use serde::{Deserialize, Serialize};
+
+/// Buckets, as the agent's kernel programs have them (`ebpf/bpf/include/histogram.h`): the first counts what took less than 2 us, each after
+/// it `[2^i, 2^(i+1))` us, and the last whatever took [`OPEN_US`] or more: it has no upper edge.
+pub const BUCKETS: usize = 20;
+/// The last bucket.
+const OPEN: usize = BUCKETS - 1;
+/// Where the last bucket begins, us: 524 ms.
+pub const OPEN_US: u64 = 1 << OPEN;
+
+/// Edges between buckets, us, rising: bucket `i` ends where edge `i` is.
+pub fn edges_us() -> impl Iterator<Item = u64> {
+    (1..BUCKETS).map(|n| 1_u64 << n)
+}
+
+/// Where a bucket begins, us.
+fn begin_us(bucket: usize) -> u64 {
+    if bucket == 0 { 0 } else { 1_u64 << bucket.min(OPEN) }
+}
+
+/// Answers of one listener in one bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Count {
+    /// Its id.
+    pub listener: u32,
+    /// Below [`BUCKETS`].
+    pub bucket: u8,
+    /// More than zero.
+    pub answers: u32,
+}
+
+/// Answers of a window by listener and bucket, rising. Only what was counted is there: 12 bytes for each bucket of a listener that answered, and
+/// most answers of 50 ms are in three to six; a window in which nobody answered takes no memory beside the empty list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts(Vec<Count>);
+
+impl Counts {
+    /// Counts more answers. A bucket beyond the last one is counted in that, which is open; no answers leave no trace. What comes in rising order
+    /// of listener and bucket is appended.
+    pub fn add(&mut self, listener: u32, bucket: usize, answers: u64) {
+        if answers == 0 {
+            return;
+        }
+        let bucket = bucket.min(OPEN) as u8;
+        let answers = u32::try_from(answers).unwrap_or(u32::MAX);
+        let key = |count: &Count| (count.listener, count.bucket);
+        let place = match self.0.last() {
+            Some(last) if key(last) >= (listener, bucket) => {
+                self.0.binary_search_by_key(&(listener, bucket), key)
+            }
+            _ => Err(self.0.len()),
+        };
+        match place {
+            Ok(at) => self.0[at].answers = self.0[at].answers.saturating_add(answers),
+            Err(at) => self.0.insert(at, Count { listener, bucket, answers }),
+        }
+    }
+
+    /// Those of one listener, by bucket.
+    #[must_use]
+    pub fn of(&self, listener: u32) -> &[Count] {
+        let from = self.0.partition_point(|count| count.listener < listener);
+        let own = self.0[from..].partition_point(|count| count.listener == listener);
+        &self.0[from..from + own]
+    }
+
+    /// Each listener that answered, with its counts.
+    pub fn by_listener(&self) -> impl Iterator<Item = (u32, &[Count])> {
+        let listeners = self.0.chunk_by(|a, b| a.listener == b.listener);
+        listeners.filter_map(|counts| Some((counts.first()?.listener, counts)))
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[Count] {
+        &self.0
+    }
+
+    /// Memory that is set aside, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Count>()
+    }
+
+    /// Gives back room that is not used: what is kept does not grow any more.
+    pub fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+/// Answers by bucket, of any number of listeners and windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Histogram(pub [u64; BUCKETS]);
+
+/// Where a quantile is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Quantile {
+    /// Here, ms: as if answers were spread evenly over their bucket, which may be wrong by a factor below two.
+    At(f64),
+    /// In the last bucket, that is at this or above, ms: how far above was not counted.
+    Above(f64),
+}
+
+/// A share that lies between two.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// It is this at the least.
+    pub least: f64,
+    /// And this at the most; the same, where the threshold is an edge between buckets.
+    pub most: f64,
+}
+
+impl Histogram {
+    /// Adds what was counted.
+    pub fn add(&mut self, counts: &[Count]) {
+        for count in counts {
+            let sum = &mut self.0[usize::from(count.bucket).min(OPEN)];
+            *sum = sum.saturating_add(count.answers.into());
+        }
+    }
+
+    /// Adds another one.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// All answers.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.0.iter().fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// Answers that took as long as each edge between buckets or longer, in the order of [`edges_us`].
+    #[must_use]
+    pub fn slower(&self) -> [u64; BUCKETS - 1] {
+        let mut left = self.answers();
+        std::array::from_fn(|edge| {
+            left = left.saturating_sub(self.0[edge]);
+            left
+        })
+    }
+
+    /// Where the part `q` (0 to 1) of the answers was at or below. `None`: there is no answer.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<Quantile> {
+        let answers = self.answers();
+        if answers == 0 {
+            return None;
+        }
+        let rank = q.clamp(0.0, 1.0) * answers as f64;
+        let mut below = 0.0;
+        for (bucket, count) in self.0.iter().take(OPEN).enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if below + count >= rank {
+                let (begin, end) = (begin_us(bucket) as f64, begin_us(bucket + 1) as f64);
+                return Some(Quantile::At((begin + (end - begin) * (rank - below) / count) / 1e3));
+            }
+            below += count;
+        }
+        Some(Quantile::Above(OPEN_US as f64 / 1e3))
+    }
+
+    /// The share of answers that took at most `ns`. Of those in the bucket that `ns` is inside of it is not known, so they are in `most` alone.
+    /// `None`: there is no answer.
+    #[must_use]
+    pub fn within(&self, ns: u64) -> Option<Share> {
+        let answers = self.answers();
+        if answers == 0 {
+            return None;
+        }
+        let (mut surely, mut perhaps) = (0_u64, 0_u64);
+        for (bucket, count) in self.0.iter().enumerate() {
+            if begin_us(bucket).saturating_mul(1_000) < ns {
+                perhaps = perhaps.saturating_add(*count);
+            }
+            if bucket < OPEN && begin_us(bucket + 1).saturating_mul(1_000) <= ns {
+                surely = surely.saturating_add(*count);
+            }
+        }
+        let share = |part: u64| part as f64 / answers as f64;
+        Some(Share { least: share(surely), most: share(perhaps) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(counts: &[(usize, u64)]) -> Histogram {
+        let mut all = Histogram::default();
+        for (bucket, answers) in counts {
+            all.0[*bucket] = *answers;
+        }
+        all
+    }
+
+    #[test]
+    fn counts_are_sparse_sorted_and_found_whatever_the_order_in_which_they_come() {
+        let mut counts = Counts::default();
+        for (listener, bucket, answers) in [(7, 3, 2), (2, 19, 1), (7, 3, 5), (7, 1, 1), (2, 4, 0)] {
+            counts.add(listener, bucket, answers);
+        }
+        let told: Vec<_> = counts.all().iter().map(|c| (c.listener, c.bucket, c.answers)).collect();
+        assert_eq!(told, [(2, 19, 1), (7, 1, 1), (7, 3, 7)], "what counted nothing is not there");
+        assert_eq!((counts.of(7).len(), counts.of(2).len(), counts.of(5).len()), (2, 1, 0));
+        let listeners: Vec<_> = counts.by_listener().map(|(id, counts)| (id, counts.len())).collect();
+        assert_eq!(listeners, [(2, 1), (7, 2)]);
+        counts.shrink_to_fit();
+        assert_eq!((size_of::<Count>(), counts.bytes()), (12, 36));
+        // Of a later version, or of nobody honest.
+        counts.add(9, 500, u64::MAX);
+        assert_eq!(counts.of(9), [Count { listener: 9, bucket: 19, answers: u32::MAX }]);
+    }
+
+    #[test]
+    fn a_quantile_lies_inside_of_its_bucket_and_in_the_open_one_only_its_bound_is_told() {
+        assert_eq!(Histogram::default().quantile(0.5), None, "no answer has no quantile");
+        // 4.096 ms to 8.192 ms.
+        let one = histogram(&[(12, 10)]);
+        assert_eq!(one.quantile(0.5), Some(Quantile::At(6.144)));
+        assert_eq!(one.quantile(1.0), Some(Quantile::At(8.192)));
+        let two = histogram(&[(12, 50), (18, 49), (19, 1)]);
+        assert_eq!(two.quantile(0.5), Some(Quantile::At(8.192)));
+        assert_eq!(two.quantile(0.99), Some(Quantile::At(524.288)));
+        assert_eq!(two.quantile(0.991), Some(Quantile::Above(524.288)));
+        assert_eq!(histogram(&[(0, 4)]).quantile(0.5), Some(Quantile::At(0.001)), "from nothing on");
+    }
+
+    #[test]
+    fn slower_than_an_edge_is_what_is_in_the_buckets_beyond_it() {
+        let of = histogram(&[(0, 1), (9, 5), (19, 4)]);
+        let slower: Vec<_> = edges_us().zip(of.slower()).collect();
+        assert_eq!((slower.len(), slower[0], slower[8]), (19, (2, 9), (512, 9)));
+        assert_eq!((slower[9], slower[18]), ((1024, 4), (OPEN_US, 4)));
+        assert_eq!(histogram(&[]).slower(), [0; BUCKETS - 1]);
+    }
+
+    #[test]
+    fn a_threshold_between_two_edges_has_an_interval_and_one_at_an_edge_a_number() {
+        // 262.144 ms to 524.288 ms, and beyond.
+        let of = histogram(&[(10, 90), (18, 8), (19, 2)]);
+        assert_eq!(of.within(500_000_000), Some(Share { least: 0.9, most: 0.98 }));
+        assert_eq!(of.within(524_288_000), Some(Share { least: 0.98, most: 0.98 }));
+        assert_eq!(of.within(3_000_000_000), Some(Share { least: 0.98, most: 1.0 }), "beyond the last edge");
+        assert_eq!(of.within(0), Some(Share { least: 0.0, most: 0.0 }));
+        assert_eq!(histogram(&[]).within(500_000_000), None);
+    }
+
+    #[test]
+    fn several_windows_are_one_sum() {
+        let mut counts = Counts::default();
+        counts.add(1, 4, 3);
+        counts.add(2, 4, 1);
+        let mut all = Histogram::default();
+        all.add(counts.of(1));
+        all.add(counts.all());
+        let mut twice = all;
+        twice.merge(&all);
+        assert_eq!((all.0[4], all.answers(), twice.answers()), (7, 7, 14));
+    }
+}
