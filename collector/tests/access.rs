@@ -75,6 +75,7 @@ const EXPECTED: &[(&str, &str, Option<Role>)] = &[
     ("GET", "/api/v1/hosts/{host}", Some(Role::Read)),
     ("GET", "/api/v1/now", Some(Role::Read)),
     ("GET", "/api/v1/series", Some(Role::Read)),
+    ("GET", "/api/v1/responses", Some(Role::Read)),
     ("GET", "/api/v1/agents", Some(Role::Read)),
     ("GET", "/api/v1/status", Some(Role::Read)),
     ("GET", "/api/v1/inventory", Some(Role::Read)),

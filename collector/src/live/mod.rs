@@ -7,6 +7,7 @@ pub mod inventory;
 pub(crate) mod limits;
 pub mod metric;
 pub mod recent;
+pub mod responses;
 pub mod series;
 pub mod timeline;
 pub mod view;

@@ -44,7 +44,7 @@ const GONE_WINDOWS: u64 = 24 * 3600 * 20;
 pub const REACH_WANTED_NS: u64 = 60_000_000_000;
 
 /// Windows of a host that are taken out while the lock is held once, which takes some dozens of microseconds.
-const PIECE_WINDOWS: usize = 1200;
+pub(super) const PIECE_WINDOWS: usize = 1200;
 
 /// How far back windows in memory reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -433,6 +433,20 @@ impl Series {
     ) -> Vec<Vec<Point>> {
         let mut decimators = vec![Decimator::new(first, last, max_points); queries.len()];
         let Some(host) = queries.first().map(|query| query.host) else { return Vec::new() };
+        Self::pieces(piece_windows, series, host, (first, last), |part| {
+            part.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+        });
+        decimators.into_iter().map(Decimator::points).collect()
+    }
+
+    /// Hands `read` what is there of a host in `[first, last]`, with its names, so many windows at a time. What it reads, nobody waits for.
+    pub(super) fn pieces(
+        piece_windows: usize,
+        series: &Mutex<Self>,
+        host: &str,
+        (first, last): (WindowIndex, WindowIndex),
+        mut read: impl FnMut(&Self),
+    ) {
         let mut from = first.0;
         while from <= last.0 {
             let part = lock(series).taken(host, |all| {
@@ -440,11 +454,10 @@ impl Series {
                 piece.map(|(index, w)| (*index, Arc::clone(w))).collect()
             });
             let Some((_, newest)) = part.span(host) else { break };
-            part.present(queries, first, last, |n, index, value| decimators[n].add(index, value));
+            read(&part);
             let Some(next) = newest.0.checked_add(1) else { break };
             from = next;
         }
-        decimators.into_iter().map(Decimator::points).collect()
     }
 
     /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.

@@ -12,6 +12,7 @@ mod page;
 mod prevention;
 mod readers;
 mod recording;
+mod responses;
 pub mod rights;
 mod series;
 mod shown;
@@ -215,6 +216,7 @@ impl App {
             .route("/api/v1/hosts/{host}", get(inventory::host))
             .route("/api/v1/now", get(inventory::now))
             .route("/api/v1/series", get(series::series))
+            .route("/api/v1/responses", get(responses::responses))
             .route("/api/v1/agents", get(agents))
             .route("/api/v1/status", get(status))
             .route("/api/v1/inventory", get(seen))

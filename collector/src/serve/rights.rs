@@ -75,6 +75,7 @@ const TABLE: &[Right] = &[
     read("/api/v1/hosts/{host}"),
     read("/api/v1/now"),
     read("/api/v1/series"),
+    read("/api/v1/responses"),
     read("/api/v1/agents"),
     read("/api/v1/status"),
     long("/api/v1/inventory"),

@@ -305,7 +305,7 @@ fn is_long(path: &str, uri: &Uri, now_unix_ns: u64) -> bool {
     let Ok(Query(span)) = Query::<Span>::try_from_uri(uri) else { return false };
     match path {
         // Without a start: everything in memory.
-        "/api/v1/series" => {
+        "/api/v1/series" | "/api/v1/responses" => {
             let end = span.end.unwrap_or(now_unix_ns);
             span.start.is_none_or(|start| span.is_long(end.saturating_sub(start)))
         }
@@ -540,6 +540,7 @@ mod tests {
         assert!(long(series, &format!("host=a&start={}", now - LONG_NS - 1)));
         assert!(!long(series, &format!("host=a&start={}", now - LONG_NS)));
         assert!(!long(series, &format!("start=0&end={LONG_NS}&max_points=9")));
+        assert!(long("/api/v1/responses", "tier=web"), "as much");
         assert!(long("/api/v1/now", "at=5") && !long("/api/v1/now", "seconds=5"));
         assert!(!long("/api/v1/agents", "") && !long(series, "start=x"));
     }

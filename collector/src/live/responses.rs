@@ -1,0 +1,204 @@
+//! Response times of some listeners over time: the counts by bucket of as many windows as a point stands for are added up before a quantile is
+//! read from them, as quantiles themselves cannot be. Of windows in memory alone: what is kept on disk has no such counts. Knows no HTTP.
+
+use super::series::{PIECE_WINDOWS, Series};
+use super::view::{Query, Selected};
+use crate::columns::Kind;
+use std::sync::Mutex;
+use tailwater_model::responses::Histogram;
+use tailwater_model::window::{HostWindow, SignalSet, WindowIndex};
+
+/// Whose listeners.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose<'a> {
+    /// Host.
+    pub host: &'a str,
+    /// Name of a workload; `None`: all of the host.
+    pub workload: Option<&'a str>,
+    /// `address:port`; `None`: all of them.
+    pub listener: Option<&'a str>,
+}
+
+/// Several windows as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Answers {
+    /// Windows behind it, of each host that was asked for its own; the others are missing, and did not count zero.
+    pub windows: u32,
+    /// What was answered in them.
+    pub by_time: Histogram,
+}
+
+impl Answers {
+    /// With what was answered in further windows.
+    fn add(&mut self, more: &Histogram) {
+        self.windows = self.windows.saturating_add(1);
+        self.by_time.merge(more);
+    }
+}
+
+/// Response times over a span.
+#[derive(Debug)]
+pub struct Responses {
+    /// The whole span.
+    pub whole: Answers,
+    /// Parts of it, rising, each with its first window; parts of which no window is there are left out.
+    pub points: Vec<(WindowIndex, Answers)>,
+}
+
+/// What all of `whose` answered in `[first, last]`, as at most so many points.
+#[must_use]
+pub fn responses(
+    series: &Mutex<Series>,
+    whose: &[Whose<'_>],
+    (first, last): (WindowIndex, WindowIndex),
+    max_points: usize,
+) -> Responses {
+    let max_points = max_points.max(1);
+    let step = last.0.saturating_sub(first.0).saturating_add(1).div_ceil(max_points as u64).max(1);
+    let mut whole = Answers::default();
+    let mut points = vec![Answers::default(); max_points];
+    for of in whose {
+        Series::pieces(PIECE_WINDOWS, series, of.host, (first, last), |part| {
+            let query = Query { host: of.host, workload: of.workload, listener: of.listener, metric: "" };
+            let Some(selected) = part.with_names(of.host, |names| Selected::of(names, query)) else { return };
+            for window in part.windows(of.host) {
+                let place = window.index.0.checked_sub(first.0).and_then(|n| usize::try_from(n / step).ok());
+                let Some(point) = place.and_then(|n| points.get_mut(n)) else { continue };
+                if let Some(answers) = of_window(&selected, window) {
+                    point.add(&answers);
+                    whole.add(&answers);
+                }
+            }
+        });
+    }
+    let starts = (0_u64..).map(|n| WindowIndex(first.0.saturating_add(n.saturating_mul(step))));
+    let points = starts.zip(points).filter(|(_, answers)| answers.windows > 0).collect();
+    Responses { whole, points }
+}
+
+/// What was answered in a window. `None`: that is not known.
+fn of_window(selected: &Selected, window: &HostWindow) -> Option<Histogram> {
+    let requests = SignalSet::of(["requests"]);
+    if window.uncovered.meets(requests) || window.sampled.meets(requests) {
+        return None;
+    }
+    let view = selected.view(window, &[Kind::Listener]);
+    let turns = view.listen.turns()?;
+    let mut answers = Histogram::default();
+    match &selected.ids {
+        None => answers.add(window.responses.all()),
+        Some(ids) => ids.listeners.iter().for_each(|id| answers.add(window.responses.of(*id))),
+    }
+    // Answers without their times: whoever recorded them told none.
+    (turns.answered == 0 || answers.answers() > 0).then_some(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tailwater_model::responses::Quantile;
+    use tailwater_model::window::{Input, ListenerInfo, ListenerWindow, WorkloadInfo};
+
+    fn named(host: &str) -> Input {
+        let listener = |id, port| ListenerInfo {
+            id,
+            workload: 3,
+            address: [0, 0, 0, 0].into(),
+            port,
+            path: None,
+            comm: String::new(),
+            pool: None,
+        };
+        Input::Entities {
+            host: host.into(),
+            workloads: vec![WorkloadInfo { id: 3, name: "nginx".into(), ..WorkloadInfo::default() }],
+            listeners: vec![listener(1, 80), listener(2, 81)],
+            edges: vec![],
+            devices: vec![],
+        }
+    }
+
+    /// Answers by listener and bucket.
+    fn window(host: &str, index: u64, counted: &[(u32, usize, u64)]) -> HostWindow {
+        let mut w = HostWindow { host: host.into(), index: WindowIndex(index), ..HostWindow::default() };
+        for (listener, bucket, answers) in counted {
+            w.responses.add(*listener, *bucket, *answers);
+            w.listeners.entry(*listener).or_default().answered += answers;
+        }
+        w
+    }
+
+    fn series(windows: Vec<HostWindow>) -> Mutex<Series> {
+        let mut series = Series::new(10, 1 << 26);
+        for host in ["web-1", "web-2"] {
+            series.saw(&named(host));
+        }
+        for w in windows {
+            series.saw(&Input::Window(Arc::new(w)));
+        }
+        Mutex::new(series)
+    }
+
+    const WEB_1: Whose<'_> = Whose { host: "web-1", workload: Some("nginx"), listener: None };
+
+    fn asked(series: &Mutex<Series>, whose: &[Whose<'_>], last: u64, max_points: usize) -> Responses {
+        responses(series, whose, (WindowIndex(100), WindowIndex(last)), max_points)
+    }
+
+    #[test]
+    fn a_point_is_of_the_sum_of_its_windows_and_not_of_their_quantiles() {
+        // 99 quick answers in one window, one that stood in the next.
+        let series = series(vec![window("web-1", 100, &[(1, 12, 99)]), window("web-1", 101, &[(1, 19, 1)])]);
+        let each = asked(&series, &[WEB_1], 101, 20);
+        let p50: Vec<_> = each.points.iter().map(|(_, a)| a.by_time.quantile(0.5)).collect();
+        assert!(matches!(p50.as_slice(), [Some(Quantile::At(_)), Some(Quantile::Above(_))]), "{p50:?}");
+        let both = asked(&series, &[WEB_1], 101, 1);
+        let [(WindowIndex(100), answers)] = both.points.as_slice() else { panic!("{both:?}") };
+        // The 50th of the 99 that lie between 4.096 ms and 8.192 ms.
+        let Some(Quantile::At(ms)) = answers.by_time.quantile(0.5) else { panic!("{answers:?}") };
+        assert!(answers.windows == 2 && (ms - 6.1647).abs() < 0.001, "{ms}");
+        assert_eq!(both.whole, *answers);
+    }
+
+    #[test]
+    fn silence_is_a_point_without_answers_and_what_is_not_known_is_none() {
+        let mut uncovered = window("web-1", 101, &[(1, 4, 1)]);
+        uncovered.uncovered = SignalSet::of(["requests"]);
+        let mut untold = window("web-1", 102, &[]);
+        untold.listeners.insert(1, ListenerWindow { answered: 5, ..ListenerWindow::default() });
+        let mut multiplexed = window("web-1", 103, &[(1, 4, 1)]);
+        let http2 = ListenerWindow { multiplexed_connections: 4, open_max: 4, ..ListenerWindow::default() };
+        multiplexed.listeners.insert(1, http2);
+        let silent = window("web-1", 105, &[]);
+        let series = series(vec![uncovered, untold, multiplexed, silent]);
+        let got = asked(&series, &[WEB_1], 110, 100);
+        let [(WindowIndex(105), answers)] = got.points.as_slice() else { panic!("{got:?}") };
+        assert_eq!((answers.windows, answers.by_time.answers()), (1, 0));
+    }
+
+    #[test]
+    fn a_listener_a_workload_and_a_tier_of_two_hosts_have_their_own_answers() {
+        let series =
+            series(vec![window("web-1", 100, &[(1, 3, 5), (2, 4, 7)]), window("web-2", 100, &[(1, 3, 11)])]);
+        let answers = |whose: &[Whose<'_>]| {
+            let whole = asked(&series, whose, 100, 9).whole;
+            (whole.windows, whole.by_time.0[3], whole.by_time.0[4])
+        };
+        assert_eq!(answers(&[Whose { listener: Some("10.0.0.1:81"), ..WEB_1 }]), (1, 0, 7));
+        assert_eq!(answers(&[WEB_1]), (1, 5, 7));
+        assert_eq!(answers(&[Whose { workload: None, ..WEB_1 }]), (1, 5, 7));
+        assert_eq!(answers(&[WEB_1, Whose { host: "web-2", ..WEB_1 }]), (2, 16, 7));
+        assert_eq!(answers(&[Whose { host: "web-3", ..WEB_1 }]), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_span_of_more_windows_than_are_taken_at_once_is_read_whole() {
+        let count = 2 * PIECE_WINDOWS as u64 + 5;
+        let series = series((0..count).map(|n| window("web-1", 100 + n, &[(1, 2, 1)])).collect());
+        let got = asked(&series, &[WEB_1], 99 + count, 7);
+        assert_eq!((got.whole.by_time.answers(), got.points.len()), (count, 7));
+        let windows: u64 = got.points.iter().map(|(_, answers)| u64::from(answers.windows)).sum();
+        assert_eq!(windows, count);
+    }
+}

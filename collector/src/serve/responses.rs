@@ -1,0 +1,278 @@
+//! `/api/v1/responses`: what a host, a workload, a listener or a whole tier answered over time, by response time. Owns the JSON shape, and writes
+//! it on the thread that reads the windows.
+
+use super::series::points_max;
+use super::{App, Problem};
+use crate::live::responses::{Answers, Responses, Whose, responses as read};
+use crate::lock::lock;
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tailwater_model::responses::{BUCKETS, Histogram, Quantile, Share, edges_us};
+use tailwater_model::window::{WINDOW_NS, WindowIndex};
+
+/// Points at the most: each has the counts of every bucket.
+const POINTS_MAX: usize = 4000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parameters {
+    /// This or a tier.
+    host: Option<String>,
+    /// All hosts and workloads of it.
+    tier: Option<String>,
+    /// Of the host.
+    workload: Option<String>,
+    /// Of the host.
+    listener: Option<String>,
+    start: Option<u64>,
+    end: Option<u64>,
+    max_points: Option<usize>,
+    /// A threshold of which the share within is asked, ms.
+    within_ms: Option<u64>,
+}
+
+/// A quantile as it is told. Both are `null`: there was no answer.
+#[derive(Debug, Serialize, PartialEq)]
+struct Told {
+    /// Where it is.
+    ms: Option<f64>,
+    /// It is this or longer; how much longer was not counted.
+    at_least_ms: Option<f64>,
+}
+
+impl Told {
+    fn of(histogram: &Histogram, q: f64) -> Self {
+        match histogram.quantile(q) {
+            None => Self { ms: None, at_least_ms: None },
+            Some(Quantile::At(ms)) => Self { ms: Some(ms), at_least_ms: None },
+            Some(Quantile::Above(ms)) => Self { ms: None, at_least_ms: Some(ms) },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Part {
+    /// Windows behind it, of each member its own.
+    windows: u32,
+    answers: u64,
+    p50: Told,
+    p99: Told,
+    /// Share of the answers within the threshold; `null`: none was asked for, or there was no answer.
+    within: Option<Share>,
+    /// Answers in each bucket.
+    counts: [u64; BUCKETS],
+}
+
+impl Part {
+    fn of(answers: &Answers, within_ms: Option<u64>) -> Self {
+        let histogram = &answers.by_time;
+        Self {
+            windows: answers.windows,
+            answers: histogram.answers(),
+            p50: Told::of(histogram, 0.5),
+            p99: Told::of(histogram, 0.99),
+            within: within_ms.and_then(|ms| histogram.within(ms.saturating_mul(1_000_000))),
+            counts: histogram.0,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Point {
+    start_unix_ns: u64,
+    #[serde(flatten)]
+    part: Part,
+}
+
+/// The share of answers that took as long as an edge between two buckets, or longer.
+#[derive(Serialize)]
+struct Slower {
+    than_ms: f64,
+    ratio: f64,
+}
+
+/// A host's workload, or all of them.
+#[derive(Serialize)]
+struct Member {
+    host: String,
+    workload: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    tier: Option<&'a str>,
+    listener: Option<&'a str>,
+    members: &'a [Member],
+    window_ns: u64,
+    oldest_unix_ns: u64,
+    newest_unix_ns: u64,
+    within_ms: Option<u64>,
+    edges_ms: Vec<f64>,
+    whole: Part,
+    /// Of the whole span; empty: there was no answer.
+    slower: Vec<Slower>,
+    points: Vec<Point>,
+}
+
+/// A question that can be answered.
+struct Asked {
+    q: Parameters,
+    members: Vec<Member>,
+    /// The oldest and the newest window that there is.
+    there: (WindowIndex, WindowIndex),
+}
+
+fn edges_ms() -> impl Iterator<Item = f64> {
+    edges_us().map(|us| us as f64 / 1e3)
+}
+
+impl Asked {
+    fn whose(&self) -> Vec<Whose<'_>> {
+        let listener = self.q.listener.as_deref();
+        self.members
+            .iter()
+            .map(|m| Whose { host: &m.host, workload: m.workload.as_deref(), listener })
+            .collect()
+    }
+
+    fn written(&self, of: &Responses) -> Result<Bytes, Problem> {
+        let within_ms = self.q.within_ms;
+        let whole = Part::of(&of.whole, within_ms);
+        let answers = whole.answers;
+        let slower =
+            |(than_ms, slower): (f64, u64)| Slower { than_ms, ratio: slower as f64 / answers as f64 };
+        let answer = Answer {
+            tier: self.q.tier.as_deref(),
+            listener: self.q.listener.as_deref(),
+            members: &self.members,
+            window_ns: WINDOW_NS,
+            oldest_unix_ns: self.there.0.start_unix_ns(),
+            newest_unix_ns: self.there.1.end_unix_ns(),
+            within_ms,
+            edges_ms: edges_ms().collect(),
+            slower: if answers == 0 {
+                Vec::new()
+            } else {
+                edges_ms().zip(of.whole.by_time.slower()).map(slower).collect()
+            },
+            whole,
+            points: of
+                .points
+                .iter()
+                .map(|(first, answers)| Point {
+                    start_unix_ns: first.start_unix_ns(),
+                    part: Part::of(answers, within_ms),
+                })
+                .collect(),
+        };
+        let json = serde_json::to_vec(&answer).map_err(|e| {
+            let text = format!("these response times cannot be written as JSON: {e}");
+            Problem(StatusCode::INTERNAL_SERVER_ERROR, text)
+        })?;
+        // Without the room that it grew into: it is kept for as long as somebody takes to read it.
+        Ok(Bytes::from(json.into_boxed_slice()))
+    }
+}
+
+/// Who is asked for.
+fn members(app: &App, q: &Parameters) -> Result<Vec<Member>, Problem> {
+    match (&q.host, &q.tier) {
+        (Some(host), None) => Ok(vec![Member { host: host.clone(), workload: q.workload.clone() }]),
+        (None, Some(tier)) if q.workload.is_none() && q.listener.is_none() => {
+            let view = Arc::clone(&lock(&app.shown.topology));
+            let of = view.nodes.iter().filter(|node| node.tier == *tier);
+            let members: Vec<Member> = of
+                .map(|node| Member { host: node.host.clone(), workload: Some(node.workload.clone()) })
+                .collect();
+            if members.is_empty() {
+                let text = format!("no tier \"{tier}\"; see /api/v1/topology");
+                return Err(Problem(StatusCode::NOT_FOUND, text));
+            }
+            Ok(members)
+        }
+        (None, Some(_)) => {
+            let text = "workload and listener are of a host; a tier is asked for as a whole";
+            Err(Problem(StatusCode::BAD_REQUEST, text.into()))
+        }
+        _ => Err(Problem(StatusCode::BAD_REQUEST, "ask for a host or for a tier".into())),
+    }
+}
+
+pub(super) async fn responses(
+    State(app): State<App>,
+    Query(q): Query<Parameters>,
+) -> Result<Response, Problem> {
+    if q.within_ms == Some(0) {
+        return Err(Problem(StatusCode::BAD_REQUEST, "within_ms must be 1 or more".into()));
+    }
+    let members = members(&app, &q)?;
+    let there = {
+        let series = lock(&app.shown.series);
+        let spans = members.iter().filter_map(|member| series.span(&member.host));
+        spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    };
+    let there = there.ok_or_else(|| {
+        let text = "no windows of it in memory, and response times are kept nowhere else; see /api/v1/agents";
+        Problem(StatusCode::NOT_FOUND, text.into())
+    })?;
+    // Moments, not windows, from the outside; what is not there is left out.
+    let first = q.start.map_or(there.0, WindowIndex::at).max(there.0);
+    let last = q.end.map_or(there.1, WindowIndex::at).min(there.1);
+    let max_points = points_max(q.max_points).min(POINTS_MAX);
+    let asked = Asked { q, members, there };
+    let json = app
+        .memory(move |series| asked.written(&read(series, &asked.whose(), (first, last), max_points)))
+        .await??;
+    Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn an_answer_has_a_bound_where_there_is_no_number_and_an_interval_where_there_is_no_edge() {
+        let q = Parameters {
+            host: Some("web-1".into()),
+            tier: None,
+            workload: None,
+            listener: None,
+            start: None,
+            end: None,
+            max_points: None,
+            within_ms: Some(500),
+        };
+        let members = vec![Member { host: "web-1".into(), workload: None }];
+        let asked = Asked { q, members, there: (WindowIndex(100), WindowIndex(199)) };
+        let mut answers = Answers { windows: 1, ..Answers::default() };
+        (answers.by_time.0[12], answers.by_time.0[18], answers.by_time.0[19]) = (8, 1, 1);
+        let silence = Answers { windows: 1, ..Answers::default() };
+        let points = vec![(WindowIndex(100), answers), (WindowIndex(101), silence)];
+        let Ok(json) = asked.written(&Responses { whole: answers, points }) else { panic!("it is written") };
+        let told: Value = serde_json::from_slice(&json).unwrap();
+        let point = &told["points"][0];
+        assert_eq!(point["start_unix_ns"], json!(100 * WINDOW_NS));
+        assert_eq!((&point["answers"], &point["counts"][12]), (&json!(10), &json!(8)));
+        assert_eq!(point["p50"], json!({ "ms": 6.656, "at_least_ms": null }));
+        assert_eq!(point["p99"], json!({ "ms": null, "at_least_ms": 524.288 }), "no number is made up");
+        assert_eq!(point["within"], json!({ "least": 0.8, "most": 0.9 }));
+        let silent = &told["points"][1];
+        assert_eq!(silent["p50"], json!({ "ms": null, "at_least_ms": null }));
+        assert_eq!((&silent["within"], &silent["windows"]), (&Value::Null, &json!(1)));
+        assert_eq!(
+            (told["edges_ms"].as_array().unwrap().len(), &told["edges_ms"][18]),
+            (19, &json!(524.288))
+        );
+        assert_eq!(told["slower"][18], json!({ "than_ms": 524.288, "ratio": 0.1 }));
+        assert_eq!(told["whole"]["counts"], point["counts"]);
+        let Ok(json) = asked.written(&Responses { whole: silence, points: vec![] }) else { panic!("it is") };
+        let told: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&told["slower"], &told["points"]), (&json!([]), &json!([])), "no answer has no share");
+    }
+}
