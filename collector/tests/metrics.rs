@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tailwater::export::signals::{Form, LEVELS, Level, SIGNALS};
 
+/// What is told of tiers, and of nothing below them.
+const OF_TIERS: &str = "response_seconds";
+
 /// Unit and source of a metric that the collector has of itself, from its name.
 fn own(name: &str) -> (&'static str, &'static str) {
     let unit = [("_seconds", "s"), ("_bytes", "bytes"), ("_ratio", "ratio"), ("_rows", "rows")]
@@ -72,6 +75,13 @@ fn documentation(text: &str) -> String {
         }
         out.push('\n');
     }
+    out.push_str("### Labels `tier`\n\n| name | unit | what | source |\n|---|---|---|---|\n");
+    let head = format!("# HELP tailwater_{OF_TIERS} ");
+    let about = text.lines().find_map(|line| line.strip_prefix(head.as_str())).unwrap();
+    let _ = writeln!(
+        out,
+        "| `tailwater_{OF_TIERS}` | s | {about} Histogram: `_bucket` by `le`, `_count`, `_sum`. | socket receive to send |\n"
+    );
     let mut kinds = BTreeMap::new();
     for line in text.lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE tailwater_").and_then(|l| l.split_once(' ')) {
@@ -84,7 +94,7 @@ fn documentation(text: &str) -> String {
         else {
             continue;
         };
-        if SIGNALS.iter().any(|s| s.name == name) {
+        if name == OF_TIERS || SIGNALS.iter().any(|s| s.name == name) {
             continue;
         }
         let total = if kinds[name] == "counter" { "_total" } else { "" };

@@ -1,9 +1,10 @@
 //! What others' monitoring gets of the 50 ms windows: roll-ups on `/metrics`, remote write and OTLP. A thread of its own takes windows from
 //! a bounded queue, so neither a scraper nor a receiver is ever on the ingest path. This file owns the queue, the thread and the last half
-//! minute of windows; `signals` says what there is, `rows` which labels, `rollup` how windows become a second, `write` and `otlp` how they
-//! are sent.
+//! minute of windows; `signals` says what there is, `rows` which labels, `rollup` how windows become a second, `responses` what tiers answered by
+//! response time, `write` and `otlp` how they are sent.
 
 pub mod otlp;
+mod responses;
 pub mod rollup;
 pub mod rows;
 pub mod signals;
@@ -16,11 +17,12 @@ use crate::live::waiting::WindowQueue;
 use crate::lock::lock;
 use rows::{Labels, Room, Rows};
 use serde::{Deserialize, Serialize};
+use signals::Level;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tailwater_model::TopologyView;
-use tailwater_model::window::{Coverage, HostWindow, Input, WINDOW_NS, WindowIndex};
+use tailwater_model::window::{Coverage, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
 
 /// Windows in a second.
 pub const PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;
@@ -96,6 +98,7 @@ pub struct State {
     history_bytes: usize,
     history_bytes_max: usize,
     room: Room,
+    responses: responses::Tiers,
     swept: u64,
     topology: Option<Arc<TopologyView>>,
 }
@@ -111,6 +114,7 @@ impl State {
             history_bytes: 0,
             history_bytes_max: HISTORY_BYTES_MAX,
             room,
+            responses: responses::Tiers::default(),
             swept: 0,
             topology: None,
         }
@@ -121,6 +125,14 @@ impl State {
         self.sweep(window.index.0);
         let host = self.hosts.entry(window.host.clone()).or_default();
         host.rows.window(window, &mut self.room, labels);
+        for (id, counts) in window.responses.by_listener() {
+            // As `requests_answered` has them: of a listener that has a row, and whose requests are known.
+            let Some(listener) = window.listeners.get(&id).and_then(ListenerWindow::turns) else { continue };
+            let Some(row) = host.rows.row_mut(Level::Listener, id) else { continue };
+            let tiers = &self.tiers;
+            let tier = row.tier.get_or_insert_with(|| tier_of(tiers, &window.host, &row.key.1));
+            self.responses.add(tier, counts, listener.response_ns, window.index.0);
+        }
         if host.history.back().is_some_and(|newest| newest.index >= window.index) {
             return false;
         }
@@ -164,6 +176,9 @@ impl State {
         }
         self.tiers =
             view.nodes.iter().map(|n| ((n.host.clone(), n.workload.clone()), n.tier.clone())).collect();
+        for host in self.hosts.values_mut() {
+            host.rows.by_number.values_mut().for_each(|row| row.tier = None);
+        }
         self.topology = Some(Arc::clone(view));
     }
 
@@ -301,11 +316,25 @@ impl Export {
         rollup::render(&state, out, seconds.clamp(1, SECONDS_MAX), now_unix_ns);
     }
 
+    /// Appends response times by tier since the start, as OpenMetrics text.
+    pub fn render_responses(&self, out: &mut String) {
+        lock(&self.state).responses.render(out);
+    }
+
     /// See [`State::cardinality`].
     #[must_use]
     pub fn cardinality(&self) -> (usize, usize) {
         lock(&self.state).cardinality()
     }
+}
+
+/// The tier of a host's workload, or what stands for it.
+fn tier_of(tiers: &BTreeMap<(String, String), String>, host: &str, workload: &str) -> Arc<str> {
+    if workload == rows::OTHER {
+        return Arc::from(rows::OTHER);
+    }
+    let known = tiers.get(&(host.to_owned(), workload.to_owned()));
+    Arc::from(known.map_or(responses::UNKNOWN, String::as_str))
 }
 
 /// Labels of a window's entities: the lock is held for look-ups only.

@@ -3,6 +3,7 @@
 
 use super::signals::{Form, Level, SIGNALS, Seen, each};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tailwater_model::names::Names;
 use tailwater_model::window::{HostWindow, WorkloadInfo};
 
@@ -36,6 +37,8 @@ pub struct Row {
     pub kept: Vec<f64>,
     /// The window with which it began: its counters count from there.
     pub first: u64,
+    /// The tier of its workload, once it was looked up in the topology that is known.
+    pub tier: Option<Arc<str>>,
     seen: u64,
 }
 
@@ -100,6 +103,12 @@ impl Rows {
         Some((*number, with_quota(seen, *quota_ns)))
     }
 
+    /// The row of an entity, to be changed.
+    pub fn row_mut(&mut self, level: Level, id: u32) -> Option<&mut Row> {
+        let (number, _) = self.ids.get(&(level, id))?;
+        self.by_number.get_mut(number)
+    }
+
     /// Rows of its own: what it takes of the room.
     #[must_use]
     pub fn own(&self) -> usize {
@@ -137,7 +146,8 @@ impl Rows {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.numbers.insert(key.clone(), number);
-        self.by_number.insert(number, Row { key, kept: vec![0.0; SIGNALS.len()], first: index, seen: index });
+        let kept = vec![0.0; SIGNALS.len()];
+        self.by_number.insert(number, Row { key, kept, first: index, tier: None, seen: index });
         number
     }
 

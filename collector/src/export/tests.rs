@@ -3,6 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use tailwater_model::names::Names;
+use tailwater_model::topology::NodeView;
 use tailwater_model::window::{HostCpu, ListenerInfo, ListenerWindow, WorkloadInfo, WorkloadWindow};
 
 const NOW: u64 = 34_000_000_000;
@@ -204,6 +205,37 @@ fn labels_are_bounded_and_what_is_beyond_is_summed_and_counted() {
     }
     let (rows, folded) = state.cardinality();
     assert!(rows <= 5 + 3 && folded >= 4, "{rows} {folded}: the hosts themselves are always told");
+}
+
+#[test]
+fn answers_count_in_the_tier_that_their_listener_had_when_they_came() {
+    let (mut state, names) = (state(&Bounds { per_host_max: 1, rows_max: 100 }), names(2));
+    let with = |n: u64, id: u32| {
+        let mut w = window(n);
+        let listener = ListenerWindow { answered: 2, response_ns: 8_000_000, ..ListenerWindow::default() };
+        w.listeners.insert(id, listener);
+        w.responses.add(id, 11, 2);
+        w
+    };
+    take(&mut state, with(0, 1), &names);
+    let (host, workload, tier) = ("web-1".into(), "apache2.service".into(), "apache".into());
+    let nodes = vec![NodeView { host, workload, tier, ..NodeView::default() }];
+    state.topology(&Arc::new(TopologyView { nodes, ..TopologyView::default() }));
+    take(&mut state, with(2, 1), &names);
+    assert!(!take(&mut state, with(1, 1), &names), "too late for a roll-up");
+    // Beyond the bound of listeners it has no name, hence no tier.
+    take(&mut state, with(3, 2), &names);
+    let mut http2 = with(4, 1);
+    let connections = ListenerWindow { multiplexed_connections: 4, open_max: 4, ..ListenerWindow::default() };
+    http2.listeners.insert(1, connections);
+    take(&mut state, http2, &names);
+    let mut text = String::new();
+    state.responses.render(&mut text);
+    let of =
+        |end: &str, tier: &str| value(&text, &format!("tailwater_response_seconds_{end}{{tier=\"{tier}\"}}"));
+    let count = |tier: &str| of("count", tier);
+    assert_eq!((count("~unknown"), count("apache"), count("~other")), (2.0, 4.0, 2.0));
+    assert_eq!(of("sum", "apache"), 0.016, "of the same answers");
 }
 
 #[test]

@@ -66,6 +66,8 @@ impl App {
 }
 
 fn own(out: &mut String, app: &App, now: u64) {
+    // Of tiers, not of the collector: their hosts are added up here, so it is the collector that tells them.
+    app.export.render_responses(out);
     agents(out, &app.registry.view(), now);
     incidents(out, app, now);
     collector(out, app, now);
