@@ -109,8 +109,9 @@ struct Answer<'a> {
     listener: Option<&'a str>,
     members: &'a [Member],
     window_ns: u64,
-    oldest_unix_ns: u64,
-    newest_unix_ns: u64,
+    /// Of windows in memory; `null`: there is none.
+    oldest_unix_ns: Option<u64>,
+    newest_unix_ns: Option<u64>,
     within_ms: Option<u64>,
     edges_ms: Vec<f64>,
     whole: Part,
@@ -123,8 +124,8 @@ struct Answer<'a> {
 struct Asked {
     q: Parameters,
     members: Vec<Member>,
-    /// The oldest and the newest window that there is.
-    there: (WindowIndex, WindowIndex),
+    /// The oldest and the newest window in memory.
+    there: Option<(WindowIndex, WindowIndex)>,
 }
 
 fn edges_ms() -> impl Iterator<Item = f64> {
@@ -151,8 +152,8 @@ impl Asked {
             listener: self.q.listener.as_deref(),
             members: &self.members,
             window_ns: WINDOW_NS,
-            oldest_unix_ns: self.there.0.start_unix_ns(),
-            newest_unix_ns: self.there.1.end_unix_ns(),
+            oldest_unix_ns: self.there.map(|there| there.0.start_unix_ns()),
+            newest_unix_ns: self.there.map(|there| there.1.end_unix_ns()),
             within_ms,
             edges_ms: edges_ms().collect(),
             slower: if answers == 0 {
@@ -216,13 +217,20 @@ pub(super) async fn responses(
         let spans = members.iter().filter_map(|member| series.span(&member.host));
         spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     };
-    let there = there.ok_or_else(|| {
-        let text = "no windows of it in memory, and response times are kept nowhere else; see /api/v1/agents";
-        Problem(StatusCode::NOT_FOUND, text.into())
-    })?;
-    // Moments, not windows, from the outside; what is not there is left out.
-    let first = q.start.map_or(there.0, WindowIndex::at).max(there.0);
-    let last = q.end.map_or(there.1, WindowIndex::at).min(there.1);
+    // What is only on disk has no such counts; that is another answer than one of what there never was.
+    if there.is_none()
+        && let Some(host) = q.host.clone()
+    {
+        let wanted = host.clone();
+        if !app.past(move |past| past.knows(&wanted)).await? {
+            let text = format!("no windows of host \"{host}\"; see /api/v1/inventory");
+            return Err(Problem(StatusCode::NOT_FOUND, text));
+        }
+    }
+    // Moments, not windows, from the outside; what is not there is left out. Without any window: a span in which none can be.
+    let (oldest, newest) = there.unwrap_or((WindowIndex(1), WindowIndex(0)));
+    let first = q.start.map_or(oldest, WindowIndex::at).max(oldest);
+    let last = q.end.map_or(newest, WindowIndex::at).min(newest);
     let max_points = points_max(q.max_points).min(POINTS_MAX);
     let asked = Asked { q, members, there };
     let json = app
@@ -249,7 +257,7 @@ mod tests {
             within_ms: Some(500),
         };
         let members = vec![Member { host: "web-1".into(), workload: None }];
-        let asked = Asked { q, members, there: (WindowIndex(100), WindowIndex(199)) };
+        let asked = Asked { q, members, there: Some((WindowIndex(100), WindowIndex(199))) };
         let mut answers = Answers { windows: 1, ..Answers::default() };
         (answers.by_time.0[12], answers.by_time.0[18], answers.by_time.0[19]) = (8, 1, 1);
         let silence = Answers { windows: 1, ..Answers::default() };
@@ -258,6 +266,7 @@ mod tests {
         let told: Value = serde_json::from_slice(&json).unwrap();
         let point = &told["points"][0];
         assert_eq!(point["start_unix_ns"], json!(100 * WINDOW_NS));
+        assert_eq!(told["newest_unix_ns"], json!(200 * WINDOW_NS));
         assert_eq!((&point["answers"], &point["counts"][12]), (&json!(10), &json!(8)));
         assert_eq!(point["p50"], json!({ "ms": 6.656, "at_least_ms": null }));
         assert_eq!(point["p99"], json!({ "ms": null, "at_least_ms": 524.288 }), "no number is made up");

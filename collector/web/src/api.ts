@@ -88,6 +88,12 @@ export interface Series {
   oldest_unix_ns?: number; newest_unix_ns?: number; step_ns?: number;
 }
 
+/** Where a part of the answers ends: at a time, or in the bucket that has no upper edge. Both `null`: there was no answer. */
+export interface Quantile { ms: number | null; at_least_ms: number | null }
+
+/** Answers by response time, of windows in memory. */
+export interface Responses { points: { start_unix_ns: number; windows: number; answers: number; p50: Quantile; p99: Quantile }[] }
+
 /** Covered, sampled (polled: peaks between two looks are missed), or not covered. */
 export interface Coverage { signal: string; covered: boolean; sampled?: boolean; hook: string; reason: string }
 

@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { gaps, gridOf, missing, onto, peak, stretches } from "./grid";
+import { gaps, gridOf, missing, onto, peak, quantiles, stretches } from "./grid";
 
 const T = 1_795_271_939_100;
 const point = (n: number, max: number, windows = 1) => ({ start_unix_ns: (T + n * 50) * 1e6, min: max / 2, max, mean: max * 0.75, windows });
@@ -12,6 +12,20 @@ test("a missing window is a gap and a zero is a zero", () => {
   deepEqual(gaps(grid, [max]), [{ from: T + 100, to: T + 200 }]);
   equal(peak(max), 7);
   equal(peak([null, null]), null);
+});
+
+test("a quantile beyond the last edge is a line of its own, and silence is no value", () => {
+  const grid = gridOf(T, T + 150, 100);
+  const at = (ms: number | null, at_least_ms: number | null = null) => ({ ms, at_least_ms });
+  const start = (n: number) => ({ start_unix_ns: (T + n * 50) * 1e6, windows: 1, answers: 9 });
+  const lines = new Map(quantiles(grid, [
+    { ...start(0), p50: at(2), p99: at(8) },
+    { ...start(1), p50: at(3), p99: at(null, 524.288) },
+    { ...start(2), p50: at(null), p99: at(null) },
+  ]));
+  deepEqual(lines.get("response_p50_ms")?.max, [2, 3, null, null]);
+  deepEqual(lines.get("response_p99_ms")?.max, [8, null, null, null]);
+  deepEqual(lines.get("response_p99_least_ms")?.max, [null, 524.288, null, null]);
 });
 
 test("windows side by side are one stretch", () => {

@@ -1,5 +1,5 @@
 // Series on one axis: what the API sends as points becomes one value per step, with `null` where nothing is known.
-import type { Point, Values } from "./api";
+import type { Point, Responses, Values } from "./api";
 import { msOf, WINDOW_MS } from "./time";
 
 export interface Grid {
@@ -41,6 +41,20 @@ export function onto(grid: Grid, points: Point[]): Lines {
     weight[at] = total;
   }
   return { max, mean, min, windows: weight };
+}
+
+/** Quantiles of response times onto the grid. Of one beyond the last edge between buckets that edge alone is known: it is a line of its own. */
+export function quantiles(grid: Grid, points: Responses["points"]): [string, Lines][] {
+  const of = (value: (point: Responses["points"][number]) => number | null): Lines =>
+    onto(grid, points.flatMap((point): Point[] => {
+      const ms = value(point);
+      return ms === null ? [] : [{ start_unix_ns: point.start_unix_ns, min: ms, max: ms, mean: ms, windows: point.windows }];
+    }));
+  return [
+    ["response_p50_ms", of((point) => point.p50.ms)],
+    ["response_p99_ms", of((point) => point.p99.ms)],
+    ["response_p99_least_ms", of((point) => point.p99.at_least_ms)],
+  ];
 }
 
 /** Stretches of `[from, to)` in which every one of `rows` has no value. */

@@ -1,7 +1,11 @@
 // Which signals a host and a workload have, in which charts, and what covers them. Data only.
 import { bytes, number, percent } from "./words";
 
-export interface PanelLine { metric: string; color: string; fill?: boolean; dash?: boolean; bars?: boolean; times?: number; label?: string }
+export interface PanelLine {
+  metric: string; color: string; fill?: boolean; dash?: boolean; bars?: boolean; times?: number; label?: string;
+  /** Of /api/v1/responses, not of /api/v1/series. */
+  quantile?: boolean;
+}
 export interface Panel {
   name: string;
   /** Signals of the agent without which the chart means nothing. */
@@ -64,6 +68,14 @@ export const PANELS: Panel[] = [
     lines: [
       { metric: "response_time_ms", color: "queued" },
       { metric: "response_time_max_ms", color: "workers" },
+    ],
+  },
+  {
+    name: "Response time, by share of answers", signals: ["requests"], format: ms, sparse: true,
+    lines: [
+      { metric: "response_p50_ms", color: "queued", quantile: true },
+      { metric: "response_p99_ms", color: "workers", quantile: true },
+      { metric: "response_p99_least_ms", color: "drop", dash: true, quantile: true },
     ],
   },
   {

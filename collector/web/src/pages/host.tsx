@@ -1,9 +1,9 @@
 // Every signal of a host, or of one of its workloads, now or at any past time that the collector still holds.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Series } from "../api";
+import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Responses, type Series } from "../api";
 import { useCell } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
-import { gaps, gridOf, missing, onto, type Lines } from "../grid";
+import { gaps, gridOf, missing, onto, quantiles, type Lines } from "../grid";
 import { agents } from "../live";
 import { endOf, moment, recording, startOf, useMoment } from "../moment";
 import { PANELS, type Panel } from "../panels";
@@ -57,13 +57,17 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
     running.current = { stop, what };
     const begun = performance.now();
     const grid = gridOf(range.from, range.to, POINTS_MAX);
-    const names = [...new Set(PANELS.flatMap((p) => p.lines.map((l) => l.metric)))];
-    const parameters = { host, workload: workload ?? undefined, metric: names.join(","), start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
-    // One question for all charts: the collector reads each part of the past once.
-    ask<Series>(query("/api/v1/series", parameters), stop.signal).then(
-      ({ series, oldest_unix_ns, newest_unix_ns }) => {
+    const names = [...new Set(PANELS.flatMap((p) => p.lines.filter((l) => !l.quantile).map((l) => l.metric)))];
+    const asked = { host, workload: workload ?? undefined, start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
+    // One question for all charts: the collector reads each part of the past once. Quantiles are of what is in memory; without them the rest is shown.
+    const times = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): Responses => {
+      if (e instanceof ApiError) return { points: [] };
+      throw e;
+    });
+    Promise.all([ask<Series>(query("/api/v1/series", { ...asked, metric: names.join(",") }), stop.signal), times]).then(
+      ([{ series, oldest_unix_ns, newest_unix_ns }, { points }]) => {
         if (stop.signal.aborted) return;
-        const metrics = new Map(names.map((name) => [name, onto(grid, series?.[name] ?? [])]));
+        const metrics = new Map<string, Lines>([...names.map((name): [string, Lines] => [name, onto(grid, series?.[name] ?? [])]), ...quantiles(grid, points)]);
         const [oldest, newest] = [oldest_unix_ns, newest_unix_ns].map((ns) => (ns ? msOf(ns) : null));
         set({ key: who, error: null, read: { grid, metrics, oldest: oldest ?? null, newest: newest ?? null, took_ms: performance.now() - begun } });
       },
@@ -122,7 +126,8 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
     return <div class="panel absent"><b>{panel.name}</b><p>Not covered on {agent!.host}: {uncovered.reason || "the agent gave no reason"}.</p></div>;
   }
   if (lines.length === 0) {
-    const why = sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
+    const byShare = panel.lines.every((l) => l.quantile);
+    const why = byShare ? "nothing was answered in this time, or it is not in memory any more: the disk has no response times by share" : sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
     return <div class="panel absent"><b>{panel.name}</b><p>No data: {read.newest !== null && read.oldest !== null && range.from < read.newest && range.to > read.oldest && !sparse ? "this signal has no values here" : why}.</p></div>;
   }
   return (
