@@ -91,6 +91,36 @@ pub(crate) struct SeriesAnswer {
     pub(crate) points: Vec<Point>,
 }
 
+/// Where a part of the answers ends, ms.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+pub(crate) struct Quantile {
+    pub(crate) ms: Option<f64>,
+    /// It is this or longer, and how much was not counted. With neither there was no answer.
+    pub(crate) at_least_ms: Option<f64>,
+}
+
+/// Response times in some windows.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+pub(crate) struct Answered {
+    pub(crate) start_unix_ns: u64,
+    pub(crate) windows: u32,
+    pub(crate) p99: Quantile,
+}
+
+impl Answered {
+    /// The 99th percentile as a value; where only its bound is known, a hair above that.
+    pub(crate) fn p99(&self) -> Option<Point> {
+        let ms = self.p99.ms.or_else(|| self.p99.at_least_ms.map(f64::next_up))?;
+        Some(Point { start_unix_ns: self.start_unix_ns, max: ms, mean: ms, windows: self.windows })
+    }
+}
+
+/// `GET /api/v1/responses`
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct ResponsesAnswer {
+    pub(crate) points: Vec<Answered>,
+}
+
 /// A workload of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Key {

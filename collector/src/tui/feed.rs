@@ -4,8 +4,8 @@
 //! The queue to the screen holds [`UPDATES_MAX`] updates. When it is full both tasks wait: the asking one asks later, the listening
 //! one becomes too slow for the collector, which ends it and says where to go on. What is gone by then is told, and the list asked for anew.
 
-use super::answers::{Agents, Incidents, NowAnswer, SeriesAnswer};
-use super::signals::{Ask, SIGNALS, Signals, columns};
+use super::answers::{Agents, Answered, Incidents, NowAnswer, Point, ResponsesAnswer, SeriesAnswer};
+use super::signals::{Ask, SIGNALS, Signals, Unit, columns};
 use super::state::{INCIDENTS_MAX, Story, Update, Wish};
 use crate::client::{ClientError, Collector, Events, live};
 use http_body_util::BodyExt;
@@ -165,14 +165,19 @@ async fn signals(collector: &Collector, wanted: &Ask, now_unix_ns: u64) -> Resul
     let start = end.saturating_sub(column_ns * wanted.columns as u64);
     let mut asked = tokio::task::JoinSet::new();
     for (n, signal) in SIGNALS.iter().enumerate() {
-        let mut path = format!("/api/v1/series?host={}&metric={}", encoded(&wanted.tier.host), signal.metric);
+        let (host, quantile) = (encoded(&wanted.tier.host), signal.unit == Unit::Quantile);
+        let mut path = if quantile {
+            format!("/api/v1/responses?host={host}")
+        } else {
+            format!("/api/v1/series?host={host}&metric={}", signal.metric)
+        };
         if !signal.host {
             let _ = write!(path, "&workload={}", encoded(&wanted.tier.workload));
         }
         // The collector's end is its last window.
         let _ = write!(path, "&start={start}&end={}&max_points={}", end.saturating_sub(1), wanted.columns);
         let collector = collector.clone();
-        asked.spawn(async move { (n, ask::<SeriesAnswer>(&collector, &path).await) });
+        asked.spawn(async move { (n, points(&collector, &path, quantile).await) });
     }
     let mut values = vec![Default::default(); SIGNALS.len()];
     while let Some(joined) = asked.join_next().await {
@@ -183,9 +188,22 @@ async fn signals(collector: &Collector, wanted: &Ask, now_unix_ns: u64) -> Resul
                 Err(_) => continue,
             },
         };
-        values[n] = columns(&answer?.points, start, column_ns, wanted.columns);
+        values[n] = columns(&answer?, start, column_ns, wanted.columns);
     }
     Ok(Signals { ask: wanted.clone(), start_unix_ns: start, column_ns, values })
+}
+
+/// The points of one line.
+async fn points(collector: &Collector, path: &str, quantile: bool) -> Result<Vec<Point>, Failure> {
+    if !quantile {
+        return ask::<SeriesAnswer>(collector, path).await.map(|answer| answer.points);
+    }
+    match ask::<ResponsesAnswer>(collector, path).await {
+        Ok(answer) => Ok(answer.points.iter().filter_map(Answered::p99).collect()),
+        // A collector of before does not know the question: the other lines are there all the same.
+        Err(Failure::Refused(_)) => Ok(Vec::new()),
+        Err(away) => Err(away),
+    }
 }
 
 /// As a part of a query: names of workloads hold what they like.

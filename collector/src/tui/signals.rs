@@ -16,6 +16,8 @@ pub(crate) enum Unit {
     Bytes,
     /// Milliseconds.
     Ms,
+    /// Milliseconds of /api/v1/responses: beyond its last edge only that is known.
+    Quantile,
     /// Events: their number in all is of interest, not the most in one window.
     Events,
 }
@@ -24,7 +26,7 @@ pub(crate) enum Unit {
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(crate) name: &'static str,
-    /// Of /api/v1/series.
+    /// Of /api/v1/series; a quantile: of /api/v1/responses.
     pub(crate) metric: &'static str,
     /// Of the whole host instead of the workload.
     pub(crate) host: bool,
@@ -41,10 +43,11 @@ const fn of_host(name: &'static str, metric: &'static str, needs: &'static str, 
 }
 
 /// In the order in which one reads them: what came, where it waited, on what.
-pub(crate) const SIGNALS: [Signal; 17] = [
+pub(crate) const SIGNALS: [Signal; 18] = [
     of("received", "requests_received", "requests", Unit::Rate),
     of("answered", "requests_answered", "requests", Unit::Rate),
     of("response time", "response_time_ms", "requests", Unit::Ms),
+    of("99 % within", "p99", "requests", Unit::Quantile),
     of("queued requests", "queued_requests", "requests", Unit::Count),
     of("accept queue", "accept_queue_depth", "accept_queue", Unit::Count),
     of("workers busy", "workers_busy", "requests", Unit::Count),
@@ -106,6 +109,7 @@ pub(crate) fn columns(points: &[Point], start_unix_ns: u64, column_ns: u64, coun
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::answers::{Answered, ResponsesAnswer};
 
     #[test]
     fn columns_keep_the_worst_window_and_gaps_stay_gaps() {
@@ -123,8 +127,21 @@ mod tests {
     }
 
     #[test]
+    fn a_quantile_of_which_only_the_bound_is_known_is_above_it_and_without_answers_there_is_none() {
+        let answer = r#"{"points": [
+            {"start_unix_ns": 1, "windows": 2, "answers": 9, "p99": {"ms": 524.288, "at_least_ms": null}},
+            {"start_unix_ns": 2, "windows": 1, "answers": 9, "p99": {"ms": null, "at_least_ms": 524.288}},
+            {"start_unix_ns": 3, "windows": 1, "answers": 0, "p99": {"ms": null, "at_least_ms": null}}
+        ]}"#;
+        let answer: ResponsesAnswer = serde_json::from_str(answer).unwrap();
+        let points: Vec<Point> = answer.points.iter().filter_map(Answered::p99).collect();
+        assert_eq!(points.iter().map(|p| p.start_unix_ns).collect::<Vec<_>>(), [1, 2]);
+        assert!(points[0].max == 524.288 && points[1].max > 524.288 && points[1].max < 524.289, "{points:?}");
+    }
+
+    #[test]
     fn every_line_asks_for_a_metric_that_exists() {
-        for signal in &SIGNALS {
+        for signal in SIGNALS.iter().filter(|signal| signal.unit != Unit::Quantile) {
             assert!(crate::live::metric::find(signal.metric).is_some(), "{signal:?}");
         }
     }

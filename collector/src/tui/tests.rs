@@ -319,6 +319,8 @@ fn a_tier_opens_into_its_signals() {
             Values { worst: vec![Some(0.0); 40], total: 0.0 }
         }
         "response_time_ms" => Values { worst: vec![None; 40], total: 0.0 },
+        // Beyond the last edge between buckets.
+        "p99" => Values { worst: vec![Some(524.288_f64.next_up()); 40], total: 0.0 },
         _ => Values { worst: vec![Some(3.0); 40], total: 120.0 },
     };
     let signals = Signals {
@@ -336,6 +338,7 @@ fn a_tier_opens_into_its_signals() {
     assert!(line("dropped packets").contains("158 all"), "{screen}");
     assert!(line("received").contains("60/s"), "20 windows in a second: {screen}");
     assert!(line("waits for disk").contains("not covered: this kernel has no block_io_start"), "{screen}");
+    assert!(line("99 % within").contains(">524 ms"), "no number is made up: {screen}");
     assert!(line("response time").contains("-") && !line("response time").contains(" 0"), "{screen}");
     assert!(
         line("50 ms a column").contains("21:21:00.500") && line("50 ms a column").contains("21:21:02.500")

@@ -6,6 +6,7 @@ use crate::tui::answers::Key;
 use crate::tui::signals::{SIGNALS, Signal, Unit, Values};
 use crate::tui::state::State;
 use crate::tui::tiers::{self, Row};
+use tailwater_model::responses::OPEN_US;
 
 const NAME: usize = 17;
 const VALUE: usize = 9;
@@ -112,11 +113,13 @@ fn told(signal: &Signal, values: &Values, worst: Option<f64>, limit: Option<f64>
 fn value(unit: Unit, value: f64) -> String {
     /// Windows in a second.
     const PER_SECOND: f64 = 20.0;
+    const OPEN_MS: f64 = OPEN_US as f64 / 1e3;
     match unit {
+        Unit::Quantile if value > OPEN_MS => format!(">{OPEN_MS:.0} ms"),
         Unit::Ratio => ink::percent(value),
         Unit::Count | Unit::Events => ink::number(value),
         Unit::Rate => format!("{}/s", ink::number(value * PER_SECOND)),
         Unit::Bytes => format!("{}B/s", ink::number(value * PER_SECOND)),
-        Unit::Ms => format!("{} ms", ink::number(value)),
+        Unit::Ms | Unit::Quantile => format!("{} ms", ink::number(value)),
     }
 }
