@@ -1,4 +1,5 @@
-//! What is written to a terminal: moments and lengths of time as people write them (UTC; no clock and no time zone database), and text that others named.
+//! What is written to a terminal: moments and lengths of time as people write them (UTC; no clock and no time zone database), text that others named,
+//! and patterns of names.
 
 /// A moment in the proleptic Gregorian calendar, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +72,27 @@ pub fn line(text: &str) -> String {
 #[must_use]
 pub fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a text fits a pattern, in which `*` stands for any text, also none. Without a pattern everything fits.
+#[must_use]
+pub fn like(pattern: Option<&str>, text: &str) -> bool {
+    let Some(pattern) = pattern else { return true };
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    true
 }
 
 #[cfg(test)]

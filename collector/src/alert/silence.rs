@@ -1,6 +1,7 @@
 //! Whether an incident is to be left untold now: matchers over where it is, and times. Pure.
 
 use super::config;
+use crate::text::like;
 use tailwater_model::Incident;
 use tailwater_model::incident::Kind;
 
@@ -101,26 +102,6 @@ impl Silence {
         i.drops.iter().any(|d| fits(&d.host, &d.workload, &d.tier, Some(&d.listener)))
             || fits(&i.root.host, &i.root.workload, &i.root.tier, None)
     }
-}
-
-/// `*` stands for any text, also none.
-fn like(pattern: Option<&str>, text: &str) -> bool {
-    let Some(pattern) = pattern else { return true };
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    true
 }
 
 fn of_day(text: &str) -> Option<u64> {

@@ -10,7 +10,7 @@ use crate::export;
 use crate::fault;
 use crate::ingest::tls::Tls;
 use crate::serve::front::HttpTls;
-use crate::serve::hosts;
+use crate::serve::{hosts, sla};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,8 @@ pub struct Config {
     pub outbox: alert::Outbox,
     /// What `/metrics` and remote write tell apart.
     pub metrics: export::Bounds,
+    /// Within how long tiers are to answer; the first that matches holds.
+    pub sla: Vec<sla::Sla>,
     /// Where metrics are sent.
     pub remote_write: Vec<export::write::config::RemoteWrite>,
     /// Where OpenTelemetry metrics and logs are sent.
@@ -116,6 +118,7 @@ impl Default for Config {
             silence: Vec::new(),
             outbox: alert::Outbox::default(),
             metrics: export::Bounds::default(),
+            sla: Vec::new(),
             remote_write: Vec::new(),
             otlp: None,
             tier: Vec::new(),
@@ -193,7 +196,8 @@ impl Config {
         }
         config.check()?;
         let checked = rules::check(&config.hook, &config.silence);
-        checked.and_then(|()| export::write::config::check(&config.remote_write)).map_err(|fault| {
+        let checked = checked.and_then(|()| export::write::config::check(&config.remote_write));
+        checked.and_then(|()| sla::check(&config.sla)).map_err(|fault| {
             // Flags and variables have no lines.
             let given = overrides
                 .iter()
@@ -433,6 +437,7 @@ mod tests {
             "silence",
             "outbox",
             "metrics",
+            "sla",
             "remote_write",
             "otlp",
             "tier",
@@ -477,6 +482,8 @@ mod tests {
         assert!(text.contains("\n  remedy: "), "{text}");
         let text = load("[[hook]]\nkind = \"slack\"\n", &[]);
         assert!(text.starts_with(&format!("{}:1: [[hook]] 1: slack needs url", file.display())), "{text}");
+        let text = load("[[sla]]\ntier = \"web\"\nwithin_ms = 0\n", &[]);
+        assert!(text.starts_with(&format!("{}:3: [[sla]] 1 within_ms: must be", file.display())), "{text}");
         let text = load("[[hook]]\nkind = \"pager\"\n", &[]);
         assert!(text.contains(":2: unknown variant `pager`"), "{text}");
         let wrong: toml::Table = toml::from_str("kind = \"slack\"").unwrap();

@@ -215,7 +215,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let alive = Arc::new(AtomicBool::new(true));
     let app = App::new(shown.clone(), registry, metrics, feed.clone(), Arc::clone(&alive), shutdown.clone())
         .telling(alerts_stats, export)
-        .advising(Arc::clone(&sizing));
+        .advising(Arc::clone(&sizing))
+        .promising(&config.sla);
     if let Some(own) = otlp.own {
         let of = app.clone();
         senders.spawn(own.run(move || of.own_metrics()));

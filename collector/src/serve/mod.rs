@@ -16,6 +16,7 @@ mod responses;
 pub mod rights;
 mod series;
 mod shown;
+pub mod sla;
 mod turns;
 mod untaken;
 pub(crate) mod watchdog;
@@ -107,6 +108,7 @@ pub struct App {
     fresh: fresh::Fresh,
     asking: Arc<tokio::sync::Mutex<()>>,
     preventions: Arc<Preventions>,
+    sla: Arc<[sla::Sla]>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -141,6 +143,7 @@ impl App {
             fresh: fresh::Fresh::default(),
             asking: Arc::default(),
             preventions: Arc::default(),
+            sla: Arc::default(),
             pulse: Arc::default(),
         }
     }
@@ -155,6 +158,12 @@ impl App {
     #[must_use]
     pub fn advising(self, sizing: Arc<Sizing>) -> Self {
         Self { sizing, ..self }
+    }
+
+    /// With what tiers are to keep.
+    #[must_use]
+    pub fn promising(self, sla: &[sla::Sla]) -> Self {
+        Self { sla: sla.into(), ..self }
     }
 
     /// By another clock: what is shown happened then.

@@ -2,7 +2,7 @@
 //! it on the thread that reads the windows.
 
 use super::series::points_max;
-use super::{App, Problem};
+use super::{App, Problem, sla};
 use crate::live::responses::{Answers, Responses, Whose, responses as read};
 use crate::lock::lock;
 use axum::body::Bytes;
@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailwater_model::responses::{BUCKETS, Histogram, Quantile, Share, edges_us};
+use tailwater_model::topology::NodeView;
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
 /// Points at the most: each has the counts of every bucket.
@@ -32,7 +33,7 @@ pub(super) struct Parameters {
     start: Option<u64>,
     end: Option<u64>,
     max_points: Option<usize>,
-    /// A threshold of which the share within is asked, ms.
+    /// Another threshold than that of `[[sla]]`, ms.
     within_ms: Option<u64>,
 }
 
@@ -62,21 +63,21 @@ struct Part {
     answers: u64,
     p50: Told,
     p99: Told,
-    /// Share of the answers within the threshold; `null`: none was asked for, or there was no answer.
+    /// Share of the answers within the threshold; `null`: there was no answer.
     within: Option<Share>,
     /// Answers in each bucket.
     counts: [u64; BUCKETS],
 }
 
 impl Part {
-    fn of(answers: &Answers, within_ms: Option<u64>) -> Self {
+    fn of(answers: &Answers, within_ms: u64) -> Self {
         let histogram = &answers.by_time;
         Self {
             windows: answers.windows,
             answers: histogram.answers(),
             p50: Told::of(histogram, 0.5),
             p99: Told::of(histogram, 0.99),
-            within: within_ms.and_then(|ms| histogram.within(ms.saturating_mul(1_000_000))),
+            within: histogram.within(within_ms.saturating_mul(1_000_000)),
             counts: histogram.0,
         }
     }
@@ -112,7 +113,7 @@ struct Answer<'a> {
     /// Of windows in memory; `null`: there is none.
     oldest_unix_ns: Option<u64>,
     newest_unix_ns: Option<u64>,
-    within_ms: Option<u64>,
+    within_ms: u64,
     edges_ms: Vec<f64>,
     whole: Part,
     /// Of the whole span; empty: there was no answer.
@@ -126,6 +127,7 @@ struct Asked {
     members: Vec<Member>,
     /// The oldest and the newest window in memory.
     there: Option<(WindowIndex, WindowIndex)>,
+    within_ms: u64,
 }
 
 fn edges_ms() -> impl Iterator<Item = f64> {
@@ -142,7 +144,7 @@ impl Asked {
     }
 
     fn written(&self, of: &Responses) -> Result<Bytes, Problem> {
-        let within_ms = self.q.within_ms;
+        let within_ms = self.within_ms;
         let whole = Part::of(&of.whole, within_ms);
         let answers = whole.answers;
         let slower =
@@ -204,6 +206,24 @@ fn members(app: &App, q: &Parameters) -> Result<Vec<Member>, Problem> {
     }
 }
 
+/// The threshold that `[[sla]]` sets for them, ms.
+fn promised(app: &App, members: &[Member], listener: Option<&str>) -> u64 {
+    let view = Arc::clone(&lock(&app.shown.topology));
+    let is_member = |node: &&NodeView| {
+        members.iter().any(|m| m.host == node.host && m.workload.as_ref().is_none_or(|w| *w == node.workload))
+    };
+    let nodes: Vec<&NodeView> = view.nodes.iter().filter(is_member).collect();
+    let tiers: Vec<&str> = nodes.iter().map(|node| node.tier.as_str()).collect();
+    let of_nodes = nodes.iter().flat_map(|node| &node.listeners).map(String::as_str);
+    let listeners: Vec<&str> = listener.map_or_else(|| of_nodes.collect(), |one| vec![one]);
+    // The path of a Unix socket has no port, so no rule of a port is of all of them.
+    let ports = listeners
+        .iter()
+        .map(|text| text.rsplit_once(':')?.1.parse::<u16>().ok())
+        .collect::<Option<Vec<u16>>>();
+    sla::within_ms(&app.sla, &tiers, &ports.unwrap_or_default())
+}
+
 pub(super) async fn responses(
     State(app): State<App>,
     Query(q): Query<Parameters>,
@@ -232,7 +252,8 @@ pub(super) async fn responses(
     let first = q.start.map_or(oldest, WindowIndex::at).max(oldest);
     let last = q.end.map_or(newest, WindowIndex::at).min(newest);
     let max_points = points_max(q.max_points).min(POINTS_MAX);
-    let asked = Asked { q, members, there };
+    let within_ms = q.within_ms.unwrap_or_else(|| promised(&app, &members, q.listener.as_deref()));
+    let asked = Asked { q, members, there, within_ms };
     let json = app
         .memory(move |series| asked.written(&read(series, &asked.whose(), (first, last), max_points)))
         .await??;
@@ -254,10 +275,10 @@ mod tests {
             start: None,
             end: None,
             max_points: None,
-            within_ms: Some(500),
+            within_ms: None,
         };
         let members = vec![Member { host: "web-1".into(), workload: None }];
-        let asked = Asked { q, members, there: Some((WindowIndex(100), WindowIndex(199))) };
+        let asked = Asked { q, members, there: Some((WindowIndex(100), WindowIndex(199))), within_ms: 500 };
         let mut answers = Answers { windows: 1, ..Answers::default() };
         (answers.by_time.0[12], answers.by_time.0[18], answers.by_time.0[19]) = (8, 1, 1);
         let silence = Answers { windows: 1, ..Answers::default() };
@@ -270,7 +291,10 @@ mod tests {
         assert_eq!((&point["answers"], &point["counts"][12]), (&json!(10), &json!(8)));
         assert_eq!(point["p50"], json!({ "ms": 6.656, "at_least_ms": null }));
         assert_eq!(point["p99"], json!({ "ms": null, "at_least_ms": 524.288 }), "no number is made up");
-        assert_eq!(point["within"], json!({ "least": 0.8, "most": 0.9 }));
+        assert_eq!(
+            (&point["within"], &told["within_ms"]),
+            (&json!({ "least": 0.8, "most": 0.9 }), &json!(500))
+        );
         let silent = &told["points"][1];
         assert_eq!(silent["p50"], json!({ "ms": null, "at_least_ms": null }));
         assert_eq!((&silent["within"], &silent["windows"]), (&Value::Null, &json!(1)));

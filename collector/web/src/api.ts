@@ -92,7 +92,15 @@ export interface Series {
 export interface Quantile { ms: number | null; at_least_ms: number | null }
 
 /** Answers by response time, of windows in memory. */
-export interface Responses { points: { start_unix_ns: number; windows: number; answers: number; p50: Quantile; p99: Quantile }[] }
+export interface Responses {
+  /** What `[[sla]]` sets. */
+  within_ms: number;
+  points: {
+    start_unix_ns: number; windows: number; answers: number; p50: Quantile; p99: Quantile;
+    /** Share of the answers within it: between the two, as it may lie inside of a bucket. */
+    within: { least: number; most: number } | null;
+  }[];
+}
 
 /** Covered, sampled (polled: peaks between two looks are missed), or not covered. */
 export interface Coverage { signal: string; covered: boolean; sampled?: boolean; hook: string; reason: string }

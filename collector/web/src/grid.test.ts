@@ -19,13 +19,15 @@ test("a quantile beyond the last edge is a line of its own, and silence is no va
   const at = (ms: number | null, at_least_ms: number | null = null) => ({ ms, at_least_ms });
   const start = (n: number) => ({ start_unix_ns: (T + n * 50) * 1e6, windows: 1, answers: 9 });
   const lines = new Map(quantiles(grid, [
-    { ...start(0), p50: at(2), p99: at(8) },
-    { ...start(1), p50: at(3), p99: at(null, 524.288) },
-    { ...start(2), p50: at(null), p99: at(null) },
+    { ...start(0), p50: at(2), p99: at(8), within: { least: 1, most: 1 } },
+    { ...start(1), p50: at(3), p99: at(null, 524.288), within: { least: 0.9, most: 0.98 } },
+    { ...start(2), p50: at(null), p99: at(null), within: null },
   ]));
   deepEqual(lines.get("response_p50_ms")?.max, [2, 3, null, null]);
   deepEqual(lines.get("response_p99_ms")?.max, [8, null, null, null]);
   deepEqual(lines.get("response_p99_least_ms")?.max, [null, 524.288, null, null]);
+  deepEqual(lines.get("within_least_ratio")?.max, [1, 0.9, null, null]);
+  deepEqual(lines.get("within_most_ratio")?.max, [1, 0.98, null, null]);
 });
 
 test("windows side by side are one stretch", () => {

@@ -43,17 +43,19 @@ export function onto(grid: Grid, points: Point[]): Lines {
   return { max, mean, min, windows: weight };
 }
 
-/** Quantiles of response times onto the grid. Of one beyond the last edge between buckets that edge alone is known: it is a line of its own. */
+/** Response times onto the grid, by name. Of one beyond the last edge between buckets that edge alone is known: it is a line of its own. */
 export function quantiles(grid: Grid, points: Responses["points"]): [string, Lines][] {
   const of = (value: (point: Responses["points"][number]) => number | null): Lines =>
     onto(grid, points.flatMap((point): Point[] => {
-      const ms = value(point);
-      return ms === null ? [] : [{ start_unix_ns: point.start_unix_ns, min: ms, max: ms, mean: ms, windows: point.windows }];
+      const it = value(point);
+      return it === null ? [] : [{ start_unix_ns: point.start_unix_ns, min: it, max: it, mean: it, windows: point.windows }];
     }));
   return [
     ["response_p50_ms", of((point) => point.p50.ms)],
     ["response_p99_ms", of((point) => point.p99.ms)],
     ["response_p99_least_ms", of((point) => point.p99.at_least_ms)],
+    ["within_least_ratio", of((point) => point.within?.least ?? null)],
+    ["within_most_ratio", of((point) => point.within?.most ?? null)],
   ];
 }
 

@@ -17,6 +17,8 @@ export interface Panel {
   whole?: boolean;
   /** A value of something that happened: where nothing did, there is none, and that is no gap. */
   sparse?: boolean;
+  /** Its name ends in the threshold that is set. */
+  within?: boolean;
   /** What a workload's part of it is, nobody knows. */
   ofHost?: boolean;
 }
@@ -76,6 +78,13 @@ export const PANELS: Panel[] = [
       { metric: "response_p50_ms", color: "queued", quantile: true },
       { metric: "response_p99_ms", color: "workers", quantile: true },
       { metric: "response_p99_least_ms", color: "drop", dash: true, quantile: true },
+    ],
+  },
+  {
+    name: "Answers in time", within: true, signals: ["requests"], format: percent, atLeast: 1, sparse: true,
+    lines: [
+      { metric: "within_most_ratio", color: "workers", quantile: true },
+      { metric: "within_least_ratio", color: "accept", quantile: true },
     ],
   },
   {

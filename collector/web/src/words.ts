@@ -130,6 +130,8 @@ export const METRICS: Record<string, string> = {
   response_p50_ms: "half within",
   response_p99_ms: "99 % within",
   response_p99_least_ms: "99 % within this or more",
+  within_most_ratio: "perhaps within",
+  within_least_ratio: "surely within",
   multiplexed_connections: "multiplexed connections",
   multiplexed_bytes_in: "received",
   multiplexed_bytes_out: "sent",

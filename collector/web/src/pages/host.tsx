@@ -40,7 +40,7 @@ function rangeOf(wish: URLSearchParams, now: number): Range {
   return { from: end - last, to: end, live: true };
 }
 
-interface Read { grid: { times: number[]; step_ms: number }; metrics: Map<string, Lines>; oldest: number | null; newest: number | null; took_ms: number }
+interface Read { grid: { times: number[]; step_ms: number }; metrics: Map<string, Lines>; oldest: number | null; newest: number | null; within_ms: number | null; took_ms: number }
 type Got = { key: string; read: Read | null; error: ApiError | null };
 
 function useSeries(host: string, workload: string | null, range: Range): Got {
@@ -60,16 +60,16 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
     const names = [...new Set(PANELS.flatMap((p) => p.lines.filter((l) => !l.quantile).map((l) => l.metric)))];
     const asked = { host, workload: workload ?? undefined, start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
     // One question for all charts: the collector reads each part of the past once. Quantiles are of what is in memory; without them the rest is shown.
-    const times = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): Responses => {
-      if (e instanceof ApiError) return { points: [] };
+    const times = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): Responses | null => {
+      if (e instanceof ApiError) return null;
       throw e;
     });
     Promise.all([ask<Series>(query("/api/v1/series", { ...asked, metric: names.join(",") }), stop.signal), times]).then(
-      ([{ series, oldest_unix_ns, newest_unix_ns }, { points }]) => {
+      ([{ series, oldest_unix_ns, newest_unix_ns }, answers]) => {
         if (stop.signal.aborted) return;
-        const metrics = new Map<string, Lines>([...names.map((name): [string, Lines] => [name, onto(grid, series?.[name] ?? [])]), ...quantiles(grid, points)]);
+        const metrics = new Map<string, Lines>([...names.map((name): [string, Lines] => [name, onto(grid, series?.[name] ?? [])]), ...quantiles(grid, answers?.points ?? [])]);
         const [oldest, newest] = [oldest_unix_ns, newest_unix_ns].map((ns) => (ns ? msOf(ns) : null));
-        set({ key: who, error: null, read: { grid, metrics, oldest: oldest ?? null, newest: newest ?? null, took_ms: performance.now() - begun } });
+        set({ key: who, error: null, read: { grid, metrics, oldest: oldest ?? null, newest: newest ?? null, within_ms: answers?.within_ms ?? null, took_ms: performance.now() - begun } });
       },
       (e: unknown) => {
         if (stop.signal.aborted) return;
@@ -113,6 +113,7 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
     return all;
   }, [panel, read]);
   const { sparse } = panel;
+  const name = panel.within && read.within_ms !== null ? `${panel.name}: within ${length(read.within_ms)}` : panel.name;
   const unknown = useMemo(() => (lines.length === 0 ? [] : sparse ? shared : gaps(read.grid, lines.map((l) => l.values))), [read, lines, shared]);
   const marks = useMemo((): Mark[] => [
     ...unknown.map((g): Mark => ({ kind: "gap", ...g })),
@@ -123,16 +124,16 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
   const all_ms = (gaps: Gaps) => gaps.reduce((sum, g) => sum + g.to - g.from, 0);
   const lost = all_ms(unknown);
   if (uncovered) {
-    return <div class="panel absent"><b>{panel.name}</b><p>Not covered on {agent!.host}: {uncovered.reason || "the agent gave no reason"}.</p></div>;
+    return <div class="panel absent"><b>{name}</b><p>Not covered on {agent!.host}: {uncovered.reason || "the agent gave no reason"}.</p></div>;
   }
   if (lines.length === 0) {
     const byShare = panel.lines.every((l) => l.quantile);
     const why = byShare ? "nothing was answered in this time, or it is not in memory any more: the disk has no response times by share" : sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
-    return <div class="panel absent"><b>{panel.name}</b><p>No data: {read.newest !== null && read.oldest !== null && range.from < read.newest && range.to > read.oldest && !sparse ? "this signal has no values here" : why}.</p></div>;
+    return <div class="panel absent"><b>{name}</b><p>No data: {read.newest !== null && read.oldest !== null && range.from < read.newest && range.to > read.oldest && !sparse ? "this signal has no values here" : why}.</p></div>;
   }
   return (
     <div class="panel">
-      <Chart label={panel.name} group={`host ${workload ?? ""}`} times={read.grid.times} height={150} axis lines={lines} marks={marks} format={panel.format}
+      <Chart label={name} group={`host ${workload ?? ""}`} times={read.grid.times} height={150} axis lines={lines} marks={marks} format={panel.format}
         {...(panel.atLeast ? { atLeast: panel.atLeast } : {})} {...(panel.whole ? { whole: true } : {})}
         onZoom={(from, to) => to - from >= MINIMUM_MS && go(withQuery({ from: toAddress(Math.floor(from)), to: toAddress(Math.ceil(to)), last: null }))}
         onMark={(mark) => mark.title && go(storyAddress(mark.title))} />
