@@ -6,6 +6,7 @@
 mod common;
 
 use common::{Agent, QUICK, Serve, WINDOW_NS, batch, encode, hello, overflow, runtime, unix_ns, wait_for};
+use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -157,6 +158,32 @@ fn probes_are_answered_with_the_collectors_time() {
     assert!(clock["error_ns"].as_u64().unwrap() < 25_000_000, "{clock}");
 }
 
+/// Of 54 windows with 50 answers each, and six with five that took half a second or more.
+fn response_times(serve: &Serve, begin: u64) {
+    let listener = format!("/api/v1/responses?host=web-1&listener=10.0.0.1:80&start={begin}&within_ms=100");
+    let told = wait_for("the last window to be there", || {
+        let told = serve.json(&listener);
+        (told["whole"]["windows"] == 60).then_some(told)
+    });
+    let whole = &told["whole"];
+    let counts = ["answers", "p99"].map(|key| whole[key].clone());
+    assert_eq!(counts, [json!(2730), json!({ "ms": null, "at_least_ms": 524.288 })], "{whole:#}");
+    assert_eq!((&whole["counts"][10], &whole["counts"][19]), (&json!(2700), &json!(30)));
+    let p50 = whole["p50"]["ms"].as_f64().unwrap();
+    assert!((1.024..2.048).contains(&p50), "{whole:#}");
+    assert_eq!(whole["within"]["least"], whole["within"]["most"], "no answer is near 100 ms: {whole:#}");
+    assert_eq!(told["points"].as_array().unwrap().len(), 60, "each window is there by itself");
+    let tier = serve.json("/api/v1/topology")["nodes"][0]["tier"].as_str().unwrap().to_owned();
+    let of_tier = serve.json(&format!("/api/v1/responses?tier={tier}&start={begin}"));
+    assert_eq!((&of_tier["whole"]["counts"], &of_tier["within_ms"]), (&whole["counts"], &json!(500)));
+    wait_for("the histogram of all tiers to have every answer", || {
+        let (_, text) = common::get(serve.http, "/metrics").unwrap();
+        let counts = text.lines().filter_map(|line| line.strip_prefix("tailwater_response_seconds_count{"));
+        let all: u64 = counts.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        (all == 2730).then_some(())
+    });
+}
+
 #[test]
 fn a_dropped_packet_is_one_incident_with_the_series_behind_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,6 +208,7 @@ fn a_dropped_packet_is_one_incident_with_the_series_behind_it() {
         serve.json(&format!("/api/v1/series?host=web-1&workload=apache2.service&metric=drops&start={begin}"));
     let sum: f64 = series["points"].as_array().unwrap().iter().map(|p| p["max"].as_f64().unwrap()).sum();
     assert_eq!(sum, 18.0, "{series}");
+    response_times(&serve, begin);
     let id = incident["id"].as_str().unwrap();
     let url = format!("http://{}", serve.http);
     let told = common::tailwater().args(["explain", id, "--collector", &url]).output().unwrap();

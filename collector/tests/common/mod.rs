@@ -384,6 +384,10 @@ pub fn batch(sequence: u64, window: u64, drops: u64) -> WindowBatch {
     for (metric, value) in values {
         listener.set(5, 0, metric, 0, value);
     }
+    // 1 ms to 2 ms; while it is full, half a second or more.
+    for (bucket, answers) in [(0, 0), (10, if full { 0 } else { 50 }), (19, if full { 5 } else { 0 })] {
+        listener.set(5, 0, Metric::ResponseTimeHist, bucket, answers);
+    }
     WindowBatch {
         sequence,
         first_window: window,
