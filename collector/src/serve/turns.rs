@@ -287,6 +287,7 @@ struct Span {
     end: Option<u64>,
     at: Option<u64>,
     metric: Option<String>,
+    tier: Option<String>,
     max_points: Option<usize>,
 }
 
@@ -304,6 +305,8 @@ impl Span {
 fn is_long(path: &str, uri: &Uri, now_unix_ns: u64) -> bool {
     let Ok(Query(span)) = Query::<Span>::try_from_uri(uri) else { return false };
     match path {
+        // Of as many hosts as it has.
+        "/api/v1/responses" if span.tier.is_some() => true,
         // Without a start: everything in memory.
         "/api/v1/series" | "/api/v1/responses" => {
             let end = span.end.unwrap_or(now_unix_ns);
@@ -540,7 +543,9 @@ mod tests {
         assert!(long(series, &format!("host=a&start={}", now - LONG_NS - 1)));
         assert!(!long(series, &format!("host=a&start={}", now - LONG_NS)));
         assert!(!long(series, &format!("start=0&end={LONG_NS}&max_points=9")));
-        assert!(long("/api/v1/responses", "tier=web"), "as much");
+        let responses = "/api/v1/responses";
+        assert!(long(responses, "host=a") && !long(responses, &format!("host=a&start={}", now - LONG_NS)));
+        assert!(long(responses, &format!("tier=web&start={now}")), "of many hosts");
         assert!(long("/api/v1/now", "at=5") && !long("/api/v1/now", "seconds=5"));
         assert!(!long("/api/v1/agents", "") && !long(series, "start=x"));
     }
