@@ -60,11 +60,12 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
     const names = [...new Set(PANELS.flatMap((p) => p.lines.filter((l) => !l.quantile).map((l) => l.metric)))];
     const asked = { host, workload: workload ?? undefined, start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
     // One question for all charts: the collector reads each part of the past once. Quantiles are of what is in memory; without them the rest is shown.
-    const times = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): Responses | null => {
+    const series = ask<Series>(query("/api/v1/series", { ...asked, metric: names.join(",") }), stop.signal);
+    const responses = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): Responses | null => {
       if (e instanceof ApiError) return null;
       throw e;
     });
-    Promise.all([ask<Series>(query("/api/v1/series", { ...asked, metric: names.join(",") }), stop.signal), times]).then(
+    Promise.all([series, responses]).then(
       ([{ series, oldest_unix_ns, newest_unix_ns }, answers]) => {
         if (stop.signal.aborted) return;
         const metrics = new Map<string, Lines>([...names.map((name): [string, Lines] => [name, onto(grid, series?.[name] ?? [])]), ...quantiles(grid, answers?.points ?? [])]);
