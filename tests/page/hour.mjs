@@ -26,6 +26,10 @@ const counted = await drawn(page);
 check(counted.filled >= 6 && counted.filled === counted.all, `all charts are drawn: ${JSON.stringify(counted)}`);
 same((await values(page, "Drops"))["dropped packets"].max, 40, "one window's drops");
 same((await values(page, "Queues"))["queued requests"].max, 279, "six windows' queue");
+const shares = await values(page, "Response time, by share of answers");
+const [half, most] = [shares["half within"].max, shares["99 % within"].max];
+check(half > 2.04 && half < 4.1 && most > 16.3 && most < 32.8, `quantiles lie in their buckets: ${JSON.stringify(shares)}`);
+same((await values(page, "Answers in time: within 500 ms"))["surely within"].max, 1, "answers that were surely in time");
 await page.waitForSelector("text=Not covered on web-1: this kernel has no block_io_start.");
 await page.waitForSelector("text=No windows of web-1 for 10 s of this time");
 await tidy(page);
@@ -55,6 +59,12 @@ await page.locator("#from").fill(iso(start + 2_500_000).replace("T", " ").replac
 await page.keyboard.press("Enter");
 await page.waitForFunction((from) => new URLSearchParams(location.search).get("from") === from, iso(start + 2_500_000));
 await page.waitForSelector(".panels figure.chart");
+
+// One answer of 50 took half a second or more: of the 99th of 100 no more is known than that.
+await page.goto(hour(start + 49_990 * 50, start + 50_020 * 50));
+await page.waitForSelector(".panels figure.chart");
+same((await values(page, "Response time, by share of answers"))["99 % within this or more"].max, 524.288, "a bound and no number");
+await shot(page, "quantiles-light");
 
 // Before what is kept; what is not kept; what nobody knows.
 await page.goto(hour(start - 7_200_000, start - 3_600_000));

@@ -16,6 +16,7 @@ for (const what of ["cold", "again"]) {
 same(await page.locator(".panels").getAttribute("data-step-ms"), "4000", "windows of a point");
 same((await values(page, "Drops"))["dropped packets"].max, 40, "one window's drops");
 same((await values(page, "Queues"))["queued requests"].max, 279, "six windows' queue");
+await page.waitForSelector("text=it is not in memory any more");
 
 // A host that is gone: still listed, with its workloads and what they did.
 const at = (ms) => new Date(Number(begin) + ms).toISOString();
