@@ -16,7 +16,8 @@ const PATH_BYTES_MAX: usize = 4096 + 256;
 const NAME_BYTES_MAX: usize = 512;
 /// Signals shed, or kinds of losses, in one status.
 const STATUS_ROWS_MAX: usize = 256;
-/// Rows of entities in one batch, all its windows together: what is in memory of one, however few bytes said it, is some 30 MB.
+/// Rows of entities in one batch, all its windows together: what is in memory of one, however few bytes said it, is some 30 MB,
+/// and as much again if it says every response time that its values can.
 pub const ROWS_MAX: usize = 1 << 17;
 /// Culprits in one batch: 64 windows with 64 each.
 const CULPRITS_MAX: usize = 64 * 64;
