@@ -304,21 +304,26 @@ static __always_inline bool is_multiplexed(struct directions *d)
 	return d->crossings >= CROSSINGS || (d->in_split >= SPLITS && d->out_split >= SPLITS);
 }
 
-/* Returns whether the connection has become multiplexed. It stays so until it is closed. */
+/*
+ * Returns whether the connection has become multiplexed, or was closed meanwhile. It stays so until it is closed: a phase that was closed is never
+ * left again, not for a moment either, as whoever closes it next would take that moment's phase off the levels once more.
+ */
 static __always_inline bool becomes_multiplexed(struct hook *h, struct connection *c)
 {
 	__u32 before;
 
 	if (!is_multiplexed(&c->directions) && !other_end_knows(c))
 		return false;
-	before = __sync_lock_test_and_set(&c->phase, PHASE_MULTIPLEXED);
-	if (before == PHASE_CLOSED) {
-		c->phase = PHASE_CLOSED;
-		return true;
+	before = __sync_val_compare_and_swap(&c->phase, PHASE_IDLE, PHASE_MULTIPLEXED);
+	if (before == PHASE_ACTIVE) {
+		/* Another thread began a turn. If that is over by now, the next one tells as much as this. */
+		before = __sync_val_compare_and_swap(&c->phase, PHASE_ACTIVE, PHASE_MULTIPLEXED);
+		if (before == PHASE_IDLE)
+			return false;
+		if (before == PHASE_ACTIVE)
+			turn_ended(h, c, ENDED_ABORTED);
 	}
-	if (before == PHASE_ACTIVE)
-		turn_ended(h, c, ENDED_ABORTED);
-	if (before != PHASE_MULTIPLEXED) {
+	if (before <= PHASE_ACTIVE) {
 		tell(h, c, TOLD_CONNECTIONS, 1);
 		other_end_may_know(c);
 	}
