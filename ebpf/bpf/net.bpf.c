@@ -126,12 +126,8 @@ static __always_inline int data_ready(const struct sock *sk)
 	hook_enter_at(&h, received_ns(tp));
 	if (multiplexed)
 		multiplexed_moved(&h, c, TOLD_IN, c->directions.in.seq - before);
-	if (waits) {
+	if (waits)
 		unread_began(&h, c, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
-		/* The reader, or whoever closed it, looked before that. */
-		if (c->phase != PHASE_IDLE && c->phase != PHASE_MULTIPLEXED)
-			unread_ended(&h, c);
-	}
 	hook_exit(&h);
 	return 0;
 }

@@ -188,6 +188,12 @@ static __always_inline void step_unread(struct hook *h, struct listener_record *
 		step_turns(h, rec, level, 0, step, 0);
 }
 
+/* What it was; whoever gets another answer than UNREAD_NONE takes it off the level. */
+static __always_inline __u32 unread_taken(struct connection *c)
+{
+	return c->unread == UNREAD_NONE ? UNREAD_NONE : __sync_lock_test_and_set(&c->unread, UNREAD_NONE);
+}
+
 static __always_inline void unread_began(struct hook *h, struct connection *c, __u32 kind)
 {
 	struct listener_level *level = listener_level_of(c->slot);
@@ -199,12 +205,9 @@ static __always_inline void unread_began(struct hook *h, struct connection *c, _
 		c->arrived_ns = h->mono_ns;
 	if (__sync_val_compare_and_swap(&c->unread, UNREAD_NONE, kind) == UNREAD_NONE)
 		step_unread(h, rec, level, kind, 1);
-}
-
-/* What it was; whoever gets another answer than UNREAD_NONE takes it off the level. */
-static __always_inline __u32 unread_taken(struct connection *c)
-{
-	return c->unread == UNREAD_NONE ? UNREAD_NONE : __sync_lock_test_and_set(&c->unread, UNREAD_NONE);
+	/* The reader, or whoever closed it, looked before that. */
+	if (c->phase == PHASE_ACTIVE || c->phase == PHASE_CLOSED)
+		step_unread(h, rec, level, unread_taken(c), -1);
 }
 
 static __always_inline void unread_off(struct hook *h, struct connection *c, __u32 taken)

@@ -421,8 +421,6 @@ static __noinline void unix_asked(struct hook *h, struct sock *sk, __u64 addr)
 	if (u->turn.phase != PHASE_IDLE || u->turn.unread != UNREAD_NONE)
 		return;
 	unread_began(h, &u->turn, sk->sk_socket ? UNREAD_ACCEPTED : UNREAD_QUEUED);
-	if (u->turn.phase != PHASE_IDLE)
-		unread_ended(h, &u->turn);
 }
 
 /* The caller is closed, not only half: unix_release_sock() shuts both ways of its peer. */
