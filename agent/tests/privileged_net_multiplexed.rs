@@ -110,6 +110,23 @@ fn privileged_requests_in_parts_alone_or_answers_in_parts_alone_are_turns() {
 }
 
 #[test]
+fn privileged_requests_in_parts_with_answers_in_parts_are_turns() {
+    const TURNS: usize = 200;
+    let mut probe = Probe::attach();
+    let apart = Duration::from_millis(1);
+    let at = serve_turns(apart, 3);
+    let mut stream = connect(at);
+    for _ in 0..TURNS {
+        ask_in_parts(&mut stream, Some(apart), 120);
+        probe.drain();
+    }
+    probe.drain_past_now();
+    let (requests, calls) = (probe.requests(at.port()), probe.calls(at.port()));
+    assert_eq!((requests.answered, requests.multiplexed.connections), (TURNS as u64, 0), "{requests:?}");
+    assert_eq!((calls.answered, calls.multiplexed.connections), (TURNS as u64, 0), "{calls:?}");
+}
+
+#[test]
 fn privileged_a_poll_that_waits_is_a_request_in_flight() {
     let mut probe = Probe::attach();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -437,6 +454,175 @@ fn privileged_large_messages_batches_and_early_answers_are_turns() {
         },
     );
     assert_eq!(known(&mut probe, port), (0, 0), "early answers");
+}
+
+/// As HTTP/1.1 may: nothing of these is a second exchange.
+#[test]
+fn privileged_one_exchange_whose_directions_overlap_is_one() {
+    const EXCHANGES: usize = 60;
+    let parts = |stream: &mut TcpStream, parts: usize, bytes: usize| {
+        for part in 0..parts {
+            if part > 0 {
+                pause();
+            }
+            say(stream, bytes);
+        }
+    };
+    // `100-continue`: a header in parts, what lets the body come, a body in parts, and an answer in chunks.
+    let (mut probe, port) = between(
+        2,
+        |server| {
+            for _ in 0..EXCHANGES {
+                hear(server, 200);
+                say(server, 25);
+                hear(server, 300);
+                parts(server, 3, 50);
+            }
+        },
+        |client| {
+            for _ in 0..EXCHANGES {
+                parts(client, 2, 100);
+                hear(client, 25);
+                parts(client, 3, 100);
+                hear(client, 150);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0), "100-continue");
+    // An upload in parts, each of which is answered by a part as it comes, and the last one by several.
+    let (mut probe, port) = between(
+        2,
+        |server| {
+            for _ in 0..EXCHANGES {
+                for _ in 0..4 {
+                    hear(server, 100);
+                    say(server, 20);
+                }
+                pause();
+                parts(server, 2, 20);
+            }
+        },
+        |client| {
+            for _ in 0..EXCHANGES {
+                parts(client, 4, 100);
+                hear(client, 120);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0), "an upload that is answered as it comes");
+    // An answer in chunks whose first one comes before the body.
+    let (mut probe, port) = between(
+        2,
+        |server| {
+            for _ in 0..EXCHANGES {
+                hear(server, 100);
+                say(server, 60);
+                hear(server, 200);
+                parts(server, 3, 50);
+            }
+        },
+        |client| {
+            for _ in 0..EXCHANGES {
+                say(client, 100);
+                pause();
+                parts(client, 2, 100);
+                hear(client, 210);
+            }
+        },
+    );
+    assert_eq!(known(&mut probe, port), (0, 0), "an answer that begins before the body");
+}
+
+/// Numbers that are as good as chance (xorshift, Marsaglia 2003).
+struct Chance(u64);
+
+impl Chance {
+    /// Between none of it and twice as much.
+    fn around(&mut self, middle: Duration) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        middle * u32::try_from(self.0 % 2_000).unwrap() / 1_000
+    }
+}
+
+/// A connection that begins with turns, as behind TLS, and then has so many exchanges a second whose answers take 5 to 35 ms, until it is known
+/// on both sides; returns the milliseconds that took.
+fn known_in_an_open_loop(rate: u32) -> u64 {
+    const ANSWERING: u64 = 16;
+    let mut probe = Probe::attach();
+    let (mut client, mut server) = pair();
+    let port = server.local_addr().unwrap().port();
+    for _ in 0..3 {
+        asks(&mut client, &mut server);
+        answers(&mut server, &mut client);
+    }
+    assert_eq!(known(&mut probe, port), (0, 0), "turns");
+    let began = probe.clock.unix_ns();
+    let stop = AtomicBool::new(false);
+    let stopped = || stop.load(Ordering::Relaxed);
+    let (asked, questions) = std::sync::mpsc::sync_channel::<()>(4_096);
+    let questions = std::sync::Mutex::new(questions);
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    }
+    std::thread::scope(|s| {
+        let clone = |stream: &TcpStream| stream.try_clone().unwrap();
+        let (mut reads, mut hears) = (clone(&server), clone(&client));
+        s.spawn(move || {
+            let mut words = [0; 30];
+            while !stopped() {
+                if reads.read_exact(&mut words).is_ok() {
+                    asked.send(()).unwrap();
+                }
+            }
+        });
+        for seed in 1..=ANSWERING {
+            let (mut speaks, mut chance, questions) = (clone(&server), Chance(seed), &questions);
+            s.spawn(move || {
+                loop {
+                    let question = questions.lock().unwrap().recv();
+                    if question.is_err() || stopped() {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(5) + chance.around(Duration::from_millis(15)));
+                    speaks.write_all(&[b'a'; 40]).unwrap();
+                }
+            });
+        }
+        s.spawn(move || {
+            while !stopped() {
+                let _ = hears.read(&mut [0; 4096]);
+            }
+        });
+        let (mut speaks, mut chance) = (clone(&client), Chance(99));
+        s.spawn(move || {
+            while !stopped() {
+                say(&mut speaks, 30);
+                std::thread::sleep(chance.around(Duration::from_secs(1) / rate));
+            }
+        });
+        // Nothing may fail here: the threads would go on for ever.
+        for _ in 0..6_000 {
+            probe.drain();
+            if (probe.requests(port).multiplexed.connections, probe.calls(port).multiplexed.connections) == (1, 1) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let took = (probe.clock.unix_ns() - began) / 1_000_000;
+    assert_eq!(known(&mut probe, port), (1, 1), "{rate} exchanges a second, after {took} ms");
+    took
+}
+
+#[test]
+fn privileged_an_open_loop_that_began_with_turns_is_multiplexed() {
+    for rate in [250, 1_000] {
+        let took = known_in_an_open_loop(rate);
+        println!("{rate} exchanges a second: known after {took} ms");
+    }
 }
 
 #[test]

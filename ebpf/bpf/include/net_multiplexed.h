@@ -3,8 +3,8 @@
  * Connections that carry several exchanges at once (HTTP/2, gRPC, WebSocket, brokers): by what they are recognised without a look at what
  * they carry, and what can be said of them. Part of net_connection.h; knows no hook.
  *
- * The order of reads and writes alone says nothing: any order of them can be a request in parts, and an answer in parts. Four things cannot
- * be, or not for long, on a connection that takes turns:
+ * The order of reads and writes alone says nothing: any order of them can be a request in parts, and an answer in parts. Three things cannot
+ * be, or not for long, on a connection that takes turns, as each is something said that did not wait for what the other had said:
  *
  * Crossing. Whoever takes turns has the whole answer before it asks again, so its segment acknowledges the answer. One that does not was
  * sent by somebody who had not waited for it. Between machines that is every exchange that overlaps; on one machine, where an
@@ -20,9 +20,13 @@
  * Speaking first, both. Of a protocol that takes turns one end opens the conversation and the other waits for it. Where the first words of
  * each were sent before any of the other's had come, or had been read, neither waited (HTTP/2's settings, SSH). Once is enough.
  *
- * Splitting. Small pieces, apart from each other, with nothing in the other direction between them: several requests before the first
- * answer, several answers before the next request. One of both is common (a header and then a body, a page in parts, statements that have no
- * answer); both on one connection, again and again, are exchanges at will.
+ * Splitting is no evidence, but says how much of it is asked for. Small pieces, apart from each other, with nothing in the other direction
+ * between them: several requests before the first answer, several answers before the next request; or a header and then its body, and an answer
+ * that is streamed. Both directions in parts, again and again, are how exchanges at will look where nothing of them crosses, and how HTTP/1.1 may
+ * look for ever. What the two differ in is that of the former something does cross, now and then: half as many crossings are enough there.
+ *
+ * An answer that begins before its request is whole crosses the rest of that, too. Where the rest is small and apart from the header, and
+ * that is so in each of some exchanges in a row, it looks like a second question, and nothing but the words themselves says that it is none.
  *
  * What one end knows the other one knows as well, where both are on this machine: they find each other by the sequence numbers that they began
  * with (`pairs`).
@@ -54,9 +58,13 @@ enum {
 	CAME_BEFORE = 2, /* it acknowledged nothing that is still being sent: what this side says next, it did not wait for */
 };
 
-/* A turn with a crossing weighs as much as so many without one: one in two hundred is enough, and four of them in few turns. */
+/*
+ * A turn with a crossing weighs as much as so many without one: one in two hundred is enough, and four of them in few turns. Where both directions
+ * come in parts, two of them in 264 turns: one alone can be a word that nobody asked for, and such a connection may last for a million turns.
+ */
 #define CROSSING 512
 #define CROSSINGS 2000
+#define CROSSINGS_IN_PARTS 760
 
 /* Adds a piece of `direction` that reaches up to `seq`; returns whether it was small, and apart from the one before. */
 static __always_inline bool piece_added(struct directions *d, struct direction *to, const struct direction *other, __u64 at_ns,
@@ -293,6 +301,7 @@ static __always_inline __u8 split_score(__u8 score, bool split)
 static __always_inline bool is_multiplexed(struct directions *d)
 {
 	__u8 seen = d->seen;
+	bool in_parts;
 
 	d->seen = 0;
 	if (seen & SEEN_CROSSING)
@@ -301,7 +310,8 @@ static __always_inline bool is_multiplexed(struct directions *d)
 		d->crossings--;
 	d->in_split = split_score(d->in_split, seen & SEEN_IN_SPLIT);
 	d->out_split = split_score(d->out_split, seen & SEEN_OUT_SPLIT);
-	return d->crossings >= CROSSINGS || (d->in_split >= SPLITS && d->out_split >= SPLITS);
+	in_parts = d->in_split >= SPLITS && d->out_split >= SPLITS;
+	return d->crossings >= (in_parts ? CROSSINGS_IN_PARTS : CROSSINGS);
 }
 
 /*
