@@ -3,7 +3,7 @@
 //!
 //! The rooms stand along the way of a window: `ingest` takes it, `run` hands it to the analysis and what comes out to `live`, `store`,
 //! `alert`, `export` and `sizing`; `serve` shows it, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
-//! `tests/tests/arrows.rs`.
+//! `tests/tests/arrows/table.rs`.
 
 pub mod access;
 pub mod alert;

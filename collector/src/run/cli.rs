@@ -493,7 +493,6 @@ impl Settings {
     }
 }
 
-/// A file that a picture can be written to, by its name.
 /// So many times a load: above 0, and no more than anybody has.
 fn times(text: &str) -> Result<f64, String> {
     const MOST: f64 = 1000.0;
@@ -503,6 +502,7 @@ fn times(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is no number of times such as 1.5, above 0 and up to {MOST}"))
 }
 
+/// A file that a picture can be written to, by its name.
 fn plot_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     crate::draw::plot::Format::of(&path).map(|_| path).map_err(|e| e.to_string())
