@@ -14,7 +14,6 @@ pub mod clock;
 pub mod columns;
 pub mod counters;
 pub mod draw;
-pub mod endpoint;
 pub mod export;
 pub mod failure;
 pub mod fault;

@@ -2,8 +2,8 @@
 
 use crate::access::role::Role;
 use crate::client::options::{Api, duration};
-use crate::endpoint::Endpoint;
 use crate::run::config::{Config, ConfigError};
+use crate::run::endpoint::Endpoint;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -2,9 +2,9 @@
 
 use crate::authority::signer::Authority;
 use crate::clock::Clock;
-use crate::endpoint::Endpoint;
 use crate::ingest::tls::TlsFiles;
 use crate::run::config::Config;
+use crate::run::endpoint::Endpoint;
 use crate::serve::front::HttpTlsFiles;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

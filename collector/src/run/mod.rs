@@ -4,6 +4,7 @@ pub mod cli;
 pub mod config;
 pub mod doctor;
 pub mod driver;
+pub mod endpoint;
 pub mod enrol;
 mod machine;
 pub mod outlet;

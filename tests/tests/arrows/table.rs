@@ -120,8 +120,8 @@ pub(crate) const TABLES: &[Table] = &[
         of: "tailwater",
         // Time, what is counted, how things are said and written down, what is plain data of two rooms.
         leaves: &[
-            "clock", "lock", "aside", "counters", "text", "failure", "endpoint", "log", "columns", "fault",
-            "moments", "raw", "verdict", "pem", "kept",
+            "clock", "lock", "aside", "counters", "text", "failure", "log", "columns", "fault", "moments",
+            "raw", "verdict", "pem", "kept",
         ],
         rooms: &[
             // What is in memory: recent windows, series, folds, inventory, timeline.
