@@ -1,7 +1,7 @@
 //! What was learnt, on disk: one file of JSON, written under a temporary name, synced and renamed. A file that cannot be read is put aside
 //! with a line in the log, and learning begins anew. Knows no learner's insides.
 
-use crate::aside;
+use crate::aside::{self, AsideError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, create_dir_all, rename};
@@ -29,7 +29,7 @@ struct Read1<T> {
 
 /// Why nothing was written or read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KeptError {
+pub(super) enum LearntError {
     /// The disk refuses.
     #[error("{path}: {source}")]
     Disk {
@@ -57,11 +57,11 @@ pub(super) enum KeptError {
 }
 
 /// Writes `listeners` in place of what was there.
-pub(super) fn write<T: Serialize>(folder: &Path, listeners: &T) -> Result<(), KeptError> {
+pub(super) fn write<T: Serialize>(folder: &Path, listeners: &T) -> Result<(), LearntError> {
     let (path, temporary) = (folder.join(FILE), folder.join(format!("{FILE}.tmp")));
     let disk = |path: &Path| {
         let path = path.to_owned();
-        move |source| KeptError::Disk { path, source }
+        move |source| LearntError::Disk { path, source }
     };
     create_dir_all(folder).map_err(disk(folder))?;
     let mut out = BufWriter::new(File::create(&temporary).map_err(disk(&temporary))?);
@@ -75,16 +75,16 @@ pub(super) fn write<T: Serialize>(folder: &Path, listeners: &T) -> Result<(), Ke
 }
 
 /// What was kept; `None`: nothing was.
-pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<Option<T>, KeptError> {
+pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<Option<T>, LearntError> {
     let path = folder.join(FILE);
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(KeptError::Disk { path, source }),
+        Err(source) => return Err(LearntError::Disk { path, source }),
     };
     let size = file.metadata().map_or(0, |of| of.len());
     if size > BYTES_MAX {
-        return Err(KeptError::Strange {
+        return Err(LearntError::Strange {
             path,
             why: format!("it has {size} bytes, and {BYTES_MAX} are the most"),
         });
@@ -92,23 +92,18 @@ pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<Option<T>, Kept
     let read: Result<Read1<T>, _> = serde_json::from_reader(BufReader::new(file.take(BYTES_MAX)));
     match read {
         Ok(Read1 { version: VERSION, listeners }) => Ok(Some(listeners)),
-        Ok(Read1 { version, .. }) => Err(KeptError::Strange {
+        Ok(Read1 { version, .. }) => Err(LearntError::Strange {
             path,
             why: format!("it has version {version}, and this build reads {VERSION}"),
         }),
-        Err(e) if e.is_io() => Err(KeptError::Disk { path, source: e.into() }),
-        Err(source) => Err(KeptError::Damaged { path, source }),
+        Err(e) if e.is_io() => Err(LearntError::Disk { path, source: e.into() }),
+        Err(source) => Err(LearntError::Damaged { path, source }),
     }
 }
 
 /// Puts the file out of the way, for a person to judge. Says where it is now.
-pub(super) fn put_aside(folder: &Path) -> Result<PathBuf, KeptError> {
-    let aside = aside::folder(folder);
-    create_dir_all(&aside).map_err(|source| KeptError::Disk { path: aside.clone(), source })?;
-    let to = aside::place(folder, FILE).unwrap_or_else(|| aside.join(format!("{FILE}.0")));
-    let from = folder.join(FILE);
-    rename(&from, &to).map_err(|source| KeptError::Disk { path: from, source })?;
-    Ok(to)
+pub(super) fn put_aside(folder: &Path) -> Result<PathBuf, AsideError> {
+    aside::put(folder, &folder.join(FILE), &[])
 }
 
 #[cfg(test)]

@@ -131,19 +131,9 @@ pub struct Opened {
 /// Puts a damaged database out of the way, for a person to judge.
 fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) {
     metrics.store_segments_torn.inc();
-    let aside = aside::folder(folder);
-    tracing::error!("{why}: moved to {}; a new one is begun", aside.display());
-    let to = aside::place(folder, FILE).unwrap_or_else(|| aside.join(format!("{FILE}.0")));
-    for end in ["", "-wal", "-shm"] {
-        let from = folder.join(format!("{FILE}{end}"));
-        let mut to = to.clone().into_os_string();
-        to.push(end);
-        let moved = std::fs::create_dir_all(&aside).and_then(|()| std::fs::rename(&from, to));
-        if let Err(e) = moved
-            && e.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::error!("{}: {e}", from.display());
-        }
+    tracing::error!("{why}: moved to {}; a new one is begun", aside::folder(folder).display());
+    if let Err(e) = aside::put(folder, &folder.join(FILE), &["-wal", "-shm"]) {
+        tracing::error!("{e}");
     }
 }
 

@@ -111,15 +111,11 @@ impl Shelf {
     fn aside(&self, path: &Path, why: &str) {
         self.metrics.store_segments_torn.inc();
         let folder = aside::folder(&self.folder);
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let free = aside::place(&self.folder, &name);
-        let moved = std::fs::create_dir_all(&folder).and_then(|()| match &free {
-            Some(to) => std::fs::rename(path, to),
-            None => Err(std::io::ErrorKind::AlreadyExists.into()),
-        });
-        match moved {
-            Ok(()) => tracing::error!("{}: {why}: moved to {}", path.display(), folder.display()),
-            Err(e) => tracing::error!("{}: {why}; and it cannot be moved aside: {e}", path.display()),
+        match aside::put(&self.folder, path, &[]) {
+            Ok(_) => tracing::error!("{}: {why}: moved to {}", path.display(), folder.display()),
+            Err(e) => {
+                tracing::error!("{}: {why}; and it cannot be moved aside: {}", path.display(), e.source)
+            }
         }
         let mut index = self.index();
         index.recent.retain(|_, entry| entry.path != path);
