@@ -22,9 +22,9 @@ pub struct Coverage {
     pub reason: String,
 }
 
-/// The signals of signals.md.
+/// The kinds of signals, as `telemetry.proto` numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names of signals.md")]
+#[allow(missing_docs, reason = "the names of telemetry.proto: Signal")]
 pub enum SignalKind {
     Cpu,
     RunQueue,

@@ -1,5 +1,5 @@
 //! What one 50 ms window of this host holds: plain values, every unit in its name.
-//! Owns the shape between the kernel logs (`signal/*` fill it) and the wire (`stream` encodes it). Knows no kernel map,
+//! Owns the shape between the kernel logs (`sample` fills it) and the wire (`stream` encodes it). Knows no kernel map,
 //! no clock and no network.
 
 /// Length of a window.
@@ -166,13 +166,8 @@ pub struct DeviceSample {
     pub flushes: u64,
 }
 
-/// Whether an address stands for a Unix socket: a hash of what that is bound to, under a prefix that nobody routes (100::/64, RFC 6666).
-pub fn is_unix(address: std::net::Ipv6Addr) -> bool {
-    address.segments()[..4] == [0x100, 0, 0, 0]
-}
-
 /// A listening address. IPv4 is kept as a v4-mapped IPv6 address; all zero (`::`) is the wildcard of both families; that of a Unix socket
-/// is [`is_unix`], with port 0.
+/// is one of [`tailwater_proto::is_unix`], with port 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerKey {
     /// Inode of the network namespace.

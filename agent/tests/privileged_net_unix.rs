@@ -14,7 +14,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::window::is_unix;
+use tailwater_proto::is_unix;
 
 const BACKLOG: i32 = 4;
 

@@ -33,3 +33,10 @@ pub const JOINED_ALPN: &[u8] = b"tailwater-joined";
 pub const WINDOW_NS: u64 = 50_000_000;
 /// A gRPC message larger than this is refused by both sides.
 pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Whether an address stands for a Unix socket (`Listener.path`): a hash of what that is bound to, under a prefix that nobody routes (100::/64, RFC 6666).
+/// `net_unix.h` makes such addresses.
+#[must_use]
+pub fn is_unix(address: std::net::Ipv6Addr) -> bool {
+    address.segments()[..4] == [0x100, 0, 0, 0]
+}

@@ -9,7 +9,8 @@ pub fn socket(address: IpAddr, port: u16) -> String {
     std::net::SocketAddr::new(address.to_canonical(), port).to_string()
 }
 
-/// Whether an address stands for a Unix socket: then it means something on its own host only.
+/// Whether an address stands for a Unix socket: then it means something on its own host only. The wire says which do (`tailwater_proto::is_unix`), and a
+/// test of the collector's conversion holds both together: this crate knows no wire.
 #[must_use]
 pub fn is_unix(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.segments()[..4] == [0x100, 0, 0, 0])

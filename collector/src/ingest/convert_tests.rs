@@ -238,6 +238,21 @@ fn a_unix_socket_is_called_by_its_path_at_both_ends() {
     assert!(is_unix(edges[1].remote_address) && edges[1].path.is_none(), "an agent that knew no path");
 }
 
+/// The model knows no wire, so it says once more which addresses stand for Unix sockets.
+#[test]
+fn the_model_takes_for_unix_sockets_what_the_wire_does() {
+    let edges = ["ff::", "100::", "100::ffff:ffff:ffff:ffff", "100:0:0:1::", "100:0:1::", "100:1::", "101::"];
+    let others = ["::", "::1", "::ffff:1.0.0.0", "fe80::1"];
+    let told = |text: &str| {
+        let address: std::net::Ipv6Addr = text.parse().unwrap();
+        assert_eq!(is_unix(address.into()), tailwater_proto::is_unix(address), "{text}");
+        is_unix(address.into())
+    };
+    assert_eq!(edges.iter().chain(&others).filter(|text| told(text)).count(), 2);
+    let IpAddr::V6(made) = of_path("/run/php.sock") else { panic!("no IPv6 address") };
+    assert!(tailwater_proto::is_unix(made), "{made}");
+}
+
 #[test]
 fn what_is_gone_is_told_by_our_ids_and_leaves_room_for_others() {
     let mut c = Converter::new("web-1");

@@ -6,13 +6,13 @@ use crate::attach::loader::{LoadError, LoadedObject};
 use crate::attach::mapping::Mapping;
 use crate::attach::privilege;
 use crate::sample::repeated::Repeated;
-use crate::window::is_unix;
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tailwater_ebpf::net::{ListenerName, UnixPath};
+use tailwater_proto::is_unix;
 
 /// So long what ended unseen stays in flight: a worker that was killed, a server that closed without an answer.
 const WALK_EVERY: Duration = Duration::from_secs(1);
