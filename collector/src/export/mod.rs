@@ -1,9 +1,11 @@
 //! What others' monitoring gets of the 50 ms windows: roll-ups on `/metrics`, remote write and OTLP. A thread of its own takes windows from
 //! a bounded queue, so neither a scraper nor a receiver is ever on the ingest path. This file owns the queue, the thread and the last half
 //! minute of windows; `signals` says what there is, `rows` which labels, `rollup` how windows become a second, `responses` what tiers answered by
-//! response time, `write` and `otlp` how they are sent.
+//! response time, `write` and `otlp` how they are sent, `queue` what waits for a receiver, and `receiver` what is counted of one.
 
 pub mod otlp;
+pub mod queue;
+pub mod receiver;
 mod responses;
 pub mod rollup;
 pub mod rows;

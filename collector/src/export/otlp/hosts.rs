@@ -5,10 +5,10 @@
 //! interval; counters and limits are as the newest window left them, and say so by their time.
 
 use super::message::{Batch, Head, Kind, point, text, ucum};
+use crate::export::queue::Queue;
 use crate::export::rollup::{self, labels};
 use crate::export::rows::Row;
 use crate::export::signals::{Form, SIGNALS};
-use crate::export::write::queue::Queue;
 use crate::export::{HostState, PER_SECOND, STALE_NS, State};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;

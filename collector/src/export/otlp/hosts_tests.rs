@@ -3,8 +3,8 @@
 use super::super::message::common;
 use super::*;
 use crate::export::Bounds;
+use crate::export::receiver::Receiver;
 use crate::export::rows::Labels;
-use crate::export::write::stats::Receiver;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::common::v1::any_value;

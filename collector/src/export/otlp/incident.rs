@@ -1,7 +1,7 @@
 //! An incident as a log record. Attributes of it have names of their own, below `tailwater.`; nothing is told as 0 that is not known.
 
 use super::message::{SCHEMA_URL, attribute, resource, scope, text};
-use crate::export::write::queue::Request;
+use crate::export::queue::Request;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};

@@ -1,7 +1,7 @@
 //! Messages of OTLP in the making: attributes, resources, and data points gathered into requests of bounded size. Knows no window, no
 //! incident and no receiver.
 
-use crate::export::write::queue::Request;
+use crate::export::queue::Request;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};

@@ -15,7 +15,7 @@ pub mod stats;
 mod transport;
 
 use super::Export;
-use super::write::queue::Queue;
+use super::queue::Queue;
 use crate::clock::Clock;
 use crate::send::http::HookError;
 use crate::verdict::Verdict;

@@ -4,7 +4,7 @@
 use super::config::Signal;
 use super::stats::Lane;
 use super::transport::{Outcome, Transport};
-use crate::export::write::queue::{Queue, Request};
+use crate::export::queue::{Queue, Request};
 use crate::send::limit;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,14 +2,14 @@
 
 use super::config::Signal;
 use crate::counters::{Counter, counter, gauge, labels};
-use crate::export::write::stats::Receiver;
+use crate::export::receiver::Receiver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Of one signal.
 #[derive(Debug, Default)]
 pub struct Lane {
-    /// As of a receiver of remote write; samples are data points or log records.
+    /// Samples are data points or log records.
     pub receiver: Arc<Receiver>,
     /// Data points or log records that the receiver did not want of a request that it took.
     pub rejected: Counter,

@@ -2,7 +2,7 @@
 
 use super::config::Resolution;
 use super::message::{Label, Sample, TimeSeries, WriteRequest, encode};
-use super::queue::Request;
+use crate::export::queue::Request;
 use crate::export::rollup::{self, labels};
 use crate::export::signals::{Form, SIGNALS, Signal};
 use crate::export::{HostState, State};

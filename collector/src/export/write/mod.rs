@@ -5,15 +5,14 @@
 mod batch;
 pub mod config;
 pub mod message;
-pub mod queue;
 pub mod sender;
 pub mod stats;
 
+use super::queue::Queue;
 use super::{PER_SECOND, STALE_NS, State};
 use crate::send::http::{Address, HookError, Http};
 use batch::Batch;
 use config::{RemoteWrite, Resolution};
-use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //! and when there is no answer, with backoff and jitter and what Retry-After asks for; any other answer is final. While one is tried
 //! again others wait in the bounded queue.
 
-use super::queue::{Queue, Request};
-use super::stats::Receiver;
+use crate::export::queue::{Queue, Request};
+use crate::export::receiver::Receiver;
 use crate::send::http::{Answer, DeliveryError, Http};
 use crate::send::limit;
 use std::sync::Arc;

@@ -1,22 +1,10 @@
 //! What remote write counts about itself, and its OpenMetrics text. Labels are names from the configuration and reasons from the code.
 
-use crate::counters::Gauge;
-use crate::counters::{Counter, gauge};
+use crate::counters::gauge;
+use crate::export::receiver::Receiver;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Of one receiver.
-#[derive(Debug, Default)]
-#[allow(missing_docs, reason = "each is described by its help text in `render`")]
-pub struct Receiver {
-    pub samples_sent: Counter,
-    pub samples_evicted: Counter,
-    pub samples_refused: Counter,
-    pub failures: Counter,
-    pub queue_bytes: Gauge,
-    pub queue_bytes_max: Gauge,
-}
 
 /// Of all.
 #[derive(Debug, Default)]

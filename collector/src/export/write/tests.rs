@@ -5,9 +5,9 @@
 use super::super::{Bounds, rows::Labels};
 use super::batch::STALE;
 use super::message::WriteRequest;
-use super::queue::Request;
 use super::*;
 use crate::alert::tests::receiver_server::{Answer, Got, Receiver};
+use crate::export::queue::Request;
 use crate::fixture::incident as fixture;
 use prost::Message;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Running {
     }
 
     /// Turns, as the thread does: what is gathered goes when the receiver has nothing else to do.
-    async fn until(&mut self, what: &str, enough: impl Fn(&stats::Receiver) -> bool) {
+    async fn until(&mut self, what: &str, enough: impl Fn(&crate::export::receiver::Receiver) -> bool) {
         let of = self.stats.of("test");
         for _ in 0..6000 {
             if enough(&of) {

@@ -1,6 +1,6 @@
 //! Requests that wait for one receiver: bounded by bytes, the oldest goes first, with a counter. Knows no network.
 
-use super::stats::Receiver;
+use super::receiver::Receiver;
 use crate::lock::lock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
