@@ -1,4 +1,4 @@
-//! What the page asks beside incidents and series: a host by name, and what every tier does right now.
+//! What there is beside incidents and series: a host by name, what was there in a span of time (`/api/v1/inventory`), and what every tier does right now.
 
 use super::{App, Problem, Source, lock};
 use crate::live::inventory::{HostInventory, Now};
@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
@@ -37,6 +38,25 @@ pub(super) async fn host(
     app.past(move |past| past.host(&wanted)).await?.map(Json).ok_or_else(|| {
         Problem(StatusCode::NOT_FOUND, format!("no windows of host \"{host}\"; see /api/v1/agents"))
     })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InventoryQuery {
+    start: Option<u64>,
+    end: Option<u64>,
+    /// "host", "workload", "listener" or "tier"; without: all of them.
+    kind: Option<String>,
+}
+
+/// What was there in a span of time, by name.
+pub(super) async fn seen(
+    State(app): State<App>,
+    Query(q): Query<InventoryQuery>,
+) -> Result<Json<serde_json::Value>, Problem> {
+    let (start, end) = (q.start.unwrap_or(0), q.end.unwrap_or(u64::MAX));
+    let seen = app.past(move |past| past.inventory((start, end), q.kind.as_deref(), None)).await?;
+    Ok(Json(json!({ "inventory": seen })))
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,8 @@
 //! `/api/v1/incidents/{id}/prevention`: what would have prevented an incident, or, `?with=backlog@web-1=640`, what had come of that. Owns that
 //! the first is worked out once, and both by few threads at a time; knows no model.
 
-use super::{App, Problem, lock, not_found};
+use super::incidents::not_found;
+use super::{App, Problem, lock};
 use crate::prevent;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
