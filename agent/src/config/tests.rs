@@ -1,3 +1,5 @@
+//! Files, variables and flags that are right, and what is said of those that are not.
+
 use super::*;
 
 fn check(text: &str, over: Layer) -> Result<Config, String> {

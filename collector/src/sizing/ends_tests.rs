@@ -1,3 +1,5 @@
+//! Seconds in which something was always full, and what is said of it: hardware, quotas, and what is neither.
+
 use super::*;
 use crate::sizing::who::tests::{server, three_tiers};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Seconds that are the tier's own, and those that are left out: by limits, neighbours, tiers below, pools of others and incidents.
+
 use super::*;
 use crate::sizing::who::tests::{server, three_tiers};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ fn written(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// A package with a library, and a program if there is a `src/main.rs`.
+/// A package with a library, and a program if there is a `main.rs`.
 fn package(files: &[(&str, &str)]) -> Graph {
     let folder = tempfile::tempdir().expect("a temporary folder");
     written(folder.path(), files);

@@ -1,5 +1,5 @@
 //! Which room may use which: one table for each crate, and one for the page. A room is what stands side by side at the top of a
-//! crate's `src`: a folder, or a file. Programs of their own are the rooms `main` (`src/main.rs`) and `bin` (`src/bin`).
+//! crate's `src`: a folder, or a file. Programs of their own are the rooms `main` (from `main.rs`) and `bin` (from `src/bin`).
 
 /// A crate's rooms, from below: what stands further down in a table may use what stands above it, never the other way.
 #[derive(Debug)]

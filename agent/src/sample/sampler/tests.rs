@@ -1,3 +1,5 @@
+//! The loop on a clock that is set by hand, over sources that only count what is asked of them.
+
 use super::*;
 use crate::window::{CgroupId, ListenerKey, MachineCpu};
 use std::sync::atomic::AtomicI64;

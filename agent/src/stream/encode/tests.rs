@@ -1,3 +1,5 @@
+//! Windows that were made up as they are sent: which metrics there are, in which rows, and what is left out.
+
 use super::*;
 use crate::name::cgroup::Mounts;
 use crate::window::{
