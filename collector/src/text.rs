@@ -1,44 +1,4 @@
-//! What is written to a terminal: moments and lengths of time as people write them (UTC; no clock and no time zone database), text that others named,
-//! and patterns of names.
-
-/// A moment in the proleptic Gregorian calendar, UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Civil {
-    days: u64,
-    ms: u64,
-}
-
-impl Civil {
-    /// Of Unix ns.
-    #[must_use]
-    pub fn of(unix_ns: u64) -> Self {
-        let ms = unix_ns / 1_000_000;
-        Self { days: ms / 86_400_000, ms: ms % 86_400_000 }
-    }
-
-    /// `2026-11-21`
-    #[must_use]
-    pub fn date(self) -> String {
-        // Howard Hinnant's civil_from_days, for days since 1970.
-        let z = self.days + 719_468;
-        let era = z / 146_097;
-        let doe = z % 146_097;
-        let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-        let mp = (5 * doy + 2) / 153;
-        let day = doy - (153 * mp + 2) / 5 + 1;
-        let month = if mp < 10 { mp + 3 } else { mp - 9 };
-        let year = yoe + era * 400 + u64::from(month <= 2);
-        format!("{year:04}-{month:02}-{day:02}")
-    }
-
-    /// `14:03:07.350`
-    #[must_use]
-    pub fn time_ms(self) -> String {
-        let s = self.ms / 1000;
-        format!("{:02}:{:02}:{:02}.{:03}", s / 3600, s / 60 % 60, s % 60, self.ms % 1000)
-    }
-}
+//! What is written to a terminal: lengths of time as people say them, and text that others named; and patterns of names.
 
 /// A length of time as people say it: `3 h 12 min`, `4 min 10 s`, `17 s`.
 #[must_use]
@@ -109,15 +69,5 @@ mod tests {
     fn lengths_of_time_have_two_units() {
         let said = [0.4, 17.0, 59.6, 250.0, 11_531.0, 90_000.0].map(span);
         assert_eq!(said, ["0 s", "17 s", "1 min 0 s", "4 min 10 s", "3 h 12 min", "1 d 1 h"]);
-    }
-
-    #[test]
-    fn known_moments() {
-        let at = |s: u64| Civil::of(s * 1_000_000_000 + 7_000_000);
-        assert_eq!((at(0).date().as_str(), at(0).time_ms().as_str()), ("1970-01-01", "00:00:00.007"));
-        assert_eq!(at(951_827_696).date(), "2000-02-29");
-        assert_eq!(at(1_794_000_000).date(), "2026-11-06");
-        assert_eq!(at(4_102_444_799).date(), "2099-12-31");
-        assert_eq!(at(4_102_444_799).time_ms(), "23:59:59.007");
     }
 }

@@ -7,12 +7,15 @@ mod compose;
 
 use anyhow::{Context, Result, ensure};
 use compose::{COMPOSITIONS, Truth};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tailwater::draw::explain;
+use tailwater::live::timeline::Timeline;
 use tailwater_analysis::{Config, Output, Pipeline};
 use tailwater_model::incident::Incident;
-use tailwater_model::window::Input;
+use tailwater_model::window::{Input, WINDOW_NS};
 
 /// Recordings by name, with the truth beside them.
 fn recordings(folder: &Path) -> Result<Vec<(String, PathBuf, Truth)>> {
@@ -89,5 +92,48 @@ fn recordings_with_less_or_more_in_them_are_told_as_written() -> Result<()> {
     let before = std::fs::read_to_string(&expected)
         .with_context(|| format!("read {}: run with UPDATE=1", expected.display()))?;
     ensure!(text == before, "{} is not what is said now:\n{text}", expected.display());
+    Ok(())
+}
+
+/// The moments that a text names: `14:03:07.350`.
+fn moments(text: &str) -> BTreeSet<&str> {
+    let words = text.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_ascii_digit()));
+    words.filter(|word| word.len() == 12 && word.matches(':').count() == 2 && word.contains('.')).collect()
+}
+
+/// Clocks are corrected by parts of a millisecond, and whoever reads a title looks for its moments in what `explain` tells of them. Here every
+/// window begins half a millisecond before a whole one, as at x.9995 s: what is cut off there in place of being rounded is told a
+/// millisecond earlier.
+#[test]
+fn a_title_and_what_explain_tells_of_it_name_the_same_moments() -> Result<()> {
+    const PHASE_NS: i64 = -500_000;
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/nx0-app-cpu.trace.zst");
+    let mut inputs = Vec::new();
+    tailwater::run::replay::inputs(tailwater::run::replay::open(&trace)?, |input| {
+        inputs.push(input.clone());
+    })?;
+    for input in &mut inputs {
+        if let Input::Window(window) = input {
+            Arc::make_mut(window).phase_ns = PHASE_NS;
+        }
+    }
+    let told = told(inputs);
+    let dropped: Vec<&Incident> = told.iter().filter(|i| i.version > 0 && !i.drops.is_empty()).collect();
+    ensure!(!dropped.is_empty(), "nothing dropped: {told:?}");
+    for incident in dropped {
+        let untitled = Incident { title: String::new(), ..incident.clone() };
+        let nothing = Timeline {
+            start_unix_ns: incident.start_unix_ns,
+            window_ns: WINDOW_NS,
+            tiers: Vec::new(),
+            resource: None,
+        };
+        let text = explain::text(&untitled, &nothing);
+        let (of_title, of_text) = (moments(&incident.title), moments(&text));
+        ensure!(of_title.len() > 1, "when it dropped and when its root was: {}", incident.title);
+        ensure!(of_title.is_subset(&of_text), "{}\n{text}", incident.title);
+        let is_whole = |moment: &&str| moment.ends_with("00") || moment.ends_with("50");
+        ensure!(of_text.iter().all(is_whole), "a window begins at a multiple of 50 ms: {of_text:?}");
+    }
     Ok(())
 }

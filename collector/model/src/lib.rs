@@ -1,11 +1,13 @@
 //! What the collector's rooms tell each other, as plain data. A window's way: the wire becomes [`window`]s of hosts, the analysis makes
 //! of them [`incident`]s, the [`topology`] and the [`congestion`] points, sizing makes [`advice`] of them, an incident replayed with other
 //! sizes is [`prevention`], and store, hooks and pages keep
-//! and show these. Owns the values, their JSON shapes and names; knows no protobuf, no clock, no file, and no rule by which anything is found.
+//! and show these. How a [`civil`] moment is written is here too: all of them write it. Owns the values, their JSON shapes and names; knows no
+//! protobuf, no clock, no file, and no rule by which anything is found.
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod advice;
+pub mod civil;
 pub mod congestion;
 pub mod incident;
 pub mod names;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailwater_model::Incident;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::Severity;
 
 /// What a message says.
@@ -165,10 +166,10 @@ pub fn id(incident: &Incident, life: &str, suffix: &str) -> String {
     format!("{}.{}.{life}{suffix}", incident.id, incident.version)
 }
 
-/// RFC 3339 in UTC, to the ms.
+/// RFC 3339 in UTC, to the nearest ms.
 #[must_use]
 pub fn rfc3339(unix_ns: u64) -> String {
-    let t = crate::text::Civil::of(unix_ns);
+    let t = Civil::of(unix_ns);
     format!("{}T{}Z", t.date(), t.time_ms())
 }
 

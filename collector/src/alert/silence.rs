@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(rfc3339_s(wrong), None, "{wrong}");
         }
         for days in [0_u64, 59, 60, 11_016, 20_000, 47_540] {
-            let civil = crate::text::Civil::of(days * DAY_S * 1_000_000_000);
+            let civil = tailwater_model::civil::Civil::of(days * DAY_S * 1_000_000_000);
             assert_eq!(rfc3339_s(&format!("{}T00:00:00Z", civil.date())), Some(days * DAY_S));
         }
     }

@@ -4,10 +4,11 @@ use super::Collector;
 use super::options::Api;
 use crate::alert::api::Resend;
 use crate::alert::outbox::Listed;
-use crate::text::{Civil, line};
+use crate::text::line;
 use anyhow::{Result, bail};
 use serde::Deserialize;
 use std::io::Write;
+use tailwater_model::civil::Civil;
 
 #[derive(Deserialize)]
 struct Alerts {

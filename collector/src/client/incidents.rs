@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 use tailwater_model::Incident;
+use tailwater_model::civil::Civil;
 
 #[derive(Deserialize)]
 struct Now {
@@ -90,7 +91,7 @@ impl Shown {
         } else {
             let severity = format!("{:?}", i.severity).to_lowercase();
             let state = format!("{:?}", i.state).to_lowercase();
-            let at = text::Civil::of(i.start_unix_ns);
+            let at = Civil::of(i.start_unix_ns);
             let kind = i.kind.name();
             writeln!(out, "{} {} {severity:<8} {state:<6} {kind} {}", at.date(), at.time_ms(), i.id)?;
             writeln!(out, "    {}", text::line(&i.title))?;

@@ -5,11 +5,12 @@ use super::options::{Api, duration};
 use crate::alert::api::End;
 use crate::alert::config::Silence;
 use crate::alert::silences::{Asked, Listed};
-use crate::text::{Civil, line};
+use crate::text::line;
 use anyhow::Result;
 use serde::Deserialize;
 use std::io::Write;
 use std::time::Duration;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::Kind;
 
 /// What `tailwater silence` says. Matchers that are not given match everything; `*` stands for any text.

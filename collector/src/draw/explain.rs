@@ -2,8 +2,9 @@
 //! text out.
 
 use crate::live::timeline::{TierRow, Timeline};
-use crate::text::{Civil, lines};
+use crate::text::lines;
 use std::fmt::Write;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::{DropReason, Hop, HopCongestion, HopLife, Order, Role};
 use tailwater_model::{CongestionState, Incident};
 

@@ -5,11 +5,12 @@ use super::tokens::new_file;
 use crate::authority::signer::{Authority, invitations, issued};
 use crate::clock::Clock;
 use crate::run::config::{Config, ConfigError};
-use crate::text::{Civil, line};
+use crate::text::line;
 use anyhow::{Context, Result};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
+use tailwater_model::civil::Civil;
 
 const NS: u64 = 1_000_000_000;
 

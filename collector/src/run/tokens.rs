@@ -5,12 +5,13 @@ use crate::access::file::Entry;
 use crate::clock::Clock;
 use crate::run::cli::TokenCommand;
 use crate::run::config::Config;
-use crate::text::{Civil, line};
+use crate::text::line;
 use anyhow::{Context, Result};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use tailwater_model::civil::Civil;
 
 const NS: u64 = 1_000_000_000;
 

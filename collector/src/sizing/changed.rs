@@ -2,8 +2,9 @@
 
 use super::servers::Setting;
 use super::setup::{Change, Changed};
-use crate::text::{Civil, span};
+use crate::text::span;
 use tailwater_model::advice::{Range, SetUpChange, SizeChange};
+use tailwater_model::civil::Civil;
 use tailwater_sizing::compare::Verdict;
 
 /// As it is told.

@@ -4,6 +4,7 @@
 use super::parquet_file::{Field, Shape};
 use crate::columns::{self, Column, Kind};
 use std::path::PathBuf;
+use tailwater_model::civil::Civil;
 use tailwater_model::window::{WINDOW_NS, WindowIndex};
 
 /// Ends the name of a segment that is being written.
@@ -81,7 +82,7 @@ impl Wanted<'_> {
 /// The name of a segment over these windows: two moments, UTC, and a number that tells segments of the same span apart.
 pub(super) fn name(first: WindowIndex, last: WindowIndex, number: u64) -> String {
     let moment = |ns: u64| {
-        let civil = crate::text::Civil::of(ns);
+        let civil = Civil::of(ns);
         let text = format!("{}T{}", civil.date(), civil.time_ms());
         text.chars().filter(|c| !matches!(c, '-' | ':')).collect::<String>()
     };

@@ -1,13 +1,13 @@
 //! The early alert: a drop notice that belongs to no open incident, told before its window comes. Owns which notices were told and
 //! whether windows confirmed them; the id is the one that the windows will give.
 
-use super::title::clock_time;
 use crate::case::Case;
 use crate::config::Config;
 use crate::path::view::View;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::VecDeque;
 use tailwater_model::address::is_path;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::{
     DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity,
 };
@@ -116,7 +116,7 @@ fn provisional(
         confidence: 0.0,
         title: format!(
             "{} {workload}@{} {listener} {lost} (accept queue {}/{}); the cause is being determined.",
-            clock_time(by_collector(notice.unix_ns)),
+            Civil::of(by_collector(notice.unix_ns)).time_ms(),
             notice.host,
             notice.depth,
             notice.limit

@@ -1,9 +1,10 @@
-//! The one sentence of an incident. Owns wording and clock-time formatting (UTC, from Unix ns alone).
+//! The one sentence of an incident. Owns its wording.
 
 use crate::episode::event_loop;
 use crate::episode::stopped::THREADS;
 use std::collections::BTreeMap;
 use tailwater_model::address::is_path;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::{DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
 use tailwater_model::window::Host;
 
@@ -12,14 +13,6 @@ use tailwater_model::window::Host;
 const CLOCKS_AGREE_NS: u64 = 5_000_000;
 /// Drops that go on for longer are told as they were at first and as they are now (10 s).
 const LONG_MS: u64 = 10_000;
-
-/// `HH:MM:SS.mmm`, UTC, rounded: windows start on whole ms, and a clock that is corrected by 0.2 ms does not make it one less.
-#[must_use]
-pub(super) fn clock_time(unix_ns: u64) -> String {
-    let ms = unix_ns.saturating_add(500_000) / 1_000_000;
-    let (s, m, h) = (ms / 1000 % 60, ms / 60_000 % 60, ms / 3_600_000 % 24);
-    format!("{h:02}:{m:02}:{s:02}.{:03}", ms % 1000)
-}
 
 /// `names`: what people call a host's workload.
 pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String>) -> String {
@@ -41,7 +34,7 @@ pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
             format!(
                 "drops {verb} by {} since {}; root was: {cause}",
                 s.by.name(),
-                clock_time(s.since_unix_ns)
+                Civil::of(s.since_unix_ns).time_ms()
             )
         }
         None => cause,
@@ -82,16 +75,12 @@ pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
 
 fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> String {
     let Some(most) = incident.drops.iter().max_by_key(|d| d.count) else {
-        let Some(hop) = incident.hops.first() else { return clock_time(incident.start_unix_ns) };
+        let start = Civil::of(incident.start_unix_ns).time_ms();
+        let Some(hop) = incident.hops.first() else { return start };
         let at = name(&hop.host, &hop.workload, &hop.tier);
         let what = if hop.connections_only { "left" } else { "queued" };
         let of = if hop.connections_only { "pieces of data unanswered" } else { "requests" };
-        return format!(
-            "{} {at} {what} {} {of} ({})",
-            clock_time(incident.start_unix_ns),
-            hop.queued_max,
-            pools(hop)
-        );
+        return format!("{start} {at} {what} {} {of} ({})", hop.queued_max, pools(hop));
     };
     let at = name(&most.host, &most.workload, &most.tier);
     let at = match most.listener.rsplit_once(':').filter(|_| !is_path(&most.listener)) {
@@ -117,7 +106,7 @@ fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> Str
         DropReason::Refused => format!("refused {} connections", most.connections),
         _ => format!("dropped {} connections in {} packets", most.connections, most.count),
     };
-    format!("{} {at} {lost} ({state}{}){others}", clock_time(most.first_unix_ns), length(ms))
+    format!("{} {at} {lost} ({state}{}){others}", Civil::of(most.first_unix_ns).time_ms(), length(ms))
 }
 
 fn length(ms: u64) -> String {
@@ -182,7 +171,8 @@ fn unobserved(hop: &Hop) -> String {
 }
 
 fn cause(root: &Root, at: &str, connections_only: bool) -> String {
-    let when = format!("from {} to {}", clock_time(root.start_unix_ns), clock_time(root.end_unix_ns));
+    let [from, to] = [root.start_unix_ns, root.end_unix_ns].map(|unix_ns| Civil::of(unix_ns).time_ms());
+    let when = format!("from {from} to {to}");
     let who = root.culprits.first().map(|c| {
         let name = if c.comm.is_empty() { &c.workload } else { &c.comm };
         format!("`{name}`, {:.0} %", 100.0 * c.share)
@@ -234,18 +224,5 @@ fn kind(kind: Kind) -> &'static str {
         Kind::PersistentBottleneck => "Persistent bottleneck",
         Kind::SynFlood => "SYN flood",
         Kind::NearOverflow => "Near overflow",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_of_day_comes_from_unix_ns_alone() {
-        assert_eq!(clock_time(0), "00:00:00.000");
-        assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
-        assert_eq!(clock_time(1_700_000_000_799_800_000), "22:13:20.800");
-        assert_eq!(clock_time(u64::MAX).len(), 12);
     }
 }

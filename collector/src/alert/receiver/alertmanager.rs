@@ -49,6 +49,8 @@ impl Alertmanager {
 
 /// The alert. Its labels are its identity, so they are those of the thread and never change; what becomes known is in the annotations.
 fn alert(message: &Message, resend_s: u64, link: Option<&str>, unix_ns: u64) -> Value {
+    // What is told is rounded to the ms: of a present that is taken down to one, no part is told as what is to come.
+    let unix_ns = unix_ns / 1_000_000 * 1_000_000;
     let mut labels: Map<String, Value> =
         message.thread.labels.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
     labels.insert("thread".into(), json!(message.thread.id));
@@ -106,5 +108,16 @@ mod tests {
         assert_eq!(first["generatorURL"], "http://page/01A");
         closed.thread.others_open = 1;
         assert_eq!(alert(&closed, 60, None, now)["endsAt"], first["endsAt"], "another of the thread is open");
+    }
+
+    #[test]
+    fn nothing_is_told_as_what_is_to_come_by_being_rounded() {
+        let mut closed = message("01A", 1, What::Closed);
+        let now = closed.at_unix_ns + 600_000;
+        let Content::Incident { incident, .. } = &mut closed.content else { panic!() };
+        // Its clock is ahead of the collector's.
+        (incident.start_unix_ns, incident.end_unix_ns) = (now - 2_000_000_000, now + 1_000_000_000);
+        let told = alert(&closed, 60, None, now);
+        assert_eq!(told["endsAt"], rfc3339(closed.at_unix_ns), "{told}");
     }
 }

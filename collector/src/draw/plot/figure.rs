@@ -2,8 +2,8 @@
 //! A value that is missing stays missing: what draws it leaves a gap.
 
 use crate::live::timeline::{TierRow, Timeline};
-use crate::text::Civil;
 use tailwater_model::Incident;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::{Hop, Resource};
 
 /// One picture.

@@ -1,10 +1,11 @@
 //! What this version says of a recording, held against what another said of it: which verdicts differ, and in what. So a change of a rule is
 //! reviewed by its effect. Pure; both sides are what `tailwater replay` prints.
 
-use crate::text::{Civil, line};
+use crate::text::line;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tailwater_model::Incident;
+use tailwater_model::civil::Civil;
 
 /// What of an incident is a verdict, by name, as people say it.
 fn verdict(i: &Incident) -> [(&'static str, String); 8] {

@@ -8,12 +8,12 @@ mod tier;
 
 use super::state::{Focus, Page, State};
 use super::tiers;
-use crate::text::Civil;
 pub(crate) use ink::Look;
 use ink::{BAD, FAINT, GOOD, Pen, TITLE, WARN};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::time::Duration;
+use tailwater_model::civil::Civil;
 
 /// Smallest screen.
 pub(crate) const COLUMNS_MIN: u16 = 80;

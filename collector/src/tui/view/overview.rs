@@ -1,11 +1,11 @@
 //! The overview: every tier in one line, and the last incidents. Pure.
 
 use super::ink::{self, BAD, CURSOR, FAINT, PLAIN, Pen, TITLE, WARN};
-use crate::text::Civil;
 use crate::tui::feed::SECONDS;
 use crate::tui::state::{Focus, Sort, State};
 use crate::tui::tiers::{self, Depth, Row};
 use tailwater_model::Incident;
+use tailwater_model::civil::Civil;
 use tailwater_model::incident::{DropReason, Severity, State as IncidentState};
 
 /// Where each column of the table begins, and how wide it is.

@@ -1,11 +1,11 @@
 //! One tier: every signal over its last seconds, each column the worst of its windows. Pure.
 
 use super::ink::{self, BAD, FAINT, PLAIN, Pen, TITLE, WARN};
-use crate::text::Civil;
 use crate::tui::answers::Key;
 use crate::tui::signals::{SIGNALS, Signal, Unit, Values};
 use crate::tui::state::State;
 use crate::tui::tiers::{self, Row};
+use tailwater_model::civil::Civil;
 use tailwater_model::responses::OPEN_US;
 
 const NAME: usize = 17;
