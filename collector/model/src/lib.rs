@@ -1,8 +1,8 @@
 //! What the collector's rooms tell each other, as plain data. A window's way: the wire becomes [`window`]s of hosts, the analysis makes
 //! of them [`incident`]s, the [`topology`] and the [`congestion`] points, sizing makes [`advice`] of them, an incident replayed with other
 //! sizes is [`prevention`], and store, hooks and pages keep
-//! and show these. How a [`civil`] moment is written is here too: all of them write it. Owns the values, their JSON shapes and names; knows no
-//! protobuf, no clock, no file, and no rule by which anything is found.
+//! and show these. How a [`place`] and a [`civil`] moment are written is here too: all of them write both. Owns the values, their JSON
+//! shapes and names; knows no protobuf, no clock, no file, and no rule by which anything is found.
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -11,6 +11,7 @@ pub mod civil;
 pub mod congestion;
 pub mod incident;
 pub mod names;
+pub mod place;
 pub mod prevention;
 pub mod responses;
 pub mod rows;

@@ -6,6 +6,7 @@ use crate::text::lines;
 use std::fmt::Write;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::{DropReason, Hop, HopCongestion, HopLife, Order, Role};
+use tailwater_model::place::place;
 use tailwater_model::{CongestionState, Incident};
 
 const WIDTH: usize = 80;
@@ -38,12 +39,11 @@ pub fn text(incident: &Incident, timeline: &Timeline) -> String {
 
 fn cause(out: &mut String, i: &Incident) {
     let root = &i.root;
-    let place =
-        if root.workload.is_empty() { root.host.clone() } else { format!("{}@{}", root.workload, root.host) };
     let _ = writeln!(
         out,
-        "Root      {} at {place}, {} to {} ({} ms), confidence {:.2}",
+        "Root      {} at {}, {} to {} ({} ms), confidence {:.2}",
         root.resource.name(),
+        root.place().short(),
         Civil::of(root.start_unix_ns).time_ms(),
         Civil::of(root.end_unix_ns).time_ms(),
         root.end_unix_ns.saturating_sub(root.start_unix_ns) / 1_000_000,
@@ -63,13 +63,12 @@ fn cause(out: &mut String, i: &Incident) {
 fn sustained(out: &mut String, i: &Incident) {
     let Some(s) = &i.sustained else { return };
     let line = format!(
-        "kept alive by {} since {}, when the root was over: {:.0} % of what comes at {} of {}@{} came before",
+        "kept alive by {} since {}, when the root was over: {:.0} % of what comes at {} of {} came before",
         s.by.name(),
         Civil::of(s.since_unix_ns).time_ms(),
         s.retry_share * 100.0,
         s.listener,
-        s.workload,
-        s.host
+        s.place().short()
     );
     labelled(out, "Sustained", &line);
     wrap(out, &s.evidence, "          ");
@@ -92,10 +91,9 @@ fn chain(out: &mut String, i: &Incident) {
         let role = format!("{:?}", hop.role).to_lowercase();
         let _ = writeln!(
             out,
-            "{arrow}{role:<8} {} {}@{} {}",
+            "{arrow}{role:<8} {} {} {}",
             Civil::of(hop.onset_unix_ns).time_ms(),
-            hop.workload,
-            hop.host,
+            hop.place().short(),
             hop.listener
         );
         if !hop.observed {
@@ -213,7 +211,7 @@ fn axis(out: &mut String, i: &Incident, t: &Timeline) {
         tiers.reverse();
     }
     if let Some(resource) = &t.resource {
-        let _ = writeln!(out, "{}@{}", i.root.workload, i.root.host);
+        let _ = writeln!(out, "{}", i.root.place().short());
         row(
             out,
             resource_name(&resource.metric),
@@ -227,7 +225,7 @@ fn axis(out: &mut String, i: &Incident, t: &Timeline) {
         let Some(hop) = i.hops.iter().find(|h| h.host == tier.host && h.listener == tier.listener) else {
             continue;
         };
-        let _ = writeln!(out, "{}@{} {}", tier.workload, tier.host, tier.listener);
+        let _ = writeln!(out, "{} {}", place(&tier.workload, &tier.host).short(), tier.listener);
         row(out, "queued", &tier.queued_requests, None, step, false);
         row(out, "accept q.", &tier.accept_queue_depth, hop.accept_queue_limit, step, false);
         if tier.workers_busy.iter().flatten().any(|v| *v > 0.0) {
@@ -287,7 +285,7 @@ fn rest(out: &mut String, i: &Incident) {
             .ok()
             .and_then(|v| v.as_str().map(str::to_owned))
             .unwrap_or_default();
-        let at = format!("{} of {}@{}", d.listener, d.workload, d.host);
+        let at = format!("{} of {}", d.listener, d.place().short());
         let when = [d.first_unix_ns, d.last_unix_ns].map(|ns| Civil::of(ns).time_ms()).join(" to ");
         if d.reason == DropReason::Refused {
             labelled(out, "Refused", &format!("{} connections at {at} (accept queue full), {when}", d.count));
@@ -312,10 +310,9 @@ fn rest(out: &mut String, i: &Incident) {
     }
     for a in &i.alternatives {
         let line = format!(
-            "{} at {}@{}, confidence {:.2}: {}",
+            "{} at {}, confidence {:.2}: {}",
             a.root.resource.name(),
-            a.root.workload,
-            a.root.host,
+            a.root.place().short(),
             a.confidence,
             a.root.evidence
         );

@@ -55,10 +55,10 @@ fn no_name_is_a_command_to_the_terminal() {
 fn the_story_reads_from_root_to_drop_on_one_axis() {
     let got = text(&incident("01A", 1), &timeline(24));
     for line in [
-        "Root      cpu_neighbour at tomcat10.service@app-1, 21:20:00.000 to 21:20:00.700 (700 ms), confidence 0.97",
+        "Root      cpu_neighbour at tomcat10@app-1, 21:20:00.000 to 21:20:00.700 (700 ms), confidence 0.97",
         "Culprit    96 %  burner [7]  in burner.scope",
-        "Chain     root     21:20:00.050 tomcat10.service@app-1 10.0.0.2:8080",
-        "       -> drop     21:20:00.200 apache2.service@web-1 10.0.0.1:80",
+        "Chain     root     21:20:00.050 tomcat10@app-1 10.0.0.2:8080",
+        "       -> drop     21:20:00.200 apache2@web-1 10.0.0.1:80",
         "50 ms per column    21:19:59.800",
         "  CPU wait       12     ▁▁▂▂▂▃▃▄▄▄▅▅▆▆▆▇▇███",
         "  accept q. 129/128  ·",
@@ -169,13 +169,56 @@ fn what_keeps_it_alive_is_told_apart_from_the_root_with_the_way_out() {
     .unwrap();
     let got = text(&i, &timeline(24)).split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "Root cpu_neighbour at tomcat10.service@app-1",
-        "Sustained kept alive by retries since 21:20:00.700, when the root was over: 38 % of what comes at 10.0.0.1:80 of apache2.service@web-1 came before",
+        "Root cpu_neighbour at tomcat10@app-1",
+        "Sustained kept alive by retries since 21:20:00.700, when the root was over: 38 % of what comes at 10.0.0.1:80 of apache2@web-1 came before",
         "Way out below 880 requests/s for 5 s, or an accept queue of 728 (it is 128)",
         "workers 150/150, accept queue 129/128",
         "over its whole life queued 280, 31000 requests received, 30900 answered, 17321 packets dropped",
         "queued 278, workers 149/150, accept queue 129/128",
     ] {
         assert!(got.contains(part), "missing: {part}\n{got}");
+    }
+}
+
+#[test]
+fn a_host_that_no_agent_observes_is_told_by_its_address_alone() {
+    let mut i = incident("01A", 1);
+    let address = "10.77.0.3";
+    let unobserved = |host: &mut String, workload: &mut String| {
+        address.clone_into(host);
+        workload.clear();
+    };
+    i.sustained = Some(crate::fixture::sustained());
+    for root in [&mut i.root, &mut i.alternatives[0].root] {
+        unobserved(&mut root.host, &mut root.workload);
+    }
+    for hop in &mut i.hops {
+        unobserved(&mut hop.host, &mut hop.workload);
+        hop.observed = false;
+    }
+    for drops in &mut i.drops {
+        unobserved(&mut drops.host, &mut drops.workload);
+    }
+    if let Some(sustained) = &mut i.sustained {
+        unobserved(&mut sustained.host, &mut sustained.workload);
+    }
+    let mut t = timeline(24);
+    for tier in &mut t.tiers {
+        unobserved(&mut tier.host, &mut tier.workload);
+    }
+    let got = text(&i, &t);
+    assert!(!got.split_whitespace().any(|word| word.starts_with('@')), "{got}");
+    let lines: Vec<&str> = got.lines().collect();
+    assert!(lines.contains(&address), "the row of its resource\n{got}");
+    let words = got.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Root cpu_neighbour at 10.77.0.3, 21:20:00.000",
+        "of what comes at 10.0.0.1:80 of 10.77.0.3 came before",
+        "Chain root 21:20:00.050 10.77.0.3 10.0.0.2:8080",
+        "122 packets dropped at 10.0.0.1:80 of 10.77.0.3 (accept_queue_full)",
+        "10.77.0.3 10.0.0.1:80 queued",
+        "Or cpu_neighbour at 10.77.0.3, confidence 0.20",
+    ] {
+        assert!(words.contains(part), "missing: {part}\n{got}");
     }
 }

@@ -225,9 +225,9 @@ fn judged(incident: &Incident, front: &[Option<Row>], span: Span, range: &Range<
 fn elsewhere(assumed: &mut Vec<String>, incident: &Incident, places: &[Place]) {
     let outside = |d: &&Drops| d.count > 0 && !places.iter().any(|p| p.is(&d.host, &d.workload));
     for d in incident.drops.iter().filter(outside) {
-        let name = format!("{}@{}", d.workload, d.host);
         assumed.push(format!(
-            "{name} dropped {} packets and is not modelled: it is no tier of the chain",
+            "{} dropped {} packets and is not modelled: it is no tier of the chain",
+            d.place(),
             d.count
         ));
     }

@@ -4,6 +4,7 @@
 use super::seen::Server;
 use std::collections::BTreeSet;
 use tailwater_model::incident::{Hop, socket};
+use tailwater_model::place::place;
 use tailwater_model::topology::NodeView;
 use tailwater_model::{Incident, TopologyView};
 use tailwater_sizing::evidence::Refusal;
@@ -42,9 +43,9 @@ impl Place {
         }
     }
 
-    /// `tomcat10@app-1`, by the name of its workload.
+    /// `tomcat10.service@app-1`, by the name of its workload.
     pub(super) fn name(&self) -> String {
-        format!("{}@{}", self.server.workload, self.server.host)
+        place(&self.server.workload, &self.server.host).to_string()
     }
 
     pub(super) fn is(&self, host: &str, workload: &str) -> bool {
@@ -62,7 +63,7 @@ pub(super) fn places(
     if let Some(hop) =
         incident.hops.iter().find(|hop| !hop.observed || hop.requests_unknown || hop.connections_only)
     {
-        return Err(unseen(format!("what {}@{} did", hop.workload, hop.host)));
+        return Err(unseen(format!("what {} did", hop.place())));
     }
     let mut places: Vec<Place> = incident.hops.iter().map(Place::of).collect();
     let down = |places: &[Place]| places.windows(2).all(|pair| calls_it(topology, &pair[0], &pair[1]));

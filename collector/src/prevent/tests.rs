@@ -269,6 +269,10 @@ fn what_cannot_be_said_has_a_reason() {
     let mut unobserved = incident();
     unobserved.hops[1].observed = false;
     assert_eq!(refused(&unobserved, |_, _| {}), "not_seen");
+    // As a host is told that no agent observes: its address, and no workload.
+    (unobserved.hops[1].host, unobserved.hops[1].workload) = ("10.77.0.3".into(), String::new());
+    let why = asked(&unobserved, |_, _| {}).why.unwrap();
+    assert!(why.contains("what 10.77.0.3 did") && !why.contains('@'), "{why}");
     let mut elsewhere = incident();
     elsewhere.root.workload = "cron".into();
     assert_eq!(refused(&elsewhere, |_, _| {}), "not_seen");

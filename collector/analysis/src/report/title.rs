@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tailwater_model::address::is_path;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::{DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
+use tailwater_model::place::place;
 use tailwater_model::window::Host;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
@@ -19,9 +20,9 @@ pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String
     let name = |host: &str, workload: &str, tier: &str| {
         let short = names.get(&(host.to_owned(), workload.to_owned())).filter(|n| !n.is_empty());
         match short {
-            Some(short) => format!("{short}@{host}"),
+            Some(short) => place(short, host).to_string(),
             None if workload.is_empty() => tier.to_owned(),
-            None => format!("{workload}@{host}"),
+            None => place(workload, host).to_string(),
         }
     };
     let effect = effect(incident, &name);

@@ -3,6 +3,7 @@
 use crate::config::TierRule;
 use std::net::IpAddr;
 use tailwater_model::address::{is_unix, place};
+use tailwater_model::place::bare;
 use tailwater_model::window::{EntityId, Host, ListenerInfo, WorkloadInfo};
 
 /// One server of a tier: a workload of a host, or a listener whose owner is not known.
@@ -108,8 +109,7 @@ pub(super) fn name_tier(key: &TierKey, tier: &mut Tier, rules: &[TierRule]) {
     });
     tier.workers_limit = rule.and_then(|r| r.workers_limit).or(tier.pool());
     tier.name = rule.and_then(|r| r.name.clone()).unwrap_or_else(|| {
-        let unit = tier.workload.rsplit('/').next().unwrap_or_default();
-        let unit = [".service", ".scope", ".slice"].iter().find_map(|s| unit.strip_suffix(s)).unwrap_or(unit);
+        let unit = bare(tier.workload.rsplit('/').next().unwrap_or_default());
         if unit.is_empty() { tier.comm.clone() } else { unit.to_owned() }
     });
 }

@@ -1,6 +1,7 @@
 //! What listeners dropped, whom it made wait, and what keeps it going, as it is told. Owns the JSON shape of that; knows no root and no
 //! hops.
 
+use crate::place::{Place, place};
 use crate::window::Host;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,14 @@ pub struct Drops {
     pub first_unix_ns: u64,
     /// End of the last one.
     pub last_unix_ns: u64,
+}
+
+impl Drops {
+    /// Where the listener is.
+    #[must_use]
+    pub fn place(&self) -> Place<'_> {
+        place(&self.workload, &self.host)
+    }
 }
 
 /// Requests that became very long by retransmission.
@@ -93,6 +102,14 @@ pub struct Sustained {
     pub way_out: String,
     /// The numbers above in a sentence.
     pub evidence: String,
+}
+
+impl Sustained {
+    /// Where the listener is that is kept full.
+    #[must_use]
+    pub fn place(&self) -> Place<'_> {
+        place(&self.workload, &self.host)
+    }
 }
 
 /// What keeps drops alive.

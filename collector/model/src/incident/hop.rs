@@ -1,6 +1,7 @@
 //! A tier on the way from drop to root, as it is told. Owns the JSON shape of a hop; knows no root and no drops.
 
 use crate::congestion::CongestionState;
+use crate::place::{Place, place};
 use crate::window::Host;
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,14 @@ pub struct Hop {
     /// or the incident is of an older collector.
     #[serde(default)]
     pub life: Option<HopLife>,
+}
+
+impl Hop {
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> Place<'_> {
+        place(&self.workload, &self.host)
+    }
 }
 
 /// A tier from its onset to the newest window of its incident, hours if need be.

@@ -6,6 +6,7 @@ mod hop;
 mod identity;
 
 pub use crate::address::socket;
+use crate::place::{Place, place};
 use crate::window::Host;
 pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
 pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role};
@@ -208,6 +209,14 @@ pub struct Root {
     pub event_loop: Option<EventLoop>,
     /// Why this is the root, and how confidence was formed.
     pub evidence: String,
+}
+
+impl Root {
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> Place<'_> {
+        place(&self.workload, &self.host)
+    }
 }
 
 /// An event loop that did not come back to its wait for events.

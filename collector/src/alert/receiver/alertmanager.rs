@@ -67,10 +67,7 @@ fn alert(message: &Message, resend_s: u64, link: Option<&str>, unix_ns: u64) -> 
         note("description", &incident.root.evidence);
         note("incident", &incident.id);
         note("kind", incident.kind.name());
-        note(
-            "root",
-            &format!("{}@{} {}", incident.root.workload, incident.root.host, incident.root.resource.name()),
-        );
+        note("root", &format!("{} {}", incident.root.place(), incident.root.resource.name()));
         note("incidents_in_thread", &message.thread.number.to_string());
         starts = incident.start_unix_ns;
         if message.what == What::Closed && message.thread.others_open == 0 {
@@ -108,6 +105,25 @@ mod tests {
         assert_eq!(first["generatorURL"], "http://page/01A");
         closed.thread.others_open = 1;
         assert_eq!(alert(&closed, 60, None, now)["endsAt"], first["endsAt"], "another of the thread is open");
+    }
+
+    #[test]
+    fn a_root_that_no_agent_observes_is_told_by_its_address_alone() {
+        let mut opened = message("01A", 1, What::Opened);
+        let now = opened.at_unix_ns;
+        let Content::Incident { incident, .. } = &mut opened.content else { panic!() };
+        (incident.root.host, incident.root.workload) = ("10.77.0.3".into(), String::new());
+        incident.drops.clear();
+        opened.thread.labels = crate::alert::group::labels(incident);
+        let told = alert(&opened, 60, None, now);
+        assert_eq!(told["annotations"]["root"], "10.77.0.3 cpu_neighbour");
+        assert_eq!((&told["labels"]["host"], told["labels"].get("workload")), (&json!("10.77.0.3"), None));
+        for part in ["labels", "annotations"] {
+            for (key, text) in told[part].as_object().unwrap() {
+                let mut words = text.as_str().unwrap().split_whitespace();
+                assert!(!words.any(|word| word.starts_with('@')), "{key}: {text}");
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::live::timeline::{TierRow, Timeline};
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::{Hop, Resource};
+use tailwater_model::place::place;
 
 /// One picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,8 +83,7 @@ pub(crate) fn figure(incident: &Incident, t: &Timeline) -> Option<Figure> {
         notes.push("Gaps: the window is missing or was not covered.".to_owned());
     }
     let band = (root.end_unix_ns > root.start_unix_ns && root.resource != Resource::Unexplained).then(|| {
-        let name =
-            format!("{} at {}", root.resource.name().replace('_', " "), person(&root.workload, &root.host));
+        let name = format!("{} at {}", root.resource.name().replace('_', " "), root.place().short());
         (seconds(root.start_unix_ns), seconds(root.end_unix_ns), name)
     });
     Some(Figure {
@@ -103,9 +103,8 @@ pub(crate) fn figure(incident: &Incident, t: &Timeline) -> Option<Figure> {
 }
 
 /// `apache2@web-1`
-fn person(workload: &str, host: &str) -> String {
-    let name = workload.trim_end_matches(".service").trim_end_matches(".scope");
-    if name.is_empty() { host.to_owned() } else { format!("{name}@{host}") }
+fn named(tier: &TierRow) -> String {
+    place(&tier.workload, &tier.host).short().to_string()
 }
 
 /// MaxSysQDepth: worker limit and accept queue limit together; `None`: one of them is not known.
@@ -168,11 +167,11 @@ fn resource(incident: &Incident, t: &Timeline, notes: &mut Vec<String>) -> Optio
         let values = if is_root { &of_root.values } else { &tier.resource };
         if !values.is_empty() {
             let detail = if is_root { "root" } else { "" };
-            rows.push(row(n, person(&tier.workload, &tier.host), detail, scaled(values)));
+            rows.push(row(n, named(tier), detail, scaled(values)));
         }
     }
     if !t.tiers.iter().any(|r| r.host == root.host && r.workload == root.workload) {
-        rows.push(row(t.tiers.len(), person(&root.workload, &root.host), "root", scaled(&of_root.values)));
+        rows.push(row(t.tiers.len(), root.place().short().to_string(), "root", scaled(&of_root.values)));
     }
     Some(panel(title, unit, rows, if factor > 1.0 { 100.0 } else { 1.0 }))
 }
@@ -181,7 +180,7 @@ fn queued(incident: &Incident, t: &Timeline) -> Option<Panel> {
     let row = |(n, tier): (usize, &TierRow)| {
         let limit = hop_of(incident, tier).and_then(limits);
         Row {
-            name: person(&tier.workload, &tier.host),
+            name: named(tier),
             detail: limit.map_or_else(|| "MaxSysQDepth unknown".to_owned(), |l| format!("MaxSysQDepth {l}")),
             tier: n,
             style: Style::Line,
@@ -205,7 +204,7 @@ fn dropped(incident: &Incident, t: &Timeline, notes: &mut Vec<String>) -> Option
     };
     let sum = |values: &[Option<f64>]| values.iter().flatten().sum::<f64>();
     for (n, tier) in t.tiers.iter().enumerate().filter(|(_, r)| sum(&r.drops) > 0.0) {
-        let who = person(&tier.workload, &tier.host);
+        let who = named(tier);
         rows.push(of(
             format!("Drops at {who}"),
             format!("{:.0} packets", sum(&tier.drops)),

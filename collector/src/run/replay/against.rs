@@ -6,18 +6,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
+use tailwater_model::place::place;
 
 /// What of an incident is a verdict, by name, as people say it.
 fn verdict(i: &Incident) -> [(&'static str, String); 8] {
     let root = &i.root;
     let hop = |h: &tailwater_model::incident::Hop| {
-        format!("{}@{} {}", named(&h.tier, &h.workload), h.host, format!("{:?}", h.role).to_lowercase())
+        let role = format!("{:?}", h.role).to_lowercase();
+        format!("{} {role}", place(named(&h.tier, &h.workload), &h.host))
     };
     let culprits = root.culprits.iter().map(|c| named(&c.comm, &c.workload).to_owned());
     let drops = i.drops.iter().map(|d| format!("{}@{} {}", d.listener, d.host, d.count));
     [
         ("kind", format!("{} {}", i.severity.name(), i.kind.name())),
-        ("root", format!("{}@{} {}", named(&root.tier, &root.workload), root.host, root.resource.name())),
+        (
+            "root",
+            format!("{} {}", place(named(&root.tier, &root.workload), &root.host), root.resource.name()),
+        ),
         ("from", Civil::of(root.start_unix_ns).time_ms()),
         ("culprits", culprits.collect::<Vec<_>>().join(", ")),
         ("confidence", format!("{:.2}", i.confidence)),

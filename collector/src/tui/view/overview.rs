@@ -204,20 +204,16 @@ fn severity(severity: Severity) -> (&'static str, ratatui::style::Style) {
 
 /// What happened where, and because of what, in the width of a line.
 pub(super) fn brief(i: &Incident) -> String {
-    let at = |workload: &str, host: &str| {
-        let name = workload.strip_suffix(".service").unwrap_or(workload);
-        if name.is_empty() { host.to_owned() } else { format!("{name}@{host}") }
-    };
     let dropped: u64 = i.drops.iter().map(|d| d.connections).sum();
     let refused = !i.drops.is_empty() && i.drops.iter().all(|d| d.reason == DropReason::Refused);
     let did = if refused { "refused" } else { "dropped" };
     let kind = i.kind.name().replace('_', " ");
     let what = match (i.drops.first(), i.hops.first()) {
         (Some(first), _) if i.drops.len() > 1 => {
-            format!("{} and {} more {did} {dropped}", at(&first.workload, &first.host), i.drops.len() - 1)
+            format!("{} and {} more {did} {dropped}", first.place().short(), i.drops.len() - 1)
         }
-        (Some(first), _) => format!("{} {did} {dropped}", at(&first.workload, &first.host)),
-        (None, Some(hop)) => format!("{} {kind}", at(&hop.workload, &hop.host)),
+        (Some(first), _) => format!("{} {did} {dropped}", first.place().short()),
+        (None, Some(hop)) => format!("{} {kind}", hop.place().short()),
         (None, None) => kind,
     };
     if i.version == 0 {
@@ -229,5 +225,5 @@ pub(super) fn brief(i: &Incident) -> String {
         format!(" {who} {}", ink::percent(c.share))
     });
     let culprit = culprit.unwrap_or_default();
-    format!("{what} ← {} {resource}{culprit}", at(&i.root.workload, &i.root.host))
+    format!("{what} ← {} {resource}{culprit}", i.root.place().short())
 }
