@@ -17,6 +17,13 @@ export function same(found, expected, text) {
   check(JSON.stringify(found) === JSON.stringify(expected), `${text}: found ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`);
 }
 
+/** Where something of an incident is, as the page tells it: without what systemd calls the workload's unit, and of a host that no agent observes
+ * the host alone. Written once more by hand, because what is to be shown is not asked of what shows it. */
+export function placeOf({ host, workload }) {
+  const name = workload.replace(/\.(service|scope|slice)$/, "");
+  return name === "" ? host : `${name}@${host}`;
+}
+
 /** Words to the test, one line each. */
 export const say = (what, value = "") => process.stdout.write(`${what} ${JSON.stringify(value)}\n`);
 

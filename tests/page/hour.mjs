@@ -190,7 +190,7 @@ const span = (kind, from, to) => ({ kind, from: start + from * 50, to: start + t
 await page.waitForSelector(".mark.vlrt");
 same(await marks(), [span("root", 49_995, 50_004), span("drop", 50_003, 50_004), span("vlrt", 50_003, 50_005), span("vlrt", 50_006, 50_007)], "the marks");
 same(await page.locator(".marks .vlrt").textContent(), "VLRT requests, where they began: 40 SYNs seen again", "the legend");
-same((await values(page, "apache2.service@web-1 10.0.0.1:80 · VLRT requests by the window they began in"))["SYNs sent again"], { max: 30, sum: 40 }, "SYNs sent again");
+same((await values(page, "apache2@web-1 10.0.0.1:80 · VLRT requests by the window they began in"))["SYNs sent again"], { max: 30, sum: 40 }, "SYNs sent again");
 await page.waitForFunction(() => document.querySelectorAll("section.timeline canvas").length >= 4);
 await tidy(page);
 await shot(page, "unobserved-light");

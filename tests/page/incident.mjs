@@ -1,7 +1,7 @@
 // A person who has the page open while an incident happens: sees it come, opens it, compares it with what the command line says,
 // follows links, reloads, uses the keyboard, at a desk and on a phone, in light and in dark.
 // Usage: incident.mjs URL FOLDER; talks to the test that started it by lines.
-import { check, drawn, hear, open, same, say, tidy, values } from "./browser.mjs";
+import { check, drawn, hear, open, placeOf, same, say, tidy, values } from "./browser.mjs";
 
 const [base, shots] = process.argv.slice(2);
 const { browser, page: newPage, shot, wrong } = await open(base, shots);
@@ -33,10 +33,10 @@ async function isTheStory(page) {
   await page.waitForSelector(`main.story[data-version="${incident.version}"]`);
   same(await page.locator("h1.sentence").textContent(), incident.title, "the sentence");
   const root = await page.locator("li.hop.root .hop-name").textContent();
-  same(root, `${incident.root.workload}@${incident.root.host}`, "the root");
+  same(root, placeOf(incident.root), "the root");
   const order = await page.locator("li.hop").evaluateAll((all) => all.map((h) => h.querySelector(".hop-name").textContent));
   const hops = incident.hops[0].role === "drop" && incident.hops.length > 1 ? [...incident.hops].reverse() : incident.hops;
-  same(order, hops.map((h) => `${h.workload}@${h.host}`), "the chain, from root to drop");
+  same(order, hops.map(placeOf), "the chain, from root to drop");
   for (const [n, hop] of hops.entries()) {
     const meter = async (name) => page.locator("li.hop").nth(n).locator(".meter", { hasText: name }).locator(".meter-value").textContent();
     const of = (value, limit) => (limit === null ? String(value) : `${value}/${limit}`);
@@ -59,7 +59,7 @@ async function isTheStory(page) {
   const roots = await shares("roots");
   same(roots.map(([, share]) => share), [incident, ...incident.alternatives].map((i) => percent(i.confidence)), "confidence, and that of the alternatives");
   for (const [n, { root }] of [incident, ...incident.alternatives].entries()) {
-    const where = root.workload ? `${root.workload}@${root.host}` : root.host;
+    const where = placeOf(root);
     check(roots[n][0].startsWith(`${where} `), `${where} is root ${n + 1}: ${roots[n][0]}`);
   }
   // What is marked in every chart: the millibottleneck, the drops, and the very long requests as far as clients were seen to try again.
@@ -78,7 +78,7 @@ async function isTheStory(page) {
   // The chart of the listener that dropped adds up to the kernel's count, and its queue reached what the chain says.
   const d = incident.drops[0];
   const hop = incident.hops.find((h) => h.host === d.host && h.listener === d.listener);
-  const label = `${d.workload}@${d.host} ${d.listener}`;
+  const label = `${placeOf(d)} ${d.listener}`;
   await page.waitForSelector(`figure.chart[aria-label^=${JSON.stringify(`${label} · dropped`)}]`);
   const drops = (await values(page, `${label} · dropped packets per window`))["dropped packets"];
   const depth = (await values(page, label))["accept queue"];

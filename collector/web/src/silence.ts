@@ -2,7 +2,7 @@
 // for makes sense, the collector alone says.
 import type { Incident, Silence, Silenced, Wanted } from "./api";
 import { fromAddress, fromField, span, toAddress, type Zone } from "./time";
-import { kindName, placeOf } from "./words";
+import { kindName, wholePlaceOf } from "./words";
 
 /** What becomes of one: it holds, it has yet to begin, it waits for its hours, or its time is over. */
 export type Stage = "holds" | "to come" | "not at this hour" | "over";
@@ -59,7 +59,7 @@ export interface Place { what: "dropped" | "root"; name: string; host: string; w
 export function placesOf(i: Incident): Place[] {
   const places: Place[] = [];
   const add = (what: Place["what"], { host, workload }: { host: string; workload: string }): void => {
-    if (!places.some((p) => p.host === host && p.workload === workload)) places.push({ what, name: placeOf({ host, workload }), host, workload });
+    if (!places.some((p) => p.host === host && p.workload === workload)) places.push({ what, name: wholePlaceOf({ host, workload }), host, workload });
   };
   for (const drop of i.drops) add("dropped", drop);
   if (i.version > 0 || places.length === 0) add("root", i.root);

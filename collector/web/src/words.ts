@@ -35,7 +35,16 @@ export const ROLES: Record<string, string> = { root: "root cause", pushback: "pu
 
 export const REASONS: Record<string, string> = { accept_queue_full: "accept queue full", refused: "accept queue full: refused at once", syn_queue_full: "SYN queue full", other: "other reason" };
 
-export const placeOf = (at: { host: string; workload: string }): string => (at.workload ? `${at.workload}@${at.host}` : at.host);
+/** Where something is, by the whole name of its workload, as whoever opens or silences that workload has to name it; of a host that no agent
+ * observes, the host alone. The collector writes places in the same words (`collector/model/src/place.rs`), and `places.txt` there is the table
+ * that both are held against. */
+export const wholePlaceOf = ({ host, workload }: { host: string; workload: string }): string => (workload ? `${workload}@${host}` : host);
+
+/** A workload's name without the type of systemd's unit: `tomcat10` of `tomcat10.service`. */
+export const bareName = (workload: string): string => workload.replace(/\.(service|scope|slice)$/, "");
+
+/** The same place where an incident is told. */
+export const placeOf = ({ host, workload }: { host: string; workload: string }): string => wholePlaceOf({ host, workload: bareName(workload) });
 
 export function culprit(root: Root): string {
   const first = root.culprits[0];

@@ -11,7 +11,7 @@ import { Moment, MomentField, Note, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { ago, clock, day, fromAddress, length, msOf, nsOf, span, toAddress, WINDOW_MS } from "../time";
-import { agentCost, METRICS, number, placeOf, plural } from "../words";
+import { agentCost, METRICS, number, placeOf, plural, wholePlaceOf } from "../words";
 import { AgentState, clockError, LastSeen } from "./hosts";
 
 /** More than a chart has pixels shows nothing more. */
@@ -235,7 +235,7 @@ export function Host({ host }: { host: string }) {
     [all, range.from, range.to, host],
   );
   useEffect(() => {
-    document.title = `${workload ? `${workload}@` : ""}${host} · Tailwater`;
+    document.title = `${wholePlaceOf({ host, workload: workload ?? "" })} · Tailwater`;
   }, [host, workload]);
   const read = got.read;
   const shared = useMemo(() => (read ? gaps(read.grid, [...read.metrics].filter(([name]) => name !== "response_time_ms").map(([, lines]) => lines.max)) : []), [read]);
@@ -244,7 +244,7 @@ export function Host({ host }: { host: string }) {
     <main class="host">
       <nav class="crumbs" aria-label="Host"><span><a href="/hosts">Hosts</a> / {workload ? <a href={hostAddress(host)}>{host}</a> : host}</span></nav>
       <div class="title-line">
-        <h1>{workload ? placeOf({ host, workload }) : host}</h1>
+        <h1>{wholePlaceOf({ host, workload: workload ?? "" })}</h1>
         {agent ? <AgentState agent={agent} now={now} /> : known !== null && inventory.state === "there" ? <LastSeen ms={msOf(inventory.value.newest_unix_ns)} now={now} />
           : known !== null && inventory.state === "failed" && <span class="badge critical">no agent of this name has connected</span>}
       </div>

@@ -11,7 +11,7 @@ import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
-import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName } from "../words";
+import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName, wholePlaceOf } from "../words";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", "24 hours"], ["", "all"]];
@@ -35,7 +35,8 @@ function wishOf(query: URLSearchParams, now: number): Wish {
 }
 
 function words(i: Incident): string {
-  const places = [i.root, ...i.hops, ...i.drops].map((p) => `${placeOf(p)} ${p.tier}`);
+  // Found by what is shown, and by what another program shows.
+  const places = [i.root, ...i.hops, ...i.drops].map((p) => `${placeOf(p)} ${wholePlaceOf(p)} ${p.tier}`);
   const culprits = i.root.culprits.map((c) => `${c.comm} ${c.workload}`);
   return [i.id, i.title, i.kind, kindName(i.kind), i.root.resource, ...places, ...culprits].join(" ").toLowerCase();
 }

@@ -8,7 +8,7 @@ import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
 import { clock, length, msOf, toAddress } from "../time";
-import { congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
+import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
 import { Prevention } from "./prevention";
 import { byWhom, EndSilence, MakeSilence, Until, useOperates } from "./silence";
 import { Story as StoryTimeline } from "./timeline";
@@ -65,7 +65,8 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
   const isRoot = hop.role === "root";
   const lost = own.reduce((sum, d) => sum + d.connections, 0);
   const seen = observed(hop);
-  const name = <><b>{hop.workload || hop.host}</b>{hop.workload && <span>@{hop.host}</span>}</>;
+  const workload = bareName(hop.workload);
+  const name = <><b>{workload || hop.host}</b>{workload && <span>@{hop.host}</span>}</>;
   const congestion = seen && hop.congestion ? congested(hop.congestion) : null;
   return (
     <li class={`hop ${hop.role} ${lost > 0 ? "lossy" : ""} ${seen ? "" : "unobserved"}`} aria-label={`${index + 1} of ${of}: ${placeOf(hop)}, ${ROLES[hop.role] ?? hop.role}`}>
