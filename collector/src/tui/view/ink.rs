@@ -119,8 +119,11 @@ pub(super) fn wrapped(text: &str, columns: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// `name@host`: the host keeps up to half of the place, for it tells servers of one tier apart.
+/// `name@host`, and the host alone where there is no name. The host keeps up to half of the columns, for it tells servers of one tier apart.
 pub(super) fn place(name: &str, host: &str, columns: usize) -> String {
+    if name.is_empty() {
+        return fit(host, columns);
+    }
     let at = format!(
         "@{}",
         fit(host, (columns / 2).saturating_sub(1).max(columns.saturating_sub(width(name) + 1)))
@@ -240,6 +243,7 @@ mod tests {
         assert_eq!(place("apache2", "web-1", 16), "apache2@web-1");
         assert_eq!(place("checkout-service-v2", "web-1", 16), "checkout-…@web-1");
         assert_eq!(place("db", "a-very-long-host-name", 16), "db@a-very-long-…");
+        assert_eq!(place("", "web-1", 16), "web-1");
         assert_eq!(place("checkout-service-v2", "a-very-long-host-name", 16), "checkou…@a-very…");
         for columns in 4..30 {
             assert!(width(&place("checkout-service-v2", "a-very-long-host", columns)) <= columns);
