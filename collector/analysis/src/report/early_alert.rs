@@ -211,4 +211,24 @@ mod tests {
         assert_eq!(wrong(1015), [], "750 ms");
         assert_eq!(wrong(1030).len(), 1, "1.5 s");
     }
+
+    #[test]
+    fn an_alert_of_a_workload_that_has_no_name_yet_is_told_by_its_host() {
+        let notice = DropNotice {
+            host: "web-1".into(),
+            listener: 1,
+            unix_ns: 1_700_000_000_999_500_000,
+            phase_ns: 0,
+            count: 3,
+            sk_drops: 3,
+            depth: 129,
+            limit: 128,
+        };
+        let title = |workload: &str| {
+            provisional(&notice, "01".into(), workload.into(), String::new(), "10.0.0.1:80".into()).title
+        };
+        let rest = "10.0.0.1:80 dropped 3 packets (accept queue 129/128); the cause is being determined.";
+        assert_eq!(title(""), format!("22:13:21.000 web-1 {rest}"));
+        assert_eq!(title("apache2"), format!("22:13:21.000 apache2@web-1 {rest}"));
+    }
 }
