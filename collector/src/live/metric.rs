@@ -1,5 +1,6 @@
 //! What the name of each metric means: in words, in columns of a segment, in signals without which it is unknown, and as a value of a
-//! window. One table, so that what is read from disk is what was in memory.
+//! window. One table, so that what is read from disk is what was in memory. Those who show metrics ask it what each needs; the page has
+//! its names and needs in `web/src/metrics.ts`, which is written from here (`tests/metric_homes.rs`).
 
 use super::view::View;
 use crate::columns::Kind;
@@ -13,7 +14,9 @@ pub struct Metric {
     /// What it is.
     pub about: &'static str,
     /// Signals without any of which it is unknown.
-    signals: &'static [&'static str],
+    pub signals: &'static [&'static str],
+    /// Polling does not tell it: where one of its signals is polled, it is unknown, too.
+    pub only_hooks: bool,
     /// The columns of a segment's files that it is computed from.
     pub columns: &'static [(Kind, &'static [&'static str])],
     value: fn(&View<'_>) -> Option<f64>,
@@ -26,7 +29,15 @@ const fn metric(
     columns: &'static [(Kind, &'static [&'static str])],
     value: fn(&View<'_>) -> Option<f64>,
 ) -> Metric {
-    Metric { name, about, signals, columns, value }
+    Metric { name, about, signals, only_hooks: false, columns, value }
+}
+
+impl Metric {
+    /// What polling does not tell.
+    const fn by_hooks(mut self) -> Self {
+        self.only_hooks = true;
+        self
+    }
 }
 
 /// Tasks at a time, from the time of all of them.
@@ -89,7 +100,8 @@ pub static METRICS: &[Metric] = &[
         &["run_queue"],
         &[(Kind::Workload, &["wait_max_us"])],
         |v| Some(v.work.wait_max_ns as f64 / 1e6),
-    ),
+    )
+    .by_hooks(),
     metric(
         "blocked_io_tasks",
         "mean tasks blocked on block I/O",
@@ -107,7 +119,8 @@ pub static METRICS: &[Metric] = &[
             let told = v.window.workloads.values().any(|w| w.stopped_ns.is_some());
             told.then(|| v.work.stopped_ns.unwrap_or(0) as f64 / WINDOW)
         },
-    ),
+    )
+    .by_hooks(),
     metric(
         "memory_stall_tasks",
         "mean tasks in reclaim or dirty throttling",
@@ -117,21 +130,24 @@ pub static METRICS: &[Metric] = &[
     ),
     metric("swap_ins", "pages read back from swap", &["memory"], &[(Kind::Workload, &["swap_ins"])], |v| {
         Some(v.work.swap_ins as f64)
-    }),
+    })
+    .by_hooks(),
     metric(
         "io_bytes",
         "bytes submitted to block devices",
         &["block_io"],
         &[(Kind::Workload, &["io_bytes"])],
         |v| Some(v.work.io_bytes as f64),
-    ),
+    )
+    .by_hooks(),
     metric(
         "io_flushes",
         "flushes submitted to block devices",
         &["block_io"],
         &[(Kind::Workload, &["io_flushes"])],
         |v| Some(v.work.io_flushes as f64),
-    ),
+    )
+    .by_hooks(),
     metric(
         "device_in_flight",
         "mean requests at the host's block devices",
@@ -155,7 +171,8 @@ pub static METRICS: &[Metric] = &[
             let any = v.of.whole_host && v.device.completed > 0;
             any.then_some(v.device.latency_max_ns as f64 / 1e6)
         },
-    ),
+    )
+    .by_hooks(),
     metric(
         "queued_requests",
         "requests in flight, unread, and connections in the accept queue, at the most",
@@ -189,21 +206,24 @@ pub static METRICS: &[Metric] = &[
         &["accept_queue"],
         &[(Kind::Listener, &["queue_wait_max_us"])],
         |v| Some(v.listen.queue_wait_max_ns as f64 / 1e6),
-    ),
+    )
+    .by_hooks(),
     metric(
         "connections_arrived",
         "connections that entered the accept queue",
         &["accept_queue"],
         &[(Kind::Listener, &["arrivals"])],
         |v| Some(v.listen.arrivals as f64),
-    ),
+    )
+    .by_hooks(),
     metric(
         "connections_accepted",
         "connections accepted",
         &["accept_queue"],
         &[(Kind::Listener, &["accepts"])],
         |v| Some(v.listen.accepts as f64),
-    ),
+    )
+    .by_hooks(),
     metric(
         "workers_busy",
         "threads with a request, at the most",
@@ -224,7 +244,8 @@ pub static METRICS: &[Metric] = &[
         &["accept_queue"],
         &[(Kind::Listener, &["syn_ack_retransmits"])],
         |v| Some(v.listen.syn_ack_retransmits as f64),
-    ),
+    )
+    .by_hooks(),
     metric(
         "requests_received",
         "requests received",
@@ -372,20 +393,6 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }
 
-/// What polling does not tell.
-const BY_HOOKS: [&str; 10] = [
-    "run_queue_wait_max_ms",
-    "stopped_threads",
-    "swap_ins",
-    "io_bytes",
-    "io_flushes",
-    "device_latency_max_ms",
-    "accept_queue_wait_ms",
-    "connections_arrived",
-    "connections_accepted",
-    "syn_ack_retransmits",
-];
-
 fn mean_ms(sum_ns: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum_ns as f64 / count as f64 / 1e6)
 }
@@ -403,7 +410,7 @@ impl Metric {
 
     /// Signals that must not be polled.
     pub(super) fn needs_hooks(&self) -> SignalSet {
-        if BY_HOOKS.contains(&self.name) { self.needs() } else { SignalSet::default() }
+        if self.only_hooks { self.needs() } else { SignalSet::default() }
     }
 
     /// `None`: there is nothing that it could be of.
