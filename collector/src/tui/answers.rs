@@ -46,6 +46,9 @@ pub(crate) struct NowAnswer {
 pub(crate) struct Coverage {
     pub(crate) signal: String,
     pub(crate) covered: bool,
+    /// It is polled: what only hooks tell is not there.
+    #[serde(default)]
+    pub(crate) sampled: bool,
     pub(crate) reason: String,
 }
 

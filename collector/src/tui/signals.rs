@@ -1,5 +1,5 @@
-//! The signals of one tier over its last seconds: which there are, which of the agent's signals covers each, and how the API's
-//! points become one value per column. Pure.
+//! The signals of one tier over its last seconds: which there are, and how the API's points become one value per column. Pure. What
+//! each needs of the agent is in the table of metrics.
 
 use super::answers::{Key, Point};
 
@@ -26,42 +26,41 @@ pub(crate) enum Unit {
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(crate) name: &'static str,
-    /// Of /api/v1/series; a quantile: of /api/v1/responses.
+    /// Of /api/v1/series; a quantile is one of this metric, of /api/v1/responses.
     pub(crate) metric: &'static str,
     /// Of the whole host instead of the workload.
     pub(crate) host: bool,
-    /// The agent's signal without which the line means nothing.
-    pub(crate) needs: &'static str,
     pub(crate) unit: Unit,
 }
 
-const fn of(name: &'static str, metric: &'static str, needs: &'static str, unit: Unit) -> Signal {
-    Signal { name, metric, host: false, needs, unit }
+const fn of(name: &'static str, metric: &'static str, unit: Unit) -> Signal {
+    Signal { name, metric, host: false, unit }
 }
-const fn of_host(name: &'static str, metric: &'static str, needs: &'static str, unit: Unit) -> Signal {
-    Signal { name, metric, host: true, needs, unit }
+const fn of_host(name: &'static str, metric: &'static str, unit: Unit) -> Signal {
+    Signal { name, metric, host: true, unit }
 }
 
 /// In the order in which one reads them: what came, where it waited, on what.
-pub(crate) const SIGNALS: [Signal; 18] = [
-    of("received", "requests_received", "requests", Unit::Rate),
-    of("answered", "requests_answered", "requests", Unit::Rate),
-    of("response time", "response_time_ms", "requests", Unit::Ms),
-    of("99 % within", "p99", "requests", Unit::Quantile),
-    of("queued requests", "queued_requests", "requests", Unit::Count),
-    of("accept queue", "accept_queue_depth", "accept_queue", Unit::Count),
-    of("workers busy", "workers_busy", "requests", Unit::Count),
-    of("calls in flight", "calls_in_flight", "calls", Unit::Count),
-    of("connections", "connections_open", "calls", Unit::Count),
-    of("dropped packets", "drops", "accept_queue", Unit::Events),
-    of("SYNs sent again", "syn_retransmits", "retransmits", Unit::Events),
-    of("waits for CPU", "run_queue_wait_tasks", "run_queue", Unit::Count),
-    of("waits for disk", "blocked_io_tasks", "block_io", Unit::Count),
-    of("waits for memory", "memory_stall_tasks", "memory", Unit::Count),
-    of("CPU", "cpu_busy_ratio", "cpu", Unit::Ratio),
-    of_host("CPU of host", "cpu_busy_ratio", "cpu", Unit::Ratio),
-    of_host("CPU stolen", "cpu_steal_ratio", "cpu", Unit::Ratio),
-    of("disk", "io_bytes", "block_io", Unit::Bytes),
+pub(crate) const SIGNALS: [Signal; 19] = [
+    of("received", "requests_received", Unit::Rate),
+    of("answered", "requests_answered", Unit::Rate),
+    of("response time", "response_time_ms", Unit::Ms),
+    of("99 % within", "response_time_ms", Unit::Quantile),
+    of("queued requests", "queued_requests", Unit::Count),
+    of("accept queue", "accept_queue_depth", Unit::Count),
+    of("workers busy", "workers_busy", Unit::Count),
+    of("calls in flight", "calls_in_flight", Unit::Count),
+    of("connections", "connections_open", Unit::Count),
+    of("dropped packets", "drops", Unit::Events),
+    of("SYNs sent again", "syn_retransmits", Unit::Events),
+    of("waits for CPU", "run_queue_wait_tasks", Unit::Count),
+    of("waits for disk", "blocked_io_tasks", Unit::Count),
+    of("waits for memory", "memory_stall_tasks", Unit::Count),
+    of("stopped threads", "stopped_threads", Unit::Count),
+    of("CPU", "cpu_busy_ratio", Unit::Ratio),
+    of_host("CPU of host", "cpu_busy_ratio", Unit::Ratio),
+    of_host("CPU stolen", "cpu_steal_ratio", Unit::Ratio),
+    of("disk", "io_bytes", Unit::Bytes),
 ];
 
 /// What the feed is asked for.
@@ -141,8 +140,14 @@ mod tests {
 
     #[test]
     fn every_line_asks_for_a_metric_that_exists() {
-        for signal in SIGNALS.iter().filter(|signal| signal.unit != Unit::Quantile) {
-            assert!(crate::live::metric::find(signal.metric).is_some(), "{signal:?}");
+        for signal in &SIGNALS {
+            let known = crate::live::metric::find(signal.metric);
+            assert!(
+                known.is_some(),
+                "src/tui/signals.rs, the line \"{}\": src/live/metric.rs has no metric {}",
+                signal.name,
+                signal.metric
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 //! screens of `screens/` anew; what they must say is asserted beside.
 
 use super::answers::{Agents, Key, NowAnswer};
-use super::signals::{Ask, SIGNALS, Signals, Values};
+use super::signals::{Ask, SIGNALS, Signals, Unit, Values};
 use super::state::{Action, Focus, Page, Sort, State, Story, Update, Wish};
 use super::view::{Look, draw};
 use ratatui::Terminal;
@@ -315,12 +315,14 @@ fn a_tier_opens_into_its_signals() {
             Values { worst: (0..40).map(drops).collect(), total: 158.0 }
         }
         "cpu_busy_ratio" => Values { worst: vec![Some(0.31); 40], total: 12.4 },
-        "cpu_steal_ratio" | "syn_retransmits" | "memory_stall_tasks" => {
+        "cpu_steal_ratio" | "syn_retransmits" | "memory_stall_tasks" | "stopped_threads" => {
             Values { worst: vec![Some(0.0); 40], total: 0.0 }
         }
-        "response_time_ms" => Values { worst: vec![None; 40], total: 0.0 },
         // Beyond the last edge between buckets.
-        "p99" => Values { worst: vec![Some(524.288_f64.next_up()); 40], total: 0.0 },
+        "response_time_ms" if SIGNALS[n].unit == Unit::Quantile => {
+            Values { worst: vec![Some(524.288_f64.next_up()); 40], total: 0.0 }
+        }
+        "response_time_ms" => Values { worst: vec![None; 40], total: 0.0 },
         _ => Values { worst: vec![Some(3.0); 40], total: 120.0 },
     };
     let signals = Signals {
@@ -339,6 +341,7 @@ fn a_tier_opens_into_its_signals() {
     assert!(line("received").contains("60/s"), "20 windows in a second: {screen}");
     assert!(line("waits for disk").contains("not covered: this kernel has no block_io_start"), "{screen}");
     assert!(line("99 % within").contains(">524 ms"), "no number is made up: {screen}");
+    assert!(line("stopped threads").trim_end().ends_with('0'), "{screen}");
     assert!(line("response time").contains("-") && !line("response time").contains(" 0"), "{screen}");
     assert!(
         line("50 ms a column").contains("21:21:00.500") && line("50 ms a column").contains("21:21:02.500")

@@ -1,8 +1,9 @@
 //! What each tier does now, from the API's answers: depths against limits, who waits for what, and why nothing is known where
 //! nothing is. Pure.
 
-use super::answers::{Agent, Key, Now};
+use super::answers::{Agent, Coverage, Key, Now};
 use super::state::{Page, Sort, State};
+use crate::live::metric;
 use std::cmp::Reverse;
 use tailwater_model::topology::NodeView;
 
@@ -31,6 +32,10 @@ pub(crate) struct Waits {
     pub(crate) tasks: f64,
     pub(crate) on: &'static str,
 }
+
+/// What tasks wait for: the metric, and its word in a narrow column.
+const WAITS: [(&str, &str); 3] =
+    [("run_queue_wait_tasks", "cpu"), ("blocked_io_tasks", "disk"), ("memory_stall_tasks", "mem")];
 
 /// One line of the overview.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,43 +90,47 @@ fn row(state: &State, node: &NodeView) -> Row {
     let workloads = state.now.as_ref().map_or(&[][..], |n| &n.workloads);
     let now = workloads.iter().find(|n| n.host == key.host && n.workload.as_deref() == Some(&key.workload));
     let agent = state.agent(&key.host);
-    let covered = |signal: &str| agent.is_none_or(|a| uncovered(a, signal).is_none());
-    let read = |signal: &str, metric: &str| now.filter(|_| covered(signal)).and_then(|n| n.worst(metric));
-    let limit = read("accept_queue", "accept_queue_limit").filter(|limit| *limit > 0.0);
-    let calls = read("calls", "calls_in_flight");
-    let open = read("calls", "connections_open").filter(|open| *open > 0.0);
+    let told = |metric: &str| agent.is_none_or(|a| untold(a, metric).is_none());
+    let read = |metric: &str| now.filter(|_| told(metric)).and_then(|n| n.worst(metric));
+    let limit = read("accept_queue_limit").filter(|limit| *limit > 0.0);
+    let calls = read("calls_in_flight");
+    let open = read("connections_open").filter(|open| *open > 0.0);
     let listens = !node.listeners.is_empty();
     Row {
         tier: if node.tier.is_empty() { key.workload.clone() } else { node.tier.clone() },
         listens,
-        accept: Depth { worst: read("accept_queue", "accept_queue_depth").filter(|_| listens), limit },
+        accept: Depth { worst: read("accept_queue_depth").filter(|_| listens), limit },
         workers: Depth {
-            worst: read("requests", "workers_busy").filter(|_| listens),
+            worst: read("workers_busy").filter(|_| listens),
             limit: node.workers_limit.map(f64::from),
         },
         pool: Depth { worst: calls.filter(|calls| open.is_some() || *calls > 0.0), limit: open },
-        cpu: read("cpu", "cpu_busy_ratio"),
-        waits: [
-            ("run_queue", "run_queue_wait_tasks", "cpu"),
-            ("block_io", "blocked_io_tasks", "disk"),
-            ("memory", "memory_stall_tasks", "mem"),
-        ]
-        .into_iter()
-        .filter_map(|(signal, metric, on)| Some(Waits { tasks: read(signal, metric)?, on }))
-        .max_by(|a, b| a.tasks.total_cmp(&b.tasks)),
+        cpu: read("cpu_busy_ratio"),
+        waits: WAITS
+            .into_iter()
+            .filter_map(|(metric, on)| Some(Waits { tasks: read(metric)?, on }))
+            .max_by(|a, b| a.tasks.total_cmp(&b.tasks)),
         saturation: now.map(|n| n.saturation.clone()).unwrap_or_default(),
         cpus: agent.map_or(0, |a| a.cpus),
-        drops: now.filter(|_| covered("accept_queue") && listens).and_then(|n| n.metrics.get("drops")?.sum),
+        drops: now.filter(|_| told("drops") && listens).and_then(|n| n.metrics.get("drops")?.sum),
         silent: silent(state, agent, now),
         key,
     }
 }
 
-/// Why the agent does not measure a signal; `None`: it does, or never said.
-pub(crate) fn uncovered<'a>(agent: &'a Agent, signal: &str) -> Option<&'a str> {
-    let known = agent.coverage.iter().find(|c| c.signal == signal)?;
-    let reason = if known.reason.is_empty() { "the agent gave no reason" } else { &known.reason };
-    (!known.covered).then_some(reason)
+/// Why an agent does not tell a metric; `None`: it does, or never said.
+pub(crate) fn untold(agent: &Agent, name: &str) -> Option<String> {
+    let metric = metric::find(name)?;
+    let why = |c: &Coverage| {
+        let reason = if c.reason.is_empty() { "the agent gave no reason" } else { &c.reason };
+        let how = match (c.covered, c.sampled && metric.only_hooks) {
+            (false, _) => "not covered",
+            (true, true) => "not told by polling",
+            (true, false) => return None,
+        };
+        Some(format!("{how}: {reason}"))
+    };
+    agent.coverage.iter().filter(|c| metric.signals.contains(&c.signal.as_str())).find_map(why)
 }
 
 fn silent(state: &State, agent: Option<&Agent>, now: Option<&Now>) -> Option<String> {
@@ -212,4 +221,47 @@ pub(crate) fn notices(state: &State, now: std::time::Duration) -> Vec<String> {
         out.push("Nobody listens or calls yet; tiers appear as agents see connections.".to_owned());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_untold_where_a_signal_of_it_is_not_measured_or_only_polled() {
+        let of = |signal: &str, covered, sampled| Coverage {
+            signal: signal.to_owned(),
+            covered,
+            sampled,
+            reason: "no BTF".to_owned(),
+        };
+        let agent = Agent {
+            coverage: vec![
+                of("cpu", true, true),
+                of("requests", true, false),
+                of("accept_queue", false, false),
+            ],
+            ..Agent::default()
+        };
+        let told = |metric| untold(&agent, metric);
+        assert_eq!(told("cpu_busy_ratio"), None, "polling tells it");
+        assert_eq!(told("stopped_threads").as_deref(), Some("not told by polling: no BTF"));
+        assert_eq!(told("workers_busy"), None);
+        assert_eq!(
+            told("queued_requests").as_deref(),
+            Some("not covered: no BTF"),
+            "a part of a sum is not the sum"
+        );
+        assert_eq!(told("calls_in_flight"), None, "the agent said nothing of calls");
+    }
+
+    #[test]
+    fn what_tasks_wait_for_are_metrics_that_there_are() {
+        for (name, _) in WAITS {
+            assert!(
+                metric::find(name).is_some(),
+                "src/tui/tiers.rs, WAITS: src/live/metric.rs has no metric {name}"
+            );
+        }
+    }
 }

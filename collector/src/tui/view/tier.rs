@@ -41,8 +41,8 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, key: &Key) {
     for (n, (signal, values)) in SIGNALS.iter().zip(&signals.values).enumerate() {
         let line = 3 + n;
         pen.at(1, line, NAME, signal.name, PLAIN);
-        if let Some(reason) = agent.and_then(|a| tiers::uncovered(a, signal.needs)) {
-            pen.at(values_at + 2, line, screen - values_at - 3, &format!("not covered: {reason}"), FAINT);
+        if let Some(why) = agent.and_then(|a| tiers::untold(a, signal.metric)) {
+            pen.at(values_at + 2, line, screen - values_at - 3, &why, FAINT);
             continue;
         }
         let limit = row.and_then(|r| limit(signal, r));
