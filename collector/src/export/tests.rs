@@ -114,6 +114,28 @@ fn a_second_has_its_highest_window_its_time_mean_and_its_ninth_decile() {
 }
 
 #[test]
+fn what_polling_cannot_tell_and_a_sum_without_one_of_its_parts_are_not_told_as_zero() {
+    let told = |coverage: Coverage| {
+        let mut state = State::new(&Bounds::default());
+        state.hosts.entry("web-1".into()).or_default().coverage = coverage;
+        let mut w = window(0);
+        w.workloads.insert(1, WorkloadWindow { busy_ns: 5_000_000, ..WorkloadWindow::default() });
+        w.listeners.insert(1, ListenerWindow { in_flight_max: 3, ..ListenerWindow::default() });
+        assert!(take(&mut state, w, &names(1)));
+        text(&state, 1, 1)
+    };
+    let (stopped, queued) = ("tailwater_workload_stopped_threads{", "tailwater_queued_requests{");
+    let whole = Coverage { cpu: true, accept_queue: true, requests: true, ..Coverage::default() };
+    let all = told(whole);
+    assert!(all.contains(stopped) && all.contains(queued), "{all}");
+    let sampled = tailwater_model::window::SignalSet::of(["cpu"]);
+    let polled = told(Coverage { sampled, ..whole });
+    assert!(!polled.contains(stopped) && polled.contains("tailwater_workload_cpu_busy_ratio{"), "{polled}");
+    let part = told(Coverage { accept_queue: false, ..whole });
+    assert!(!part.contains(queued) && part.contains("tailwater_workers_busy{"), "{part}");
+}
+
+#[test]
 fn a_listener_that_was_opened_again_is_one_row_whose_values_are_joined_as_they_mean() {
     let (mut state, mut names) = (state(&Bounds::default()), names(2));
     names.listeners.get_mut(&2).unwrap().port = 1;

@@ -141,7 +141,7 @@ pub static SIGNALS: &[Signal] = &[
         "Mean threads of the workload that a signal (SIGSTOP) or a tracer stopped.",
         "sched_switch out of a stopped state",
         Read::Server(|w| time_mean(w.stopped_ns?)),
-        |c| c.cpu,
+        |c| c.cpu && !c.sampled.has("cpu"),
     ),
     signal(
         "workload_memory_stall_tasks",
@@ -208,7 +208,8 @@ pub static SIGNALS: &[Signal] = &[
             let w = w.turns()?;
             some(w.in_flight_max.saturating_add(w.unread_max).saturating_add(w.depth_max))
         }),
-        |c| c.requests,
+        // A part of a sum is not the sum.
+        |c| c.requests && c.accept_queue,
     )
     .mean(Read::Listener(|w| {
         let w = w.turns()?;
