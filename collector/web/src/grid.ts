@@ -43,8 +43,11 @@ export function onto(grid: Grid, points: Point[]): Lines {
   return { max, mean, min, windows: weight };
 }
 
+/** Values that come of response times by bucket. */
+export type ShareName = "response_p50_ms" | "response_p99_ms" | "response_p99_least_ms" | "within_least_ratio" | "within_most_ratio";
+
 /** Response times onto the grid, by name. Of one beyond the last edge between buckets that edge alone is known: it is a line of its own. */
-export function quantiles(grid: Grid, points: Responses["points"]): [string, Lines][] {
+export function quantiles(grid: Grid, points: Responses["points"]): [ShareName, Lines][] {
   const of = (value: (point: Responses["points"][number]) => number | null): Lines =>
     onto(grid, points.flatMap((point): Point[] => {
       const it = value(point);

@@ -1,5 +1,6 @@
 // The field's terms as sentences, and numbers as people read them.
 import type { Congestion, Hop, Incident, Root } from "./api";
+import type { MetricName } from "./metrics";
 
 export const KINDS: Record<string, { name: string; about: string }> = {
   upstream_ctqo: { name: "Upstream CTQO", about: "The tier that dropped is upstream of the millibottleneck: synchronous calls pushed the queue back to it." },
@@ -113,6 +114,7 @@ export const METRICS: Record<string, string> = {
   run_queue_wait_tasks: "tasks waiting for a CPU",
   run_queue_wait_max_ms: "longest wait",
   blocked_io_tasks: "tasks waiting for disk",
+  stopped_threads: "threads stopped",
   memory_stall_tasks: "tasks stalled on memory",
   swap_ins: "pages from swap",
   io_bytes: "disk throughput",
@@ -136,11 +138,6 @@ export const METRICS: Record<string, string> = {
   requests_very_late: "very late",
   response_time_ms: "mean",
   response_time_max_ms: "longest",
-  response_p50_ms: "half within",
-  response_p99_ms: "99 % within",
-  response_p99_least_ms: "99 % within this or more",
-  within_most_ratio: "perhaps within",
-  within_least_ratio: "surely within",
   multiplexed_connections: "multiplexed connections",
   multiplexed_bytes_in: "received",
   multiplexed_bytes_out: "sent",
@@ -153,4 +150,4 @@ export const METRICS: Record<string, string> = {
   syn_retransmits: "SYNs sent again",
   syn_ack_retransmits: "SYN-ACKs sent again",
   data_retransmits: "segments sent again",
-};
+} satisfies Record<MetricName, string>;

@@ -225,8 +225,10 @@ pub(crate) const PAGE: Table = Table {
         ("route", &[]),
         // Theme and time zone.
         ("settings", &[]),
-        // An incident's words.
-        ("words", &[]),
+        // Which metrics there are, and what they need; written from the collector's table.
+        ("metrics", &[]),
+        // An incident's words, and those of metrics.
+        ("words", &["metrics"]),
         // Windows on an axis of time.
         ("grid", &[]),
         // Where the topology's boxes stand.
@@ -240,7 +242,7 @@ pub(crate) const PAGE: Table = Table {
         // Silences in words, and one that somebody writes.
         ("silence", &["words"]),
         // Which values the charts of a host have.
-        ("panels", &["words"]),
+        ("panels", &["metrics", "words"]),
         // Who looks at the page, where that matters.
         ("session", &[]),
         // What the collector pushes.

@@ -1,12 +1,13 @@
 // Every signal of a host, or of one of its workloads, now or at any past time that the collector still holds.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Responses, type Series } from "../api";
+import { ApiError, ask, query, type Agent, type Coverage, type HostInventory, type Incident, type Responses, type Series } from "../api";
 import { useCell } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
 import { gaps, gridOf, missing, onto, quantiles, type Lines } from "../grid";
 import { agents } from "../live";
+import { NEEDS, type MetricName } from "../metrics";
 import { endOf, moment, recording, startOf, useMoment } from "../moment";
-import { PANELS, type Panel } from "../panels";
+import { PANELS, type Panel, type PanelLine } from "../panels";
 import { Moment, MomentField, Note, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
@@ -57,7 +58,7 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
     running.current = { stop, what };
     const begun = performance.now();
     const grid = gridOf(range.from, range.to, POINTS_MAX);
-    const names = [...new Set(PANELS.flatMap((p) => p.lines.filter((l) => !l.quantile).map((l) => l.metric)))];
+    const names: string[] = [...new Set(PANELS.flatMap((p) => p.lines.filter((l) => !l.share).map((l) => l.metric)))];
     const asked = { host, workload: workload ?? undefined, start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
     // One question for all charts: the collector reads each part of the past once. Quantiles are of what is in memory; without them the rest is shown.
     const series = ask<Series>(query("/api/v1/series", { ...asked, metric: names.join(",") }), stop.signal);
@@ -92,21 +93,31 @@ function whyMissing(from: number, to: number, read: Read, agent: Agent | undefin
   return "windows are missing: lost, or the agent was away";
 }
 
+/** The signal that a metric lacks on its host: one that is not measured there, or that is polled where only hooks would tell it. */
+function lacking(metric: MetricName, agent: Agent | undefined): Coverage | undefined {
+  const { signals, hooks = false } = NEEDS[metric];
+  return agent?.coverage.find((c) => signals.includes(c.signal) && (!c.covered || (hooks && c.sampled === true)));
+}
+
 type Gaps = { from: number; to: number }[];
 
+const wordOf = (line: PanelLine): string => line.label ?? METRICS[line.metric] ?? line.metric;
+
 function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { panel: Panel; read: Read; range: Range; agent: Agent | undefined; overlay: Incident[]; workload: string | null; shared: Gaps }) {
-  const uncovered = panel.signals.map((s) => agent?.coverage.find((c) => c.signal === s)).find((c) => c && !c.covered);
+  // A chart is there as long as one of its lines may be.
+  const lacks = panel.lines.map((line) => lacking(line.metric, agent));
+  const lack = lacks.every((c) => c !== undefined) ? lacks[0] : undefined;
   const lines = useMemo(() => {
     const all: Line[] = [];
     for (const line of panel.lines) {
-      const found = read.metrics.get(line.metric);
+      const found = read.metrics.get(line.share ?? line.metric);
       if (!found || found.max.every((v) => v === null)) continue;
       const times = line.times ?? 1;
       const scaled = (values: (number | null)[]) => (times === 1 ? values : values.map((v) => (v === null ? null : v * times)));
       const limited = line.metric === "accept_queue_limit"; // Told only when it changes or the queue moves: 0 is "not told".
       const merged = read.grid.step_ms > WINDOW_MS && !line.bars && !line.dash;
       all.push({
-        label: line.label ?? METRICS[line.metric] ?? line.metric, color: line.color, values: limited ? found.max.map((v) => (v === 0 ? null : v)) : scaled(found.max),
+        label: wordOf(line), color: line.color, values: limited ? found.max.map((v) => (v === 0 ? null : v)) : scaled(found.max),
         ...(merged ? { least: scaled(found.min) } : {}),
         ...(line.fill && !merged ? { fill: true } : {}), ...(line.dash ? { dash: true } : {}), ...(line.bars ? { bars: true } : {}),
       });
@@ -124,11 +135,15 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
   const reasons = [...new Set(unknown.map((g) => whyMissing(g.from, g.to, read, agent)))];
   const all_ms = (gaps: Gaps) => gaps.reduce((sum, g) => sum + g.to - g.from, 0);
   const lost = all_ms(unknown);
-  if (uncovered) {
-    return <div class="panel absent"><b>{name}</b><p>Not covered on {agent!.host}: {uncovered.reason || "the agent gave no reason"}.</p></div>;
+  const without = panel.lines.filter((line, n) => lacks[n] && !lines.some((l) => l.label === wordOf(line))).map(wordOf);
+  if (lack && !lack.covered) {
+    return <div class="panel absent"><b>{name}</b><p>Not covered on {agent!.host}: {lack.reason || "the agent gave no reason"}.</p></div>;
+  }
+  if (lines.length === 0 && lack) {
+    return <div class="panel absent"><b>{name}</b><p>Polling does not tell it on {agent!.host}: {lack.reason || "the agent gave no reason"}.</p></div>;
   }
   if (lines.length === 0) {
-    const byShare = panel.lines.every((l) => l.quantile);
+    const byShare = panel.lines.every((l) => l.share);
     const why = byShare ? "nothing was answered in this time, or it is not in memory any more: the disk has no response times by share" : sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
     return <div class="panel absent"><b>{name}</b><p>No data: {read.newest !== null && read.oldest !== null && range.from < read.newest && range.to > read.oldest && !sparse ? "this signal has no values here" : why}.</p></div>;
   }
@@ -138,6 +153,7 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
         {...(panel.atLeast ? { atLeast: panel.atLeast } : {})} {...(panel.whole ? { whole: true } : {})}
         onZoom={(from, to) => to - from >= MINIMUM_MS && go(withQuery({ from: toAddress(Math.floor(from)), to: toAddress(Math.ceil(to)), last: null }))}
         onMark={(mark) => mark.title && go(storyAddress(mark.title))} />
+      {without.length > 0 && <p class="why">Not measured here: {without.join(", ")}.</p>}
       {lost > all_ms(shared) && reasons.length > 0 && <p class="why">No data for {length(lost)}: {reasons.join("; ")}.</p>}
     </div>
   );
