@@ -254,14 +254,4 @@ mod tests {
         );
         assert_eq!(told("calls_in_flight"), None, "the agent said nothing of calls");
     }
-
-    #[test]
-    fn what_tasks_wait_for_are_metrics_that_there_are() {
-        for (name, _) in WAITS {
-            assert!(
-                metric::find(name).is_some(),
-                "src/tui/tiers.rs, WAITS: src/live/metric.rs has no metric {name}"
-            );
-        }
-    }
 }
