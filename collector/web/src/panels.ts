@@ -1,6 +1,8 @@
-// Which metrics of a host and a workload are shown, in which charts. Data only; what each needs of an agent is in `metrics`.
+// Which metrics of a host and a workload are shown, in which charts, and what a chart lacks on a host. Pure; what each metric needs of an
+// agent is in `metrics`.
+import type { Coverage } from "./api";
 import type { ShareName } from "./grid";
-import type { MetricName } from "./metrics";
+import { NEEDS, type MetricName } from "./metrics";
 import { bytes, number, percent } from "./words";
 
 export interface PanelLine {
@@ -153,3 +155,9 @@ export const PANELS: Panel[] = [
     ],
   },
 ];
+
+/** The signal that a metric lacks on a host: one that is not measured there, or that is polled where only hooks would tell it. */
+export function lacking(metric: MetricName, coverage: Coverage[]): Coverage | undefined {
+  const { signals, hooks = false } = NEEDS[metric];
+  return coverage.find((c) => signals.includes(c.signal) && (!c.covered || (hooks && c.sampled === true)));
+}

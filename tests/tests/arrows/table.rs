@@ -241,7 +241,7 @@ pub(crate) const PAGE: Table = Table {
         ("advice", &["words"]),
         // Silences in words, and one that somebody writes.
         ("silence", &["words"]),
-        // Which values the charts of a host have.
+        // Which metrics the charts of a host have, and which of them it lacks.
         ("panels", &["metrics", "words"]),
         // Who looks at the page, where that matters.
         ("session", &[]),

@@ -1,13 +1,12 @@
 // Every signal of a host, or of one of its workloads, now or at any past time that the collector still holds.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, query, type Agent, type Coverage, type HostInventory, type Incident, type Responses, type Series } from "../api";
+import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Responses, type Series } from "../api";
 import { useCell } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
 import { gaps, gridOf, missing, onto, quantiles, type Lines } from "../grid";
 import { agents } from "../live";
-import { NEEDS, type MetricName } from "../metrics";
 import { endOf, moment, recording, startOf, useMoment } from "../moment";
-import { PANELS, type Panel, type PanelLine } from "../panels";
+import { lacking, PANELS, type Panel, type PanelLine } from "../panels";
 import { Moment, MomentField, Note, useAsk, useBetween, Wait } from "../parts";
 import { go, hostAddress, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
@@ -93,19 +92,13 @@ function whyMissing(from: number, to: number, read: Read, agent: Agent | undefin
   return "windows are missing: lost, or the agent was away";
 }
 
-/** The signal that a metric lacks on its host: one that is not measured there, or that is polled where only hooks would tell it. */
-function lacking(metric: MetricName, agent: Agent | undefined): Coverage | undefined {
-  const { signals, hooks = false } = NEEDS[metric];
-  return agent?.coverage.find((c) => signals.includes(c.signal) && (!c.covered || (hooks && c.sampled === true)));
-}
-
 type Gaps = { from: number; to: number }[];
 
 const wordOf = (line: PanelLine): string => line.label ?? METRICS[line.metric] ?? line.metric;
 
 function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { panel: Panel; read: Read; range: Range; agent: Agent | undefined; overlay: Incident[]; workload: string | null; shared: Gaps }) {
   // A chart is there as long as one of its lines may be.
-  const lacks = panel.lines.map((line) => lacking(line.metric, agent));
+  const lacks = panel.lines.map((line) => lacking(line.metric, agent?.coverage ?? []));
   const lack = lacks.every((c) => c !== undefined) ? lacks[0] : undefined;
   const lines = useMemo(() => {
     const all: Line[] = [];
