@@ -1,5 +1,5 @@
-//! What a metric is stands in one table, `src/live/metric.rs`. This holds those to it that name metrics or say for themselves what they are:
-//! the page, `top`, an incident's text and picture, and what monitoring gets. A failure names the file, and the line where there is one.
+//! What a metric is stands in one table, `src/live/metric.rs`. This holds those to it that name metrics, or say for themselves what they
+//! are: the page, `top`, an incident's text and picture, and what monitoring gets. A failure names the file, and the line if there is one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
@@ -37,13 +37,10 @@ const fn home(
 
 const CHARTS: Home = home("web/src/panels.ts", Some(("export const PANELS", "];")), &["metric: \""]);
 const RESOURCES: Home = home("src/live/timeline.rs", Some(("pub fn metric(", "}")), &["Some(\""]);
-const TEXT: Home = home("src/draw/explain.rs", Some(("fn resource_name(", "}")), ARM);
-const PICTURE: Home = home("src/draw/plot/figure.rs", Some(("fn shown(", "}")), ARM);
-/// Of a `match`.
-const ARM: &[&str] = &["        \""];
+const DRAWN: Home = home("src/draw/resource.rs", Some(("static SHOWN", "];")), &["of(\""]);
 const LIST: &[&str] = &["[\"", ", \""];
 
-const HOMES: [Home; 12] = [
+const HOMES: [Home; 11] = [
     CHARTS,
     home("web/src/pages/timeline.tsx", Some(("const TIER_METRICS", "type TierMetric")), LIST),
     home("web/src/pages/topology.tsx", None, &["m[\""]),
@@ -53,9 +50,8 @@ const HOMES: [Home; 12] = [
     home("src/tui/signals.rs", Some(("const SIGNALS", "];")), &["\", \""]),
     home("src/tui/tiers.rs", Some(("const WAITS", "/// One line")), &["(\""]),
     home("src/tui/tiers.rs", Some(("fn row(", "}")), &["read(\"", "told(\""]),
-    home("src/tui/view/tier.rs", Some(("fn limit(", "}")), ARM),
-    TEXT,
-    PICTURE,
+    home("src/tui/view/tier.rs", Some(("fn limit(", "}")), &["        \""]),
+    DRAWN,
 ];
 
 fn path(file: &str) -> PathBuf {
@@ -117,7 +113,7 @@ fn all_right(faults: &[String]) {
 #[test]
 fn nobody_names_a_metric_that_there_is_not() {
     let of_home = |home: &Home| {
-        let named = |(line, name)| (home.file, line, name);
+        let named = |(line, name): (usize, String)| (home.file, line, name);
         home.names().into_iter().map(named).collect::<Vec<_>>()
     };
     let of_page = words().into_iter().map(|(line, name)| ("web/src/words.ts", line, name));
@@ -157,17 +153,14 @@ fn every_metric_has_a_word_and_a_chart_on_the_page() {
 /// name, or none.
 #[test]
 fn what_shows_a_resource_has_a_name_in_text_and_picture() {
-    let mut faults = Vec::new();
-    for (place, known) in
-        [("draw/explain.rs: resource_name", TEXT.set()), ("draw/plot/figure.rs: shown", PICTURE.set())]
-    {
-        for (line, name) in RESOURCES.names().into_iter().filter(|(_, name)| !known.contains(name)) {
-            faults.push(format!(
-                "collector/src/{place} has no line for {name}, which src/live/timeline.rs:{line} shows"
-            ));
-        }
-    }
-    all_right(&faults);
+    let known = DRAWN.set();
+    let missing = RESOURCES.names().into_iter().filter(|(_, name)| !known.contains(name));
+    let fault = |(line, name): (usize, String)| {
+        format!(
+            "collector/src/draw/resource.rs has no line for {name}, which src/live/timeline.rs:{line} shows"
+        )
+    };
+    all_right(&missing.map(fault).collect::<Vec<_>>());
 }
 
 /// Fails when a need is added to a metric, or taken away, and the page is not told; and when one is misspelt, which the set of signals

@@ -1,6 +1,7 @@
 //! `tailwater explain`: one incident as a person reads it at three in the morning, in 80 columns. Pure: incident and timeline in,
 //! text out.
 
+use super::resource::{SHORT_MAX, Shown, shown};
 use crate::live::timeline::{TierRow, Timeline};
 use crate::text::lines;
 use std::fmt::Write;
@@ -212,14 +213,10 @@ fn axis(out: &mut String, i: &Incident, t: &Timeline) {
     }
     if let Some(resource) = &t.resource {
         let _ = writeln!(out, "{}", i.root.place().short());
-        row(
-            out,
-            resource_name(&resource.metric),
-            &resource.values,
-            None,
-            step,
-            resource.metric.ends_with("ratio"),
-        );
+        let known = shown(&resource.metric);
+        let name = known.map_or(resource.metric.as_str(), |known| known.short);
+        let ratio = known.map_or(resource.metric.ends_with("ratio"), Shown::is_percent);
+        row(out, name, &resource.values, None, step, ratio);
     }
     for tier in tiers {
         let Some(hop) = i.hops.iter().find(|h| h.host == tier.host && h.listener == tier.listener) else {
@@ -244,20 +241,6 @@ fn axis(out: &mut String, i: &Incident, t: &Timeline) {
     out.push('\n');
 }
 
-fn resource_name(metric: &str) -> &str {
-    match metric {
-        "cpu_busy_ratio" => "CPU busy",
-        "cpu_throttled_ratio" => "throttled",
-        "cpu_steal_ratio" => "stolen",
-        "run_queue_wait_tasks" => "CPU wait",
-        "blocked_io_tasks" => "disk wait",
-        "memory_stall_tasks" => "mem stall",
-        "requests_answered" => "answered",
-        "requests_received" => "received",
-        other => other,
-    }
-}
-
 /// One line: name, maximum (against its limit), bars scaled to the larger of limit and maximum.
 fn row(out: &mut String, name: &str, values: &[Option<f64>], limit: Option<u32>, step: usize, ratio: bool) {
     let max = values.iter().flatten().copied().fold(0.0, f64::max);
@@ -276,7 +259,7 @@ fn row(out: &mut String, name: &str, values: &[Option<f64>], limit: Option<u32>,
             Some(v) => BARS[((v / full * 8.0).ceil() as usize).clamp(1, 8) - 1],
         })
         .collect();
-    let _ = writeln!(out, "  {name:<9} {label:>7} {}", bars.trim_end());
+    let _ = writeln!(out, "  {name:<SHORT_MAX$} {label:>7} {}", bars.trim_end());
 }
 
 fn rest(out: &mut String, i: &Incident) {

@@ -1,6 +1,7 @@
 //! What a picture shows: panels of rows of values over windows, with limits and units. Pure: incident and timeline in, a figure out.
 //! A value that is missing stays missing: what draws it leaves a gap.
 
+use crate::draw::resource::shown;
 use crate::live::timeline::{TierRow, Timeline};
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
@@ -130,27 +131,15 @@ fn panel(title: &str, unit: &str, mut rows: Vec<Row>, least: f64) -> Panel {
     Panel { title: title.to_owned(), unit: unit.to_owned(), top: top * 1.12, rows }
 }
 
-/// Title, unit and factor of a metric.
-fn shown(metric: &str) -> (&'static str, &'static str, f64) {
-    match metric {
-        "cpu_busy_ratio" => ("CPU used per tier", "% of what it may use", 100.0),
-        "cpu_throttled_ratio" => ("Throttling by the quota per tier", "% of the window", 100.0),
-        "cpu_steal_ratio" => ("CPU taken by the hypervisor", "% of capacity", 100.0),
-        "run_queue_wait_tasks" => ("Waiting for the CPU per tier", "tasks (mean)", 1.0),
-        "blocked_io_tasks" => ("Waiting for disk per tier", "tasks (mean)", 1.0),
-        "memory_stall_tasks" => ("Waiting for memory per tier", "tasks (mean)", 1.0),
-        "requests_answered" => ("Throughput per tier", "answers per 50 ms", 1.0),
-        "requests_received" => ("Requests received per tier", "requests per 50 ms", 1.0),
-        _ => ("Resource per tier", "", 1.0),
-    }
-}
-
 fn resource(incident: &Incident, t: &Timeline, notes: &mut Vec<String>) -> Option<Panel> {
     let Some(of_root) = &t.resource else {
         notes.push("No resource that is measured explains this incident.".to_owned());
         return None;
     };
-    let (title, unit, factor) = shown(&of_root.metric);
+    let (title, unit, factor) = match shown(&of_root.metric) {
+        Some(known) => (known.title, known.unit, if known.is_percent() { 100.0 } else { 1.0 }),
+        None => ("Resource per tier", "", 1.0),
+    };
     let scaled = |values: &[Option<f64>]| values.iter().map(|v| v.map(|v| v * factor)).collect();
     let root = &incident.root;
     let row = |tier: usize, name: String, detail: &str, values| Row {
