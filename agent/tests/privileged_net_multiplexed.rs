@@ -605,7 +605,9 @@ fn known_in_an_open_loop(rate: u32) -> u64 {
         // Nothing may fail here: the threads would go on for ever.
         for _ in 0..6_000 {
             probe.drain();
-            if (probe.requests(port).multiplexed.connections, probe.calls(port).multiplexed.connections) == (1, 1) {
+            if (probe.requests(port).multiplexed.connections, probe.calls(port).multiplexed.connections)
+                == (1, 1)
+            {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
