@@ -32,6 +32,7 @@ pub mod run;
 pub mod send;
 pub mod serve;
 pub mod sizing;
+pub mod sla;
 pub mod store;
 pub mod text;
 pub mod tui;

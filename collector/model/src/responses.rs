@@ -104,6 +104,38 @@ pub enum Quantile {
     Above(f64),
 }
 
+/// Answers by whether they kept to a threshold. Each is counted in one of the three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// Of buckets that end at the threshold or before it.
+    pub surely: u64,
+    /// Of the bucket that the threshold is inside of: how many of its answers kept to it was not counted.
+    pub perhaps: u64,
+    /// Of buckets that begin at the threshold or behind it.
+    pub not: u64,
+}
+
+impl Held {
+    /// Adds what was counted, held against a threshold of `ns`.
+    pub fn add(&mut self, counts: &[Count], ns: u64) {
+        for count in counts {
+            self.bucket(usize::from(count.bucket).min(OPEN), count.answers.into(), ns);
+        }
+    }
+
+    /// Adds the answers of one bucket.
+    fn bucket(&mut self, bucket: usize, answers: u64, ns: u64) {
+        let part = if bucket < OPEN && begin_us(bucket + 1).saturating_mul(1_000) <= ns {
+            &mut self.surely
+        } else if begin_us(bucket).saturating_mul(1_000) < ns {
+            &mut self.perhaps
+        } else {
+            &mut self.not
+        };
+        *part = part.saturating_add(answers);
+    }
+}
+
 /// A share that lies between two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Share {
@@ -173,17 +205,12 @@ impl Histogram {
         if answers == 0 {
             return None;
         }
-        let (mut surely, mut perhaps) = (0_u64, 0_u64);
+        let mut held = Held::default();
         for (bucket, count) in self.0.iter().enumerate() {
-            if begin_us(bucket).saturating_mul(1_000) < ns {
-                perhaps = perhaps.saturating_add(*count);
-            }
-            if bucket < OPEN && begin_us(bucket + 1).saturating_mul(1_000) <= ns {
-                surely = surely.saturating_add(*count);
-            }
+            held.bucket(bucket, *count, ns);
         }
         let share = |part: u64| part as f64 / answers as f64;
-        Some(Share { least: share(surely), most: share(perhaps) })
+        Some(Share { least: share(held.surely), most: share(held.surely.saturating_add(held.perhaps)) })
     }
 }
 
@@ -249,6 +276,25 @@ mod tests {
         assert_eq!(of.within(3_000_000_000), Some(Share { least: 0.98, most: 1.0 }), "beyond the last edge");
         assert_eq!(of.within(0), Some(Share { least: 0.0, most: 0.0 }));
         assert_eq!(histogram(&[]).within(500_000_000), None);
+    }
+
+    #[test]
+    fn each_answer_surely_kept_to_a_threshold_or_perhaps_or_did_not() {
+        let mut counts = Counts::default();
+        // 1 ms to 2 ms, 262.144 ms to 524.288 ms, and beyond.
+        for (bucket, answers) in [(10, 90), (18, 8), (19, 2)] {
+            counts.add(7, bucket, answers);
+        }
+        let held = |ns: u64| {
+            let mut held = Held::default();
+            held.add(counts.of(7), ns);
+            (held.surely, held.perhaps, held.not)
+        };
+        assert_eq!(held(500_000_000), (90, 8, 2));
+        assert_eq!(held(262_144_000), (90, 0, 10), "at an edge");
+        assert_eq!(held(524_288_000), (98, 0, 2));
+        assert_eq!(held(3_000_000_000), (98, 2, 0), "beyond the last edge");
+        assert_eq!((held(0), held(u64::MAX)), ((0, 0, 100), (98, 2, 0)));
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::counters::Counter;
 use crate::live::series::{Series, size_of};
 use crate::live::waiting::WindowQueue;
 use crate::lock::lock;
-use rows::{Labels, Room, Rows};
+use crate::sla::{self, Sla};
+use rows::{Labels, Room, Rows, Tier};
 use serde::{Deserialize, Serialize};
 use signals::Level;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,13 +64,15 @@ impl Default for Bounds {
     }
 }
 
-/// Where names and tiers of what is told come from.
+/// Where names and tiers of what is told come from, and what is asked of them.
 #[derive(Debug, Clone)]
 pub struct Reads {
     /// Windows in memory.
     pub series: Arc<Mutex<Series>>,
     /// Who calls whom.
     pub topology: Arc<Mutex<Arc<TopologyView>>>,
+    /// Within how long tiers are to answer.
+    pub sla: Arc<[Sla]>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +104,7 @@ pub struct State {
     history_bytes_max: usize,
     room: Room,
     responses: responses::Tiers,
+    sla: Arc<[Sla]>,
     swept: u64,
     topology: Option<Arc<TopologyView>>,
 }
@@ -117,9 +121,16 @@ impl State {
             history_bytes_max: HISTORY_BYTES_MAX,
             room,
             responses: responses::Tiers::default(),
+            sla: Arc::default(),
             swept: 0,
             topology: None,
         }
+    }
+
+    /// Held against these rules.
+    #[must_use]
+    pub fn promising(self, sla: &Arc<[Sla]>) -> Self {
+        Self { sla: Arc::clone(sla), ..self }
     }
 
     /// Takes the next window of a host. Says whether it came in order: one that is late moves counters only.
@@ -129,11 +140,16 @@ impl State {
         host.rows.window(window, &mut self.room, labels);
         for (id, counts) in window.responses.by_listener() {
             // As `requests_answered` has them: of a listener that has a row, and whose requests are known.
-            let Some(listener) = window.listeners.get(&id).and_then(ListenerWindow::turns) else { continue };
+            let Some(turns) = window.listeners.get(&id).and_then(ListenerWindow::turns) else { continue };
             let Some(row) = host.rows.row_mut(Level::Listener, id) else { continue };
-            let tiers = &self.tiers;
-            let tier = row.tier.get_or_insert_with(|| tier_of(tiers, &window.host, &row.key.1));
-            self.responses.add(tier, counts, listener.response_ns, window.index.0);
+            let (tiers, sla) = (&self.tiers, &self.sla);
+            let (_, workload, listener) = &row.key;
+            let tier = row.tier.get_or_insert_with(|| {
+                let name = tier_of(tiers, &window.host, workload);
+                let within_ns = within_ns(sla, &name, listener);
+                Tier { name, within_ns }
+            });
+            self.responses.add(tier, counts, turns.response_ns, window.index.0);
         }
         if host.history.back().is_some_and(|newest| newest.index >= window.index) {
             return false;
@@ -255,7 +271,7 @@ impl Export {
         mut sinks: Sinks,
         clock: Clock,
     ) -> std::io::Result<std::thread::JoinHandle<()>> {
-        *lock(&self.state) = State::new(bounds);
+        *lock(&self.state) = State::new(bounds).promising(&reads.sla);
         lock(&self.queue).open = true;
         let export = Arc::clone(self);
         std::thread::Builder::new()
@@ -337,6 +353,12 @@ fn tier_of(tiers: &BTreeMap<(String, String), String>, host: &str, workload: &st
     }
     let known = tiers.get(&(host.to_owned(), workload.to_owned()));
     Arc::from(known.map_or(responses::UNKNOWN, String::as_str))
+}
+
+/// Within how long a listener of a tier is to answer, ns. What is told together as `~other` has no port, so only rules without one hold for it.
+fn within_ns(sla: &[Sla], tier: &str, listener: &str) -> u64 {
+    let ports: Vec<u16> = sla::port(listener).into_iter().collect();
+    sla::within_ms(sla, &[tier], &ports).saturating_mul(1_000_000)
 }
 
 /// Labels of a window's entities: the lock is held for look-ups only.

@@ -1,15 +1,18 @@
-//! Answers by response time of each tier, since the collector began: a classic histogram on `/metrics`, and by way of that in OTLP. Owns the
-//! bound of tiers that are told apart. Knows no host: a tier's hosts and listeners are added up, so that 22 series are the price of a tier.
+//! Answers by response time of each tier, since the collector began: a classic histogram on `/metrics`, and by way of that in OTLP; and how many of
+//! them came within what `[[sla]]` asks. Owns the bound of tiers that are told apart. Knows no host and no rule: a tier's hosts and listeners are
+//! added up, so that 25 series are the price of a tier.
 
-use super::rows::{IDLE_WINDOWS, OTHER};
+use super::rows::{IDLE_WINDOWS, OTHER, Tier};
 use crate::counters::labels;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use tailwater_model::responses::{Count, Histogram, edges_us};
+use tailwater_model::responses::{Count, Held, Histogram, edges_us};
 
 /// As others know it.
 const NAME: &str = "tailwater_response_seconds";
+/// The same answers, held against what is asked of them.
+const HELD: &str = "tailwater_sla_answers";
 /// The tier of a workload whose tier is not known, or not yet.
 pub(super) const UNKNOWN: &str = "~unknown";
 /// Tiers with labels of their own; what comes then is told together.
@@ -19,6 +22,9 @@ const TIERS_MAX: usize = 256;
 #[derive(Debug, Default)]
 struct Account {
     by_time: Histogram,
+    /// Each answer against the threshold that its listener had when it came. Where another rule holds later, because the tier got a name, no answer
+    /// is judged again: none of these goes down.
+    held: Held,
     /// Of the same answers: the kernel adds both up in one step.
     sum_ns: u128,
     /// The newest window that told of it.
@@ -33,11 +39,12 @@ pub(super) struct Tiers {
 
 impl Tiers {
     /// Adds what one of its listeners answered in the window `index`, and how long that took in all.
-    pub(super) fn add(&mut self, tier: &Arc<str>, counts: &[Count], sum_ns: u64, index: u64) {
-        let own = self.by_name.contains_key(tier) || self.has_room(index);
-        let tier = if own { Arc::clone(tier) } else { Arc::from(OTHER) };
-        let account = self.by_name.entry(tier).or_default();
+    pub(super) fn add(&mut self, tier: &Tier, counts: &[Count], sum_ns: u64, index: u64) {
+        let own = self.by_name.contains_key(&tier.name) || self.has_room(index);
+        let name = if own { Arc::clone(&tier.name) } else { Arc::from(OTHER) };
+        let account = self.by_name.entry(name).or_default();
         account.by_time.add(counts);
+        account.held.add(counts, tier.within_ns);
         account.sum_ns = account.sum_ns.saturating_add(sum_ns.into());
         account.seen = account.seen.max(index);
     }
@@ -73,6 +80,16 @@ impl Tiers {
             let _ = writeln!(out, "{NAME}_count{own} {below}");
             let _ = writeln!(out, "{NAME}_sum{own} {:?}", account.sum_ns as f64 / 1e9);
         }
+        let _ = writeln!(
+            out,
+            "# TYPE {HELD} counter\n# HELP {HELD} Those answers by whether they came within what [[sla]] asks of their listener, 500 ms where it says nothing: surely, perhaps (the threshold lies inside of their bucket), not."
+        );
+        for (tier, Account { held, .. }) in &self.by_name {
+            for (within, answers) in [("surely", held.surely), ("perhaps", held.perhaps), ("not", held.not)] {
+                let own = labels(&[("tier", tier), ("within", within)]);
+                let _ = writeln!(out, "{HELD}_total{own} {answers}");
+            }
+        }
     }
 }
 
@@ -84,6 +101,10 @@ mod tests {
         [Count { listener: 1, bucket, answers }]
     }
 
+    fn tier(name: &str, within_ms: u64) -> Tier {
+        Tier { name: Arc::from(name), within_ns: within_ms * 1_000_000 }
+    }
+
     fn text(tiers: &Tiers) -> String {
         let mut out = String::new();
         tiers.render(&mut out);
@@ -93,7 +114,7 @@ mod tests {
     #[test]
     fn buckets_count_all_that_is_below_them_and_the_last_is_all_there_is() {
         let mut tiers = Tiers::default();
-        let web: Arc<str> = Arc::from("web");
+        let web = tier("web", 500);
         tiers.add(&web, &counts(0, 3), 3_000, 7);
         tiers.add(&web, &counts(18, 4), 1_500_000_000, 8);
         tiers.add(&web, &counts(19, 1), 2_000_000_000, 8);
@@ -110,18 +131,51 @@ mod tests {
             assert!(text.lines().any(|l| l.strip_prefix(NAME) == Some(line)), "{line} in\n{text}");
         }
         assert_eq!(text.matches("le=").count(), 20);
-        assert!(text.lines().next_back().is_some_and(|l| l.contains("_sum")), "it ends a histogram: {text}");
+        let histogram = text.split("# TYPE tailwater_sla").next().unwrap();
+        assert!(
+            histogram.lines().next_back().is_some_and(|l| l.contains("_sum")),
+            "it ends a histogram: {text}"
+        );
+    }
+
+    #[test]
+    fn each_answer_counts_once_against_the_threshold_of_its_own_listener() {
+        let mut tiers = Tiers::default();
+        // Of one tier, at a port that may take 500 ms and at one that may take 3 s; of another one nothing was slow.
+        for (name, within_ms) in [("web", 500), ("web", 3_000), ("db", 500)] {
+            let slow = if name == "db" { 0 } else { 1 };
+            tiers.add(&tier(name, within_ms), &counts(10, 90), 1, 7);
+            tiers.add(&tier(name, within_ms), &counts(18, 8 * slow), 1, 7);
+            tiers.add(&tier(name, within_ms), &counts(19, 2 * slow), 1, 7);
+        }
+        let text = text(&tiers);
+        let told: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix(HELD)).collect();
+        let right = [
+            "_total{tier=\"db\",within=\"surely\"} 90",
+            "_total{tier=\"db\",within=\"perhaps\"} 0",
+            "_total{tier=\"db\",within=\"not\"} 0",
+            // 8 of the 10 slow ones lie around 500 ms; beyond 524 ms nothing is known of 3 s.
+            "_total{tier=\"web\",within=\"surely\"} 188",
+            "_total{tier=\"web\",within=\"perhaps\"} 10",
+            "_total{tier=\"web\",within=\"not\"} 2",
+        ];
+        assert_eq!(told, right);
+        assert!(
+            text.contains("\ntailwater_response_seconds_count{tier=\"web\"} 200\n"),
+            "the same answers: {text}"
+        );
     }
 
     #[test]
     fn what_comes_when_there_are_too_many_tiers_is_told_together_until_one_is_silent_for_ten_minutes() {
         let mut tiers = Tiers::default();
-        let add = |tiers: &mut Tiers, name: &str, index| tiers.add(&Arc::from(name), &counts(3, 1), 1, index);
+        let add = |tiers: &mut Tiers, name: &str, index| tiers.add(&tier(name, 500), &counts(3, 1), 1, index);
         for n in 0..TIERS_MAX + 5 {
             add(&mut tiers, &format!("tier-{n}"), 1_000);
         }
         assert_eq!(tiers.by_name.len(), TIERS_MAX + 1);
         assert_eq!(tiers.by_name[OTHER].by_time.answers(), 5, "no answer is lost");
+        assert_eq!(tiers.by_name[OTHER].held, Held { surely: 5, ..Held::default() });
         for n in 1..TIERS_MAX {
             add(&mut tiers, &format!("tier-{n}"), 1_000 + IDLE_WINDOWS / 2);
         }

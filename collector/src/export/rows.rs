@@ -28,6 +28,15 @@ pub struct Room {
     pub rows: usize,
 }
 
+/// Whose a listener's answers are, and what is asked of them.
+#[derive(Debug, Clone)]
+pub struct Tier {
+    /// Its name, or what stands for it.
+    pub name: Arc<str>,
+    /// Within how long the listener is to answer, ns.
+    pub within_ns: u64,
+}
+
 /// One set of labels.
 #[derive(Debug)]
 pub struct Row {
@@ -38,7 +47,7 @@ pub struct Row {
     /// The window with which it began: its counters count from there.
     pub first: u64,
     /// The tier of its workload, once it was looked up in the topology that is known.
-    pub tier: Option<Arc<str>>,
+    pub tier: Option<Tier>,
     seen: u64,
 }
 

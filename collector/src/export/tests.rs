@@ -261,6 +261,37 @@ fn answers_count_in_the_tier_that_their_listener_had_when_they_came() {
 }
 
 #[test]
+fn each_listener_is_held_against_the_first_rule_of_its_tier_and_port() {
+    let names = names(2);
+    let rule = |tier: Option<&str>, port, within_ms| Sla { tier: tier.map(str::to_owned), port, within_ms };
+    let sla: Arc<[Sla]> = [rule(Some("apache"), Some(1), 3_000), rule(Some("apa*"), None, 100)].into();
+    let mut state = state(&Bounds::default()).promising(&sla);
+    // 262 ms to 524 ms: about the 500 ms that hold where no rule does, within 3 s, and not within 100 ms.
+    let with = |n: u64| {
+        let mut w = window(n);
+        for id in 1..=2 {
+            w.listeners.insert(id, ListenerWindow { answered: 5, ..ListenerWindow::default() });
+            w.responses.add(id, 18, 5);
+        }
+        w
+    };
+    take(&mut state, with(0), &names);
+    let (host, workload, tier) = ("web-1".into(), "apache2.service".into(), "apache".into());
+    let nodes = vec![NodeView { host, workload, tier, ..NodeView::default() }];
+    state.topology(&Arc::new(TopologyView { nodes, ..TopologyView::default() }));
+    take(&mut state, with(1), &names);
+    let mut text = String::new();
+    state.responses.render(&mut text);
+    let of = |tier: &str| {
+        ["surely", "perhaps", "not"].map(|within| {
+            value(&text, &format!("tailwater_sla_answers_total{{tier=\"{tier}\",within=\"{within}\"}}"))
+        })
+    };
+    assert_eq!(of("~unknown"), [0.0, 10.0, 0.0], "no tier yet: no rule of one");
+    assert_eq!(of("apache"), [5.0, 0.0, 5.0], "port 1 has a rule of its own");
+}
+
+#[test]
 fn rows_that_nobody_speaks_of_make_room() {
     let bounds = Bounds { per_host_max: 1, rows_max: 100 };
     let (mut state, names) = (state(&bounds), names(2));

@@ -188,7 +188,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         |table| export::otlp::start(table, &telling, shown.live.subscribe(), &senders, &senders_stop, clock);
     let otlp = config.otlp.as_ref().map(start_otlp).transpose()?.unwrap_or_default();
     let sinks = export::Sinks { write, otlp: otlp.sink };
-    let reads = export::Reads { series: Arc::clone(&shown.series), topology: Arc::clone(&shown.topology) };
+    let reads = export::Reads {
+        series: Arc::clone(&shown.series),
+        topology: Arc::clone(&shown.topology),
+        sla: config.sla.as_slice().into(),
+    };
     let export_thread = telling.start(&config.metrics, reads, sinks, clock)?;
     let sizing_thread = sizing.start(config.data.clone())?;
     let log = Reader::new(Arc::new(InMemory::new(QUEUE_MAX)), Offset::default());

@@ -20,7 +20,6 @@ mod responses;
 pub mod rights;
 mod series;
 mod shown;
-pub mod sla;
 mod turns;
 mod untaken;
 pub(crate) mod watchdog;
@@ -39,6 +38,7 @@ use crate::live::series::Series;
 use crate::lock::lock;
 use crate::prevent::Preventions;
 use crate::sizing::Sizing;
+use crate::sla::Sla;
 use crate::store::Past;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -102,7 +102,7 @@ pub struct App {
     fresh: fresh::Fresh,
     asking: Arc<tokio::sync::Mutex<()>>,
     preventions: Arc<Preventions>,
-    sla: Arc<[sla::Sla]>,
+    sla: Arc<[Sla]>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -158,7 +158,7 @@ impl App {
 
     /// With what tiers are to keep.
     #[must_use]
-    pub fn promising(self, sla: &[sla::Sla]) -> Self {
+    pub fn promising(self, sla: &[Sla]) -> Self {
         Self { sla: sla.into(), ..self }
     }
 

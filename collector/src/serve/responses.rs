@@ -2,9 +2,10 @@
 //! it on the thread that reads the windows.
 
 use super::series::points_max;
-use super::{App, Problem, sla};
+use super::{App, Problem};
 use crate::live::responses::{Answers, Responses, Whose, responses as read};
 use crate::lock::lock;
+use crate::sla;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -217,10 +218,7 @@ fn promised(app: &App, members: &[Member], listener: Option<&str>) -> u64 {
     let of_nodes = nodes.iter().flat_map(|node| &node.listeners).map(String::as_str);
     let listeners: Vec<&str> = listener.map_or_else(|| of_nodes.collect(), |one| vec![one]);
     // The path of a Unix socket has no port, so no rule of a port is of all of them.
-    let ports = listeners
-        .iter()
-        .map(|text| text.rsplit_once(':')?.1.parse::<u16>().ok())
-        .collect::<Option<Vec<u16>>>();
+    let ports = listeners.iter().map(|place| sla::port(place)).collect::<Option<Vec<u16>>>();
     sla::within_ms(&app.sla, &tiers, &ports.unwrap_or_default())
 }
 

@@ -123,7 +123,7 @@ pub(crate) const TABLES: &[Table] = &[
         // Time, what is counted, how things are said and written down, what is plain data of two rooms.
         leaves: &[
             "clock", "lock", "aside", "counters", "text", "failure", "log", "columns", "fault", "moments",
-            "raw", "verdict", "pem", "kept",
+            "raw", "verdict", "pem", "kept", "sla",
         ],
         rooms: &[
             // What is in memory: recent windows, series, folds, inventory, timeline.

@@ -1,9 +1,10 @@
 //! Within how long tiers are to answer: `[[sla]]`. Owns which of the rules holds for what is asked about; the share of answers that kept it is
-//! in `responses`. Knows no window.
+//! in `serve/responses.rs`, and how many did since the collector began in `export/responses.rs`. Knows no window.
 
 use crate::fault::Fault;
 use crate::text::like;
 use serde::{Deserialize, Serialize};
+use tailwater_model::address::is_path;
 
 /// Where nothing else is said, ms.
 const WITHIN_MS: u64 = 500;
@@ -41,8 +42,15 @@ pub fn check(all: &[Sla]) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The port of a place as [`tailwater_model::address::place`] writes it. `None`: a Unix socket, which has none, or no place.
+#[must_use]
+pub fn port(place: &str) -> Option<u16> {
+    if is_path(place) { None } else { place.rsplit_once(':')?.1.parse().ok() }
+}
+
 /// What holds for answers of these tiers at these ports, ms: the first rule that fits all of them, as the answers are told together.
-pub(super) fn within_ms(all: &[Sla], tiers: &[&str], ports: &[u16]) -> u64 {
+#[must_use]
+pub fn within_ms(all: &[Sla], tiers: &[&str], ports: &[u16]) -> u64 {
     let of_tier = |sla: &Sla| {
         let pattern = sla.tier.as_deref();
         pattern.is_none() || (!tiers.is_empty() && tiers.iter().all(|tier| like(pattern, tier)))
@@ -70,6 +78,12 @@ mod tests {
         assert_eq!(within_ms(&all, &["db-main", "web"], &[80]), 300, "and the first is of one tier only");
         assert_eq!(within_ms(&all, &[], &[]), WITHIN_MS, "nothing is known of it");
         assert_eq!(within_ms(&[sla(None, None, 7)], &[], &[]), 7, "but this is of everything");
+    }
+
+    #[test]
+    fn a_place_has_the_port_that_is_listened_on_and_a_unix_socket_has_none() {
+        assert_eq!((port("10.0.0.1:80"), port("[::]:8080")), (Some(80), Some(8080)));
+        assert_eq!([port("/run/web:80"), port("@web:80"), port("~other"), port("")], [None; 4]);
     }
 
     #[test]
