@@ -176,12 +176,20 @@ fn response_times(serve: &Serve, begin: u64) {
     let tier = serve.json("/api/v1/topology")["nodes"][0]["tier"].as_str().unwrap().to_owned();
     let of_tier = serve.json(&format!("/api/v1/responses?tier={tier}&start={begin}"));
     assert_eq!((&of_tier["whole"]["counts"], &of_tier["within_ms"]), (&whole["counts"], &json!(500)));
-    wait_for("the histogram of all tiers to have every answer", || {
+    let text = wait_for("the histogram of all tiers to have every answer", || {
         let (_, text) = common::get(serve.http, "/metrics").unwrap();
         let counts = text.lines().filter_map(|line| line.strip_prefix("tailwater_response_seconds_count{"));
         let all: u64 = counts.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
-        (all == 2730).then_some(())
+        (all == 2730).then_some(text)
     });
+    // No rule is configured, so it is 500 ms: those of half a second and more took longer, surely.
+    let held = ["surely", "perhaps", "not"].map(|within| -> u64 {
+        let end = format!("within=\"{within}\"}}");
+        let told = text.lines().filter_map(|line| line.strip_prefix("tailwater_sla_answers_total{"));
+        let told = told.map(|line| line.rsplit_once(' ').unwrap());
+        told.filter(|(labels, _)| labels.ends_with(&end)).map(|(_, n)| n.parse::<u64>().unwrap()).sum()
+    });
+    assert_eq!(held, [2700, 0, 30], "in {text}");
 }
 
 #[test]

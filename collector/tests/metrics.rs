@@ -9,8 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tailwater::export::signals::{Form, LEVELS, Level, SIGNALS};
 
-/// What is told of tiers, and of nothing below them.
-const OF_TIERS: &str = "response_seconds";
+/// What is told of tiers, and of nothing below them: its name, its unit and how it is told.
+const OF_TIERS: [(&str, &str, &str); 2] = [
+    ("response_seconds", "s", "Histogram: `_bucket` by `le`, `_count`, `_sum`."),
+    ("sla_answers", "answers", "Counter, by `within`."),
+];
 
 /// Unit and source of a metric that the collector has of itself, from its name.
 fn own(name: &str) -> (&'static str, &'static str) {
@@ -75,26 +78,28 @@ fn documentation(text: &str) -> String {
         }
         out.push('\n');
     }
-    out.push_str("### Labels `tier`\n\n| name | unit | what | source |\n|---|---|---|---|\n");
-    let head = format!("# HELP tailwater_{OF_TIERS} ");
-    let about = text.lines().find_map(|line| line.strip_prefix(head.as_str())).unwrap();
-    let _ = writeln!(
-        out,
-        "| `tailwater_{OF_TIERS}` | s | {about} Histogram: `_bucket` by `le`, `_count`, `_sum`. | socket receive to send |\n"
-    );
     let mut kinds = BTreeMap::new();
     for line in text.lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE tailwater_").and_then(|l| l.split_once(' ')) {
             assert!(kinds.insert(name, kind).is_none(), "{name} is told twice");
         }
     }
+    out.push_str("### Labels `tier`\n\n| name | unit | what | source |\n|---|---|---|---|\n");
+    for (name, unit, form) in OF_TIERS {
+        let head = format!("# HELP tailwater_{name} ");
+        let about = text.lines().find_map(|line| line.strip_prefix(head.as_str())).unwrap();
+        let total = if kinds[name] == "counter" { "_total" } else { "" };
+        let _ =
+            writeln!(out, "| `tailwater_{name}{total}` | {unit} | {about} {form} | socket receive to send |");
+    }
+    out.push('\n');
     out.push_str("### Of itself\n\n| name | unit | what | source |\n|---|---|---|---|\n");
     for line in text.lines() {
         let Some((name, about)) = line.strip_prefix("# HELP tailwater_").and_then(|l| l.split_once(' '))
         else {
             continue;
         };
-        if name == OF_TIERS || SIGNALS.iter().any(|s| s.name == name) {
+        if OF_TIERS.iter().any(|(of, ..)| *of == name) || SIGNALS.iter().any(|s| s.name == name) {
             continue;
         }
         let total = if kinds[name] == "counter" { "_total" } else { "" };

@@ -82,7 +82,7 @@ impl Tiers {
         }
         let _ = writeln!(
             out,
-            "# TYPE {HELD} counter\n# HELP {HELD} Those answers by whether they came within what [[sla]] asks of their listener, 500 ms where it says nothing: surely, perhaps (the threshold lies inside of their bucket), not."
+            "# TYPE {HELD} counter\n# HELP {HELD} Answers by whether they came within what [[sla]] asks of their listener, 500 ms where it says nothing: surely, perhaps (the threshold lies inside of their bucket) or not."
         );
         for (tier, Account { held, .. }) in &self.by_name {
             for (within, answers) in [("surely", held.surely), ("perhaps", held.perhaps), ("not", held.not)] {

@@ -84,6 +84,13 @@ fn batch(sequence: u64, index: u64, w: &HostWindow) -> v1::WindowBatch {
             for (metric, value) in values {
                 table.set(id, 0, metric, 0, value);
             }
+            // What it does not tell of each answer: all of a window took as long as its mean.
+            let l = w.listeners.get(&id).filter(|l| kind == EntityKind::Listener && l.answered > 0);
+            if let Some(l) = l {
+                let mean_us = l.response_ns / l.answered / 1_000;
+                let bucket = mean_us.checked_ilog2().unwrap_or(0).min(19);
+                table.set(id, 0, M::ResponseTimeHist, bucket, l.answered);
+            }
         }
         tables.push(table.build());
     };

@@ -252,6 +252,15 @@ pub static SIGNALS: &[Signal] = &[
     )
     .counter(),
     signal(
+        "requests_aborted",
+        "requests",
+        "Requests whose connection ended before they were answered, whoever ended it.",
+        "inet_sock_set_state",
+        Read::Listener(|w| sum(w.turns()?.aborted)),
+        |c| c.requests,
+    )
+    .counter(),
+    signal(
         "requests_late",
         "requests",
         "Requests whose answer began later than the agent's late_ms after their first byte; absent: not counted.",
