@@ -178,6 +178,8 @@ fn promtool_accepts_the_rules_and_their_tests() {
         ["test", "rules", "tailwater.rules.test.yml"],
         ["check", "rules", "tailwater.advice.rules.yml"],
         ["test", "rules", "tailwater.advice.rules.test.yml"],
+        ["check", "rules", "tailwater.sla.rules.yml"],
+        ["test", "rules", "tailwater.sla.rules.test.yml"],
     ] {
         let out = program("prometheus", "promtool").current_dir(&folder).args(arguments).output().unwrap();
         let text =
