@@ -86,6 +86,7 @@ fn a_second_has_its_highest_window_its_time_mean_and_its_ninth_decile() {
                 drops_syn: 2,
                 sk_drops: 4,
                 answered,
+                aborted: 1,
                 response_ns: 30_000_000,
                 ..ListenerWindow::default()
             };
@@ -101,6 +102,7 @@ fn a_second_has_its_highest_window_its_time_mean_and_its_ninth_decile() {
     let drops =
         |reason: &str| value(&text, &format!("tailwater_listen_drops_total{{{labels},reason=\"{reason}\"}}"));
     assert_eq!((drops("syn"), drops("final_ack")), (20.0, 10.0));
+    assert_eq!(value(&text, &format!("tailwater_requests_aborted_total{{{labels}}}")), 10.0);
     // A mean response time is over answers: windows without one are no zeros.
     let response =
         |agg: &str| value(&text, &format!("tailwater_response_time_seconds{{{labels},agg=\"{agg}\"}}"));
