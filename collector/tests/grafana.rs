@@ -146,6 +146,12 @@ fn an_incident_reaches_prometheus_victoriametrics_alertmanager_and_every_panel()
         assert_eq!(*max, of_it.fold(0.0, f64::max), "the second that ends at {end_ms}");
     }
 
+    // Each answer of the histogram is held against a threshold once: both are of one scrape, so they agree whenever they are asked for.
+    let agree =
+        "sum by (tier) (tailwater_sla_answers_total) == sum by (tier) (tailwater_response_seconds_count)";
+    wait_for("answers in Prometheus", || (!prometheus.query(agree).unwrap().is_empty()).then_some(()));
+    assert_eq!(prometheus.query(&agree.replace("==", "!=")), Ok(Vec::new()), "some are not");
+
     // Rules: loaded, evaluated, and one that fires reaches Alertmanager.
     let groups = prometheus.json("/api/v1/rules").unwrap()["data"]["groups"].as_array().unwrap().clone();
     let evaluated: Vec<&Value> = groups.iter().flat_map(|g| g["rules"].as_array().unwrap()).collect();

@@ -143,7 +143,7 @@ mod tests {
         let mut tiers = Tiers::default();
         // Of one tier, at a port that may take 500 ms and at one that may take 3 s; of another one nothing was slow.
         for (name, within_ms) in [("web", 500), ("web", 3_000), ("db", 500)] {
-            let slow = if name == "db" { 0 } else { 1 };
+            let slow = u32::from(name != "db");
             tiers.add(&tier(name, within_ms), &counts(10, 90), 1, 7);
             tiers.add(&tier(name, within_ms), &counts(18, 8 * slow), 1, 7);
             tiers.add(&tier(name, within_ms), &counts(19, 2 * slow), 1, 7);
