@@ -141,6 +141,8 @@ struct World {
     unanswered: BTreeSet<(usize, String)>,
     /// Incidents of which a receiver refused a message for good.
     refused: BTreeSet<(usize, String)>,
+    /// Receivers that refused a summary for good which counted more incidents than it named.
+    refused_unnamed: BTreeSet<usize>,
 }
 
 impl Collector {
@@ -233,6 +235,7 @@ impl World {
             forgotten: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             refused: BTreeSet::new(),
+            refused_unnamed: BTreeSet::new(),
         }
     }
 
@@ -344,7 +347,10 @@ impl World {
                     self.refused.insert((hook, out.message.incident.clone()));
                     let with_it: Vec<String> = match &out.message.content {
                         Content::Incident { replaces, .. } => replaces.clone(),
-                        Content::Summary { incidents, .. } => {
+                        Content::Summary { held, incidents } => {
+                            if *held > incidents.len() as u64 {
+                                self.refused_unnamed.insert(hook);
+                            }
                             incidents.iter().map(|line| line.id.clone()).collect()
                         }
                     };

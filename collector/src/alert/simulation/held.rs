@@ -134,7 +134,8 @@ impl<'a> Reader<'a> {
         told.extend(&self.replaced);
         for said in &self.world.said {
             let id = said.incident.id.as_str();
-            let known = told.contains(id) || self.unnamed > 0 || self.is_pardoned(id);
+            let counted = self.unnamed > 0 || self.world.refused_unnamed.contains(&self.hook);
+            let known = told.contains(id) || counted || self.is_pardoned(id);
             assert!(known, "never told{}", self.story(id));
         }
         for (open, whom) in [(&self.open, "to anybody"), (&self.open_by_id, "under an id of its own")] {
