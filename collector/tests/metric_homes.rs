@@ -275,6 +275,7 @@ fn busy_window() -> HostWindow {
         limit: 128,
         received: 41,
         answered: 23,
+        aborted: 12,
         late: Some(7),
         very_late: Some(2),
         in_flight_max: 19,

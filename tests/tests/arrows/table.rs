@@ -242,7 +242,7 @@ pub(crate) const PAGE: Table = Table {
         // Silences in words, and one that somebody writes.
         ("silence", &["words"]),
         // Which metrics the charts of a host have, and which of them it lacks.
-        ("panels", &["metrics", "words"]),
+        ("panels", &["grid", "metrics", "words"]),
         // Who looks at the page, where that matters.
         ("session", &[]),
         // What the collector pushes.
