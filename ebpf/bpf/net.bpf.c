@@ -216,7 +216,7 @@ static __always_inline int sent(struct sock *sk, int length)
 	if (!tp)
 		return 0;
 	if (c)
-		piece_went(c, sk, tp, (__u32)length);
+		piece_went(c, sk, tp);
 	if (c && c->phase == PHASE_MULTIPLEXED) {
 		hook_enter_at(&h, sent_ns(tp));
 		multiplexed_moved(&h, c, TOLD_OUT, length);

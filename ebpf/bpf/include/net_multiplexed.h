@@ -163,32 +163,11 @@ static __always_inline void piece_came(struct connection *c, struct tcp_sock *tp
 		both_spoke_first(d);
 }
 
-/*
- * Fast Open: the first words of who connected went with its SYN. They count as written when the connection is established, and the hook of their
- * send runs after that, when they may be answered, or, of a socket that does not block, before it. What a send of `length` began with tells
- * which words those are.
- */
-static __always_inline void asked_in_syn(struct connection *c, const struct sock *sk, const struct tcp_sock *tp, __u32 length)
-{
-	struct directions *d = &c->directions;
-	__u32 from = tp->write_seq - length;
-
-	if (sk->__sk_common.skc_state != TCP_SYN_SENT && (__s32)(from - d->out.seq) >= 0)
-		return;
-	d->out.seq = d->out.from = from;
-	d->came = 0;
-	/* A call, unless another thread has read its answer by now. */
-	if (!d->in.at_ns || unread_bytes(sk, tp))
-		c->seen_seq = from;
-}
-
-/* Before the turn that this piece of `length` bytes may begin, or end. */
-static __always_inline void piece_went(struct connection *c, const struct sock *sk, struct tcp_sock *tp, __u32 length)
+/* Before the turn that this piece may begin, or end. */
+static __always_inline void piece_went(struct connection *c, const struct sock *sk, struct tcp_sock *tp)
 {
 	struct directions *d = &c->directions;
 
-	if (!d->out.at_ns && c->role == ROLE_CONNECTED)
-		asked_in_syn(c, sk, tp, length);
 	if (c->phase == PHASE_IDLE && (d->came & CAME_BEFORE) && unread_bytes(sk, tp)) {
 		if (!d->out.at_ns)
 			both_spoke_first(d);

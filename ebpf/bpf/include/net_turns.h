@@ -43,7 +43,6 @@ static __always_inline void connect_began(struct hook *h, const struct sock *sk)
 		c->phase = PHASE_IDLE;
 		c->established_ns = 0;
 		c->half_closed = 0;
-		c->directions.out.at_ns = 0;
 	} else if (!take_role(c, ROLE_CONNECTED, slot)) {
 		return;
 	}
@@ -57,18 +56,13 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 {
 	struct connection *c = known_connection(sk);
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock((void *)sk);
-	struct direction asked;
 
 	if (!c || !tp || c->role != ROLE_CONNECTED)
 		return;
 	c->established_ns = h->mono_ns;
 	c->seen_seq = tp->write_seq;
 	c->cookie = pair_of(tp->write_seq, tp->rcv_nxt);
-	asked = c->directions.out;
 	directions_from(&c->directions, tp, true);
-	/* With the SYN (Fast Open), by a send that is over. */
-	if (asked.at_ns)
-		c->directions.out = asked;
 	connected_opened(h, c->slot, true);
 }
 
