@@ -131,9 +131,9 @@ pub struct Opened {
 /// Puts a damaged database out of the way, for a person to judge.
 fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) {
     metrics.store_segments_torn.inc();
-    tracing::error!("{why}: moved to {}; a new one is begun", aside::folder(folder).display());
-    if let Err(e) = aside::put(folder, &folder.join(FILE), &["-wal", "-shm"]) {
-        tracing::error!("{e}");
+    match aside::put(folder, &folder.join(FILE), &["-wal", "-shm"]) {
+        Ok(to) => tracing::error!("{why}: moved to {}; a new one is begun", to.display()),
+        Err(e) => tracing::error!("{why}; and it cannot be put aside: {e}"),
     }
 }
 

@@ -4,9 +4,10 @@ use super::{AGAIN_AFTER, BATCH_MAX, LIST_MAX, Listed, Op, Restored, WRITES_MAX};
 use crate::alert::config;
 use crate::alert::message::Message;
 use crate::alert::stats::Stats;
-use rusqlite::{Connection, params};
+use crate::aside;
+use rusqlite::{Connection, ErrorCode, params};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -35,6 +36,11 @@ const INSERT: &str = "INSERT OR IGNORE INTO message
 const UPDATE: &str = "UPDATE message SET state = ?, tries = ?, error = ? WHERE hook = ? AND incident = ? AND id = ? AND type = ?";
 const OUTDATED: &str = "UPDATE message SET state = 'superseded', error = 'told again after a restart'
   WHERE state IN ('waiting', 'held') AND hook = ? AND incident = ? AND id = ? AND type = ?";
+
+/// Whether the file is no database any more, wholly or in a page.
+fn is_damage(e: &rusqlite::Error) -> bool {
+    matches!(e.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+}
 
 /// The thread's side.
 pub(super) struct File {
@@ -98,8 +104,11 @@ impl File {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("{}; alerts are delivered all the same", self.explain(&e));
                 }
-                // A handle to a file that was moved or damaged does not recover.
+                // A handle to a file that was moved or damaged does not recover, nor does a file with a damaged page, which can be opened.
                 self.db = None;
+                if is_damage(&e) {
+                    self.put_aside(&e);
+                }
             }
         }
         // After the write, so that an answer knows what was said before the question.
@@ -122,23 +131,19 @@ impl File {
         format!("{}: {e}", self.path.display())
     }
 
+    fn put_aside(&self, why: &rusqlite::Error) {
+        let said = self.explain(why);
+        match aside::put(self.path.parent().unwrap_or(Path::new(".")), &self.path, &["-wal", "-shm"]) {
+            Ok(to) => tracing::error!("{said}: moved to {}; a new one is begun", to.display()),
+            Err(e) => tracing::error!("{said}; and it cannot be put aside: {e}"),
+        }
+    }
+
     /// Opens the file; one that is no database is put aside.
     pub(super) fn connect(&mut self) -> Sql<()> {
         let db = match self.open() {
-            Err(e)
-                if e.sqlite_error_code().is_some_and(|code| {
-                    matches!(code, rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt)
-                }) =>
-            {
-                for end in ["", "-wal", "-shm"] {
-                    let of = |middle: &str| PathBuf::from(format!("{}{middle}{end}", self.path.display()));
-                    // What is not there need not be moved.
-                    let _ = std::fs::rename(of(""), of(".damaged"));
-                }
-                tracing::error!(
-                    "{}: {e}; it is kept as {0}.damaged, and a new one begun",
-                    self.path.display()
-                );
+            Err(e) if is_damage(&e) => {
+                self.put_aside(&e);
                 self.open()?
             }
             other => other?,
@@ -272,10 +277,12 @@ impl File {
     }
 
     pub(super) fn restore(&mut self) -> Sql<Vec<Restored>> {
-        // What waits, and the last that was told of incidents whose end was not.
+        // What waits, and the last that was told of incidents whose end was not. A change that a newer message made superfluous told nothing: it
+        // must not hide what was sent before it, where that newer one was given up.
         let sql = "SELECT hook, body, state, tries FROM message m WHERE state IN ('waiting', 'held')
              OR (state = 'sent' AND type IN ('opened', 'updated', 'reminded')
-                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'held', 'superseded')))
+                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'held', 'superseded')
+                            AND NOT (l.state = 'superseded' AND l.type IN ('updated', 'reminded'))))
              ORDER BY seq";
         let db = self.db()?;
         let mut rows = db.prepare(sql)?;
@@ -345,11 +352,7 @@ impl File {
     }
 
     /// Its files as they are now, while they are open.
-    pub(super) fn copy_to(
-        &self,
-        folder: &std::path::Path,
-        log_bytes_at_most: Option<u64>,
-    ) -> std::io::Result<()> {
+    pub(super) fn copy_to(&self, folder: &Path, log_bytes_at_most: Option<u64>) -> std::io::Result<()> {
         for end in ["", "-wal"] {
             let from = format!("{}{end}", self.path.display());
             match std::fs::copy(&from, folder.join(format!("outbox.db{end}"))) {

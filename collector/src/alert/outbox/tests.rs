@@ -84,8 +84,47 @@ fn a_file_that_is_no_database_is_put_aside() {
     let (outbox, _, thread) = open(folder.path(), 20);
     put(&outbox, "A", 0, What::Opened, State::Waiting);
     close(outbox, thread);
-    assert!(folder.path().join("outbox.db.damaged").exists());
+    assert!(folder.path().join("aside/outbox.db.0").exists());
     assert_eq!(open(folder.path(), 20).1.len(), 1);
+}
+
+/// It can be opened, and is found to be damaged by whoever reads that page.
+#[test]
+fn a_file_with_a_damaged_page_is_put_aside_and_alerts_are_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outbox, _, thread) = open(folder.path(), 1000);
+    for n in 0..200 {
+        put(&outbox, &format!("{n:03}"), 0, What::Opened, State::Waiting);
+    }
+    close(outbox, thread);
+    let path = folder.path().join("outbox.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096..].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let (outbox, restored, thread) = open(folder.path(), 1000);
+    assert!(restored.is_empty());
+    put(&outbox, "A", 0, What::Opened, State::Waiting);
+    while outbox.stats.outbox_rows.get() != 1 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    close(outbox, thread);
+    assert!(folder.path().join("aside/outbox.db.0").exists());
+    assert_eq!(open(folder.path(), 20).1.len(), 1);
+}
+
+/// The change was superseded by an end that its receiver never took: what it was told is that it began.
+#[test]
+fn a_change_that_was_never_sent_hides_no_beginning_that_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outbox, _, thread) = open(folder.path(), 100);
+    put(&outbox, "A", 0, What::Opened, State::Sent);
+    put(&outbox, "A", 1, What::Updated, State::Superseded);
+    put(&outbox, "A", 2, What::Closed, State::Dead);
+    close(outbox, thread);
+    let (outbox, restored, thread) = open(folder.path(), 100);
+    let known: Vec<_> = restored.iter().map(|r| (r.message.id.as_str(), r.waiting)).collect();
+    assert_eq!(known, [("A.0", false)]);
+    close(outbox, thread);
 }
 
 #[test]
