@@ -310,6 +310,12 @@ impl Worker {
                 if closed { What::Closed } else { What::Opened }
             }
         };
+        // They are part of this incident now: its end does not wait for them.
+        for alert in &replaced {
+            if let Some(of) = known_thread(&self.told, alert) {
+                self.threads.replaced(&of, alert);
+            }
+        }
         let first = known_thread(&self.told, &i.id);
         let now = self.clock.unix_ns();
         let joins = replaced.first().and_then(|r| known_thread(&self.told, r));

@@ -83,6 +83,11 @@ impl Worker {
         told.muted = false;
         if told.open {
             told.last = Some(Arc::clone(last));
+            let thread = told.thread.clone();
+            if let Some(incident) = last.about() {
+                // It is an open incident of its thread again, whose end waits for it.
+                self.threads.told(&thread, incident, true, self.clock.unix_ns());
+            }
             return;
         }
         let Some(incident) = last.about() else { return };
@@ -97,17 +102,21 @@ impl Worker {
     /// A receiver that keeps alerts has one in the thread of before, which nothing of this incident goes to any more.
     fn resolve_before(&mut self, last: &Message) {
         let Some(told) = self.told.get(&last.incident) else { return };
-        let Content::Incident { incident, .. } = &last.content else { return };
-        if told.thread == last.thread.id || !self.manners.needs_opening {
-            return;
+        if told.thread != last.thread.id && self.manners.needs_opening {
+            self.end_in_its_thread(last, ".restart");
         }
+    }
+
+    /// Ends what this message says to have begun, in the thread that it has.
+    pub(super) fn end_in_its_thread(&mut self, last: &Message, suffix: &str) {
+        let Content::Incident { incident, .. } = &last.content else { return };
         let mut closed = incident.as_ref().clone();
         closed.state = State::Closed;
         closed.version += 1;
         let now = self.clock.unix_ns();
         self.threads.restore(&last.thread, &closed, false, last.at_unix_ns);
         let thread = self.threads.told(&last.thread.id, &closed, false, now);
-        let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, ".restart"));
+        let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, suffix));
         let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
         let item = Item { message, tries: 0, since_unix_ns: now, early: None, written, maybe_told: false };
         self.enqueue(item);

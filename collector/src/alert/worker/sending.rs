@@ -51,7 +51,10 @@ impl Worker {
 
     /// Whether a summary may say all that this hook hears of its incident. Not of one that its receiver may know: nobody else tells its end.
     fn may_be_held(&self, item: &Item) -> bool {
-        item.message.what == What::Opened && !item.maybe_told && !self.queue.ends_others(&item.message)
+        item.message.what == What::Opened
+            && !item.maybe_told
+            && !self.queue.ends_others(&item.message)
+            && !self.queue.is_counted(&item.message)
     }
 
     fn send(&mut self, mut item: Item) {
@@ -173,7 +176,14 @@ impl Worker {
             self.outbox.mark(&self.name, &message, Fate::Waiting, 0, "");
             // A receiver that gave no answer may have taken it all the same, and newer ones of its incident were sent.
             let (early, written) = (None, None);
-            self.enqueue(Item { message, tries: 0, since_unix_ns, early, written, maybe_told: true });
+            let again = Arc::clone(&message);
+            self.enqueue(Item { message: again, tries: 0, since_unix_ns, early, written, maybe_told: true });
+            // Its end may have come to a receiver that knew of no beginning. Nobody else ends what begins there now.
+            let goes_on = self.told.get(&message.incident).is_some_and(|told| told.open);
+            let begins = !matches!(message.what, What::Closed | What::Summary);
+            if begins && !goes_on && self.manners.needs_opening {
+                self.end_in_its_thread(&message, ".resent");
+            }
         }
     }
 
