@@ -61,6 +61,10 @@ pub fn responses(
         Series::pieces(PIECE_WINDOWS, series, of.host, (first, last), |part| {
             let query = Query { host: of.host, workload: of.workload, listener: of.listener, metric: "" };
             let Some(selected) = part.with_names(of.host, |names| Selected::of(names, query)) else { return };
+            // Nothing listens there that this could be of: that is no silence.
+            if selected.ids.as_ref().is_some_and(|ids| ids.listeners.is_empty()) {
+                return;
+            }
             for window in part.windows(of.host) {
                 let place = window.index.0.checked_sub(first.0).and_then(|n| usize::try_from(n / step).ok());
                 let Some(point) = place.and_then(|n| points.get_mut(n)) else { continue };

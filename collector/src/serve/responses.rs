@@ -5,13 +5,14 @@ use super::series::points_max;
 use super::{App, Problem};
 use crate::live::responses::{Answers, Responses, Whose, responses as read};
 use crate::lock::lock;
-use crate::sla;
+use crate::sla::{self, Sla};
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tailwater_model::responses::{BUCKETS, Histogram, Quantile, Share, edges_us};
 use tailwater_model::topology::NodeView;
@@ -189,10 +190,7 @@ fn members(app: &App, q: &Parameters) -> Result<Vec<Member>, Problem> {
         (Some(host), None) => Ok(vec![Member { host: host.clone(), workload: q.workload.clone() }]),
         (None, Some(tier)) if q.workload.is_none() && q.listener.is_none() => {
             let view = Arc::clone(&lock(&app.shown.topology));
-            let of = view.nodes.iter().filter(|node| node.tier == *tier);
-            let members: Vec<Member> = of
-                .map(|node| Member { host: node.host.clone(), workload: Some(node.workload.clone()) })
-                .collect();
+            let members = of_tier(&view.nodes, tier);
             if members.is_empty() {
                 let text = format!("no tier \"{tier}\"; see /api/v1/topology");
                 return Err(Problem(StatusCode::NOT_FOUND, text));
@@ -207,19 +205,42 @@ fn members(app: &App, q: &Parameters) -> Result<Vec<Member>, Problem> {
     }
 }
 
-/// The threshold that `[[sla]]` sets for them, ms.
-fn promised(app: &App, members: &[Member], listener: Option<&str>) -> u64 {
-    let view = Arc::clone(&lock(&app.shown.topology));
-    let is_member = |node: &&NodeView| {
-        members.iter().any(|m| m.host == node.host && m.workload.as_ref().is_none_or(|w| *w == node.workload))
+/// The members of a tier, each once: a server that was started again, or whose agent was, is there under both of its ids, and is read by name.
+fn of_tier(nodes: &[NodeView], tier: &str) -> Vec<Member> {
+    let of = nodes.iter().filter(|node| node.tier == tier);
+    let names: BTreeSet<(&str, &str)> = of.map(|node| (node.host.as_str(), node.workload.as_str())).collect();
+    let member = |(host, workload): (&str, &str)| Member {
+        host: host.to_owned(),
+        workload: Some(workload.to_owned()),
     };
-    let nodes: Vec<&NodeView> = view.nodes.iter().filter(is_member).collect();
+    names.into_iter().map(member).collect()
+}
+
+/// The threshold that `[[sla]]` sets for them, ms.
+fn promised(rules: &[Sla], nodes: &[NodeView], members: &[Member], listener: Option<&str>) -> u64 {
+    let own: BTreeSet<(&str, Option<&str>)> =
+        members.iter().map(|member| (member.host.as_str(), member.workload.as_deref())).collect();
+    // Who only calls answers nothing, and who does not listen where it is asked about, nothing there.
+    let listens = |node: &NodeView| match listener {
+        None => !node.listeners.is_empty(),
+        Some(at) => node.listeners.iter().any(|own| own == at || same_port(own, at)),
+    };
+    let is_member = |node: &&NodeView| {
+        let host = node.host.as_str();
+        (own.contains(&(host, None)) || own.contains(&(host, Some(node.workload.as_str())))) && listens(node)
+    };
+    let nodes: Vec<&NodeView> = nodes.iter().filter(is_member).collect();
     let tiers: Vec<&str> = nodes.iter().map(|node| node.tier.as_str()).collect();
     let of_nodes = nodes.iter().flat_map(|node| &node.listeners).map(String::as_str);
     let listeners: Vec<&str> = listener.map_or_else(|| of_nodes.collect(), |one| vec![one]);
     // The path of a Unix socket has no port, so no rule of a port is of all of them.
     let ports = listeners.iter().map(|place| sla::port(place)).collect::<Option<Vec<u16>>>();
-    sla::within_ms(&app.sla, &tiers, &ports.unwrap_or_default())
+    sla::within_ms(rules, &tiers, &ports.unwrap_or_default())
+}
+
+/// Whether both are of the same port: one may be said with the wildcard address, the other with the one that is called.
+fn same_port(a: &str, b: &str) -> bool {
+    sla::port(a).is_some() && sla::port(a) == sla::port(b)
 }
 
 pub(super) async fn responses(
@@ -250,7 +271,10 @@ pub(super) async fn responses(
     let first = q.start.map_or(oldest, WindowIndex::at).max(oldest);
     let last = q.end.map_or(newest, WindowIndex::at).min(newest);
     let max_points = points_max(q.max_points).min(POINTS_MAX);
-    let within_ms = q.within_ms.unwrap_or_else(|| promised(&app, &members, q.listener.as_deref()));
+    let within_ms = q.within_ms.unwrap_or_else(|| {
+        let view = Arc::clone(&lock(&app.shown.topology));
+        promised(&app.sla, &view.nodes, &members, q.listener.as_deref())
+    });
     let asked = Asked { q, members, there, within_ms };
     let json = app
         .memory(move |series| asked.written(&read(series, &asked.whose(), (first, last), max_points)))
@@ -262,6 +286,41 @@ pub(super) async fn responses(
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    fn node(workload: &str, tier: &str, listeners: &[&str]) -> NodeView {
+        NodeView {
+            host: "web-1".into(),
+            workload: workload.into(),
+            tier: tier.into(),
+            listeners: listeners.iter().map(|place| (*place).to_owned()).collect(),
+            ..NodeView::default()
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_started_again_is_asked_once() {
+        let again = [node("nginx", "web", &["10.0.0.1:80"]), node("nginx", "web", &["10.0.0.1:80"])];
+        let members = of_tier(&again, "web");
+        assert_eq!(members.len(), 1);
+        assert_eq!((members[0].host.as_str(), members[0].workload.as_deref()), ("web-1", Some("nginx")));
+        assert!(of_tier(&again, "app").is_empty());
+    }
+
+    #[test]
+    fn who_answers_nothing_has_no_say_in_which_threshold_holds() {
+        let rule = |port, within_ms| Sla { tier: Some("web".into()), port, within_ms };
+        let rules = [rule(Some(80), 100), rule(None, 200)];
+        let nodes = [
+            node("nginx", "web", &["10.0.0.1:80"]),
+            node("cron", "cron", &[]),
+            node("mariadb", "db", &["10.0.0.1:3306"]),
+        ];
+        let all = [Member { host: "web-1".into(), workload: None }];
+        let ms = |nodes: &[NodeView], listener| promised(&rules, nodes, &all, listener);
+        assert_eq!(ms(&nodes[..2], None), 100, "a workload that only calls");
+        assert_eq!(ms(&nodes, Some("0.0.0.0:80")), 100, "another listener of the host");
+        assert_eq!(ms(&nodes, None), 500, "no rule is of both tiers");
+    }
 
     #[test]
     fn an_answer_has_a_bound_where_there_is_no_number_and_an_interval_where_there_is_no_edge() {
