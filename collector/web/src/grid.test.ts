@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { gaps, gridOf, missing, onto, peak, quantiles, stretches } from "./grid";
+import { gaps, gridOf, known, missing, onto, peak, quantiles, stretches } from "./grid";
 
 const T = 1_795_271_939_100;
 const point = (n: number, max: number, windows = 1) => ({ start_unix_ns: (T + n * 50) * 1e6, min: max / 2, max, mean: max * 0.75, windows });
@@ -28,6 +28,22 @@ test("a quantile beyond the last edge is a line of its own, and silence is no va
   deepEqual(lines.get("response_p99_least_ms")?.max, [null, 524.288, null, null]);
   deepEqual(lines.get("within_least_ratio")?.max, [1, 0.9, null, null]);
   deepEqual(lines.get("within_most_ratio")?.max, [1, 0.98, null, null]);
+});
+
+test("the share of a step is that of all its answers, and a step of which nothing is known is none without any", () => {
+  const grid = gridOf(T, T + 400, 2);
+  const none = { ms: null, at_least_ms: null };
+  const points = [
+    { start_unix_ns: T * 1e6, windows: 1, answers: 30, p50: none, p99: none, within: { least: 1, most: 1 } },
+    { start_unix_ns: (T + 50) * 1e6, windows: 1, answers: 10, p50: none, p99: none, within: { least: 0.2, most: 0.6 } },
+    { start_unix_ns: (T + 100) * 1e6, windows: 1, answers: 0, p50: none, p99: none, within: null },
+  ];
+  const lines = new Map(quantiles(grid, points));
+  deepEqual(lines.get("within_least_ratio")?.max, [0.8, null, null]);
+  deepEqual(lines.get("within_most_ratio")?.max, [0.9, null, null]);
+  equal(lines.get("within_least_ratio")?.windows[0], 2);
+  deepEqual(known(grid, points), [0, null, null]);
+  deepEqual(known(grid, points.slice(2)), [0, null, null], "silence is known");
 });
 
 test("windows side by side are one stretch", () => {

@@ -53,14 +53,26 @@ export function quantiles(grid: Grid, points: Responses["points"]): [ShareName, 
       const it = value(point);
       return it === null ? [] : [{ start_unix_ns: point.start_unix_ns, min: it, max: it, mean: it, windows: point.windows }];
     }));
+  // The share of a step is that of its parts by their answers; the best of them is not.
+  const share = (value: (point: Responses["points"][number]) => number | null): Lines => {
+    const byAnswers = onto(grid, points.flatMap((point): Point[] => {
+      const it = value(point);
+      return it === null ? [] : [{ start_unix_ns: point.start_unix_ns, min: it, max: it, mean: it, windows: point.answers }];
+    })).mean;
+    return { ...of(value), max: byAnswers, min: byAnswers, mean: byAnswers };
+  };
   return [
     ["response_p50_ms", of((point) => point.p50.ms)],
     ["response_p99_ms", of((point) => point.p99.ms)],
     ["response_p99_least_ms", of((point) => point.p99.at_least_ms)],
-    ["within_least_ratio", of((point) => point.within?.least ?? null)],
-    ["within_most_ratio", of((point) => point.within?.most ?? null)],
+    ["within_least_ratio", share((point) => point.within?.least ?? null)],
+    ["within_most_ratio", share((point) => point.within?.most ?? null)],
   ];
 }
+
+/** Steps of which response times are known, also where nothing was answered. */
+export const known = (grid: Grid, points: Responses["points"]): Values =>
+  onto(grid, points.map((point): Point => ({ start_unix_ns: point.start_unix_ns, min: 0, max: 0, mean: 0, windows: point.windows }))).max;
 
 /** Stretches of `[from, to)` in which every one of `rows` has no value. */
 export const gaps = (grid: Grid, rows: Values[]): { from: number; to: number }[] =>

@@ -1,9 +1,9 @@
 // Every signal of a host, or of one of its workloads, now or at any past time that the collector still holds.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Responses, type Series } from "../api";
+import { ApiError, ask, query, type Agent, type HostInventory, type Incident, type Responses, type Series, type Values } from "../api";
 import { useCell } from "../cell";
 import { Chart, type Line, type Mark } from "../chart";
-import { gaps, gridOf, missing, onto, quantiles, type Lines } from "../grid";
+import { gaps, gridOf, known, missing, onto, quantiles, type Lines } from "../grid";
 import { agents } from "../live";
 import { endOf, moment, recording, startOf, useMoment } from "../moment";
 import { lacking, PANELS, type Panel, type PanelLine } from "../panels";
@@ -40,7 +40,7 @@ function rangeOf(wish: URLSearchParams, now: number): Range {
   return { from: end - last, to: end, live: true };
 }
 
-interface Read { grid: { times: number[]; step_ms: number }; metrics: Map<string, Lines>; oldest: number | null; newest: number | null; within_ms: number | null; took_ms: number }
+interface Read { grid: { times: number[]; step_ms: number }; metrics: Map<string, Lines>; oldest: number | null; newest: number | null; within_ms: number | null; share_known: Values; share_error: string | null; took_ms: number }
 type Got = { key: string; read: Read | null; error: ApiError | null };
 
 function useSeries(host: string, workload: string | null, range: Range): Got {
@@ -61,16 +61,17 @@ function useSeries(host: string, workload: string | null, range: Range): Got {
     const asked = { host, workload: workload ?? undefined, start: nsOf(grid.times[0] ?? 0), end: nsOf((grid.times.at(-1) ?? 0) - WINDOW_MS), max_points: POINTS_MAX };
     // One question for all charts: the collector reads each part of the past once. Quantiles are of what is in memory; without them the rest is shown.
     const series = ask<Series>(query("/api/v1/series", { ...asked, metric: names.join(",") }), stop.signal);
-    const responses = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): Responses | null => {
-      if (e instanceof ApiError) return null;
+    const responses = ask<Responses>(query("/api/v1/responses", asked), stop.signal).catch((e: unknown): ApiError => {
+      if (e instanceof ApiError) return e;
       throw e;
     });
     Promise.all([series, responses]).then(
-      ([{ series, oldest_unix_ns, newest_unix_ns }, answers]) => {
+      ([{ series, oldest_unix_ns, newest_unix_ns }, told]) => {
         if (stop.signal.aborted) return;
+        const [answers, share_error] = told instanceof ApiError ? [null, told.message] : [told, null];
         const metrics = new Map<string, Lines>([...names.map((name): [string, Lines] => [name, onto(grid, series?.[name] ?? [])]), ...quantiles(grid, answers?.points ?? [])]);
         const [oldest, newest] = [oldest_unix_ns, newest_unix_ns].map((ns) => (ns ? msOf(ns) : null));
-        set({ key: who, error: null, read: { grid, metrics, oldest: oldest ?? null, newest: newest ?? null, within_ms: answers?.within_ms ?? null, took_ms: performance.now() - begun } });
+        set({ key: who, error: null, read: { grid, metrics, oldest: oldest ?? null, newest: newest ?? null, within_ms: answers?.within_ms ?? null, share_known: known(grid, answers?.points ?? []), share_error, took_ms: performance.now() - begun } });
       },
       (e: unknown) => {
         if (stop.signal.aborted) return;
@@ -91,6 +92,8 @@ function whyMissing(from: number, to: number, read: Read, agent: Agent | undefin
   if (read.newest !== null && from >= read.newest - WINDOW_MS) return recording.value ? "the recording ends" : "no windows have come yet";
   return "windows are missing: lost, or the agent was away";
 }
+
+const WITHOUT_SHARES = "it is not in memory any more, and the disk has no response times by share; or how long requests took is not known here";
 
 type Gaps = { from: number; to: number }[];
 
@@ -118,14 +121,15 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
     return all;
   }, [panel, read]);
   const { sparse } = panel;
+  const byShare = panel.lines.every((l) => l.share);
   const name = panel.within && read.within_ms !== null ? `${panel.name}: within ${length(read.within_ms)}` : panel.name;
-  const unknown = useMemo(() => (lines.length === 0 ? [] : sparse ? shared : gaps(read.grid, lines.map((l) => l.values))), [read, lines, shared]);
+  const unknown = useMemo(() => (lines.length === 0 ? [] : byShare ? gaps(read.grid, [read.share_known]) : sparse ? shared : gaps(read.grid, lines.map((l) => l.values))), [read, lines, shared]);
   const marks = useMemo((): Mark[] => [
     ...unknown.map((g): Mark => ({ kind: "gap", ...g })),
     ...overlay.map((i): Mark => ({ kind: "incident", from: msOf(i.root.start_unix_ns) || msOf(i.start_unix_ns), to: msOf(i.root.end_unix_ns) || msOf(i.end_unix_ns), title: i.id })),
     ...overlay.flatMap((i) => i.drops.map((d): Mark => ({ kind: "drop", from: msOf(d.first_unix_ns), to: msOf(d.last_unix_ns) }))),
   ], [unknown, overlay]);
-  const reasons = [...new Set(unknown.map((g) => whyMissing(g.from, g.to, read, agent)))];
+  const reasons = byShare ? [WITHOUT_SHARES] : [...new Set(unknown.map((g) => whyMissing(g.from, g.to, read, agent)))];
   const all_ms = (gaps: Gaps) => gaps.reduce((sum, g) => sum + g.to - g.from, 0);
   const lost = all_ms(unknown);
   const without = panel.lines.filter((line, n) => lacks[n] && !lines.some((l) => l.label === wordOf(line))).map(wordOf);
@@ -136,8 +140,8 @@ function PanelChart({ panel, read, range, agent, overlay, workload, shared }: { 
     return <div class="panel absent"><b>{name}</b><p>Polling does not tell it on {agent!.host}: {lack.reason || "the agent gave no reason"}.</p></div>;
   }
   if (lines.length === 0) {
-    const byShare = panel.lines.every((l) => l.share);
-    const why = byShare ? "nothing was answered in this time, or it is not in memory any more: the disk has no response times by share" : sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
+    const shares = () => read.share_error ?? (read.share_known.every((v) => v === null) ? WITHOUT_SHARES : "nothing was answered in this time");
+    const why = byShare ? shares() : sparse ? "nothing was answered in this time" : whyMissing(range.from, range.to, read, agent);
     return <div class="panel absent"><b>{name}</b><p>No data: {read.newest !== null && read.oldest !== null && range.from < read.newest && range.to > read.oldest && !sparse ? "this signal has no values here" : why}.</p></div>;
   }
   return (
@@ -281,7 +285,7 @@ export function Host({ host }: { host: string }) {
           {PANELS.filter((panel) => !(panel.ofHost && workload)).map((panel) => <PanelChart key={panel.name} {...{ panel, read, range, agent, overlay, workload, shared }} />)}
         </div>
       )}
-      {read && <p class="quiet">{read.grid.step_ms > WINDOW_MS ? `Each point is ${length(read.grid.step_ms)}: the line is the worst 50 ms of it, the band reaches down to the least.` : "Each step is one window of 50 ms."} Drag over a chart to zoom; click a shaded incident to open it.</p>}
+      {read && <p class="quiet">{read.grid.step_ms > WINDOW_MS ? `Each point is ${length(read.grid.step_ms)}: the line is the worst 50 ms of it, the band reaches down to the least; shares of answers are of all in it.` : "Each step is one window of 50 ms."} Drag over a chart to zoom; click a shaded incident to open it.</p>}
       <About agent={agent} inventory={inventory.state === "there" ? inventory.value : null} workload={workload} oldest={read?.oldest ?? null} />
     </main>
   );
