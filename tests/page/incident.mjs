@@ -175,9 +175,10 @@ const end_ms = Date.parse(new URL(page.url()).searchParams.get("at"));
 const then = await (await fetch(`${base}/api/v1/now?seconds=5&at=${end_ms}000000`)).json();
 const near = (await (await fetch(`${base}/api/v1/incidents?limit=1000&until=${end_ms}000000&since=${end_ms - 15_000}000000`)).json()).incidents;
 check(near.some((i) => i.id === incident.id), "the incident is among those of its end");
-// What retries keep alive, or drop again, outlives its worst moment by more than these seconds.
+// What retries keep alive, or drop again, outlives its worst moment by more than these seconds; and a tier of the chain may be fuller than ever
+// in the moments after the last drop, which are measured, too.
 const lived = Math.ceil((incident.end_unix_ns - incident.start_unix_ns) / 1e9);
-const all = await (await fetch(`${base}/api/v1/now?seconds=${lived + 5}&at=${end_ms}000000`)).json();
+const all = await (await fetch(`${base}/api/v1/now?seconds=${lived + 9}&at=${end_ms + 4_000}000000`)).json();
 const of = (answer, hop) => answer.workloads.find((w) => w.host === hop.host && w.workload === hop.workload).metrics;
 const touched = near.filter((i) => i.severity !== "info" && i.version > 0);
 for (const hop of incident.hops) {
