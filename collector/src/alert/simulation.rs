@@ -34,8 +34,8 @@ const FIXED_SEEDS: u64 = 140;
 /// Longer than any pause between tries, than what was open before a restart is waited for, and than what is summed up.
 const HEALED: Duration = Duration::from_secs(4_000);
 
-/// A receiver that keeps nothing, one that keeps alerts, and one that wants few messages.
-fn hooks() -> [(Hook, Manners); 3] {
+/// A receiver that keeps nothing, one that keeps alerts, and two such that want few messages.
+fn hooks() -> [(Hook, Manners); 4] {
     let of = |name: &str, rate, remind_after_s| Hook {
         name: Some(name.into()),
         rate_per_minute: Some(rate),
@@ -48,6 +48,7 @@ fn hooks() -> [(Hook, Manners); 3] {
         (of("forgets", 0, 3600), manners(false)),
         (of("keeps", 0, 0), manners(true)),
         (of("limited", 20, 3600), manners(false)),
+        (of("keeps few", 20, 0), manners(true)),
     ]
 }
 

@@ -2,7 +2,7 @@
 //! that drops an id which it has seen, and whatever a summary says), nothing came twice without a reason or after its end, no id means
 //! two things, and nothing waits. Knows how a history went; changes nothing in it.
 
-use super::{Collector, Taken, World, folder};
+use super::{Collector, Taken, World, folder, hooks};
 use crate::alert::config;
 use crate::alert::message::{Content, Message, What};
 use crate::alert::outbox::Outbox;
@@ -28,6 +28,8 @@ struct Reader<'a> {
     open: BTreeSet<&'a str>,
     /// The same, to one that drops what has an id that it has seen.
     open_by_id: BTreeSet<&'a str>,
+    /// The same, to one that shows a thread as one alert: what belongs to each thread, and whether it is shown.
+    threads: BTreeMap<&'a str, (BTreeSet<&'a str>, bool)>,
 }
 
 /// What a receiver that takes this message holds to be open then.
@@ -63,9 +65,13 @@ impl World {
                 ended: BTreeMap::new(),
                 open: BTreeSet::new(),
                 open_by_id: BTreeSet::new(),
+                threads: BTreeMap::new(),
             };
             taken.iter().for_each(|taken| reader.takes(taken));
             reader.has_read_all();
+            if hooks()[hook].1.needs_opening {
+                reader.has_resolved_all();
+            }
         }
         // A start after all that has nothing left to do.
         self.collector.outbox.turn();
@@ -93,6 +99,15 @@ impl<'a> Reader<'a> {
             }
         }
         shown(message, &mut self.open);
+        if message.what != What::Summary {
+            let (of_it, is_shown) = self.threads.entry(&message.thread.id).or_default();
+            of_it.insert(&message.incident);
+            match message.what {
+                // That of one of several, which leaves the alert as it is.
+                What::Closed if message.thread.others_open > 0 => {}
+                what => *is_shown = what != What::Closed,
+            }
+        }
         if let Content::Incident { replaces, .. } = &message.content {
             self.replaced.extend(replaces.iter().map(String::as_str));
         }
@@ -143,6 +158,16 @@ impl<'a> Reader<'a> {
                 let known = self.replaced.contains(id) || self.is_pardoned(id);
                 assert!(known, "its end was never told {whom}{}", self.story(id));
             }
+        }
+    }
+
+    /// A receiver that keeps alerts shows a thread until an end comes that counts no other of it as open.
+    fn has_resolved_all(&self) {
+        for (thread, (of_it, is_shown)) in &self.threads {
+            // A thread is called after its first incident, of which nothing may have been taken.
+            let known = !is_shown || of_it.iter().chain([thread]).any(|id| self.is_pardoned(id));
+            let id = of_it.first().copied().unwrap_or_default();
+            assert!(known, "thread {thread} is shown for ever{}", self.story(id));
         }
     }
 
