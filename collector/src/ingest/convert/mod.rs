@@ -1,13 +1,19 @@
-//! From wire messages to the pipeline's inputs: the only file that knows both. Owns the mapping of an agent's entity ids to ids
-//! that are never used twice for a host, and the shift of window indices when a clock is off by more than half a window.
+//! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
+//! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `loops` and `states` read what is told
+//! beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
-use crate::ingest::drop_packets::DropPackets;
-use crate::ingest::fields;
+mod drop_packets;
+mod fields;
+mod loops;
+mod states;
+
 use crate::ingest::limits::{self, Excess};
-use crate::ingest::loops::{self, LoopsError};
 use crate::ingest::sanity::{self, Absurd};
-use crate::ingest::states::{self, StatesError};
+use drop_packets::DropPackets;
+use loops::LoopsError;
+use states::StatesError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -566,5 +572,4 @@ fn port(what: &'static str, port: u32) -> Result<u16, ConvertError> {
 }
 
 #[cfg(test)]
-#[path = "convert_tests.rs"]
 mod tests;
