@@ -1,5 +1,5 @@
 //! Holds that a file says what it owns, and that what is said of other files is true: every Rust source begins with a line of `//!`, and every path
-//! in backticks, in a comment or in the documents at the root, is that of a file.
+//! in backticks, in a comment or in the documents that say where things are, is that of a file.
 //!
 //! What counts as a path: a word with a slash that ends as our sources do. In a comment it is looked for in the folder of the file and in each above
 //! it, and in the `src` of each of these: so it may begin in the room, in the crate's sources, in the crate, or at the root. The documents say of no folder
@@ -15,8 +15,16 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const OF_OTHERS: [&str; 2] = ["target", "node_modules"];
 /// Folders whose files nobody wrote by hand.
 const MADE: [&str; 2] = ["dist", "generated"];
-/// At the root of the repository.
-const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+/// At the root of the repository, and what they leave to documents of their own.
+const DOCUMENTS: [&str; 7] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "collector/docs/history.md",
+    "collector/docs/security.md",
+    "collector/docs/signals.md",
+    "collector/docs/testing.md",
+];
 const ENDS: [&str; 9] = [".rs", ".md", ".ts", ".c", ".h", ".py", ".sh", ".proto", ".toml"];
 
 /// Every file below a folder, by its path from the root, and whether it was made, not written.
