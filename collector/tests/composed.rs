@@ -52,14 +52,7 @@ fn told(inputs: Vec<Input>) -> Vec<Incident> {
 /// One line for each: what, where, how sure.
 fn verdict(incident: &Incident) -> String {
     let root = &incident.root;
-    format!(
-        "{} {} {}@{} {:.2}",
-        incident.kind.name(),
-        root.resource.name(),
-        root.workload,
-        root.host,
-        incident.confidence
-    )
+    format!("{} {} {} {:.2}", incident.kind.name(), root.resource.name(), root.place(), incident.confidence)
 }
 
 #[test]

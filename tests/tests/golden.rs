@@ -68,7 +68,7 @@ fn golden_traces_say_what_would_have_prevented_them() -> Result<()> {
             tailwater::run::replay::replay(golden.read()?.as_slice(), Some(Default::default()), None, true)?;
         for incident in replayed.incidents.iter().filter(|incident| !incident.drops.is_empty()) {
             let root = &incident.root;
-            let place = format!("{}@{}", root.workload, root.host);
+            let place = root.place();
             writeln!(text, "{}: {} {} {place}", golden.cell, incident.kind.name(), root.resource.name())?;
             let view = replayed.prevention(incident).context("windows were asked for")?;
             let Some(answer) = view.answer else {
