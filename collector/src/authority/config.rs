@@ -1,5 +1,7 @@
 //! What can be said about the authority in the configuration.
 
+use super::invitations::check_hosts;
+use crate::send::http::address;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -18,10 +20,84 @@ pub struct AuthorityConfig {
     /// Its key, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
+    /// Pods of a cluster, which join by the tokens of their service accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesConfig>,
+}
+
+/// `[authority.kubernetes]`: whose service accounts' tokens let join, and which API server is asked about them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KubernetesConfig {
+    /// Service accounts that let join, as NAMESPACE:NAME.
+    pub accounts: Vec<String>,
+    /// Hosts, or with one `*` all that begin and end so, that may join where the API server does not say on which node the token's pod is; without:
+    /// none. Where it does, that node is the host, and this says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<String>,
+    /// For whom such tokens are made out.
+    #[serde(default = "audience")]
+    pub audience: String,
+    /// The API server, https.
+    #[serde(default = "api")]
+    pub api: String,
+    /// Its authorities, PEM.
+    #[serde(default = "api_ca")]
+    pub ca: PathBuf,
+    /// The token by which the collector asks; read again when it changes.
+    #[serde(default = "own_token")]
+    pub token_file: PathBuf,
 }
 
 fn days() -> u64 {
     30
+}
+
+fn audience() -> String {
+    "tailwater".to_owned()
+}
+
+fn api() -> String {
+    "https://kubernetes.default.svc".to_owned()
+}
+
+/// Where a pod finds what it knows of its API server.
+fn api_ca() -> PathBuf {
+    PathBuf::from("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+}
+
+fn own_token() -> PathBuf {
+    PathBuf::from("/var/run/secrets/kubernetes.io/serviceaccount/token")
+}
+
+impl KubernetesConfig {
+    fn check(&self) -> Result<(), String> {
+        let wrong =
+            |why: &str, remedy: &str| Err(format!("[authority.kubernetes] {why}\n  remedy: {remedy}"));
+        let plain = |part: &str| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c))
+        };
+        let named = |of: &String| of.split_once(':').is_some_and(|(space, name)| plain(space) && plain(name));
+        if self.accounts.is_empty() || !self.accounts.iter().all(named) {
+            return wrong(
+                "accounts: give the service accounts whose pods may join",
+                "write each as \"NAMESPACE:NAME\"",
+            );
+        }
+        if let Some(Err(why)) = self.hosts.as_deref().map(check_hosts) {
+            return wrong(&format!("hosts: {why}"), "leave it out to take the node that the token names");
+        }
+        if self.audience.is_empty() {
+            return wrong("audience: it is empty", "leave it out for \"tailwater\"");
+        }
+        if !self.api.starts_with("https://") || address(&self.api).is_err() {
+            return wrong(
+                &format!("api: \"{}\" is no https:// URL", self.api),
+                "leave it out inside the cluster",
+            );
+        }
+        Ok(())
+    }
 }
 
 impl AuthorityConfig {
@@ -48,6 +124,6 @@ impl AuthorityConfig {
         if self.cert.is_some() != self.key.is_some() {
             return wrong("cert and key: both or none", "leave both out to have an authority made");
         }
-        Ok(())
+        self.kubernetes.as_ref().map_or(Ok(()), KubernetesConfig::check)
     }
 }

@@ -5,6 +5,7 @@ use super::config::AuthorityConfig;
 use crate::access::token::{Hash, random};
 use crate::kept;
 use crate::pem::{self, TlsError};
+use crate::send::http::HookError;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
@@ -42,6 +43,9 @@ pub enum KeyError {
     /// A certificate that cannot be made.
     #[error("[authority] {0}\n  remedy: check that key belongs to cert, and that cert is an authority's")]
     Certificate(String),
+    /// What is needed to ask a cluster about its tokens.
+    #[error("[authority.kubernetes] {0}")]
+    Cluster(#[from] HookError),
 }
 
 fn unfit(e: impl std::fmt::Display) -> KeyError {
@@ -188,6 +192,7 @@ pub(super) mod tests {
             certificate_days: 30,
             cert: None,
             key: None,
+            kubernetes: None,
         }
     }
 

@@ -4,4 +4,5 @@ pub mod config;
 pub mod invitations;
 pub mod issued;
 pub mod keys;
+pub mod kubernetes;
 pub mod signer;

@@ -5,6 +5,7 @@ use super::config::AuthorityConfig;
 use super::invitations::{Invitations, Refused};
 use super::issued::{Certificate, Issued};
 use super::keys::{BEFORE_S, DAY_S, KeyError, Keys, OWN_DAYS, TABLE};
+use super::kubernetes::{NotVouched, Reviewer, Vouched};
 use crate::access::token::Hash;
 use crate::clock::Clock;
 use crate::kept::KeptError;
@@ -61,6 +62,9 @@ pub enum NotSigned {
     /// Something else about it.
     #[error("{0}")]
     Refused(String),
+    /// A token of a service account, which its cluster does not vouch for, or not enough.
+    #[error(transparent)]
+    Vouching(#[from] NotVouched),
     /// The collector's own trouble, which its log has.
     #[error("the collector cannot keep a certificate at this time; its log says why")]
     Kept(#[from] KeptError),
@@ -86,6 +90,8 @@ pub struct Authority {
     verifier: Arc<dyn ClientCertVerifier>,
     /// One host joins at a time: between the look whether it has a certificate and the one that it gets nobody else takes its name.
     joining: Mutex<()>,
+    /// Who is asked about service accounts' tokens.
+    cluster: Option<Reviewer>,
 }
 
 impl Authority {
@@ -96,8 +102,9 @@ impl Authority {
         let made_config = server_config(&keys, config, &verifier, made_unix_s)?;
         let own = Mutex::new(Own { made, made_unix_s, config: made_config });
         let (invitations, issued) = (invitations(data), issued(data));
+        let cluster = config.kubernetes.as_ref().map(Reviewer::new).transpose()?;
         let (config, joining) = (config.clone(), Mutex::default());
-        Ok(Self { keys, config, invitations, issued, clock, own, verifier, joining })
+        Ok(Self { keys, config, invitations, issued, clock, own, verifier, joining, cluster })
     }
 
     /// SHA-256 of its certificate.
@@ -197,18 +204,38 @@ impl Authority {
         let signed = self.sign(host, request, now_unix_s)?;
         let has = self.issued.has(host, now_unix_s)?;
         let taken = self.invitations.take(secret, host, now_unix_s, |of| {
-            if has && !of.replace {
-                return Err(format!(
-                    "host \"{host}\" has a certificate already: `tailwater enrolled --revoke {host}` on the collector's host takes it away, `tailwater enroll {host}` lets it join anew"
-                ));
-            }
-            Ok(())
+            if has && !of.replace { Err(taken_already(host)) } else { Ok(()) }
         })?;
         match taken {
             Ok(()) => {}
             Err(Refused::Unknown) => return Err(NotSigned::Unknown),
             Err(Refused::Other(why)) => return Err(NotSigned::Refused(why)),
         }
+        self.issued.add(certificate(host, &signed), true, now_unix_s)?;
+        Ok(signed)
+    }
+
+    /// Asks the cluster whether it vouches for whoever shows this token of a service account as `host`.
+    pub async fn review(&self, token: &[u8], host: &str) -> Result<Vouched, NotSigned> {
+        named(host)?;
+        let Some(cluster) = &self.cluster else {
+            return Err(NotSigned::Refused(
+                "this collector asks no cluster about tokens of service accounts: [authority.kubernetes] of its configuration says which one and whose".into(),
+            ));
+        };
+        Ok(cluster.review(token, host).await?)
+    }
+
+    /// The first certificate of a host that a cluster vouches for. Writes to disk.
+    pub fn join_vouched(&self, vouched: &Vouched, request: &[u8]) -> Result<Identity, NotSigned> {
+        let host = &vouched.host;
+        let now_unix_s = now(self.clock);
+        let _one = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where the cluster itself names the host, nobody else has that name: its pod was made anew, and its key with it.
+        if !vouched.of_node && self.issued.has(host, now_unix_s)? {
+            return Err(NotSigned::Refused(taken_already(host)));
+        }
+        let signed = self.sign(host, request, now_unix_s)?;
         self.issued.add(certificate(host, &signed), true, now_unix_s)?;
         Ok(signed)
     }
@@ -235,6 +262,13 @@ impl Authority {
 
 /// What is said to whom a certificate helps no more.
 pub const REVOKED: &str = "this certificate is nobody's: its host was revoked, or joined anew with another key; `tailwater enroll HOST` on the collector's host and `tailwater-agent join` get another";
+
+/// Why somebody else does not get a host's name.
+fn taken_already(host: &str) -> String {
+    format!(
+        "host \"{host}\" has a certificate already: `tailwater enrolled --revoke {host}` on the collector's host takes it away, `tailwater enroll {host}` lets it join anew"
+    )
+}
 
 fn certificate(host: &str, signed: &Identity) -> Certificate {
     Certificate {

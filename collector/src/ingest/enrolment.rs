@@ -3,6 +3,7 @@
 use super::service::{Connection, address};
 use super::tls::Speaker;
 use crate::access::attempts::Wrong;
+use crate::authority::kubernetes::{NotVouched, is_token};
 use crate::authority::signer::{Authority, Identity, NotSigned};
 use std::sync::Arc;
 use tailwater_proto::v1::enrolment_server::Enrolment;
@@ -17,24 +18,30 @@ impl Connection {
         &self,
         done: &'static str,
         host: &str,
+        account: Option<&str>,
         result: Result<Identity, NotSigned>,
     ) -> Result<Response<Enrolled>, Status> {
         match result {
             Ok(identity) => {
                 self.ingest.metrics.enrolments.inc(done);
-                tracing::info!(target: crate::access::audit::TARGET, host, from = %self.peer, "agent {done}");
+                tracing::info!(target: crate::access::audit::TARGET, host, account, from = %self.peer, "agent {done}");
                 Ok(Response::new(Enrolled {
                     certificate: identity.cert.to_vec(),
                     issued_unix_s: identity.issued_unix_s,
                     expires_unix_s: identity.expires_unix_s,
                 }))
             }
-            Err(NotSigned::Unknown) => {
+            Err(e @ (NotSigned::Unknown | NotSigned::Vouching(NotVouched::Token(_)))) => {
                 self.ingest.metrics.enrolments.inc("refused");
                 match self.ingest.attempts.wrong(address(&self.peer), self.ingest.clock.monotonic()) {
                     Wrong::Told => {
-                        tracing::warn!(from = %self.peer, "a wrong token of enrolment was shown");
-                        Err(Status::permission_denied(NotSigned::Unknown.to_string()))
+                        match &e {
+                            NotSigned::Unknown => {
+                                tracing::warn!(from = %self.peer, "a wrong token of enrolment was shown");
+                            }
+                            of_account => tracing::warn!(from = %self.peer, "not {done}: {of_account}"),
+                        }
+                        Err(Status::permission_denied(e.to_string()))
                     }
                     Wrong::TooMany(after) => Err(Status::resource_exhausted(format!(
                         "too many wrong tokens came from this address: the next one is judged in {} s",
@@ -44,10 +51,13 @@ impl Connection {
             }
             Err(e) => {
                 self.ingest.metrics.enrolments.inc("refused");
-                if let NotSigned::Kept(why) = &e {
-                    tracing::error!("a certificate could not be kept: {why}");
-                } else {
-                    tracing::warn!(from = %self.peer, "not {done}: {e}");
+                match &e {
+                    NotSigned::Kept(why) => tracing::error!("a certificate could not be kept: {why}"),
+                    NotSigned::Vouching(NotVouched::Unasked(why)) => {
+                        tracing::error!(host, from = %self.peer, "not {done}: the cluster's API server did not review a token: {why}");
+                        return Err(Status::unavailable(e.to_string()));
+                    }
+                    _ => tracing::warn!(from = %self.peer, "not {done}: {e}"),
                 }
                 Err(Status::permission_denied(e.to_string()))
             }
@@ -74,13 +84,27 @@ impl Enrolment for Connection {
         };
         let asked = asked.into_inner();
         let host = asked.host.clone();
-        let join = move |authority: &Authority| authority.join(&asked.secret, &asked.host, &asked.request);
-        let signed = Self::signed(authority, join).await?;
+        let mut account = None;
+        let signed = if is_token(&asked.secret) {
+            let reviewed = authority.review(&asked.secret, &host).await;
+            match reviewed {
+                Ok(vouched) => {
+                    account = Some(vouched.account.clone());
+                    let join = move |authority: &Authority| authority.join_vouched(&vouched, &asked.request);
+                    Self::signed(authority, join).await?
+                }
+                Err(why) => Err(why),
+            }
+        } else {
+            let join =
+                move |authority: &Authority| authority.join(&asked.secret, &asked.host, &asked.request);
+            Self::signed(authority, join).await?
+        };
         if self.speaker.is_stranger() {
             // One try for each connection: places of those who may join are few.
             self.answered.cancel();
         }
-        self.told("joined", &host, signed)
+        self.told("joined", &host, account.as_deref(), signed)
     }
 
     async fn renew(&self, asked: Request<RenewRequest>) -> Result<Response<Enrolled>, Status> {
@@ -93,6 +117,6 @@ impl Enrolment for Connection {
         let renew = move |authority: &Authority| authority.renew(&shown, &asked.request);
         let signed = Self::signed(authority, renew).await?;
         let host = signed.as_ref().map(|(host, _)| host.clone()).unwrap_or_default();
-        self.told("renewed", &host, signed.map(|(_, identity)| identity))
+        self.told("renewed", &host, None, signed.map(|(_, identity)| identity))
     }
 }

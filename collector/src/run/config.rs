@@ -431,6 +431,7 @@ mod tests {
             "",
             "tls",
             "authority",
+            "authority.kubernetes",
             "http_tls",
             "access",
             "access.proxy",

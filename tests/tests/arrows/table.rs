@@ -132,12 +132,12 @@ pub(crate) const TABLES: &[Table] = &[
             ("store", &["live"]),
             // Who may do what over HTTP. Knows no route.
             ("access", &[]),
-            // Certificates of agents, and who may have one. Knows no stream.
-            ("authority", &["access"]),
-            // gRPC in: hands windows over, and asks nobody but whose a certificate is.
-            ("ingest", &["access", "authority"]),
             // HTTP out: the client, secrets, pauses.
             ("send", &[]),
+            // Certificates of agents, and who may have one, which a cluster's API server may know. Knows no stream.
+            ("authority", &["access", "send"]),
+            // gRPC in: hands windows over, and asks nobody but whose a certificate is.
+            ("ingest", &["access", "authority"]),
             // Hooks. They know an incident, neither windows nor the store.
             ("alert", &["send"]),
             // Roll-ups of what is live.

@@ -1,0 +1,227 @@
+//! A cluster's word for the token of a service account: a TokenReview (authentication.k8s.io/v1) of its API server. Owns what is asked, within which
+//! time, and what of the answer counts. Signs nothing, and tells no token.
+
+use super::config::KubernetesConfig;
+use super::invitations::fits;
+use crate::send::http::{Address, Answer, HookError, Http};
+use crate::send::secret::{Watched, line};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Where reviews are asked for.
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+/// An answer takes no longer, and nobody waits longer for a turn to ask: an agent gives up after 20 s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Reviews at once: whoever shows made-up tokens makes the collector ask, and the API server is everybody's.
+const REVIEWS_MAX: usize = 4;
+/// Those that the kubelet writes have one to two kilobytes.
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
+/// Of what the API server says, this much is told.
+const SAID_CHARS_MAX: usize = 300;
+/// What a service account's user name begins with.
+const ACCOUNT: &str = "system:serviceaccount:";
+/// On which node the token's pod is: by default since Kubernetes 1.30 (ServiceAccountTokenPodNodeInfo).
+const NODE: &str = "authentication.kubernetes.io/node-name";
+
+/// Why a token lets nobody join.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotVouched {
+    /// The cluster does not know it: made up, over, of a pod that is gone, or made out for somebody else.
+    #[error("the cluster does not accept this service account's token: {0}")]
+    Token(String),
+    /// It does, and that is not enough.
+    #[error("{0}")]
+    Refused(String),
+    /// The cluster did not say. Why not is for the collector's log.
+    #[error(
+        "the collector could not ask its cluster's API server about this token; the collector's log says why"
+    )]
+    Unasked(String),
+}
+
+/// For which host the cluster vouches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vouched {
+    /// The service account, NAMESPACE:NAME.
+    pub account: String,
+    /// The host.
+    pub host: String,
+    /// Whether the cluster itself names it, as the node that the token's pod is on: nobody else takes its name then.
+    pub of_node: bool,
+}
+
+/// Asks the API server.
+pub struct Reviewer {
+    config: KubernetesConfig,
+    own: Watched<String>,
+    http: Http,
+    turns: Semaphore,
+}
+
+impl std::fmt::Debug for Reviewer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reviewer(…)")
+    }
+}
+
+/// Whether this has the form of a service account's token: a JSON Web Token's three parts (RFC 7515).
+#[must_use]
+pub fn is_token(secret: &[u8]) -> bool {
+    let of_base64 = |c: &u8| c.is_ascii_alphanumeric() || b"-_".contains(c);
+    let mut parts = 0;
+    secret.len() <= TOKEN_BYTES_MAX
+        && secret.split(|c| *c == b'.').all(|part| {
+            parts += 1;
+            !part.is_empty() && part.iter().all(of_base64)
+        })
+        && parts == 3
+}
+
+/// What of a TokenReview counts.
+#[derive(Debug, Deserialize)]
+struct Review {
+    status: Status,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    #[serde(default)]
+    authenticated: bool,
+    /// Of those that were asked for, the ones that the token is made out for. A server that knows of no audiences names none.
+    #[serde(default)]
+    audiences: Vec<String>,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    user: User,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Reviewer {
+    /// As configured; its files are read now.
+    pub fn new(config: &KubernetesConfig) -> Result<Self, HookError> {
+        let remedy =
+            "run the collector with a service account that may make TokenReviews (system:auth-delegator)";
+        let own = Watched::load("token_file", &config.token_file, remedy, line)?;
+        let to = Address {
+            url: Some(config.api.clone()),
+            ca: Some(config.ca.clone()),
+            timeout: ANSWER_WITHIN,
+            ..Address::default()
+        };
+        let http = Http::new(&to, "")?;
+        Ok(Self { config: config.clone(), own, http, turns: Semaphore::new(REVIEWS_MAX) })
+    }
+
+    /// Whether the cluster vouches for whoever shows `token`, of the form of [`is_token`], as `host`.
+    pub async fn review(&self, token: &[u8], host: &str) -> Result<Vouched, NotVouched> {
+        let token = String::from_utf8_lossy(token);
+        let unasked = |why: &str| NotVouched::Unasked(shown(why, &token));
+        let _turn = tokio::time::timeout(ANSWER_WITHIN, self.turns.acquire())
+            .await
+            .map_err(|_| unasked("too many tokens are being reviewed"))?
+            .map_err(|_| unasked("the collector is stopping"))?;
+        let asked = serde_json::json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": { "token": &*token, "audiences": [&self.config.audience] },
+        });
+        let headers = [
+            ("authorization", format!("Bearer {}", self.own.current())),
+            ("accept", "application/json".into()),
+        ];
+        let answer = self
+            .http
+            .send(&headers, asked.to_string().into(), Some(REVIEWS))
+            .await
+            .map_err(|e| unasked(&e.to_string()))?;
+        self.judge(&answer, &token, host)
+    }
+
+    fn judge(&self, answer: &Answer, token: &str, host: &str) -> Result<Vouched, NotVouched> {
+        if !(200..=299).contains(&answer.status) {
+            return Err(NotVouched::Unasked(shown(&answer.said(), token)));
+        }
+        let status = match serde_json::from_slice::<Review>(&answer.body) {
+            Ok(review) => review.status,
+            Err(e) => {
+                let why = format!("it answered {} with what is no TokenReview: {e}", answer.status);
+                return Err(NotVouched::Unasked(shown(&why, token)));
+            }
+        };
+        if !status.authenticated {
+            let why = if status.error.is_empty() { "it is not valid" } else { status.error.as_str() };
+            return Err(NotVouched::Token(shown(why, token)));
+        }
+        let refused = |why: String| Err(NotVouched::Refused(shown(&why, token)));
+        let audience = &self.config.audience;
+        if !status.audiences.contains(audience) {
+            return refused(format!(
+                "this token is not made out for \"{audience}\": give the pod's serviceAccountToken volume that audience"
+            ));
+        }
+        let Some(account) = status.user.username.strip_prefix(ACCOUNT) else {
+            return refused("this token is no service account's".to_owned());
+        };
+        if !self.config.accounts.iter().any(|of| of == account) {
+            return refused(format!(
+                "service account {account} lets nobody join: accounts of the collector's [authority.kubernetes] has those that do"
+            ));
+        }
+        let node = status.user.extra.get(NODE).and_then(|of| of.first()).filter(|of| !of.is_empty());
+        match (node, &self.config.hosts) {
+            (Some(node), _) if node != host => refused(format!(
+                "this token is of a pod on node \"{node}\", which does not join as \"{host}\": give the agent the node's name as its host"
+            )),
+            (None, None) => refused(
+                "the cluster does not say on which node this token's pod is, as Kubernetes does from 1.30 on: hosts of the collector's [authority.kubernetes] \
+                 says who may join all the same"
+                    .to_owned(),
+            ),
+            (None, Some(pattern)) if !fits(pattern, host) => {
+                refused(format!("tokens that name no node let \"{pattern}\" join, not \"{host}\""))
+            }
+            _ => Ok(Vouched {
+                account: account.to_owned(),
+                host: host.to_owned(),
+                of_node: node.is_some(),
+            }),
+        }
+    }
+}
+
+/// What was said, for a person: on one line, without an end beyond reason, and without the token, whatever an API server repeats.
+fn shown(said: &str, token: &str) -> String {
+    let said = if token.is_empty() { said.to_owned() } else { said.replace(token, "…") };
+    said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SAID_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_accounts_token_has_three_parts_and_an_invitations_secret_is_none() {
+        assert!(is_token(b"eyJh.eyJh_-.c2ln"));
+        for wrong in [&b""[..], b"a.b", b"a..c", b"a.b.c.d", b"a.b.c\n", b"a.b.\xff", &[7_u8; 32]] {
+            assert!(!is_token(wrong), "{wrong:?}");
+        }
+        let long = [&[b'a'; TOKEN_BYTES_MAX][..], b".b.c"].concat();
+        assert!(!is_token(&long));
+    }
+
+    #[test]
+    fn what_an_api_server_repeats_is_told_without_the_token() {
+        assert_eq!(shown("no\nsuch a.b.c here", "a.b.c"), "no such … here");
+        assert_eq!(shown(&"x".repeat(1000), "a.b.c").len(), SAID_CHARS_MAX);
+    }
+}
