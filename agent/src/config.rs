@@ -76,6 +76,13 @@ pub struct Layer {
     /// [default: /var/lib/tailwater-agent/identity, if there is one and neither a collector without https:// nor tls is set]
     #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY")]
     pub identity: Option<PathBuf>,
+    /// Joins first, where this machine has no certificate of its collector: file with a token of `tailwater enroll`, or, with join_ca, of a Kubernetes
+    /// service account [default: joins nobody]
+    #[arg(long, value_name = "FILE", env = "TAILWATER_AGENT_JOIN_TOKEN_FILE")]
+    pub join_token_file: Option<PathBuf>,
+    /// The collector's authority (PEM), for tokens that do not say whom to trust: those of service accounts
+    #[arg(long, value_name = "FILE", env = "TAILWATER_AGENT_JOIN_CA")]
+    pub join_ca: Option<PathBuf>,
     /// Certificate, key and authority for https:// collectors
     #[command(flatten)]
     #[serde(default)]
@@ -125,8 +132,20 @@ pub struct Config {
     pub clock_drift_ppm: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<PathBuf>,
+    #[serde(flatten)]
+    pub join: Option<Join>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
+}
+
+/// By what to join a collector before anything is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "see Layer")]
+pub struct Join {
+    #[serde(rename = "join_token_file")]
+    pub token_file: PathBuf,
+    #[serde(rename = "join_ca", skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
 }
 
 /// After how long an answer is late, and very late.
@@ -290,7 +309,16 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
     let (from_over, collector) = pick!(collector);
     let (identity_over, mut identity) = pick!(identity);
     let unfit = |e: IdentityError| fail("identity", identity_over, e.to_string(), "join first, or remove it");
+    let (join_over, join_token_file) = pick!(join_token_file);
+    let join_ca = pick!(join_ca).1;
+    // Who has a certificate that somebody else made joins nobody.
+    let join = join_token_file.filter(|_| given.is_none()).map(|token_file| Join { token_file, ca: join_ca });
+    if join.is_some() {
+        identity = identity.or_else(|| Some(source.default_identity.clone()));
+    }
     let joined = match &identity {
+        // What cannot be read is made anew.
+        Some(folder) if join.is_some() => Identity::load(folder).ok(),
         Some(folder) => Some(Identity::load(folder).map_err(unfit)?),
         // Who says otherwise whom to speak to, and as whom, is not asked whether he has joined.
         None if given.is_none() && collector.as_ref().is_none_or(|url| url.starts_with("https://")) => {
@@ -311,6 +339,16 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
             "write unix:///PATH, https://NAME:PORT, or http://ADDRESS:PORT on loopback",
         )
     })?;
+
+    if join.is_some() && !collector.starts_with("https://") {
+        let problem = format!("collector {collector} is none to join: whoever joins speaks TLS");
+        return Err(fail(
+            "join_token_file",
+            join_over,
+            problem,
+            "set collector to https://NAME:PORT, or remove it",
+        ));
+    }
 
     let (from_over, windows_per_batch) = pick!(windows_per_batch);
     let windows_per_batch = windows_per_batch.unwrap_or(2);
@@ -399,6 +437,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         clock_shift_ms: pick!(clock_shift_ms).1.unwrap_or(0),
         clock_drift_ppm: pick!(clock_drift_ppm).1.unwrap_or(0),
         identity,
+        join,
         tls,
     })
 }

@@ -1,10 +1,11 @@
 //! How this machine gets a certificate: joins a collector with a token, and renews what it got. Owns the order of the steps; `token` knows whom to
-//! trust at the first contact, `identity.rs` where the files are. Measures nothing, and is a program's whole task: an agent that measures writes
-//! no file.
+//! trust at the first contact, `identity.rs` where the files are. Measures nothing, and is a program's whole task, or comes before an agent measures:
+//! one that does writes no file.
 
 pub mod token;
 
 use crate::clock::Clock;
+use crate::config::Join;
 use crate::identity::{self, Identity, IdentityError};
 use crate::stream::connect::{ConnectError, Trust, connect_by};
 use crate::stream::heard::cut;
@@ -111,6 +112,40 @@ pub async fn join(url: &str, token: &JoinToken, host: &str, folder: &Path) -> Re
         reason: "it showed no authority".to_owned(),
     })?;
     keep(folder, (url, host), &answer, &key.serialize_pem(), Some(&ca))
+}
+
+/// Between two tries to join, at first; then twice as long each time, up to `JOIN_PAUSE_MAX`. Whoever waits measures nothing, and its node may start before
+/// the collector does.
+const JOIN_PAUSE: Duration = Duration::from_secs(2);
+const JOIN_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Joins as `host` before there is anything to run, unless what is in `folder` lasts and is that host's: tries until it has. The token is read at each
+/// try: a kubelet writes another one in its place before it is over. Fails where no try can help: what it got could not be kept.
+pub async fn join_first(join: &Join, url: &str, host: &str, folder: &Path) -> Result<(), EnrolError> {
+    let now_unix_s = Clock::new(0).unix_ns() / 1_000_000_000;
+    let held = Identity::load(folder).ok();
+    if held.is_some_and(|of| of.host == host && of.expires_unix_s > now_unix_s) {
+        return Ok(());
+    }
+    let mut pause = JOIN_PAUSE;
+    loop {
+        let joined = match JoinToken::read(&join.token_file, join.ca.as_deref()) {
+            Ok(token) => self::join(url, &token, host, folder).await,
+            Err(error) => Err(error.into()),
+        };
+        match joined {
+            Ok(_) => {
+                tracing::info!(host, collector = url, "joined");
+                return Ok(());
+            }
+            Err(error @ (EnrolError::Identity(_) | EnrolError::Plain(_))) => return Err(error),
+            Err(error) => {
+                tracing::warn!(host, "not joined, trying again in {} s: {error}", pause.as_secs());
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(JOIN_PAUSE_MAX);
+            }
+        }
+    }
 }
 
 /// Renews what is in `folder`, with the same key.

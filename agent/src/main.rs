@@ -37,14 +37,21 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Run { configured } => run::daemon(&configure(configured)?)?,
+        Command::Run { configured } => {
+            let config = configure(configured)?;
+            if let (Some(join), Some(folder)) = (&config.join, &config.identity) {
+                // Before the agent gives up writing files.
+                one(enrol::join_first(join, &config.collector, &config.host, folder))?;
+            }
+            run::daemon(&config)?;
+        }
         Command::Dump { json, windows, configured } => {
             let form = if json { Form::Json } else { Form::Text };
             run::dump(&configure(configured)?, form, windows)?;
         }
         Command::Doctor { json, live, configured } => return doctor(json, live, configured),
-        Command::Join { url, token_file, host, identity } => {
-            let token = JoinToken::read(&token_file)?;
+        Command::Join { url, token_file, ca, host, identity } => {
+            let token = JoinToken::read(&token_file, ca.as_deref())?;
             let host = host.unwrap_or_else(host_name);
             let joined = one(enrol::join(&url, &token, &host, &identity))?;
             let usual = identity == Path::new(DEFAULT_FOLDER);

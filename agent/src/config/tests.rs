@@ -147,6 +147,30 @@ fn who_has_joined_needs_no_configuration_and_who_says_whom_to_speak_to_is_believ
 }
 
 #[test]
+fn who_joins_first_needs_no_identity_yet_and_who_has_certificates_joins_nobody() {
+    let text =
+        "collector = \"https://c:4781\"\nhost = \"node-1\"\njoin_token_file = \"t\"\njoin_ca = \"a\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let config = check_in(&folder, text, Layer::default()).unwrap();
+    let join = Join { token_file: "t".into(), ca: Some("a".into()) };
+    let identity = folder.path().join("identity");
+    assert_eq!((config.join, config.identity.as_deref()), (Some(join), Some(identity.as_path())));
+    assert_eq!((config.host.as_str(), config.tls.map(|of| of.joined)), ("node-1", Some(true)));
+    let printed = toml::to_string(&check(text, Layer::default()).unwrap()).unwrap();
+    for line in ["join_token_file = \"t\"", "join_ca = \"a\""] {
+        assert!(printed.lines().any(|of| of == line), "{printed}");
+    }
+    refused(
+        "join_token_file = \"t\"\n",
+        "agent.toml:1: collector unix:///run/tailwater/agents.sock is none to join",
+    );
+    let given = format!("{text}[tls]\ncert = \"c\"\nkey = \"k\"\nca = \"a\"\n");
+    let config = check(&given, Layer::default()).unwrap();
+    assert_eq!((config.join, config.identity), (None, None));
+    assert_eq!(config.tls.unwrap().cert, Path::new("c"));
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let error = load(Some(Path::new("/nonexistent/agent.toml")), Layer::default()).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/agent.toml: cannot be read: No such file"));

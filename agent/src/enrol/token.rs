@@ -1,4 +1,5 @@
-//! A token of enrolment, and whom it says to trust: the authority whose certificate has the fingerprint that the token carries. So whoever joins
+//! A token of enrolment, and whom it says to trust: the authority whose certificate has the fingerprint that the token carries; the token of a Kubernetes
+//! service account, which carries none, comes with that certificate in a file. So whoever joins
 //! knows the collector at the first contact, and shows the secret to nobody else. (kubeadm's --discovery-token-ca-cert-hash does the same.)
 
 use crate::stream::tls::joined_protocols;
@@ -7,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
@@ -16,6 +18,8 @@ use tailwater_proto::JOIN_TOKEN_PREFIX as PREFIX;
 
 /// Of the fingerprint, and of the secret.
 const BYTES: usize = 32;
+/// A service account's token is shorter; a collector takes no longer one.
+const ACCOUNT_TOKEN_BYTES_MAX: usize = 8 * 1024;
 
 /// A file without a token.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +31,15 @@ pub enum TokenError {
         "{}: no token of enrolment in it; `tailwater enroll HOST` on the collector's host prints one, which begins with {PREFIX}", path.display()
     )]
     Form { path: PathBuf },
+    #[error("{}: {reason}; give the authority's certificate, PEM", path.display())]
+    Authority { path: PathBuf, reason: String },
 }
 
 /// The token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     fingerprint: [u8; BYTES],
-    secret: [u8; BYTES],
+    secret: Vec<u8>,
 }
 
 impl std::fmt::Debug for JoinToken {
@@ -58,14 +64,27 @@ impl JoinToken {
     pub fn parse(text: &str) -> Option<Self> {
         let all = URL_SAFE_NO_PAD.decode(text.trim().strip_prefix(PREFIX)?).ok()?;
         let (fingerprint, secret) = all.split_at_checked(BYTES)?;
-        Some(Self { fingerprint: fingerprint.try_into().ok()?, secret: secret.try_into().ok()? })
+        let secret = Some(secret.to_vec()).filter(|of| of.len() == BYTES)?;
+        Some(Self { fingerprint: fingerprint.try_into().ok()?, secret })
     }
 
-    /// From a file.
-    pub fn read(path: &Path) -> Result<Self, TokenError> {
+    /// From a file. With `ca`, the authority's certificate (PEM, the first one there), it may be a service account's as well: a cluster knows what that is
+    /// worth, and it does not say whom to trust.
+    pub fn read(path: &Path, ca: Option<&Path>) -> Result<Self, TokenError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| TokenError::File { path: path.to_owned(), source })?;
-        Self::parse(&text).ok_or_else(|| TokenError::Form { path: path.to_owned() })
+        if let Some(token) = Self::parse(&text) {
+            return Ok(token);
+        }
+        let (Some(ca), token) = (ca, text.trim()) else {
+            return Err(TokenError::Form { path: path.to_owned() });
+        };
+        if token.is_empty() || token.len() > ACCOUNT_TOKEN_BYTES_MAX || token.starts_with(PREFIX) {
+            return Err(TokenError::Form { path: path.to_owned() });
+        }
+        let authority = CertificateDer::from_pem_file(ca)
+            .map_err(|e| TokenError::Authority { path: ca.to_owned(), reason: e.to_string() })?;
+        Ok(Self { fingerprint: Sha256::digest(&authority).into(), secret: token.as_bytes().to_vec() })
     }
 
     /// What the collector knows it by.
@@ -206,7 +225,33 @@ mod tests {
         assert_eq!(format!("{:?}", JoinToken::parse(&format!("{good}\n")).unwrap()), "JoinToken(…)");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "secret").unwrap();
-        let told = JoinToken::read(file.path()).unwrap_err().to_string();
+        let told = JoinToken::read(file.path(), None).unwrap_err().to_string();
         assert!(told.contains("tailwater enroll HOST") && !told.contains("secret"), "{told}");
+    }
+
+    #[test]
+    fn a_service_accounts_token_is_sent_to_who_is_of_the_authority_in_the_file_and_is_read_anew() {
+        let (ours, _) = authority("ours");
+        let folder = tempfile::tempdir().unwrap();
+        let (token, ca) = (folder.path().join("token"), folder.path().join("ca.crt"));
+        let body = base64::engine::general_purpose::STANDARD.encode(&ours);
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        std::fs::write(&ca, pem).unwrap();
+        let fingerprint: [u8; 32] = Sha256::digest(&ours).into();
+        for written in ["eyJh.eyJi.c2ln\n", "eyJh.eyJj.c2lo\n"] {
+            std::fs::write(&token, written).unwrap();
+            let read = JoinToken::read(&token, Some(&ca)).unwrap();
+            assert_eq!((read.secret(), read.fingerprint), (written.trim().as_bytes(), fingerprint));
+        }
+        assert!(JoinToken::read(&token, None).is_err(), "it does not say whom to trust");
+        let told = JoinToken::read(&token, Some(&token)).unwrap_err().to_string();
+        assert!(told.contains("the authority's certificate") && !told.contains("eyJj"), "{told}");
+        for wrong in ["", " \n", PREFIX, &"a".repeat(ACCOUNT_TOKEN_BYTES_MAX + 1)] {
+            std::fs::write(&token, wrong).unwrap();
+            assert!(JoinToken::read(&token, Some(&ca)).is_err());
+        }
+        // One that says whom to trust is believed: what the file has is for others.
+        std::fs::write(&token, self::token(&authority("theirs").0)).unwrap();
+        assert_ne!(JoinToken::read(&token, Some(&ca)).unwrap().fingerprint, fingerprint);
     }
 }

@@ -88,7 +88,7 @@ pub enum Command {
         #[command(flatten)]
         configured: Configured,
     },
-    /// Joins a collector with a token of `tailwater enroll`, and keeps key and certificate
+    /// Joins a collector with a token of `tailwater enroll` or of a Kubernetes service account, and keeps key and certificate
     ///
     /// The key is made here and leaves this machine never. `tailwater-agent run`, and the packaged service, then speak as that host and renew
     /// the certificate at two thirds of its life.
@@ -98,6 +98,9 @@ pub enum Command {
         /// File with the token
         #[arg(long, value_name = "FILE", env = "TAILWATER_AGENT_TOKEN_FILE")]
         token_file: PathBuf,
+        /// The collector's authority (PEM), for a token that does not say whom to trust: a service account's
+        #[arg(long, value_name = "FILE", env = "TAILWATER_AGENT_CA")]
+        ca: Option<PathBuf>,
         /// Name to join by [default: the host name]
         #[arg(long, value_name = "NAME", env = "TAILWATER_AGENT_HOST")]
         host: Option<String>,
