@@ -1,11 +1,13 @@
-//! Agents that join, over the real wire: a fleet that goes over from a shared certificate, a backup that is brought back, and strangers who ask without
-//! an end.
+//! Agents that join, over the real wire: a fleet that goes over from a shared certificate, a backup that is brought back, strangers who ask without
+//! an end, and pods for which a cluster's API server vouches, or a stand-in for one that speaks TokenReview.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 #![allow(clippy::disallowed_methods, reason = "the test looks at the clock")]
 
+mod api_server;
 mod common;
 
+use api_server::{ApiServer, Says, refused, vouched, vouched_user};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::certificates::{Authority, Dial, client, client_offering, pem, put, request};
@@ -21,10 +23,13 @@ use tailwater_proto::v1::enrolment_client::EnrolmentClient;
 use tailwater_proto::v1::{JoinRequest, RenewRequest};
 use tailwater_proto::{JOIN_TOKEN_PREFIX, JOINED_ALPN};
 use tokio_rustls::TlsConnector;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 const JOINED: &[&[u8]] = &[JOINED_ALPN, b"h2"];
+/// A pod's token, as far as its form goes: what it is worth says the API server.
+const POD: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJl";
+const ACCOUNT: &str = "tailwater:tailwater-agent";
 
 /// A collector whose configuration changes.
 struct Place {
@@ -116,6 +121,25 @@ impl Place {
                 other => panic!("{other:?}"),
             }
         })
+    }
+
+    /// `[authority.kubernetes]` of this API server.
+    fn asks(&self, api: &ApiServer) -> String {
+        put(self.folder.path(), "api-ca.crt", &api.ca);
+        put(self.folder.path(), "own-token", "collectors.own.token\n");
+        format!(
+            "[authority.kubernetes]\naccounts = [\"{ACCOUNT}\"]\napi = \"https://{}\"\nca = \"{}\"\ntoken_file = \"{}\"\n",
+            api.address,
+            self.file("api-ca.crt"),
+            self.file("own-token")
+        )
+    }
+
+    /// A pod asks to join as `host`: its certificate and key, PEM.
+    fn pod(&self, host: &str) -> Result<(String, String), Status> {
+        let key = KeyPair::generate().unwrap();
+        let joined = runtime().block_on(self.ask(POD.as_bytes().to_vec(), host, &key, [127, 0, 0, 1]));
+        Ok((joined?, key.serialize_pem()))
     }
 
     /// The same of who has joined.
@@ -393,4 +417,138 @@ fn who_was_revoked_has_the_places_of_strangers_and_no_connection_that_lasts() {
     });
     wait_for("most of them to be refused", || (serve.metric(refused) >= 12).then_some(()));
     drop(held);
+}
+
+/// Fails if the collector asks another path, for other audiences, with an old token of its own, or lets a pod choose its host.
+#[test]
+fn a_pod_joins_as_the_node_that_its_cluster_names_and_as_no_other() {
+    let (place, api) = (Place::new(), ApiServer::start());
+    let serve = place.serve(&place.asks(&api));
+    api.say(vouched(ACCOUNT, Some("node-1"), &["tailwater"]));
+    let first = place.pod("node-1").unwrap();
+    assert_eq!(place.says_joined("node-1", &first), "welcome");
+    let asked = api.asked().pop().unwrap();
+    assert_eq!(asked.path, "/apis/authentication.k8s.io/v1/tokenreviews");
+    assert_eq!(asked.authorization, "Bearer collectors.own.token");
+    let expected = serde_json::json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": { "token": POD, "audiences": ["tailwater"] },
+    });
+    assert_eq!(asked.body, expected);
+    let line = serve.wait_log("agent joined");
+    assert!(line.contains("node-1") && line.contains(ACCOUNT), "{line}");
+    assert_eq!(serve.metric("tailwater_enrolments_total{result=\"joined\"}"), 1);
+
+    let told = place.pod("node-2").unwrap_err();
+    assert!(
+        told.code() == Code::PermissionDenied && told.message().contains("on node \"node-1\""),
+        "{told:?}"
+    );
+    // The pod is made anew, and its key with it. The kubelet has written the collector another token.
+    put(place.folder.path(), "own-token", "collectors.next.token.of.its.own\n");
+    let next = place.pod("node-1").unwrap();
+    assert_eq!(api.asked().pop().unwrap().authorization, "Bearer collectors.next.token.of.its.own");
+    assert_eq!(place.says_joined("node-1", &next), "welcome");
+    let said = place.says_joined("node-1", &first);
+    assert!(said.contains("nobody's"), "{said}");
+    // Renewed as every other, without the cluster.
+    let asked = api.asked().len();
+    let renewed = place.renew(&next);
+    assert_eq!((place.says_joined("node-1", &renewed).as_str(), api.asked().len()), ("welcome", asked));
+    let log = serve.log();
+    assert!(!log.contains(POD) && !log.contains("collectors.own.token"), "a token is in the log");
+}
+
+/// Fails if anything but an authenticated, audience-bound token of an allowed account lets join, or if a silent API server holds whoever asks.
+#[test]
+fn who_has_no_word_of_the_cluster_does_not_join_and_hears_why() {
+    let (place, api) = (Place::new(), ApiServer::start());
+    let serve = place.serve(&place.asks(&api));
+    let elsewhere = "[invalid bearer token, token audiences [\"other\"] is invalid for the target audiences [\"tailwater\"]]";
+    let repeated = format!("no such token: {POD}");
+    let here: &[&str] = &["tailwater"];
+    let denied = [
+        (refused(elsewhere), "for the target audiences"),
+        (refused(&repeated), "no such token: …"),
+        (refused(""), "it is not valid"),
+        (
+            vouched("other:tailwater-agent", Some("node-1"), here),
+            "account other:tailwater-agent lets nobody join",
+        ),
+        (
+            vouched(ACCOUNT, Some("node-1"), &["https://kubernetes.default.svc"]),
+            "not made out for \"tailwater\"",
+        ),
+        (vouched(ACCOUNT, Some("node-1"), &[]), "not made out for \"tailwater\""),
+        (vouched(ACCOUNT, None, here), "does not say on which node"),
+        (vouched_user("system:node:node-1"), "no service account's"),
+    ];
+    for (says, why) in denied {
+        api.say(says);
+        let told = place.pod("node-1").unwrap_err();
+        assert_eq!(told.code(), Code::PermissionDenied, "{why}: {told:?}");
+        assert!(told.message().contains(why) && !told.message().contains(POD), "{why}: {told:?}");
+    }
+    let unasked = [
+        (Says::This(500, "{}".to_owned()), "answered 500"),
+        (Says::This(403, format!("not for {POD}")), "answered 403"),
+        (Says::This(200, "<html>".to_owned()), "what is no TokenReview"),
+        (
+            Says::This(201, format!("{{\"status\": {{\"authenticated\": true}}}}{}", " ".repeat(100_000))),
+            "what is no TokenReview",
+        ),
+        (Says::Nothing, "no answer within 5 s"),
+    ];
+    for (says, why) in unasked {
+        api.say(says);
+        let begun = Instant::now();
+        let told = place.pod("node-1").unwrap_err();
+        assert_eq!(told.code(), Code::Unavailable, "{why}: {told:?}");
+        assert!(told.message().contains("the collector's log says why"), "{why}: {told:?}");
+        assert!(begun.elapsed() < Duration::from_secs(15), "{why}: {:?}", begun.elapsed());
+        let line = serve.wait_log(why);
+        assert!(line.contains("did not review a token"), "{line}");
+    }
+    assert_eq!(serve.metric("tailwater_enrolments_total{result=\"refused\"}"), 13);
+    assert!(!serve.log().contains(POD), "a token is in the log");
+    // And it was none of the form: the same pod joins once it is vouched for.
+    assert_eq!(place.command(&["enrolled"]), "");
+    api.say(vouched(ACCOUNT, Some("node-1"), here));
+    assert!(place.pod("node-1").is_ok());
+}
+
+/// Fails if a token goes to whoever answers at the API server's address, or if a collector without a cluster takes one for an invitation.
+#[test]
+fn a_token_is_shown_to_the_clusters_own_api_server_alone() {
+    let (place, api, other) = (Place::new(), ApiServer::start(), ApiServer::start());
+    api.say(vouched(ACCOUNT, Some("node-1"), &["tailwater"]));
+    let text = place.asks(&api);
+    put(place.folder.path(), "api-ca.crt", &other.ca);
+    let serve = place.serve(&text);
+    assert_eq!(place.pod("node-1").unwrap_err().code(), Code::Unavailable);
+    assert!(api.asked().is_empty(), "somebody else has got the token");
+    serve.wait_log("did not review a token");
+    serve.kill();
+    let serve = place.serve("");
+    let told = place.pod("node-1").unwrap_err();
+    assert!(told.message().contains("[authority.kubernetes]"), "{told:?}");
+    assert!(!serve.log().contains(POD), "a token is in the log");
+}
+
+/// Fails if the pattern lets somebody take a name that is held, or counts where the cluster names the node.
+#[test]
+fn where_the_cluster_names_no_node_a_pattern_decides_and_takes_nobodys_name() {
+    let (place, api) = (Place::new(), ApiServer::start());
+    let _serve = place.serve(&format!("{}hosts = \"node-*\"\n", place.asks(&api)));
+    api.say(vouched(ACCOUNT, None, &["tailwater"]));
+    let own = place.pod("node-7").unwrap();
+    assert_eq!(place.says_joined("node-7", &own), "welcome");
+    let told = place.pod("node-7").unwrap_err();
+    assert!(told.message().contains("has a certificate already"), "{told:?}");
+    let told = place.pod("web-1").unwrap_err();
+    assert!(told.message().contains("let \"node-*\" join, not \"web-1\""), "{told:?}");
+    api.say(vouched(ACCOUNT, Some("web-1"), &["tailwater"]));
+    assert!(place.pod("web-1").is_ok());
+    assert!(place.pod("node-8").unwrap_err().message().contains("on node \"web-1\""));
 }

@@ -127,3 +127,37 @@ impl AuthorityConfig {
         self.kubernetes.as_ref().map_or(Ok(()), KubernetesConfig::check)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::tests::config;
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_asked_over_tls_about_accounts_that_are_named() {
+        let with = |more: &str| {
+            let kubernetes: KubernetesConfig =
+                toml::from_str(&format!("accounts = [\"tailwater:tailwater-agent\"]\n{more}")).unwrap();
+            AuthorityConfig { kubernetes: Some(kubernetes), ..config() }
+        };
+        let plain = with("");
+        assert_eq!(plain.check(), Ok(()));
+        let of = plain.kubernetes.unwrap();
+        assert_eq!((of.audience.as_str(), of.api.as_str()), ("tailwater", "https://kubernetes.default.svc"));
+        for (more, key) in [
+            ("api = \"http://10.0.0.1\"", "api: "),
+            ("api = \"https://\"", "api: "),
+            ("hosts = \"a*b*\"", "hosts: "),
+            ("audience = \"\"", "audience: "),
+        ] {
+            let told = with(more).check().unwrap_err();
+            assert!(told.contains(key) && told.contains("remedy: "), "{told}");
+        }
+        for wrong in [vec![], vec!["tailwater-agent"], vec!["a:b:c"], vec![":a"], vec!["a: b"]] {
+            let mut one = with("");
+            let accounts = wrong.iter().map(|of| (*of).to_owned()).collect();
+            one.kubernetes.as_mut().unwrap().accounts = accounts;
+            assert!(one.check().unwrap_err().contains("accounts: "), "{wrong:?}");
+        }
+    }
+}

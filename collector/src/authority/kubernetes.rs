@@ -149,7 +149,9 @@ impl Reviewer {
 
     fn judge(&self, answer: &Answer, token: &str, host: &str) -> Result<Vouched, NotVouched> {
         if !(200..=299).contains(&answer.status) {
-            return Err(NotVouched::Unasked(shown(&answer.said(), token)));
+            // The whole of it, and shortened afterwards: of a token that is cut in two the first half would stay.
+            let why = format!("it answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+            return Err(NotVouched::Unasked(shown(&why, token)));
         }
         let status = match serde_json::from_slice::<Review>(&answer.body) {
             Ok(review) => review.status,
@@ -222,6 +224,8 @@ mod tests {
     #[test]
     fn what_an_api_server_repeats_is_told_without_the_token() {
         assert_eq!(shown("no\nsuch a.b.c here", "a.b.c"), "no such … here");
+        let long = "a".repeat(2 * SAID_CHARS_MAX);
+        assert_eq!(shown(&format!("no {long}"), &long), "no …");
         assert_eq!(shown(&"x".repeat(1000), "a.b.c").len(), SAID_CHARS_MAX);
     }
 }
