@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs the Helm chart in a real API server: with its defaults, upgraded, with everything switched on, and taken away again. And asks
-# that server's admission which pod security level each pod needs. kube-apiserver and etcd are built from their Go modules, as
+# Installs the Helm chart in a real API server: with its defaults, upgraded, with everything switched on, with agents that join, and taken away
+# again. And asks that server's admission which pod security level each pod needs, and as the collector whose an agent's token is. kube-apiserver and etcd are built from their Go modules, as
 # apiserver/go.mod pins them (some four minutes on two CPUs, once), and listen on loopback. No controller and no kubelet run: what is
 # tested is that a server takes and keeps the objects, not that pods start. Needs Go 1.26 and Python.
 set -euo pipefail
@@ -63,6 +63,11 @@ python3 tests/chart/objects.py upgraded tailwater tailwater
 python3 tests/chart/objects.py levels tailwater tailwater
 helm install everything "$chart" --namespace everything --create-namespace --values tests/chart/everything.yaml >/dev/null
 python3 tests/chart/objects.py installed everything everything-tw
+helm install joining "$chart" --namespace joining --create-namespace --set enrolment.enabled=true,enrolment.authoritySecret=authority >/dev/null
+python3 tests/chart/objects.py installed joining joining-tailwater
+python3 tests/chart/objects.py reviews joining joining-tailwater
+helm uninstall joining --namespace joining >/dev/null
+python3 tests/chart/objects.py gone joining joining-tailwater
 helm uninstall tailwater --namespace tailwater >/dev/null
 helm uninstall everything --namespace everything >/dev/null
 python3 tests/chart/objects.py gone tailwater tailwater

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Checks the Helm chart with Helm itself and with the schemas of Kubernetes: of the oldest version that the chart takes and of a recent
-# one, with its defaults and with everything switched on. And that it refuses to be installed without its secrets. Needs Go and Python.
+# one, with its defaults, with everything switched on, and with agents that join. And that it refuses to be installed without its secrets. Needs Go
+# and Python.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 chart=deploy/helm/tailwater
@@ -18,12 +19,14 @@ fi
 
 secrets=(--set tls.collectorSecret=collector,tls.agentSecret=agent)
 everything=(--values tests/chart/everything.yaml)
+enrolment=(--set enrolment.enabled=true,enrolment.authoritySecret=authority)
 render() { # Kubernetes' version, then what helm gets
     "$tools/helm" template tailwater "$chart" --namespace tailwater --kube-version "$1" "${@:2}"
 }
 
 "$tools/helm" lint --quiet --strict --kube-version 1.33.0 "$chart" "${secrets[@]}"
 "$tools/helm" lint --quiet --strict --kube-version 1.33.0 "$chart" "${everything[@]}"
+"$tools/helm" lint --quiet --strict --kube-version 1.33.0 "$chart" "${enrolment[@]}"
 for version in 1.25 1.33; do
     for set in secrets everything; do
         declare -n arguments=$set
@@ -32,8 +35,20 @@ for version in 1.25 1.33; do
         "$tools/python/bin/kubernetes-validate" --strict --kubernetes-version "$version" "$file"
     done
 done
-if said=$(render 1.33.0 2>&1); then
-    echo "chart: without secrets there is no TLS, and it is installed all the same" >&2
-    exit 1
-fi
-grep -qF tls.collectorSecret <<<"$said" || { echo "chart: does not name the missing value: $said" >&2; exit 1; }
+file=$tools/enrolment-1.33.yaml
+render 1.33.0 "${enrolment[@]}" >"$file"
+"$tools/python/bin/kubernetes-validate" --strict --kubernetes-version 1.33 "$file"
+"$tools/python/bin/python" tests/chart/joins.py "$file"
+
+refuses() { # what it has to name, Kubernetes' version, then what helm gets
+    local named=$1 said
+    if said=$(render "${@:2}" 2>&1); then
+        echo "chart: is installed although of $named something is missing" >&2
+        exit 1
+    fi
+    grep -qF "$named" <<<"$said" || { echo "chart: does not name $named: $said" >&2; exit 1; }
+}
+refuses tls.collectorSecret 1.33.0
+refuses enrolment.authoritySecret 1.33.0 --set enrolment.enabled=true
+refuses 'from Kubernetes 1.30 on' 1.29.0 "${enrolment[@]}"
+refuses collector.persistence.enabled 1.33.0 "${enrolment[@]}" --set collector.persistence.enabled=false

@@ -13,10 +13,10 @@ SERVER, TOKEN, CA = (os.environ[f"TAILWATER_CHART_{name}"] for name in ("SERVER"
 LEVELS = ("restricted", "baseline", "privileged")
 
 
-def call(method, path, body=None):
+def call(method, path, body=None, token=TOKEN):
     """Status and answer of one request; 0 where nobody answers."""
     request = urllib.request.Request(SERVER + path, method=method)
-    request.add_header("Authorization", f"Bearer {TOKEN}")
+    request.add_header("Authorization", f"Bearer {token}")
     request.add_header("Content-Type", "application/json")
     data = None if body is None else json.dumps(body).encode()
     try:
@@ -102,6 +102,36 @@ def levels(namespace, name):
                 print(f"chart: {kind} at {level}: {json.loads(answer)['message']}")
 
 
+def reviews(namespace, name):
+    """The collector's account may ask whose an agent's token is, and hears what `collector/src/authority/kubernetes.rs` looks for; the agent's may not ask.
+    No pod is behind these tokens, so no node is named."""
+
+    def token(account, audiences):
+        body = {"spec": {"expirationSeconds": 600, **({"audiences": audiences} if audiences else {})}}
+        status, answer = call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
+        if status != 201:
+            sys.exit(f"chart: no token of {account}: {status} {answer}")
+        return json.loads(answer)["status"]["token"]
+
+    def review(of, asks):
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": of, "audiences": ["tailwater"]}}
+        return call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body, token=asks)
+
+    collector, agent = token(name, None), token(f"{name}-agent", ["tailwater"])
+    status, answer = review(agent, asks=collector)
+    told = json.loads(answer).get("status", {}) if status == 201 else {}
+    user = f"system:serviceaccount:{namespace}:{name}-agent"
+    if (told.get("authenticated"), told.get("audiences"), told.get("user", {}).get("username")) != (True, ["tailwater"], user):
+        sys.exit(f"chart: the collector hears of an agent's token: {status} {answer}")
+    status, answer = review(token(f"{name}-agent", ["other"]), asks=collector)
+    if status != 201 or json.loads(answer)["status"].get("authenticated"):
+        sys.exit(f"chart: a token for somebody else: {status} {answer}")
+    print(f"chart: a token for somebody else: {json.loads(answer)['status'].get('error')}")
+    status, answer = review(agent, asks=token(f"{name}-agent", None))
+    if status != 403:
+        sys.exit(f"chart: an agent asks whose a token is: {status} {answer}")
+
+
 def gone(namespace, name):
     left = [kind for kind, path in paths(namespace, name).items() if read(path) is not None]
     if left:
@@ -113,4 +143,4 @@ def version():
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (ready, installed, upgraded, levels, gone, version)}[sys.argv[1]](*sys.argv[2:])
+    {f.__name__: f for f in (ready, installed, upgraded, levels, reviews, gone, version)}[sys.argv[1]](*sys.argv[2:])

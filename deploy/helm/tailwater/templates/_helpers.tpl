@@ -33,6 +33,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{/* Where agents connect: the name that the collector's certificate has to bear. */}}
+{{- define "tailwater.collectorHost" -}}
+{{- printf "%s.%s.svc" (include "tailwater.fullname" .) .Release.Namespace -}}
+{{- end -}}
+
 {{- define "tailwater.collectorUrl" -}}
-{{- printf "https://%s.%s.svc:4781" (include "tailwater.fullname" .) .Release.Namespace -}}
+{{- printf "https://%s:4781" (include "tailwater.collectorHost" .) -}}
+{{- end -}}
+
+{{/* Whether the collector takes certificates of somebody else's authority: always without enrolment, and beside it while agents go over. */}}
+{{- define "tailwater.sharedTls" -}}
+{{- if or .Values.tls.collectorSecret (not .Values.enrolment.enabled) -}}true{{- end -}}
 {{- end -}}
