@@ -132,7 +132,7 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, Error> {
         let is_it = |of: &&CertificateDer<'_>| Sha256::digest(of.as_ref())[..] == self.fingerprint;
         let authority = intermediates.iter().find(is_it).ok_or_else(|| {
-            Error::General("the collector is not of the authority that the token names: the token is another collector's, or somebody stands between".into())
+            Error::General("the collector is not of the authority that the token names, or the file beside a service account's: that is another collector's, or somebody stands between".into())
         })?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
