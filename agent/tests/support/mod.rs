@@ -181,7 +181,14 @@ impl Collector {
 trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Both for T {}
 
-struct Io(Box<dyn Both>);
+/// One connection, whatever it is made of.
+pub struct Io(Box<dyn Both>);
+
+impl Io {
+    pub fn of(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self(Box::new(io))
+    }
+}
 
 impl Connected for Io {
     type ConnectInfo = ();
