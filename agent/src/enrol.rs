@@ -114,8 +114,8 @@ pub async fn join(url: &str, token: &JoinToken, host: &str, folder: &Path) -> Re
     keep(folder, (url, host), &answer, &key.serialize_pem(), Some(&ca))
 }
 
-/// Between two tries to join, at first; then twice as long each time, up to `JOIN_PAUSE_MAX`. Whoever waits measures nothing, and its node may start before
-/// the collector does.
+/// Between two tries to join, at least, at first; then twice as long each time, up to `JOIN_PAUSE_MAX`. Whoever waits measures nothing, and its node may
+/// start before the collector does.
 const JOIN_PAUSE: Duration = Duration::from_secs(2);
 const JOIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -140,8 +140,11 @@ pub async fn join_first(join: &Join, url: &str, host: &str, folder: &Path) -> Re
             }
             Err(error @ (EnrolError::Identity(_) | EnrolError::Plain(_))) => return Err(error),
             Err(error) => {
-                tracing::warn!(host, "not joined, trying again in {} s: {error}", pause.as_secs());
-                tokio::time::sleep(pause).await;
+                // Nodes that start together do not try together for ever: a collector has few places for those without a certificate.
+                let dice = u32::try_from(Clock::new(0).unix_ns() % 1_000).unwrap_or(0);
+                let wait = pause + pause * dice / 1_000;
+                tracing::warn!(host, "not joined, trying again in {} s: {error}", wait.as_secs());
+                tokio::time::sleep(wait).await;
                 pause = (pause * 2).min(JOIN_PAUSE_MAX);
             }
         }
