@@ -1,9 +1,11 @@
 //! A stand-in for a Kubernetes API server: speaks HTTP/1.1 over TLS, takes TokenReviews, keeps them, and says what the test wants to have said. Shares
 //! no code with the collector, and judges no token.
 
-use super::common::certificates::Authority;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -79,22 +81,26 @@ pub(crate) fn refused(error: &str) -> Says {
 
 impl ApiServer {
     pub(crate) fn start() -> Self {
-        let authority = Authority::new("of the cluster");
-        let (cert, key) = authority.issue("kubernetes.default.svc");
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.distinguished_name.push(DnType::CommonName, "of the cluster");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let ca = authority.self_signed(&key).unwrap().pem();
+        let (issuer, key) = (Issuer::new(authority, key), KeyPair::generate().unwrap());
+        let names = ["kubernetes.default.svc".to_owned(), "127.0.0.1".to_owned()];
+        let own = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(
-                vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
-                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-            )
+            .with_single_cert(vec![own.der().clone()], key)
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self {
             address: listener.local_addr().unwrap(),
-            ca: authority.pem,
+            ca,
             says: Arc::new(Mutex::new(Says::Nothing)),
             asked: Arc::default(),
         };
