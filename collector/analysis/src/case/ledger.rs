@@ -47,8 +47,9 @@ impl Ledger {
         let from = from.max(now.saturating_sub(HISTORY_WINDOWS as u64));
         let account =
             self.accounts.entry(key.clone()).or_insert_with(|| Account { first: from, ..Account::default() });
+        let windows = view.history.windows_of(&key.host);
         for index in from..=now {
-            let sample = view.history.window(&key.host, index).map(|window| tier_sample(window, tier));
+            let sample = windows.at(index).map(|window| tier_sample(window, tier));
             account.add(index, sample);
         }
     }

@@ -59,11 +59,9 @@ impl RootWatch {
             let culprit = episode.culprits.first()?;
             names.values().find(|w| w.name == culprit.workload && w.id != key.workload).map(|w| w.id)
         };
+        let windows = view.history.windows_of(host);
         let of_other = |id: EntityId, index: u64| {
-            view.history
-                .window(host, index)
-                .and_then(|w| w.workloads.get(&id))
-                .map_or(0.0, |w| mean(w.busy_ns))
+            windows.at(index).and_then(|w| w.workloads.get(&id)).map_or(0.0, |w| mean(w.busy_ns))
         };
         let waiting = Sign::Waiting { tasks: t.cpu_wait_tasks.max(t.cpu_wait_growth * level(&|s| s.wait)) };
         let sign = match episode.resource {

@@ -214,8 +214,9 @@ impl Span<'_> {
     /// Ends the span where its cause ended: what follows is the catch-up.
     fn trim(&mut self, verdict: &Verdict) {
         let judged = self.judged();
+        let windows = self.history.windows_of(self.host);
         let busy = |index: u64| -> f64 {
-            let window = self.history.window(self.host, index);
+            let window = windows.at(index);
             let sample = verdict.neighbour.and_then(|id| window?.workloads.get(&id).copied());
             sample.map_or(0.0, |w| mean(w.busy_ns))
         };
@@ -264,9 +265,8 @@ fn part(used: f64, of: f64) -> f64 {
 
 /// By how much each workload's CPU use rose, in CPUs.
 fn rises(history: &History, host: &str, span: (u64, u64), usual_span: (u64, u64)) -> BTreeMap<EntityId, f64> {
-    let windows = |(from, to): (u64, u64)| {
-        (from..=to).filter(|i| history.window(host, *i).is_some()).count().max(1) as f64
-    };
+    let all = history.windows_of(host);
+    let windows = |(from, to): (u64, u64)| (from..=to).filter(|i| all.at(*i).is_some()).count().max(1) as f64;
     let per_window = WINDOW_NS as f64;
     let mut rises = culprits::per_workload(history, host, span, |w| w.busy_ns);
     let count = windows(span);

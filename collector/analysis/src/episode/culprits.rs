@@ -23,7 +23,8 @@ pub(crate) fn processes(
     also: impl Fn(EntityId) -> bool,
 ) -> Vec<Culprit> {
     let mut amounts: BTreeMap<(u32, &str, EntityId), u64> = BTreeMap::new();
-    for window in (from..=to).filter_map(|index| history.window(host, index)) {
+    let windows = history.windows_of(host);
+    for window in (from..=to).filter_map(|index| windows.at(index)) {
         for sample in window.culprits.iter().filter(|s| s.resource == resource) {
             let amount = amounts.entry((sample.pid, sample.comm.as_str(), sample.workload)).or_default();
             *amount = amount.saturating_add(sample.amount);
@@ -52,7 +53,8 @@ pub(crate) fn per_workload(
     value: impl Fn(&WorkloadWindow) -> u64,
 ) -> BTreeMap<EntityId, f64> {
     let mut sums = BTreeMap::new();
-    for window in (from..=to).filter_map(|index| history.window(host, index)) {
+    let windows = history.windows_of(host);
+    for window in (from..=to).filter_map(|index| windows.at(index)) {
         for (id, sample) in &window.workloads {
             let value = value(sample);
             if value > 0 {

@@ -20,8 +20,9 @@ pub(crate) fn episodes(
     (first, last): (u64, u64),
 ) -> Vec<Episode> {
     let mut threads: BTreeMap<u32, Vec<Vec<(u64, &BlockedLoop)>>> = BTreeMap::new();
+    let windows = history.windows_of(host);
     for index in first..=last.min(history.next.saturating_sub(1)) {
-        let Some(window) = history.window(host, index) else { continue };
+        let Some(window) = windows.at(index) else { continue };
         for l in window.blocked_loops.iter().filter(|l| listeners(l.listener)) {
             let runs = threads.entry(l.thread).or_default();
             match runs.last_mut() {

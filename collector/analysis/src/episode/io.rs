@@ -65,8 +65,9 @@ fn while_it_lasts(history: &History, host: &str, victim: EntityId, (first, last)
     if other == victim || most < MOST * total {
         return last;
     }
+    let windows = history.windows_of(host);
     let busy = |index: &u64| {
-        let window = history.window(host, *index).and_then(|w| w.workloads.get(&other));
+        let window = windows.at(*index).and_then(|w| w.workloads.get(&other));
         window.is_some_and(|w| w.io_bytes > 0 || w.blocked_io_ns > 0)
     };
     (first..=last).rev().find(busy).unwrap_or(last)

@@ -71,11 +71,30 @@ impl<'a> InOrder<'a> {
         match self.newest {
             Some((same, heard)) if same == host => heard,
             _ => {
-                let heard = self.history.hosts.get(host).zip(self.history.window(host, self.index));
+                let windows = self.history.windows_of(host);
+                let heard = windows.host.zip(windows.at(self.index));
                 self.newest = Some((host, heard));
                 heard
             }
         }
+    }
+}
+
+/// One host's windows, the host looked up by its name once: who draws a series asks for a hundred of them and more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Windows<'a> {
+    /// `None`: it is not known.
+    host: Option<&'a HostHistory>,
+    /// As that of the history.
+    next: u64,
+}
+
+impl<'a> Windows<'a> {
+    /// That of an index; `None` if it is not remembered, not yet there, or a gap.
+    pub(crate) fn at(self, index: u64) -> Option<&'a HostWindow> {
+        let windows = &self.host?.windows;
+        let back = usize::try_from(self.next.checked_sub(index)?).ok()?;
+        windows.get(windows.len().checked_sub(back)?)?.as_deref()
     }
 }
 
@@ -177,9 +196,12 @@ impl History {
 
     /// A host's window; `None` if it is not remembered, not yet there, or a gap.
     pub(crate) fn window(&self, host: &str, index: u64) -> Option<&HostWindow> {
-        let host = self.hosts.get(host)?;
-        let back = usize::try_from(self.next.checked_sub(index)?).ok()?;
-        host.windows.get(host.windows.len().checked_sub(back)?)?.as_deref()
+        self.windows_of(host).at(index)
+    }
+
+    /// All windows of a host, for whoever asks for several.
+    pub(crate) fn windows_of(&self, host: &str) -> Windows<'_> {
+        Windows { host: self.hosts.get(host), next: self.next }
     }
 
     /// Windows of one index, for whoever asks for them host by host.
@@ -196,8 +218,9 @@ impl History {
     /// When a host's window began by the collector's clock; of one that is missing or forgotten, by the
     /// phase of the newest window before it, else of the newest.
     pub(crate) fn start_unix_ns(&self, host: &str, index: u64) -> u64 {
-        let newest = || self.hosts.get(host)?.windows.iter().rev().find_map(Option::as_deref);
-        let near = (index.saturating_sub(CLOCK_WINDOWS)..=index).rev().find_map(|i| self.window(host, i));
+        let windows = self.windows_of(host);
+        let newest = || windows.host?.windows.iter().rev().find_map(Option::as_deref);
+        let near = (index.saturating_sub(CLOCK_WINDOWS)..=index).rev().find_map(|i| windows.at(i));
         let near = near.or_else(newest);
         WindowIndex(index).start_unix_ns().saturating_add_signed(near.map_or(0, |w| w.phase_ns))
     }
@@ -205,7 +228,8 @@ impl History {
     /// Whether a window of the host is remembered from before `index`.
     pub(crate) fn heard_lately(&self, host: &str, index: u64) -> bool {
         let from = index.saturating_sub(HISTORY_WINDOWS as u64);
-        (from..index).any(|i| self.window(host, i).is_some())
+        let windows = self.windows_of(host);
+        (from..index).any(|i| windows.at(i).is_some())
     }
 }
 

@@ -340,7 +340,8 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
         let Place::Tier(key) = candidate.place.clone() else { continue };
         let onset = position.and_then(|p| path.get(p)).map_or(at, |s| s.onset);
         let host = key.host.as_str();
-        let absent = (onset..=at).filter(|i| view.history.window(host, *i).is_none()).count();
+        let windows = view.history.windows_of(host);
+        let absent = (onset..=at).filter(|i| windows.at(*i).is_none()).count();
         if absent > 0 {
             candidate.times(WINDOWS_MISSING, "as windows are missing");
         }

@@ -21,8 +21,9 @@ pub(crate) struct Between {
 impl View<'_> {
     /// Bound of a host's clock error around a window.
     pub(crate) fn clock_error(&self, host: &str, at: u64) -> u64 {
+        let windows = self.history.windows_of(host);
         (at.saturating_sub(CLOCK_WINDOWS)..=at)
-            .filter_map(|i| self.history.window(host, i))
+            .filter_map(|i| windows.at(i))
             .map(|w| w.clock_error_ns)
             .max()
             .unwrap_or(0)

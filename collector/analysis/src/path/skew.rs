@@ -65,9 +65,10 @@ fn calls(view: View<'_>, caller: &str, server: &str, at: u64) -> Option<Vec<Opti
         return None;
     }
     let to = at.saturating_sub(BEFORE);
+    let (callers, servers) = (view.history.windows_of(caller), view.history.windows_of(server));
     let pairs: Vec<Option<Pair>> = (to.saturating_sub(SPAN)..to)
         .map(|i| {
-            let (here, there) = (view.history.window(caller, i)?, view.history.window(server, i)?);
+            let (here, there) = (callers.at(i)?, servers.at(i)?);
             Some(pair(here, there, &edges, &listeners))
         })
         .collect();

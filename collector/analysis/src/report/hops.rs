@@ -173,7 +173,8 @@ impl<'a> Report<'a> {
         if let Some(id) = self.busiest_listener(key, tier, from, to) {
             hop.listener = self.listener(key, id);
             // Of the listener that is named, not of the tier: another one's limit says nothing of this queue.
-            for window in (from..=to).filter_map(|i| self.view.history.window(&key.host, i)) {
+            let windows = self.view.history.windows_of(&key.host);
+            for window in (from..=to).filter_map(|i| windows.at(i)) {
                 let Some(l) = window.listeners.get(&id) else { continue };
                 hop.accept_queue_max = hop.accept_queue_max.max(l.depth_max);
                 if l.limit > 0 {
@@ -250,8 +251,9 @@ impl<'a> Report<'a> {
         if let Some(((_, listener), _)) = of_tier.max_by_key(|(_, d)| d.count) {
             return Some(*listener);
         }
+        let all = self.view.history.windows_of(&key.host);
         let load = |id: EntityId| -> u64 {
-            let windows = (from..=to).filter_map(|i| self.view.history.window(&key.host, i));
+            let windows = (from..=to).filter_map(|i| all.at(i));
             windows.filter_map(|w| w.listeners.get(&id)).fold(0, |sum, l| {
                 sum.saturating_add(l.in_flight_ns).saturating_add(l.unanswered_ns).saturating_add(l.depth_ns)
             })

@@ -60,7 +60,8 @@ impl<T> Series<T> {
         mut f: impl FnMut(&HostWindow) -> T,
     ) -> Self {
         let last = last.min(history.next.saturating_sub(1)).min(first.saturating_add(HISTORY_WINDOWS as u64));
-        Self { first, values: (first..=last).map(|index| history.window(host, index).map(&mut f)).collect() }
+        let windows = history.windows_of(host);
+        Self { first, values: (first..=last).map(|index| windows.at(index).map(&mut f)).collect() }
     }
 }
 
