@@ -31,8 +31,11 @@ pub(crate) fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: 
     }
     let mut best: Option<(f64, Step)> = None;
     for link in view.topology.down(here) {
-        let seen = link.to.as_ref().is_some_and(|to| path.iter().any(|s| s.place == Place::Tier(to.clone())));
-        let Some((rise, step)) = explained_by(view, link, node, at).filter(|_| !seen) else { continue };
+        let is_to = |step: &Step| matches!(&step.place, Place::Tier(on) if Some(on) == link.to.as_ref());
+        if path.iter().any(is_to) {
+            continue;
+        }
+        let Some((rise, step)) = explained_by(view, link, node, at) else { continue };
         if best.as_ref().is_none_or(|(most, _)| rise > *most) {
             best = Some((rise, step));
         }
@@ -46,7 +49,7 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
     if candidate::short(view, here, node, at).is_some() {
         return None;
     }
-    let seen = |key: &TierKey| path.iter().any(|s| s.place == Place::Tier(key.clone()));
+    let seen = |key: &TierKey| path.iter().any(|s| matches!(&s.place, Place::Tier(on) if on == key));
     let mut found: Vec<(Episode, TierKey)> = Vec::new();
     for key in view.topology.reachable(here).into_iter().filter(|key| !seen(key)) {
         let at = at.saturating_add(view.slack(&here.host, &key.host, at));
@@ -77,16 +80,22 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
 
 /// Whether calls along a link account for what waits at their caller: how many of them do, and the step.
 fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
-    risen_below(view, link, node, at).or_else(|| stands_below(view, link, node, at))
+    let calls = view.calls(link, at);
+    risen_below(view, link, &calls, node, at).or_else(|| stands_below(view, link, &calls, node, at))
 }
 
 /// Calls that were in flight already, to a tier that came to a stand with all of them: under an overload that lasts, a caller's workers
 /// all wait below at all times, so that neither its calls nor the queue below can grow when that tier stops.
-fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+fn stands_below(
+    view: View<'_>,
+    link: &Link,
+    calls: &Series<CallSample>,
+    node: &Node,
+    at: u64,
+) -> Option<(f64, Step)> {
     let key = link.to.as_ref()?;
     // The window in which it came to a stand still had answers.
     let (from, to) = (node.onset.saturating_add(1).min(at.saturating_sub(1)), at);
-    let calls = view.calls(link, at);
     let mean = average(calls.range(from, to).map(|(_, s)| s.in_flight));
     let active = average(node.tier.range(from, to).map(|(_, s)| s.active));
     let (in_flight, open) =
@@ -124,10 +133,15 @@ fn stands_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f6
 }
 
 /// Calls that rose with the queue of their caller.
-fn risen_below(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+fn risen_below(
+    view: View<'_>,
+    link: &Link,
+    calls: &Series<CallSample>,
+    node: &Node,
+    at: u64,
+) -> Option<(f64, Step)> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
-    let calls = view.calls(link, at);
-    let waiting = with_connecting(&calls, node.onset);
+    let waiting = with_connecting(calls, node.onset);
     let called = growth(&waiting, from, to)?;
     let active = node.tier.map(|s| s.active);
     let active_usual = quiet(&active, node.onset);

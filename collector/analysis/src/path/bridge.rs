@@ -39,26 +39,31 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
     };
     let calls = view.calls(link, at).map(|s| s.started);
     let mut found: Vec<(f64, Bridge)> = Vec::new();
+    let mut near: Option<(&str, u64)> = None;
     for (key, tier) in &view.topology.tiers {
-        let on_path = path.iter().any(|s| s.place == Place::Tier(key.clone()));
-        // Whoever calls the caller is above the unobserved tier, and its own callers are clients: nobody calls in a circle.
-        if on_path || tier.listeners.is_empty() || view.topology.path(key, caller).is_some() {
+        if tier.listeners.is_empty() {
             continue;
         }
-        let slack = view.slack(&caller.host, &key.host, at);
-        let node = view.node(
-            key,
-            tier,
-            at,
-            at.saturating_sub(PEAK_BEFORE + slack),
-            at.saturating_add(PEAK_AFTER + slack),
-        );
+        // Tiers of a host stand one after the other.
+        let slack = match near {
+            Some((host, slack)) if host == key.host.as_str() => slack,
+            _ => view.slack(&caller.host, &key.host, at),
+        };
+        near = Some((key.host.as_str(), slack));
+        let peak = (at.saturating_sub(PEAK_BEFORE + slack), at.saturating_add(PEAK_AFTER + slack));
+        // Before anything else: few tiers of all have a queue that grew.
+        let Some(node) = view.grown(key, tier, at, peak.0, peak.1) else { continue };
+        let on_path = path.iter().any(|s| matches!(&s.place, Place::Tier(on) if on == key));
+        // Whoever calls the caller is above the unobserved tier, and its own callers are clients: nobody calls in a circle.
+        if on_path || view.topology.path(key, caller).is_some() {
+            continue;
+        }
         let calm = step.onset.min(node.onset).saturating_sub(EDGE_WINDOWS);
         if !called_by_nobody_seen(view, key, &node, at, calm) {
             continue;
         }
         // Before the rest of the chain knew: what grows only once calls pile up above it got the pile.
-        let first = node.growth.is_some() && node.onset <= step.onset.saturating_add(EDGE_WINDOWS + slack);
+        let first = node.onset <= step.onset.saturating_add(EDGE_WINDOWS + slack);
         if !first || !holds(&node, at) {
             continue;
         }
@@ -98,15 +103,20 @@ pub(crate) struct Batch {
 /// an observed tier's calls to an address that nobody owns had piled up.
 pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Option<Batch> {
     let calm = node.onset.saturating_sub(EDGE_WINDOWS);
+    let arrivals = node.tier.map(TierSample::came);
+    let ratio = times_usual(&arrivals, node.onset, at, view.thresholds.burst_ratio)?;
     if !called_by_nobody_seen(view, here, node, at, calm) {
         return None;
     }
-    let arrivals = node.tier.map(TierSample::came);
-    let ratio = times_usual(&arrivals, node.onset, at, view.thresholds.burst_ratio)?;
+    let from = node.onset.saturating_sub(LONGEST_WINDOWS);
     let piled = |link: &Link| {
+        // Calls that rose by so many are at least as many: most of what is dialled outside never has them.
+        if !view.reaches(link, PILE_MIN, from, node.onset) {
+            return None;
+        }
         let calls = view.calls(link, at);
         let queued = calls.map(|s| s.in_flight);
-        let risen = growth(&queued, node.onset.saturating_sub(LONGEST_WINDOWS), node.onset)?;
+        let risen = growth(&queued, from, node.onset)?;
         (risen.onset < node.onset && risen.rise() >= PILE_MIN).then_some((risen.rise(), risen.onset))
     };
     let links = view.topology.links.iter().filter(|l| l.to.is_none() && l.from != *here);

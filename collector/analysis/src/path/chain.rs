@@ -41,7 +41,9 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
         let below = below(view, &here, &node, at, &path);
         let last = path.len() >= PATH_MAX || below.is_none();
         let mut found = candidate::at_tier(view, &here, &node, at, last);
-        if let Some(batch) = bridge::batch(view, &here, &node, at).filter(|_| path.len() == 1) {
+        if path.len() == 1
+            && let Some(batch) = bridge::batch(view, &here, &node, at)
+        {
             candidate::batch_from(&mut found, &batch, &node, at);
             above = Some(batch.from);
         }

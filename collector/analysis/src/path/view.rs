@@ -7,8 +7,10 @@ use crate::config::Thresholds;
 use crate::episode::stall::RATE_MIN;
 use crate::frame::history::History;
 use crate::series::Series;
-use crate::series::growth::{Growth, growth};
-use crate::series::sample::{CallSample, TierSample, UseSample, call_series, tier_series, use_series};
+use crate::series::growth::{Growth, RISE_MIN, growth};
+use crate::series::sample::{
+    CallSample, TierSample, UseSample, call_sample, call_series, tier_sample, tier_series, use_series,
+};
 use crate::topology::graph::{Link, Topology};
 use crate::topology::tier::{Tier, TierKey};
 
@@ -63,13 +65,44 @@ impl<'a> View<'a> {
 
     /// The values of a tier around window `at`, its peak searched in `[from, to]`.
     pub(crate) fn node(&self, key: &TierKey, tier: &Tier, at: u64, from: u64, to: u64) -> Node {
-        let (first, last) = (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS));
+        let (tier, growth) = self.queue(key, tier, at, from, to);
+        self.with_use(key, at, tier, growth)
+    }
+
+    /// The same, if its queue grew there. Of a tier that holds hardly a request no more is looked at than that: where all tiers are asked,
+    /// most are such.
+    pub(crate) fn grown(&self, key: &TierKey, tier: &Tier, at: u64, from: u64, to: u64) -> Option<Node> {
+        let windows = self.history.windows_of(&key.host);
+        let mut queued = (from..=to).filter_map(|i| windows.at(i)).map(|w| tier_sample(w, tier).queued());
+        // A queue that rose by so much is at least that long.
+        if !queued.any(|queued| queued >= RISE_MIN) {
+            return None;
+        }
+        let (tier, growth) = self.queue(key, tier, at, from, to);
+        growth.is_some().then(|| self.with_use(key, at, tier, growth))
+    }
+
+    /// What a tier served around window `at`, and how its queue grew to a peak in `[from, to]`.
+    fn queue(
+        &self,
+        key: &TierKey,
+        tier: &Tier,
+        at: u64,
+        from: u64,
+        to: u64,
+    ) -> (Series<TierSample>, Option<Growth>) {
+        let (first, last) = looked_at(at);
         let tier = tier_series(self.history, &key.host, tier, first, last);
-        let used = use_series(self.history, &key.host, key.workload, first, last);
         // Of connections that carry several exchanges a few pieces are unanswered at all times: their number says nothing.
         let few =
             |grown: &Growth| grown.peak < QUEUE_MIN && tier.get(grown.at).is_some_and(|s| s.connections_only);
         let growth = growth(&tier.map(TierSample::queued), from, to).filter(|grown| !few(grown));
+        (tier, growth)
+    }
+
+    fn with_use(&self, key: &TierKey, at: u64, tier: Series<TierSample>, growth: Option<Growth>) -> Node {
+        let (first, last) = looked_at(at);
+        let used = use_series(self.history, &key.host, key.workload, first, last);
         let onset = growth.map_or(at, |g| g.onset.min(at));
         Node { tier, used, growth, onset }
     }
@@ -82,7 +115,87 @@ impl<'a> View<'a> {
 
     /// The calls along a link around window `at`.
     pub(crate) fn calls(&self, link: &Link, at: u64) -> Series<CallSample> {
-        let (first, last) = (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS));
+        let (first, last) = looked_at(at);
         call_series(self.history, &link.from.host, &link.edges, first, last)
+    }
+
+    /// Whether so many of them were in flight at once in a window of `[from, to]`.
+    pub(crate) fn reaches(&self, link: &Link, most: f64, from: u64, to: u64) -> bool {
+        let windows = self.history.windows_of(&link.from.host);
+        let mut there = (from..=to).filter_map(|i| windows.at(i));
+        there.any(|window| call_sample(window, &link.edges).in_flight >= most)
+    }
+}
+
+/// The windows around `at` that are looked at.
+fn looked_at(at: u64) -> (u64, u64) {
+    (at.saturating_sub(BEFORE_WINDOWS), at.saturating_add(AFTER_WINDOWS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::align::Frame;
+    use crate::topology::tier::ListenerName;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::net::IpAddr;
+    use std::sync::Arc;
+    use tailwater_model::window::{EdgeWindow, HostWindow, ListenerWindow, WINDOW_NS, WindowIndex};
+
+    const FIRST: u64 = 1000;
+
+    /// Window by window so many halves of a request in a listener, and in calls along an edge; `None`: the window is missing.
+    fn history(halves: &[Option<u64>]) -> History {
+        let mut history = History::default();
+        for (n, halves) in halves.iter().enumerate() {
+            let index = WindowIndex(FIRST + n as u64);
+            let mut hosts = BTreeMap::new();
+            if let Some(halves) = halves {
+                let in_flight_ns = halves * WINDOW_NS / 2;
+                let mut window = HostWindow { host: "a".into(), index, ..HostWindow::default() };
+                *window.listeners.entry(1).or_default() =
+                    ListenerWindow { in_flight_ns, ..ListenerWindow::default() };
+                *window.edges.entry(1).or_default() = EdgeWindow { in_flight_ns, ..EdgeWindow::default() };
+                hosts.insert("a".to_owned(), Arc::new(window));
+            }
+            history.push(Frame { index, hosts });
+        }
+        history
+    }
+
+    proptest! {
+        /// Looking at the peak first leaves out no queue that grew, and no calls that rose.
+        #[test]
+        fn a_queue_that_grew_is_found_as_by_looking_at_all_of_it(
+            halves in prop::collection::vec(prop::option::weighted(0.9, 0u64..6), 120..160),
+            back in 0u64..30,
+        ) {
+            let (topology, congestion, thresholds) = <(Topology, Congestion, Thresholds)>::default();
+            let history = history(&halves);
+            let view = View::of(&history, &topology, &congestion, &thresholds);
+            let address: IpAddr = [10, 0, 0, 1].into();
+            let key = TierKey { host: "a".into(), workload: 1, listener: 0 };
+            let tier = Tier {
+                workload: String::new(),
+                comm: String::new(),
+                name: String::new(),
+                listeners: vec![ListenerName { id: 1, address, port: 80, path: None, pool: None }],
+                workers_limit: None,
+            };
+            let at = history.next - 1 - back;
+            let (from, to) = (at - PEAK_BEFORE, at + PEAK_AFTER);
+            let node = view.node(&key, &tier, at, from, to);
+            let grown = view.grown(&key, &tier, at, from, to);
+            prop_assert_eq!(
+                grown.as_ref().map(|grown| (grown.growth, grown.onset)),
+                node.growth.map(|growth| (Some(growth), node.onset))
+            );
+            let link = Link { from: key, edges: vec![1], remote: (address, 80), path: None, to: None };
+            let most = view.calls(&link, at).range(from, to).map(|(_, s)| s.in_flight).fold(0.0, f64::max);
+            for least in [1.0, 2.0, 2.5] {
+                prop_assert_eq!(view.reaches(&link, least, from, to), most >= least);
+            }
+        }
     }
 }

@@ -122,6 +122,26 @@ pub(crate) fn tier_series(
     })
 }
 
+/// Calls by these edges of a host in one window, together.
+pub(crate) fn call_sample(window: &HostWindow, edges: &[EntityId]) -> CallSample {
+    let mut sum = CallSample::default();
+    for e in edges.iter().filter_map(|e| window.edges.get(e)) {
+        sum.open_max = sum.open_max.saturating_add(e.open_max);
+        sum.connecting += e.connects as f64 - e.established as f64;
+        sum.syn_retransmits = sum.syn_retransmits.saturating_add(e.syn_retransmits);
+        if e.connections_only() {
+            sum.connections_only = true;
+            sum.in_flight += mean(e.unanswered_ns);
+            sum.started += e.pieces_out as f64;
+            continue;
+        }
+        sum.in_flight += mean(e.in_flight_ns);
+        sum.in_flight_max = sum.in_flight_max.saturating_add(e.in_flight_max);
+        sum.started += e.started as f64;
+    }
+    sum
+}
+
 pub(crate) fn call_series(
     history: &History,
     host: &str,
@@ -129,24 +149,7 @@ pub(crate) fn call_series(
     first: u64,
     last: u64,
 ) -> Series<CallSample> {
-    Series::draw(history, host, first, last, |window| {
-        let mut sum = CallSample::default();
-        for e in edges.iter().filter_map(|e| window.edges.get(e)) {
-            sum.open_max = sum.open_max.saturating_add(e.open_max);
-            sum.connecting += e.connects as f64 - e.established as f64;
-            sum.syn_retransmits = sum.syn_retransmits.saturating_add(e.syn_retransmits);
-            if e.connections_only() {
-                sum.connections_only = true;
-                sum.in_flight += mean(e.unanswered_ns);
-                sum.started += e.pieces_out as f64;
-                continue;
-            }
-            sum.in_flight += mean(e.in_flight_ns);
-            sum.in_flight_max = sum.in_flight_max.saturating_add(e.in_flight_max);
-            sum.started += e.started as f64;
-        }
-        sum
-    })
+    Series::draw(history, host, first, last, |window| call_sample(window, edges))
 }
 
 /// A workload's use of its host, with what the host had.
