@@ -55,7 +55,7 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
         let Some(node) = view.grown(key, tier, at, peak.0, peak.1) else { continue };
         let on_path = path.iter().any(|s| matches!(&s.place, Place::Tier(on) if on == key));
         // Whoever calls the caller is above the unobserved tier, and its own callers are clients: nobody calls in a circle.
-        if on_path || view.topology.path(key, caller).is_some() {
+        if on_path || view.topology.leads(key, caller) {
             continue;
         }
         let calm = step.onset.min(node.onset).saturating_sub(EDGE_WINDOWS);

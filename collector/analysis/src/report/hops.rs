@@ -194,7 +194,7 @@ impl<'a> Report<'a> {
         hop.role = match &best.place {
             place if *place == step.place => Role::Root,
             _ if dropped => Role::Drop,
-            Place::Tier(root) if self.view.topology.path(root, key).is_some() => Role::Batch,
+            Place::Tier(root) if self.view.topology.leads(root, key) => Role::Batch,
             _ => Role::Pushback,
         };
         hop

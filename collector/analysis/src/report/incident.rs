@@ -155,9 +155,9 @@ impl Report<'_> {
         let topology = self.view.topology;
         let droppers: BTreeSet<&TierKey> =
             self.case.drops.keys().map(|(tier, _)| tier).filter(|d| *d != at).collect();
-        if droppers.iter().any(|d| topology.path(d, at).is_some()) {
+        if droppers.iter().any(|d| topology.leads(d, at)) {
             Kind::UpstreamCtqo
-        } else if droppers.iter().any(|d| topology.path(at, d).is_some()) {
+        } else if droppers.iter().any(|d| topology.leads(at, d)) {
             Kind::DownstreamCtqo
         } else if !droppers.is_empty() {
             // Reached over a tier that nobody observes.

@@ -254,10 +254,15 @@ impl Topology {
         }
     }
 
+    /// Whether there is a [`Topology::path`] along calls.
+    pub(crate) fn leads(&self, from: &TierKey, to: &TierKey) -> bool {
+        self.groups.leads(from, to)
+    }
+
     /// Whether one calls the other, at any depth. Asked of every open case and whatever a queue felt, mostly of systems that have nothing to do
     /// with each other: between these no way is searched for.
     pub(crate) fn related(&self, a: &TierKey, b: &TierKey) -> bool {
-        !self.groups.are_apart(a, b) && (self.path(a, b).is_some() || self.path(b, a).is_some())
+        self.groups.are_related(a, b)
     }
 
     /// For people and pages.
@@ -304,7 +309,7 @@ fn ended(ending: &mut Ending, groups: &mut Groups, link: &Link) {
     if let Some(to) = &link.to
         && let Some(callers) = ending.get_mut(to)
     {
-        groups.ended();
+        groups.ended(&link.from, to);
         callers.remove(&(link.from.clone(), link.remote.0, link.remote.1));
         if callers.is_empty() {
             ending.remove(to);

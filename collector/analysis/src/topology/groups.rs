@@ -1,11 +1,12 @@
-//! Which tiers calls connect at all, whoever calls whom: tiers of different groups have no way to each other, which saves looking for one.
-//! Owns the groups; knows no direction, and no address.
+//! Which tiers calls connect, by number: whether a way leads from one to another is asked of every open case and whatever a queue felt, and to
+//! follow it by names compares names at each step. Tiers of different groups have no way to each other, which saves looking for one.
+//! Owns the groups, and who calls whom in them; knows no address.
 
 use super::tier::TierKey;
 use std::collections::HashMap;
 
-/// Tiers by group (union-find). Links that begin join two groups at once. Where one ended its group stays one for a while, which says too
-/// little and nothing wrong; when more ended than there are, the groups are made anew.
+/// Tiers by group (union-find), and whom each calls. Links that begin join two groups at once. Where one ended its group stays one for a
+/// while, which says too little and nothing wrong; when more ended than there are, the groups are made anew.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     places: HashMap<TierKey, usize>,
@@ -13,6 +14,8 @@ pub(crate) struct Groups {
     next: Vec<usize>,
     /// Tiers of the group that has its end there.
     size: Vec<usize>,
+    /// Of the tier at each place, the places of those that it calls: one for each link, in no order.
+    calls: Vec<Vec<usize>>,
     ended: usize,
 }
 
@@ -20,6 +23,7 @@ impl Groups {
     /// One calls the other.
     pub(super) fn join(&mut self, from: &TierKey, to: &TierKey) {
         let (from, to) = (self.place(from), self.place(to));
+        self.calls[from].push(to);
         let (from, to) = (self.end(from), self.end(to));
         if from == to {
             return;
@@ -30,8 +34,13 @@ impl Groups {
     }
 
     /// A link that joined two is no more.
-    pub(super) fn ended(&mut self) {
+    pub(super) fn ended(&mut self, from: &TierKey, to: &TierKey) {
         self.ended = self.ended.saturating_add(1);
+        let Some((from, to)) = self.both(from, to) else { return };
+        let calls = &mut self.calls[from];
+        if let Some(one) = calls.iter().position(|called| *called == to) {
+            calls.swap_remove(one);
+        }
     }
 
     /// Makes them of all links there are, callers with whom they call, if more ended since than those are.
@@ -48,9 +57,40 @@ impl Groups {
 
     /// Whether no way along calls, in whatever direction, leads from one to the other. `false`: that is not known.
     pub(super) fn are_apart(&self, a: &TierKey, b: &TierKey) -> bool {
-        let group = |key: &TierKey| self.places.get(key).map(|place| self.end(*place));
-        // One without a place calls nobody, and nobody calls it.
-        a != b && group(a).zip(group(b)).is_none_or(|(a, b)| a != b)
+        a != b && self.both(a, b).is_none_or(|(a, b)| self.end(a) != self.end(b))
+    }
+
+    /// Whether calls lead from one to the other, at any depth. Every tier leads to itself.
+    pub(super) fn leads(&self, from: &TierKey, to: &TierKey) -> bool {
+        from == to || self.both(from, to).is_some_and(|(from, to)| self.is_below(from, to))
+    }
+
+    /// Whether one of them leads to the other.
+    pub(super) fn are_related(&self, a: &TierKey, b: &TierKey) -> bool {
+        let either = |(a, b)| self.is_below(a, b) || self.is_below(b, a);
+        !self.are_apart(a, b) && (a == b || self.both(a, b).is_some_and(either))
+    }
+
+    /// Whether a place is reached from another one.
+    fn is_below(&self, from: usize, to: usize) -> bool {
+        let mut seen = vec![false; self.calls.len()];
+        let mut waiting = vec![from];
+        while let Some(at) = waiting.pop() {
+            for next in &self.calls[at] {
+                if *next == to {
+                    return true;
+                }
+                if !std::mem::replace(&mut seen[*next], true) {
+                    waiting.push(*next);
+                }
+            }
+        }
+        false
+    }
+
+    /// The places of two tiers; one without a place calls nobody, and nobody calls it.
+    fn both(&self, a: &TierKey, b: &TierKey) -> Option<(usize, usize)> {
+        self.places.get(a).copied().zip(self.places.get(b).copied())
     }
 
     fn place(&mut self, key: &TierKey) -> usize {
@@ -61,6 +101,7 @@ impl Groups {
         self.places.insert(key.clone(), place);
         self.next.push(place);
         self.size.push(1);
+        self.calls.push(Vec::new());
         place
     }
 
@@ -76,6 +117,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn key(workload: u32) -> TierKey {
         TierKey { host: "a".into(), workload, listener: 0 }
@@ -102,14 +144,57 @@ mod tests {
         links.iter().for_each(|(from, to)| groups.join(from, to));
         let calls = || links.iter().map(|(from, to)| (from, to));
         for _ in 0..10 {
-            groups.ended();
+            groups.ended(&key(1), &key(2));
             groups.renew(links.len(), calls());
         }
         assert!(!groups.are_apart(&key(1), &key(2)), "not known yet");
-        groups.ended();
+        assert!(!groups.leads(&key(1), &key(2)), "but that no call leads there is");
+        groups.ended(&key(1), &key(2));
         groups.renew(links.len(), calls());
         assert!(groups.are_apart(&key(1), &key(2)));
         assert!(!groups.are_apart(&key(1), &key(101)));
         assert_eq!((groups.ended, groups.places.len()), (0, 20));
+    }
+
+    /// Whether calls lead from one to the other, followed link by link.
+    fn followed(links: &[(u32, u32)], from: u32, to: u32) -> bool {
+        let mut found = vec![from];
+        let mut next = 0;
+        while let Some(at) = found.get(next).copied() {
+            for (_, called) in links.iter().filter(|(caller, _)| *caller == at) {
+                if !found.contains(called) {
+                    found.push(*called);
+                }
+            }
+            next += 1;
+        }
+        found.contains(&to)
+    }
+
+    proptest! {
+        /// Links begin and end, several between the same two among them.
+        #[test]
+        fn whom_a_tier_reaches_is_what_following_its_calls_says(
+            steps in prop::collection::vec((prop::bool::weighted(0.6), 0u32..6, 0u32..6), 1..40),
+        ) {
+            let mut groups = Groups::default();
+            let mut links: Vec<(u32, u32)> = Vec::new();
+            for (begins, from, to) in steps {
+                if begins {
+                    links.push((from, to));
+                    groups.join(&key(from), &key(to));
+                } else if let Some(one) = links.iter().position(|link| *link == (from, to)) {
+                    links.remove(one);
+                    groups.ended(&key(from), &key(to));
+                }
+                let keys: Vec<(TierKey, TierKey)> = links.iter().map(|(a, b)| (key(*a), key(*b))).collect();
+                groups.renew(links.len(), keys.iter().map(|(from, to)| (from, to)));
+                for (a, b) in (0..6).flat_map(|a| (0..6).map(move |b| (a, b))) {
+                    let (there, back) = (followed(&links, a, b), followed(&links, b, a));
+                    prop_assert_eq!(groups.leads(&key(a), &key(b)), there, "{} to {}: {:?}", a, b, &links);
+                    prop_assert_eq!(groups.are_related(&key(a), &key(b)), there || back);
+                }
+            }
+        }
     }
 }

@@ -288,6 +288,7 @@ proptest! {
                 for (a, b) in kept.tiers.keys().flat_map(|a| kept.tiers.keys().map(move |b| (a, b))) {
                     let way = kept.path(a, b).is_some() || kept.path(b, a).is_some();
                     prop_assert_eq!(kept.related(a, b), way, "{:?} and {:?}", a, b);
+                    prop_assert_eq!(kept.leads(a, b), kept.path(a, b).is_some(), "{:?} to {:?}", a, b);
                 }
                 changed.clear();
             }
