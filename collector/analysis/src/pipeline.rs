@@ -272,7 +272,7 @@ impl Pipeline {
                 self.baselines.range(span(host)).map(|(key, _)| key).filter(gone).cloned().collect();
             gone.iter().for_each(|key| _ = self.baselines.remove(key));
         }
-        self.congestion.observe(&self.history, &self.topology, now);
+        self.congestion.observe(&self.history, &self.topology, &changed, now);
         let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
         let (triggers, drops) = felt(view, &mut self.baselines, now);
         for dropped in &drops {

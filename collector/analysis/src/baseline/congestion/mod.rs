@@ -10,12 +10,12 @@ mod knee;
 
 use crate::frame::history::{History, LOOK_WINDOWS};
 use crate::series::{Series, mean};
-use crate::topology::graph::Topology;
+use crate::topology::graph::{Topology, span};
 use crate::topology::tier::{ListenerName, Tier, TierKey};
 use curve::Curve;
 pub(crate) use curve::NEAR_ZERO;
 pub(crate) use knee::{Estimate, Knee};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use tailwater_model::congestion::{CongestionCurve, CongestionView};
 use tailwater_model::incident::socket;
@@ -47,7 +47,32 @@ struct Kept {
 /// All listeners' curves.
 #[derive(Debug, Default)]
 pub(crate) struct Congestion {
-    kept: BTreeMap<ListenerKey, Kept>,
+    /// Of each host, what its tiers listen at, in their order: what a frame needs of it, until the host's names change.
+    sockets: BTreeMap<Host, Vec<Socket>>,
+    curves: Curves,
+}
+
+/// What a tier listens at.
+#[derive(Debug)]
+struct Socket {
+    of: ListenerKey,
+    tier: String,
+    /// As people write it.
+    written: String,
+    /// Of the listeners that share it, in the order of the tier's.
+    ids: Vec<EntityId>,
+    /// Where its curve is kept, and what [`Curves::moved`] was then; `None`: it was not asked for yet, or found no room.
+    place: Option<(u64, usize)>,
+}
+
+/// Curves by their listeners. With thousands of them one is searched for by comparing some twenty names: whoever comes in each frame keeps its
+/// place.
+#[derive(Debug, Default)]
+struct Curves {
+    places: BTreeMap<ListenerKey, usize>,
+    kept: Vec<Kept>,
+    /// How often places became others, as some made room.
+    moved: u64,
     refused: u64,
     /// When room was looked for in vain.
     looked: Option<u64>,
@@ -68,60 +93,86 @@ pub(crate) struct Judged {
     pub(crate) windows: Series<Serving>,
 }
 
-impl Congestion {
-    /// Takes the windows of one frame.
-    pub(crate) fn observe(&mut self, history: &History, topology: &Topology, now: u64) {
-        let mut windows = history.windows_in_order(now);
-        for (key, tier) in topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
-            let found = windows.of(&key.host).filter(|(host, _)| host.info.coverage.requests);
-            let Some((_, window)) = found else { continue };
-            for (address, port) in sockets(tier) {
-                // Neither load nor throughput is known of connections that carry several exchanges at once.
-                if at(tier, address, port)
-                    .any(|id| window.listeners.get(&id).is_some_and(ListenerWindow::connections_only))
-                {
-                    continue;
-                }
-                let Serving { load, answered } = serving(window, tier, address, port);
-                let at = self.kept(key, tier, address, port, now);
-                if let Some(kept) = at {
-                    kept.curve.observe(load, answered);
-                }
-            }
+impl Curves {
+    /// Where a listener's curve is kept, which begins if there is none; `None`: there is no room.
+    fn place(&mut self, of: &ListenerKey, now: u64) -> Option<usize> {
+        if let Some(at) = self.places.get(of) {
+            return Some(*at);
         }
-    }
-
-    fn kept(
-        &mut self,
-        key: &TierKey,
-        tier: &Tier,
-        address: IpAddr,
-        port: u16,
-        now: u64,
-    ) -> Option<&mut Kept> {
-        let key = listener_key(key, tier, address, port);
-        // Where there is room nothing is searched for twice.
-        if self.kept.len() >= LISTENERS_MAX && !self.kept.contains_key(&key) {
+        if self.kept.len() >= LISTENERS_MAX {
+            // Where there is room nothing is searched for twice.
             let looked = |at: u64| now.saturating_sub(at) < LOOK_WINDOWS;
             if !self.looked.is_some_and(looked) {
                 self.looked = Some(now);
-                self.kept.retain(|_, kept| kept.last.saturating_add(STALE_WINDOWS) >= now);
+                self.forget_stale(now);
             }
             if self.kept.len() >= LISTENERS_MAX {
                 self.refused = self.refused.saturating_add(1);
                 return None;
             }
         }
-        let kept = self.kept.entry(key).or_default();
-        if kept.tier != tier.name {
-            kept.tier.clone_from(&tier.name);
+        let at = self.kept.len();
+        self.kept.push(Kept { last: now, ..Kept::default() });
+        self.places.insert(of.clone(), at);
+        Some(at)
+    }
+
+    fn forget_stale(&mut self, now: u64) {
+        let mut before: Vec<Option<Kept>> = std::mem::take(&mut self.kept).into_iter().map(Some).collect();
+        self.places.retain(|_, at| {
+            let stays = |kept: &Kept| kept.last.saturating_add(STALE_WINDOWS) >= now;
+            let Some(kept) = before.get_mut(*at).and_then(Option::take).filter(stays) else { return false };
+            *at = self.kept.len();
+            self.kept.push(kept);
+            true
+        });
+        self.moved = self.moved.wrapping_add(1);
+    }
+
+    fn get(&self, of: &ListenerKey) -> Option<&Kept> {
+        self.kept.get(*self.places.get(of)?)
+    }
+}
+
+impl Congestion {
+    /// Takes the windows of one frame, before which the names of the hosts that are `changed` became others.
+    pub(crate) fn observe(
+        &mut self,
+        history: &History,
+        topology: &Topology,
+        changed: &BTreeSet<Host>,
+        now: u64,
+    ) {
+        for host in changed {
+            let tiers = topology.tiers.range(span(host));
+            let sockets: Vec<Socket> = tiers.flat_map(|(key, tier)| Socket::all_of(key, tier)).collect();
+            if sockets.is_empty() {
+                self.sockets.remove(host);
+            } else {
+                self.sockets.insert(host.clone(), sockets);
+            }
         }
-        if kept.socket.is_empty() {
-            let of = tier.listeners.iter().find(|l| l.port == port && l.address.to_canonical() == address);
-            kept.socket = of.map_or_else(|| socket(address, port), ListenerName::socket);
+        let Self { sockets, curves } = self;
+        let mut windows = history.windows_in_order(now);
+        for (host, sockets) in sockets {
+            let found = windows.of(host).filter(|(host, _)| host.info.coverage.requests);
+            let Some((_, window)) = found else { continue };
+            for socket in sockets {
+                // Neither load nor throughput is known of connections that carry several exchanges at once.
+                if rows(window, &socket.ids).any(ListenerWindow::connections_only) {
+                    continue;
+                }
+                let Serving { load, answered } = serving(window, &socket.ids);
+                let at = match socket.place {
+                    Some((moved, at)) if moved == curves.moved => Some(at),
+                    _ => curves.place(&socket.of, now),
+                };
+                socket.place = at.map(|at| (curves.moved, at));
+                let Some(kept) = at.and_then(|at| curves.kept.get_mut(at)) else { continue };
+                kept.seen(socket, now);
+                kept.curve.observe(load, answered);
+            }
         }
-        kept.last = now;
-        Some(kept)
     }
 
     /// A tier's busiest listener in `[first, last]`, judged by its curve; `None`: no curve is kept of it.
@@ -134,8 +185,9 @@ impl Congestion {
         last: u64,
     ) -> Option<Judged> {
         let all = sockets(tier).into_iter().filter_map(|(address, port)| {
-            let kept = self.kept.get(&listener_key(key, tier, address, port))?;
-            let windows = Series::draw(history, &key.host, first, last, |w| serving(w, tier, address, port));
+            let kept = self.curves.get(&listener_key(key, tier, address, port))?;
+            let ids: Vec<EntityId> = at(tier, address, port).collect();
+            let windows = Series::draw(history, &key.host, first, last, |w| serving(w, &ids));
             Some((windows.range(first, last).map(|(_, s)| s.load).sum::<f64>(), kept, windows))
         });
         let (_, kept, windows) = all.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -144,7 +196,9 @@ impl Congestion {
 
     /// For people and pages.
     pub(crate) fn view(&self) -> CongestionView {
-        let listeners = self.kept.iter().map(|(key, kept)| {
+        let Curves { places, kept, refused, .. } = &self.curves;
+        let all = places.iter().filter_map(|(key, at)| Some((key, kept.get(*at)?)));
+        let listeners = all.map(|(key, kept)| {
             let estimate = knee::estimate(&kept.curve);
             CongestionCurve {
                 host: key.host.clone(),
@@ -159,7 +213,37 @@ impl Congestion {
                 intervals: estimate.intervals,
             }
         });
-        CongestionView { listeners: listeners.collect(), refused: self.refused }
+        CongestionView { listeners: listeners.collect(), refused: *refused }
+    }
+}
+
+impl Socket {
+    /// What a tier listens at, in order.
+    fn all_of(key: &TierKey, tier: &Tier) -> Vec<Self> {
+        let all = sockets(tier).into_iter().map(|(address, port)| {
+            let of = tier.listeners.iter().find(|l| l.port == port && l.address.to_canonical() == address);
+            Self {
+                of: listener_key(key, tier, address, port),
+                tier: tier.name.clone(),
+                written: of.map_or_else(|| socket(address, port), ListenerName::socket),
+                ids: at(tier, address, port).collect(),
+                place: None,
+            }
+        });
+        all.collect()
+    }
+}
+
+impl Kept {
+    /// It had a window, and is called as its socket is.
+    fn seen(&mut self, socket: &Socket, now: u64) {
+        if self.tier != socket.tier {
+            self.tier.clone_from(&socket.tier);
+        }
+        if self.socket.is_empty() {
+            self.socket.clone_from(&socket.written);
+        }
+        self.last = now;
     }
 }
 
@@ -188,10 +272,14 @@ fn at(tier: &Tier, address: IpAddr, port: u16) -> impl Iterator<Item = EntityId>
     of.map(|l| l.id)
 }
 
-fn serving(window: &HostWindow, tier: &Tier, address: IpAddr, port: u16) -> Serving {
+/// What a window has of these listeners.
+fn rows<'a>(window: &'a HostWindow, ids: &'a [EntityId]) -> impl Iterator<Item = &'a ListenerWindow> {
+    ids.iter().filter_map(move |id| window.listeners.get(id))
+}
+
+fn serving(window: &HostWindow, ids: &[EntityId]) -> Serving {
     let mut sum = Serving::default();
-    let of = at(tier, address, port).filter_map(|id| window.listeners.get(&id));
-    for l in of.filter(|l| !l.connections_only()) {
+    for l in rows(window, ids).filter(|l| !l.connections_only()) {
         sum.load += mean(l.in_flight_ns) + mean(l.unread_ns) + mean(l.depth_ns);
         sum.answered += l.answered as f64;
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::frame::align::Frame;
 use crate::frame::history::Update;
+use proptest::prelude::*;
 use std::sync::Arc;
 use tailwater_model::congestion::CongestionState;
 use tailwater_model::window::{
@@ -68,10 +69,11 @@ impl Fixture {
 
     fn push(&mut self, index: WindowIndex, window: Option<HostWindow>) {
         let hosts = window.into_iter().map(|w| (w.host.clone(), Arc::new(w))).collect();
-        if !self.history.push(Frame { index, hosts }).is_empty() {
+        let changed = self.history.push(Frame { index, hosts });
+        if !changed.is_empty() {
             self.topology = Topology::build(&self.history, &[]);
         }
-        self.congestion.observe(&self.history, &self.topology, index.0);
+        self.congestion.observe(&self.history, &self.topology, &changed, index.0);
     }
 
     fn windows_of(&self, listener: &str) -> f64 {
@@ -136,7 +138,8 @@ fn listeners_are_bounded_counted_and_make_room_when_stale() {
     let other = Tier { workload: "other".into(), ..f.topology.tiers[&key].clone() };
     let mut asked = |seconds: u64| {
         let now = f.history.next + seconds * 20;
-        f.congestion.kept(&key, &other, "10.0.0.1".parse().unwrap(), 1, now).is_some()
+        let of = listener_key(&key, &other, "10.0.0.1".parse().unwrap(), 1);
+        f.congestion.curves.place(&of, now).is_some()
     };
     assert!(!asked(570), "those that were silent for nine and a half minutes may come again");
     assert!(!asked(615), "those of ten do not, but who they are was looked for 45 s ago");
@@ -151,5 +154,67 @@ fn a_frozen_window_is_one_beyond_the_point_with_hardly_an_answer() {
         [(17.0, 0.0, true), (17.0, 16.0, true), (17.0, 20.0, false), (15.0, 0.0, false)]
     {
         assert_eq!(knee.is_frozen(&Serving { load, answered }), expect, "{load} {answered}");
+    }
+}
+
+/// The plain way: each listener of a frame is looked up by its name.
+fn by_name(curves: &mut BTreeMap<ListenerKey, Curve>, history: &History, topology: &Topology, now: u64) {
+    for (key, tier) in topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
+        let Some(window) = history.window(&key.host, now) else { continue };
+        for (address, port) in sockets(tier) {
+            let ids: Vec<EntityId> = at(tier, address, port).collect();
+            if rows(window, &ids).any(ListenerWindow::connections_only) {
+                continue;
+            }
+            let Serving { load, answered } = serving(window, &ids);
+            curves.entry(listener_key(key, tier, address, port)).or_default().observe(load, answered);
+        }
+    }
+}
+
+proptest! {
+    /// Names come and go between frames, agents start again with other ids, and some connections carry several exchanges.
+    #[test]
+    fn a_listener_that_keeps_its_place_learns_what_it_learns_when_it_is_looked_up(
+        frames in prop::collection::vec(
+            (
+                prop::option::weighted(0.3, prop::collection::vec((1u32..6, 80u16..83), 0..4)),
+                prop::option::weighted(0.9, prop::collection::vec((1u32..6, 0u64..9, 0u64..40, prop::bool::weighted(0.1)), 0..5)),
+                prop::bool::weighted(0.05),
+            ),
+            1..40,
+        )
+    ) {
+        let mut f = Fixture::new(true);
+        let mut plain = BTreeMap::new();
+        for (names, listeners, moved) in frames {
+            if let Some(names) = names {
+                f.names(&names);
+            }
+            if moved {
+                let now = f.history.next;
+                f.congestion.curves.forget_stale(now);
+            }
+            let index = WindowIndex(f.history.next);
+            let window = listeners.map(|listeners| {
+                let mut window = HostWindow { host: "web".into(), index, ..HostWindow::default() };
+                for (id, queued, answered, multiplexed) in listeners {
+                    *window.listeners.entry(id).or_default() = ListenerWindow {
+                        in_flight_ns: queued * WINDOW_NS,
+                        answered,
+                        multiplexed_connections: u32::from(multiplexed),
+                        pieces_in: 99 * u64::from(multiplexed),
+                        ..ListenerWindow::default()
+                    };
+                }
+                window
+            });
+            f.push(index, window);
+            by_name(&mut plain, &f.history, &f.topology, index.0);
+        }
+        let curves = &f.congestion.curves;
+        let kept: BTreeMap<&ListenerKey, &Curve> =
+            curves.places.iter().map(|(of, at)| (of, &curves.kept[*at].curve)).collect();
+        prop_assert_eq!(kept, plain.iter().collect::<BTreeMap<_, _>>());
     }
 }
