@@ -7,7 +7,7 @@ use crate::case::cases::Cases;
 use crate::case::trigger::felt;
 use crate::config::Config;
 use crate::frame::align::{Aligner, Frame, Taken};
-use crate::frame::history::{History, Update};
+use crate::frame::history::{History, Update, absent};
 use crate::path::view::View;
 use crate::report::early_alert::Alerts;
 use crate::report::version;
@@ -201,16 +201,20 @@ impl Pipeline {
     }
 
     fn window(&mut self, out: &mut Vec<Output>, window: Arc<HostWindow>) {
-        let (host, at, lost) = (window.host.clone(), window.index.start_unix_ns(), window.lost_before);
+        let (told, at, lost) = (Arc::clone(&window), window.index.start_unix_ns(), window.lost_before);
+        let host = &told.host;
         match self.aligner.take(window) {
             Taken::Kept => {
-                self.complained.retain(|(h, kind)| {
-                    *h != host || !matches!(kind, FindingKind::LateWindow | FindingKind::FutureWindow)
-                });
+                // Mostly nobody complained, and never is it looked through for each window of each host.
+                if !self.complained.is_empty() {
+                    for kind in [FindingKind::LateWindow, FindingKind::FutureWindow] {
+                        self.complained.remove(&(host.clone(), kind));
+                    }
+                }
                 if lost > 0 {
                     out.push(note(
                         FindingKind::LostWindows,
-                        &host,
+                        host,
                         at,
                         format!("the agent lost {lost} windows before this one: it got no CPU for too long"),
                     ));
@@ -221,7 +225,7 @@ impl Pipeline {
                 self.complain(
                     out,
                     FindingKind::LateWindow,
-                    &host,
+                    host,
                     at,
                     "its windows come after their frames have left; they count as missing",
                 );
@@ -230,7 +234,7 @@ impl Pipeline {
                 self.complain(
                     out,
                     FindingKind::FutureWindow,
-                    &host,
+                    host,
                     at,
                     "its windows lie ahead of the collector's clock; check both clocks",
                 );
@@ -239,7 +243,7 @@ impl Pipeline {
                 self.complain(
                     out,
                     FindingKind::LimitReached,
-                    &host,
+                    host,
                     at,
                     "more hosts than the pipeline keeps; this one is ignored",
                 );
@@ -301,9 +305,9 @@ impl Pipeline {
             out.push(note(FindingKind::GapEnds, host, at, "its windows are there again".to_owned()));
         }
         self.missing.retain(|host| !frame.hosts.contains_key(host) && self.history.hosts.contains_key(host));
-        let silent =
-            self.history.hosts.keys().filter(|h| !frame.hosts.contains_key(*h) && !self.missing.contains(*h));
-        let silent: Vec<Host> = silent.filter(|h| self.history.heard_lately(h, now)).cloned().collect();
+        let silent = absent(self.history.hosts.keys(), frame.hosts.keys());
+        let silent = silent.filter(|h| !self.missing.contains(*h) && self.history.heard_lately(h, now));
+        let silent: Vec<Host> = silent.cloned().collect();
         for host in silent {
             out.push(note(
                 FindingKind::GapBegins,

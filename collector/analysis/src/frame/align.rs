@@ -5,6 +5,7 @@
 //! frame left by the bound none leaves early, and after that one leaves early only when no known host can add to it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use tailwater_model::window::{Host, HostWindow, WINDOW_NS, WindowIndex};
 
@@ -101,18 +102,20 @@ impl Aligner {
         if !self.pending.contains_key(&index) && self.pending.len() >= PENDING_MAX {
             return Taken::Future;
         }
-        if self.announce(&window.host) == Taken::TooManyHosts {
-            return Taken::TooManyHosts;
-        }
         if let Some(known) = self.hosts.get_mut(&window.host) {
             known.newest = known.newest.max(Some(index));
+        } else if self.hosts.len() < HOSTS_MAX {
+            self.hosts.insert(window.host.clone(), Known { newest: Some(index), since: None });
+        } else {
+            return Taken::TooManyHosts;
         }
-        let hosts = self.pending.entry(index).or_default();
-        if hosts.contains_key(&window.host) {
-            return Taken::Duplicate;
+        match self.pending.entry(index).or_default().entry(window.host.clone()) {
+            Entry::Occupied(_) => Taken::Duplicate,
+            Entry::Vacant(place) => {
+                place.insert(window);
+                Taken::Kept
+            }
         }
-        hosts.insert(window.host.clone(), window);
-        Taken::Kept
     }
 
     /// The highest index of a window that a host sent.

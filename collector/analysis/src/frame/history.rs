@@ -146,14 +146,14 @@ impl History {
         let index = frame.index.0;
         let contiguous = index == self.next;
         self.next = index.saturating_add(1);
-        let mut windows = frame.hosts;
+        let new: Vec<Host> = absent(frame.hosts.keys(), self.hosts.keys()).cloned().collect();
         let mut changed = BTreeSet::new();
-        for host in windows.keys() {
-            if !self.hosts.contains_key(host) {
-                self.hosts.insert(host.clone(), HostHistory::default());
-                changed.insert(host.clone());
-            }
+        for host in new {
+            self.hosts.insert(host.clone(), HostHistory::default());
+            changed.insert(host);
         }
+        // All of them are known now, and both stand in one order.
+        let mut windows = frame.hosts.into_iter().peekable();
         for (name, host) in &mut self.hosts {
             if !contiguous {
                 host.windows.clear();
@@ -164,7 +164,7 @@ impl History {
             if host.info.host.is_empty() {
                 host.info.host.clone_from(name);
             }
-            let window = windows.remove(name);
+            let window = windows.next_if(|(of, _)| of == name).map(|(_, window)| window);
             if window.is_some() || host.heard == 0 {
                 host.heard = index;
             }
@@ -280,6 +280,18 @@ impl HostHistory {
     }
 }
 
+/// Of some names those that are not among others, both in order: walked side by side, none is searched for.
+pub(crate) fn absent<'a>(
+    these: impl Iterator<Item = &'a Host>,
+    those: impl Iterator<Item = &'a Host>,
+) -> impl Iterator<Item = &'a Host> {
+    let mut those = those.peekable();
+    these.filter(move |name| {
+        while those.next_if(|other| other < name).is_some() {}
+        those.next_if(|other| other == name).is_none()
+    })
+}
+
 fn bound<T>(map: &mut BTreeMap<EntityId, T>, gone: &mut BTreeSet<EntityId>) {
     while map.len() > ENTITIES_MAX {
         match gone.pop_first() {
@@ -296,6 +308,7 @@ fn bound<T>(map: &mut BTreeMap<EntityId, T>, gone: &mut BTreeSet<EntityId>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn frame(index: u64, hosts: &[&str]) -> Frame {
         Frame {
@@ -311,6 +324,37 @@ mod tests {
                     ((*h).to_owned(), Arc::new(w))
                 })
                 .collect(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_that_are_not_among_others_are_those_that_are_not_found_there(
+            these in prop::collection::btree_set(0u32..20, 0..12),
+            those in prop::collection::btree_set(0u32..20, 0..12),
+        ) {
+            let names = |of: &BTreeSet<u32>| -> BTreeSet<Host> { of.iter().map(|n| n.to_string()).collect() };
+            let (these, those) = (names(&these), names(&those));
+            prop_assert!(absent(these.iter(), those.iter()).eq(these.difference(&those)));
+        }
+
+        /// Hosts come, fall silent and come back: what a frame brings of a host is found under its name.
+        #[test]
+        fn a_frame_leaves_each_of_its_windows_with_its_host(
+            frames in prop::collection::vec(prop::collection::btree_set(0usize..5, 0..5), 1..20),
+        ) {
+            const NAMES: [&str; 5] = ["a", "b", "b-1", "b-10", "c"];
+            let mut history = History::default();
+            for (n, hosts) in frames.iter().enumerate() {
+                let names: Vec<&str> = hosts.iter().map(|host| NAMES[*host]).collect();
+                history.push(frame(10 + n as u64, &names));
+            }
+            for (n, hosts) in frames.iter().enumerate() {
+                for (host, name) in NAMES.iter().enumerate() {
+                    let window = history.window(name, 10 + n as u64);
+                    prop_assert_eq!(window.map(|w| w.host.as_str()), hosts.contains(&host).then_some(*name));
+                }
+            }
         }
     }
 
