@@ -32,7 +32,7 @@ pub(crate) fn felt(
     let mut known = baselines.iter_mut().peekable();
     let mut new: Vec<(TierKey, Baseline)> = Vec::new();
     let mut windows = view.history.windows_in_order(now);
-    for (key, tier) in view.topology.tiers.iter().filter(|(_, t)| !t.listeners.is_empty()) {
+    for (key, tier) in &view.topology.servers {
         let Some((_, window)) = windows.of(&key.host) else { continue };
         let sample = tier_sample(window, tier);
         while known.next_if(|(of, _)| *of < key).is_some() {}

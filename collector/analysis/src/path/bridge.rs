@@ -40,10 +40,7 @@ pub(crate) fn across(view: View<'_>, caller: &TierKey, step: &Step, at: u64, pat
     let calls = view.calls(link, at).map(|s| s.started);
     let mut found: Vec<(f64, Bridge)> = Vec::new();
     let mut near: Option<(&str, u64)> = None;
-    for (key, tier) in &view.topology.tiers {
-        if tier.listeners.is_empty() {
-            continue;
-        }
+    for (key, tier) in &view.topology.servers {
         // Tiers of a host stand one after the other.
         let slack = match near {
             Some((host, slack)) if host == key.host.as_str() => slack,

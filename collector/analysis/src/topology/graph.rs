@@ -33,6 +33,9 @@ type Ending = BTreeMap<TierKey, BTreeSet<(TierKey, IpAddr, u16)>>;
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) tiers: BTreeMap<TierKey, Tier>,
+    /// Of these, once more, those that listen: what each frame asks of. Names stay when what they name is gone, and after some hours most tiers
+    /// are jobs that called somebody once.
+    pub(crate) servers: BTreeMap<TierKey, Tier>,
     /// By caller, then by address and port.
     pub(crate) links: Vec<Link>,
     ending: Ending,
@@ -121,10 +124,12 @@ impl Topology {
             }
         }
         for name in changed {
-            let old: Vec<TierKey> = self.tiers.range(span(name)).map(|(key, _)| key.clone()).collect();
-            old.iter().for_each(|key| drop(self.tiers.remove(key)));
             let host = history.hosts.get(name);
-            self.tiers.extend(host.map(|host| tiers_of(name, host, rules)).unwrap_or_default());
+            let tiers = host.map(|host| tiers_of(name, host, rules)).unwrap_or_default();
+            let servers = tiers.iter().filter(|(_, tier)| !tier.listeners.is_empty());
+            let servers = servers.map(|(key, tier)| (key.clone(), tier.clone())).collect();
+            replace(&mut self.servers, name, servers);
+            replace(&mut self.tiers, name, tiers);
             let begin = self.links.partition_point(|link| link.from.host < *name);
             let end = begin + self.calls_of(name).len();
             let links = host.map(|host| self.links_of(name, host)).unwrap_or_default();
@@ -321,6 +326,13 @@ fn ended(ending: &mut Ending, groups: &mut Groups, link: &Link) {
 pub(crate) fn span(host: &str) -> RangeInclusive<TierKey> {
     let key = |id| TierKey { host: host.to_owned(), workload: id, listener: id };
     key(0)..=key(EntityId::MAX)
+}
+
+/// Puts a host's tiers where those are that it had.
+fn replace(all: &mut BTreeMap<TierKey, Tier>, host: &str, tiers: BTreeMap<TierKey, Tier>) {
+    let old: Vec<TierKey> = all.range(span(host)).map(|(key, _)| key.clone()).collect();
+    old.iter().for_each(|key| drop(all.remove(key)));
+    all.extend(tiers);
 }
 
 /// A host's tiers: workloads that listen or call.

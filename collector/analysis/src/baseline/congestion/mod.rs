@@ -144,8 +144,8 @@ impl Congestion {
         now: u64,
     ) {
         for host in changed {
-            let tiers = topology.tiers.range(span(host));
-            let sockets: Vec<Socket> = tiers.flat_map(|(key, tier)| Socket::all_of(key, tier)).collect();
+            let servers = topology.servers.range(span(host));
+            let sockets: Vec<Socket> = servers.flat_map(|(key, tier)| Socket::all_of(key, tier)).collect();
             if sockets.is_empty() {
                 self.sockets.remove(host);
             } else {

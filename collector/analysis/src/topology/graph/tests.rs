@@ -206,6 +206,9 @@ fn between_systems_of_which_none_calls_the_other_no_way_is_searched_for() {
 
 /// All that follows from it: also what is looked up, as far as it is asked.
 fn whole(topology: &Topology) -> String {
+    let listening = topology.tiers.iter().filter(|(_, tier)| !tier.listeners.is_empty());
+    let listening: BTreeMap<&TierKey, &Tier> = listening.collect();
+    assert_eq!(format!("{:?}", topology.servers), format!("{listening:?}"));
     format!("{:?}", (&topology.tiers, &topology.links, &topology.ending, &topology.faces))
 }
 
