@@ -133,8 +133,12 @@ impl Topology {
             let begin = self.links.partition_point(|link| link.from.host < *name);
             let end = begin + self.calls_of(name).len();
             let links = host.map(|host| self.links_of(name, host)).unwrap_or_default();
-            self.links[begin..end].iter().for_each(|link| ended(&mut self.ending, &mut self.groups, link));
-            links.iter().for_each(|link| ends(&mut self.ending, &mut self.groups, link));
+            // Mostly one of them comes or goes.
+            let before = &self.links[begin..end];
+            let gone = before.iter().filter(|link| !is_among(&links, link));
+            gone.for_each(|link| ended(&mut self.ending, &mut self.groups, link));
+            let new = links.iter().filter(|link| !is_among(before, link));
+            new.for_each(|link| ends(&mut self.ending, &mut self.groups, link));
             self.links.splice(begin..end, links);
         }
         if !dialled.is_empty() {
@@ -298,6 +302,12 @@ impl Topology {
             .collect();
         TopologyView { nodes: nodes.collect(), edges: edges.into_iter().collect() }
     }
+}
+
+/// Whether a link of the same host dials from the same caller to the same place, and ends where this one does. Both are in order.
+fn is_among(links: &[Link], link: &Link) -> bool {
+    let dials = |of: &Link| (of.from.workload, of.remote);
+    links.binary_search_by(|other| dials(other).cmp(&dials(link))).is_ok_and(|at| links[at].to == link.to)
 }
 
 /// A link ends where it says.
