@@ -9,10 +9,9 @@ use crate::path::candidate::Candidate;
 use crate::path::step::Place;
 use crate::path::view::{AFTER_WINDOWS, PEAK_AFTER, PEAK_BEFORE};
 use crate::series::growth::usual;
-use crate::topology::tier::{Tier, TierKey};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::topology::tier::TierKey;
+use std::collections::BTreeSet;
 use tailwater_model::incident::{Incident, Kind, Resource, Root, Severity, State};
-use tailwater_model::window::Host;
 
 impl Report<'_> {
     /// The incident, without `version`, and what of it is said for good.
@@ -75,7 +74,7 @@ impl Report<'_> {
             drops,
             alternatives: if flood { Vec::new() } else { findings.alternatives },
         };
-        incident.title = title(&incident, &self.names());
+        incident.title = title(&incident, &|host, workload| self.view.topology.called(host, workload));
         Some((incident, settled))
     }
 
@@ -167,16 +166,5 @@ impl Report<'_> {
         } else {
             Kind::LocalOverflow
         }
-    }
-
-    /// Command and host of each `host`, `workload` for people.
-    fn names(&self) -> BTreeMap<(Host, String), String> {
-        let short = |t: &Tier| if t.comm.is_empty() { t.name.clone() } else { t.comm.clone() };
-        self.view
-            .topology
-            .tiers
-            .iter()
-            .map(|(k, t)| ((k.host.clone(), t.workload.clone()), short(t)))
-            .collect()
     }
 }

@@ -2,12 +2,10 @@
 
 use crate::episode::event_loop;
 use crate::episode::stopped::THREADS;
-use std::collections::BTreeMap;
 use tailwater_model::address::is_path;
 use tailwater_model::civil::Civil;
 use tailwater_model::incident::{DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
 use tailwater_model::place::place;
-use tailwater_model::window::Host;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
 /// open, which needs no words in a title.
@@ -15,10 +13,10 @@ const CLOCKS_AGREE_NS: u64 = 5_000_000;
 /// Drops that go on for longer are told as they were at first and as they are now (10 s).
 const LONG_MS: u64 = 10_000;
 
-/// `names`: what people call a host's workload.
-pub(super) fn title(incident: &Incident, names: &BTreeMap<(Host, String), String>) -> String {
+/// `called`: what people call a workload of a host.
+pub(super) fn title<'a>(incident: &Incident, called: &dyn Fn(&str, &str) -> Option<&'a str>) -> String {
     let name = |host: &str, workload: &str, tier: &str| {
-        let short = names.get(&(host.to_owned(), workload.to_owned())).filter(|n| !n.is_empty());
+        let short = called(host, workload).filter(|n| !n.is_empty());
         match short {
             Some(short) => place(short, host).to_string(),
             None if workload.is_empty() => tier.to_owned(),

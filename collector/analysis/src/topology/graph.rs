@@ -274,6 +274,14 @@ impl Topology {
         self.groups.are_related(a, b)
     }
 
+    /// What people call a workload of a host: its command, else as its tier. Of several tiers of such a workload the last one says it.
+    pub(crate) fn called(&self, host: &str, workload: &str) -> Option<&str> {
+        let mut tiers = self.tiers.range(span(host));
+        let (_, tier) = tiers.rfind(|(_, tier)| tier.workload == workload)?;
+        let called = if tier.comm.is_empty() { &tier.name } else { &tier.comm };
+        Some(called.as_str())
+    }
+
     /// For people and pages.
     pub(crate) fn view(&self, workers_limit: impl Fn(&TierKey, &Tier) -> Option<u32>) -> TopologyView {
         let nodes = self.tiers.iter().map(|(key, tier)| NodeView {
