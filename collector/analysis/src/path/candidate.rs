@@ -4,7 +4,7 @@
 //! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.98 if clocks cannot order its onset and the queue's.
 
 use super::bridge::Batch;
-use super::order::order;
+use super::order::{Between, order};
 use super::step::{Place, Step};
 use super::surge::{Surge, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
@@ -14,7 +14,7 @@ use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::{EDGE_WINDOWS, average};
 use crate::topology::tier::{Tier, TierKey};
 use tailwater_model::incident::{Culprit, Order, Resource};
-use tailwater_model::window::WINDOW_NS;
+use tailwater_model::window::{Host, WINDOW_NS};
 
 /// An episode may be seen this long after the queue it filled began to grow, windows: 150 ms of window edges and clock errors.
 pub(crate) const ONSET_TOLERANCE: u64 = 3;
@@ -322,6 +322,8 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
 pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
     let surged =
         candidates.iter().filter(|c| c.episode.resource == Resource::Burst).map(|c| c.episode.first).min();
+    // Of a tier there are mostly several.
+    let mut clocks: Vec<(Host, Between)> = Vec::new();
     for candidate in candidates.iter_mut() {
         if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
             && candidate.episode.by_load
@@ -349,7 +351,14 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
             continue;
         }
         let Some(first) = path.first() else { continue };
-        let between = view.between(host, &start.host, at);
+        let between = match clocks.iter().find(|(of, _)| of == host) {
+            Some((_, between)) => *between,
+            None => {
+                let between = view.between(host, &start.host, at);
+                clocks.push((host.to_owned(), between));
+                between
+            }
+        };
         let root = view.history.start_unix_ns(host, candidate.episode.first);
         let queue = view.history.start_unix_ns(&start.host, first.onset);
         if order(root, queue, between) == Order::Unknown {

@@ -17,6 +17,7 @@ use crate::path::order::Between;
 use crate::path::step::Place;
 use crate::path::view::View;
 use crate::topology::tier::{Tier, TierKey};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tailwater_model::address;
 use tailwater_model::window::{EntityId, Host, ListenerInfo, WINDOW_NS};
@@ -28,6 +29,8 @@ struct Report<'a> {
     case: &'a Case,
     diagnosis: &'a Diagnosis,
     now: u64,
+    /// What [`Report::between`] found so far, by the two hosts.
+    clocks: RefCell<Vec<(Host, Host, Between)>>,
 }
 
 impl Report<'_> {
@@ -57,9 +60,16 @@ impl Report<'_> {
         }
     }
 
-    /// How the clocks at two places stand to each other.
+    /// How the clocks at two places stand to each other. Each alternative and each hop asks, and hundreds of windows are looked at to say it.
     fn between(&self, first: &Place, second: &Place) -> Between {
-        self.view.between(self.clock_host(first), self.clock_host(second), self.case.at)
+        let (first, second) = (self.clock_host(first), self.clock_host(second));
+        let known = |(a, b, _): &&(Host, Host, Between)| a == first && b == second;
+        if let Some((_, _, between)) = self.clocks.borrow().iter().find(known) {
+            return *between;
+        }
+        let between = self.view.between(first, second, self.case.at);
+        self.clocks.borrow_mut().push((first.to_owned(), second.to_owned(), between));
+        between
     }
 
     fn tier(&self, key: &TierKey) -> Option<&Tier> {

@@ -8,6 +8,7 @@ use crate::case::cases::Cases;
 use crate::config::Config;
 use crate::path::view::View;
 use crate::topology::tier::TierKey;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Incident, Kind, Resource, State};
 
@@ -70,7 +71,8 @@ fn version(
     }
     let diagnosis = case.diagnosis.as_ref()?;
     let (mut incident, settled) =
-        Report { view, baselines, case, diagnosis, now }.incident(&case.id, over)?;
+        Report { view, baselines, case, diagnosis, now, clocks: RefCell::default() }
+            .incident(&case.id, over)?;
     case.settled = settled;
     if !drops && case.told.is_none() && !worth_telling(&incident) {
         return None;
