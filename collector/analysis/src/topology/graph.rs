@@ -297,18 +297,26 @@ impl Topology {
                 .collect(),
             workers_limit: workers_limit(key, tier),
         });
-        let edges: BTreeSet<EdgeView> = self
-            .links
-            .iter()
-            .map(|link| EdgeView {
+        // Links of a caller stand one after the other, and all of them nearly as they are told.
+        let mut caller: Option<(&TierKey, Option<&Tier>)> = None;
+        let edges = self.links.iter().map(|link| {
+            let from = match caller {
+                Some((key, tier)) if *key == link.from => tier,
+                _ => self.tiers.get(&link.from),
+            };
+            caller = Some((&link.from, from));
+            EdgeView {
                 from_host: link.from.host.clone(),
-                from_workload: self.tiers.get(&link.from).map(|t| t.workload.clone()).unwrap_or_default(),
+                from_workload: from.map(|t| t.workload.clone()).unwrap_or_default(),
                 remote: place(link.path.as_deref(), link.remote.0, link.remote.1),
                 to_host: link.to.as_ref().map(|t| t.host.clone()),
                 to_workload: link.to.as_ref().and_then(|t| self.tiers.get(t)).map(|t| t.workload.clone()),
-            })
-            .collect();
-        TopologyView { nodes: nodes.collect(), edges: edges.into_iter().collect() }
+            }
+        });
+        let mut edges: Vec<EdgeView> = edges.collect();
+        edges.sort();
+        edges.dedup();
+        TopologyView { nodes: nodes.collect(), edges }
     }
 }
 
