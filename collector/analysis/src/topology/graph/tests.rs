@@ -296,10 +296,10 @@ proptest! {
                 let short = |tier: &Tier| if tier.comm.is_empty() { tier.name.clone() } else { tier.comm.clone() };
                 let all = kept.tiers.iter().map(|(key, tier)| ((key.host.clone(), tier.workload.clone()), short(tier)));
                 let called: BTreeMap<(Host, String), String> = all.collect();
-                for (host, of) in NAMES.iter().flat_map(|host| NAMES.iter().map(move |of| (*host, *of))) {
-                    for workload in [String::new(), format!("{of}.service")] {
-                        let plain = called.get(&(host.to_owned(), workload.clone()));
-                        prop_assert_eq!(kept.called(host, &workload), plain.map(String::as_str));
+                for host in NAMES {
+                    for workload in ["", "a.service", "b.service", "c.service", "d.service"] {
+                        let plain = called.get(&(host.to_owned(), workload.to_owned()));
+                        prop_assert_eq!(kept.called(host, workload), plain.map(String::as_str));
                     }
                 }
                 changed.clear();
