@@ -116,7 +116,7 @@ pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
         let risen = growth(&queued, from, node.onset)?;
         (risen.onset < node.onset && risen.rise() >= PILE_MIN).then_some((risen.rise(), risen.onset))
     };
-    let links = view.topology.links.iter().filter(|l| l.to.is_none() && l.from != *here);
+    let links = view.topology.links().filter(|l| l.to.is_none() && l.from != *here);
     let (rise, onset, link) = links
         .filter_map(|link| piled(link).map(|(rise, onset)| (rise, onset, link)))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;

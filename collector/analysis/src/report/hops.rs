@@ -211,7 +211,7 @@ impl<'a> Report<'a> {
         };
         let Place::Unobserved(address, port) = step.place else { return };
         let (from, to) = (step.onset.saturating_sub(EDGE_WINDOWS), self.case.measured_to());
-        let links = self.view.topology.links.iter().filter(|l| l.remote == (address, port) && l.to.is_none());
+        let links = self.view.topology.links().filter(|l| l.remote == (address, port) && l.to.is_none());
         hop.queued_max = links
             .map(|link| {
                 let calls = call_series(self.view.history, &link.from.host, &link.edges, from, to);

@@ -88,8 +88,7 @@ impl Report<'_> {
                 )
             }
             Place::Unobserved(address, port) => {
-                let links = &self.view.topology.links;
-                let link = links.iter().find(|link| link.remote == (*address, *port));
+                let link = self.view.topology.links().find(|link| link.remote == (*address, *port));
                 let at = address::place(link.and_then(|link| link.path.as_deref()), *address, *port);
                 (address.to_canonical().to_string(), String::new(), at)
             }

@@ -36,8 +36,9 @@ pub(crate) struct Topology {
     /// Of these, once more, those that listen: what each frame asks of. Names stay when what they name is gone, and after some hours most tiers
     /// are jobs that called somebody once.
     pub(crate) servers: BTreeMap<TierKey, Tier>,
-    /// By caller, then by address and port.
-    pub(crate) links: Vec<Link>,
+    /// By host, those of each by caller, then by address and port: in one list of all, each change moved what stands behind it. A host that
+    /// calls nobody is not in it.
+    links: BTreeMap<Host, Vec<Link>>,
     ending: Ending,
     groups: Groups,
     listening: Listening,
@@ -130,28 +131,29 @@ impl Topology {
             let servers = servers.map(|(key, tier)| (key.clone(), tier.clone())).collect();
             replace(&mut self.servers, name, servers);
             replace(&mut self.tiers, name, tiers);
-            let begin = self.links.partition_point(|link| link.from.host < *name);
-            let end = begin + self.calls_of(name).len();
             let links = host.map(|host| self.links_of(name, host)).unwrap_or_default();
             // Mostly one of them comes or goes.
-            let before = &self.links[begin..end];
+            let before = self.links.remove(name).unwrap_or_default();
             let gone = before.iter().filter(|link| !is_among(&links, link));
             gone.for_each(|link| ended(&mut self.ending, &mut self.groups, link));
-            let new = links.iter().filter(|link| !is_among(before, link));
+            let new = links.iter().filter(|link| !is_among(&before, link));
             new.for_each(|link| ends(&mut self.ending, &mut self.groups, link));
-            self.links.splice(begin..end, links);
+            if !links.is_empty() {
+                self.links.insert(name.clone(), links);
+            }
         }
         if !dialled.is_empty() {
             self.resolve_again(&dialled, changed);
         }
-        let calls = self.links.iter().filter_map(|link| Some((&link.from, link.to.as_ref()?)));
-        self.groups.renew(self.links.len(), calls);
+        let calls = self.links.values().flatten().filter_map(|link| Some((&link.from, link.to.as_ref()?)));
+        self.groups.renew(self.links.values().map(Vec::len).sum(), calls);
     }
 
     /// Where links end that dial one of these addresses, of all hosts but those whose links are new.
     fn resolve_again(&mut self, dialled: &HashSet<IpAddr>, new: &BTreeSet<Host>) {
-        for link in &mut self.links {
-            if !dialled.contains(&link.remote.0) || new.contains(&link.from.host) {
+        let others = self.links.iter_mut().filter(|(host, _)| !new.contains(*host));
+        for link in others.flat_map(|(_, links)| links) {
+            if !dialled.contains(&link.remote.0) {
                 continue;
             }
             let to = self.listening.resolve(&self.faces, &link.from.host, link.remote);
@@ -182,16 +184,21 @@ impl Topology {
 
     /// Links of a caller, also to itself.
     fn calls(&self, key: &TierKey) -> &[Link] {
-        let begin = self.links.partition_point(|link| link.from < *key);
-        let rest = &self.links[begin..];
-        &rest[..rest.partition_point(|link| link.from == *key)]
+        let of_host = self.calls_of(&key.host);
+        let caller = |link: &Link| (link.from.workload, link.from.listener);
+        let begin = of_host.partition_point(|link| caller(link) < (key.workload, key.listener));
+        let rest = &of_host[begin..];
+        &rest[..rest.partition_point(|link| caller(link) == (key.workload, key.listener))]
     }
 
     /// Links of a host's callers.
     pub(crate) fn calls_of(&self, host: &str) -> &[Link] {
-        let begin = self.links.partition_point(|link| link.from.host.as_str() < host);
-        let rest = &self.links[begin..];
-        &rest[..rest.partition_point(|link| link.from.host == host)]
+        self.links.get(host).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// All links, by caller, then by address and port.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values().flatten()
     }
 
     /// Links of a caller.
@@ -299,7 +306,7 @@ impl Topology {
         });
         // Links of a caller stand one after the other, and all of them nearly as they are told.
         let mut caller: Option<(&TierKey, Option<&Tier>)> = None;
-        let edges = self.links.iter().map(|link| {
+        let edges = self.links().map(|link| {
             let from = match caller {
                 Some((key, tier)) if *key == link.from => tier,
                 _ => self.tiers.get(&link.from),
