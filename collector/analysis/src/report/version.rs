@@ -6,6 +6,7 @@ use crate::baseline::Baseline;
 use crate::case::Case;
 use crate::case::cases::Cases;
 use crate::config::Config;
+use crate::path::chain::Diagnosis;
 use crate::path::view::View;
 use crate::topology::tier::TierKey;
 use std::cell::RefCell;
@@ -70,6 +71,9 @@ fn version(
         return None;
     }
     let diagnosis = case.diagnosis.as_ref()?;
+    if !drops && !searched && !over && case.told.is_none() && stays_untold(case, diagnosis) {
+        return None;
+    }
     let (mut incident, settled) =
         Report { view, baselines, case, diagnosis, now, clocks: RefCell::default() }
             .incident(&case.id, over)?;
@@ -97,6 +101,22 @@ fn counts_every(case: &Case, now: u64) -> u64 {
 fn worth_telling(incident: &Incident) -> bool {
     incident.kind == Kind::NearOverflow
         || (incident.root.resource != Resource::Unexplained && incident.confidence >= TELL_INFO)
+}
+
+/// Whether putting together the incident of a case without drops, which was not worth telling, says the same again and leaves nothing behind:
+/// its findings and all of its hops are settled, and of [`worth_telling`] only its queue can still say otherwise. What a queue felt may go on
+/// for hours.
+fn stays_untold(case: &Case, diagnosis: &Diagnosis) -> bool {
+    let (Some(best), Some(findings)) = (diagnosis.candidates.first(), &case.settled.findings) else {
+        return false;
+    };
+    // Off the walked path, hops depend on who calls whom, which may change.
+    let upto = diagnosis.path.iter().position(|step| step.place == best.place);
+    let mut hops = diagnosis.path.iter().take(upto.map_or(0, |upto| upto + 1));
+    !case.near
+        && (findings.root.resource == Resource::Unexplained || best.score < TELL_INFO)
+        && upto.is_some()
+        && hops.all(|step| case.settled.hops.contains_key(&step.place))
 }
 
 fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
