@@ -7,6 +7,7 @@ use crate::case::Case;
 use crate::case::cases::Cases;
 use crate::config::Config;
 use crate::path::chain::Diagnosis;
+use crate::path::step::{Place, Step};
 use crate::path::view::View;
 use crate::topology::tier::TierKey;
 use std::cell::RefCell;
@@ -99,8 +100,7 @@ fn counts_every(case: &Case, now: u64) -> u64 {
 
 /// A queue near its limit always; a felt millibottleneck only where its resource is known.
 fn worth_telling(incident: &Incident) -> bool {
-    incident.kind == Kind::NearOverflow
-        || (incident.root.resource != Resource::Unexplained && incident.confidence >= TELL_INFO)
+    incident.kind == Kind::NearOverflow || is_known(incident.root.resource, incident.confidence)
 }
 
 /// Whether putting together the incident of a case without drops, which was not worth telling, says the same again and leaves nothing behind:
@@ -110,13 +110,22 @@ fn stays_untold(case: &Case, diagnosis: &Diagnosis) -> bool {
     let (Some(best), Some(findings)) = (diagnosis.candidates.first(), &case.settled.findings) else {
         return false;
     };
-    // Off the walked path, hops depend on who calls whom, which may change.
-    let upto = diagnosis.path.iter().position(|step| step.place == best.place);
-    let mut hops = diagnosis.path.iter().take(upto.map_or(0, |upto| upto + 1));
+    let is_settled = |place: &Place| case.settled.hops.contains_key(place);
     !case.near
-        && (findings.root.resource == Resource::Unexplained || best.score < TELL_INFO)
-        && upto.is_some()
-        && hops.all(|step| case.settled.hops.contains_key(&step.place))
+        && !is_known(findings.root.resource, best.score)
+        && are_settled(&diagnosis.path, &best.place, is_settled)
+}
+
+/// Whether a resource is told without drops.
+fn is_known(resource: Resource, confidence: f64) -> bool {
+    resource != Resource::Unexplained && confidence >= TELL_INFO
+}
+
+/// Whether the hops of a case without drops are: those of the way that was walked, up to the root. Off that way they depend on who calls whom,
+/// which may change.
+fn are_settled(path: &[Step], root: &Place, is_settled: impl Fn(&Place) -> bool) -> bool {
+    let upto = path.iter().position(|step| step.place == *root);
+    upto.is_some_and(|upto| path.iter().take(upto + 1).all(|step| is_settled(&step.place)))
 }
 
 fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
@@ -136,4 +145,38 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
         return true;
     }
     counts && (told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::step::PartOf;
+
+    fn place(workload: u32) -> Place {
+        Place::Tier(TierKey { host: "a".into(), workload, listener: 0 })
+    }
+
+    #[test]
+    fn hops_are_settled_up_to_the_root_and_none_is_off_the_way() {
+        let step = |workload| Step {
+            place: place(workload),
+            onset: 0,
+            explains: 1.0,
+            part_of: PartOf::Growth,
+            why: String::new(),
+        };
+        let path = [step(1), step(2), step(3)];
+        let settled = |root, hops: &[u32]| {
+            are_settled(&path, &place(root), |at| hops.iter().any(|hop| *at == place(*hop)))
+        };
+        assert!(settled(1, &[1]) && settled(2, &[1, 2]) && settled(3, &[1, 2, 3]));
+        assert!(!settled(1, &[]) && !settled(2, &[2]) && !settled(3, &[1, 2]));
+        assert!(!settled(9, &[1, 2, 3, 9]), "a root that the walk did not come to");
+    }
+
+    #[test]
+    fn a_felt_queue_is_told_where_its_resource_is_known() {
+        assert!(is_known(Resource::Io, TELL_INFO) && !is_known(Resource::Io, TELL_INFO - 0.01));
+        assert!(!is_known(Resource::Unexplained, 1.0));
+    }
 }
