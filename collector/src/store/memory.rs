@@ -2,6 +2,7 @@
 //! incidents are shown at once, and what was there by name is told when the recording has been read.
 
 use super::Store;
+use super::disk::RealDisk;
 use super::health::Health;
 use super::past::Past;
 use super::queue::Queue;
@@ -25,7 +26,7 @@ pub fn in_memory(
     // No such folder: whatever is looked for there is not found.
     let folder = PathBuf::from("/dev/null/tailwater");
     let past = Past {
-        shelf: Arc::new(Shelf::new(&folder, Arc::clone(metrics))),
+        shelf: Arc::new(Shelf::new(&folder, Arc::clone(metrics), Arc::new(RealDisk))),
         folder,
         series,
         health: Arc::new(Health::default()),

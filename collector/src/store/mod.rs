@@ -3,6 +3,7 @@
 //! bound, the numbering of their versions across restarts, and that an incident is shown once it is on disk.
 
 mod db;
+mod disk;
 mod health;
 mod inventory;
 mod memory;
@@ -32,6 +33,7 @@ use crate::counters::Metrics;
 use crate::live::events::Events;
 use crate::live::series::Series;
 use crate::live::timeline::Timeline;
+use disk::{Disk, RealDisk};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -128,6 +130,14 @@ pub struct Opened {
     pub thread: JoinHandle<()>,
 }
 
+/// A store whose writes nobody makes yet.
+struct Prepared {
+    store: Arc<Mutex<Store>>,
+    past: Past,
+    open_before: Vec<Arc<Incident>>,
+    writer: writer::Writer,
+}
+
 /// Puts a damaged database out of the way, for a person to judge.
 fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) {
     metrics.store_segments_torn.inc();
@@ -147,9 +157,25 @@ pub fn open(
     metrics: Arc<Metrics>,
     clock: Clock,
 ) -> std::io::Result<Opened> {
+    let Prepared { store, past, open_before, writer } =
+        prepare(settings, series, topology, live, metrics, clock, Arc::new(RealDisk));
+    let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run())?;
+    Ok(Opened { store, past, open_before, thread })
+}
+
+/// As [`open`], with a writer that a thread, or a simulation, steps.
+fn prepare(
+    settings: Settings,
+    series: Arc<Mutex<Series>>,
+    topology: Arc<Mutex<Arc<TopologyView>>>,
+    live: Events,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    disk: Arc<dyn Disk>,
+) -> Prepared {
     let queue = Arc::new(Queue::new(Arc::clone(&metrics)));
     let health = Arc::new(Health::default());
-    let shelf = Arc::new(Shelf::new(&settings.folder, Arc::clone(&metrics)));
+    let shelf = Arc::new(Shelf::new(&settings.folder, Arc::clone(&metrics), disk));
     let mut store = Store {
         by_id: BTreeMap::new(),
         replaced: BTreeMap::new(),
@@ -205,8 +231,7 @@ pub fn open(
         incidents_retry: None,
         windows_retry: None,
     };
-    let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run())?;
-    Ok(Opened { store, past, open_before, thread })
+    Prepared { store, past, open_before, writer }
 }
 
 impl Store {

@@ -1,6 +1,7 @@
 //! Tables in Parquet files: columns of whole numbers, moments and texts, row groups of whole hosts. Owns encodings, how a
 //! column is found again, and how much memory a file may take that says what it likes; knows nothing of what the columns mean.
 
+use super::disk::Disk;
 use super::pages::{COLUMN_BYTES_MAX, Pages};
 use super::thrift;
 use crate::failure::fenced;
@@ -171,9 +172,9 @@ fn packed(hosts: Vec<Vec<Cells>>) -> Vec<Vec<Cells>> {
 }
 
 /// Writes the rows of each host, one entry per field, and syncs. Returns the file's bytes.
-pub(super) fn write(path: &Path, fields: &[Field], hosts: Vec<Vec<Cells>>) -> Result<u64> {
+pub(super) fn write(disk: &dyn Disk, path: &Path, fields: &[Field], hosts: Vec<Vec<Cells>>) -> Result<u64> {
     let groups = packed(hosts);
-    let file = File::create(path)?;
+    let file = disk.create(path)?;
     let schema = Arc::new(schema(fields)?);
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties(fields)?))?;
     for group in &groups {
@@ -201,9 +202,7 @@ pub(super) fn write(path: &Path, fields: &[Field], hosts: Vec<Vec<Cells>>) -> Re
         }
         rows.close()?;
     }
-    let file = writer.into_inner()?;
-    file.sync_all()?;
-    Ok(file.metadata()?.len())
+    writer.into_inner()?.sync().map_err(ParquetError::from)
 }
 
 /// How many rows, and one entry per column asked for; `None`: the file has no such column.
@@ -435,6 +434,7 @@ fn column(reader: ColumnReader, rows: usize) -> Result<Cells> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::disk::RealDisk;
     use super::*;
 
     const ROWS: usize = 12_345;
@@ -450,7 +450,7 @@ mod tests {
         let host = vec![Arc::from("web-1"); ROWS];
         let some = numbers.iter().map(|n| (n % 3 > 0).then_some(*n)).collect();
         let cells = vec![Cells::Text(host), Cells::Int(numbers), Cells::MaybeInt(some)];
-        write(path, &FIELDS, vec![cells]).unwrap();
+        write(&RealDisk, path, &FIELDS, vec![cells]).unwrap();
         std::fs::read(path).unwrap()
     }
 
@@ -514,7 +514,7 @@ mod tests {
         let numbers = Cells::Int(vec![0; turns.len()]);
         let cells = vec![Cells::Text(turns), numbers.clone(), numbers];
         let fields = FIELDS.map(|f| if f.name == "n" { Field { shape: Shape::Int, ..f } } else { f });
-        write(&path, &fields, vec![cells]).unwrap();
+        write(&RealDisk, &path, &fields, vec![cells]).unwrap();
         let about = Reader::open(&path).unwrap();
         let Some(Cells::Text(texts)) = about.column(&about.metadata.row_groups()[0], "host").unwrap() else {
             panic!("texts")

@@ -1,11 +1,11 @@
 //! Writing a segment: under a temporary name, synced and renamed, so that it is there as a whole or not at all. Owns the order of
 //! rows, which makes neighbours resemble each other. Knows no retention.
 
+use super::disk::Disk;
 use super::parquet_file::{self, Cells, Field, Shape};
 use super::segment::{SegmentError, TEMPORARY, Written, fields, keys};
 use crate::columns::{self, Column, Kind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use tailwater_model::names::Names;
@@ -122,6 +122,7 @@ fn text(value: &str) -> Name {
 
 /// Writes the segment `folder`/`name` of these windows. Of several for the same host and moment the last counts.
 pub(super) fn write(
+    disk: &dyn Disk,
     folder: &Path,
     name: &str,
     windows: &[Arc<HostWindow>],
@@ -129,35 +130,34 @@ pub(super) fn write(
 ) -> Result<Written, SegmentError> {
     let target = folder.join(name);
     let temporary = folder.join(format!("{name}{TEMPORARY}"));
-    let written = fill(&temporary, windows, names).and_then(|written| {
-        let sync = |path: &Path| {
-            File::open(path)
-                .and_then(|f| f.sync_all())
-                .map_err(|source| SegmentError::Folder { path: path.to_owned(), source })
-        };
-        sync(&temporary)?;
-        std::fs::rename(&temporary, &target)
-            .map_err(|source| SegmentError::Folder { path: target.clone(), source })?;
-        sync(folder)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| SegmentError::Folder { path, source }
+    };
+    let written = fill(disk, &temporary, windows, names).and_then(|written| {
+        disk.sync_folder(&temporary).map_err(failed(&temporary))?;
+        disk.rename(&temporary, &target).map_err(failed(&target))?;
+        disk.sync_folder(folder).map_err(failed(folder))?;
         Ok(written)
     });
     if written.is_err() {
         // What was begun takes space that may be what is missing. If even that fails, the next start clears it.
-        let _ = std::fs::remove_dir_all(&temporary);
+        let _ = disk.remove_folder(&temporary);
     }
     written
 }
 
 fn fill(
+    disk: &dyn Disk,
     folder: &Path,
     windows: &[Arc<HostWindow>],
     names: &BTreeMap<String, Names>,
 ) -> Result<Written, SegmentError> {
     let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
     if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(io)?;
+        disk.remove_folder(folder).map_err(io)?;
     }
-    std::fs::create_dir(folder).map_err(io)?;
+    disk.create_folder(folder).map_err(io)?;
     let mut hosts: ByHost<'_> = BTreeMap::new();
     for window in windows {
         hosts.entry(&window.host).or_default().insert(window.index, window);
@@ -231,7 +231,7 @@ fn fill(
             Kind::Host => host_rows(&hosts, &mut count),
         };
         let path = folder.join(kind.file());
-        count.bytes += parquet_file::write(&path, &fields, groups)
+        count.bytes += parquet_file::write(disk, &path, &fields, groups)
             .map_err(|source| SegmentError::File { path, source })?;
     }
     Ok(count)

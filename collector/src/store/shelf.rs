@@ -1,6 +1,7 @@
 //! The segments on disk: which there are, which answer a question about the past, which must go. Owns retention by age and by
 //! bytes, the evidence kept around incidents, and what is set aside because it cannot be read. Knows no thread and no HTTP.
 
+use super::disk::Disk;
 use super::segment::{self, SegmentError, TEMPORARY, Wanted, Written};
 use super::{segment_read, segment_write};
 use crate::aside;
@@ -45,6 +46,7 @@ pub struct Shelf {
     folder: PathBuf,
     index: Mutex<Index>,
     metrics: Arc<Metrics>,
+    disk: Arc<dyn Disk>,
 }
 
 /// Windows and the names of their hosts' things.
@@ -59,8 +61,8 @@ fn overlaps(a: Span, b: Span) -> bool {
 
 impl Shelf {
     /// Over `folder`, which need not exist yet.
-    pub(super) fn new(folder: &Path, metrics: Arc<Metrics>) -> Self {
-        Self { folder: folder.to_owned(), index: Mutex::default(), metrics }
+    pub(super) fn new(folder: &Path, metrics: Arc<Metrics>, disk: Arc<dyn Disk>) -> Self {
+        Self { folder: folder.to_owned(), index: Mutex::default(), metrics, disk }
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -79,7 +81,7 @@ impl Shelf {
     /// Makes the folders and looks at what is in them: removes what a crash left half-written, sets aside what is no segment.
     pub(super) fn scan(&self) -> std::io::Result<()> {
         for (folder, kept) in [(self.recent(), false), (self.kept(), true)] {
-            std::fs::create_dir_all(&folder)?;
+            self.disk.create_folders(&folder)?;
             let mut found = BTreeMap::new();
             for item in std::fs::read_dir(&folder)? {
                 let path = item?.path();
@@ -87,7 +89,7 @@ impl Shelf {
                 if name.ends_with(TEMPORARY) {
                     self.metrics.store_segments_torn.inc();
                     tracing::warn!("{}: half-written, as after a crash: removed", path.display());
-                    std::fs::remove_dir_all(&path)?;
+                    self.disk.remove_folder(&path)?;
                     continue;
                 }
                 let entry = segment::span_of(&name)
@@ -144,11 +146,11 @@ impl Shelf {
             return Ok(Written::default());
         };
         let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(io)?;
+        self.disk.create_folders(folder).map_err(io)?;
         let free =
             (0..10_000).map(|n| segment::name(first, last, n)).find(|name| !folder.join(name).exists());
         let name = free.ok_or_else(|| io(std::io::ErrorKind::AlreadyExists.into()))?;
-        let written = segment_write::write(folder, &name, windows, names)?;
+        let written = segment_write::write(self.disk.as_ref(), folder, &name, windows, names)?;
         let entry = Entry { path: folder.join(&name), first, last, bytes: written.bytes };
         let mut index = self.index();
         let map = if kept { &mut index.kept } else { &mut index.recent };
@@ -207,7 +209,8 @@ impl Shelf {
         }
         tracing::warn!("{}: kept whole: {why}", entry.path.display());
         let to = self.kept().join(name);
-        std::fs::rename(&entry.path, &to)
+        self.disk
+            .rename(&entry.path, &to)
             .map_err(|source| SegmentError::Folder { path: to.clone(), source })?;
         self.index().kept.insert(name.to_owned(), Entry { path: to, ..entry.clone() });
         Ok(())
@@ -236,7 +239,8 @@ impl Shelf {
         // First under another name, so that a crash in between leaves nothing that looks like a segment.
         let mut going = entry.path.clone().into_os_string();
         going.push(TEMPORARY);
-        let removed = std::fs::rename(&entry.path, &going).and_then(|()| std::fs::remove_dir_all(&going));
+        let going = PathBuf::from(going);
+        let removed = self.disk.rename(&entry.path, &going).and_then(|()| self.disk.remove_folder(&going));
         match removed {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             other => other.map_err(|source| SegmentError::Folder { path: entry.path.clone(), source }),

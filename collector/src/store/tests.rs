@@ -1,6 +1,7 @@
 //! Tests of what is kept, and of what a crash, a full disk or a damaged file leaves.
 
 use super::db::Db;
+use super::disk::RealDisk;
 use super::segment;
 use super::shelf::Entry;
 use super::shelf::{Limits, Shelf};
@@ -345,7 +346,7 @@ fn names_of<'a>(hosts: impl Iterator<Item = &'a str>) -> BTreeMap<String, Names>
 
 fn shelf(folder: &Path) -> (Shelf, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::default());
-    let shelf = Shelf::new(folder, Arc::clone(&metrics));
+    let shelf = Shelf::new(folder, Arc::clone(&metrics), Arc::new(RealDisk));
     shelf.scan().unwrap();
     (shelf, metrics)
 }

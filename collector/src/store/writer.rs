@@ -54,17 +54,19 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn run(mut self) {
         self.scan();
-        loop {
-            let taken = self.queue.take(PERIOD);
-            self.incidents(taken.incidents, taken.closed);
-            self.windows(taken.windows, taken.closed);
-            if taken.closed {
-                return;
-            }
-        }
+        while self.turn(PERIOD) {}
     }
 
-    fn scan(&mut self) {
+    /// Writes what has arrived, after a wait of at most `longest` for an incident or the end. Says whether more may come.
+    pub(super) fn turn(&mut self, longest: Duration) -> bool {
+        let taken = self.queue.take(longest);
+        self.incidents(taken.incidents, taken.closed);
+        self.windows(taken.windows, taken.closed);
+        !taken.closed
+    }
+
+    /// Looks at the segments that are there.
+    pub(super) fn scan(&mut self) {
         match self.shelf.scan() {
             Ok(()) => {
                 self.scanned = true;
