@@ -137,7 +137,11 @@ pub(super) fn write(
     let written = fill(disk, &temporary, windows, names).and_then(|written| {
         disk.sync_folder(&temporary).map_err(failed(&temporary))?;
         disk.rename(&temporary, &target).map_err(failed(&target))?;
-        disk.sync_folder(folder).map_err(failed(folder))?;
+        if let Err(source) = disk.sync_folder(folder) {
+            // Whether its name stays nobody knows, and its windows will be written again: they must not be there twice.
+            let _ = disk.rename(&target, &temporary);
+            return Err(failed(folder)(source));
+        }
         Ok(written)
     });
     if written.is_err() {

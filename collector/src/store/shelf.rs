@@ -7,6 +7,7 @@ use super::{segment_read, segment_write};
 use crate::aside;
 use crate::counters::Metrics;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailwater_model::names::Names;
@@ -86,7 +87,7 @@ impl Shelf {
             for item in std::fs::read_dir(&folder)? {
                 let path = item?.path();
                 let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-                if name.ends_with(TEMPORARY) {
+                if name.ends_with(TEMPORARY) && path.is_dir() {
                     self.metrics.store_segments_torn.inc();
                     tracing::warn!("{}: half-written, as after a crash: removed", path.display());
                     self.disk.remove_folder(&path)?;
@@ -147,9 +148,7 @@ impl Shelf {
         };
         let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
         self.disk.create_folders(folder).map_err(io)?;
-        let free =
-            (0..10_000).map(|n| segment::name(first, last, n)).find(|name| !folder.join(name).exists());
-        let name = free.ok_or_else(|| io(std::io::ErrorKind::AlreadyExists.into()))?;
+        let name = free_name(folder, (first, last))?;
         let written = segment_write::write(self.disk.as_ref(), folder, &name, windows, names)?;
         let entry = Entry { path: folder.join(&name), first, last, bytes: written.bytes };
         let mut index = self.index();
@@ -170,15 +169,15 @@ impl Shelf {
             let next = {
                 let index = self.index();
                 let bytes: u64 = index.recent.values().map(|e| e.bytes).sum();
-                let first = index.recent.first_key_value();
-                first
-                    .filter(|(_, e)| e.last < oldest || bytes > limits.bytes)
+                // One that was open while somebody set the clock may be the first and not be over for days.
+                let aged = index.recent.iter().find(|(_, e)| e.last < oldest);
+                aged.or_else(|| index.recent.first_key_value().filter(|_| bytes > limits.bytes))
                     .map(|(name, entry)| (name.clone(), entry.clone()))
             };
             let Some((name, entry)) = next else { break };
             let spans = keep((entry.first, entry.last));
             if !spans.is_empty() {
-                self.keep(&name, &entry, &spans)?;
+                self.keep(&entry, &spans)?;
             }
             self.remove(&entry)?;
             self.index().recent.remove(&name);
@@ -199,7 +198,7 @@ impl Shelf {
     }
 
     /// Copies the windows of `spans` to a kept segment; where that is not possible, for want of space, keeps all of it.
-    fn keep(&self, name: &str, entry: &Entry, spans: &[Span]) -> Result<(), SegmentError> {
+    fn keep(&self, entry: &Entry, spans: &[Span]) -> Result<(), SegmentError> {
         let trimmed = self
             .trimmed(entry, spans)
             .and_then(|(windows, names)| self.write(&self.kept(), true, &windows, &names).map(|_| ()));
@@ -208,11 +207,13 @@ impl Shelf {
             return Ok(());
         }
         tracing::warn!("{}: kept whole: {why}", entry.path.display());
-        let to = self.kept().join(name);
+        // The name that it has may be taken: by what was kept of it before a crash, all of which is around an incident.
+        let name = free_name(&self.kept(), (entry.first, entry.last))?;
+        let to = self.kept().join(&name);
         self.disk
             .rename(&entry.path, &to)
             .map_err(|source| SegmentError::Folder { path: to.clone(), source })?;
-        self.index().kept.insert(name.to_owned(), Entry { path: to, ..entry.clone() });
+        self.index().kept.insert(name, Entry { path: to, ..entry.clone() });
         Ok(())
     }
 
@@ -240,11 +241,14 @@ impl Shelf {
         let mut going = entry.path.clone().into_os_string();
         going.push(TEMPORARY);
         let going = PathBuf::from(going);
-        let removed = self.disk.rename(&entry.path, &going).and_then(|()| self.disk.remove_folder(&going));
-        match removed {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(|source| SegmentError::Folder { path: entry.path.clone(), source }),
-        }
+        let absent = |e: std::io::Error| {
+            if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) }
+        };
+        // An attempt before this one may have left it under that name, or a part of it.
+        let removed = self.disk.rename(&entry.path, &going).or_else(absent);
+        removed
+            .and_then(|()| self.disk.remove_folder(&going).or_else(absent))
+            .map_err(|source| SegmentError::Folder { path: entry.path.clone(), source })
     }
 
     /// The segments that may hold windows from `first` to `last`, oldest first.
@@ -291,6 +295,13 @@ impl Shelf {
         let all = || index.recent.values().chain(index.kept.values());
         Some((all().map(|e| e.first).min()?, all().map(|e| e.last).max()?))
     }
+}
+
+/// A name for a segment of these windows that none in `folder` has.
+fn free_name(folder: &Path, (first, last): Span) -> Result<String, SegmentError> {
+    let free = (0..10_000).map(|n| segment::name(first, last, n)).find(|name| !folder.join(name).exists());
+    let taken = || SegmentError::Folder { path: folder.to_owned(), source: ErrorKind::AlreadyExists.into() };
+    free.ok_or_else(taken)
 }
 
 fn bytes_of(folder: &Path) -> u64 {

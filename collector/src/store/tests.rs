@@ -1,7 +1,7 @@
 //! Tests of what is kept, and of what a crash, a full disk or a damaged file leaves.
 
 use super::db::Db;
-use super::disk::RealDisk;
+use super::disk::{Disk, Output, RealDisk};
 use super::segment;
 use super::shelf::Entry;
 use super::shelf::{Limits, Shelf};
@@ -569,6 +569,141 @@ fn torn_foreign_and_half_written_files_are_out_of_the_way_and_counted() {
     assert_eq!(metrics.store_segments_torn.get(), 4);
     let aside = std::fs::read_dir(folder.path().join("aside")).unwrap().count();
     assert_eq!(aside, 3, "two segments and the notes, none of them deleted");
+}
+
+/// A disk that refuses one sort of work: `create`, `remove`, or `sync` of the folder of segments.
+#[derive(Debug, Default)]
+struct Refusing(Mutex<&'static str>);
+
+impl Refusing {
+    fn may(&self, what: &str) -> std::io::Result<()> {
+        if *self.0.lock().unwrap() == what { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+    fn refuses(&self, what: &'static str) {
+        *self.0.lock().unwrap() = what;
+    }
+}
+
+impl Disk for Refusing {
+    fn create(&self, path: &Path) -> std::io::Result<Box<dyn Output>> {
+        self.may("create")?;
+        RealDisk.create(path)
+    }
+    fn create_folder(&self, path: &Path) -> std::io::Result<()> {
+        RealDisk.create_folder(path)
+    }
+    fn create_folders(&self, path: &Path) -> std::io::Result<()> {
+        RealDisk.create_folders(path)
+    }
+    fn sync_folder(&self, path: &Path) -> std::io::Result<()> {
+        if path.ends_with("windows") {
+            self.may("sync")?;
+        }
+        RealDisk.sync_folder(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove_folder(&self, path: &Path) -> std::io::Result<()> {
+        self.may("remove")?;
+        RealDisk.remove_folder(path)
+    }
+}
+
+fn refusing(folder: &Path) -> (Shelf, Arc<Refusing>) {
+    let disk = Arc::new(Refusing::default());
+    let shelf = Shelf::new(folder, Arc::default(), Arc::<Refusing>::clone(&disk));
+    shelf.scan().unwrap();
+    (shelf, disk)
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let items = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        items.map(|item| item.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+const A_SECOND: u64 = 20;
+
+fn a_second(shelf: &Shelf, first: u64) -> Result<Written, SegmentError> {
+    let windows: Vec<_> = (0..A_SECOND).map(|n| Arc::new(some_window("web-1", first + n, n))).collect();
+    shelf.add(&windows, &names_of(["web-1"].into_iter()))
+}
+
+/// Fails where a segment whose name was refused to be synced is left where it is: its windows, written again, are there twice.
+#[test]
+fn a_segment_that_was_not_synced_and_is_written_again_is_there_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, disk) = refusing(folder.path());
+    let base = 35_880_000_000;
+    disk.refuses("sync");
+    assert!(a_second(&shelf, base).is_err());
+    disk.refuses("");
+    a_second(&shelf, base).unwrap();
+    assert_eq!(names_in(&folder.path().join("windows")).len(), 1);
+    assert_eq!(read_all(&self::shelf(folder.path()).0, "web-1").len() as u64, A_SECOND);
+}
+
+/// Fails where a segment that has its other name already is taken for one that is gone: it takes space that nobody counts.
+#[test]
+fn a_segment_that_could_not_be_removed_is_removed_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, disk) = refusing(folder.path());
+    a_second(&shelf, 35_880_000_000).unwrap();
+    let limits = Limits { age_ns: 0, bytes: u64::MAX, kept_bytes: u64::MAX };
+    disk.refuses("remove");
+    assert!(shelf.retain(&limits, u64::MAX, |_| vec![]).is_err());
+    disk.refuses("");
+    shelf.retain(&limits, u64::MAX, |_| vec![]).unwrap();
+    assert_eq!(names_in(&folder.path().join("windows")), Vec::<String>::new());
+    assert_eq!(shelf.totals(), (None, 0, 0));
+}
+
+/// Fails where a segment that is kept whole takes its name along: retention then ends there while the disk is full, which it stays.
+#[test]
+fn a_segment_that_is_kept_whole_finds_a_name_beside_what_a_crash_left_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, disk) = refusing(folder.path());
+    a_second(&shelf, 35_880_000_000).unwrap();
+    let limits = Limits { age_ns: 0, bytes: u64::MAX, kept_bytes: u64::MAX };
+    let (windows, kept) = (folder.path().join("windows"), folder.path().join("kept"));
+    let name = names_in(&windows).remove(0);
+    std::fs::create_dir(kept.join(&name)).unwrap();
+    for kind in crate::columns::Kind::ALL {
+        std::fs::copy(windows.join(&name).join(kind.file()), kept.join(&name).join(kind.file())).unwrap();
+    }
+    disk.refuses("create");
+    shelf.retain(&limits, u64::MAX, |span| vec![span]).unwrap();
+    assert_eq!((names_in(&windows).len(), names_in(&kept).len()), (0, 2));
+}
+
+/// Fails where only the first segment is looked at: the one that was open when the clock was set is in the way of all others.
+#[test]
+fn a_segment_from_before_the_clock_was_set_until_after_it_hides_no_age_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, _) = shelf(folder.path());
+    let (base, day) = (35_880_000_000, 1_728_000);
+    let across = [base, base + 10 * day].map(|n| Arc::new(some_window("web-1", n, 1)));
+    shelf.add(&across, &names_of(["web-1"].into_iter())).unwrap();
+    a_second(&shelf, base + A_SECOND).unwrap();
+    let limits = Limits { age_ns: 60_000_000_000, bytes: u64::MAX, kept_bytes: u64::MAX };
+    shelf.retain(&limits, WindowIndex(base + day).start_unix_ns(), |_| vec![]).unwrap();
+    let left: Vec<u64> = read_all(&shelf, "web-1").iter().map(|w| w.index.0).collect();
+    assert_eq!(left, [base, base + 10 * day]);
+}
+
+/// Fails where it is removed like a folder: that is refused, and no segment is written any more.
+#[test]
+fn a_file_with_the_name_of_a_half_written_segment_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("windows")).unwrap();
+    std::fs::write(folder.path().join("windows/notes.tmp"), "mine").unwrap();
+    let (shelf, metrics) = shelf(folder.path());
+    assert_eq!(metrics.store_segments_torn.get(), 1);
+    assert_eq!(names_in(&folder.path().join("aside")), ["notes.tmp.0"]);
+    a_second(&shelf, 35_880_000_000).unwrap();
 }
 
 #[test]
