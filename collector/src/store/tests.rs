@@ -247,6 +247,41 @@ fn a_damaged_database_is_set_aside_and_a_later_one_is_left_alone() {
     assert!(text.contains("version 99") && text.contains("remedy"), "{text}");
 }
 
+/// Fails where only a file that cannot be opened is set aside: this one can be, and no incident would be written any more.
+#[test]
+fn a_database_with_a_damaged_page_is_set_aside_and_incidents_are_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start_with(Settings { incidents_max: 100, ..settings(folder.path()) });
+    for n in 0..100 {
+        a.put(incident(&format!("01{n:03}"), 1));
+    }
+    a.close();
+    let path = folder.path().join(FILE);
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 100_000, "it is all in the one file");
+    bytes[4096..].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let b = start(folder.path());
+    b.put(incident("02A", 1));
+    wait(|| b.opened.past.health.problem().is_none() && b.opened.past.incident("02A").is_some());
+    let (_, _, metrics) = b.close();
+    assert!(folder.path().join("aside").join(format!("{FILE}.0")).exists());
+    assert_eq!((metrics.store_segments_torn.get(), rows(folder.path()).len()), (1, 1));
+}
+
+/// Fails where the end counts nothing: what was never written is then missed by nobody.
+#[test]
+fn what_no_disk_took_until_the_end_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::write(&data, "in the way").unwrap();
+    let a = start(&data);
+    a.put(incident("01A", 1));
+    (0..5).for_each(|n| a.window(some_window("web-1", 35_880_000_000 + n, n)));
+    let (_, _, metrics) = a.close();
+    assert_eq!((metrics.store_windows_dropped.get(), metrics.store_updates_dropped.get()), (5, 1));
+}
+
 fn some_window(host: &str, index: u64, seed: u64) -> HostWindow {
     // Whole microseconds, as they are kept.
     let n = |k: u64| (seed.wrapping_mul(2_654_435_761).wrapping_add(k * 7919) % 50_000) * 1_000;

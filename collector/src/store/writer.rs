@@ -62,7 +62,20 @@ impl Writer {
         let taken = self.queue.take(longest);
         self.incidents(taken.incidents, taken.closed);
         self.windows(taken.windows, taken.closed);
+        if taken.closed {
+            self.ended();
+        }
         !taken.closed
+    }
+
+    /// What the disk did not take until the end goes with the process.
+    fn ended(&self) {
+        let (windows, incidents) = (self.open.len(), self.unwritten.len());
+        self.metrics.store_windows_dropped.add(windows as u64);
+        self.metrics.store_updates_dropped.add(incidents as u64);
+        if windows + incidents > 0 {
+            tracing::error!("{windows} windows and {incidents} incidents were not written before the end");
+        }
     }
 
     /// Looks at the segments that are there.
@@ -101,6 +114,10 @@ impl Writer {
                 self.metrics.store_failures.inc();
                 // The next attempt opens it anew: what was wrong with the file may be over.
                 self.db = None;
+                if e.is_damage() {
+                    // A file with a damaged page can be opened, and would be for ever.
+                    self.begin_anew(&e);
+                }
                 self.incidents_retry = Some(self.clock.monotonic() + RETRY_EVERY);
                 self.health.failed(Part::Incidents, &e.to_string());
                 self.told();
@@ -119,16 +136,21 @@ impl Writer {
         }
     }
 
+    /// Out of the way with the file, which nobody has open: what is in memory is to be in the next one.
+    fn begin_anew(&mut self, why: &DbError) {
+        super::set_aside(&self.settings.folder, why, &self.metrics);
+        let all = lock(&self.store).lines();
+        for line in all {
+            self.unwritten.entry(line.incident.id.clone()).or_insert(line);
+        }
+    }
+
     fn write_incidents(&mut self) -> Result<(), DbError> {
         let folder = self.settings.folder.clone();
         if self.db.is_none() {
             let db = match Db::open(&folder) {
                 Err(e) if e.is_damage() => {
-                    super::set_aside(&folder, &e, &self.metrics);
-                    let all = lock(&self.store).lines();
-                    for line in all {
-                        self.unwritten.entry(line.incident.id.clone()).or_insert(line);
-                    }
+                    self.begin_anew(&e);
                     Db::open(&folder)?
                 }
                 other => other?,
