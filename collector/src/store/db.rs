@@ -233,11 +233,18 @@ impl Db {
         Ok(())
     }
 
-    /// Writes these versions, all or none. A version older than what is there changes nothing.
-    pub(super) fn put<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) -> Result<(), DbError> {
+    /// Writes these versions, all or none. A version older than what is there changes nothing: those are returned, by id, each with the
+    /// version that is there.
+    pub(super) fn put<'a>(
+        &mut self,
+        lines: impl Iterator<Item = &'a Line>,
+    ) -> Result<Vec<(String, u64)>, DbError> {
         let failed = self.failed();
         let transaction = self.connection.transaction().map_err(&failed)?;
+        let mut older = Vec::new();
         {
+            let mut there =
+                transaction.prepare("SELECT version FROM incident WHERE id = ?1").map_err(&failed)?;
             let mut statement = transaction
                 .prepare(
                     "INSERT INTO incident (id, version, state, kind, severity, title, start_unix_ns, end_unix_ns, incident, timeline)
@@ -252,7 +259,7 @@ impl Db {
             for Line { incident: i, timeline } in lines {
                 let Ok(json) = serde_json::to_string(i) else { continue };
                 let timeline = timeline.as_ref().and_then(|t| serde_json::to_string(t).ok());
-                statement
+                let written = statement
                     .execute(params![
                         i.id,
                         int(i.version),
@@ -266,9 +273,14 @@ impl Db {
                         timeline
                     ])
                     .map_err(&failed)?;
+                if written == 0 {
+                    let version = there.query_row([&i.id], |row| row.get(0)).map_err(&failed)?;
+                    older.push((i.id.clone(), unsigned(version)));
+                }
             }
         }
-        transaction.commit().map_err(failed)
+        transaction.commit().map_err(failed)?;
+        Ok(older)
     }
 
     /// The newest `limit` incidents with an id below `before`, that end at `since_unix_ns` or later and have `state`.

@@ -75,6 +75,12 @@ struct Version {
     timeline: Option<Arc<Timeline>>,
 }
 
+impl Version {
+    fn line(&self) -> Line {
+        Line { incident: self.incident.as_ref().clone(), timeline: self.timeline.as_deref().cloned() }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Kept {
     newest: Version,
@@ -361,9 +367,24 @@ impl Store {
 
     fn lines(&self) -> Vec<Line> {
         let confirmed = self.by_id.values().map(|kept| &kept.newest).filter(|v| v.incident.version > 0);
-        confirmed
-            .map(|v| Line { incident: v.incident.as_ref().clone(), timeline: v.timeline.as_deref().cloned() })
-            .collect()
+        confirmed.map(Version::line).collect()
+    }
+
+    /// `line` is older than the disk's version of its incident: memory did not know that it was there, so its versions began anew. They go
+    /// on from there. Returns what is to be written of it, unless that is newer and waits already, or is written.
+    fn go_on(&mut self, line: &Line, on_disk: u64) -> Option<Line> {
+        let before = on_disk.saturating_add(1);
+        let Some(kept) = self.by_id.get_mut(&line.incident.id) else {
+            let mut line = line.clone();
+            line.incident.version = line.incident.version.saturating_add(before);
+            return Some(line);
+        };
+        if kept.newest.incident.version < on_disk {
+            kept.versions_before = kept.versions_before.saturating_add(before);
+            let newest = Arc::make_mut(&mut kept.newest.incident);
+            newest.version = newest.version.saturating_add(before);
+        }
+        (kept.newest.incident.version > on_disk).then(|| kept.newest.line())
     }
 
     /// Stretches around incidents that touch `span`.

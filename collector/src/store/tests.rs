@@ -93,6 +93,29 @@ fn a_restart_keeps_incidents_closes_open_ones_and_goes_on_counting_versions() {
     assert_eq!(rows(folder.path())[0].incident.version, 6);
 }
 
+/// Fails where versions of an incident that memory had forgotten begin anew: all of them are older than what is on disk, and none is written.
+#[test]
+fn an_incident_that_left_memory_and_comes_again_is_written_and_goes_on_counting() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    let closed = |id: &str, version| Incident { state: State::Closed, ..incident(id, version) };
+    (0..5).for_each(|version| drop(a.put(closed("01A", version))));
+    ["01B", "01C", "01D"].into_iter().for_each(|id| drop(a.put(closed(id, 1))));
+    a.close();
+    let on_disk = || rows(folder.path()).into_iter().find(|line| line.incident.id == "01A").unwrap().incident;
+    let before = on_disk().version;
+    let b = start(folder.path());
+    assert!(b.get("01A").is_none(), "three are in memory");
+    for version in 1..4 {
+        b.put(Incident { title: format!("again, {version}"), ..incident("01A", version) });
+        wait(|| b.get("01A").is_some_and(|i| i.title == format!("again, {version}") && i.version > before));
+        let (there, shown) = (on_disk(), b.get("01A").unwrap());
+        assert_eq!((there.version, &there.title), (shown.version, &shown.title));
+    }
+    b.close();
+    assert_eq!(on_disk().title, "again, 3");
+}
+
 #[test]
 fn the_json_lines_of_earlier_versions_are_taken_over_but_for_damaged_ones() {
     let folder = tempfile::tempdir().unwrap();

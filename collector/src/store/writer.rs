@@ -162,7 +162,19 @@ impl Writer {
             self.db = Some(db);
         }
         let Some(db) = &mut self.db else { return Ok(()) };
-        db.put(self.unwritten.values())
+        let older = db.put(self.unwritten.values())?;
+        let mut again = Vec::new();
+        for (id, on_disk) in older {
+            let Some(line) = self.unwritten.get_mut(&id) else { continue };
+            if let Some(newest) = lock(&self.store).go_on(line, on_disk) {
+                *line = newest;
+                again.push(line.clone());
+            }
+        }
+        if !again.is_empty() {
+            db.put(again.iter())?;
+        }
+        Ok(())
     }
 
     fn windows_failed(&mut self, why: &str) {
