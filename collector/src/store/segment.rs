@@ -41,6 +41,13 @@ impl SegmentError {
             Self::File { .. } => None,
         }
     }
+
+    /// The error behind it where that says nothing of the file: this process, or the machine, has no more open files, or no memory.
+    pub(super) fn lacking(&self) -> Option<std::io::Error> {
+        let code = self.io()?.raw_os_error()?;
+        let lacks = matches!(code, libc::EMFILE | libc::ENFILE | libc::ENOMEM);
+        lacks.then(|| std::io::Error::from_raw_os_error(code))
+    }
 }
 
 /// What was written.

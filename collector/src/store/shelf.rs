@@ -93,15 +93,15 @@ impl Shelf {
                     self.disk.remove_folder(&path)?;
                     continue;
                 }
-                let entry = segment::span_of(&name)
-                    .ok_or_else(|| "its name is none of a segment".to_owned())
-                    .and_then(|(first, last)| {
-                        segment_read::check(&path).map_err(|e| e.to_string())?;
-                        Ok(Entry { bytes: bytes_of(&path), path: path.clone(), first, last })
-                    });
-                match entry {
-                    Ok(entry) => drop(found.insert(name, entry)),
-                    Err(why) => self.aside(&path, &why),
+                let Some((first, last)) = segment::span_of(&name) else {
+                    self.aside(&path, "its name is none of a segment");
+                    continue;
+                };
+                match segment_read::check(&path).map_err(|e| (e.lacking(), e)) {
+                    Ok(()) => drop(found.insert(name, Entry { bytes: bytes_of(&path), path, first, last })),
+                    // Of this segment nothing is known, and it is looked at again.
+                    Err((Some(lacking), _)) => return Err(lacking),
+                    Err((None, e)) => self.aside(&path, &e.to_string()),
                 }
             }
             let mut index = self.index();
@@ -258,8 +258,8 @@ impl Shelf {
         all.filter(|e| overlaps((e.first, e.last), (first, last))).cloned().collect()
     }
 
-    /// What a segment holds of `host` from `first` to `last`; `None`: it is gone, or cannot be read and was set aside. Ids are those of
-    /// one segment.
+    /// What a segment holds of `host` from `first` to `last`; `None`: it is gone, or cannot be read: now, or ever, and was set aside. Ids
+    /// are those of one segment.
     pub(super) fn read(
         &self,
         entry: &Entry,
@@ -272,6 +272,10 @@ impl Shelf {
             Ok(inputs) => Some(inputs),
             // Retention was faster, or moved it.
             Err(_) if !entry.path.exists() => None,
+            Err(e) if e.lacking().is_some() => {
+                tracing::warn!("left out of an answer: {e}");
+                None
+            }
             Err(e) => {
                 self.aside(&entry.path, &e.to_string());
                 None

@@ -764,6 +764,21 @@ fn a_file_with_the_name_of_a_half_written_segment_is_in_nobodys_way() {
     a_second(&shelf, 35_880_000_000).unwrap();
 }
 
+/// Fails where an error of the process counts as one of the file: whole segments were then set aside when too many files were open.
+#[test]
+fn no_more_open_files_say_nothing_of_a_segment() {
+    let of = |code| {
+        let source = std::io::Error::from_raw_os_error(code).into();
+        SegmentError::File { path: "host.parquet".into(), source }
+    };
+    for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
+        assert_eq!(of(code).lacking().and_then(|e| e.raw_os_error()), Some(code));
+    }
+    for code in [libc::ENOENT, libc::EIO, libc::ENOTDIR] {
+        assert!(of(code).lacking().is_none());
+    }
+}
+
 #[test]
 fn a_file_with_a_wrong_bit_or_without_its_end_is_read_or_refused_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
