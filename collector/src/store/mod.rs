@@ -218,6 +218,7 @@ fn prepare(
         remembered: Arc::default(),
     };
     let store = Arc::new(Mutex::new(store));
+    let limits = shelf::Limits::of(&settings);
     let writer = writer::Writer {
         settings,
         queue,
@@ -232,6 +233,8 @@ fn prepare(
         unwritten,
         open: Vec::new(),
         open_bytes: 0,
+        open_bytes_max: writer::OPEN_BYTES_MAX,
+        limits,
         opened: None,
         scanned: false,
         incidents_retry: None,

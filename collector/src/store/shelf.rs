@@ -3,7 +3,7 @@
 
 use super::disk::Disk;
 use super::segment::{self, SegmentError, TEMPORARY, Wanted, Written};
-use super::{segment_read, segment_write};
+use super::{Settings, segment_read, segment_write};
 use crate::aside;
 use crate::counters::Metrics;
 use std::collections::BTreeMap;
@@ -22,6 +22,17 @@ pub(super) struct Limits {
     pub(super) bytes: u64,
     /// Bytes of the kept ones.
     pub(super) kept_bytes: u64,
+}
+
+impl Limits {
+    /// What the operator wants.
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            age_ns: settings.windows_hours.saturating_mul(3_600_000_000_000),
+            bytes: settings.windows_mib_max << 20,
+            kept_bytes: settings.kept_mib_max << 20,
+        }
+    }
 }
 
 /// A segment on disk.

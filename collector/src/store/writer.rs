@@ -24,9 +24,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// After a failure.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Memory of the open segment, about: beyond it the segment is written early, or, when it cannot be, loses its oldest windows.
-const OPEN_BYTES_MAX: usize = 96 << 20;
+pub(super) const OPEN_BYTES_MAX: usize = 96 << 20;
 /// Incidents on disk for each one in memory.
-const ON_DISK_TIMES: usize = 20;
+pub(super) const ON_DISK_TIMES: usize = 20;
 
 /// See above.
 pub(super) struct Writer {
@@ -45,6 +45,10 @@ pub(super) struct Writer {
     /// The open segment.
     pub(super) open: Vec<(Arc<HostWindow>, usize)>,
     pub(super) open_bytes: usize,
+    /// [`OPEN_BYTES_MAX`], or less in a simulation.
+    pub(super) open_bytes_max: usize,
+    /// Of segments, as the settings say.
+    pub(super) limits: Limits,
     pub(super) opened: Option<Instant>,
     pub(super) scanned: bool,
     pub(super) incidents_retry: Option<Instant>,
@@ -147,20 +151,27 @@ impl Writer {
 
     fn write_incidents(&mut self) -> Result<(), DbError> {
         let folder = self.settings.folder.clone();
-        if self.db.is_none() {
-            let db = match Db::open(&folder) {
-                Err(e) if e.is_damage() => {
-                    self.begin_anew(&e);
-                    Db::open(&folder)?
-                }
-                other => other?,
-            };
-            let known = db.incidents(None, 0, None, self.settings.incidents_max)?;
-            for line in lock(&self.store).load(known) {
-                self.unwritten.entry(line.incident.id.clone()).or_insert(line);
-            }
-            self.db = Some(db);
+        if self.db.is_some() {
+            return self.put_incidents();
         }
+        self.db = Some(match Db::open(&folder) {
+            Err(e) if e.is_damage() => {
+                self.begin_anew(&e);
+                Db::open(&folder)?
+            }
+            other => other?,
+        });
+        // Before memory takes over what is on disk: what waits may have left memory, and is newer.
+        self.put_incidents()?;
+        let Some(db) = &self.db else { return Ok(()) };
+        let known = db.incidents(None, 0, None, self.settings.incidents_max)?;
+        for line in lock(&self.store).load(known) {
+            self.unwritten.insert(line.incident.id.clone(), line);
+        }
+        self.put_incidents()
+    }
+
+    fn put_incidents(&mut self) -> Result<(), DbError> {
         let Some(db) = &mut self.db else { return Ok(()) };
         let older = db.put(self.unwritten.values())?;
         let mut again = Vec::new();
@@ -189,7 +200,7 @@ impl Writer {
         }
         self.open_bytes += windows.iter().map(|(_, size)| size).sum::<usize>();
         self.open.extend(windows);
-        let full = self.open_bytes > OPEN_BYTES_MAX;
+        let full = self.open_bytes > self.open_bytes_max;
         let length = Duration::from_secs(self.settings.segment_seconds);
         let over = self.opened.is_some_and(|at| self.clock.monotonic().duration_since(at) >= length);
         if !self.scanned && self.due(self.windows_retry, closing) {
@@ -204,10 +215,10 @@ impl Writer {
                 Err(e) => self.windows_failed(&e.to_string()),
             }
         }
-        if self.open_bytes > OPEN_BYTES_MAX {
+        if self.open_bytes > self.open_bytes_max {
             let mut given_up = 0;
             let mut dropped = 0;
-            while self.open_bytes - dropped > OPEN_BYTES_MAX * 3 / 4 {
+            while self.open_bytes - dropped > self.open_bytes_max / 4 * 3 {
                 let Some((_, size)) = self.open.get(given_up) else { break };
                 dropped += size;
                 given_up += 1;
@@ -261,18 +272,13 @@ impl Writer {
     }
 
     fn retain(&mut self) -> Result<(), SegmentError> {
-        let limits = Limits {
-            age_ns: self.settings.windows_hours.saturating_mul(3_600_000_000_000),
-            bytes: self.settings.windows_mib_max << 20,
-            kept_bytes: self.settings.kept_mib_max << 20,
-        };
         let (db, store) = (&self.db, &self.store);
         // While the database does not answer, the incidents in memory say what to keep.
         let keep = |span: Span| {
             let known = db.as_ref().and_then(|db| db.spans(span).ok());
             known.unwrap_or_else(|| lock(store).spans(span))
         };
-        self.shelf.retain(&limits, self.clock.unix_ns(), keep)?;
+        self.shelf.retain(&self.limits, self.clock.unix_ns(), keep)?;
         if let Some(db) = &mut self.db
             && let Err(e) = db.prune(self.settings.incidents_max.saturating_mul(ON_DISK_TIMES))
         {
