@@ -443,6 +443,21 @@ impl Db {
     }
 }
 
+#[cfg(test)]
+impl Db {
+    /// Title and state of every incident, by id.
+    pub(super) fn titles(&self) -> rusqlite::Result<BTreeMap<String, (String, String)>> {
+        let mut rows = self.connection.prepare("SELECT id, title, state FROM incident")?;
+        rows.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?.collect()
+    }
+
+    /// As on a disk that is full, or is not any more: what takes another page is refused from now on.
+    pub(super) fn set_full(&self, full: bool) -> rusqlite::Result<()> {
+        let pages: i64 = self.connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+        self.connection.pragma_update(None, "max_page_count", if full { pages } else { 1 << 30 })
+    }
+}
+
 fn line(row: &Row<'_>) -> rusqlite::Result<Option<Line>> {
     let (incident, timeline): (String, Option<String>) = (row.get(0)?, row.get(1)?);
     let timeline = timeline.and_then(|text| serde_json::from_str::<Timeline>(&text).ok());

@@ -402,5 +402,8 @@ impl Store {
 }
 
 #[cfg(test)]
+mod simulation;
+
+#[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
