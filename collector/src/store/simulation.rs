@@ -40,7 +40,7 @@ use tailwater_model::window::{HostCpu, HostWindow, Input, ListenerWindow, Window
 const BEGIN_UNIX_NS: u64 = 1_794_000_000_000_000_000;
 const STEPS: u32 = 120;
 /// Seeds that every run repeats. New ones are for whoever looks for faults (`TAILWATER_SIM_SEEDS`).
-const FIXED_SEEDS: u64 = 30;
+const FIXED_SEEDS: u64 = 12;
 /// Incidents in memory: few, so that many leave it and come again.
 const IN_MEMORY: usize = 2;
 /// Bytes of the open segment: some thirty windows.
