@@ -7,11 +7,12 @@
 //! played: a power cut while SQLite moves its log there (a history is too short for it), pages of the main file that are torn, and a full
 //! disk inside a write of SQLite beyond its own bound of pages.
 //!
-//! With one of these faults, which were in this store, put back it fails: a segment whose folder was not synced was left in its place and
-//! written again (held: bytes on the disk are those that are counted); an incident that had left memory began its versions anew and was
-//! never written (held: what was taken is the row); what waited while the database did not answer was hidden by the older row (held: what is
-//! shown is what was told last). And so it would without a sync of a file, of its folder, or of the name (held: what was written is read
-//! after a power cut), or if retention removed before it kept (held: windows around an incident).
+//! Faults that were in this store, and what is to tell of each if it comes back: a segment whose folder could not be synced was left in its
+//! place and written again (`windows_turned`: bytes on the disk, and those that are counted); an incident that had left memory began its
+//! versions anew and was never written (`incidents_turned`: it is another one on the disk); what waited while the database did not answer was
+//! hidden by the older row (`incidents_turned`: an older version is shown). A file that is not synced before its name, or a name that is
+//! not synced before its windows are let go, is told by `segments_began` after a power cut (written, and gone after a start), and retention that
+//! removes before it keeps by `windows_turned` (gone, and around an incident) or after a kill.
 
 mod disk;
 mod held;
