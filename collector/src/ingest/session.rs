@@ -181,9 +181,12 @@ impl Session {
             (slot.proof, slot.certificate_unix_s) = (speaker.proof(), speaker.life_unix_s());
             (slot.last_sequence, slot.offset.now())
         };
-        let delivery = session
-            .convert(Said::Hello(hello), raw.clone(), offset, now_unix_ns)
-            .map_err(|e| refusal(format!("Hello: {e}"), false))?;
+        let delivery =
+            session.convert(Said::Hello(hello), raw.clone(), offset, now_unix_ns).map_err(|e| {
+                // Its stream ends here, and nobody else would say so: the host would count as connected for ever.
+                session.lease.end(now_unix_ns);
+                refusal(format!("Hello: {e}"), false)
+            })?;
         let welcome = Welcome {
             protocol: max.min(PROTOCOL_MAX),
             collector_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -418,6 +421,29 @@ fn salvage_sequence(raw: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
     use tailwater_proto::v1::WindowBatch;
+
+    #[test]
+    fn a_hello_that_is_refused_leaves_its_host_to_others() {
+        let (registry, metrics) = (Registry::new(1), Arc::default());
+        let open = |host: &str, boot: &str, address: &[u8]| {
+            let hello = Hello {
+                protocol_min: PROTOCOL_MIN,
+                protocol_max: PROTOCOL_MAX,
+                host: host.into(),
+                boot_id: boot.into(),
+                agent_instance: boot.into(),
+                window_ns: WINDOW_NS,
+                addresses: vec![address.to_vec()],
+                ..Hello::default()
+            };
+            let raw = AgentMessage { body: Some(Said::Hello(hello)) }.encode_to_vec().into();
+            Session::open(&raw, &registry, &metrics, ("p", &Speaker::default()), 1).map(|_| ())
+        };
+        let refused = open("web-1", "boot-1", &[10, 0, 0]).unwrap_err();
+        assert!(!refused.retry && refused.reason.contains("an address of 3 bytes"), "{refused:?}");
+        assert!(!registry.view()[0].connected);
+        assert_eq!(open("web-1", "boot-2", &[10, 0, 0, 1]), Ok(()), "another machine of that name");
+    }
 
     #[test]
     fn the_sequence_of_a_damaged_batch_is_found() {
