@@ -139,6 +139,31 @@ fn a_second_agent_of_another_boot_and_a_stranger_protocol_are_refused_with_the_r
 }
 
 #[test]
+fn an_agent_that_was_replaced_by_itself_comes_back_at_once_and_one_that_was_replaced_by_another_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path(), &[]);
+    runtime().block_on(async {
+        let mut live = Agent::connect(serve.grpc, hello("web-1", "a")).await;
+        live.welcome().await;
+        // As a Hello of the same agent that was on its way for so long that the agent gave it up.
+        let mut late = Agent::connect(serve.grpc, hello("web-1", "a")).await;
+        late.welcome().await;
+        assert!(replaced(&mut live).await, "a minute's pause would cost windows");
+        let mut second = Agent::connect(serve.grpc, hello("web-1", "b")).await;
+        second.welcome().await;
+        assert!(!replaced(&mut late).await, "two agents of one boot must not take turns without a pause");
+    });
+}
+
+/// Whether it may be back soon.
+async fn replaced(agent: &mut Agent) -> bool {
+    match agent.hear().await {
+        Reply::Refusal(refusal) if refusal.reason.contains("newer stream") => refusal.retry,
+        other => panic!("not replaced: {other:?}"),
+    }
+}
+
+#[test]
 fn probes_are_answered_with_the_collectors_time() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path(), &[]);

@@ -163,7 +163,10 @@ impl Connection {
                 next = messages.message() => next,
                 () = session.lease().replaced.cancelled() => {
                     let reason = "a newer stream of this boot speaks for this host now".to_owned();
-                    return Some(("replaced", Refusal { reason, retry: false }));
+                    // Two agents of one boot must not send each other away without a pause. But where an agent was replaced by itself, and
+                    // still hears of it here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
+                    let by_itself = session.lease().slot().hello.agent_instance == session.instance();
+                    return Some(("replaced", Refusal { reason, retry: by_itself }));
                 }
                 () = self.revoked.cancelled() => {
                     return Some(("revoked", Refusal { reason: REVOKED.to_owned(), retry: true }));
