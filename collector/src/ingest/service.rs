@@ -240,7 +240,7 @@ pub async fn step(
             delivered = feed.deliver(delivery, quota) => delivered?,
         }
     }
-    let committed = reaction.commit.map(|sequence| session.commit(sequence));
+    let committed = reaction.commit.map(|taken| session.commit(taken));
     Ok([reaction.reply, committed])
 }
 

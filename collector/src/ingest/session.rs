@@ -75,8 +75,18 @@ pub struct Reaction {
     pub delivery: Option<Delivery>,
     /// To say at once.
     pub reply: Option<Reply>,
-    /// The sequence to commit and acknowledge once the delivery is queued.
-    pub commit: Option<u64>,
+    /// The batch to commit and acknowledge once the delivery is queued.
+    pub commit: Option<Taken>,
+}
+
+/// A batch whose windows are for the pipeline: taken once they are queued. One that finds no room is sent again, and counts then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    sequence: u64,
+    /// Windows that it told as lost.
+    windows_lost: u64,
+    /// When its last window ended, Unix ns on the collector's clock.
+    end_unix_ns: u64,
 }
 
 /// An accepted stream.
@@ -280,16 +290,12 @@ impl Session {
                 }
                 let end =
                     batch.first_window.saturating_add(batch.window_count.into()).saturating_mul(WINDOW_NS);
-                let lost = batch.windows_lost;
+                let windows_lost = batch.windows_lost;
                 match self.convert(Said::Batch(batch), raw, offset, now_unix_ns) {
                     Ok(delivery) => {
-                        let mut slot = self.lease.slot();
-                        slot.batches += 1;
-                        slot.windows_lost += lost;
-                        slot.newest_window_end_unix_ns =
-                            slot.newest_window_end_unix_ns.max(end.saturating_add_signed(offset.offset_ns));
-                        self.metrics.batches.inc();
-                        Reaction { delivery: Some(delivery), reply: None, commit: Some(sequence) }
+                        let end_unix_ns = end.saturating_add_signed(offset.offset_ns);
+                        let taken = Taken { sequence, windows_lost, end_unix_ns };
+                        Reaction { delivery: Some(delivery), reply: None, commit: Some(taken) }
                     }
                     Err(e) => self.refuse(sequence, e.kind(), &e.to_string()),
                 }
@@ -334,9 +340,13 @@ impl Session {
     }
 
     /// The delivery is queued: what it carried will not be taken again.
-    pub fn commit(&self, sequence: u64) -> Reply {
+    pub fn commit(&self, taken: Taken) -> Reply {
+        self.metrics.batches.inc();
         let mut slot = self.lease.slot();
-        slot.raise(&self.instance, sequence);
+        slot.batches += 1;
+        slot.windows_lost = slot.windows_lost.saturating_add(taken.windows_lost);
+        slot.newest_window_end_unix_ns = slot.newest_window_end_unix_ns.max(taken.end_unix_ns);
+        slot.raise(&self.instance, taken.sequence);
         Reply::Ack(Ack { sequence: slot.last_sequence })
     }
 
@@ -422,27 +432,59 @@ mod tests {
     use super::*;
     use tailwater_proto::v1::WindowBatch;
 
+    const NOW_UNIX_NS: u64 = 1_794_000_000_000_000_000;
+
+    fn raw(said: Said) -> Bytes {
+        AgentMessage { body: Some(said) }.encode_to_vec().into()
+    }
+
+    /// What follows of a Hello of web-1 with this boot and address.
+    fn open(registry: &Registry, boot: &str, address: &[u8]) -> Result<Session, Refusal> {
+        let hello = Hello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            host: "web-1".into(),
+            boot_id: boot.into(),
+            agent_instance: boot.into(),
+            window_ns: WINDOW_NS,
+            addresses: vec![address.to_vec()],
+            ..Hello::default()
+        };
+        let (first, metrics) = (raw(Said::Hello(hello)), Arc::default());
+        let opened = Session::open(&first, registry, &metrics, ("p", &Speaker::default()), NOW_UNIX_NS);
+        opened.map(|(session, ..)| session)
+    }
+
     #[test]
     fn a_hello_that_is_refused_leaves_its_host_to_others() {
-        let (registry, metrics) = (Registry::new(1), Arc::default());
-        let open = |host: &str, boot: &str, address: &[u8]| {
-            let hello = Hello {
-                protocol_min: PROTOCOL_MIN,
-                protocol_max: PROTOCOL_MAX,
-                host: host.into(),
-                boot_id: boot.into(),
-                agent_instance: boot.into(),
-                window_ns: WINDOW_NS,
-                addresses: vec![address.to_vec()],
-                ..Hello::default()
-            };
-            let raw = AgentMessage { body: Some(Said::Hello(hello)) }.encode_to_vec().into();
-            Session::open(&raw, &registry, &metrics, ("p", &Speaker::default()), 1).map(|_| ())
-        };
-        let refused = open("web-1", "boot-1", &[10, 0, 0]).unwrap_err();
+        let registry = Registry::new(1);
+        let refused = open(&registry, "boot-1", &[10, 0, 0]).unwrap_err();
         assert!(!refused.retry && refused.reason.contains("an address of 3 bytes"), "{refused:?}");
         assert!(!registry.view()[0].connected);
-        assert_eq!(open("web-1", "boot-2", &[10, 0, 0, 1]), Ok(()), "another machine of that name");
+        let other = open(&registry, "boot-2", &[10, 0, 0, 1]);
+        assert!(other.is_ok(), "another machine of that name: {other:?}");
+    }
+
+    #[test]
+    fn a_batch_that_finds_no_room_and_is_sent_again_counts_once() {
+        let registry = Registry::new(1);
+        let mut session = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        let batch = WindowBatch {
+            sequence: 1,
+            first_window: NOW_UNIX_NS / WINDOW_NS - 2,
+            window_count: 2,
+            windows_lost: 5,
+            ..WindowBatch::default()
+        };
+        let said = raw(Said::Batch(batch));
+        assert!(session.message(said.clone(), NOW_UNIX_NS).commit.is_some(), "and no room for it");
+        let seen = |registry: &Registry| (registry.view()[0].batches, registry.view()[0].windows_lost);
+        assert_eq!(seen(&registry), (0, 0), "nothing of it is taken");
+        let taken = session.message(said.clone(), NOW_UNIX_NS).commit.unwrap();
+        session.commit(taken);
+        assert_eq!(seen(&registry), (1, 5));
+        assert_eq!(session.message(said, NOW_UNIX_NS).commit, None, "a duplicate");
+        assert_eq!((seen(&registry), session.metrics.batches.get()), ((1, 5), 1));
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(crate) fn stream(bytes: &[u8]) {
     let mut at = now;
     while let Some(raw) = next(&mut messages) {
         let reaction = session.message(raw, at);
-        if let Some(sequence) = reaction.commit {
-            session.commit(sequence);
+        if let Some(taken) = reaction.commit {
+            session.commit(taken);
         }
         at = at.saturating_add(2 * WINDOW_NS);
     }
