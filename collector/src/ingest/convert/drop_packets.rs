@@ -10,7 +10,7 @@ use tailwater_model::window::{EntityId, HostWindow, ListenerWindow, WindowIndex}
 const SHOWN_WITHIN: u64 = 10;
 
 /// What the counter of one listener is still to show of last ACKs that were dropped.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Due {
     /// The last window with one.
     since: WindowIndex,
@@ -21,7 +21,7 @@ struct Due {
 }
 
 /// The listeners of one host that dropped last ACKs just now: no more than it has listeners.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct DropPackets {
     due: HashMap<EntityId, Due>,
 }

@@ -165,6 +165,8 @@ pub struct Converter {
     edges: Ids,
     devices: Ids,
     packets: DropPackets,
+    /// What that was before the batch of this sequence: one that found no room is sent again, and must be counted as it was before.
+    packets_before: Option<(u64, DropPackets)>,
     /// Windows to add to the agent's index to get the collector's.
     shift: i64,
 }
@@ -237,6 +239,7 @@ impl Converter {
                 ids.now.clear();
             }
             self.packets = DropPackets::default();
+            self.packets_before = None;
         }
         self.covered = hello.coverage.iter().filter(|c| c.covered).map(|c| c.signal).collect();
         self.uncovered.clear();
@@ -401,6 +404,10 @@ impl Converter {
             })
             .collect();
         self.fill(&mut windows, &tables);
+        match &self.packets_before {
+            Some((sequence, before)) if *sequence == batch.sequence => self.packets = before.clone(),
+            _ => self.packets_before = Some((batch.sequence, self.packets.clone())),
+        }
         windows.iter_mut().for_each(|window| self.packets.count(window));
         for (offset, blocked) in blocked {
             if let Some(window) = windows.get_mut(offset as usize) {

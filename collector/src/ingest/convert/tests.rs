@@ -58,6 +58,29 @@ fn a_batch_becomes_its_windows_and_missing_tables_stay_missing() {
 }
 
 #[test]
+fn a_batch_that_found_no_room_and_comes_again_has_the_same_packets_and_so_have_those_after_it() {
+    let drops = |sequence: u64, final_ack: u64, counted: u64| {
+        let mut table = TableBuilder::new(EntityKind::Listener, 2);
+        table.set(9, 1, Metric::ListenDropsFinalAck, 0, final_ack);
+        table.set(9, 1, Metric::ListenDrops, 0, counted);
+        let (tables, first_window) = (vec![table.build()], 1000 + 2 * sequence);
+        Body::Batch(WindowBatch { sequence, first_window, tables, ..batch(9, 0) })
+    };
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let mut dropped = |body: Body| -> Vec<u64> {
+        let windows = windows(c.message(&body, 0, 0).unwrap());
+        windows.iter().flat_map(|w| w.listeners.values().map(|l| l.drops)).collect()
+    };
+    // The socket's counter shows two dropped last ACKs, each of them twice, in the batch after them.
+    assert_eq!(dropped(drops(1, 2, 0)), [0, 0]);
+    assert_eq!(dropped(drops(1, 2, 0)), [0, 0]);
+    assert_eq!(dropped(drops(2, 0, 7)), [0, 5]);
+    assert_eq!(dropped(drops(2, 0, 7)), [0, 5]);
+    assert_eq!(dropped(drops(3, 0, 1)), [0, 1], "nothing is owed any more");
+}
+
+#[test]
 fn response_times_are_kept_by_bucket_under_the_ids_of_their_listeners_and_only_where_something_was_counted() {
     let mut c = Converter::new("web-1");
     c.message(&hello("a"), 0, 0).unwrap();
