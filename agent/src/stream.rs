@@ -1,8 +1,9 @@
 //! The stream to the collector: all of the agent's tonic. Owns connecting, reconnecting and what one session sends;
 //! knows no window, only what the [`Outbox`] hands it. `encode` makes batches of windows, `outbox` keeps what waits to be sent, `heard` takes
-//! what the collector says.
+//! what the collector says, and `conversation` decides what is said next.
 
 pub mod connect;
+pub mod conversation;
 pub mod encode;
 pub mod heard;
 pub mod local;
@@ -15,8 +16,9 @@ use crate::config::TlsFiles;
 use crate::stream::outbox::Outbox;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use connect::{ConnectError, LateRefusal, causes, connect, proves_itself};
+use conversation::{Conversation, Now};
 pub use heard::Control;
-use heard::{Heard, Parting, cut};
+use heard::{Parting, cut};
 use std::sync::Arc;
 use std::time::Duration;
 use tailwater_proto::v1::telemetry_client::TelemetryClient;
@@ -30,19 +32,19 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 /// Messages handed to HTTP/2 ahead of what fits the wire; few, so that a drop event overtakes nearly everything.
-const IN_HAND: usize = 2;
+pub const IN_HAND: usize = 2;
 
 /// Between two clock probes.
-const PROBE_PERIOD: Duration = Duration::from_secs(1);
+pub const PROBE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Between two status messages, and two looks at the TLS files.
-const STATUS_PERIOD: Duration = Duration::from_secs(5);
+pub const STATUS_PERIOD: Duration = Duration::from_secs(5);
 
 /// For the collector's first word.
-const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+pub const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// After a refusal that is not to be retried: a person has to change something first.
-const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+pub const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
@@ -135,11 +137,12 @@ impl Stream {
             () = stop.cancelled() => return Ok(Ended::Drained),
         };
         let (to_wire, from_wire) = self.open(channel, &late).await?;
-        let heard = Heard::new(&self.url, proves_itself(&self.url), &self.outbox, self.control.as_ref());
-        let mut session = Session { stream: self, to_wire, late, heard };
+        let proven = proves_itself(&self.url);
+        let conversation = Conversation::new(&self.url, proven, &self.outbox, self.control.as_ref());
+        let mut session = Session { stream: self, to_wire, late, conversation };
         let from_wire = session.welcome(from_wire).await?;
         let end = session.serve(from_wire, stop, tls_written).await;
-        *served = session.heard.served;
+        *served = session.conversation.served();
         end
     }
 
@@ -166,6 +169,10 @@ impl Stream {
         }
     }
 
+    fn now(&self) -> Now {
+        Now { said_epoch_offset_ns: self.clock.said_epoch_offset_ns(), unix_ns: self.clock.unix_ns() }
+    }
+
     fn silent(&self) -> SessionError {
         let reason = format!("connected, but no welcome within {} s", WELCOME_TIMEOUT.as_secs());
         SessionError::Ended { url: self.url.clone(), reason }
@@ -189,7 +196,7 @@ struct Session<'a> {
     stream: &'a Stream,
     to_wire: mpsc::Sender<AgentMessage>,
     late: LateRefusal,
-    heard: Heard<'a>,
+    conversation: Conversation<'a>,
 }
 
 impl Session<'_> {
@@ -203,7 +210,7 @@ impl Session<'_> {
             .map_err(|_| self.stream.silent())?;
         match first {
             Some(Ok(message)) => {
-                self.heard.first(message).map_err(|parting| self.stream.parted(parting))?;
+                self.conversation.welcome(message).map_err(|parting| self.stream.parted(parting))?;
                 Ok(from_wire)
             }
             Some(Err(status)) => Err(self.stream.ended(&status, &self.late)),
@@ -228,79 +235,39 @@ impl Session<'_> {
         for timer in [&mut probes, &mut statuses] {
             timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         }
-        // The first word after the welcome is a probe: the collector places our windows by it.
-        let (mut probe_due, mut status_due, mut probe_id) = (true, false, 0_u64);
-        let mut epoch_offset_ns = self.stream.clock.said_epoch_offset_ns();
         let to_wire = self.to_wire.clone();
         loop {
             let stopping = stop.is_cancelled();
             if stopping && outbox.finished() {
                 return Ok(Ended::Drained);
             }
-            let epoch_now_ns = self.stream.clock.said_epoch_offset_ns();
-            if std::mem::replace(&mut epoch_offset_ns, epoch_now_ns) != epoch_now_ns {
-                // Our clock was set: no window of the new time goes out before a probe that tells.
-                self.heard.offset.forget(probe_id);
-                probe_due = true;
-            }
-            let sending = probe_due || status_due || outbox.has_next();
+            self.conversation.look_at_clock(self.stream.clock.said_epoch_offset_ns());
+            let sending = self.conversation.has_next();
             tokio::select! {
                 heard = from_wire.next() => match heard {
                     Some(Ok(message)) => {
-                        let first = self.heard.offset.get().is_none();
-                        let now_unix_ns = self.stream.clock.unix_ns();
-                        self.heard.then(message, now_unix_ns).map_err(|parting| self.stream.parted(parting))?;
-                        // What the first reply says is told at once, not a second later.
-                        probe_due |= first && self.heard.offset.get().is_some();
+                        let now = self.stream.now();
+                        self.conversation.hear(message, now).map_err(|parting| self.stream.parted(parting))?;
                     }
                     Some(Err(status)) => return Err(self.stream.ended(&status, &self.late)),
                     None => return Err(self.closed()),
                 },
                 permit = to_wire.reserve(), if sending => {
                     let Ok(permit) = permit else { return Err(self.closed()) };
-                    // Stamped here and not when it fell due, so that no queue of ours is in the round trip.
-                    let body = if std::mem::take(&mut probe_due) {
-                        probe_id += 1;
-                        Some(Body::ClockProbe(self.probe(probe_id)))
-                    } else if std::mem::take(&mut status_due) {
-                        Some(Body::Status(self.status()))
-                    } else {
-                        outbox.next()
-                    };
-                    if let Some(mut body) = body {
-                        if let Body::Drop(drop) = &mut body {
-                            drop.sent_unix_ns = self.stream.clock.unix_ns();
-                        }
+                    if let Some(body) = self.conversation.next(self.stream.now()) {
                         permit.send(AgentMessage { body: Some(body) });
                     }
                 }
                 () = outbox.changed() => {}
                 () = stop.cancelled(), if !stopping => {}
-                _ = probes.tick() => probe_due = true,
+                _ = probes.tick() => self.conversation.probe_is_due(),
                 _ = statuses.tick() => {
-                    status_due = true;
+                    self.conversation.status_is_due();
                     if tls_written != self.stream.tls.as_ref().map(tls::written) {
                         return Ok(Ended::TlsFilesChanged);
                     }
                 }
             }
         }
-    }
-
-    fn probe(&self, id: u64) -> v1::ClockProbe {
-        let clock = &self.stream.clock;
-        let (reply_id, reply_received_unix_ns) = self.heard.offset.newest_reply();
-        v1::ClockProbe {
-            id,
-            reply_id,
-            reply_received_unix_ns,
-            epoch_offset_ns: clock.said_epoch_offset_ns(),
-            agent_unix_ns: clock.unix_ns(),
-        }
-    }
-
-    fn status(&self) -> v1::AgentStatus {
-        let (clock_offset_ns, clock_error_ns) = self.heard.offset.get().unwrap_or_default();
-        v1::AgentStatus { clock_offset_ns, clock_error_ns, ..self.stream.control.status() }
     }
 }
