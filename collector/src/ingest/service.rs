@@ -162,11 +162,7 @@ impl Connection {
             let next = tokio::select! {
                 next = messages.message() => next,
                 () = session.lease().replaced.cancelled() => {
-                    let reason = "a newer stream of this boot speaks for this host now".to_owned();
-                    // Two agents of one boot must not send each other away without a pause. But where an agent was replaced by itself, and
-                    // still hears of it here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
-                    let by_itself = session.lease().slot().hello.agent_instance == session.instance();
-                    return Some(("replaced", Refusal { reason, retry: by_itself }));
+                    return Some(("replaced", replaced(session)));
                 }
                 () = self.revoked.cancelled() => {
                     return Some(("revoked", Refusal { reason: REVOKED.to_owned(), retry: true }));
@@ -214,6 +210,15 @@ impl Connection {
         let _ =
             tokio::time::timeout(Duration::from_secs(1), out.send(Ok(reply(Reply::Refusal(refusal))))).await;
     }
+}
+
+/// What is said to a stream whose host another one speaks for now.
+#[must_use]
+pub fn replaced(session: &Session) -> Refusal {
+    // Two agents of one boot must not send each other away without a pause. But where an agent was replaced by itself, and still hears of it
+    // here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
+    let by_itself = session.lease().slot().hello.agent_instance == session.instance();
+    Refusal { reason: "a newer stream of this boot speaks for this host now".to_owned(), retry: by_itself }
 }
 
 /// One message that came at `now_unix_ns`: judged, queued, and only then taken for good; what to say to it. Whoever holds the stream calls it,
