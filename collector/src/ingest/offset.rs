@@ -77,7 +77,8 @@ impl OffsetEstimate {
         self.epoch_ns = probe.epoch_offset_ns;
         let sent = self.monotonic(probe.agent_unix_ns);
         self.newest_ns = sent;
-        let answered = self.replied.iter().find(|(id, _)| probe.reply_id != 0 && *id == probe.reply_id);
+        // The newest of this number: an agent counts from one on each of its connections, and means a reply that came on this one.
+        let answered = self.replied.iter().rev().find(|(id, _)| probe.reply_id != 0 && *id == probe.reply_id);
         let back = answered.and_then(|(_, left)| {
             let at_ns = self.monotonic(probe.reply_received_unix_ns);
             Some(Bound { at_ns, offset_ns: difference(*left, at_ns)? })

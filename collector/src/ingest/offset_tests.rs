@@ -64,6 +64,22 @@ fn a_slow_transport_is_not_taken_for_an_offset_but_a_wrong_clock_is() {
 }
 
 #[test]
+fn a_reply_is_one_of_the_connection_that_it_is_told_on() {
+    let (mut agent, mut e) = (agent(0, 0), OffsetEstimate::default());
+    // A connection that lived for seven seconds; after an outage of more than a minute all that it told is too old to count.
+    for connection in 0..2 {
+        let begun_ns = (100 + connection * 90) * S;
+        agent.last_reply = (0, 0);
+        for id in 1..8 {
+            agent.exchange(&mut e, id, begun_ns + id * S, 1_000_000, 1_000_000);
+            if id > 1 {
+                assert!(e.now().measured && e.now().error_ns <= 2_000_000, "{:?} at {id}", e.now());
+            }
+        }
+    }
+}
+
+#[test]
 fn the_report_of_an_older_agent_counts_and_cannot_beat_causality() {
     let mut e = OffsetEstimate::default();
     e.probe(&Probe { id: 1, agent_unix_ns: 100 * S, ..Probe::default() }, 100 * S + 1_000);
