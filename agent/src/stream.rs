@@ -32,7 +32,7 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 /// Messages handed to HTTP/2 ahead of what fits the wire; few, so that a drop event overtakes nearly everything.
-pub const IN_HAND: usize = 2;
+const IN_HAND: usize = 2;
 
 /// Between two clock probes.
 pub const PROBE_PERIOD: Duration = Duration::from_secs(1);
