@@ -95,6 +95,16 @@ impl Feed {
     /// Queues a message, and waits for room where there is none. An agent with too many of them waiting is refused, so that it slows nobody
     /// else; so is each where the analysis makes no room at all, and where what waits takes all the memory that it may.
     pub async fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
+        self.deliver_by(delivery, quota, |log, entry| log.append(entry).map(|_| ())).await
+    }
+
+    /// The same, by whoever does more as the delivery is appended: `append` is called until it is, or there is no use in it.
+    pub async fn deliver_by(
+        &self,
+        delivery: Delivery,
+        quota: &Quota,
+        mut append: impl FnMut(&dyn DeliveryLog, Entry) -> Result<(), NotTaken>,
+    ) -> Result<(), Refusal> {
         let entry = Entry::of(delivery);
         let weight = entry.bytes();
         let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
@@ -122,8 +132,8 @@ impl Feed {
         let mut entry = entry.counted(permit);
         let mut waited = Duration::ZERO;
         loop {
-            match self.log.0.append(entry) {
-                Ok(_) => return Ok(()),
+            match append(&*self.log.0, entry) {
+                Ok(()) => return Ok(()),
                 Err(NotTaken::Full(_)) if waited >= ROOM_WITHIN => {
                     return Err(busy("the analysis is behind; try again later".into()));
                 }

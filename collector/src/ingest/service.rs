@@ -1,6 +1,7 @@
 //! Agents' streams: one task each, from the first message to the last. Owns the rule that a slow or noisy agent is refused and
 //! never slows another; knows nothing of what messages mean (`session` does) or how they came (`listen` does).
 
+use super::delivery_log::{DeliveryLog, Entry, NotTaken};
 use super::feed::{Feed, Quota};
 use crate::access::attempts::{Attempts, plain};
 use crate::authority::signer::REVOKED;
@@ -8,7 +9,7 @@ use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::ingest::registry::Registry;
 use crate::ingest::rpc::{Answer, Replies};
-use crate::ingest::session::Session;
+use crate::ingest::session::{Session, Taken};
 use crate::ingest::tls::Speaker;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -237,18 +238,134 @@ pub async fn step(
         return Ok([None, None]);
     }
     let reaction = session.message(raw, now_unix_ns);
+    let mut committed = None;
     if let Some(delivery) = reaction.delivery {
+        let (session, batch) = (&*session, reaction.commit);
         tokio::select! {
             biased;
             // While this waited for room, the agent came back on another stream, and says it again there.
             () = replaced.cancelled() => return Ok([None, None]),
-            delivered = feed.deliver(delivery, quota) => delivered?,
+            delivered = feed.deliver_by(delivery, quota, |log, entry| {
+                committed = append(session, log, entry, batch)?;
+                Ok(())
+            }) => delivered?,
         }
     }
-    let committed = reaction.commit.map(|taken| session.commit(taken));
     Ok([reaction.reply, committed])
+}
+
+/// Appends what a message brought and commits its batch at once: a stream that takes the host over at that moment finds that both were done, and
+/// tells its agent so, or that neither is ever done, and gets the batch again. Otherwise the analysis would have it twice.
+fn append(
+    session: &Session,
+    log: &dyn DeliveryLog,
+    entry: Entry,
+    batch: Option<Taken>,
+) -> Result<Option<Reply>, NotTaken> {
+    let mut slot = session.lease().slot();
+    if session.lease().replaced.is_cancelled() {
+        // Whoever waits for room hears that, too.
+        return Err(NotTaken::Full(entry));
+    }
+    log.append(entry)?;
+    Ok(batch.map(|taken| session.commit_to(&mut slot, taken)))
 }
 
 fn reply(body: Reply) -> CollectorMessage {
     CollectorMessage { body: Some(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::delivery_log::{InMemory, Most, NotThere, Offset};
+    use prost::Message;
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+    use std::thread::JoinHandle;
+    use tailwater_proto::v1::{AgentMessage, Hello, WindowBatch, agent_message::Body};
+    use tailwater_proto::{PROTOCOL_MAX, PROTOCOL_MIN, WINDOW_NS};
+
+    const NOW_UNIX_NS: u64 = 1_794_000_000_000_000_000;
+
+    fn hello() -> Hello {
+        Hello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            host: "web-1".into(),
+            agent_instance: "a".into(),
+            window_ns: WINDOW_NS,
+            ..Hello::default()
+        }
+    }
+
+    fn raw(body: Body) -> Bytes {
+        AgentMessage { body: Some(body) }.encode_to_vec().into()
+    }
+
+    /// A log behind which, as something is appended, the same agent comes back on another stream, and is told what is taken.
+    #[derive(Debug)]
+    struct ComesBack {
+        log: InMemory,
+        registry: Arc<Registry>,
+        told: Mutex<Option<JoinHandle<u64>>>,
+    }
+
+    impl DeliveryLog for ComesBack {
+        fn append(&self, entry: Entry) -> Result<Offset, NotTaken> {
+            let at = self.log.append(entry)?;
+            let registry = Arc::clone(&self.registry);
+            let told = std::thread::spawn(move || {
+                registry.take(&hello(), "q", NOW_UNIX_NS).map(|lease| lease.slot().last_sequence).unwrap()
+            });
+            // It gets through in this time, if anything lets it.
+            std::thread::sleep(Duration::from_millis(50));
+            *self.told.lock().unwrap() = Some(told);
+            Ok(at)
+        }
+        fn fetch(
+            &self,
+            from: Offset,
+            most: Most,
+            within: Duration,
+            into: &mut VecDeque<Entry>,
+        ) -> Result<(), NotThere> {
+            self.log.fetch(from, most, within, into)
+        }
+        fn offset_at(&self, unix_ns: u64) -> Result<Offset, NotThere> {
+            self.log.offset_at(unix_ns)
+        }
+        fn close(&self) {
+            self.log.close();
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_comes_back_as_its_batch_is_queued_is_told_that_it_is_taken() {
+        let (registry, metrics) = (Arc::new(Registry::new(4)), Arc::default());
+        let log = Arc::new(ComesBack {
+            log: InMemory::new(4),
+            registry: Arc::clone(&registry),
+            told: Mutex::default(),
+        });
+        let feed = Feed::over(Arc::clone(&log) as Arc<dyn DeliveryLog>);
+        let who = ("p", &Speaker::default());
+        let first = raw(Body::Hello(hello()));
+        let (mut session, ..) = Session::open(&first, &registry, &metrics, who, NOW_UNIX_NS).unwrap();
+        let batch = WindowBatch {
+            sequence: 1,
+            first_window: NOW_UNIX_NS / WINDOW_NS - 2,
+            window_count: 2,
+            ..WindowBatch::default()
+        };
+        let said = raw(Body::Batch(batch));
+        let quota = Quota::new(4);
+        let replies = step(&mut session, said.clone(), NOW_UNIX_NS, &feed, &quota).await.unwrap();
+        assert!(matches!(replies, [None, Some(Reply::Ack(_))]), "{replies:?}");
+        let told = log.told.lock().unwrap().take().unwrap();
+        assert_eq!(told.join().unwrap(), 1, "it would send the batch again, and that would be taken");
+        let late = step(&mut session, said, NOW_UNIX_NS, &feed, &quota).await.unwrap();
+        assert!(matches!(late, [None, None]), "its old stream takes nothing more: {late:?}");
+        assert_eq!(feed.waiting(), 1);
+    }
 }

@@ -5,7 +5,7 @@ use crate::counters::Metrics;
 use crate::ingest::convert::ConvertError;
 use crate::ingest::limits;
 use crate::ingest::offset::{Offset, Probe};
-use crate::ingest::registry::{Lease, Occupied, Registry};
+use crate::ingest::registry::{Lease, Occupied, Registry, Slot};
 use crate::ingest::sanity;
 use crate::ingest::tls::Speaker;
 use crate::moments::Moments;
@@ -341,8 +341,12 @@ impl Session {
 
     /// The delivery is queued: what it carried will not be taken again.
     pub fn commit(&self, taken: Taken) -> Reply {
+        self.commit_to(&mut self.lease.slot(), taken)
+    }
+
+    /// The same, by whoever holds the host's slot.
+    pub fn commit_to(&self, slot: &mut Slot, taken: Taken) -> Reply {
         self.metrics.batches.inc();
-        let mut slot = self.lease.slot();
         slot.batches += 1;
         slot.windows_lost = slot.windows_lost.saturating_add(taken.windows_lost);
         slot.newest_window_end_unix_ns = slot.newest_window_end_unix_ns.max(taken.end_unix_ns);
