@@ -7,7 +7,7 @@
 mod api_server;
 mod common;
 
-use api_server::{ApiServer, Says, refused, vouched, vouched_user};
+use api_server::{ApiServer, Says, refused, vouched, vouched_user, vouched_without};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::certificates::{Authority, Dial, client, client_offering, pem, put, request};
@@ -482,6 +482,11 @@ fn who_has_no_word_of_the_cluster_does_not_join_and_hears_why() {
         ),
         (vouched(ACCOUNT, Some("node-1"), &[]), "not made out for \"tailwater\""),
         (vouched(ACCOUNT, None, here), "does not say on which node"),
+        (
+            vouched_without("node-uid", ACCOUNT, Some("node-1"), here),
+            "names a node that is not in the cluster",
+        ),
+        (vouched_without("pod-uid", ACCOUNT, Some("node-1"), here), "or is of no pod"),
         (vouched_user("system:node:node-1"), "no service account's"),
     ];
     for (says, why) in denied {
@@ -510,7 +515,7 @@ fn who_has_no_word_of_the_cluster_does_not_join_and_hears_why() {
         let line = serve.wait_log(why);
         assert!(line.contains("did not review a token"), "{line}");
     }
-    assert_eq!(serve.metric("tailwater_enrolments_total{result=\"refused\"}"), 13);
+    assert_eq!(serve.metric("tailwater_enrolments_total{result=\"refused\"}"), 15);
     assert!(!serve.log().contains(POD), "a token is in the log");
     // And it was none of the form: the same pod joins once it is vouched for.
     assert_eq!(place.command(&["enrolled"]), "");
@@ -536,9 +541,9 @@ fn a_token_is_shown_to_the_clusters_own_api_server_alone() {
     assert!(!serve.log().contains(POD), "a token is in the log");
 }
 
-/// Fails if the pattern lets somebody take a name that is held, or counts where the cluster names the node.
+/// Fails if the pattern lets somebody take a name that is held, or if the cluster lets somebody join whom the pattern does not.
 #[test]
-fn where_the_cluster_names_no_node_a_pattern_decides_and_takes_nobodys_name() {
+fn where_the_cluster_names_no_node_a_pattern_decides_and_it_bounds_what_a_cluster_may_name() {
     let (place, api) = (Place::new(), ApiServer::start());
     let _serve = place.serve(&format!("{}hosts = \"node-*\"\n", place.asks(&api)));
     api.say(vouched(ACCOUNT, None, &["tailwater"]));
@@ -547,8 +552,13 @@ fn where_the_cluster_names_no_node_a_pattern_decides_and_takes_nobodys_name() {
     let told = place.pod("node-7").unwrap_err();
     assert!(told.message().contains("has a certificate already"), "{told:?}");
     let told = place.pod("web-1").unwrap_err();
-    assert!(told.message().contains("let \"node-*\" join, not \"web-1\""), "{told:?}");
+    assert!(told.message().contains("is \"node-*\", which is not \"web-1\""), "{told:?}");
+    // A node of that name may be there: the name is a machine's that is none of the cluster's.
     api.say(vouched(ACCOUNT, Some("web-1"), &["tailwater"]));
-    assert!(place.pod("web-1").is_ok());
+    let told = place.pod("web-1").unwrap_err();
+    assert!(told.message().contains("is \"node-*\", which is not \"web-1\""), "{told:?}");
     assert!(place.pod("node-8").unwrap_err().message().contains("on node \"web-1\""));
+    api.say(vouched(ACCOUNT, Some("node-7"), &["tailwater"]));
+    let next = place.pod("node-7").unwrap();
+    assert_eq!(place.says_joined("node-7", &next), "welcome");
 }

@@ -31,8 +31,8 @@ pub struct AuthorityConfig {
 pub struct KubernetesConfig {
     /// Service accounts that let join, as NAMESPACE:NAME.
     pub accounts: Vec<String>,
-    /// Hosts, or with one `*` all that begin and end so, that may join where the API server does not say on which node the token's pod is; without:
-    /// none. Where it does, that node is the host, and this says nothing.
+    /// Hosts, or with one `*` all that begin and end so, that may join by such tokens: no other name, whatever node the API server says that the token's
+    /// pod is on. Where it says none, whoever fits may join, and takes no name that is held. Without: every node that it names, and nobody else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<String>,
     /// For whom such tokens are made out.

@@ -22,8 +22,13 @@ const TOKEN_BYTES_MAX: usize = 8 * 1024;
 const SAID_CHARS_MAX: usize = 300;
 /// What a service account's user name begins with.
 const ACCOUNT: &str = "system:serviceaccount:";
-/// On which node the token's pod is: by default since Kubernetes 1.30 (ServiceAccountTokenPodNodeInfo).
+/// On which node the token's pod is: by default since Kubernetes 1.30 (ServiceAccountTokenPodNodeInfo). It is what the pod's spec says, whether or not
+/// there is such a node.
 const NODE: &str = "authentication.kubernetes.io/node-name";
+/// Told beside it if there is one.
+const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
+/// Told if the token is bound to a pod. One that is bound to a node alone names that node, too, and whoever may make tokens of the account makes one.
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 /// Why a token lets nobody join.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +53,7 @@ pub struct Vouched {
     pub account: String,
     /// The host.
     pub host: String,
-    /// Whether the cluster itself names it, as the node that the token's pod is on: nobody else takes its name then.
+    /// Whether the cluster itself names it, as the node that the token's pod is on: it takes the name over from whoever has it.
     pub of_node: bool,
 }
 
@@ -179,8 +184,14 @@ impl Reviewer {
                 "service account {account} lets nobody join: accounts of the collector's [authority.kubernetes] has those that do"
             ));
         }
-        let node = status.user.extra.get(NODE).and_then(|of| of.first()).filter(|of| !of.is_empty());
+        let of_user =
+            |key: &str| status.user.extra.get(key).and_then(|of| of.first()).filter(|of| !of.is_empty());
+        let node = of_user(NODE);
+        let is_there = of_user(NODE_UID).is_some() && of_user(POD_UID).is_some();
         match (node, &self.config.hosts) {
+            (Some(_), _) if !is_there => {
+                refused("this token names a node that is not in the cluster, or is of no pod".to_owned())
+            }
             (Some(node), _) if node != host => refused(format!(
                 "this token is of a pod on node \"{node}\", which does not join as \"{host}\": give the agent the node's name as its host"
             )),
@@ -189,9 +200,9 @@ impl Reviewer {
                  says who may join all the same"
                     .to_owned(),
             ),
-            (None, Some(pattern)) if !fits(pattern, host) => {
-                refused(format!("tokens that name no node let \"{pattern}\" join, not \"{host}\""))
-            }
+            (_, Some(pattern)) if !fits(pattern, host) => refused(format!(
+                "hosts of [authority.kubernetes] is \"{pattern}\", which is not \"{host}\""
+            )),
             _ => Ok(Vouched {
                 account: account.to_owned(),
                 host: host.to_owned(),

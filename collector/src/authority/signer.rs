@@ -231,7 +231,8 @@ impl Authority {
         let host = &vouched.host;
         let now_unix_s = now(self.clock);
         let _one = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where the cluster itself names the host, nobody else has that name: its pod was made anew, and its key with it.
+        // Where the cluster itself names the host, its pod was made anew, and its key with it: it takes the name over from whoever has it, also from a
+        // machine that is no node of that cluster and is called the same. Which names that can be, `hosts` bounds.
         if !vouched.of_node && self.issued.has(host, now_unix_s)? {
             return Err(NotSigned::Refused(taken_already(host)));
         }

@@ -52,6 +52,12 @@ fn review(status: Value) -> Says {
 
 /// The token is this service account's (NAMESPACE:NAME), of a pod on that node, and for these audiences.
 pub(crate) fn vouched(account: &str, node: Option<&str>, audiences: &[&str]) -> Says {
+    vouched_without("", account, node, audiences)
+}
+
+/// The same, but that the server leaves this out: `node-uid` where the pod's spec names a node that is not there, `pod-uid` where the token is bound to
+/// no pod.
+pub(crate) fn vouched_without(left_out: &str, account: &str, node: Option<&str>, audiences: &[&str]) -> Says {
     let mut extra = json!({
         "authentication.kubernetes.io/credential-id": ["JTI=7ee52be0-9045-4653-aa5e-0da57b8dccdc"],
         "authentication.kubernetes.io/pod-name": ["tailwater-agent-x7k2p"],
@@ -59,6 +65,10 @@ pub(crate) fn vouched(account: &str, node: Option<&str>, audiences: &[&str]) -> 
     });
     if let Some(node) = node {
         extra["authentication.kubernetes.io/node-name"] = json!([node]);
+        extra["authentication.kubernetes.io/node-uid"] = json!(["0f4a1c6e-2f0b-4c0e-9a53-6f3d2c9f7b11"]);
+    }
+    if let Some(extra) = extra.as_object_mut() {
+        extra.remove(&format!("authentication.kubernetes.io/{left_out}"));
     }
     let user = json!({
         "username": format!("system:serviceaccount:{account}"),
