@@ -12,6 +12,7 @@ use crate::stream::heard::cut;
 use crate::stream::tls;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,12 +120,20 @@ pub async fn join(url: &str, token: &JoinToken, host: &str, folder: &Path) -> Re
 const JOIN_PAUSE: Duration = Duration::from_secs(2);
 const JOIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Joins as `host` before there is anything to run, unless what is in `folder` lasts and is that host's: tries until it has. The token is read at each
-/// try: a kubelet writes another one in its place before it is over. Fails where no try can help: what it got could not be kept.
+/// Whether what is in `folder` is of the authority in `ca`, its first certificate, as a token beside it takes it. A file that cannot be read says of no
+/// other authority, and nobody joins by it.
+fn of_authority(folder: &Path, ca: Option<&Path>) -> bool {
+    let Some(Ok(given)) = ca.map(CertificateDer::from_pem_file) else { return true };
+    CertificateDer::from_pem_file(identity::files(folder).ca).is_ok_and(|held| held == given)
+}
+
+/// Joins as `host` before there is anything to run, unless what is in `folder` lasts and is that host's, of that collector and of its authority: tries
+/// until it has. The token is read at each try: a kubelet writes another one in its place before it is over. Fails where no try can help: what it got
+/// could not be kept.
 pub async fn join_first(join: &Join, url: &str, host: &str, folder: &Path) -> Result<(), EnrolError> {
     let now_unix_s = Clock::new(0).unix_ns() / 1_000_000_000;
-    let held = Identity::load(folder).ok();
-    if held.is_some_and(|of| of.host == host && of.expires_unix_s > now_unix_s) {
+    let fits = |of: Identity| of.host == host && of.collector == url && of.expires_unix_s > now_unix_s;
+    if Identity::load(folder).is_ok_and(fits) && of_authority(folder, join.ca.as_deref()) {
         return Ok(());
     }
     let mut pause = JOIN_PAUSE;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use support::Io;
 use tailwater_agent::config::Join;
 use tailwater_agent::enrol::{EnrolError, join_first};
-use tailwater_agent::identity::Identity;
+use tailwater_agent::identity::{Identity, files};
 use tailwater_proto::v1::enrolment_server::{Enrolment, EnrolmentServer};
 use tailwater_proto::v1::{Enrolled, JoinRequest, RenewRequest};
 use tokio::net::TcpListener;
@@ -103,7 +103,8 @@ async fn serve(service: Service) -> SocketAddr {
     address
 }
 
-/// Fails if the token is read once only, if a refusal ends the agent, or if one that has joined asks again at each start.
+/// Fails if the token is read once only, if a refusal ends the agent, if one that has joined asks again at each start, or if it is content with what
+/// another collector or another authority gave.
 #[tokio::test]
 async fn it_tries_until_it_is_let_in_with_the_token_of_that_moment_and_asks_no_more_then() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,7 +112,7 @@ async fn it_tries_until_it_is_let_in_with_the_token_of_that_moment_and_asks_no_m
     let (issuer, asked) = (Arc::new(authority("ours")), Asked::default());
     std::fs::write(at("token"), "eyJh.eyJi.b2xk\n").unwrap();
     std::fs::write(at("ca.crt"), issuer.pem()).unwrap();
-    let service = Service { issuer, token: at("token"), asked: asked.clone() };
+    let service = Service { issuer: issuer.clone(), token: at("token"), asked: asked.clone() };
     let url = format!("https://{}", serve(service).await);
     let join = Join { token_file: at("token"), ca: Some(at("ca.crt")) };
     let identity = at("identity");
@@ -129,6 +130,20 @@ async fn it_tries_until_it_is_let_in_with_the_token_of_that_moment_and_asks_no_m
     join_first(&join, &url, "node-2", &identity).await.unwrap();
     assert_eq!(asked.lock().unwrap().len(), 3);
     assert_eq!(Identity::load(&identity).unwrap().host, "node-2");
+    // It is to speak to another collector of the same authority.
+    let second = Service { issuer, token: at("token"), asked: asked.clone() };
+    let other = format!("https://{}", serve(second).await);
+    join_first(&join, &other, "node-2", &identity).await.unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 4);
+    assert_eq!(Identity::load(&identity).unwrap().collector, other);
+    // What it holds is of an authority that was replaced.
+    std::fs::write(files(&identity).ca, authority("replaced").pem()).unwrap();
+    join_first(&join, &other, "node-2", &identity).await.unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 5);
+    // A file that is not there says of no other authority.
+    std::fs::remove_file(at("ca.crt")).unwrap();
+    join_first(&join, &other, "node-2", &identity).await.unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 5);
 }
 
 /// Fails if a service account's token is shown to a collector of another authority than the file's.
