@@ -137,8 +137,13 @@ impl Place {
 
     /// A pod asks to join as `host`: its certificate and key, PEM.
     fn pod(&self, host: &str) -> Result<(String, String), Status> {
+        self.pod_from(host, [127, 0, 0, 1])
+    }
+
+    /// The same from this address.
+    fn pod_from(&self, host: &str, from: [u8; 4]) -> Result<(String, String), Status> {
         let key = KeyPair::generate().unwrap();
-        let joined = runtime().block_on(self.ask(POD.as_bytes().to_vec(), host, &key, [127, 0, 0, 1]));
+        let joined = runtime().block_on(self.ask(POD.as_bytes().to_vec(), host, &key, from));
         Ok((joined?, key.serialize_pem()))
     }
 
@@ -460,13 +465,14 @@ fn a_pod_joins_as_the_node_that_its_cluster_names_and_as_no_other() {
     assert!(!log.contains(POD) && !log.contains("collectors.own.token"), "a token is in the log");
 }
 
-/// Fails if anything but an authenticated, audience-bound token of an allowed account lets join, or if a silent API server holds whoever asks.
+/// Fails if anything but an authenticated, audience-bound token of an allowed account lets join, if a silent API server holds whoever asks, or if one
+/// address writes as many lines as it likes.
 #[test]
 fn who_has_no_word_of_the_cluster_does_not_join_and_hears_why() {
     let (place, api) = (Place::new(), ApiServer::start());
     let serve = place.serve(&place.asks(&api));
     let elsewhere = "[invalid bearer token, token audiences [\"other\"] is invalid for the target audiences [\"tailwater\"]]";
-    let repeated = format!("no such token: {POD}");
+    let repeated = format!("invalid bearer token, no such token: {POD}");
     let here: &[&str] = &["tailwater"];
     let denied = [
         (refused(elsewhere), "for the target audiences"),
@@ -498,24 +504,34 @@ fn who_has_no_word_of_the_cluster_does_not_join_and_hears_why() {
     let unasked = [
         (Says::This(500, "{}".to_owned()), "answered 500"),
         (Says::This(403, format!("not for {POD}")), "answered 403"),
-        (Says::This(200, "<html>".to_owned()), "what is no TokenReview"),
+        (refused("failed to verify: context deadline exceeded"), "could not check it: failed to verify"),
+        (Says::This(200, "<html>".to_owned()), "answered 200 with what is no TokenReview"),
         (
             Says::This(201, format!("{{\"status\": {{\"authenticated\": true}}}}{}", " ".repeat(100_000))),
-            "what is no TokenReview",
+            "answered 201 with what is no TokenReview",
         ),
         (Says::Nothing, "no answer within 5 s"),
     ];
     for (says, why) in unasked {
         api.say(says);
         let begun = Instant::now();
-        let told = place.pod("node-1").unwrap_err();
+        // Ten refusals of one address are told; those before were as many.
+        let told = place.pod_from("node-1", [127, 0, 0, 2]).unwrap_err();
         assert_eq!(told.code(), Code::Unavailable, "{why}: {told:?}");
         assert!(told.message().contains("the collector's log says why"), "{why}: {told:?}");
         assert!(begun.elapsed() < Duration::from_secs(15), "{why}: {:?}", begun.elapsed());
         let line = serve.wait_log(why);
         assert!(line.contains("did not review a token"), "{line}");
     }
-    assert_eq!(serve.metric("tailwater_enrolments_total{result=\"refused\"}"), 15);
+    assert_eq!(serve.metric("tailwater_enrolments_total{result=\"refused\"}"), 16);
+    for says in [vouched(ACCOUNT, None, here), Says::This(500, "{}".to_owned())] {
+        api.say(says);
+        for _ in 0..10 {
+            assert!(place.pod_from("node-1", [127, 0, 0, 3]).is_err());
+        }
+    }
+    let lines = serve.log().lines().filter(|line| line.contains("127.0.0.3:")).count();
+    assert!((1..20).contains(&lines), "{lines} lines of one address");
     assert!(!serve.log().contains(POD), "a token is in the log");
     // And it was none of the form: the same pod joins once it is vouched for.
     assert_eq!(place.command(&["enrolled"]), "");

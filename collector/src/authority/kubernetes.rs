@@ -16,6 +16,11 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Reviews at once: whoever shows made-up tokens makes the collector ask, and the API server is everybody's.
 const REVIEWS_MAX: usize = 4;
+/// A turn whose token vouched for nobody is kept for so long, and its answer with it: else strangers would choose how often the API server is asked. With
+/// [`REVIEWS_MAX`] these are at most sixteen a second, and who waits for a turn behind as many strangers as the collector has places for still gets one.
+const WRONG_HELD: Duration = Duration::from_millis(250);
+/// What the API server says, among other things, of a token that it looked at and does not accept.
+const INVALID: &str = "invalid bearer token";
 /// Those that the kubelet writes have one to two kilobytes.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 /// Of what the API server says, this much is told.
@@ -131,7 +136,7 @@ impl Reviewer {
     pub async fn review(&self, token: &[u8], host: &str) -> Result<Vouched, NotVouched> {
         let token = String::from_utf8_lossy(token);
         let unasked = |why: &str| NotVouched::Unasked(shown(why, &token));
-        let _turn = tokio::time::timeout(ANSWER_WITHIN, self.turns.acquire())
+        let turn = tokio::time::timeout(ANSWER_WITHIN, self.turns.acquire())
             .await
             .map_err(|_| unasked("too many tokens are being reviewed"))?
             .map_err(|_| unasked("the collector is stopping"))?;
@@ -149,7 +154,12 @@ impl Reviewer {
             .send(&headers, asked.to_string().into(), Some(REVIEWS))
             .await
             .map_err(|e| unasked(&e.to_string()))?;
-        self.judge(&answer, &token, host)
+        let judged = self.judge(&answer, &token, host);
+        if judged.is_err() {
+            tokio::time::sleep(WRONG_HELD).await;
+        }
+        drop(turn);
+        judged
     }
 
     fn judge(&self, answer: &Answer, token: &str, host: &str) -> Result<Vouched, NotVouched> {
@@ -166,8 +176,15 @@ impl Reviewer {
             }
         };
         if !status.authenticated {
-            let why = if status.error.is_empty() { "it is not valid" } else { status.error.as_str() };
-            return Err(NotVouched::Token(shown(why, token)));
+            let error = status.error.as_str();
+            return Err(if error.is_empty() {
+                NotVouched::Token("it is not valid".to_owned())
+            } else if error.contains(INVALID) {
+                NotVouched::Token(shown(error, token))
+            } else {
+                // Trouble of whatever the API server asks itself (a webhook, an issuer's keys) is told in the same place, and says nothing of the token.
+                NotVouched::Unasked(shown(&format!("it could not check it: {error}"), token))
+            });
         }
         let refused = |why: String| Err(NotVouched::Refused(shown(&why, token)));
         let audience = &self.config.audience;

@@ -51,15 +51,22 @@ impl Connection {
             }
             Err(e) => {
                 self.ingest.metrics.enrolments.inc("refused");
+                // A stranger who asks without an end writes no more lines than one with wrong tokens.
+                let is_told = !self.speaker.is_stranger()
+                    || self.ingest.attempts.wrong(address(&self.peer), self.ingest.clock.monotonic())
+                        == Wrong::Told;
                 match &e {
+                    _ if !is_told => {}
                     NotSigned::Kept(why) => tracing::error!("a certificate could not be kept: {why}"),
                     NotSigned::Vouching(NotVouched::Unasked(why)) => {
                         tracing::error!(host, from = %self.peer, "not {done}: the cluster's API server did not review a token: {why}");
-                        return Err(Status::unavailable(e.to_string()));
                     }
                     _ => tracing::warn!(from = %self.peer, "not {done}: {e}"),
                 }
-                Err(Status::permission_denied(e.to_string()))
+                Err(match &e {
+                    NotSigned::Vouching(NotVouched::Unasked(_)) => Status::unavailable(e.to_string()),
+                    _ => Status::permission_denied(e.to_string()),
+                })
             }
         }
     }
