@@ -39,6 +39,14 @@ file=$tools/enrolment-1.33.yaml
 render 1.33.0 "${enrolment[@]}" >"$file"
 "$tools/python/bin/kubernetes-validate" --strict --kubernetes-version 1.33 "$file"
 "$tools/python/bin/python" tests/chart/joins.py "$file"
+# Numbers of a file of values are floats, and large ones of these are written as 1e+07.
+given=$(render 1.33.0 "${enrolment[@]}" --set 'enrolment.hosts=node-*' --set-json 'enrolment.tokenSeconds=10000000,enrolment.certificateDays=7')
+for line in 'expirationSeconds: 10000000' 'certificate_days = 7' 'hosts = "node-[*]"'; do
+    grep -qE "^ *$line\$" <<<"$given" || { echo "chart: does not render $line" >&2; exit 1; }
+done
+# `helm upgrade --reuse-values` renders with the values of the release, and one from before there was enrolment has none of it.
+before=$(render 1.33.0 "${secrets[@]}" --set enrolment=null)
+[ "$before" = "$(cat "$tools/secrets-1.33.yaml")" ] || { echo "chart: without values of enrolment it is not as with its defaults" >&2; exit 1; }
 
 refuses() { # what it has to name, Kubernetes' version, then what helm gets
     local named=$1 said

@@ -42,13 +42,18 @@ for line in (
     "[authority]",
     'names = ["tailwater.tailwater.svc"]',
     f'key = "{mounts["authority"]}/tls.key"',
+    "certificate_days = 30",
     "[authority.kubernetes]",
     'accounts = ["tailwater:tailwater-agent"]',
     'audience = "tailwater"',
 ):
     must(line in text.splitlines(), f"{line} is not in tailwater.toml:\n{text}")
+must("hosts =" not in text, "an empty pattern lets nobody join")
 
+role = objects["ClusterRole", "tailwater-tailwater-token-reviews"]
+rules = [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]
+must(role["rules"] == rules, f"the collector may do {role['rules']}")
 binding = objects["ClusterRoleBinding", "tailwater-tailwater-token-reviews"]
-must(binding["roleRef"]["name"] == "system:auth-delegator", "another role than TokenReviews need")
+must((binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", role["metadata"]["name"]), "the collector has another role")
 subjects = [(of["kind"], of["namespace"], of["name"]) for of in binding["subjects"]]
 must(subjects == [("ServiceAccount", "tailwater", "tailwater")], f"{subjects} may ask whose tokens are")

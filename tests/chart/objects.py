@@ -103,7 +103,8 @@ def levels(namespace, name):
 
 
 def reviews(namespace, name):
-    """The collector's account may ask whose an agent's token is, and hears what `collector/src/authority/kubernetes.rs` looks for; the agent's may not ask.
+    """The collector's account may ask whose an agent's token is, and nothing else, and hears what `collector/src/authority/kubernetes.rs` looks for; the
+    agent's may not ask.
     No pod is behind these tokens, so no node is named."""
 
     def token(account, audiences):
@@ -133,6 +134,11 @@ def reviews(namespace, name):
     status, answer = review(agent, asks=token(f"{name}-agent", None))
     if status != 403:
         sys.exit(f"chart: an agent asks whose a token is: {status} {answer}")
+    may = {"user": user, "resourceAttributes": {"verb": "get", "resource": "pods"}}
+    asked = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": may}
+    status, answer = call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", asked, token=collector)
+    if status != 403:
+        sys.exit(f"chart: the collector asks what somebody may do: {status} {answer}")
 
 
 def gone(namespace, name):

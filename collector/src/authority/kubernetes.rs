@@ -120,7 +120,7 @@ impl Reviewer {
     /// As configured; its files are read now.
     pub fn new(config: &KubernetesConfig) -> Result<Self, HookError> {
         let remedy =
-            "run the collector with a service account that may make TokenReviews (system:auth-delegator)";
+            "run the collector with a service account that may create tokenreviews (authentication.k8s.io)";
         let own = Watched::load("token_file", &config.token_file, remedy, line)?;
         let to = Address {
             url: Some(config.api.clone()),

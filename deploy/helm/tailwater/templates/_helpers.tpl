@@ -41,7 +41,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "https://%s:4781" (include "tailwater.collectorHost" .) -}}
 {{- end -}}
 
-{{/* Whether the collector takes certificates of somebody else's authority: always without enrolment, and beside it while agents go over. */}}
+{{/* Whether the collector takes certificates of somebody else's authority: always without enrolment, and beside it while agents go over. Values of
+     a release from before there was enrolment have none of it (`helm upgrade --reuse-values`): hence the parentheses, everywhere. */}}
 {{- define "tailwater.sharedTls" -}}
-{{- if or .Values.tls.collectorSecret (not .Values.enrolment.enabled) -}}true{{- end -}}
+{{- if or .Values.tls.collectorSecret (not (.Values.enrolment).enabled) -}}true{{- end -}}
 {{- end -}}
