@@ -1,5 +1,5 @@
 //! A pod's agent joins a collector by the token of its service account, both as the chart configures them: the real programs, and the collector's tests'
-//! stand-in for an API server. Needs no privileges: nothing is measured.
+//! stand-in for an API server. Needs no privileges: whether an agent that has joined can measure is not looked at.
 #![allow(clippy::unwrap_used, reason = "what breaks here breaks the test, at this line")]
 
 #[path = "../../collector/tests/api_server/mod.rs"]
@@ -28,7 +28,8 @@ fn told(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// Fails if the agent shows its token to a collector of another authority, if the collector lets it choose its name, or if what it gets is good for nothing.
+/// Fails if the agent shows its token to a collector of another authority, if the collector lets it choose its name, if what it gets is good for nothing,
+/// or if `run` does not join first by the variables that the chart sets.
 #[test]
 fn a_pods_agent_joins_as_its_node_and_renews_without_the_cluster() {
     let scratch = tempfile::tempdir().unwrap();
@@ -83,6 +84,28 @@ fn a_pods_agent_joins_as_its_node_and_renews_without_the_cluster() {
     let mut enrolled = Command::new(binary("tailwater").unwrap());
     let out = enrolled.args(["enrolled", "--config", &file("tailwater.toml")]).output().unwrap();
     assert!(told(&out).contains("node-1") && !told(&out).contains("node-2"), "{}", told(&out));
+
+    // As the chart starts it, in another pod of that node; it polls, because what it measures is of no account here.
+    std::fs::write(folder.join("agent.toml"), "log = \"info\"\n").unwrap();
+    let mut run = Command::new(binary("tailwater-agent").unwrap());
+    run.args(["run", "--config", &file("agent.toml")])
+        .env("TAILWATER_AGENT_HOST", "node-1")
+        .env("TAILWATER_AGENT_COLLECTOR", format!("https://127.0.0.1:{grpc}"))
+        .env("TAILWATER_AGENT_IDENTITY", folder.join("pod/identity"))
+        .env("TAILWATER_AGENT_JOIN_TOKEN_FILE", folder.join("token"))
+        .env("TAILWATER_AGENT_JOIN_CA", folder.join("ours.crt"))
+        .env("TAILWATER_AGENT_POLL_ONLY", "true");
+    let running = Daemon::spawn("tailwater-agent run", run, folder.join("agent.log")).unwrap();
+    let about = folder.join("pod/identity/identity.toml");
+    let joined = || Ok(about.exists().then_some(()));
+    wait_for("the agent to join", Duration::from_secs(60), joined)
+        .unwrap_or_else(|e| panic!("{e}: {}", running.output()));
+    let about = std::fs::read_to_string(about).unwrap();
+    assert!(about.contains("host = \"node-1\""), "{about}");
+    assert_eq!(api.asked().len(), asked + 1);
+    assert!(!running.output().contains(POD), "the agent's log has its token");
+    drop(running);
+
     let log = collector.output();
     assert!(!log.contains(POD) && !log.contains("of.the.collector"), "a token is in the log: {log}");
 }
