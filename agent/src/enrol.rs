@@ -132,7 +132,10 @@ fn of_authority(folder: &Path, ca: Option<&Path>) -> bool {
 /// could not be kept.
 pub async fn join_first(join: &Join, url: &str, host: &str, folder: &Path) -> Result<(), EnrolError> {
     let now_unix_s = Clock::new(0).unix_ns() / 1_000_000_000;
-    let fits = |of: Identity| of.host == host && of.collector == url && of.expires_unix_s > now_unix_s;
+    let plain = |url: &str| url.trim_end_matches('/').to_owned();
+    let fits = |of: Identity| {
+        of.host == host && plain(&of.collector) == plain(url) && of.expires_unix_s > now_unix_s
+    };
     if Identity::load(folder).is_ok_and(fits) && of_authority(folder, join.ca.as_deref()) {
         return Ok(());
     }
