@@ -7,8 +7,10 @@ use crate::send::http::{Address, Answer, HookError, Http};
 use crate::send::secret::{Watched, line};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Where reviews are asked for.
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -16,8 +18,8 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Reviews at once: whoever shows made-up tokens makes the collector ask, and the API server is everybody's.
 const REVIEWS_MAX: usize = 4;
-/// A turn whose token vouched for nobody is kept for so long, and its answer with it: else strangers would choose how often the API server is asked. With
-/// [`REVIEWS_MAX`] these are at most sixteen a second, and who waits for a turn behind as many strangers as the collector has places for still gets one.
+/// A turn that ended with nobody vouched for is kept for so long: else strangers would choose how often the API server is asked. With [`REVIEWS_MAX`] they
+/// make it answer sixteen times a second at most. Whoever waits behind too many of them hears that it could not be asked, and tries again.
 const WRONG_HELD: Duration = Duration::from_millis(250);
 /// What the API server says, among other things, of a token that it looked at and does not accept.
 const INVALID: &str = "invalid bearer token";
@@ -67,7 +69,29 @@ pub struct Reviewer {
     config: KubernetesConfig,
     own: Watched<String>,
     http: Http,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
+}
+
+/// A turn to ask. Unless it is given back it is kept for [`WRONG_HELD`] after its use, also where whoever asked hung up before there was an answer.
+struct Turn(Option<OwnedSemaphorePermit>);
+
+impl Turn {
+    /// The next one gets it at once.
+    fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // There are as many of these tasks as there are turns, at most.
+        if let (Some(turn), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(async move {
+                tokio::time::sleep(WRONG_HELD).await;
+                drop(turn);
+            });
+        }
+    }
 }
 
 impl std::fmt::Debug for Reviewer {
@@ -129,17 +153,18 @@ impl Reviewer {
             ..Address::default()
         };
         let http = Http::new(&to, "")?;
-        Ok(Self { config: config.clone(), own, http, turns: Semaphore::new(REVIEWS_MAX) })
+        Ok(Self { config: config.clone(), own, http, turns: Arc::new(Semaphore::new(REVIEWS_MAX)) })
     }
 
     /// Whether the cluster vouches for whoever shows `token`, of the form of [`is_token`], as `host`.
     pub async fn review(&self, token: &[u8], host: &str) -> Result<Vouched, NotVouched> {
         let token = String::from_utf8_lossy(token);
         let unasked = |why: &str| NotVouched::Unasked(shown(why, &token));
-        let turn = tokio::time::timeout(ANSWER_WITHIN, self.turns.acquire())
+        let turn = tokio::time::timeout(ANSWER_WITHIN, Arc::clone(&self.turns).acquire_owned())
             .await
             .map_err(|_| unasked("too many tokens are being reviewed"))?
             .map_err(|_| unasked("the collector is stopping"))?;
+        let turn = Turn(Some(turn));
         let asked = serde_json::json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -155,10 +180,9 @@ impl Reviewer {
             .await
             .map_err(|e| unasked(&e.to_string()))?;
         let judged = self.judge(&answer, &token, host);
-        if judged.is_err() {
-            tokio::time::sleep(WRONG_HELD).await;
+        if judged.is_ok() {
+            turn.give_back();
         }
-        drop(turn);
         judged
     }
 
@@ -247,6 +271,17 @@ mod tests {
         }
         let long = [&[b'a'; TOKEN_BYTES_MAX][..], b".b.c"].concat();
         assert!(!is_token(&long));
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_free_at_once_if_it_is_given_back_and_after_a_while_otherwise() {
+        let turns = Arc::new(Semaphore::new(1));
+        let take = || Turn(Arc::clone(&turns).try_acquire_owned().ok());
+        take().give_back();
+        assert_eq!(turns.available_permits(), 1);
+        drop(take());
+        assert_eq!(turns.available_permits(), 0, "whoever hangs up has the next turn at once");
+        assert!(tokio::time::timeout(WRONG_HELD * 40, turns.acquire()).await.is_ok(), "it is lost");
     }
 
     #[test]
