@@ -21,7 +21,8 @@ const REVIEWS_MAX: usize = 4;
 /// A turn that ended with nobody vouched for is kept for so long: else strangers would choose how often the API server is asked. With [`REVIEWS_MAX`] they
 /// make it answer sixteen times a second at most. Whoever waits behind too many of them hears that it could not be asked, and tries again.
 const WRONG_HELD: Duration = Duration::from_millis(250);
-/// What the API server says, among other things, of a token that it looked at and does not accept.
+/// What a kube-apiserver says of every token that it does not accept, beside what else its authenticators say: also where one of them had trouble, which
+/// cannot be told from a refusal then. What comes without it is trouble for certain.
 const INVALID: &str = "invalid bearer token";
 /// Those that the kubelet writes have one to two kilobytes.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
