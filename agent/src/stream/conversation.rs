@@ -62,8 +62,8 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Looks whether our clock was set. No window of the new time goes out before a probe that tells: to be called before
-    /// [`next`](Self::next).
+    /// Looks whether our clock was set. No window of the new time goes out before a probe that tells: [`next`](Self::next) looks by itself, and
+    /// whoever asks whether there is anything to say looks before that.
     pub fn look_at_clock(&mut self, said_epoch_offset_ns: i64) {
         let before = self.epoch_offset_ns.replace(said_epoch_offset_ns);
         if before.is_some_and(|before| before != said_epoch_offset_ns) {
@@ -89,6 +89,8 @@ impl<'a> Conversation<'a> {
 
     /// What is said now. It is stamped here and not when it fell due, so that no queue of ours is in a round trip.
     pub fn next(&mut self, now: Now) -> Option<Body> {
+        // It may have been set while this waited for room on the wire: a probe would carry the new epoch beside a reply of the old one.
+        self.look_at_clock(now.said_epoch_offset_ns);
         if std::mem::take(&mut self.probe_due) {
             self.probe_id += 1;
             return Some(Body::ClockProbe(self.probe(now)));
@@ -182,6 +184,25 @@ mod tests {
         assert_eq!(all(&mut conversation, set), ["probe 2 of 6000", "drop at 7000", "batch 2"]);
         conversation.look_at_clock(set.said_epoch_offset_ns);
         assert!(!conversation.has_next(), "it was not set again");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_while_a_probe_waits_for_the_wire_takes_the_reply_of_its_old_time_out_of_it() {
+        let (outbox, rest) = (Outbox::new(10), Rest);
+        let mut conversation = begun(&outbox, &rest);
+        all(&mut conversation, NOW);
+        let reply = v1::ClockReply {
+            id: 1,
+            agent_unix_ns: 2_000,
+            collector_receive_unix_ns: 2_100,
+            collector_send_unix_ns: 2_100,
+        };
+        conversation.hear(says(Said::ClockReply(reply)), Now { unix_ns: 2_200, ..NOW }).unwrap();
+        assert!(conversation.has_next(), "what it says is to be told");
+        let set = Now { unix_ns: 7_000, said_epoch_offset_ns: 6_000 };
+        let Some(Body::ClockProbe(probe)) = conversation.next(set) else { panic!("no probe") };
+        assert_eq!((probe.epoch_offset_ns, probe.reply_id, probe.reply_received_unix_ns), (6_000, 0, 0));
+        assert!(!conversation.has_next(), "it is told once");
     }
 
     #[test]
