@@ -102,8 +102,10 @@ impl Collector {
                 break;
             }
         }
-        if self.feed.waiting() > AGENT_QUEUE * AGENTS_MAX {
-            return Err(format!("{} messages wait for the analysis", self.feed.waiting()));
+        // Of each host as many as one agent may have there, over all its streams.
+        let waiting = self.feed.waiting();
+        if waiting > AGENT_QUEUE && waiting > AGENT_QUEUE * self.registry.view().len() {
+            return Err(format!("{waiting} messages wait for the analysis"));
         }
         Ok(())
     }
