@@ -195,8 +195,13 @@ impl Series {
             Input::Gone { host, gone } => {
                 let newest = WindowIndex(self.newest);
                 let series = self.heard(host);
-                series.gone.workloads.extend(gone.workloads.iter().map(|id| (*id, newest)));
-                series.gone.listeners.extend(gone.listeners.iter().map(|id| (*id, newest)));
+                // An agent tells it again on each connection, and it went when that was heard first.
+                for id in &gone.workloads {
+                    series.gone.workloads.entry(*id).or_insert(newest);
+                }
+                for id in &gone.listeners {
+                    series.gone.listeners.entry(*id).or_insert(newest);
+                }
                 trim(&mut series.gone.workloads);
                 trim(&mut series.gone.listeners);
             }

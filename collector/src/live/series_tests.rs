@@ -3,7 +3,7 @@
 use super::*;
 use crate::live::metric::METRICS;
 use std::sync::Arc;
-use tailwater_model::window::{ListenerInfo, ListenerWindow, WorkloadInfo};
+use tailwater_model::window::{Gone, ListenerInfo, ListenerWindow, WorkloadInfo};
 
 fn window(index: u64, drops: u64) -> Input {
     let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
@@ -56,6 +56,20 @@ fn missing_windows_are_missing_and_not_zero() {
         [None],
         "not covered"
     );
+}
+
+#[test]
+fn what_is_gone_went_when_that_was_heard_first() {
+    let mut s = series();
+    let gone = Gone { workloads: vec![3], listeners: vec![1], ..Gone::default() };
+    let gone = Input::Gone { host: "web-1".into(), gone };
+    s.saw(&window(100, 0));
+    s.saw(&gone);
+    s.saw(&window(140, 0));
+    s.saw(&gone);
+    let departed = s.gone("web-1");
+    let went = (departed.workloads.get(&3), departed.listeners.get(&1));
+    assert_eq!(went, (Some(&WindowIndex(100)), Some(&WindowIndex(100))), "not when the agent came back");
 }
 
 #[test]

@@ -111,6 +111,9 @@ impl ConvertError {
 #[derive(Debug, Default)]
 struct Ids {
     now: HashMap<u32, EntityId>,
+    /// What those that are gone were called: an agent tells them again on its next connection, as what it told on the last one may have found no
+    /// room. Emptied when it is full.
+    gone: HashMap<u32, EntityId>,
     last: EntityId,
     refused: u64,
 }
@@ -135,12 +138,30 @@ impl Ids {
         };
         self.last = next;
         self.now.insert(theirs, self.last);
+        // It is something else from now on.
+        self.gone.remove(&theirs);
         Some(self.last)
     }
 
-    /// What their ids were called here, of those that were known: they leave room for others.
+    /// What their ids were called here, of those that were known: they leave room for others. The same comes again when it is asked for again.
     fn forget(&mut self, theirs: &[u32]) -> Vec<EntityId> {
-        theirs.iter().filter_map(|id| self.now.remove(id)).collect()
+        let mut ours = Vec::new();
+        for theirs in theirs {
+            if let Some(id) = self.now.remove(theirs) {
+                if self.gone.len() >= ENTITIES_PER_HOST_MAX {
+                    self.gone.clear();
+                }
+                self.gone.insert(*theirs, id);
+            }
+            ours.extend(self.gone.get(theirs));
+        }
+        ours
+    }
+
+    /// Another run of the agent counts anew.
+    fn begin_anew(&mut self) {
+        self.now.clear();
+        self.gone.clear();
     }
 }
 
@@ -236,7 +257,7 @@ impl Converter {
         let addresses = told.map(|a| address("Hello.addresses", a)).collect::<Result<_, _>>()?;
         if self.info.agent_instance != hello.agent_instance {
             for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
-                ids.now.clear();
+                ids.begin_anew();
             }
             self.packets = DropPackets::default();
             self.packets_before = None;
@@ -338,6 +359,8 @@ impl Converter {
             devices: self.devices.forget(&entities.gone_devices),
         };
         let mut inputs = vec![Input::Entities { host: host.clone(), workloads, listeners, edges, devices }];
+        // It may come twice. Whoever reads it takes out what is there still, or keeps the first of two moments: the analysis (`frame::history`),
+        // sizing (`names`) and the windows in memory (`live::series`). A recording keeps messages, not this.
         if gone != Gone::default() {
             inputs.push(Input::Gone { host, gone });
         }
