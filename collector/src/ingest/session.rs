@@ -2,7 +2,7 @@
 //! idempotence by sequence, and the reasons for refusals. Knows no socket and no clock.
 
 use crate::counters::Metrics;
-use crate::ingest::convert::ConvertError;
+use crate::ingest::convert::{self, ConvertError};
 use crate::ingest::limits;
 use crate::ingest::offset::{Offset, Probe};
 use crate::ingest::registry::{Lease, Occupied, Registry, Slot};
@@ -173,7 +173,8 @@ impl Session {
             return Err(refusal(format!("Hello: {excess}"), false));
         }
         shorten(&mut hello, metrics, now_unix_ns);
-        // Before it takes the place of who speaks for this host now.
+        // Before it takes the place of who speaks for this host now: whoever is refused must not have sent that away.
+        convert::addresses(&hello).map_err(|e| refusal(format!("Hello: {e}"), false))?;
         speaker.may_speak_for(&hello.host).map_err(|why| refusal(why, true))?;
         let lease = registry.take(&hello, peer, now_unix_ns).map_err(|e| {
             match e {
@@ -460,13 +461,15 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_that_is_refused_leaves_its_host_to_others() {
+    fn a_hello_that_is_refused_leaves_its_host_to_whoever_has_it() {
         let registry = Registry::new(1);
         let refused = open(&registry, "boot-1", &[10, 0, 0]).unwrap_err();
         assert!(!refused.retry && refused.reason.contains("an address of 3 bytes"), "{refused:?}");
-        assert!(!registry.view()[0].connected);
-        let other = open(&registry, "boot-2", &[10, 0, 0, 1]);
-        assert!(other.is_ok(), "another machine of that name: {other:?}");
+        assert!(registry.view().is_empty(), "it has no name here");
+        let live = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        let refused = open(&registry, "boot-1", &[10, 0, 0]).unwrap_err();
+        assert!(!refused.retry, "{refused:?}");
+        assert!(registry.view()[0].connected && !live.lease().replaced.is_cancelled());
     }
 
     #[test]

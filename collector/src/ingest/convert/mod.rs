@@ -253,8 +253,7 @@ impl Converter {
 
     fn hello(&mut self, hello: &v1::Hello) -> Result<Input, ConvertError> {
         limits::hello(hello)?;
-        let told = hello.addresses.iter().take(limits::ADDRESSES_MAX);
-        let addresses = told.map(|a| address("Hello.addresses", a)).collect::<Result<_, _>>()?;
+        let addresses = addresses(hello)?;
         if self.info.agent_instance != hello.agent_instance {
             for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
                 ids.begin_anew();
@@ -580,6 +579,12 @@ fn responses(table: &TableValues, known: &[(EntityId, usize)], windows: &mut [Ho
         }
     }
     windows.iter_mut().for_each(|window| window.responses.shrink_to_fit());
+}
+
+/// Where a host says that it is.
+pub fn addresses(hello: &v1::Hello) -> Result<Vec<IpAddr>, ConvertError> {
+    let told = hello.addresses.iter().take(limits::ADDRESSES_MAX);
+    told.map(|told| address("Hello.addresses", told)).collect()
 }
 
 fn address(what: &'static str, bytes: &[u8]) -> Result<IpAddr, ConvertError> {
