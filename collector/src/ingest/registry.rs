@@ -117,6 +117,12 @@ impl Lease {
     pub fn slot(&self) -> MutexGuard<'_, Slot> {
         lock(&self.slot)
     }
+    /// The same while this stream speaks for the host, and so for as long as the guard lives: whoever takes it over needs the slot to say so.
+    /// `None`: what is in there now is another stream's.
+    pub fn own_slot(&self) -> Option<MutexGuard<'_, Slot>> {
+        let slot = self.slot();
+        (!self.replaced.is_cancelled()).then_some(slot)
+    }
     /// Marks the host as gone since `now`, unless another stream has it.
     pub fn end(&self, now_unix_ns: u64) {
         let mut slot = self.slot();

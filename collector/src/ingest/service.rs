@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::ingest::registry::Registry;
 use crate::ingest::rpc::{Answer, Replies};
-use crate::ingest::session::{Session, Taken};
+use crate::ingest::session::{REPLACED, Session, Taken};
 use crate::ingest::tls::Speaker;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -219,7 +219,7 @@ pub fn replaced(session: &Session) -> Refusal {
     // Two agents of one boot must not send each other away without a pause. But where an agent was replaced by itself, and still hears of it
     // here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
     let by_itself = session.lease().slot().hello.agent_instance == session.instance();
-    Refusal { reason: "a newer stream of this boot speaks for this host now".to_owned(), retry: by_itself }
+    Refusal { reason: REPLACED.to_owned(), retry: by_itself }
 }
 
 /// One message that came at `now_unix_ns`: judged, queued, and only then taken for good; what to say to it. Whoever holds the stream calls it,
@@ -262,11 +262,10 @@ fn append(
     entry: Entry,
     batch: Option<Taken>,
 ) -> Result<Option<Reply>, NotTaken> {
-    let mut slot = session.lease().slot();
-    if session.lease().replaced.is_cancelled() {
+    let Some(mut slot) = session.lease().own_slot() else {
         // Whoever waits for room hears that, too.
         return Err(NotTaken::Full(entry));
-    }
+    };
     log.append(entry)?;
     Ok(batch.map(|taken| session.commit_to(&mut slot, taken)))
 }

@@ -126,6 +126,9 @@ impl Probes {
     }
 }
 
+/// What is said to a stream whose host another one speaks for.
+pub(super) const REPLACED: &str = "a newer stream of this boot speaks for this host now";
+
 fn refusal(reason: impl Into<String>, retry: bool) -> Refusal {
     Refusal { reason: reason.into(), retry }
 }
@@ -187,17 +190,20 @@ impl Session {
         let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
         let probes = Probes { left: PROBES_AT_ONCE, since_unix_ns: now_unix_ns };
         let session = Self { lease, host, instance, metrics: Arc::clone(metrics), probes };
-        let (last_sequence, offset) = {
-            let mut slot = session.lease.slot();
+        let (last_sequence, converted) = {
+            let Some(mut slot) = session.lease.own_slot() else {
+                return Err(refusal(REPLACED, true));
+            };
             (slot.proof, slot.certificate_unix_s) = (speaker.proof(), speaker.life_unix_s());
-            (slot.last_sequence, slot.offset.now())
+            let (last_sequence, offset) = (slot.last_sequence, slot.offset.now());
+            let hello = Said::Hello(hello);
+            (last_sequence, session.convert_by(&mut slot, hello, raw.clone(), offset, now_unix_ns))
         };
-        let delivery =
-            session.convert(Said::Hello(hello), raw.clone(), offset, now_unix_ns).map_err(|e| {
-                // Its stream ends here, and nobody else would say so: the host would count as connected for ever.
-                session.lease.end(now_unix_ns);
-                refusal(format!("Hello: {e}"), false)
-            })?;
+        let delivery = converted.map_err(|e| {
+            // Its stream ends here, and not when its task does.
+            session.lease.end(now_unix_ns);
+            refusal(format!("Hello: {e}"), false)
+        })?;
         let welcome = Welcome {
             protocol: max.min(PROTOCOL_MAX),
             collector_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -236,15 +242,20 @@ impl Session {
                 return self.refuse(sequence, "undecodable", &format!("the message does not decode: {e}"));
             }
         };
-        let now_offset = self.lease.slot().offset.now();
-        // For the moment that a message is about: a batch that waited for the connection is older than the newest probe.
-        let offset = match &said {
-            Said::Batch(batch) => {
-                let end = batch.first_window.saturating_add(batch.window_count.into());
-                self.lease.slot().offset.at(end.saturating_mul(WINDOW_NS))
-            }
-            Said::Drop(drop) => self.lease.slot().offset.at(drop.unix_ns),
-            _ => now_offset,
+        let (now_offset, offset) = {
+            // Here as below: where another stream has taken the host over, what is in its slot is not of this one, nor for this one to change.
+            let Some(slot) = self.lease.own_slot() else { return Reaction::default() };
+            let now_offset = slot.offset.now();
+            // For the moment that a message is about: a batch that waited for the connection is older than the newest probe.
+            let offset = match &said {
+                Said::Batch(batch) => {
+                    let end = batch.first_window.saturating_add(batch.window_count.into());
+                    slot.offset.at(end.saturating_mul(WINDOW_NS))
+                }
+                Said::Drop(drop) => slot.offset.at(drop.unix_ns),
+                _ => now_offset,
+            };
+            (now_offset, offset)
         };
         let agent_now = now_unix_ns.saturating_add_signed(now_offset.offset_ns.saturating_neg());
         match said {
@@ -260,7 +271,9 @@ impl Session {
                     reply_received_unix_ns: probe.reply_received_unix_ns,
                     epoch_offset_ns: probe.epoch_offset_ns,
                 };
-                self.lease.slot().offset.probe(&times, now_unix_ns);
+                if let Some(mut slot) = self.lease.own_slot() {
+                    slot.offset.probe(&times, now_unix_ns);
+                }
                 let reply = ClockReply {
                     id: probe.id,
                     agent_unix_ns: probe.agent_unix_ns,
@@ -274,16 +287,21 @@ impl Session {
                     self.metrics.limits.reached(excess.kind(), 1, now_unix_ns);
                     return self.refuse(0, "beyond_limit", &format!("status: {excess}"));
                 }
-                let mut slot = self.lease.slot();
-                slot.offset.report(status.clock_offset_ns, status.clock_error_ns);
-                slot.status = status;
+                if let Some(mut slot) = self.lease.own_slot() {
+                    slot.offset.report(status.clock_offset_ns, status.clock_error_ns);
+                    slot.status = status;
+                }
                 Reaction::default()
             }
             Said::Batch(batch) => {
                 let sequence = batch.sequence;
-                if sequence <= self.lease.slot().last_sequence {
+                // Another run that took the host over counts anew: by its number this batch would be new, or taken.
+                let Some(last_sequence) = self.lease.own_slot().map(|slot| slot.last_sequence) else {
+                    return Reaction::default();
+                };
+                if sequence <= last_sequence {
                     self.metrics.duplicates.inc();
-                    let ack = Ack { sequence: self.lease.slot().last_sequence };
+                    let ack = Ack { sequence: last_sequence };
                     return Reaction { reply: Some(Reply::Ack(ack)), ..Reaction::default() };
                 }
                 if let Err(absurd) = sanity::check_time(&batch, agent_now) {
@@ -293,11 +311,12 @@ impl Session {
                     batch.first_window.saturating_add(batch.window_count.into()).saturating_mul(WINDOW_NS);
                 let windows_lost = batch.windows_lost;
                 match self.convert(Said::Batch(batch), raw, offset, now_unix_ns) {
-                    Ok(delivery) => {
+                    Ok(Some(delivery)) => {
                         let end_unix_ns = end.saturating_add_signed(offset.offset_ns);
                         let taken = Taken { sequence, windows_lost, end_unix_ns };
                         Reaction { delivery: Some(delivery), reply: None, commit: Some(taken) }
                     }
+                    Ok(None) => Reaction::default(),
                     Err(e) => self.refuse(sequence, e.kind(), &e.to_string()),
                 }
             }
@@ -331,8 +350,10 @@ impl Session {
                 ),
             Said::Hello(mut hello) => {
                 shorten(&mut hello, &self.metrics, now_unix_ns);
-                if limits::hello(&hello).is_ok() {
-                    self.lease.slot().hello = hello.clone();
+                if limits::hello(&hello).is_ok()
+                    && let Some(mut slot) = self.lease.own_slot()
+                {
+                    slot.hello = hello.clone();
                 }
                 self.deliver(Said::Hello(hello), raw, offset, now_unix_ns)
             }
@@ -357,29 +378,41 @@ impl Session {
 
     fn deliver(&mut self, said: Said, raw: Bytes, offset: Offset, now_unix_ns: u64) -> Reaction {
         match self.convert(said, raw, offset, now_unix_ns) {
-            Ok(delivery) => Reaction { delivery: Some(delivery), ..Reaction::default() },
+            Ok(delivery) => Reaction { delivery, ..Reaction::default() },
             Err(e) => self.refuse(0, e.kind(), &e.to_string()),
         }
     }
 
+    /// `None`: another stream speaks for the host, and the converter is that one's.
     fn convert(
         &self,
         said: Said,
         raw: Bytes,
         offset: Offset,
         now_unix_ns: u64,
+    ) -> Result<Option<Delivery>, ConvertError> {
+        let Some(mut slot) = self.lease.own_slot() else { return Ok(None) };
+        self.convert_by(&mut slot, said, raw, offset, now_unix_ns).map(Some)
+    }
+
+    /// The same, by whoever holds the host's slot.
+    fn convert_by(
+        &self,
+        slot: &mut Slot,
+        said: Said,
+        raw: Bytes,
+        offset: Offset,
+        now_unix_ns: u64,
     ) -> Result<Delivery, ConvertError> {
-        let (inputs, window_shift) = {
-            let converter = &mut self.lease.slot().converter;
-            let before = converter.rows_refused();
-            let inputs = converter.message(&said, offset.offset_ns, offset.error_ns);
-            if let Err(ConvertError::Excess(excess)) = &inputs {
-                self.metrics.limits.reached(excess.kind(), 1, now_unix_ns);
-            }
-            let refused = converter.rows_refused().saturating_sub(before);
-            self.metrics.limits.reached("entities", refused, now_unix_ns);
-            (inputs?, converter.window_shift())
-        };
+        let converter = &mut slot.converter;
+        let before = converter.rows_refused();
+        let inputs = converter.message(&said, offset.offset_ns, offset.error_ns);
+        if let Err(ConvertError::Excess(excess)) = &inputs {
+            self.metrics.limits.reached(excess.kind(), 1, now_unix_ns);
+        }
+        let refused = converter.rows_refused().saturating_sub(before);
+        self.metrics.limits.reached("entities", refused, now_unix_ns);
+        let (inputs, window_shift) = (inputs?, converter.window_shift());
         let arrival = Arrival {
             host: self.host.clone(),
             agent_instance: self.instance.clone(),
@@ -435,7 +468,7 @@ fn salvage_sequence(raw: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tailwater_proto::v1::WindowBatch;
+    use tailwater_proto::v1::{AgentStatus, WindowBatch};
 
     const NOW_UNIX_NS: u64 = 1_794_000_000_000_000_000;
 
@@ -492,6 +525,32 @@ mod tests {
         assert_eq!(seen(&registry), (1, 5));
         assert_eq!(session.message(said, NOW_UNIX_NS).commit, None, "a duplicate");
         assert_eq!((seen(&registry), session.metrics.batches.get()), ((1, 5), 1));
+    }
+
+    #[test]
+    fn a_stream_that_is_replaced_reads_and_writes_nothing_of_who_replaced_it() {
+        let registry = Registry::new(1);
+        let mut old = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        let new = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        new.lease().slot().last_sequence = 1;
+        let batch = |sequence| WindowBatch {
+            sequence,
+            first_window: NOW_UNIX_NS / WINDOW_NS - 2,
+            window_count: 2,
+            ..WindowBatch::default()
+        };
+        let hello =
+            Hello { host: "web-1".into(), agent_instance: "boot-1".into(), cpus: 7, ..Hello::default() };
+        let status = AgentStatus { cpu_ratio: 0.5, ..AgentStatus::default() };
+        let late = [Said::Batch(batch(1)), Said::Batch(batch(2)), Said::Hello(hello), Said::Status(status)];
+        for said in late {
+            let reaction = old.message(raw(said), NOW_UNIX_NS);
+            let nothing =
+                reaction.delivery.is_none() && reaction.reply.is_none() && reaction.commit.is_none();
+            assert!(nothing, "{reaction:?}");
+        }
+        let shown = &registry.view()[0];
+        assert_eq!((shown.cpus, shown.cpu_ratio, old.metrics.duplicates.get()), (0, 0.0, 0));
     }
 
     #[test]
