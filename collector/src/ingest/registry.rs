@@ -103,7 +103,7 @@ pub enum Occupied {
     Hosts,
 }
 
-/// A stream's right to speak for a host; ends when dropped.
+/// A stream's right to speak for a host, until it is ended: by whoever holds it.
 #[derive(Debug)]
 pub struct Lease {
     slot: Arc<Mutex<Slot>>,

@@ -129,6 +129,15 @@ impl Probes {
 /// What is said to a stream whose host another one speaks for.
 pub(super) const REPLACED: &str = "a newer stream of this boot speaks for this host now";
 
+impl Drop for Session {
+    /// A task ends its lease when its stream ends. Where the task itself ended, by a panic, its host would count as connected for ever, and be
+    /// refused to others. Nobody knows since when it is gone: not before its stream began.
+    fn drop(&mut self) {
+        let since_unix_ns = self.lease.slot().since_unix_ns;
+        self.lease.end(since_unix_ns);
+    }
+}
+
 fn refusal(reason: impl Into<String>, retry: bool) -> Refusal {
     Refusal { reason: reason.into(), retry }
 }
@@ -503,6 +512,29 @@ mod tests {
         let refused = open(&registry, "boot-1", &[10, 0, 0]).unwrap_err();
         assert!(!refused.retry, "{refused:?}");
         assert!(registry.view()[0].connected && !live.lease().replaced.is_cancelled());
+    }
+
+    #[test]
+    fn a_session_that_is_gone_without_a_word_leaves_its_host_to_others_and_takes_it_from_nobody() {
+        let registry = Registry::new(1);
+        let first = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        let second = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        drop(first);
+        assert!(registry.view()[0].connected, "another stream speaks for it");
+        drop(second);
+        let view = &registry.view()[0];
+        assert_eq!((view.connected, view.since_unix_ns), (false, NOW_UNIX_NS));
+        let other = open(&registry, "boot-2", &[10, 0, 0, 1]);
+        assert!(other.is_ok(), "another machine of that name: {other:?}");
+    }
+
+    #[test]
+    fn a_session_that_was_ended_keeps_the_moment_at_which_it_was() {
+        let registry = Registry::new(1);
+        let session = open(&registry, "boot-1", &[10, 0, 0, 1]).unwrap();
+        session.lease().end(NOW_UNIX_NS + 5);
+        drop(session);
+        assert_eq!(registry.view()[0].since_unix_ns, NOW_UNIX_NS + 5);
     }
 
     #[test]
