@@ -294,7 +294,8 @@ impl World {
             else {
                 return self.collector_closes(id);
             };
-            let queued = at_once(collector.feed.deliver(delivery, &link.quota)).is_ok();
+            let begun = service::begin(&session, delivery, &collector.feed, &link.quota);
+            let queued = at_once(begun).is_ok();
             link.session = Some(session);
             link.down.push_back(Reply::Welcome(welcome));
             return if queued { Ok(()) } else { self.collector_closes(id) };

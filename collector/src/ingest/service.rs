@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::ingest::registry::Registry;
 use crate::ingest::rpc::{Answer, Replies};
-use crate::ingest::session::{REPLACED, Session, Taken};
+use crate::ingest::session::{Delivery, REPLACED, Session, Taken};
 use crate::ingest::tls::Speaker;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl Connection {
             session.lease().end(ingest.clock.unix_ns());
             return;
         }
-        let refusal = match ingest.feed.deliver(delivery, &quota).await {
+        let refusal = match begin(&session, delivery, &ingest.feed, &quota).await {
             Ok(()) => self.converse(&mut session, &mut messages, &out, &quota).await,
             Err(refusal) => Some(("queue_full", refusal)),
         };
@@ -220,6 +220,18 @@ pub fn replaced(session: &Session) -> Refusal {
     // here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
     let by_itself = session.lease().slot().hello.agent_instance == session.instance();
     Refusal { reason: REPLACED.to_owned(), retry: by_itself }
+}
+
+/// Queues what a stream's Hello brought. `Ok` also where another stream takes the host over while this waits for room: what this run is would come
+/// behind what the next one is, and who holds the stream hears of it when it goes on. An error ends the stream.
+pub async fn begin(session: &Session, delivery: Delivery, feed: &Feed, quota: &Quota) -> Result<(), Refusal> {
+    tokio::select! {
+        biased;
+        () = session.lease().replaced.cancelled() => Ok(()),
+        delivered = feed.deliver_by(delivery, quota, |log, entry| {
+            append(session, log, entry, None).map(|_| ())
+        }) => delivered,
+    }
 }
 
 /// One message that came at `now_unix_ns`: judged, queued, and only then taken for good; what to say to it. Whoever holds the stream calls it,
@@ -337,6 +349,48 @@ mod tests {
         fn close(&self) {
             self.log.close();
         }
+    }
+
+    /// A stream of [`hello`], and what that brought.
+    fn opened(registry: &Registry) -> (Session, Delivery) {
+        let who = ("p", &Speaker::default());
+        let first = raw(Body::Hello(hello()));
+        let (session, _, delivery) =
+            Session::open(&first, registry, &Arc::default(), who, NOW_UNIX_NS).unwrap();
+        (session, delivery)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_replaced_while_its_hello_waits_for_room_queues_none() {
+        let registry = Registry::new(4);
+        let (session, delivery) = opened(&registry);
+        let (feed, quota) = (Feed::over(Arc::new(InMemory::new(0))), Quota::new(4));
+        let (begun, taken_over) = tokio::join!(begin(&session, delivery, &feed, &quota), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            registry.take(&hello(), "q", NOW_UNIX_NS).is_ok()
+        });
+        assert!(taken_over && begun.is_ok(), "it is not told that there is no room: {begun:?}");
+        assert_eq!(feed.waiting(), 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_replaced_once_its_message_was_judged_appends_nothing() {
+        let registry = Registry::new(4);
+        let (mut session, _) = opened(&registry);
+        let batch = WindowBatch {
+            sequence: 1,
+            first_window: NOW_UNIX_NS / WINDOW_NS - 2,
+            window_count: 2,
+            ..WindowBatch::default()
+        };
+        let reaction = session.message(raw(Body::Batch(batch)), NOW_UNIX_NS);
+        let (entry, batch) = (Entry::of(reaction.delivery.unwrap()), reaction.commit);
+        let next = registry.take(&hello(), "q", NOW_UNIX_NS).unwrap();
+        let log = InMemory::new(4);
+        let appended = append(&session, &log, entry, batch);
+        assert!(matches!(appended, Err(NotTaken::Full(_))), "{appended:?}");
+        assert_eq!(log.offset_at(u64::MAX), Ok(Offset::default()), "nothing is in the log");
+        assert_eq!(next.slot().last_sequence, 0, "nor is it said to be taken");
     }
 
     #[tokio::test]

@@ -142,9 +142,10 @@ impl Collector {
             let refusal = match Session::open(&raw, &self.registry, &self.metrics, who, unix_ns) {
                 Ok((session, welcome, delivery)) => {
                     served.quota = self.feed.quota(session.host(), AGENT_QUEUE);
-                    served.session = Some(session);
                     link.reply(now_ns, Reply::Welcome(welcome), chance);
-                    at_once(self.feed.deliver(delivery, &served.quota)).err()
+                    let begun = at_once(service::begin(&session, delivery, &self.feed, &served.quota));
+                    served.session = Some(session);
+                    begun.err()
                 }
                 Err(refusal) => Some(refusal),
             };
