@@ -114,10 +114,11 @@ pub enum NotThere {
 /// A log of deliveries. It is used as `dyn`: streams, routes and the watchdog hold the way to it, and would have to carry its type; it is called
 /// once for a message, never for each window. `collector/tests/delivery_log.rs` has the tests that each must pass.
 pub trait DeliveryLog: std::fmt::Debug + Send + Sync {
-    /// Appends one delivery behind all others; says where it stands. Never waits: whether to wait for room is for whoever appends to say.
+    /// Appends one delivery behind all others; says where it stands. Never waits: whether to wait for room is for whoever appends to say, and
+    /// it is called while a host's slot is locked (`service`), so that what is appended and what that host's agent is told are one thing.
     ///
     /// An agent is told that a batch is taken once this has taken it, into the memory of this process, as ever. A log that says so only when
-    /// other machines have it too has to answer later: then this becomes a future, and its one caller, `Feed::deliver`, awaits it.
+    /// other machines have it too must not do so in here: it has to take the delivery at once, and say later what the others have.
     fn append(&self, entry: Entry) -> Result<Offset, NotTaken>;
 
     /// Puts up to `most` behind what is in `into`, in their order without a gap, the first of them that at `from`; one is given however large.
