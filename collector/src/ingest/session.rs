@@ -437,8 +437,9 @@ impl Session {
 
     /// Refuses one batch (or, with sequence 0, another message) and logs the first of each kind.
     fn refuse(&self, sequence: u64, kind: &'static str, reason: &str) -> Reaction {
+        // Its agent hears nothing more on this stream, and says it again where it speaks now: there it is judged.
+        let Some(mut slot) = self.lease.own_slot() else { return Reaction::default() };
         self.metrics.batches_refused.inc(kind);
-        let mut slot = self.lease.slot();
         slot.batches_refused += 1;
         // It will never be taken: asking for it again would be in vain.
         slot.raise(&self.instance, sequence);
@@ -583,6 +584,11 @@ mod tests {
         }
         let shown = &registry.view()[0];
         assert_eq!((shown.cpus, shown.cpu_ratio, old.metrics.duplicates.get()), (0, 0.0, 0));
+        assert!(
+            old.message(Bytes::from_static(&[0xff; 4]), NOW_UNIX_NS).reply.is_none(),
+            "nor is it refused"
+        );
+        assert_eq!(registry.view()[0].batches_refused, 0);
     }
 
     #[test]
