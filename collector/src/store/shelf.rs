@@ -42,6 +42,8 @@ pub(super) struct Entry {
     first: WindowIndex,
     last: WindowIndex,
     bytes: u64,
+    /// Spans whose windows are in a kept segment already, while this one cannot be removed.
+    copied: Vec<Span>,
 }
 
 #[derive(Debug, Default)]
@@ -100,8 +102,12 @@ impl Shelf {
                 let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
                 if name.ends_with(TEMPORARY) && path.is_dir() {
                     self.metrics.store_segments_torn.inc();
-                    tracing::warn!("{}: half-written, as after a crash: removed", path.display());
-                    self.disk.remove_folder(&path)?;
+                    let what = format!("{}: half-written, as after a crash", path.display());
+                    match self.disk.remove_folder(&path) {
+                        Ok(()) => tracing::warn!("{what}: removed"),
+                        // It takes space, and is no reason to write no segment beside it.
+                        Err(e) => tracing::warn!("{what}; and it cannot be removed: {e}"),
+                    }
                     continue;
                 }
                 let Some((first, last)) = segment::span_of(&name) else {
@@ -109,7 +115,10 @@ impl Shelf {
                     continue;
                 };
                 match segment_read::check(&path).map_err(|e| (e.lacking(), e)) {
-                    Ok(()) => drop(found.insert(name, Entry { bytes: bytes_of(&path), path, first, last })),
+                    Ok(()) => {
+                        let bytes = bytes_of(&path);
+                        found.insert(name, Entry { path, first, last, bytes, copied: Vec::new() });
+                    }
                     // Of this segment nothing is known, and it is looked at again.
                     Err((Some(lacking), _)) => return Err(lacking),
                     Err((None, e)) => self.aside(&path, &e.to_string()),
@@ -161,7 +170,8 @@ impl Shelf {
         self.disk.create_folders(folder).map_err(io)?;
         let name = free_name(folder, (first, last))?;
         let written = segment_write::write(self.disk.as_ref(), folder, &name, windows, names)?;
-        let entry = Entry { path: folder.join(&name), first, last, bytes: written.bytes };
+        let (path, bytes) = (folder.join(&name), written.bytes);
+        let entry = Entry { path, first, last, bytes, copied: Vec::new() };
         let mut index = self.index();
         let map = if kept { &mut index.kept } else { &mut index.recent };
         map.insert(name, entry);
@@ -169,6 +179,10 @@ impl Shelf {
     }
 
     /// Removes what is too old or too much. Of a segment that goes, the windows in a span that `keep` names are kept.
+    ///
+    /// # Errors
+    /// The first segment that should have gone and stays. It is passed over, without its bytes: all others go as if it were not there, or one
+    /// that nobody can remove would let the disk fill.
     pub(super) fn retain(
         &self,
         limits: &Limits,
@@ -176,36 +190,61 @@ impl Shelf {
         mut keep: impl FnMut(Span) -> Vec<Span>,
     ) -> Result<(), SegmentError> {
         let oldest = WindowIndex::at(now_unix_ns.saturating_sub(limits.age_ns));
+        let mut stay: BTreeMap<String, SegmentError> = BTreeMap::new();
         loop {
             let next = {
                 let index = self.index();
-                let bytes: u64 = index.recent.values().map(|e| e.bytes).sum();
+                let may_go = || index.recent.iter().filter(|(name, _)| !stay.contains_key(*name));
+                let bytes: u64 = may_go().map(|(_, e)| e.bytes).sum();
                 // One that was open while somebody set the clock may be the first and not be over for days.
-                let aged = index.recent.iter().find(|(_, e)| e.last < oldest);
-                aged.or_else(|| index.recent.first_key_value().filter(|_| bytes > limits.bytes))
-                    .map(|(name, entry)| (name.clone(), entry.clone()))
+                let aged = may_go().find(|(_, e)| e.last < oldest);
+                let first = aged.or_else(|| may_go().next().filter(|_| bytes > limits.bytes));
+                first.map(|(name, entry)| (name.clone(), entry.clone()))
             };
             let Some((name, entry)) = next else { break };
             let spans = keep((entry.first, entry.last));
-            if !spans.is_empty() {
-                self.keep(&entry, &spans)?;
+            match self.expire(&name, &entry, spans) {
+                Ok(()) => {
+                    self.index().recent.remove(&name);
+                    self.metrics.store_segments_expired.inc();
+                }
+                Err(e) => drop(stay.insert(name, e)),
             }
-            self.remove(&entry)?;
-            self.index().recent.remove(&name);
-            self.metrics.store_segments_expired.inc();
         }
+        let mut kept_stay: BTreeMap<String, SegmentError> = BTreeMap::new();
         loop {
             let next = {
                 let index = self.index();
-                let bytes: u64 = index.kept.values().map(|e| e.bytes).sum();
-                let first = index.kept.first_key_value().filter(|_| bytes > limits.kept_bytes);
+                let may_go = || index.kept.iter().filter(|(name, _)| !kept_stay.contains_key(*name));
+                let bytes: u64 = may_go().map(|(_, e)| e.bytes).sum();
+                let first = may_go().next().filter(|_| bytes > limits.kept_bytes);
                 first.map(|(name, entry)| (name.clone(), entry.clone()))
             };
-            let Some((name, entry)) = next else { return Ok(()) };
-            self.remove(&entry)?;
-            self.index().kept.remove(&name);
-            self.metrics.store_kept_dropped.inc();
+            let Some((name, entry)) = next else { break };
+            match self.remove(&entry) {
+                Ok(()) => {
+                    self.index().kept.remove(&name);
+                    self.metrics.store_kept_dropped.inc();
+                }
+                Err(e) => drop(kept_stay.insert(name, e)),
+            }
         }
+        stay.into_values().chain(kept_stay.into_values()).next().map_or(Ok(()), Err)
+    }
+
+    /// Keeps the windows of `spans` and removes the rest of a segment of the last days.
+    fn expire(&self, name: &str, entry: &Entry, spans: Vec<Span>) -> Result<(), SegmentError> {
+        if !spans.is_empty() && spans != entry.copied {
+            self.keep(entry, &spans)?;
+        }
+        let removed = self.remove(entry);
+        if removed.is_err()
+            && let Some(entry) = self.index().recent.get_mut(name)
+        {
+            // It is tried again with each segment: a copy each time would push out what else is kept.
+            entry.copied = spans;
+        }
+        removed
     }
 
     /// Copies the windows of `spans` to a kept segment; where that is not possible, for want of space, keeps all of it.

@@ -719,6 +719,52 @@ fn a_segment_that_could_not_be_removed_is_removed_later() {
     assert_eq!(shelf.totals(), (None, 0, 0));
 }
 
+/// Fails where the first segment that cannot be removed ends the pass: those behind it are never removed, and the disk fills.
+#[test]
+fn a_segment_that_cannot_be_removed_keeps_no_other_from_going_and_is_kept_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, _) = shelf(folder.path());
+    let base = 35_880_000_000;
+    for n in 0..3 {
+        a_second(&shelf, base + n * A_SECOND).unwrap();
+    }
+    let (windows, kept) = (folder.path().join("windows"), folder.path().join("kept"));
+    let first = names_in(&windows).remove(0);
+    // Something under the name that it is to have while it goes: nobody, not even root, renames it to that.
+    let in_the_way = windows.join(format!("{first}.tmp"));
+    std::fs::create_dir(&in_the_way).unwrap();
+    std::fs::write(in_the_way.join("notes"), "mine").unwrap();
+    let around = |(from, to): (WindowIndex, WindowIndex)| {
+        if from.0 == base { vec![(from, to)] } else { Vec::new() }
+    };
+    let by_age = Limits { age_ns: 0, bytes: u64::MAX, kept_bytes: u64::MAX };
+    for _ in 0..3 {
+        assert!(shelf.retain(&by_age, u64::MAX, around).is_err(), "it is told");
+        assert_eq!(names_in(&windows), [first.clone(), format!("{first}.tmp")]);
+        assert_eq!(names_in(&kept).len(), 1, "its copy is there once");
+    }
+    let by_bytes = Limits { age_ns: u64::MAX, bytes: 0, kept_bytes: 0 };
+    a_second(&shelf, base + 10 * A_SECOND).unwrap();
+    assert!(shelf.retain(&by_bytes, u64::MAX, |_| vec![]).is_err());
+    assert_eq!((names_in(&windows).len(), names_in(&kept).len()), (2, 0));
+    std::fs::remove_dir_all(&in_the_way).unwrap();
+    shelf.retain(&by_bytes, u64::MAX, |_| vec![]).unwrap();
+    assert_eq!((names_in(&windows).len(), shelf.totals()), (0, (None, 0, 0)));
+}
+
+/// Fails where the rest of a crash that cannot be removed ends the look at the segments: then no window is written until it can be.
+#[test]
+fn what_a_crash_left_and_nobody_can_remove_keeps_no_segment_from_being_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, disk) = refusing(folder.path());
+    let windows = folder.path().join("windows");
+    std::fs::create_dir(windows.join("20261121T000000.000Z-20261121T000100.000Z-0000.tmp")).unwrap();
+    disk.refuses("remove");
+    shelf.scan().unwrap();
+    a_second(&shelf, 35_880_000_000).unwrap();
+    assert_eq!(names_in(&windows).len(), 2);
+}
+
 /// Fails where a segment that is kept whole takes its name along: retention then ends there while the disk is full, which it stays.
 #[test]
 fn a_segment_that_is_kept_whole_finds_a_name_beside_what_a_crash_left_of_it() {
