@@ -69,6 +69,14 @@ struct Line {
     timeline: Option<Timeline>,
 }
 
+/// What waits to be written, by id, with one more version: it takes the place of the one before it. A timeline that was told with that one,
+/// and is not told again, goes along.
+fn supersede(waiting: &mut BTreeMap<String, Line>, mut line: Line) {
+    let before = waiting.remove(&line.incident.id);
+    line.timeline = line.timeline.or_else(|| before.and_then(|before| before.timeline));
+    waiting.insert(line.incident.id.clone(), line);
+}
+
 #[derive(Debug, Clone)]
 struct Version {
     incident: Arc<Incident>,

@@ -1,7 +1,7 @@
 //! What waits for the disk: windows and incidents, bounded. The ingest path puts in and never waits; when the disk is behind, the
 //! oldest windows go, with a counter. Knows no disk.
 
-use super::Line;
+use super::{Line, supersede};
 use crate::counters::Metrics;
 use crate::live::waiting::WindowQueue;
 use crate::lock::lock;
@@ -84,7 +84,7 @@ impl Queue {
             self.metrics.store_updates_dropped.inc();
             return false;
         }
-        waiting.incidents.insert(line.incident.id.clone(), line);
+        supersede(&mut waiting.incidents, line);
         self.wake.notify_one();
         true
     }

@@ -292,6 +292,53 @@ fn a_database_with_a_damaged_page_is_set_aside_and_incidents_are_written_again()
     assert_eq!((metrics.store_segments_torn.get(), rows(folder.path()).len()), (1, 1));
 }
 
+/// A writer that the test steps, and the store before it.
+fn prepared(folder: &Path) -> Prepared {
+    let (series, metrics) = (Arc::new(Mutex::new(Series::new(10, 1 << 24))), Arc::default());
+    let disk = Arc::new(RealDisk);
+    prepare(settings(folder), series, Arc::default(), Events::default(), metrics, Clock::default(), disk)
+}
+
+fn timeline() -> Timeline {
+    let (start_unix_ns, window_ns) = (1_794_000_000_000_000_000, 50_000_000);
+    Timeline { start_unix_ns, window_ns, tiers: Vec::new(), resource: None }
+}
+
+/// Fails where a version takes the place of the one that waits with all that came with that one: the timeline is told once and in no row.
+#[test]
+fn a_timeline_is_written_with_the_next_version_if_that_one_is_faster_than_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let Prepared { store, mut writer, .. } = prepared(folder.path());
+    let put = |version, timeline| store.lock().unwrap().put(incident("01A", version), timeline).is_some();
+    assert!(put(1, Some(timeline())) && put(2, None), "both wait in the queue");
+    // While the database is not to be tried, what was taken waits in the writer.
+    writer.incidents_retry = Some(writer.clock.monotonic() + std::time::Duration::from_secs(3600));
+    writer.turn(std::time::Duration::ZERO);
+    assert!(put(3, None) && rows(folder.path()).is_empty());
+    writer.turn(std::time::Duration::ZERO);
+    writer.incidents_retry = None;
+    writer.turn(std::time::Duration::ZERO);
+    let row = rows(folder.path()).remove(0);
+    assert_eq!((row.incident.version, row.timeline), (3, Some(timeline())));
+}
+
+/// Fails where what waits is left as it is when a new database is begun: its timeline was in the old one, and only memory has it now.
+#[test]
+fn a_new_database_has_the_timeline_of_an_incident_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let Prepared { store, mut writer, .. } = prepared(folder.path());
+    let put = |version, timeline| store.lock().unwrap().put(incident("01A", version), timeline).is_some();
+    assert!(put(1, Some(timeline())));
+    writer.turn(std::time::Duration::ZERO);
+    // What stands there now is opened anew, and is no database.
+    writer.db = None;
+    std::fs::write(folder.path().join(FILE), vec![b'x'; 8192]).unwrap();
+    assert!(put(2, None));
+    writer.turn(std::time::Duration::ZERO);
+    let row = rows(folder.path()).remove(0);
+    assert_eq!((row.incident.version, row.timeline), (2, Some(timeline())));
+}
+
 /// Fails where the end counts nothing: what was never written is then missed by nobody.
 #[test]
 fn what_no_disk_took_until_the_end_is_counted() {

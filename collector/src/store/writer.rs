@@ -7,7 +7,7 @@ use super::inventory;
 use super::queue::Queue;
 use super::segment::SegmentError;
 use super::shelf::{Limits, Shelf, Span};
-use super::{Line, Settings, Store};
+use super::{Line, Settings, Store, supersede};
 use crate::clock::Clock;
 use crate::counters::Metrics;
 use crate::live::series::{Departed, Series};
@@ -102,7 +102,9 @@ impl Writer {
         if lines.is_empty() && self.unwritten.is_empty() && self.db.is_some() {
             return;
         }
-        self.unwritten.extend(lines.into_iter().map(|line| (line.incident.id.clone(), line)));
+        for line in lines {
+            supersede(&mut self.unwritten, line);
+        }
         if !self.due(self.incidents_retry, closing) {
             self.told();
             return;
@@ -145,7 +147,8 @@ impl Writer {
         super::set_aside(&self.settings.folder, why, &self.metrics);
         let all = lock(&self.store).lines();
         for line in all {
-            self.unwritten.entry(line.incident.id.clone()).or_insert(line);
+            // Never older than what waits of the same incident, and memory may have its timeline from before.
+            supersede(&mut self.unwritten, line);
         }
     }
 
