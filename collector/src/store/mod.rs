@@ -152,12 +152,18 @@ struct Prepared {
     writer: writer::Writer,
 }
 
-/// Puts a damaged database out of the way, for a person to judge.
-fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) {
-    metrics.store_segments_torn.inc();
+/// Puts a damaged database out of the way, for a person to judge. Says whether it could be: each is counted once, however often it is tried.
+fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) -> bool {
     match aside::put(folder, &folder.join(FILE), &["-wal", "-shm"]) {
-        Ok(to) => tracing::error!("{why}: moved to {}; a new one is begun", to.display()),
-        Err(e) => tracing::error!("{why}; and it cannot be put aside: {e}"),
+        Ok(to) => {
+            metrics.store_segments_torn.inc();
+            tracing::error!("{why}: moved to {}; a new one is begun", to.display());
+            true
+        }
+        Err(e) => {
+            tracing::error!("{why}; and it cannot be put aside: {e}");
+            false
+        }
     }
 }
 
@@ -198,10 +204,9 @@ fn prepare(
         live,
     };
     let opened = Db::open(&settings.folder).or_else(|e| {
-        if !e.is_damage() {
+        if !e.is_damage() || !set_aside(&settings.folder, &e, &metrics) {
             return Err(e);
         }
-        set_aside(&settings.folder, &e, &metrics);
         Db::open(&settings.folder)
     });
     let known = |db: &Db| db.incidents(None, 0, None, settings.incidents_max);

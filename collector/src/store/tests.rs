@@ -292,6 +292,27 @@ fn a_database_with_a_damaged_page_is_set_aside_and_incidents_are_written_again()
     assert_eq!((metrics.store_segments_torn.get(), rows(folder.path()).len()), (1, 1));
 }
 
+/// Fails where it is counted as moved each time that it is tried: it is where it was, and the count grows by one a second.
+#[test]
+fn a_damaged_database_that_cannot_be_put_aside_is_not_counted_as_if_it_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, aside) = (folder.path().join(FILE), folder.path().join("aside"));
+    std::fs::write(&path, vec![b'x'; 8192]).unwrap();
+    // A file where the folder should be: nobody puts anything there, not even root.
+    std::fs::write(&aside, "in the way").unwrap();
+    let Prepared { store, mut writer, .. } = prepared(folder.path());
+    store.lock().unwrap().put(incident("01A", 1), None);
+    for _ in 0..3 {
+        writer.incidents_retry = None;
+        writer.turn(std::time::Duration::ZERO);
+    }
+    assert_eq!((writer.metrics.store_segments_torn.get(), writer.unwritten.len()), (0, 1));
+    std::fs::remove_file(&aside).unwrap();
+    writer.incidents_retry = None;
+    writer.turn(std::time::Duration::ZERO);
+    assert_eq!((writer.metrics.store_segments_torn.get(), rows(folder.path()).len()), (1, 1));
+}
+
 /// A writer that the test steps, and the store before it.
 fn prepared(folder: &Path) -> Prepared {
     let (series, metrics) = (Arc::new(Mutex::new(Series::new(10, 1 << 24))), Arc::default());
@@ -302,6 +323,35 @@ fn prepared(folder: &Path) -> Prepared {
 fn timeline() -> Timeline {
     let (start_unix_ns, window_ns) = (1_794_000_000_000_000_000, 50_000_000);
     Timeline { start_unix_ns, window_ns, tiers: Vec::new(), resource: None }
+}
+
+/// Fails where the first answer of a damaged page puts a whole database aside, or one that nobody would write into any more is begun.
+#[test]
+fn a_database_with_a_damaged_page_is_set_aside_when_it_was_opened_anew_and_not_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start_with(Settings { incidents_max: 100, ..settings(folder.path()) });
+    for n in 0..100 {
+        a.put(incident(&format!("01{n:03}"), 1));
+    }
+    a.close();
+    let (path, aside) = (folder.path().join(FILE), folder.path().join("aside"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096..].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let Prepared { store, mut writer, .. } = prepared(folder.path());
+    store.lock().unwrap().put(incident("02A", 1), None);
+    writer.turn(std::time::Duration::ZERO);
+    assert!(writer.incidents_retry.is_some() && !aside.exists(), "once");
+    store.lock().unwrap().close();
+    writer.turn(std::time::Duration::ZERO);
+    assert!(path.exists() && !aside.exists(), "the end");
+    let Prepared { store, mut writer, .. } = prepared(folder.path());
+    store.lock().unwrap().put(incident("02A", 1), None);
+    writer.turn(std::time::Duration::ZERO);
+    // The second that it waits is over.
+    writer.incidents_retry = Some(writer.clock.monotonic());
+    writer.turn(std::time::Duration::ZERO);
+    assert!(!path.exists() && aside.exists(), "twice");
 }
 
 /// Fails where a version takes the place of the one that waits with all that came with that one: the timeline is told once and in no row.

@@ -119,9 +119,10 @@ impl Writer {
             Err(e) => {
                 self.metrics.store_failures.inc();
                 // The next attempt opens it anew: what was wrong with the file may be over.
-                self.db = None;
-                if e.is_damage() {
-                    // A file with a damaged page can be opened, and would be for ever.
+                let was_open = self.db.take().is_some();
+                // A file with a damaged page can be opened, and would be for ever. Once may be this connection's fault: this one was opened
+                // after a failure. And who ends begins none anew.
+                if was_open && e.is_damage() && self.incidents_retry.is_some() && !closing {
                     self.begin_anew(&e);
                 }
                 self.incidents_retry = Some(self.clock.monotonic() + RETRY_EVERY);
@@ -142,14 +143,17 @@ impl Writer {
         }
     }
 
-    /// Out of the way with the file, which nobody has open: what is in memory is to be in the next one.
-    fn begin_anew(&mut self, why: &DbError) {
-        super::set_aside(&self.settings.folder, why, &self.metrics);
+    /// Out of the way with the file, which nobody has open: what is in memory is to be in the next one. Says whether it could be moved.
+    fn begin_anew(&mut self, why: &DbError) -> bool {
+        if !super::set_aside(&self.settings.folder, why, &self.metrics) {
+            return false;
+        }
         let all = lock(&self.store).lines();
         for line in all {
             // Never older than what waits of the same incident, and memory may have its timeline from before.
             supersede(&mut self.unwritten, line);
         }
+        true
     }
 
     fn write_incidents(&mut self) -> Result<(), DbError> {
@@ -159,7 +163,9 @@ impl Writer {
         }
         self.db = Some(match Db::open(&folder) {
             Err(e) if e.is_damage() => {
-                self.begin_anew(&e);
+                if !self.begin_anew(&e) {
+                    return Err(e);
+                }
                 Db::open(&folder)?
             }
             other => other?,
