@@ -223,7 +223,8 @@ impl Db {
             }
             bytes.clear();
         }
-        self.put(newest.values())?;
+        // What is there is newer: a start before this one took it over.
+        self.put(newest.values(), |_, _| None)?;
         std::fs::rename(lines, lines.with_extension("jsonl.imported")).map_err(io)?;
         tracing::info!(
             "{}: {} incidents imported, {bad} damaged lines left out",
@@ -233,15 +234,15 @@ impl Db {
         Ok(())
     }
 
-    /// Writes these versions, all or none. A version older than what is there changes nothing: those are returned, by id, each with the
-    /// version that is there.
+    /// Writes these versions, all or none. Of one that is older than what is there `go_on` is told, with the version that is there; what it
+    /// returns is written in place of it, with the others.
     pub(super) fn put<'a>(
         &mut self,
         lines: impl Iterator<Item = &'a Line>,
-    ) -> Result<Vec<(String, u64)>, DbError> {
+        mut go_on: impl FnMut(&Line, u64) -> Option<Line>,
+    ) -> Result<(), DbError> {
         let failed = self.failed();
         let transaction = self.connection.transaction().map_err(&failed)?;
-        let mut older = Vec::new();
         {
             let mut there =
                 transaction.prepare("SELECT version FROM incident WHERE id = ?1").map_err(&failed)?;
@@ -256,31 +257,35 @@ impl Db {
                      WHERE excluded.version >= version",
                 )
                 .map_err(&failed)?;
-            for Line { incident: i, timeline } in lines {
-                let Ok(json) = serde_json::to_string(i) else { continue };
+            let mut write = |line: &Line| -> rusqlite::Result<bool> {
+                let Line { incident: i, timeline } = line;
+                let Ok(json) = serde_json::to_string(i) else { return Ok(true) };
                 let timeline = timeline.as_ref().and_then(|t| serde_json::to_string(t).ok());
-                let written = statement
-                    .execute(params![
-                        i.id,
-                        int(i.version),
-                        word(i.state),
-                        word(i.kind),
-                        word(i.severity),
-                        i.title,
-                        int(i.start_unix_ns),
-                        int(i.end_unix_ns),
-                        json,
-                        timeline
-                    ])
-                    .map_err(&failed)?;
-                if written == 0 {
-                    let version = there.query_row([&i.id], |row| row.get(0)).map_err(&failed)?;
-                    older.push((i.id.clone(), unsigned(version)));
+                let rows = statement.execute(params![
+                    i.id,
+                    int(i.version),
+                    word(i.state),
+                    word(i.kind),
+                    word(i.severity),
+                    i.title,
+                    int(i.start_unix_ns),
+                    int(i.end_unix_ns),
+                    json,
+                    timeline
+                ])?;
+                Ok(rows > 0)
+            };
+            for line in lines {
+                if write(line).map_err(&failed)? {
+                    continue;
+                }
+                let version = there.query_row([&line.incident.id], |row| row.get(0)).map_err(&failed)?;
+                if let Some(newer) = go_on(line, unsigned(version)) {
+                    write(&newer).map_err(&failed)?;
                 }
             }
         }
-        transaction.commit().map_err(failed)?;
-        Ok(older)
+        transaction.commit().map_err(failed)
     }
 
     /// The newest `limit` incidents with an id below `before`, that end at `since_unix_ns` or later and have `state`.

@@ -400,7 +400,9 @@ impl Store {
             let newest = Arc::make_mut(&mut kept.newest.incident);
             newest.version = newest.version.saturating_add(before);
         }
-        (kept.newest.incident.version > on_disk).then(|| kept.newest.line())
+        let mut newest = (kept.newest.incident.version > on_disk).then(|| kept.newest.line())?;
+        newest.timeline = newest.timeline.or_else(|| line.timeline.clone());
+        Some(newest)
     }
 
     /// Stretches around incidents that touch `span`.

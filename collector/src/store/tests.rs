@@ -354,6 +354,37 @@ fn a_database_with_a_damaged_page_is_set_aside_when_it_was_opened_anew_and_not_a
     assert!(!path.exists() && aside.exists(), "twice");
 }
 
+/// Fails where what is newer than the row on disk and what goes on counting behind it are two transactions: the disk then takes the one, and
+/// not the other, and nobody knows which.
+#[test]
+fn a_disk_that_is_full_takes_all_of_what_waits_or_none_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |id: &str, version, title: &str| Line {
+        incident: Incident { title: title.to_owned(), ..incident(id, version) },
+        timeline: None,
+    };
+    let mut db = Db::open(folder.path()).unwrap();
+    db.put([line("01A", 5, "before"), line("01B", 1, "before")].iter(), |_, _| None).unwrap();
+    db.set_full(true).unwrap();
+    let mut asked = Vec::new();
+    let waiting = [line("01A", 1, "after"), line("01B", 2, "after")];
+    let long = "x".repeat(100_000);
+    let written = db.put(waiting.iter(), |older, on_disk| {
+        asked.push((older.incident.id.clone(), on_disk));
+        Some(line("01A", 6, &long))
+    });
+    assert!(written.is_err());
+    db.set_full(false).unwrap();
+    assert!(rows(folder.path()).iter().all(|row| row.incident.title == "before"));
+    let newer = line("01A", 6, "after");
+    db.put(waiting.iter(), |_, _| Some(newer.clone())).unwrap();
+    let of = |row: Line| (row.incident.id, row.incident.version, row.incident.title);
+    let there: Vec<_> = rows(folder.path()).into_iter().map(of).collect();
+    let after = |id: &str, version: u64| (id.to_owned(), version, "after".to_owned());
+    assert_eq!(there, [after("01B", 2), after("01A", 6)]);
+    assert_eq!(asked, [("01A".to_owned(), 5_u64)]);
+}
+
 /// Fails where a version takes the place of the one that waits with all that came with that one: the timeline is told once and in no row.
 #[test]
 fn a_timeline_is_written_with_the_next_version_if_that_one_is_faster_than_the_disk() {

@@ -182,19 +182,17 @@ impl Writer {
 
     fn put_incidents(&mut self) -> Result<(), DbError> {
         let Some(db) = &mut self.db else { return Ok(()) };
-        let older = db.put(self.unwritten.values())?;
-        let mut again = Vec::new();
-        for (id, on_disk) in older {
-            let Some(line) = self.unwritten.get_mut(&id) else { continue };
-            if let Some(newest) = lock(&self.store).go_on(line, on_disk) {
-                *line = newest;
-                again.push(line.clone());
-            }
+        let (store, mut renumbered) = (&self.store, Vec::new());
+        let written = db.put(self.unwritten.values(), |line, on_disk| {
+            let newest = lock(store).go_on(line, on_disk)?;
+            renumbered.push(newest.clone());
+            Some(newest)
+        });
+        // Also where nothing was written: memory counts on from there in any case, and shows no version but its own.
+        for line in renumbered {
+            supersede(&mut self.unwritten, line);
         }
-        if !again.is_empty() {
-            db.put(again.iter())?;
-        }
-        Ok(())
+        written
     }
 
     fn windows_failed(&mut self, why: &str) {
