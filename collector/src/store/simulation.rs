@@ -404,7 +404,7 @@ impl World {
             83..=85 => self.restart(true),
             86..=87 => self.disk.set_room(self.dice.u64(0..60_000)),
             88..=91 => self.disk.set_room(u64::MAX),
-            92..=93 => self.disk.refuse_sync(),
+            92..=93 => self.disk.refuse_sync(self.dice.u64(0..2)),
             94 => self.hide(),
             95..=96 => self.show(),
             97 => {

@@ -1,4 +1,4 @@
-//! A disk that is played over real files: it may be full, refuse to sync a folder once, stop in the middle, and it remembers what of all that was
+//! A disk that is played over real files: it may be full, refuse to sync a folder, stop in the middle, and it remembers what of all that was
 //! done to it a power cut leaves. Owns that model, which is the one of a journalling file system: names change in one order, of which a
 //! prefix stays, no shorter than up to the last change of a folder that was synced since; of a file that was not synced a prefix of its bytes
 //! stays. A file system that reorders changes of names, and one that lies about what it synced, are not played.
@@ -76,8 +76,8 @@ struct State {
     room: u64,
     /// Things that are still done before the process is killed.
     before_the_end: Option<u64>,
-    /// The next folder is not synced.
-    refuses_sync: bool,
+    /// So many folders are still synced before one is not.
+    refuses_sync: Option<u64>,
 }
 
 /// See above.
@@ -121,15 +121,15 @@ impl PlayedDisk {
         lock(&self.state).room = bytes;
     }
 
-    /// The next sync of a folder fails.
-    pub(super) fn refuse_sync(&self) {
-        lock(&self.state).refuses_sync = true;
+    /// The sync of a folder fails, once, after so many that do not: a segment's own folder is synced before the one that has its name.
+    pub(super) fn refuse_sync(&self, after: u64) {
+        lock(&self.state).refuses_sync = Some(after);
     }
 
     /// From now on it takes everything.
     pub(super) fn heal(&self) {
         let mut state = lock(&self.state);
-        (state.room, state.refuses_sync, state.before_the_end) = (u64::MAX, false, None);
+        (state.room, state.refuses_sync, state.before_the_end) = (u64::MAX, None, None);
     }
 
     /// The process is killed when it has done so many things more; `None`: it is not.
@@ -167,7 +167,7 @@ impl PlayedDisk {
             }
         }
         state.before_the_end = None;
-        state.refuses_sync = false;
+        state.refuses_sync = None;
         Self { root: root.to_owned(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -243,7 +243,9 @@ impl Disk for PlayedDisk {
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         let mut state = act(&self.state)?;
-        if std::mem::take(&mut state.refuses_sync) {
+        let before = state.refuses_sync;
+        state.refuses_sync = before.and_then(|before| before.checked_sub(1));
+        if before == Some(0) {
             return Err(io::Error::other("the folder was not synced"));
         }
         let below = self.below(path);
