@@ -117,6 +117,8 @@ struct World {
     kept: BTreeSet<Key>,
     /// The process died while it removed segments, and could not count them.
     died_removing: bool,
+    /// And of that, some may have been around an incident: the bound of what is kept was reached, or only memory knew of incidents.
+    around_may_go: bool,
 }
 
 fn window(host: &str, index: u64) -> HostWindow {
@@ -200,6 +202,7 @@ impl World {
             waiting: Vec::new(),
             kept: BTreeSet::new(),
             died_removing: false,
+            around_may_go: false,
         }
     }
 
@@ -369,7 +372,8 @@ impl World {
         let disk = Arc::new(self.disk.after(left.path(), power_cut.then_some(&mut self.dice)));
         let rots = !self.healing && self.one_in(5);
         let rotten = if rots { self.rot(&disk, left.path()) } else { None };
-        let half = segments(left.path()).iter().filter(|path| is_half(path)).count() as u64;
+        let half: Vec<PathBuf> = segments(left.path()).into_iter().filter(|path| is_half(path)).collect();
+        self.around_may_go |= half.iter().any(|path| path.starts_with(left.path().join("kept")));
         self.running = Running::begin(left.path(), &disk, self.clock);
         self.folder = left;
         self.disk = disk;
@@ -393,7 +397,7 @@ impl World {
         if self.disk.has_ended() {
             return self.restart(false);
         }
-        self.segments_began(half, rotten);
+        self.segments_began(half.len() as u64, rotten);
     }
 
     fn step(&mut self) {

@@ -53,6 +53,11 @@ fn bytes_below(folder: &Path) -> u64 {
     files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
 }
 
+/// Whether the window lies in one of these stretches, both ends included.
+fn is_within(stretches: &[(u64, u64)], key: &Key) -> bool {
+    stretches.iter().any(|(first, last)| (*first..=*last).contains(&key.1))
+}
+
 impl World {
     /// All windows that are read from segments; panics where one is not as it was sent.
     fn readable(&self) -> BTreeSet<Key> {
@@ -153,6 +158,7 @@ impl World {
         assert!(writer.open_bytes <= OPEN_BYTES, "{again}{} bytes of windows wait", writer.open_bytes);
         if self.disk.has_ended() {
             self.died_removing = counted.segments_written > 0;
+            self.around_may_go = counted.kept_dropped > 0 || writer.db.is_none();
             return;
         }
         if counted.segments_written > 0 && writer.windows_retry.is_none() {
@@ -166,8 +172,7 @@ impl World {
             let there = self.readable();
             // Without the database only the incidents in memory say what to keep.
             let some_may_go = counted.kept_dropped > 0 || writer.db.is_none();
-            let is_around = |key: &Key| around.iter().any(|(first, last)| (*first..=*last).contains(&key.1));
-            let lost = self.kept.difference(&there).find(|&key| !some_may_go && is_around(key));
+            let lost = self.kept.difference(&there).find(|&key| !some_may_go && is_within(around, key));
             assert_eq!(lost, None, "{again}gone, and around an incident");
             self.kept = there;
         }
@@ -204,7 +209,9 @@ impl World {
         assert_eq!(torn, half + damaged, "{again}segments begun, half removed and damaged");
         let there = self.readable();
         let in_rotten = |key: &Key| rotten.as_ref().is_some_and(|(_, windows)| windows.contains(key));
-        let lost = self.kept.difference(&there).find(|&key| !self.died_removing && !in_rotten(key));
+        let around = self.around();
+        let may_go = |key: &Key| self.died_removing && (self.around_may_go || !is_within(&around, key));
+        let lost = self.kept.difference(&there).find(|&key| !may_go(key) && !in_rotten(key));
         assert_eq!(lost, None, "{again}written, and gone after a start");
         if let Some((segment, _)) = &rotten {
             let aside = std::fs::read_dir(self.folder.path().join("aside"));
@@ -214,7 +221,7 @@ impl World {
             self.disk.forget(segment);
         }
         self.kept = there;
-        self.died_removing = false;
+        (self.died_removing, self.around_may_go) = (false, false);
     }
 
     /// Where all is well again, all is on the disk.
