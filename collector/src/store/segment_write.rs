@@ -139,7 +139,9 @@ pub(super) fn write(
         disk.rename(&temporary, &target).map_err(failed(&target))?;
         if let Err(source) = disk.sync_folder(folder) {
             // Whether its name stays nobody knows, and its windows will be written again: they must not be there twice.
-            let _ = disk.rename(&target, &temporary);
+            if disk.rename(&target, &temporary).is_err() {
+                let _ = disk.remove_folder(&target);
+            }
             return Err(failed(folder)(source));
         }
         Ok(written)

@@ -256,6 +256,10 @@ impl Shelf {
         if !entry.path.exists() {
             return Ok(());
         }
+        if why.lacking().is_some() {
+            // That says nothing of the segment or of the space that is left: it is trimmed when it can be opened.
+            return Err(why);
+        }
         tracing::warn!("{}: kept whole: {why}", entry.path.display());
         // The name that it has may be taken: by what was kept of it before a crash, all of which is around an incident.
         let name = free_name(&self.kept(), (entry.first, entry.last))?;

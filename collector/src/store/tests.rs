@@ -757,7 +757,8 @@ fn torn_foreign_and_half_written_files_are_out_of_the_way_and_counted() {
     assert_eq!(aside, 3, "two segments and the notes, none of them deleted");
 }
 
-/// A disk that refuses one sort of work: `create`, `remove`, or `sync` of the folder of segments.
+/// A disk that refuses one sort of work: `create`, `remove`, `sync` of the folder of segments, or the `way back` after that; or has no more
+/// files to `open`.
 #[derive(Debug, Default)]
 struct Refusing(Mutex<&'static str>);
 
@@ -773,6 +774,9 @@ impl Refusing {
 impl Disk for Refusing {
     fn create(&self, path: &Path) -> std::io::Result<Box<dyn Output>> {
         self.may("create")?;
+        if *self.0.lock().unwrap() == "open" {
+            return Err(std::io::Error::from_raw_os_error(libc::EMFILE));
+        }
         RealDisk.create(path)
     }
     fn create_folder(&self, path: &Path) -> std::io::Result<()> {
@@ -784,10 +788,14 @@ impl Disk for Refusing {
     fn sync_folder(&self, path: &Path) -> std::io::Result<()> {
         if path.ends_with("windows") {
             self.may("sync")?;
+            self.may("way back")?;
         }
         RealDisk.sync_folder(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        if to.extension().is_some_and(|end| end == "tmp") {
+            self.may("way back")?;
+        }
         RealDisk.rename(from, to)
     }
     fn remove_folder(&self, path: &Path) -> std::io::Result<()> {
@@ -821,15 +829,17 @@ fn a_second(shelf: &Shelf, first: u64) -> Result<Written, SegmentError> {
 /// Fails where a segment whose name was refused to be synced is left where it is: its windows, written again, are there twice.
 #[test]
 fn a_segment_that_was_not_synced_and_is_written_again_is_there_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let (shelf, disk) = refusing(folder.path());
-    let base = 35_880_000_000;
-    disk.refuses("sync");
-    assert!(a_second(&shelf, base).is_err());
-    disk.refuses("");
-    a_second(&shelf, base).unwrap();
-    assert_eq!(names_in(&folder.path().join("windows")).len(), 1);
-    assert_eq!(read_all(&self::shelf(folder.path()).0, "web-1").len() as u64, A_SECOND);
+    for refused in ["sync", "way back"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (shelf, disk) = refusing(folder.path());
+        let base = 35_880_000_000;
+        disk.refuses(refused);
+        assert!(a_second(&shelf, base).is_err());
+        disk.refuses("");
+        a_second(&shelf, base).unwrap();
+        assert_eq!(names_in(&folder.path().join("windows")).len(), 1, "{refused}");
+        assert_eq!(read_all(&self::shelf(folder.path()).0, "web-1").len() as u64, A_SECOND, "{refused}");
+    }
 }
 
 /// Fails where a segment that has its other name already is taken for one that is gone: it takes space that nobody counts.
@@ -909,6 +919,24 @@ fn a_segment_that_is_kept_whole_finds_a_name_beside_what_a_crash_left_of_it() {
     disk.refuses("create");
     shelf.retain(&limits, u64::MAX, |span| vec![span]).unwrap();
     assert_eq!((names_in(&windows).len(), names_in(&kept).len()), (0, 2));
+}
+
+/// Fails where it is kept as a whole: the bound of what is kept is then used up by windows around no incident.
+#[test]
+fn a_segment_that_cannot_be_trimmed_for_want_of_open_files_is_trimmed_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, disk) = refusing(folder.path());
+    let base = 35_880_000_000;
+    a_second(&shelf, base).unwrap();
+    let limits = Limits { age_ns: 0, bytes: u64::MAX, kept_bytes: u64::MAX };
+    let around = |_: (WindowIndex, WindowIndex)| vec![(WindowIndex(base), WindowIndex(base + 4))];
+    disk.refuses("open");
+    assert!(shelf.retain(&limits, u64::MAX, around).is_err());
+    assert_eq!(read_all(&shelf, "web-1").len() as u64, A_SECOND, "all is there, where it was");
+    assert_eq!(shelf.totals().2, 0);
+    disk.refuses("");
+    shelf.retain(&limits, u64::MAX, around).unwrap();
+    assert_eq!(read_all(&shelf, "web-1").len(), 5);
 }
 
 /// Fails where only the first segment is looked at: the one that was open when the clock was set is in the way of all others.
