@@ -154,17 +154,15 @@ struct Prepared {
 
 /// Puts a damaged database out of the way, for a person to judge. Says whether it could be: each is counted once, however often it is tried.
 fn set_aside(folder: &Path, why: &DbError, metrics: &Metrics) -> bool {
-    match aside::put(folder, &folder.join(FILE), &["-wal", "-shm"]) {
-        Ok(to) => {
-            metrics.store_segments_torn.inc();
-            tracing::error!("{why}: moved to {}; a new one is begun", to.display());
-            true
-        }
-        Err(e) => {
-            tracing::error!("{why}; and it cannot be put aside: {e}");
-            false
-        }
+    let path = folder.join(FILE);
+    match aside::put(folder, &path, &["-wal", "-shm"]) {
+        Ok(to) => tracing::error!("{why}: moved to {}; a new one is begun", to.display()),
+        Err(e) => tracing::error!("{why}; and it cannot be put aside: {e}"),
     }
+    // Also where only what stands beside it stayed: SQLite takes no log for that of a file that is new.
+    let is_away = !path.exists();
+    metrics.store_segments_torn.add(u64::from(is_away));
+    is_away
 }
 
 /// Opens the folder and starts the writer. A folder that cannot be used is no error: incidents are then kept in memory, `/readyz`
