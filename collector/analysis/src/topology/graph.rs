@@ -304,25 +304,30 @@ impl Topology {
                 .collect(),
             workers_limit: workers_limit(key, tier),
         });
-        // Links of a caller stand one after the other, and all of them nearly as they are told.
-        let mut caller: Option<(&TierKey, Option<&Tier>)> = None;
-        let edges = self.links().map(|link| {
-            let from = match caller {
-                Some((key, tier)) if *key == link.from => tier,
-                _ => self.tiers.get(&link.from),
-            };
-            caller = Some((&link.from, from));
-            EdgeView {
-                from_host: link.from.host.clone(),
-                from_workload: from.map(|t| t.workload.clone()).unwrap_or_default(),
-                remote: place(link.path.as_deref(), link.remote.0, link.remote.1),
-                to_host: link.to.as_ref().map(|t| t.host.clone()),
-                to_workload: link.to.as_ref().and_then(|t| self.tiers.get(t)).map(|t| t.workload.clone()),
-            }
-        });
-        let mut edges: Vec<EdgeView> = edges.collect();
-        edges.sort();
-        edges.dedup();
+        // The host is what edges are told by first, and links stand by it.
+        let mut edges = Vec::new();
+        for links in self.links.values() {
+            // Links of a caller stand one after the other, and all of them nearly as they are told.
+            let mut caller: Option<(&TierKey, Option<&Tier>)> = None;
+            let of_host = links.iter().map(|link| {
+                let from = match caller {
+                    Some((key, tier)) if *key == link.from => tier,
+                    _ => self.tiers.get(&link.from),
+                };
+                caller = Some((&link.from, from));
+                EdgeView {
+                    from_host: link.from.host.clone(),
+                    from_workload: from.map(|t| t.workload.clone()).unwrap_or_default(),
+                    remote: place(link.path.as_deref(), link.remote.0, link.remote.1),
+                    to_host: link.to.as_ref().map(|t| t.host.clone()),
+                    to_workload: link.to.as_ref().and_then(|t| self.tiers.get(t)).map(|t| t.workload.clone()),
+                }
+            });
+            let mut of_host: Vec<EdgeView> = of_host.collect();
+            of_host.sort();
+            of_host.dedup();
+            edges.append(&mut of_host);
+        }
         TopologyView { nodes: nodes.collect(), edges }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the groups, and who calls whom in them; knows no address.
 
 use super::tier::TierKey;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Tiers by group (union-find), and whom each calls. Links that begin join two groups at once. Where one ended its group stays one for a
 /// while, which says too little and nothing wrong; when more ended than there are, the groups are made anew.
@@ -73,14 +73,15 @@ impl Groups {
 
     /// Whether a place is reached from another one.
     fn is_below(&self, from: usize, to: usize) -> bool {
-        let mut seen = vec![false; self.calls.len()];
+        // As large as what is reached, which mostly is a tier or two, not as all there is.
+        let mut seen = HashSet::new();
         let mut waiting = vec![from];
         while let Some(at) = waiting.pop() {
             for next in &self.calls[at] {
                 if *next == to {
                     return true;
                 }
-                if !std::mem::replace(&mut seen[*next], true) {
+                if seen.insert(*next) {
                     waiting.push(*next);
                 }
             }
