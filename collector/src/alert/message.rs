@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::Severity;
+use tailwater_model::incident::{Severity, State};
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -149,6 +149,13 @@ impl Message {
             Content::Summary { .. } => None,
         }
     }
+
+    /// That incident as over, which is a version of its own. `None`: a summary is about several.
+    #[must_use]
+    pub fn ended(&self) -> Option<Incident> {
+        let incident = self.about()?;
+        Some(Incident { state: State::Closed, version: incident.version + 1, ..incident.clone() })
+    }
 }
 
 /// Tells one run of the collector from all others in the ids of messages: 8 hexadecimal digits, drawn at its start. No disk counts runs:
@@ -158,6 +165,9 @@ impl Message {
 pub fn life() -> Arc<str> {
     format!("{:08x}", fastrand::u32(..)).into()
 }
+
+/// Ends the id of the message by which an early alert ends that became part of an incident.
+pub const REPLACED: &str = ".replaced";
 
 /// The id of a message about this version of an incident, made in this `life`. `suffix` tells apart what is said of one version: empty, or
 /// from a point on.
@@ -177,7 +187,6 @@ pub fn rfc3339(unix_ns: u64) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::fixture::incident;
-    use tailwater_model::incident::State;
 
     /// A message of a thread of its own.
     pub(crate) fn message(incident_id: &str, version: u64, what: What) -> Message {

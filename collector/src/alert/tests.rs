@@ -787,6 +787,39 @@ async fn an_early_alert_that_was_replaced_is_resolved_with_its_incident() {
     assert_eq!(last(&got, 1), None, "it took the thread of the alert that it replaced");
 }
 
+/// Killed between a receiver's answer to the alert and its row, after the incident that the alert became part of was kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_early_alert_that_was_replaced_before_a_kill_holds_its_thread_open_no_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "k").unwrap();
+    let server = Server::start(|_| Answer::Status(202));
+    let pager = || [Hook { routing_key_file: Some(key.clone()), ..kind(HookKind::Pagerduty, &server) }];
+    let mut running = Running::start(folder.path(), &pager());
+    running.say(&early(2), &[]);
+    running.until("the alert", |s| s.hook("pagerduty").sent.get() == 1).await;
+    running.say(&incident(1, 1), &[&id(2)]);
+    running.until("the incident", |s| s.hook("pagerduty").sent.get() == 2).await;
+    let rows = running.handle.list(false).await.unwrap();
+    let first = rows.iter().find(|row| row.id.starts_with(&id(2)) && row.r#type == "opened").unwrap();
+    let mut alert = message::tests::message(&id(2), 0, message::What::Opened);
+    alert.id.clone_from(&first.id);
+    running.stop().await;
+    let opened = Outbox::open(folder.path(), Bounds::default(), Arc::default(), &[]).unwrap();
+    opened.outbox.mark(&"pagerduty".into(), &Arc::new(alert), Fate::Waiting, 0, "");
+    drop(opened.outbox);
+    opened.thread.join().unwrap();
+
+    let mut running = Running::start(folder.path(), &pager());
+    server.wait("the alert once more", |g| g.len() == 3);
+    running.say(&closed(1, 2), &[]);
+    let got = server.wait("the end", |g| g.len() == 4);
+    let end = got[3].json();
+    assert_eq!(end["event_action"], "resolve");
+    assert_eq!(end["dedup_key"], format!("tailwater-{}", id(2)), "it took the thread of the alert");
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slack_gets_a_text_and_its_url_may_be_a_secret_file() {
     let folder = tempfile::tempdir().unwrap();

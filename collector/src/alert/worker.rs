@@ -379,24 +379,15 @@ impl Worker {
         let (thread, last) = (told.thread.clone(), told.last.take());
         self.threads.replaced(&thread, alert);
         let Some(last) = last else { return };
-        let Some(incident) = last.about() else { return };
-        let mut closed = incident.clone();
-        closed.state = State::Closed;
-        closed.version += 1;
+        let Some(closed) = last.ended() else { return };
         if into.is_none_or(|into| thread != into && self.manners.needs_opening) {
             // A thread of its own, in a receiver that keeps threads: it is resolved there.
             let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
-            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".replaced", None);
+            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, message::REPLACED, None);
         } else {
             // Nothing to send: the other's message names it. The outbox must know, so that it is not open after a restart.
             let thread = Thread { others_open: 0, ..last.thread.clone() };
-            let marker = self.message(
-                What::Closed,
-                Arc::new(closed).as_ref().clone(),
-                Vec::new(),
-                thread,
-                ".replaced",
-            );
+            let marker = self.message(What::Closed, closed, Vec::new(), thread, message::REPLACED);
             self.outbox.put(&self.name, &Arc::new(marker), Fate::Superseded);
         }
     }

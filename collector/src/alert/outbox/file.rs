@@ -2,7 +2,7 @@
 
 use super::{AGAIN_AFTER, BATCH_MAX, LIST_MAX, Listed, Op, Restored, WRITES_MAX};
 use crate::alert::config;
-use crate::alert::message::Message;
+use crate::alert::message::{Message, REPLACED};
 use crate::alert::stats::Stats;
 use crate::aside;
 use rusqlite::{Connection, ErrorCode, params};
@@ -34,6 +34,11 @@ CREATE INDEX IF NOT EXISTS message_state ON message (state, seq);
 const INSERT: &str = "INSERT OR IGNORE INTO message
   (hook, incident, id, type, state, tries, created_unix_ns, error, bytes, body) VALUES (?, ?, ?, ?, ?, 0, ?, '', ?, ?)";
 const UPDATE: &str = "UPDATE message SET state = ?, tries = ?, error = ? WHERE hook = ? AND incident = ? AND id = ? AND type = ?";
+/// What [`restored`] reads of a row `m`.
+const RESTORED: &str =
+    "m.hook, m.body, m.state, m.tries, m.type <> 'closed' AND EXISTS (SELECT 1 FROM message r
+  WHERE r.hook = m.hook AND r.incident = m.incident AND r.type = 'closed' AND r.seq > m.seq
+    AND substr(r.id, -length(?1)) = ?1)";
 const OUTDATED: &str = "UPDATE message SET state = 'superseded', error = 'told again after a restart'
   WHERE state IN ('waiting', 'held') AND hook = ? AND incident = ? AND id = ? AND type = ?";
 
@@ -279,14 +284,16 @@ impl File {
     pub(super) fn restore(&mut self) -> Sql<Vec<Restored>> {
         // What waits, and the last that was told of incidents whose end was not. A change that a newer message made superfluous told nothing: it
         // must not hide what was sent before it, where that newer one was given up.
-        let sql = "SELECT hook, body, state, tries FROM message m WHERE state IN ('waiting', 'held')
+        let sql = format!(
+            "SELECT {RESTORED} FROM message m WHERE state IN ('waiting', 'held')
              OR (state = 'sent' AND type IN ('opened', 'updated', 'reminded')
                  AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'held', 'superseded')
                             AND NOT (l.state = 'superseded' AND l.type IN ('updated', 'reminded'))))
-             ORDER BY seq";
+             ORDER BY seq"
+        );
         let db = self.db()?;
-        let mut rows = db.prepare(sql)?;
-        let all = rows.query_map([], restored)?;
+        let mut rows = db.prepare(&sql)?;
+        let all = rows.query_map([REPLACED], restored)?;
         // A row that this version does not understand is left where it is.
         all.filter_map(|r| r.transpose()).collect::<Sql<_>>()
     }
@@ -314,10 +321,10 @@ impl File {
 
     fn dead(&mut self, id: Option<&str>) -> Sql<Vec<Restored>> {
         let db = self.db()?;
-        let mut rows = db.prepare(
-            "SELECT hook, body, state, tries FROM message WHERE state = 'dead' AND (?1 IS NULL OR substr(id, 1, length(?1)) = ?1) ORDER BY seq LIMIT ?2",
-        )?;
-        let all = rows.query_map(params![id, LIST_MAX], restored)?;
+        let mut rows = db.prepare(&format!(
+            "SELECT {RESTORED} FROM message m WHERE state = 'dead' AND (?2 IS NULL OR substr(id, 1, length(?2)) = ?2) ORDER BY seq LIMIT ?3"
+        ))?;
+        let all = rows.query_map(params![REPLACED, id, LIST_MAX], restored)?;
         all.filter_map(|r| r.transpose()).collect()
     }
 
@@ -384,6 +391,7 @@ fn restored(row: &rusqlite::Row<'_>) -> Sql<Option<Restored>> {
         message,
         waiting: state == "waiting" || state == "held",
         held: state == "held",
+        replaced: row.get(4)?,
         tries: row.get(3)?,
     }))
 }

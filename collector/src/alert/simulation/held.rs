@@ -4,7 +4,7 @@
 
 use super::{Collector, Taken, World, folder, hooks};
 use crate::alert::config;
-use crate::alert::message::{Content, Message, What};
+use crate::alert::message::{Content, Message, REPLACED, What};
 use crate::alert::outbox::Outbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
                 self.named.extend(incidents.iter().map(|line| line.id.as_str()));
             }
             // What another one replaced may still become an incident of its own.
-            Content::Incident { .. } if message.id.ends_with(".replaced") => {}
+            Content::Incident { .. } if message.id.ends_with(REPLACED) => {}
             Content::Incident { incident, .. } => {
                 // After a kill what was under way may be told again, and ended again.
                 let before = match message.what {

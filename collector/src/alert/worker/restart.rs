@@ -2,7 +2,7 @@
 //! them. Usually that is read before the worker starts; from a disk that refused then, later.
 
 use super::{Told, Worker};
-use crate::alert::message::{Content, Message, What};
+use crate::alert::message::{Message, What};
 use crate::alert::outbox::{Restored, State as Fate};
 use crate::alert::queue::Item;
 use crate::verdict::Verdict;
@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tailwater_model::Incident;
-use tailwater_model::incident::State;
 
 /// After a restart, an incident that was open before and of which nothing came within this is over: agents send what they kept, and early
 /// alerts are settled, sooner.
@@ -62,8 +61,8 @@ impl Worker {
                 self.stats.superseded.inc();
                 self.outbox.outdated(&self.name, &message);
             }
-            // What was held back has reached nobody.
-            if !one.held {
+            // What was held back has reached nobody, and what was replaced has ended in another's thread.
+            if !one.held && !one.replaced {
                 last.insert(message.incident.clone(), message);
             }
         }
@@ -90,10 +89,7 @@ impl Worker {
             }
             return;
         }
-        let Some(incident) = last.about() else { return };
-        let mut closed = incident.clone();
-        closed.state = State::Closed;
-        closed.version += 1;
+        let Some(closed) = last.ended() else { return };
         let thread = told.thread.clone();
         let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
         self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".restart", None);
@@ -109,10 +105,7 @@ impl Worker {
 
     /// Ends what this message says to have begun, in the thread that it has.
     pub(super) fn end_in_its_thread(&mut self, last: &Message, suffix: &str) {
-        let Content::Incident { incident, .. } = &last.content else { return };
-        let mut closed = incident.as_ref().clone();
-        closed.state = State::Closed;
-        closed.version += 1;
+        let Some(closed) = last.ended() else { return };
         let now = self.clock.unix_ns();
         self.threads.restore(&last.thread, &closed, false, last.at_unix_ns);
         let thread = self.threads.told(&last.thread.id, &closed, false, now);
@@ -125,7 +118,8 @@ impl Worker {
     fn remember(&mut self, one: Restored) {
         let message = Arc::new(one.message);
         if let Some(incident) = message.about() {
-            let open = message.what != What::Closed;
+            // What was replaced is part of another incident of its thread, whose end does not wait for it.
+            let open = message.what != What::Closed && !one.replaced;
             // Of what is held back a summary will say all: it is no open incident of its thread, and its end is not told.
             let shown = open && !one.held;
             self.threads.restore(&message.thread, incident, shown, message.at_unix_ns);
@@ -163,11 +157,9 @@ impl Worker {
             .told
             .values()
             .filter(|t| t.open && t.orphan)
-            .filter_map(|t| Some((t.thread.clone(), t.last.as_ref()?.about()?.clone())))
+            .filter_map(|t| Some((t.thread.clone(), t.last.as_ref()?.ended()?)))
             .collect();
-        for (thread, mut incident) in orphans {
-            incident.state = State::Closed;
-            incident.version += 1;
+        for (thread, incident) in orphans {
             let thread = self.threads.told(&thread, &incident, false, self.clock.unix_ns());
             // Its id is not that of a version that may still come.
             self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart", None);
