@@ -191,8 +191,10 @@ impl<'a> Reader<'a> {
         let Collector { running, .. } = &self.world.collector;
         story += &format!("{} took:\n", running[self.hook].name);
         for Taken { message, life } in &self.world.taken[self.hook] {
-            if message.incident == id || message.what == What::Summary {
-                story += &format!("  life {life}: {} {}\n", message.what.name(), message.id);
+            if message.incident == id || message.thread.id == id || message.what == What::Summary {
+                let others = message.thread.others_open;
+                story +=
+                    &format!("  life {life}: {} {}, {others} others open\n", message.what.name(), message.id);
             }
         }
         story
