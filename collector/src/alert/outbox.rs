@@ -103,6 +103,8 @@ pub struct Restored {
     pub waiting: bool,
     /// Whether the rate limit holds it back, so that its receiver cannot have seen it.
     pub held: bool,
+    /// Whether its receiver would not take it.
+    pub refused: bool,
     /// Whether it is an early alert that became part of an incident since: nothing is open of it, and the incident's end is its own.
     pub replaced: bool,
     /// Failed tries.

@@ -64,6 +64,8 @@ struct Told {
     muted: bool,
     /// Known from before a restart, and nothing came since.
     orphan: bool,
+    /// Its receiver refused what was said last, before a restart: it hears of it anew, or of its end.
+    refused: bool,
     /// What was said last, while it is open.
     last: Option<Arc<Message>>,
     /// When that was.
@@ -272,7 +274,7 @@ impl Worker {
         let replaced: Vec<&String> =
             event.replaces.iter().filter(|r| self.told.get(*r).is_some_and(|t| t.open)).collect();
         let verdict = Verdict::of(i);
-        let known = self.told.get_mut(&i.id).filter(|t| t.open || closed);
+        let known = self.told.get_mut(&i.id).filter(|t| (t.open && !t.refused) || closed);
         let what = match known {
             Some(told) => {
                 told.orphan = false;
@@ -440,6 +442,7 @@ impl Worker {
             thread: message.thread.id.clone(),
             muted: false,
             orphan: false,
+            refused: false,
             last: open.then(|| Arc::clone(&message)),
             said_at: self.clock.monotonic(),
             newer: None,

@@ -283,11 +283,13 @@ impl File {
 
     pub(super) fn restore(&mut self) -> Sql<Vec<Restored>> {
         // What waits, and the last that was told of incidents whose end was not. A change that a newer message made superfluous told nothing: it
-        // must not hide what was sent before it, where that newer one was given up.
+        // must not hide what was sent before it, where that newer one was given up. What a receiver refused is among it: the end of another
+        // incident of its thread may have gone out that counts this one as open, and then the thread waits for its end.
         let sql = format!(
             "SELECT {RESTORED} FROM message m WHERE state IN ('waiting', 'held')
-             OR (state = 'sent' AND type IN ('opened', 'updated', 'reminded')
-                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'held', 'superseded')
+             OR (state IN ('sent', 'dead') AND type IN ('opened', 'updated', 'reminded')
+                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident
+                            AND (l.state IN ('sent', 'waiting', 'held', 'superseded') OR (l.state = 'dead' AND l.type <> 'closed'))
                             AND NOT (l.state = 'superseded' AND l.type IN ('updated', 'reminded'))))
              ORDER BY seq"
         );
@@ -391,6 +393,7 @@ fn restored(row: &rusqlite::Row<'_>) -> Sql<Option<Restored>> {
         message,
         waiting: state == "waiting" || state == "held",
         held: state == "held",
+        refused: state == "dead",
         replaced: row.get(4)?,
         tries: row.get(3)?,
     }))

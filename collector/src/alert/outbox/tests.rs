@@ -42,8 +42,8 @@ fn a_restart_knows_what_waits_and_what_is_open() {
     put(&outbox, "A", 1, What::Updated, State::Sent); // again: nothing new
     close(outbox, thread);
     let (outbox, restored, thread) = open(folder.path(), 100);
-    let known: Vec<_> = restored.iter().map(|r| (r.message.id.as_str(), r.waiting)).collect();
-    assert_eq!(known, [("A.1", false), ("C.0", true)]);
+    let known: Vec<_> = restored.iter().map(|r| (r.message.id.as_str(), r.waiting, r.refused)).collect();
+    assert_eq!(known, [("A.1", false, false), ("C.0", true, false), ("D.0", false, true)]);
     let rt = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dead = rt.block_on(outbox.list(true)).unwrap();
     assert_eq!((dead.len(), dead[0].id.as_str(), dead[0].error.as_str()), (1, "D.0", "answered 410"));

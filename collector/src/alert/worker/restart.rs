@@ -61,8 +61,8 @@ impl Worker {
                 self.stats.superseded.inc();
                 self.outbox.outdated(&self.name, &message);
             }
-            // What was held back has reached nobody, and what was replaced has ended in another's thread.
-            if !one.held && !one.replaced {
+            // What was held back or refused has reached nobody, and what was replaced has ended in another's thread.
+            if !one.held && !one.refused && !one.replaced {
                 last.insert(message.incident.clone(), message);
             }
         }
@@ -129,6 +129,7 @@ impl Worker {
                 thread: message.thread.id.clone(),
                 muted: one.held,
                 orphan: open,
+                refused: one.refused,
                 last: shown.then(|| Arc::clone(&message)),
                 said_at: self.clock.monotonic(),
                 newer: None,
