@@ -283,14 +283,16 @@ impl File {
 
     pub(super) fn restore(&mut self) -> Sql<Vec<Restored>> {
         // What waits, and the last that was told of incidents whose end was not. A change that a newer message made superfluous told nothing: it
-        // must not hide what was sent before it, where that newer one was given up. What a receiver refused is among it: the end of another
-        // incident of its thread may have gone out that counts this one as open, and then the thread waits for its end.
+        // must not hide what was sent before it, where that newer one was given up. And what a receiver refused, if it took nothing of the
+        // incident and no end was tried: the end of another of its thread may have gone out that counts this one as open. Once only: who refuses
+        // all is not told at each start of ends that are long past.
         let sql = format!(
             "SELECT {RESTORED} FROM message m WHERE state IN ('waiting', 'held')
-             OR (state IN ('sent', 'dead') AND type IN ('opened', 'updated', 'reminded')
-                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident
-                            AND (l.state IN ('sent', 'waiting', 'held', 'superseded') OR (l.state = 'dead' AND l.type <> 'closed'))
+             OR (state = 'sent' AND type IN ('opened', 'updated', 'reminded')
+                 AND seq = (SELECT max(seq) FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND l.state IN ('sent', 'waiting', 'held', 'superseded')
                             AND NOT (l.state = 'superseded' AND l.type IN ('updated', 'reminded'))))
+             OR (state = 'dead' AND type IN ('opened', 'updated', 'reminded')
+                 AND NOT EXISTS (SELECT 1 FROM message l WHERE l.hook = m.hook AND l.incident = m.incident AND (l.seq > m.seq OR l.state = 'sent')))
              ORDER BY seq"
         );
         let db = self.db()?;

@@ -39,14 +39,23 @@ fn a_restart_knows_what_waits_and_what_is_open() {
     put(&outbox, "B", 1, What::Closed, State::Sent);
     put(&outbox, "C", 0, What::Opened, State::Waiting);
     put(&outbox, "D", 0, What::Opened, State::Dead);
+    // Refused from begin to end, and refused after the receiver had taken something.
+    put(&outbox, "E", 0, What::Opened, State::Dead);
+    put(&outbox, "E", 1, What::Closed, State::Dead);
+    put(&outbox, "F", 0, What::Opened, State::Sent);
+    put(&outbox, "F", 1, What::Updated, State::Dead);
+    put(&outbox, "F", 2, What::Closed, State::Dead);
     put(&outbox, "A", 1, What::Updated, State::Sent); // again: nothing new
     close(outbox, thread);
     let (outbox, restored, thread) = open(folder.path(), 100);
     let known: Vec<_> = restored.iter().map(|r| (r.message.id.as_str(), r.waiting, r.refused)).collect();
-    assert_eq!(known, [("A.1", false, false), ("C.0", true, false), ("D.0", false, true)]);
+    let open = [("A.1", false, false), ("C.0", true, false), ("D.0", false, true), ("F.0", false, false)];
+    assert_eq!(known, open);
     let rt = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dead = rt.block_on(outbox.list(true)).unwrap();
-    assert_eq!((dead.len(), dead[0].id.as_str(), dead[0].error.as_str()), (1, "D.0", "answered 410"));
+    assert!(dead.iter().all(|row| row.error == "answered 410"), "{dead:?}");
+    let dead: Vec<_> = dead.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(dead, ["F.2", "F.1", "E.1", "E.0", "D.0"]);
     assert_eq!(rt.block_on(outbox.dead(Some("D".into()))).unwrap().len(), 1);
     assert!(rt.block_on(outbox.dead(Some("X".into()))).unwrap().is_empty());
     close(outbox, thread);
