@@ -194,8 +194,7 @@ pub(super) fn write(disk: &dyn Disk, path: &Path, fields: &[Field], hosts: Vec<V
                     column.typed::<Int64Type>().write_batch(&there, Some(&levels), None)?;
                 }
                 Cells::Text(values) => {
-                    let bytes: Vec<ByteArray> = values.iter().map(|v| ByteArray::from(v.as_ref())).collect();
-                    column.typed::<ByteArrayType>().write_batch(&bytes, None, None)?;
+                    column.typed::<ByteArrayType>().write_batch(&shared(values), None, None)?;
                 }
             }
             column.close()?;
@@ -203,6 +202,19 @@ pub(super) fn write(disk: &dyn Disk, path: &Path, fields: &[Field], hosts: Vec<V
         rows.close()?;
     }
     writer.into_inner()?.sync().map_err(ParquetError::from)
+}
+
+/// Texts as the library takes them. Neighbours mostly are the same text: its bytes are copied once, and then shared.
+fn shared(texts: &[Arc<str>]) -> Vec<ByteArray> {
+    let mut bytes: Vec<ByteArray> = Vec::with_capacity(texts.len());
+    let mut before: Option<&Arc<str>> = None;
+    for text in texts {
+        let same = bytes.last().filter(|_| before.is_some_and(|before| Arc::ptr_eq(before, text)));
+        let one = same.cloned().unwrap_or_else(|| ByteArray::from(text.as_ref()));
+        bytes.push(one);
+        before = Some(text);
+    }
+    bytes
 }
 
 /// How many rows, and one entry per column asked for; `None`: the file has no such column.

@@ -95,13 +95,15 @@ fn entity_groups<R>(
         let host_text: Arc<str> = (*host).into();
         for id in ids {
             let names = name(host, id);
+            // Of its rows only the moment differs.
+            let mut key = vec![Key::Text(&host_text), Key::Int(0), Key::Int(id.into())];
+            key.extend(names.iter().map(|name| match name {
+                Name::Int(v) => Key::Int(*v),
+                Name::Text(v) => Key::Text(v),
+            }));
             for (index, window) in windows {
                 let Some(row) = rows_of(window).get(&id) else { continue };
-                let mut key = vec![Key::Text(&host_text), Key::Int(moment(*index)), Key::Int(id.into())];
-                key.extend(names.iter().map(|name| match name {
-                    Name::Int(v) => Key::Int(*v),
-                    Name::Text(v) => Key::Text(v),
-                }));
+                key[1] = Key::Int(moment(*index));
                 group.row(&key);
                 group.values(after, columns, Some(row), count);
             }
