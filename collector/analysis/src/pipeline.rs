@@ -11,6 +11,7 @@ use crate::frame::history::{History, Update, absent};
 use crate::path::view::View;
 use crate::report::early_alert::Alerts;
 use crate::report::version;
+use crate::series::drawn::Drawn;
 use crate::topology::graph::{Topology, span};
 use crate::topology::tier::TierKey;
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,7 @@ pub struct Pipeline {
     topology: Topology,
     congestion: Congestion,
     baselines: BTreeMap<TierKey, Baseline>,
+    drawn: Drawn,
     cases: Cases,
     alerts: Alerts,
     recent: BTreeMap<String, Incident>,
@@ -102,6 +104,7 @@ impl Pipeline {
             topology: Topology::default(),
             congestion: Congestion::default(),
             baselines: BTreeMap::new(),
+            drawn: Drawn::default(),
             cases: Cases::default(),
             alerts: Alerts::default(),
             recent: BTreeMap::new(),
@@ -266,7 +269,10 @@ impl Pipeline {
     fn frame(&mut self, out: &mut Vec<Output>, frame: Frame) {
         let now = frame.index.0;
         self.gaps(out, &frame);
+        let before = self.history.next;
         let changed = self.history.push(frame);
+        let left = |host: &Host| !self.history.hosts.contains_key(host);
+        self.drawn.frame(self.history.next, now != before || changed.iter().any(left));
         if !changed.is_empty() {
             self.topology.update(&self.history, &self.config.tiers, &changed);
         }
@@ -277,7 +283,8 @@ impl Pipeline {
             gone.iter().for_each(|key| _ = self.baselines.remove(key));
         }
         self.congestion.observe(&self.history, &self.topology, &changed, now);
-        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds);
+        let view = View::of(&self.history, &self.topology, &self.congestion, &self.config.thresholds)
+            .with(&self.drawn);
         let (triggers, drops) = felt(view, &mut self.baselines, now);
         for dropped in &drops {
             self.alerts.confirm(view, &dropped.tier, now);

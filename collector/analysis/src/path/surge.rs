@@ -7,7 +7,7 @@ use crate::baseline::QUEUE_MIN;
 use crate::config::RETRY_WINDOWS;
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::{LEAD_WINDOWS, usual};
-use crate::series::sample::{TierSample, tier_series};
+use crate::series::sample::TierSample;
 use crate::series::{EDGE_WINDOWS, Series, average, quantile};
 use crate::topology::tier::TierKey;
 
@@ -104,7 +104,7 @@ impl View<'_> {
         let Some(tier) = self.topology.tiers.get(&surge.at) else { return true };
         let last = at.saturating_add(SURGE_AFTER);
         let first = surge.onset.saturating_sub(HISTORY_WINDOWS as u64);
-        let tier = tier_series(self.history, &surge.at.host, tier, first, last);
+        let tier = self.tier_series(&surge.at.host, tier, first, last);
         let waiting = |index: u64| tier.get(index).map_or(0.0, |s| s.waiting);
         let dropped = |index: u64| tier.get(index).map_or(0.0, |s| s.drops as f64);
         let offered = Series {

@@ -7,12 +7,14 @@ use crate::config::Thresholds;
 use crate::episode::stall::RATE_MIN;
 use crate::frame::history::History;
 use crate::series::Series;
+use crate::series::drawn::Drawn;
 use crate::series::growth::{Growth, RISE_MIN, growth};
 use crate::series::sample::{
     CallSample, TierSample, UseSample, call_sample, call_series, tier_sample, tier_series, use_series,
 };
 use crate::topology::graph::{Link, Topology};
 use crate::topology::tier::{Tier, TierKey};
+use tailwater_model::window::EntityId;
 
 /// Windows before the drop that are looked at: 5 s.
 pub(crate) const BEFORE_WINDOWS: u64 = 100;
@@ -37,6 +39,8 @@ pub(crate) struct View<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) congestion: &'a Congestion,
     pub(crate) thresholds: &'a Thresholds,
+    /// What was drawn before; `None`: everything is drawn anew.
+    drawn: Option<&'a Drawn>,
 }
 
 /// A tier's values around a drop.
@@ -60,7 +64,48 @@ impl<'a> View<'a> {
         congestion: &'a Congestion,
         thresholds: &'a Thresholds,
     ) -> Self {
-        Self { history, topology, congestion, thresholds }
+        Self { history, topology, congestion, thresholds, drawn: None }
+    }
+
+    /// The same, which looks at no window again of which `drawn` has what is asked.
+    pub(crate) fn with(self, drawn: &'a Drawn) -> Self {
+        Self { drawn: Some(drawn), ..self }
+    }
+
+    /// What a tier was in `[first, last]`.
+    pub(crate) fn tier_series(&self, host: &str, tier: &Tier, first: u64, last: u64) -> Series<TierSample> {
+        match self.drawn {
+            Some(drawn) => drawn.tier(self.history, host, tier, (first, last)),
+            None => tier_series(self.history, host, tier, first, last),
+        }
+    }
+
+    /// A workload's use of its host in `[first, last]`.
+    pub(crate) fn use_series(
+        &self,
+        host: &str,
+        workload: EntityId,
+        first: u64,
+        last: u64,
+    ) -> Series<UseSample> {
+        match self.drawn {
+            Some(drawn) => drawn.uses(self.history, host, workload, (first, last)),
+            None => use_series(self.history, host, workload, first, last),
+        }
+    }
+
+    /// Calls by these edges of a host in `[first, last]`.
+    pub(crate) fn call_series(
+        &self,
+        host: &str,
+        edges: &[EntityId],
+        first: u64,
+        last: u64,
+    ) -> Series<CallSample> {
+        match self.drawn {
+            Some(drawn) => drawn.calls(self.history, host, edges, (first, last)),
+            None => call_series(self.history, host, edges, first, last),
+        }
     }
 
     /// The values of a tier around window `at`, its peak searched in `[from, to]`.
@@ -92,7 +137,7 @@ impl<'a> View<'a> {
         to: u64,
     ) -> (Series<TierSample>, Option<Growth>) {
         let (first, last) = looked_at(at);
-        let tier = tier_series(self.history, &key.host, tier, first, last);
+        let tier = self.tier_series(&key.host, tier, first, last);
         // Of connections that carry several exchanges a few pieces are unanswered at all times: their number says nothing.
         let few =
             |grown: &Growth| grown.peak < QUEUE_MIN && tier.get(grown.at).is_some_and(|s| s.connections_only);
@@ -102,7 +147,7 @@ impl<'a> View<'a> {
 
     fn with_use(&self, key: &TierKey, at: u64, tier: Series<TierSample>, growth: Option<Growth>) -> Node {
         let (first, last) = looked_at(at);
-        let used = use_series(self.history, &key.host, key.workload, first, last);
+        let used = self.use_series(&key.host, key.workload, first, last);
         let onset = growth.map_or(at, |g| g.onset.min(at));
         Node { tier, used, growth, onset }
     }
@@ -116,7 +161,7 @@ impl<'a> View<'a> {
     /// The calls along a link around window `at`.
     pub(crate) fn calls(&self, link: &Link, at: u64) -> Series<CallSample> {
         let (first, last) = looked_at(at);
-        call_series(self.history, &link.from.host, &link.edges, first, last)
+        self.call_series(&link.from.host, &link.edges, first, last)
     }
 
     /// Whether so many of them were in flight at once in a window of `[from, to]`.

@@ -7,7 +7,6 @@ use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::{PartOf, Place, Step};
 use crate::path::view::{PEAK_AFTER, PEAK_BEFORE};
-use crate::series::sample::{call_series, tier_series};
 use crate::series::{EDGE_WINDOWS, average};
 use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
@@ -157,7 +156,7 @@ impl<'a> Report<'a> {
         let Some(tier) = self.tier(key) else { return hop };
         hop.requests_unknown = !self.view.history.measures_requests(&key.host);
         let (from, to) = (step.onset.saturating_sub(EDGE_WINDOWS), self.measured_to(&step.place));
-        let series = tier_series(self.view.history, &key.host, tier, from, to);
+        let series = self.view.tier_series(&key.host, tier, from, to);
         for (_, s) in series.range(from, to) {
             hop.queued_max = hop.queued_max.max(s.queued_max.round() as u64);
             hop.workers_busy_max = hop.workers_busy_max.max(s.workers_busy_max);
@@ -185,7 +184,7 @@ impl<'a> Report<'a> {
         hop.congestion = self.congestion(key, tier, step.onset, (from, to));
         let link = self.link(key, next, from, to);
         if let Some(link) = link.filter(|_| self.view.history.measures_calls(&key.host)) {
-            let calls = call_series(self.view.history, &key.host, &link.edges, from, to);
+            let calls = self.view.call_series(&key.host, &link.edges, from, to);
             let known = calls.range(from, to).filter(|(_, s)| !s.connections_only);
             hop.pool_in_flight_max = known.map(|(_, s)| s.in_flight_max).max();
             hop.pool_open = calls.range(from, to).map(|(_, s)| s.open_max).max();
@@ -214,7 +213,7 @@ impl<'a> Report<'a> {
         let links = self.view.topology.links().filter(|l| l.remote == (address, port) && l.to.is_none());
         hop.queued_max = links
             .map(|link| {
-                let calls = call_series(self.view.history, &link.from.host, &link.edges, from, to);
+                let calls = self.view.call_series(&link.from.host, &link.edges, from, to);
                 calls.range(from, to).map(|(_, s)| u64::from(s.in_flight_max)).max().unwrap_or(0)
             })
             .sum();
@@ -275,7 +274,7 @@ impl<'a> Report<'a> {
         let down = || topology.down(key);
         down().find(leads).or_else(|| {
             down().max_by_key(|link| {
-                let calls = call_series(self.view.history, &key.host, &link.edges, from, to);
+                let calls = self.view.call_series(&key.host, &link.edges, from, to);
                 calls.range(from, to).map(|(_, s)| s.in_flight_max).max().unwrap_or(0)
             })
         })

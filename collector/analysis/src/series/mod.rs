@@ -1,6 +1,7 @@
 //! Values of one entity over a span of windows, drawn from the history, and the small statistics that rules need. `sample` has the values
-//! themselves, `growth` when one of them rose. Knows no threshold of a rule.
+//! themselves, `drawn` those that were looked at before, `growth` when one of them rose. Knows no threshold of a rule.
 
+pub(crate) mod drawn;
 pub(crate) mod growth;
 pub(crate) mod sample;
 

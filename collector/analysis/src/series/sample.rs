@@ -112,14 +112,17 @@ pub(crate) fn tier_series(
     first: u64,
     last: u64,
 ) -> Series<TierSample> {
+    limits_stay(Series::draw(history, host, first, last, |window| tier_sample(window, tier)))
+}
+
+/// A limit that did not change need not be sent again.
+pub(super) fn limits_stay(mut series: Series<TierSample>) -> Series<TierSample> {
     let mut limit = 0;
-    Series::draw(history, host, first, last, |window| {
-        let mut sample = tier_sample(window, tier);
-        // A limit that did not change need not be sent again.
+    for sample in series.values.iter_mut().flatten() {
         limit = if sample.limit == 0 { limit } else { sample.limit };
         sample.limit = limit;
-        sample
-    })
+    }
+    series
 }
 
 /// Calls by these edges of a host in one window, together.
@@ -184,33 +187,43 @@ pub(crate) fn use_series(
     first: u64,
     last: u64,
 ) -> Series<UseSample> {
-    let quota = history
-        .hosts
-        .get(host)
-        .and_then(|h| h.workloads.get(&workload))
-        .map_or(0.0, |w| mean(w.cpu_quota_ns));
     let measured = history.measured_under(host, workload);
-    Series::draw(history, host, first, last, |window| {
-        let own = window.workloads.get(&measured).copied().unwrap_or_default();
-        let server = window.workloads.get(&workload).copied().unwrap_or_default();
-        let cpu = window.cpu.unwrap_or_default();
-        UseSample {
-            capacity: mean(cpu.capacity_ns),
-            host_busy: mean(cpu.busy_ns),
-            host_throttled: mean(cpu.throttled_ns.unwrap_or(0)),
-            host_steal: mean(cpu.steal_ns),
-            quota,
-            busy: mean(own.busy_ns),
-            wait: mean(own.wait_ns),
-            throttled: mean(own.throttled_ns.unwrap_or(0)),
-            blocked_io: mean(own.blocked_io_ns),
-            stalled_memory: mean(own.reclaim_ns.saturating_add(own.dirty_throttle_ns)),
-            swap_ins: own.swap_ins,
-            device_in_flight: window.devices.values().map(|d| mean(d.in_flight_ns)).fold(0.0, f64::max),
-            stopped: mean(server.stopped_ns.unwrap_or(0)),
-            stopped_max: server.stopped_max,
-        }
-    })
+    let drawn = Series::draw(history, host, first, last, |window| measured_use(window, workload, measured));
+    with_quota(drawn, quota_of(history, host, workload))
+}
+
+/// A workload's quota as its host names it, in windows of one CPU; 0: none.
+pub(super) fn quota_of(history: &History, host: &str, workload: EntityId) -> f64 {
+    let info = history.hosts.get(host).and_then(|h| h.workloads.get(&workload));
+    info.map_or(0.0, |w| mean(w.cpu_quota_ns))
+}
+
+pub(super) fn with_quota(mut series: Series<UseSample>, quota: f64) -> Series<UseSample> {
+    series.values.iter_mut().flatten().for_each(|sample| sample.quota = quota);
+    series
+}
+
+/// What one window says of a workload that is measured under another one or itself. Its quota is in no window.
+pub(super) fn measured_use(window: &HostWindow, workload: EntityId, measured: EntityId) -> UseSample {
+    let own = window.workloads.get(&measured).copied().unwrap_or_default();
+    let server = window.workloads.get(&workload).copied().unwrap_or_default();
+    let cpu = window.cpu.unwrap_or_default();
+    UseSample {
+        capacity: mean(cpu.capacity_ns),
+        host_busy: mean(cpu.busy_ns),
+        host_throttled: mean(cpu.throttled_ns.unwrap_or(0)),
+        host_steal: mean(cpu.steal_ns),
+        quota: 0.0,
+        busy: mean(own.busy_ns),
+        wait: mean(own.wait_ns),
+        throttled: mean(own.throttled_ns.unwrap_or(0)),
+        blocked_io: mean(own.blocked_io_ns),
+        stalled_memory: mean(own.reclaim_ns.saturating_add(own.dirty_throttle_ns)),
+        swap_ins: own.swap_ins,
+        device_in_flight: window.devices.values().map(|d| mean(d.in_flight_ns)).fold(0.0, f64::max),
+        stopped: mean(server.stopped_ns.unwrap_or(0)),
+        stopped_max: server.stopped_max,
+    }
 }
 
 #[cfg(test)]
