@@ -7,7 +7,7 @@ use crate::case::cases::Cases;
 use crate::case::trigger::felt;
 use crate::config::Config;
 use crate::frame::align::{Aligner, Frame, Taken};
-use crate::frame::history::{History, Update, absent};
+use crate::frame::history::{History, LOOK_WINDOWS, Update, absent};
 use crate::path::view::View;
 use crate::report::early_alert::Alerts;
 use crate::report::version;
@@ -24,7 +24,7 @@ use tailwater_model::window::{DropNotice, Host, HostWindow, Input, WINDOW_NS, Wi
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
 const INCIDENTS_MAX: usize = 256;
-/// Findings of a host and kind that are told, each once.
+/// Findings of a host and kind that are told, each once until it is forgotten.
 const COMPLAINTS_MAX: usize = 4096;
 /// A drop notice this far from the clock is not believed, ns.
 const NOTICE_AWAY_NS: u64 = 10_000_000_000;
@@ -68,7 +68,7 @@ pub enum FindingKind {
     FutureWindow,
     /// An agent lost windows in the kernel.
     LostWindows,
-    /// More entities, hosts or open incidents than the pipeline keeps.
+    /// More entities, hosts or open incidents than the pipeline keeps; told again after a minute in which it was so.
     LimitReached,
     /// A drop notice that no window confirmed.
     UnconfirmedDrop,
@@ -268,6 +268,9 @@ impl Pipeline {
 
     fn frame(&mut self, out: &mut Vec<Output>, frame: Frame) {
         let now = frame.index.0;
+        if now.is_multiple_of(LOOK_WINDOWS) {
+            self.forget_complaints();
+        }
         self.gaps(out, &frame);
         let before = self.history.next;
         let changed = self.history.push(frame);
@@ -342,6 +345,13 @@ impl Pipeline {
         }
     }
 
+    /// A limit that goes on to bite is told again, and a host that is gone takes no place from those that come: else nothing more would be told
+    /// once as many had been there as are remembered.
+    fn forget_complaints(&mut self) {
+        self.complained
+            .retain(|(host, kind)| *kind != FindingKind::LimitReached && self.aligner.newest(host).is_some());
+    }
+
     fn complain(&mut self, out: &mut Vec<Output>, kind: FindingKind, host: &str, unix_ns: u64, detail: &str) {
         if self.complained.len() < COMPLAINTS_MAX && self.complained.insert((host.to_owned(), kind)) {
             out.push(note(kind, host, unix_ns, detail.to_owned()));
@@ -351,4 +361,62 @@ impl Pipeline {
 
 fn note(kind: FindingKind, host: &str, unix_ns: u64, detail: String) -> Output {
     Output::Note(Finding { kind, host: host.to_owned(), unix_ns, detail })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window after one in which it is looked for what nobody speaks of any more.
+    const FIRST: u64 = 40 * LOOK_WINDOWS + 1;
+
+    fn window(host: &str, index: u64) -> Input {
+        let window = HostWindow { host: host.to_owned(), index: WindowIndex(index), ..HostWindow::default() };
+        Input::Window(Arc::new(window))
+    }
+
+    /// Windows of the host "a" alone, each with its frame.
+    fn frames(pipeline: &mut Pipeline, indices: std::ops::Range<u64>) {
+        for index in indices {
+            pipeline.feed(window("a", index));
+            let unix_ns = WindowIndex(index).end_unix_ns() + pipeline.config.lateness_ns;
+            pipeline.feed(Input::Tick { unix_ns });
+        }
+    }
+
+    /// How often a limit is told while so many names change between two windows.
+    fn told_of_names(pipeline: &mut Pipeline, changes: usize) -> usize {
+        let change = || Input::Entities {
+            host: "a".to_owned(),
+            workloads: vec![],
+            listeners: vec![],
+            edges: vec![],
+            devices: vec![],
+        };
+        let out = (0..changes).flat_map(|_| pipeline.feed(change()));
+        out.filter(|o| matches!(o, Output::Note(f) if f.kind == FindingKind::LimitReached)).count()
+    }
+
+    #[test]
+    fn a_limit_that_goes_on_to_bite_is_told_once_a_minute() {
+        let mut pipeline = Pipeline::new(Config::default());
+        frames(&mut pipeline, FIRST..FIRST + 10);
+        assert_eq!(told_of_names(&mut pipeline, 2000), 1);
+        frames(&mut pipeline, FIRST + 10..FIRST + 20);
+        assert_eq!(told_of_names(&mut pipeline, 2000), 0, "it was told just now");
+        frames(&mut pipeline, FIRST + 20..FIRST + LOOK_WINDOWS + 20);
+        assert_eq!(told_of_names(&mut pipeline, 2000), 1);
+    }
+
+    #[test]
+    fn what_was_told_of_hosts_that_are_gone_is_forgotten() {
+        let mut pipeline = Pipeline::new(Config::default());
+        frames(&mut pipeline, FIRST..FIRST + 10);
+        for n in 0..100 {
+            pipeline.feed(window(&format!("gone-{n}"), FIRST));
+        }
+        assert_eq!(pipeline.complained.len(), 100, "their window came late");
+        frames(&mut pipeline, FIRST + 10..FIRST + LOOK_WINDOWS + 10);
+        assert!(pipeline.complained.is_empty(), "{:?}", pipeline.complained);
+    }
 }
