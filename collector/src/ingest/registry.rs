@@ -7,7 +7,8 @@ use crate::ingest::offset::OffsetEstimate;
 use crate::ingest::tls::Proof;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tailwater_model::window::EntityId;
 use tailwater_proto::v1::{self, AgentStatus};
 use tokio_util::sync::CancellationToken;
@@ -108,6 +109,8 @@ pub enum Occupied {
 pub struct Lease {
     slot: Arc<Mutex<Slot>>,
     number: u64,
+    /// Hosts that have a stream, as the registry counts them.
+    connected: Arc<AtomicUsize>,
     /// Cancelled when another stream took the host over.
     pub replaced: CancellationToken,
 }
@@ -128,6 +131,7 @@ impl Lease {
         let mut slot = self.slot();
         if slot.stream.as_ref().is_some_and(|(number, ..)| *number == self.number) {
             slot.stream = None;
+            self.connected.fetch_sub(1, Ordering::Relaxed);
             slot.since_unix_ns = now_unix_ns;
         }
     }
@@ -136,6 +140,15 @@ impl Lease {
 fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
     // A slot is plain values: after a panic elsewhere they are still the best there is.
     slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who has a stream may hold its slot for as long as a message takes: it is not gone, and whoever looks for one that is does not wait for it.
+fn lock_if_free(slot: &Mutex<Slot>) -> Option<MutexGuard<'_, Slot>> {
+    match slot.try_lock() {
+        Ok(slot) => Some(slot),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +168,7 @@ impl Hosts {
     /// Makes room for one more name; `false`: all hosts stream.
     fn make_room(&mut self, now_unix_ns: u64) -> bool {
         let gone_since = |slot: &Arc<Mutex<Slot>>| {
-            let slot = lock(slot);
+            let slot = lock_if_free(slot)?;
             slot.stream.is_none().then_some(slot.since_unix_ns)
         };
         let long_gone = |slot: &Arc<Mutex<Slot>>| {
@@ -193,6 +206,8 @@ pub struct Names {
 #[derive(Debug)]
 pub struct Registry {
     hosts: Mutex<Hosts>,
+    /// Hosts that have a stream. They begin under the lock of `hosts`, and end without it.
+    connected: Arc<AtomicUsize>,
     agents_max: usize,
 }
 
@@ -200,7 +215,7 @@ impl Registry {
     /// Lets at most `agents_max` stream at once.
     #[must_use]
     pub fn new(agents_max: usize) -> Self {
-        Self { hosts: Mutex::default(), agents_max }
+        Self { hosts: Mutex::default(), connected: Arc::default(), agents_max }
     }
 
     fn all(&self) -> MutexGuard<'_, Hosts> {
@@ -210,9 +225,10 @@ impl Registry {
     /// Gives the host to the agent that said `hello`. The same instance and the same boot replace their own older stream, which
     /// may be one that nobody noticed is dead; anybody else is refused while the stream lives.
     pub fn take(&self, hello: &v1::Hello, peer: &str, now_unix_ns: u64) -> Result<Lease, Occupied> {
-        // Held to the end: a host whose slot is given out must not be one that makes room at the same moment.
+        // Held to the end: a host whose slot is given out must not be one that makes room at the same moment. So no other host's slot is waited
+        // for: nobody could connect meanwhile.
         let mut all = self.all();
-        let connected = all.slots.values().filter(|slot| lock(slot).stream.is_some()).count();
+        let connected = self.connected.load(Ordering::Relaxed);
         all.streams += 1;
         let number = all.streams;
         let known = all.slots.contains_key(&hello.host);
@@ -254,10 +270,12 @@ impl Registry {
         slot.hello = hello.clone();
         slot.since_unix_ns = now_unix_ns;
         let replaced = CancellationToken::new();
-        slot.stream = Some((number, replaced.clone(), peer.to_owned()));
+        if slot.stream.replace((number, replaced.clone(), peer.to_owned())).is_none() {
+            self.connected.fetch_add(1, Ordering::Relaxed);
+        }
         drop(slot);
         drop(all);
-        Ok(Lease { slot: shared, number, replaced })
+        Ok(Lease { slot: shared, number, connected: Arc::clone(&self.connected), replaced })
     }
 
     /// How full the list of names is.
@@ -271,7 +289,8 @@ impl Registry {
     /// For /api/v1/agents, by host name.
     #[must_use]
     pub fn view(&self) -> Vec<AgentView> {
-        self.all().slots.iter().map(|(host, slot)| AgentView::of(host, &lock(slot))).collect()
+        let slots = self.all().slots.clone();
+        slots.iter().map(|(host, slot)| AgentView::of(host, &lock(slot))).collect()
     }
 }
 
@@ -532,6 +551,48 @@ mod tests {
         );
         let again = registry.take(&of("old"), "p", FORGOTTEN_AFTER_NS + 3).unwrap();
         assert_eq!(name(&again), 2, "what it was called before may still be kept");
+    }
+
+    #[test]
+    fn nobody_who_connects_waits_for_what_another_agents_message_takes() {
+        let registry = Arc::new(Registry::new(HOSTS_MAX));
+        let busy = registry.take(&of("busy"), "p", 1).unwrap();
+        let held = busy.slot();
+        let (done, told) = std::sync::mpsc::channel();
+        let others = Arc::clone(&registry);
+        std::thread::spawn(move || {
+            let first = others.take(&of("first"), "q", 2).unwrap();
+            first.end(3);
+            // More names than are remembered: who makes room is looked for among all.
+            for n in 0..HOSTS_MAX {
+                others.take(&of(&format!("h{n}")), "q", 4).unwrap().end(5);
+            }
+            done.send(others.names(6).known).unwrap();
+        });
+        let known = told.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(known, Ok(HOSTS_MAX), "they wait");
+        drop(held);
+        assert!(registry.view().iter().any(|agent| agent.host == "busy" && agent.connected));
+    }
+
+    #[test]
+    fn places_are_counted_whoever_ends_or_is_replaced() {
+        let registry = Registry::new(2);
+        let first = registry.take(&of("a"), "p", 1).unwrap();
+        let again = registry.take(&of("a"), "p", 2).unwrap();
+        let other = registry.take(&of("b"), "p", 3).unwrap();
+        let full = Err(Occupied::Agents { agents: 2 });
+        let third = |at| registry.take(&of("c"), "p", at).map(|lease| lease.end(at));
+        assert_eq!(third(4), full);
+        first.end(5);
+        assert_eq!(third(6), full, "who was replaced had no place any more");
+        again.end(7);
+        again.end(8);
+        assert_eq!(third(9), Ok(()));
+        let back = registry.take(&of("a"), "p", 10).unwrap();
+        assert_eq!(third(11), full, "a place was given back once");
+        back.end(12);
+        other.end(13);
     }
 
     #[test]
