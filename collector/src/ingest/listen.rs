@@ -1,5 +1,5 @@
 //! The agents' port: accepts connections, does TLS where configured, and serves HTTP/2 on each. Owns the log lines about
-//! connections that are not what they should be; nothing of that kind reaches a stream.
+//! connections that are not what they should be, of one place no more than [`Ingest::tells_of`] lets through; nothing of that kind reaches a stream.
 
 use crate::access::attempts::Wrong;
 use crate::ingest::joining::Joining;
@@ -86,12 +86,16 @@ pub async fn serve(listener: Listener, tls: Option<AgentsTls>, ingest: Arc<Inges
         };
         let Some(stream) = stream else {
             ingest.metrics.connections_refused.inc("stranger");
-            tracing::warn!(%peer, "connection refused: neither root, nor this collector's user, nor of the group of its socket");
+            if ingest.tells_of(&peer) {
+                tracing::warn!(%peer, "connection refused: neither root, nor this collector's user, nor of the group of its socket");
+            }
             continue;
         };
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
             ingest.metrics.connections_refused.inc("too_many");
-            tracing::warn!(%peer, "connection refused: too many are open; raise agents_max");
+            if ingest.tells_of(&peer) {
+                tracing::warn!(%peer, "connection refused: too many are open; raise agents_max");
+            }
             continue;
         };
         ingest.metrics.connections.inc();
@@ -117,7 +121,9 @@ async fn speaks(peeked: impl Future<Output = std::io::Result<usize>>, peer: &str
         Ok(bytes) => bytes.is_ok_and(|n| n > 0), // else closed without a word: a health check
         Err(_) => {
             ingest.metrics.connections_refused.inc("silent");
-            tracing::warn!(%peer, "connection closed: nothing came within {} s", SPEAK_WITHIN.as_secs());
+            if ingest.tells_of(peer) {
+                tracing::warn!(%peer, "connection closed: nothing came within {} s", SPEAK_WITHIN.as_secs());
+            }
             false
         }
     }
@@ -177,7 +183,9 @@ async fn over_tcp(
             let joins = http2(stream, peer.clone(), speaker, Arc::clone(&ingest));
             if tokio::time::timeout(JOIN_WITHIN, joins).await.is_err() {
                 ingest.metrics.connections_refused.inc("silent");
-                tracing::warn!(%peer, "connection closed: it showed no certificate that is somebody's, and stayed for {} s", JOIN_WITHIN.as_secs());
+                if ingest.tells_of(&peer) {
+                    tracing::warn!(%peer, "connection closed: it showed no certificate that is somebody's, and stayed for {} s", JOIN_WITHIN.as_secs());
+                }
             }
         }
         Ok(Err(e)) => {
@@ -188,11 +196,15 @@ async fn over_tcp(
                 _ => ("tls_collector", ""),
             };
             ingest.metrics.connections_refused.inc(kind);
-            tracing::warn!(%peer, "TLS handshake refused by the {by}: {why}{more}");
+            if ingest.tells_of(&peer) {
+                tracing::warn!(%peer, "TLS handshake refused by the {by}: {why}{more}");
+            }
         }
         Err(_) => {
             ingest.metrics.connections_refused.inc("silent");
-            tracing::warn!(%peer, "TLS handshake not finished within {} s", SPEAK_WITHIN.as_secs());
+            if ingest.tells_of(&peer) {
+                tracing::warn!(%peer, "TLS handshake not finished within {} s", SPEAK_WITHIN.as_secs());
+            }
         }
     }
 }
@@ -261,7 +273,79 @@ async fn http2(
             tracing::debug!(%peer, "connection gone: {e}{source}");
         } else {
             ingest.metrics.connections_refused.inc("not_grpc");
-            tracing::warn!(%peer, "connection closed, it does not speak gRPC (HTTP/2) as it should: {e}{source}");
+            if ingest.tells_of(&peer) {
+                tracing::warn!(%peer, "connection closed, it does not speak gRPC (HTTP/2) as it should: {e}{source}");
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::attempts::Attempts;
+    use crate::clock::Clock;
+    use crate::counters::Metrics;
+    use crate::ingest::delivery_log::InMemory;
+    use crate::ingest::feed::Feed;
+    use crate::ingest::registry::Registry;
+    use std::io::Write;
+    use std::net::Ipv4Addr;
+    use std::sync::Mutex;
+    use tokio::io::AsyncWriteExt;
+    use tokio_util::task::TaskTracker;
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn who_speaks_something_else_without_an_end_is_counted_each_time_and_does_not_fill_the_log() {
+        const TIMES: u64 = 40;
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _log = tracing::subscriber::set_default(log);
+        let ingest = Arc::new(Ingest {
+            registry: Arc::new(Registry::new(8)),
+            feed: Feed::over(Arc::new(InMemory::new(8))),
+            metrics: Arc::new(Metrics::default()),
+            clock: Clock::default(),
+            agent_queue: 8,
+            shutdown: CancellationToken::new(),
+            attempts: Attempts::default(),
+            fruitless: Attempts::default(),
+            tasks: TaskTracker::new(),
+        });
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = port.local_addr().unwrap();
+        let serving = tokio::spawn(serve(Listener::Tcp(port), None, Arc::clone(&ingest), 8));
+        let refused = || ingest.metrics.connections_refused.get("not_grpc");
+        let speaking = async {
+            for n in 1..=TIMES {
+                let mut stream = TcpStream::connect(at).await.unwrap();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: collector\r\n\r\n").await.unwrap();
+                while refused() < n {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(50), speaking).await.expect("each is counted");
+        ingest.shutdown.cancel();
+        serving.await.unwrap();
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let told = text.matches("does not speak gRPC").count();
+        // Ten at once; one more for each six seconds that this took.
+        assert!((10..20).contains(&told), "{told}: {text}");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::delivery_log::{DeliveryLog, Entry, NotTaken};
 use super::feed::{Feed, Quota};
-use crate::access::attempts::{Attempts, plain};
+use crate::access::attempts::{Attempts, Wrong, plain};
 use crate::authority::signer::REVOKED;
 use crate::clock::Clock;
 use crate::counters::Metrics;
@@ -43,8 +43,19 @@ pub struct Ingest {
     pub shutdown: CancellationToken,
     /// Wrong tokens of enrolment.
     pub attempts: Attempts,
+    /// Connections and streams that came to nothing.
+    pub fruitless: Attempts,
     /// So that the end can wait for them.
     pub tasks: TaskTracker,
+}
+
+impl Ingest {
+    /// Whether the log tells that something of `peer` came to nothing: as seldom as of wrong tokens from one place. Whoever connects without an
+    /// end is counted each time, and does not fill the disk.
+    #[must_use]
+    pub fn tells_of(&self, peer: &str) -> bool {
+        self.fruitless.wrong(address(peer), self.clock.monotonic()) == Wrong::Told
+    }
 }
 
 /// The streams of one connection.
@@ -92,7 +103,10 @@ impl Connection {
             Ok(Ok(Some(first))) => first,
             Ok(Ok(None)) => return,
             Ok(Err(status)) => {
-                tracing::warn!(peer = %self.peer, "stream ended before a Hello: {}", status.message());
+                ingest.metrics.agents_refused.inc("no_hello");
+                if ingest.tells_of(&self.peer) {
+                    tracing::warn!(peer = %self.peer, "stream ended before a Hello: {}", status.message());
+                }
                 return;
             }
             Err(_) => {
@@ -202,9 +216,11 @@ impl Connection {
         if kind == "queue_full" {
             self.ingest.metrics.limits.reached("agent_queue", 1, self.ingest.clock.unix_ns());
         }
+        // Who was let in is known by name, and waits before it comes again.
+        let told = !matches!(kind, "hello" | "no_hello") || self.ingest.tells_of(&self.peer);
         if self.ingest.shutdown.is_cancelled() {
             tracing::debug!(peer = %self.peer, "stream ended: {}", refusal.reason);
-        } else {
+        } else if told {
             tracing::warn!(peer = %self.peer, retry = refusal.retry, "agent refused: {}", refusal.reason);
         }
         // The peer may be gone, or may not read: either way the stream ends here.

@@ -212,6 +212,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         clock,
         agent_queue: config.agent_queue,
         attempts: Attempts::default(),
+        fruitless: Attempts::default(),
         shutdown: shutdown.clone(),
         tasks: tasks.clone(),
     });
