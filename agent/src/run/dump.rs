@@ -93,6 +93,10 @@ impl<W: Write + Send> Dump<W> {
         self.broken |= writeln!(self.out, "{line}").is_err();
     }
 
+    fn json(&mut self, line: &serde_json::Value) {
+        self.line(&plain(&line.to_string()));
+    }
+
     fn table(&mut self, time: &str, window: &Window, table: &v1::Table) {
         let columns: Vec<(String, Vec<u64>)> = table
             .columns
@@ -129,7 +133,7 @@ impl<W: Write + Send> Dump<W> {
                         "late": window.late, "clock_corrected": window.clock_corrected,
                         "kind": kind_name, "id": id, "name": name, "values": values,
                     });
-                    self.line(&line.to_string());
+                    self.json(&line);
                 }
             }
         }
@@ -156,7 +160,7 @@ impl<W: Write + Send> Dump<W> {
                         "resource": resource, "pid": c.pid, "comm": c.comm, "workload": workload,
                         "amount": c.amount, "unit": unit,
                     });
-                    self.line(&line.to_string());
+                    self.json(&line);
                 }
             }
         }
@@ -187,7 +191,7 @@ impl<W: Write + Send> Dump<W> {
                         "span_ns": l.span_ns, "ran_ns": l.ran_ns, "waited_ns": l.waited_ns,
                         "uninterruptible": l.uninterruptible, "slept_in": l.slept_in,
                     });
-                    self.line(&line.to_string());
+                    self.json(&line);
                 }
             }
         }
@@ -217,7 +221,7 @@ impl<W: Write + Send> Sink for Dump<W> {
     fn lost(&mut self, windows: u64) {
         match self.form {
             Form::Text => self.line(&format!("-- {windows} windows lost: the agent did not get to run")),
-            Form::Json => self.line(&serde_json::json!({"kind": "lost", "windows": windows}).to_string()),
+            Form::Json => self.json(&serde_json::json!({"kind": "lost", "windows": windows})),
         }
     }
 
@@ -241,7 +245,7 @@ impl<W: Write + Send> Sink for Dump<W> {
                         "unix_ns": event.unix_ns, "kind": "drop", "id": event.listener, "name": name,
                         "count": event.packets, "sk_drops": event.count, "depth": event.depth, "limit": event.limit,
                     });
-                    self.line(&line.to_string());
+                    self.json(&line);
                 }
             }
         }
@@ -263,6 +267,22 @@ fn printable(name: &str) -> String {
     for c in name.chars() {
         if c.is_control() {
             shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// The same of JSON, which escapes the control characters below the space (RFC 8259, 7) and none of the others: terminals may take those for
+/// the beginning of a command, too. They stand in strings only, where this writes them in the other way that JSON has.
+fn plain(json: &str) -> String {
+    use std::fmt::Write as _;
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);
         }
@@ -325,17 +345,32 @@ fn in_unit(unit: &str, value: u64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_name_writes_nothing_to_the_terminal() {
-        assert_eq!(printable("db\u{1b}[2Jé"), "db\\u{1b}[2Jé");
-    }
     use crate::name::cgroup::Mounts;
     use crate::name::workload::Entities;
     use crate::sample::polled::Watched;
     use crate::sample::throttle::Quotas;
     use crate::window::{CulpritResource, CulpritSample, TaskSample, WindowIndex};
 
+    #[test]
+    fn a_name_writes_nothing_to_the_terminal() {
+        // As the kernel takes it: the beginning of a command in one character, which JSON alone would leave as it is.
+        const NAME: &str = "b\u{9b}2J\u{7f}é\n";
+        for form in [Form::Text, Form::Json] {
+            let (text, _) = dumped_by(form, NAME);
+            assert!(!text.lines().any(|line| line.contains(char::is_control)), "{text:?}");
+            assert_eq!(text.lines().count(), 3, "{text:?}");
+        }
+        let (text, _) = dumped_by(Form::Json, NAME);
+        let culprit: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(culprit["comm"], NAME);
+        assert_eq!(printable("db\u{1b}[2Jé"), "db\\u{1b}[2Jé");
+    }
+
     fn dumped(form: Form) -> (String, bool) {
+        dumped_by(form, "burn")
+    }
+
+    fn dumped_by(form: Form, comm: &str) -> (String, bool) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("system.slice/db.service")).unwrap();
         let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
@@ -349,7 +384,7 @@ mod tests {
         let culprit = CulpritSample {
             resource: CulpritResource::Cpu,
             pid: 77,
-            comm: "burn".to_owned(),
+            comm: comm.to_owned(),
             workload: db,
             amount: 40_000_000,
         };
