@@ -152,18 +152,39 @@ fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
         .map_err(|source| RunError::Start { what: "event loop", source })
 }
 
-/// Resolves at SIGTERM, SIGINT, or SIGHUP: a terminal that is closed ends the agent as Ctrl-C does, with its last windows sent.
+/// Resolves at SIGTERM, SIGINT, or when the terminal is closed, which ends the agent as Ctrl-C does, with its last windows sent.
 async fn asked_to_stop() -> Result<(), RunError> {
     let error = |source| RunError::Start { what: "signal handler", source };
     let mut term = signal(UnixSignal::terminate()).map_err(error)?;
     let mut int = signal(UnixSignal::interrupt()).map_err(error)?;
-    let mut hup = signal(UnixSignal::hangup()).map_err(error)?;
+    let hung_up = hung_up().map_err(error)?;
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
-        _ = hup.recv() => {}
+        () = hung_up => {}
     }
     Ok(())
+}
+
+/// Resolves at SIGHUP, unless whoever started the agent wanted it to go on: to listen for that signal would end that it is ignored.
+fn hung_up() -> std::io::Result<impl Future<Output = ()>> {
+    let hup = (!hangups_are_ignored()).then(|| signal(UnixSignal::hangup())).transpose()?;
+    Ok(async move {
+        match hup {
+            Some(mut hup) => _ = hup.recv().await,
+            None => std::future::pending().await,
+        }
+    })
+}
+
+/// As nohup(1) starts a program.
+fn hangups_are_ignored() -> bool {
+    // SAFETY: an all-zero struct is a valid one; the call writes no more than it and changes nothing.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut now) == 0
+            && now.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// `run`: until SIGTERM or SIGINT.
@@ -492,5 +513,37 @@ impl Control for Agent {
 
     fn configure(&self, configuration: &v1::Configuration) {
         self.steering.configure(configuration);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_terminal_that_is_closed_ends_the_agent_unless_it_was_started_to_go_on() {
+        const SOON: Duration = Duration::from_millis(100);
+        let set = |what: libc::sighandler_t| {
+            // SAFETY: plain integers. No other test of this program has to do with this signal.
+            let before = unsafe { libc::signal(libc::SIGHUP, what) };
+            assert_ne!(before, libc::SIG_ERR);
+        };
+        let hang_up = || {
+            // SAFETY: a signal that is ignored, or that is listened for.
+            let raised = unsafe { libc::raise(libc::SIGHUP) };
+            assert_eq!(raised, 0);
+        };
+        set(libc::SIG_IGN);
+        {
+            let mut closed = std::pin::pin!(hung_up().unwrap());
+            assert!(tokio::time::timeout(SOON, &mut closed).await.is_err());
+            hang_up();
+            assert!(tokio::time::timeout(SOON, &mut closed).await.is_err(), "it ended what nohup started");
+        }
+        set(libc::SIG_DFL);
+        let mut closed = std::pin::pin!(hung_up().unwrap());
+        assert!(tokio::time::timeout(SOON, &mut closed).await.is_err());
+        hang_up();
+        assert!(tokio::time::timeout(Duration::from_secs(10), &mut closed).await.is_ok());
     }
 }
