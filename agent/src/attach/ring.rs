@@ -136,6 +136,14 @@ impl<R: Record> Ring<R> {
         }
     }
 
+    /// What one copy has of a window, for whoever joins it with something else of that writer; `None`: no edge, or a later window already.
+    pub fn record(&self, copy: usize, window: u64) -> Option<R> {
+        match self.read(copy, window) {
+            Read::Found(record) => Some(record),
+            Read::Absent | Read::Lapped => None,
+        }
+    }
+
     /// The copy had no edge in this window: it kept the level that it began with.
     fn hold(&mut self, copy: usize, window: u64, levels: &mut [Level]) {
         let newest = self.newest_of(copy);

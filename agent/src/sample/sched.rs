@@ -140,22 +140,12 @@ impl SchedSignal {
         let mut sample = MachineCpu { cpus: self.cpus, ..MachineCpu::default() };
         let mut levels = [Level::default(); 2];
         let (mut uncharged_ns, mut stolen_ns) = (0, 0);
-        let culprits = &mut self.culprits;
-        // A switch between reading what a CPU runs and reading its record would count an interval twice or not at all.
-        for _ in 0..4 {
-            sample.switches = 0;
-            (uncharged_ns, stolen_ns) = (0, 0);
-            culprits.begin(window);
-            self.machine.drain(window, &mut levels, |record| {
-                sample.switches += u64::from(record.switches);
-                uncharged_ns += record.uncharged_ns;
-                stolen_ns += record.stolen_ns;
-                culprits.add(record);
-            });
-            if culprits.settled() {
-                break;
-            }
-        }
+        self.machine.drain(window, &mut levels, |record| {
+            sample.switches += u64::from(record.switches);
+            uncharged_ns += record.uncharged_ns;
+            stolen_ns += record.stolen_ns;
+        });
+        self.culprits.gather(window, |cpu| self.machine.record(cpu, window));
         sample.busy_ns = levels[MACHINE_BUSY].ns_without(uncharged_ns);
         sample.iowait_ns = levels[MACHINE_IOWAIT].ns();
         sample.steal_ns = stolen_ns;

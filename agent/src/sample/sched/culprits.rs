@@ -14,6 +14,9 @@ use tailwater_ebpf::sched::{BLOCKED_NOW, BlockedNow, CpuState, Culprit, MachineR
 pub(super) const SATURATED_NS: u64 = 5_000_000;
 /// Told per resource and window.
 const TOLD: usize = 5;
+/// How often one CPU is looked at in which an interval of the window ends just then. It takes a CPU that is away in the midst of a switch to need
+/// them all.
+const LOOKS: usize = 8;
 
 const CPU_WORDS: usize = size_of::<CpuState>() / 8;
 /// Its upper half is [`CpuState::untracked`].
@@ -35,8 +38,6 @@ pub(super) struct Culprits {
     cpus: usize,
     epoch_offset_ns: i64,
     start_ns: u64,
-    /// Per CPU, the sequence number under which an interval of this window was open at `begin`.
-    open_at: Vec<Option<u64>>,
     on_cpu: HashMap<u32, Used>,
     on_io: HashMap<u32, Used>,
 }
@@ -50,7 +51,6 @@ impl Culprits {
             cpus,
             epoch_offset_ns,
             start_ns: 0,
-            open_at: vec![None; cpus],
             on_cpu: HashMap::new(),
             on_io: HashMap::new(),
         })
@@ -60,21 +60,11 @@ impl Culprits {
         self.epoch_offset_ns = offset_ns;
     }
 
-    /// Starts a window with the intervals that no event has ended.
-    pub(super) fn begin(&mut self, window: u64) {
+    /// Who used how much of a window: by the record of each CPU, which `record` reads, and by intervals that no event has ended.
+    pub(super) fn gather(&mut self, window: u64, record: impl Fn(usize) -> Option<MachineRecord>) {
         self.start_ns = window * WINDOW_NS;
         self.on_cpu.clear();
         self.on_io.clear();
-        for cpu in 0..self.cpus {
-            let at = cpu * CPU_WORDS;
-            let word = |i: usize| self.cpu_states.word(at + i).load(Ordering::Acquire);
-            let sequence = word(0);
-            let (since_ns, slot, tgid) = (word(1), word(4) as u32, (word(4) >> 32) as u32);
-            let ns = if tgid == 0 { 0 } else { self.overlap(since_ns) };
-            let torn = !sequence.is_multiple_of(2);
-            self.open_at[cpu] = (ns > 0 || torn).then_some(sequence);
-            use_more(&mut self.on_cpu, tgid, slot, None, ns);
-        }
         for entry in 0..self.cpus * BLOCKED_NOW {
             let word = |i: usize| self.blocked.word(entry * BLOCKED_WORDS + i).load(Ordering::Acquire);
             let (slot, tgid) = (word(1) as u32, (word(1) >> 32) as u32);
@@ -84,6 +74,37 @@ impl Culprits {
                 comm[..8].copy_from_slice(&word(2).to_ne_bytes());
                 comm[8..].copy_from_slice(&word(3).to_ne_bytes());
                 use_more(&mut self.on_io, tgid, slot, Some(text(&comm)), ns);
+            }
+        }
+        for cpu in 0..self.cpus {
+            let (tgid, slot, ns, record) = self.look(cpu, &record);
+            use_more(&mut self.on_cpu, tgid, slot, None, ns);
+            if let Some(record) = record {
+                self.add(&record);
+            }
+        }
+    }
+
+    /// Process, slot and ns of the interval that is open on a CPU, as far as it is of the window, and what its record says. A switch between
+    /// reading the one and the other would count an interval twice, or not at all: then that CPU is looked at again, and no other.
+    fn look(
+        &self,
+        cpu: usize,
+        record: impl Fn(usize) -> Option<MachineRecord>,
+    ) -> (u32, u32, u64, Option<MachineRecord>) {
+        let word = |i: usize| self.cpu_states.word(cpu * CPU_WORDS + i).load(Ordering::Acquire);
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let sequence = word(0);
+            let (since_ns, slot, tgid) = (word(1), word(4) as u32, (word(4) >> 32) as u32);
+            let ns = if tgid == 0 { 0 } else { self.overlap(since_ns) };
+            let told = record(cpu);
+            fence(Ordering::Acquire);
+            // What began after the window may end.
+            let settled = sequence.is_multiple_of(2) && (ns == 0 || word(0) == sequence);
+            if settled || looks >= LOOKS {
+                return (tgid, slot, ns, told);
             }
         }
     }
@@ -101,7 +122,7 @@ impl Culprits {
     }
 
     /// Adds what one CPU's record says.
-    pub(super) fn add(&mut self, record: &MachineRecord) {
+    fn add(&mut self, record: &MachineRecord) {
         let known = |c: &&Culprit| c.tgid != 0;
         for c in record.cpu.iter().filter(known) {
             use_more(&mut self.on_cpu, c.tgid, c.slot, Some(text(&c.comm)), c.ns.saturating_sub(c.over_ns));
@@ -109,15 +130,6 @@ impl Culprits {
         for c in record.io.iter().filter(known) {
             use_more(&mut self.on_io, c.tgid, c.slot, Some(text(&c.comm)), c.ns.saturating_sub(c.over_ns));
         }
-    }
-
-    /// Whether every interval that was open at `begin` still was when the records had been read.
-    pub(super) fn settled(&self) -> bool {
-        fence(Ordering::Acquire);
-        self.open_at.iter().enumerate().all(|(cpu, open_at)| {
-            let now = self.cpu_states.word(cpu * CPU_WORDS).load(Ordering::Relaxed);
-            open_at.is_none_or(|sequence| sequence == now && sequence.is_multiple_of(2))
-        })
     }
 
     /// The processes that used most.
@@ -164,4 +176,80 @@ fn top(
 fn text(comm: &[u8; 16]) -> String {
     let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    const WINDOW: u64 = 3;
+    const START_NS: u64 = WINDOW * WINDOW_NS;
+
+    /// Of machines with so many CPUs, on which nothing runs yet, and the kernel's side of what they run.
+    fn culprits(cpus: usize) -> (Culprits, Mapping) {
+        let cpu_states = Mapping::anonymous(cpus * size_of::<CpuState>());
+        let kernel = cpu_states.shared();
+        let blocked = Mapping::anonymous(cpus * BLOCKED_NOW * size_of::<BlockedNow>());
+        let (on_cpu, on_io) = (HashMap::new(), HashMap::new());
+        (Culprits { cpu_states, blocked, cpus, epoch_offset_ns: 0, start_ns: 0, on_cpu, on_io }, kernel)
+    }
+
+    /// A CPU runs this process since then.
+    fn runs(kernel: &Mapping, cpu: usize, sequence: u64, tgid: u32, since_ns: u64) {
+        let at = cpu * CPU_WORDS;
+        kernel.store(at + 1, since_ns);
+        kernel.store(at + 4, u64::from(tgid) << 32);
+        kernel.store(at, sequence);
+    }
+
+    /// A record by which a process used so much.
+    fn used(tgid: u32, ns: u64) -> MachineRecord {
+        // SAFETY: every bit pattern is a value of it (`Record`).
+        let mut record: MachineRecord = unsafe { std::mem::zeroed() };
+        (record.cpu[0].tgid, record.cpu[0].ns) = (tgid, ns);
+        record
+    }
+
+    fn told(culprits: &Culprits) -> Vec<(u32, u64)> {
+        let mut told: Vec<_> = culprits.on_cpu.iter().map(|(tgid, used)| (*tgid, used.ns)).collect();
+        told.sort_unstable();
+        told
+    }
+
+    #[test]
+    fn an_interval_that_ends_while_it_is_read_counts_once_and_no_other_cpu_is_read_again() {
+        let (mut culprits, kernel) = culprits(3);
+        runs(&kernel, 0, 2, 70, 0);
+        runs(&kernel, 1, 2, 71, 0);
+        // It began after the window.
+        runs(&kernel, 2, 2, 72, START_NS + 2 * WINDOW_NS);
+        let reads = RefCell::new([0; 3]);
+        culprits.gather(WINDOW, |cpu| {
+            reads.borrow_mut()[cpu] += 1;
+            if cpu != 1 {
+                // On CPU 2 somebody else comes each time it is looked at, and 72 used none of this window.
+                let again = reads.borrow()[cpu];
+                runs(&kernel, 2, 2 + 2 * again, 72, START_NS + 2 * WINDOW_NS);
+                return None;
+            }
+            // It is over: from now on the record tells of it.
+            runs(&kernel, 1, 4, 73, START_NS + 2 * WINDOW_NS);
+            Some(used(71, WINDOW_NS))
+        });
+        assert_eq!(told(&culprits), [(70, WINDOW_NS), (71, WINDOW_NS)]);
+        assert_eq!(reads.into_inner(), [1, 2, 1]);
+    }
+
+    #[test]
+    fn a_cpu_that_is_away_in_the_midst_of_a_switch_is_not_waited_for() {
+        let (mut culprits, kernel) = culprits(1);
+        runs(&kernel, 0, 3, 70, 0);
+        let reads = RefCell::new(0);
+        culprits.gather(WINDOW, |_| {
+            *reads.borrow_mut() += 1;
+            None
+        });
+        assert_eq!((told(&culprits), reads.into_inner()), (vec![(70, WINDOW_NS)], LOOKS));
+    }
 }
