@@ -1,5 +1,8 @@
 //! What is written to a terminal: lengths of time as people say them, and text that others named; and patterns of names.
 
+use serde::Serialize;
+use std::fmt::Write;
+
 /// A length of time as people say it: `3 h 12 min`, `4 min 10 s`, `17 s`.
 #[must_use]
 pub fn span(seconds: f64) -> String {
@@ -34,6 +37,25 @@ pub fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// A value as one line of JSON for a terminal. JSON escapes the control characters below the space and none of the others (RFC 8259, 7), which a
+/// terminal may take for the beginning of a command, too: they stand in strings only, where this writes them in JSON's other way.
+///
+/// # Errors
+/// A value that JSON cannot say.
+pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let json = serde_json::to_string(value)?;
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    Ok(shown)
+}
+
 /// Whether a text fits a pattern, in which `*` stands for any text, also none. Without a pattern everything fits.
 #[must_use]
 pub fn like(pattern: Option<&str>, text: &str) -> bool {
@@ -63,6 +85,14 @@ mod tests {
     fn what_others_named_does_not_reach_the_terminal_as_a_command() {
         assert_eq!(line("a\u{1b}]0;owned\u{7}\n\u{9b}2Jb ü"), "a\\u{1b}]0;owned\\u{7}\\n\\u{9b}2Jb ü");
         assert_eq!(lines("a\r\nb\tc\n"), "a\\r\nb\\tc\n");
+    }
+
+    #[test]
+    fn nor_does_it_as_json() {
+        let names = ["a\u{1b}]0;owned\u{7}\n", "\u{9b}2Jb\u{7f} ü"];
+        let json = json_line(&names).unwrap();
+        assert!(!json.contains(char::is_control), "{json:?}");
+        assert_eq!(serde_json::from_str::<[String; 2]>(&json).unwrap(), names);
     }
 
     #[test]

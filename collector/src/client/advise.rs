@@ -3,7 +3,7 @@
 use super::options::Api;
 use super::{Collector, headroom};
 use crate::draw::plot;
-use crate::text::{line, span};
+use crate::text::{json_line, line, span};
 use anyhow::Result;
 use std::io::Write;
 use std::path::Path;
@@ -24,8 +24,7 @@ pub async fn advise(
     let mut out = std::io::stdout().lock();
     if json {
         for one in &view.tiers {
-            serde_json::to_writer(&mut out, one)?;
-            writeln!(out)?;
+            writeln!(out, "{}", json_line(one)?)?;
         }
     } else if let Some(load) = load {
         out.write_all(headroom::text(&view, load).as_bytes())?;

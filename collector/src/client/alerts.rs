@@ -4,7 +4,7 @@ use super::Collector;
 use super::options::Api;
 use crate::alert::api::Resend;
 use crate::alert::outbox::Listed;
-use crate::text::line;
+use crate::text::{json_line, line};
 use anyhow::{Result, bail};
 use serde::Deserialize;
 use std::io::Write;
@@ -45,8 +45,7 @@ async fn print(api: &Api, dead: bool, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for one in list.alerts.iter().rev() {
         if json {
-            serde_json::to_writer(&mut out, one)?;
-            writeln!(out)?;
+            writeln!(out, "{}", json_line(one)?)?;
             continue;
         }
         let at = Civil::of(one.created_unix_ns);

@@ -86,8 +86,7 @@ impl Shown {
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            serde_json::to_writer(&mut out, i)?;
-            writeln!(out)?;
+            writeln!(out, "{}", text::json_line(i)?)?;
         } else {
             let severity = format!("{:?}", i.severity).to_lowercase();
             let state = format!("{:?}", i.state).to_lowercase();

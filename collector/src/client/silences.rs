@@ -5,7 +5,7 @@ use super::options::{Api, duration};
 use crate::alert::api::End;
 use crate::alert::config::Silence;
 use crate::alert::silences::{Asked, Listed};
-use crate::text::line;
+use crate::text::{json_line, line};
 use anyhow::Result;
 use serde::Deserialize;
 use std::io::Write;
@@ -112,8 +112,7 @@ pub async fn silences(api: &Api, end: Option<&str>, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for one in &all.silences {
         if json {
-            serde_json::to_writer(&mut out, one)?;
-            writeln!(out)?;
+            writeln!(out, "{}", json_line(one)?)?;
         } else {
             write!(out, "{}", told(one))?;
         }

@@ -15,6 +15,7 @@ use crate::live::series::Series;
 use crate::live::timeline::{self, Timeline};
 use crate::prevent;
 use crate::run::driver::TOPOLOGY_EVERY_TICKS;
+use crate::text::json_line;
 use anyhow::{Context, Result, bail};
 use records::Records;
 use std::collections::BTreeMap;
@@ -51,8 +52,7 @@ impl Replayed {
     /// One incident per line.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
         for incident in &self.incidents {
-            serde_json::to_writer(&mut *out, incident)?;
-            out.write_all(b"\n")?;
+            writeln!(out, "{}", json_line(incident)?)?;
         }
         out.flush()?;
         Ok(())
