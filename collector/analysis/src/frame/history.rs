@@ -253,20 +253,23 @@ impl HostHistory {
         })
     }
 
+    /// Takes the names of a window over; whether any is another than before. An agent that connects again tells all of them once more.
     fn apply(&mut self, index: u64) -> bool {
         let mut changed = false;
         while self.updates.front().is_some_and(|(from, _)| *from <= index) {
             let Some((_, update)) = self.updates.pop_front() else { break };
-            changed = true;
             match update {
-                Update::Host(info) => self.info = info,
+                Update::Host(info) => {
+                    changed |= self.info != info;
+                    self.info = info;
+                }
                 Update::Entities { workloads, listeners, edges } => {
-                    self.workloads.extend(workloads.into_iter().map(|w| (w.id, w)));
-                    self.listeners.extend(listeners.into_iter().map(|l| (l.id, l)));
-                    self.edges.extend(edges.into_iter().map(|e| (e.id, e)));
-                    bound(&mut self.workloads, &mut self.gone_workloads);
-                    bound(&mut self.listeners, &mut self.gone_listeners);
-                    bound(&mut self.edges, &mut self.gone_edges);
+                    let workloads = workloads.into_iter().map(|w| (w.id, w));
+                    changed |= learn(&mut self.workloads, &mut self.gone_workloads, workloads);
+                    let listeners = listeners.into_iter().map(|l| (l.id, l));
+                    changed |= learn(&mut self.listeners, &mut self.gone_listeners, listeners);
+                    let edges = edges.into_iter().map(|e| (e.id, e));
+                    changed |= learn(&mut self.edges, &mut self.gone_edges, edges);
                 }
                 Update::Gone(gone) => {
                     // A case may still speak of them: their names stay while there is room.
@@ -290,6 +293,21 @@ pub(crate) fn absent<'a>(
         while those.next_if(|other| other < name).is_some() {}
         those.next_if(|other| other == name).is_none()
     })
+}
+
+/// Takes names over; whether any is new or another than before.
+fn learn<T: PartialEq>(
+    known: &mut BTreeMap<EntityId, T>,
+    gone: &mut BTreeSet<EntityId>,
+    told: impl Iterator<Item = (EntityId, T)>,
+) -> bool {
+    let mut changed = false;
+    for (id, name) in told {
+        changed |= known.get(&id) != Some(&name);
+        known.insert(id, name);
+    }
+    bound(known, gone);
+    changed
 }
 
 fn bound<T>(map: &mut BTreeMap<EntityId, T>, gone: &mut BTreeSet<EntityId>) {
@@ -388,6 +406,28 @@ mod tests {
         assert!(history.hosts["a"].workloads.is_empty());
         assert_eq!(history.push(frame(11, &["a"])).into_iter().collect::<Vec<_>>(), ["a"]);
         assert_eq!(history.hosts["a"].workloads.len(), 1);
+    }
+
+    #[test]
+    fn names_that_are_told_again_as_they_were_change_nothing() {
+        let mut history = History::default();
+        history.push(frame(10, &["a"]));
+        let names = |name: &str| Update::Entities {
+            workloads: vec![WorkloadInfo { id: 1, name: name.to_owned(), ..WorkloadInfo::default() }],
+            listeners: vec![],
+            edges: vec![],
+        };
+        let info = |cpus| Update::Host(HostInfo { host: "a".to_owned(), cpus, ..HostInfo::default() });
+        let mut then = |index, updates: Vec<Update>| {
+            updates.into_iter().for_each(|update| assert!(history.update("a", index, update)));
+            !history.push(frame(index, &["a"])).is_empty()
+        };
+        assert!(then(11, vec![info(2), names("db")]));
+        // As an agent that connects again does, and of what is gone the names stay.
+        let gone = Gone { workloads: vec![1], ..Gone::default() };
+        assert!(!then(12, vec![info(2), names("db"), Update::Gone(gone)]));
+        assert!(then(13, vec![names("web")]));
+        assert!(then(14, vec![names("web"), info(4)]));
     }
 
     #[test]
