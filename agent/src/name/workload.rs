@@ -535,6 +535,12 @@ impl Entities {
         self.by_id(id).map_or(0, |w| w.cpu_quota_ns)
     }
 
+    /// Cgroups of the quotas by which something with an id is bound.
+    pub fn binding_quotas(&self) -> HashSet<CgroupId> {
+        let named = self.workloads.values();
+        named.filter_map(|w| self.tree.nearest_quota(&w.cgroup)).map(|quota| quota.cgroup).collect()
+    }
+
     /// How long a workload was throttled in `window`, by the quota that is nearest to it.
     pub fn throttled_ns(&self, id: u32, window: &Window) -> u64 {
         let quota = self.by_id(id).and_then(|w| self.tree.nearest_quota(&w.cgroup));

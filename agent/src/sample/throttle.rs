@@ -11,7 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Files kept open at most; cgroups with a quota beyond it are not read, and counted.
+/// Files kept open at most; cgroups with a quota beyond it are not read, and counted. A pod and each of its containers may have one, so that a
+/// large node has more.
 pub const FILES_MAX: usize = 512;
 
 /// The quotas to watch, told by who knows the cgroup tree.
@@ -28,6 +29,11 @@ impl Quotas {
             let path = tree.path(q.cgroup);
             Some(q.cgroup) == nearest || scope.is_none_or(|s| path.is_some_and(|path| is_within(&path, s)))
         });
+        // Of more than can be read those come first by which something is bound that values are told of.
+        if quotas.len() > FILES_MAX {
+            let binding = entities.binding_quotas();
+            quotas.sort_by_key(|q| !binding.contains(&q.cgroup));
+        }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(quotas);
     }
 
@@ -118,15 +124,13 @@ impl std::fmt::Debug for ThrottleReader {
 }
 
 impl ThrottleReader {
-    /// Watches exactly the cgroups that `quotas` lists; files already open stay open.
+    /// Watches exactly the cgroups that `quotas` lists, the first [`FILES_MAX`] of them; files already open stay open.
     pub fn watch(&mut self, quotas: &[Quota]) {
+        let (quotas, beyond) = quotas.split_at(quotas.len().min(FILES_MAX));
+        self.beyond_limit += beyond.len() as u64;
         self.watched.retain(|id, _| quotas.iter().any(|q| q.cgroup == *id));
         for quota in quotas {
             if self.watched.contains_key(&quota.cgroup) {
-                continue;
-            }
-            if self.watched.len() >= FILES_MAX {
-                self.beyond_limit += 1;
                 continue;
             }
             // A cgroup that went away between the walk and now has nothing to read.
@@ -190,6 +194,7 @@ fn throttled_ns(text: &str, version: CpuVersion) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::cgroup::Mounts;
 
     fn quota(folder: &Path, version: CpuVersion) -> Quota {
         Quota { cgroup: CgroupId(7), folder: folder.to_owned(), version, per_window_ns: 25_000_000 }
@@ -202,6 +207,32 @@ mod tests {
         assert_eq!(throttled_ns(v1, CpuVersion::V1), Some(70_123));
         assert_eq!(throttled_ns(v2, CpuVersion::V2), Some(70_000));
         assert_eq!(throttled_ns(v2, CpuVersion::V1), None);
+    }
+
+    #[test]
+    fn of_more_quotas_than_can_be_read_those_are_by_which_something_named_is_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |n: usize| format!("/of-{n:04}");
+        for n in 0..FILES_MAX + 100 {
+            let at = folder.path().join(&path(n)[1..]);
+            std::fs::create_dir(&at).unwrap();
+            std::fs::write(at.join("cpu.max"), "50000 100000\n").unwrap();
+            std::fs::write(at.join("cpu.stat"), "throttled_usec 7\n").unwrap();
+        }
+        let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
+        let mut entities = Entities::new(mounts, folder.path());
+        let (quotas, mut reader) = (Quotas::default(), ThrottleReader::default());
+        let mut watch = |entities: &Entities, last: CgroupId| {
+            quotas.publish(entities, None);
+            reader.watch(&quotas.take().unwrap());
+            assert_eq!(reader.watched.len(), FILES_MAX);
+            reader.watched.contains_key(&last)
+        };
+        let last = entities.tree().id(&path(FILES_MAX + 99)).unwrap();
+        assert!(!watch(&entities, last));
+        assert_ne!(entities.workload(last), 0);
+        assert!(watch(&entities, last), "it takes the place of one that binds nothing named");
+        assert_eq!(reader.beyond_limit(), 200);
     }
 
     #[test]
