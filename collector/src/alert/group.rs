@@ -1,11 +1,11 @@
 //! Threads: incidents of one root or one dropping tier within a while belong together, so that receivers show them as one. Pure.
 
-use super::message::Thread;
+use super::message::{Message, Thread, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tailwater_model::Incident;
 use tailwater_model::incident::Resource;
 
-/// Threads remembered; the oldest without an open incident goes first.
+/// Threads remembered; the oldest that its receiver was told of no open incident of goes first.
 const THREADS_MAX: usize = 1024;
 /// Places remembered of one thread.
 const PLACES_MAX: usize = 64;
@@ -15,6 +15,7 @@ struct Record {
     id: String,
     labels: BTreeMap<String, String>,
     places: BTreeSet<String>,
+    /// Incidents of it whose beginning its receiver took, or may have taken, and whose end it did not: what it is shown, not what is known.
     open: BTreeSet<String>,
     number: u64,
     last_unix_ns: u64,
@@ -81,11 +82,11 @@ impl Threads {
         });
         self.records[index].number += 1;
         let id = self.records[index].id.clone();
-        self.told(&id, i, true, now_unix_ns)
+        self.told(&id, i, now_unix_ns)
     }
 
-    /// Something is told of an incident that belongs to thread `id`.
-    pub fn told(&mut self, id: &str, i: &Incident, open: bool, now_unix_ns: u64) -> Thread {
+    /// Something is told of an incident that belongs to thread `id`. How many others are open is counted when it goes out.
+    pub fn told(&mut self, id: &str, i: &Incident, now_unix_ns: u64) -> Thread {
         let Some(record) = self.records.iter_mut().find(|r| r.id == id) else {
             // Forgotten long since: it goes on by itself.
             return Thread { id: id.to_owned(), number: 1, others_open: 0, labels: labels(i) };
@@ -93,29 +94,40 @@ impl Threads {
         record.last_unix_ns = now_unix_ns;
         let room = PLACES_MAX.saturating_sub(record.places.len());
         record.places.extend(places(i).into_iter().take(room));
-        if open {
-            record.open.insert(i.id.clone());
-        } else {
-            record.open.remove(&i.id);
+        Thread { id: id.to_owned(), number: record.number, others_open: 0, labels: record.labels.clone() }
+    }
+
+    /// The receiver took this message, or may have, or was told for the last time what it says.
+    pub fn took(&mut self, message: &Message) {
+        let begins = !matches!(message.what, What::Closed | What::Summary);
+        if let Some(record) = self.records.iter_mut().find(|r| r.id == message.thread.id) {
+            record.open.retain(|o| !message.ends(o));
         }
-        let others = record.open.iter().filter(|o| **o != i.id).count();
-        Thread {
-            id: id.to_owned(),
-            number: record.number,
-            others_open: u64::try_from(others).unwrap_or(u64::MAX),
-            labels: record.labels.clone(),
+        if begins {
+            self.shows(&message.thread.id, &message.incident);
         }
     }
 
-    /// An alert was replaced: it is no open incident of its thread any more.
-    pub fn replaced(&mut self, id: &str, incident: &str) {
+    /// The receiver holds this incident of thread `id` to be open.
+    pub fn shows(&mut self, id: &str, incident: &str) {
         if let Some(record) = self.records.iter_mut().find(|r| r.id == id) {
-            record.open.remove(incident);
+            record.open.insert(incident.to_owned());
         }
     }
 
-    /// A thread that the outbox remembers, with one incident of it.
-    pub fn restore(&mut self, thread: &Thread, i: &Incident, open: bool, unix_ns: u64) {
+    /// How many others of its thread the receiver of this message, which goes out now, holds to be open. `will_end`: whether it will be told
+    /// the end of one; of another nothing more comes in this thread, so that nobody may wait for it.
+    pub fn others_open(&mut self, message: &Message, will_end: impl Fn(&str) -> bool) -> u64 {
+        let record = self.records.iter_mut().find(|r| r.id == message.thread.id);
+        record.map_or(0, |record| {
+            record.open.retain(|o| will_end(o));
+            let others = record.open.iter().filter(|o| **o != message.incident).count();
+            u64::try_from(others).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// A thread that the outbox remembers, with one incident of it. `shown`: its receiver may hold it to be open.
+    pub fn restore(&mut self, thread: &Thread, i: &Incident, shown: bool, unix_ns: u64) {
         if !self.records.iter().any(|r| r.id == thread.id) {
             self.make_room();
             self.records.push_back(Record {
@@ -130,7 +142,10 @@ impl Threads {
         if let Some(record) = self.records.iter_mut().find(|r| r.id == thread.id) {
             record.number = record.number.max(thread.number);
         }
-        self.told(&thread.id, i, open, unix_ns);
+        self.told(&thread.id, i, unix_ns);
+        if shown {
+            self.shows(&thread.id, &i.id);
+        }
     }
 
     fn make_room(&mut self) {
@@ -143,6 +158,8 @@ impl Threads {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Content;
+    use super::super::message::tests::message;
     use super::*;
     use crate::fixture::incident;
 
@@ -153,9 +170,8 @@ mod tests {
         let mut threads = Threads::new(60);
         assert_eq!(threads.join(&incident("01A", 1), None, S).id, "01A");
         let second = threads.join(&incident("01B", 1), None, 50 * S);
-        assert_eq!((second.id.as_str(), second.number, second.others_open), ("01A", 2, 1));
-        assert_eq!(threads.told("01A", &incident("01A", 2), false, 55 * S).others_open, 1);
-        assert_eq!(threads.told("01A", &incident("01B", 2), false, 56 * S).others_open, 0);
+        assert_eq!((second.id.as_str(), second.number), ("01A", 2));
+        threads.told("01A", &incident("01B", 2), 56 * S);
         assert_eq!(
             threads.join(&incident("01C", 1), None, 117 * S).id,
             "01C",
@@ -180,9 +196,37 @@ mod tests {
         other.id = "01C".into();
         other.drops[0].host = "web-2".into();
         assert_eq!(threads.join(&other, None, S).id, "01C");
-        threads.replaced("01B", "01B");
-        let thread = threads.join(&incident("01A", 1), Some("01B"), S);
-        assert_eq!((thread.id.as_str(), thread.others_open), ("01B", 0));
+        assert_eq!(threads.join(&incident("01A", 1), Some("01B"), S).id, "01B");
+    }
+
+    /// What its receiver was told is open until it was told that it is not; what it was not told never is, and what it will not be told the
+    /// end of no longer.
+    #[test]
+    fn of_a_thread_is_open_what_its_receiver_took_the_beginning_of_and_will_take_the_end_of() {
+        let mut threads = Threads::new(60);
+        let of_thread = |id: &str, what| {
+            let mut message = message(id, 1, what);
+            message.thread.id = "01A".into();
+            message
+        };
+        for id in ["01A", "01B", "01C"] {
+            threads.join(&incident(id, 1), None, S);
+        }
+        let end = of_thread("01A", What::Closed);
+        assert_eq!(threads.others_open(&end, |_| true), 0, "nothing went out");
+        threads.took(&of_thread("01A", What::Opened));
+        threads.took(&of_thread("01B", What::Opened));
+        assert_eq!(threads.others_open(&end, |_| true), 1, "nobody took the beginning of 01C");
+        threads.took(&of_thread("01B", What::Closed));
+        assert_eq!(threads.others_open(&end, |_| true), 0);
+        threads.took(&of_thread("01B", What::Opened));
+        let mut becomes = of_thread("01C", What::Updated);
+        if let Content::Incident { replaces, .. } = &mut becomes.content {
+            replaces.push("01B".into());
+        }
+        threads.took(&becomes);
+        assert_eq!(threads.others_open(&end, |id| id != "01C"), 0, "01B became 01C, whose end will not come");
+        assert_eq!(threads.others_open(&end, |_| true), 0, "nor is it waited for later");
     }
 
     #[test]

@@ -44,14 +44,15 @@ impl What {
     }
 }
 
-/// The thread a message belongs to, as it was when the message was made.
+/// The thread a message belongs to, as it was when the message was made, but for `others_open`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// Id of its first incident.
     pub id: String,
     /// This incident is the nth of it, from 1.
     pub number: u64,
-    /// Others of it that are open.
+    /// Others of it that its receiver holds to be open and will be told the end of. Counted whenever the message goes out; 0 before that, and
+    /// in the outbox.
     pub others_open: u64,
     /// Where its first incident was; stays the same for all its messages.
     pub labels: BTreeMap<String, String>,
@@ -133,6 +134,13 @@ impl Message {
     #[must_use]
     pub fn ends_others(&self) -> bool {
         matches!(&self.content, Content::Incident { replaces, .. } if !replaces.is_empty())
+    }
+
+    /// Whether this incident is open no more for whoever takes this message: it is over, or part of another one.
+    #[must_use]
+    pub fn ends(&self, incident: &str) -> bool {
+        let over = self.what == What::Closed && self.incident == incident;
+        over || matches!(&self.content, Content::Incident { replaces, .. } if replaces.iter().any(|r| r == incident))
     }
 
     /// Whether a newer message of the same incident says all that this one does.

@@ -168,15 +168,11 @@ impl Queue {
         of_it.chain([message]).any(Message::ends_others)
     }
 
-    /// Whether the end of another incident waits behind this message that counts this one's as open, and so ends nothing at a receiver that
-    /// shows them as one.
+    /// Whether a message waits in this thread that ends `incident` there.
     #[must_use]
-    pub fn is_counted(&self, message: &Message) -> bool {
-        let counts = |o: &Message| {
-            o.what == What::Closed && o.incident != message.incident && o.thread.others_open > 0
-        };
-        let lane = self.lanes.get(&message.thread.id);
-        lane.is_some_and(|lane| lane.waiting.iter().any(|o| counts(&o.message)))
+    pub fn will_end(&self, thread: &str, incident: &str) -> bool {
+        let lane = self.lanes.get(thread);
+        lane.is_some_and(|lane| lane.waiting.iter().any(|o| o.message.ends(incident)))
     }
 
     /// When [`Queue::take`] may have something, if it has nothing now.

@@ -244,8 +244,8 @@ impl Worker {
                 }
                 continue;
             }
-            let thread = self.threads.told(&thread, &incident, true, self.clock.unix_ns());
-            self.tell(What::Reminded, &incident, Vec::new(), thread, &format!(".reminder{number}"), None);
+            let thread = self.threads.told(&thread, &incident, self.clock.unix_ns());
+            self.tell(What::Reminded, &incident, Vec::new(), thread, &format!(".reminder{number}"));
             if let Some(told) = self.told.get_mut(&incident.id) {
                 told.reminders = number;
             }
@@ -298,8 +298,7 @@ impl Worker {
                     told.open = !closed;
                     told.verdict = verdict;
                     let thread = told.thread.clone();
-                    // To its receiver it is no open incident of its thread: the thread's end does not wait for it.
-                    self.threads.told(&thread, i, false, self.clock.unix_ns());
+                    self.threads.told(&thread, i, self.clock.unix_ns());
                     self.stats.superseded.inc();
                     return self.end_alerts(&replaced);
                 }
@@ -312,31 +311,22 @@ impl Worker {
                 if closed { What::Closed } else { What::Opened }
             }
         };
-        // They are part of this incident now: its end does not wait for them.
-        for alert in &replaced {
-            if let Some(of) = known_thread(&self.told, alert) {
-                self.threads.replaced(&of, alert);
-            }
-        }
+        // Of what was refused before a restart a receiver that gave no answer at first may have taken something all the same.
+        let maybe_told = self.told.get(&i.id).is_some_and(|told| told.refused);
         let first = known_thread(&self.told, &i.id);
         let now = self.clock.unix_ns();
         let joins = replaced.first().and_then(|r| known_thread(&self.told, r));
         let thread = match &first {
-            Some(thread) => self.threads.told(thread, i, !closed, now),
-            None => {
-                let mut thread = self.threads.join(i, joins.as_deref(), now);
-                if closed {
-                    thread = self.threads.told(&thread.id, i, false, now);
-                }
-                thread
-            }
+            Some(thread) => self.threads.told(thread, i, now),
+            None => self.threads.join(i, joins.as_deref(), now),
         };
         let into = thread.id.clone();
         if first.is_none() && what == What::Closed && self.manners.needs_opening {
             // The end has the same version, and an id of its own.
-            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), ".opened", None);
+            self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), ".opened");
         }
-        self.tell(what, &event.incident, event.replaces.clone(), thread, "", event.early);
+        let item = self.say(what, &event.incident, event.replaces.clone(), thread, "");
+        self.enqueue(Item { early: event.early, maybe_told, ..item });
         // After what ends them, also in the outbox: a crash in between ends them twice, not never.
         for alert in &replaced {
             self.replace(alert, Some(&into));
@@ -379,16 +369,15 @@ impl Worker {
         let Some(told) = self.told.get_mut(alert) else { return };
         told.open = false;
         let (thread, last) = (told.thread.clone(), told.last.take());
-        self.threads.replaced(&thread, alert);
         let Some(last) = last else { return };
         let Some(closed) = last.ended() else { return };
         if into.is_none_or(|into| thread != into && self.manners.needs_opening) {
             // A thread of its own, in a receiver that keeps threads: it is resolved there.
-            let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
-            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, message::REPLACED, None);
+            let thread = self.threads.told(&thread, &closed, self.clock.unix_ns());
+            self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, message::REPLACED);
         } else {
             // Nothing to send: the other's message names it. The outbox must know, so that it is not open after a restart.
-            let thread = Thread { others_open: 0, ..last.thread.clone() };
+            let thread = last.thread.clone();
             let marker = self.message(What::Closed, closed, Vec::new(), thread, message::REPLACED);
             self.outbox.put(&self.name, &Arc::new(marker), Fate::Superseded);
         }
@@ -419,10 +408,9 @@ impl Worker {
         replaces: Vec<String>,
         thread: Thread,
         suffix: &str,
-        early: Option<Moments>,
     ) {
         let item = self.say(what, incident, replaces, thread, suffix);
-        self.enqueue(Item { early, ..item });
+        self.enqueue(item);
     }
 
     /// Notes what is told, here and in the outbox. What is returned is to be put into the queue.

@@ -28,8 +28,19 @@ struct Reader<'a> {
     open: BTreeSet<&'a str>,
     /// The same, to one that drops what has an id that it has seen.
     open_by_id: BTreeSet<&'a str>,
-    /// The same, to one that shows a thread as one alert: what belongs to each thread, and whether it is shown.
-    threads: BTreeMap<&'a str, (BTreeSet<&'a str>, bool)>,
+    /// The same, to one that shows a thread as one alert.
+    threads: BTreeMap<&'a str, Shown<'a>>,
+}
+
+/// A thread as a receiver has it that shows it as one alert.
+#[derive(Default)]
+struct Shown<'a> {
+    /// What belongs to it.
+    of_it: BTreeSet<&'a str>,
+    /// Whether the alert is open.
+    is_shown: bool,
+    /// What is open of it, each with the life in which that was told last.
+    open: BTreeMap<&'a str, u32>,
 }
 
 /// What a receiver that takes this message holds to be open then.
@@ -100,16 +111,37 @@ impl<'a> Reader<'a> {
         }
         shown(message, &mut self.open);
         if message.what != What::Summary {
-            let (of_it, is_shown) = self.threads.entry(&message.thread.id).or_default();
-            of_it.insert(&message.incident);
-            match message.what {
-                // That of one of several, which leaves the alert as it is.
-                What::Closed if message.thread.others_open > 0 => {}
-                what => *is_shown = what != What::Closed,
-            }
+            self.shows(taken);
         }
         if let Content::Incident { replaces, .. } = &message.content {
             self.replaced.extend(replaces.iter().map(String::as_str));
+        }
+    }
+
+    /// What a receiver makes of a message that shows a thread as one alert.
+    fn shows(&mut self, taken: &'a Taken) {
+        let message = taken.message.as_ref();
+        let thread = self.threads.entry(&message.thread.id).or_default();
+        thread.of_it.insert(&message.incident);
+        thread.open.retain(|id, _| !message.ends(id));
+        match message.what {
+            // That of one of several, which leaves the alert as it is.
+            What::Closed if message.thread.others_open > 0 => return,
+            What::Closed => thread.is_shown = false,
+            _ => {
+                thread.is_shown = true;
+                thread.open.insert(&message.incident, taken.life);
+                return;
+            }
+        }
+        if !hooks()[self.hook].1.needs_opening {
+            return;
+        }
+        // What was told before a kill may be known to no disk.
+        let open = self.threads[message.thread.id.as_str()].open.iter();
+        let early = open.filter(|(_, life)| **life == taken.life).find(|(id, _)| !self.is_pardoned(id));
+        if let Some((id, _)) = early {
+            panic!("{} resolves a thread of which {id} is open{}", message.id, self.story(id));
         }
     }
 
@@ -163,12 +195,17 @@ impl<'a> Reader<'a> {
 
     /// A receiver that keeps alerts shows a thread until an end comes that counts no other of it as open.
     fn has_resolved_all(&self) {
-        for (thread, (of_it, is_shown)) in &self.threads {
+        for (thread, Shown { of_it, is_shown, .. }) in &self.threads {
             // A thread is called after its first incident, of which nothing may have been taken.
             let known = !is_shown || of_it.iter().chain([thread]).any(|id| self.is_pardoned(id));
             let id = of_it.first().copied().unwrap_or_default();
             assert!(known, "thread {thread} is shown for ever{}", self.story(id));
         }
+    }
+
+    /// Whether the receiver has this incident in this thread.
+    fn is_in(&self, thread: &str, id: &str) -> bool {
+        self.threads.get(thread).is_some_and(|thread| thread.of_it.contains(id))
     }
 
     /// Whether nobody could have known better.
@@ -191,7 +228,8 @@ impl<'a> Reader<'a> {
         let Collector { running, .. } = &self.world.collector;
         story += &format!("{} took:\n", running[self.hook].name);
         for Taken { message, life } in &self.world.taken[self.hook] {
-            if message.incident == id || message.thread.id == id || message.what == What::Summary {
+            let of_thread = message.thread.id == id || self.is_in(&message.thread.id, id);
+            if message.incident == id || of_thread || message.what == What::Summary {
                 let others = message.thread.others_open;
                 story +=
                     &format!("  life {life}: {} {}, {others} others open\n", message.what.name(), message.id);

@@ -83,16 +83,14 @@ impl Worker {
         if told.open {
             told.last = Some(Arc::clone(last));
             let thread = told.thread.clone();
-            if let Some(incident) = last.about() {
-                // It is an open incident of its thread again, whose end waits for it.
-                self.threads.told(&thread, incident, true, self.clock.unix_ns());
-            }
+            // Its thread's end waits for it again.
+            self.threads.shows(&thread, &last.incident);
             return;
         }
         let Some(closed) = last.ended() else { return };
         let thread = told.thread.clone();
-        let thread = self.threads.told(&thread, &closed, false, self.clock.unix_ns());
-        self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".restart", None);
+        let thread = self.threads.told(&thread, &closed, self.clock.unix_ns());
+        self.tell(What::Closed, &Arc::new(closed), Vec::new(), thread, ".restart");
     }
 
     /// A receiver that keeps alerts has one in the thread of before, which nothing of this incident goes to any more.
@@ -107,8 +105,8 @@ impl Worker {
     pub(super) fn end_in_its_thread(&mut self, last: &Message, suffix: &str) {
         let Some(closed) = last.ended() else { return };
         let now = self.clock.unix_ns();
-        self.threads.restore(&last.thread, &closed, false, last.at_unix_ns);
-        let thread = self.threads.told(&last.thread.id, &closed, false, now);
+        self.threads.restore(&last.thread, &closed, true, last.at_unix_ns);
+        let thread = self.threads.told(&last.thread.id, &closed, now);
         let message = Arc::new(self.message(What::Closed, closed, Vec::new(), thread, suffix));
         let written = Some(self.outbox.put(&self.name, &message, Fate::Waiting));
         let item = Item { message, tries: 0, since_unix_ns: now, early: None, written, maybe_told: false };
@@ -120,9 +118,8 @@ impl Worker {
         if let Some(incident) = message.about() {
             // What was replaced is part of another incident of its thread, whose end does not wait for it.
             let open = message.what != What::Closed && !one.replaced;
-            // Of what is held back a summary will say all: it is no open incident of its thread, and its end is not told.
-            let shown = open && !one.held;
-            self.threads.restore(&message.thread, incident, shown, message.at_unix_ns);
+            // Of what is held back a summary will say all: its receiver holds nothing of it to be open, and its end is not told.
+            self.threads.restore(&message.thread, incident, !one.held, message.at_unix_ns);
             let told = Told {
                 verdict: Verdict::of(incident),
                 open,
@@ -130,7 +127,7 @@ impl Worker {
                 muted: one.held,
                 orphan: open,
                 refused: one.refused,
-                last: shown.then(|| Arc::clone(&message)),
+                last: (open && !one.held).then(|| Arc::clone(&message)),
                 said_at: self.clock.monotonic(),
                 newer: None,
                 reminders: 0,
@@ -161,9 +158,9 @@ impl Worker {
             .filter_map(|t| Some((t.thread.clone(), t.last.as_ref()?.ended()?)))
             .collect();
         for (thread, incident) in orphans {
-            let thread = self.threads.told(&thread, &incident, false, self.clock.unix_ns());
+            let thread = self.threads.told(&thread, &incident, self.clock.unix_ns());
             // Its id is not that of a version that may still come.
-            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart", None);
+            self.tell(What::Closed, &Arc::new(incident), Vec::new(), thread, ".restart");
         }
     }
 }

@@ -51,10 +51,23 @@ impl Worker {
 
     /// Whether a summary may say all that this hook hears of its incident. Not of one that its receiver may know: nobody else tells its end.
     fn may_be_held(&self, item: &Item) -> bool {
-        item.message.what == What::Opened
-            && !item.maybe_told
-            && !self.queue.ends_others(&item.message)
-            && !self.queue.is_counted(&item.message)
+        item.message.what == What::Opened && !item.maybe_told && !self.queue.ends_others(&item.message)
+    }
+
+    /// The message as it goes out now: with how many others of its thread its receiver holds to be open. Not with those that were when it was made:
+    /// what stood before it may have been held back or refused since. Of each that is counted an end will go out in this thread, which counts
+    /// anew; so the last end that a receiver is told resolves the thread.
+    fn counted(&mut self, message: &Arc<Message>) -> Arc<Message> {
+        let (told, queue, of) = (&self.told, &self.queue, message.thread.id.as_str());
+        let will_end = |id: &str| {
+            told.get(id).is_some_and(|t| t.open && !t.muted && t.thread == of) || queue.will_end(of, id)
+        };
+        let others_open = self.threads.others_open(message, will_end);
+        if message.thread.others_open == others_open {
+            return Arc::clone(message);
+        }
+        let thread = Thread { others_open, ..message.thread.clone() };
+        Arc::new(Message { thread, ..message.as_ref().clone() })
     }
 
     fn send(&mut self, mut item: Item) {
@@ -62,7 +75,8 @@ impl Worker {
         self.next_try += 1;
         // A try after a failure says how the receiver was, not how quick the alert.
         let early = item.early.filter(|_| item.tries == 0);
-        self.outgoing.push(Outgoing { number, message: Arc::clone(&item.message), written, early });
+        let message = self.counted(&item.message);
+        self.outgoing.push(Outgoing { number, message, written, early });
         self.in_flight.insert(number, item);
     }
 
@@ -73,6 +87,7 @@ impl Worker {
         let (why, after) = match outcome {
             Ok(()) => {
                 self.stats.sent.inc();
+                self.threads.took(&item.message);
                 self.outbox.mark(&self.name, &item.message, Fate::Sent, item.tries, "");
                 return self.queue.done(&thread);
             }
@@ -103,6 +118,10 @@ impl Worker {
 
     fn dead(&mut self, item: &Item, why: &str) {
         tracing::warn!(hook = %self.name, id = %item.message.id, "dead letter: {why}\n  remedy: `tailwater alerts --dead` lists it, `tailwater alerts --resend {}` sends it again", item.message.id);
+        // Without an answer it may have taken a beginning all the same. An end is told no more.
+        if item.maybe_told || item.tries > 0 || item.message.what == What::Closed {
+            self.threads.took(&item.message);
+        }
         self.outbox.mark(&self.name, &item.message, Fate::Dead, item.tries, why);
         // Once the outbox was told: who sees the count finds the letter.
         self.stats.dead.inc();
@@ -118,8 +137,6 @@ impl Worker {
             told.muted = true;
             told.last = None;
         }
-        // To its receiver it is no open incident of its thread: the thread's end does not wait for it.
-        self.threads.replaced(&thread, &incident);
         for old in &more {
             self.superseded(old);
         }
