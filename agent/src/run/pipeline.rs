@@ -1,6 +1,7 @@
 //! From a drained window to the outbox: narrows it to the scope, names what it holds, and gathers windows into batches. Owns when
 //! a batch is complete and when the Hello changes; knows no kernel map and no network.
 
+use crate::clock::monotonic_ns;
 use crate::config::Late;
 use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
@@ -48,6 +49,7 @@ impl Identity {
                 window_ns: WINDOW_NS,
                 late_ns: u64::from(late.late_ms) * 1_000_000,
                 very_late_ns: u64::from(late.very_late_ms) * 1_000_000,
+                started_monotonic_ns: monotonic_ns(),
                 ..v1::Hello::default()
             },
         }

@@ -99,6 +99,14 @@ pub enum Occupied {
         /// The limit.
         agents: usize,
     },
+    /// A run of the same agent that began later has it.
+    #[error(
+        "host \"{host}\" has an agent of the same boot that began later: this run is over, or two agents have one name (--host)"
+    )]
+    Later {
+        /// The host.
+        host: String,
+    },
     /// As many names as the collector remembers.
     #[error("{HOSTS_MAX} hosts are connected, all that are remembered: start another collector")]
     Hosts,
@@ -223,7 +231,8 @@ impl Registry {
     }
 
     /// Gives the host to the agent that said `hello`. The same instance and the same boot replace their own older stream, which
-    /// may be one that nobody noticed is dead; anybody else is refused while the stream lives.
+    /// may be one that nobody noticed is dead; anybody else is refused while the stream lives. Of two runs of one boot the later has it, where both say
+    /// when they began: a Hello of the run before, which is read late, sends nobody away.
     pub fn take(&self, hello: &v1::Hello, peer: &str, now_unix_ns: u64) -> Result<Lease, Occupied> {
         // Held to the end: a host whose slot is given out must not be one that makes room at the same moment. So no other host's slot is waited
         // for: nobody could connect meanwhile.
@@ -256,6 +265,10 @@ impl Registry {
                         instance: slot.hello.agent_instance.clone(),
                         peer: peer.clone(),
                     });
+                }
+                let began = (slot.hello.started_monotonic_ns, hello.started_monotonic_ns);
+                if slot.hello.boot_id == hello.boot_id && began.1 > 0 && began.1 < began.0 {
+                    return Err(Occupied::Later { host: hello.host.clone() });
                 }
                 replaced.cancel();
             }
@@ -445,6 +458,29 @@ mod tests {
         assert_eq!(second.slot().last_sequence, 0, "another instance counts from 1");
         first.end(3);
         assert!(registry.view()[0].connected);
+    }
+
+    /// Fails if what was said by a run that is over sends the one away that lives, or if who says nothing of when it began is judged by it.
+    #[test]
+    fn a_hello_of_the_run_before_that_is_read_late_leaves_the_host_to_the_later_one() {
+        let registry = Registry::new(4);
+        let run = |instance: &str, boot: &str, started_monotonic_ns: u64| v1::Hello {
+            started_monotonic_ns,
+            ..hello(instance, boot)
+        };
+        let live = registry.take(&run("b", "boot-1", 2_000), "q", 1).unwrap();
+        let told = registry.take(&run("a", "boot-1", 1_000), "p", 2).unwrap_err().to_string();
+        assert!(told.contains("web-1") && told.contains("began later"), "{told}");
+        assert!(!live.replaced.is_cancelled());
+        let again = registry.take(&run("b", "boot-1", 2_000), "q", 3).unwrap();
+        assert!(live.replaced.is_cancelled(), "its own next stream");
+        let next = registry.take(&run("c", "boot-1", 3_000), "q", 4).unwrap();
+        assert!(again.replaced.is_cancelled());
+        // An agent of before, of which nobody knows.
+        let silent = registry.take(&run("d", "boot-1", 0), "q", 5).unwrap();
+        assert!(next.replaced.is_cancelled());
+        registry.take(&run("a", "boot-1", 1_000), "p", 6).unwrap();
+        assert!(silent.replaced.is_cancelled());
     }
 
     #[test]

@@ -192,9 +192,10 @@ impl Session {
             match e {
                 Occupied::Agents { .. } => metrics.limits.reached("agents", 1, now_unix_ns),
                 Occupied::Hosts => metrics.limits.reached("host_names", 1, now_unix_ns),
-                Occupied::Other { .. } => {}
+                Occupied::Other { .. } | Occupied::Later { .. } => {}
             }
-            refusal(e.to_string(), true)
+            // Whoever is told so by a run that began later has nothing to come back for.
+            refusal(e.to_string(), !matches!(e, Occupied::Later { .. }))
         })?;
         let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
         let probes = Probes { left: PROBES_AT_ONCE, since_unix_ns: now_unix_ns };

@@ -110,6 +110,9 @@ pub struct Hello {
     pub late_ns: u64,
     #[prost(uint64, tag = "14")]
     pub very_late_ns: u64,
+    /// CLOCK_MONOTONIC when this agent began: which of two runs of one boot is the later; 0: not told
+    #[prost(uint64, tag = "15")]
+    pub started_monotonic_ns: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignalCoverage {
