@@ -41,7 +41,7 @@ pub struct KubernetesConfig {
     /// The API server, https.
     #[serde(default = "api")]
     pub api: String,
-    /// Its authorities, PEM; read once, at the start: where the cluster gets another one, the collector is restarted.
+    /// Its authorities, PEM; read again when the file changes.
     #[serde(default = "api_ca")]
     pub ca: PathBuf,
     /// The token by which the collector asks; read again when it changes.

@@ -3,11 +3,12 @@
 
 use super::config::KubernetesConfig;
 use super::invitations::fits;
+use crate::lock::lock;
 use crate::send::http::{Address, Answer, HookError, Http};
 use crate::send::secret::{Watched, line};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -69,7 +70,10 @@ pub struct Vouched {
 pub struct Reviewer {
     config: KubernetesConfig,
     own: Watched<String>,
-    http: Http,
+    /// The API server's authorities, as their file has them.
+    ca: Watched<String>,
+    /// The way to it, and of which authorities that is.
+    way: Mutex<(Arc<String>, Arc<Http>)>,
     turns: Arc<Semaphore>,
 }
 
@@ -99,6 +103,17 @@ impl std::fmt::Debug for Reviewer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Reviewer(…)")
     }
+}
+
+/// By the authorities that are in the file now.
+fn way(config: &KubernetesConfig) -> Result<Http, HookError> {
+    let to = Address {
+        url: Some(config.api.clone()),
+        ca: Some(config.ca.clone()),
+        timeout: ANSWER_WITHIN,
+        ..Address::default()
+    };
+    Http::new(&to, "")
 }
 
 /// Whether this has the form of a service account's token: a JSON Web Token's three parts (RFC 7515).
@@ -147,14 +162,25 @@ impl Reviewer {
         let remedy =
             "run the collector with a service account that may create tokenreviews (authentication.k8s.io)";
         let own = Watched::load("token_file", &config.token_file, remedy, line)?;
-        let to = Address {
-            url: Some(config.api.clone()),
-            ca: Some(config.ca.clone()),
-            timeout: ANSWER_WITHIN,
-            ..Address::default()
-        };
-        let http = Http::new(&to, "")?;
-        Ok(Self { config: config.clone(), own, http, turns: Arc::new(Semaphore::new(REVIEWS_MAX)) })
+        let remedy = "give a readable PEM file with the authorities of the cluster's API server";
+        let ca = Watched::load("ca", &config.ca, remedy, |text| Ok(text.to_owned()))?;
+        let way = Mutex::new((ca.current(), Arc::new(way(config)?)));
+        Ok(Self { config: config.clone(), own, ca, way, turns: Arc::new(Semaphore::new(REVIEWS_MAX)) })
+    }
+
+    /// The way to the API server, by its authorities of now: a cluster gets others from time to time, and the kubelet writes them into the file. The
+    /// connections of before go with the old ones. Each change is tried once: what cannot be used leaves the old way, with a warning.
+    fn http(&self) -> Arc<Http> {
+        let now = self.ca.current();
+        let mut held = lock(&self.way);
+        if !Arc::ptr_eq(&held.0, &now) {
+            held.0 = now;
+            match way(&self.config) {
+                Ok(http) => held.1 = Arc::new(http),
+                Err(e) => tracing::warn!("[authority.kubernetes] the API server's old authorities stay: {e}"),
+            }
+        }
+        Arc::clone(&held.1)
     }
 
     /// Whether the cluster vouches for whoever shows `token`, of the form of [`is_token`], as `host`.
@@ -176,7 +202,7 @@ impl Reviewer {
             ("accept", "application/json".into()),
         ];
         let answer = self
-            .http
+            .http()
             .send(&headers, asked.to_string().into(), Some(REVIEWS))
             .await
             .map_err(|e| unasked(&e.to_string()))?;
