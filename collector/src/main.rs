@@ -89,7 +89,10 @@ fn run(command: Command) -> Result<ExitCode> {
             let asked = enrol::Asked { hosts, count, expires, replace };
             enrol::enroll(&asked, out.as_deref(), &of.load()?)?;
         }
-        Command::Enrolled { revoke, json, of } => enrol::enrolled(revoke.as_deref(), json, &of.load()?)?,
+        Command::Enrolled { revoke: Some(host), of, .. } => enrol::revoke(&host, &of.load()?)?,
+        Command::Enrolled { allow: Some(host), of, .. } => enrol::allow(&host, &of.load()?)?,
+        Command::Enrolled { revoked: true, json, of, .. } => enrol::revoked(json, &of.load()?)?,
+        Command::Enrolled { json, of, .. } => enrol::enrolled(json, &of.load()?)?,
         Command::CheckConfig(settings) => print!("{}", settings.load()?.to_toml()?),
         Command::Doctor(settings) => return doctor_report(&settings),
         Command::Completions { shell } => {

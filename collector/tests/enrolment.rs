@@ -557,6 +557,46 @@ fn a_token_is_shown_to_the_clusters_own_api_server_alone() {
     assert!(!serve.log().contains(POD), "a token is in the log");
 }
 
+/// Fails if the API server's authorities are read once, if a file that is none of them ends what was, or if the collector has to be started again.
+#[test]
+fn a_cluster_that_gets_another_authority_is_asked_without_a_restart() {
+    let (place, api, next) = (Place::new(), ApiServer::start(), ApiServer::start());
+    for of in [&api, &next] {
+        of.say(vouched(ACCOUNT, Some("node-1"), &["tailwater"]));
+    }
+    // At the first one's address, as far as the collector knows, stands one of another authority.
+    let text = place.asks(&api).replace(&api.address.to_string(), &next.address.to_string());
+    let serve = place.serve(&text);
+    assert_eq!(place.pod("node-1").unwrap_err().code(), Code::Unavailable);
+    put(place.folder.path(), "api-ca.crt", "no certificate\n");
+    assert_eq!(place.pod("node-1").unwrap_err().code(), Code::Unavailable);
+    serve.wait_log("old authorities stay");
+    put(place.folder.path(), "api-ca.crt", &next.ca);
+    assert!(place.pod("node-1").is_ok(), "{}", serve.log());
+    // A file that cannot be used leaves what is.
+    put(place.folder.path(), "api-ca.crt", "");
+    assert!(place.pod("node-1").is_ok(), "{}", serve.log());
+    assert!(api.asked().is_empty());
+}
+
+/// Fails if a pod's own token undoes a revocation, or if it does not join again when it is allowed to; the name is an address, as some clusters call nodes.
+#[test]
+fn a_pod_whose_node_was_revoked_joins_again_when_that_is_allowed() {
+    let (place, api, node) = (Place::new(), ApiServer::start(), "10.0.0.7");
+    let _serve = place.serve(&place.asks(&api));
+    api.say(vouched(ACCOUNT, Some(node), &["tailwater"]));
+    let first = place.pod(node).unwrap();
+    assert_eq!(place.says_joined(node, &first), "welcome");
+    place.command(&["enrolled", "--revoke", node]);
+    let told = place.pod(node).unwrap_err();
+    assert!(told.code() == Code::PermissionDenied && told.message().contains("was revoked"), "{told:?}");
+    assert!(place.command(&["enrolled", "--revoked"]).starts_with("10.0.0.7 "));
+    place.command(&["enrolled", "--allow", node]);
+    assert_eq!(place.command(&["enrolled", "--revoked"]), "");
+    let next = place.pod(node).unwrap();
+    assert_eq!(place.says_joined(node, &next), "welcome");
+}
+
 /// Fails if the pattern lets somebody take a name that is held, or if the cluster lets somebody join whom the pattern does not.
 #[test]
 fn where_the_cluster_names_no_node_a_pattern_decides_and_it_bounds_what_a_cluster_may_name() {

@@ -146,6 +146,17 @@ impl Invitations {
         })
     }
 
+    /// Takes away the tokens that are for this host alone: how many there were. A token with a pattern stays, for the others that it lets in.
+    pub fn close(&self, host: &str, now_unix_s: u64) -> Result<usize, KeptError> {
+        self.0.change(|content: &mut Content| {
+            let all = &mut content.invitation;
+            all.retain(|of| of.is_open(now_unix_s));
+            let before = all.len();
+            all.retain(|of| !of.hosts.eq_ignore_ascii_case(host));
+            Ok(before - all.len())
+        })
+    }
+
     /// Those that are open.
     pub fn open(&self, now_unix_s: u64) -> Result<Vec<Invitation>, KeptError> {
         let all = self.0.load::<Content>()?.unwrap_or_default().invitation;
@@ -190,6 +201,12 @@ mod tests {
         let late = all.invite(of, ("db-1", 1, true), 100, 700).unwrap();
         assert_eq!(take(&late, "db-1", 700), Err(Refused::Unknown), "it is over");
         assert!(all.open(700).unwrap().is_empty());
+        for hosts in ["db-1", "DB-1", "db-*", "db-12"] {
+            all.invite(of, (hosts, 5, true), 100, 700).unwrap();
+        }
+        assert_eq!((all.close("db-1", 100).unwrap(), all.close("db-1", 100).unwrap()), (2, 0));
+        let left: Vec<_> = all.open(100).unwrap().into_iter().map(|of| of.hosts).collect();
+        assert_eq!(left, ["db-*", "db-12"]);
         let text = std::fs::read_to_string(folder.path().join("invitations.toml")).unwrap();
         assert!(!text.contains(&late[PREFIX.len()..]), "{text}");
     }

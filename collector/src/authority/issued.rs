@@ -1,5 +1,6 @@
 //! The certificates that agents have, and whose they are: a file that commands and the collector share. A certificate that is not in it is
-//! nobody's, whoever signed it: so a host is revoked by taking its certificates out.
+//! nobody's, whoever signed it: so a host is revoked by taking its certificates out. It is remembered as revoked then, or whoever joins by itself would be
+//! back at once.
 
 use crate::access::token::Hash;
 use crate::kept::{Kept, KeptError, Watch};
@@ -41,11 +42,36 @@ impl Certificate {
     }
 }
 
+/// A host that was revoked, until somebody lets it in again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revoked {
+    /// Its name.
+    pub host: String,
+    /// When, Unix seconds.
+    pub since_unix_s: u64,
+}
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
     #[serde(default)]
     certificate: Vec<Certificate>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    revoked: Vec<Revoked>,
+}
+
+impl Content {
+    fn has_revoked(&self, host: &str) -> bool {
+        self.revoked.iter().any(|of| of.host.eq_ignore_ascii_case(host))
+    }
+
+    /// Whether it was there.
+    fn forget_revoked(&mut self, host: &str) -> bool {
+        let before = self.revoked.len();
+        self.revoked.retain(|of| !of.host.eq_ignore_ascii_case(host));
+        self.revoked.len() < before
+    }
 }
 
 #[derive(Debug, Default)]
@@ -114,9 +140,26 @@ impl Issued {
         Ok(self.all()?.iter().any(|of| of.host.eq_ignore_ascii_case(host) && of.lasts(now_unix_s)))
     }
 
-    /// One more; `alone`: those that the host had before are nobody's from now on.
-    pub fn add(&self, one: Certificate, alone: bool, now_unix_s: u64) -> Result<(), KeptError> {
-        self.put(one, alone, now_unix_s, |_| true).map(|_| ())
+    /// Whether that host was revoked and nobody has let it in again, by the file.
+    pub fn is_revoked(&self, host: &str) -> Result<bool, KeptError> {
+        Ok(self.kept.load::<Content>()?.unwrap_or_default().has_revoked(host))
+    }
+
+    /// All that were revoked, by the file.
+    pub fn revoked(&self) -> Result<Vec<Revoked>, KeptError> {
+        Ok(self.kept.load::<Content>()?.unwrap_or_default().revoked)
+    }
+
+    /// The first of a host that joins: those that it had before are nobody's from now on. `invited`: somebody let this very host in, which ends that it
+    /// is revoked; whoever else is revoked gets none, and `false` says so. Told by the file itself: a revocation that comes meanwhile counts.
+    pub fn join(&self, one: Certificate, invited: bool, now_unix_s: u64) -> Result<bool, KeptError> {
+        let host = one.host.clone();
+        self.put(one, true, now_unix_s, |content| {
+            if invited {
+                content.forget_revoked(&host);
+            }
+            !content.has_revoked(&host)
+        })
     }
 
     /// One in place of `shown`, if that is still its host's: told by the file itself and not by what was read of it a while ago, else whoever
@@ -133,8 +176,8 @@ impl Issued {
         let is_it = |of: &Certificate| {
             of.sha256.same(&shown) || key.zip(of.key_sha256).is_some_and(|(shown, own)| own.same(&shown))
         };
-        self.put(one, false, now_unix_s, |all| {
-            all.iter().any(|of| is_it(of) && of.host == host && of.lasts(now_unix_s))
+        self.put(one, false, now_unix_s, |content| {
+            content.certificate.iter().any(|of| is_it(of) && of.host == host && of.lasts(now_unix_s))
         })
     }
 
@@ -143,13 +186,13 @@ impl Issued {
         one: Certificate,
         alone: bool,
         now_unix_s: u64,
-        may: impl FnOnce(&[Certificate]) -> bool,
+        may: impl FnOnce(&mut Content) -> bool,
     ) -> Result<bool, KeptError> {
         let put = self.kept.change(|content: &mut Content| {
-            let all = &mut content.certificate;
-            if !may(all) {
+            if !may(content) {
                 return Ok(false);
             }
+            let all = &mut content.certificate;
             let same = |of: &Certificate| of.host.eq_ignore_ascii_case(&one.host);
             all.retain(|of| !(alone && same(of)));
             while all.iter().filter(|of| same(of)).count() >= PER_HOST {
@@ -171,14 +214,33 @@ impl Issued {
         Ok(put)
     }
 
-    /// Takes away what that host has.
-    pub fn revoke(&self, host: &str) -> Result<(), KeptError> {
+    /// Takes away what that host has, and remembers that it was revoked.
+    pub fn revoke(&self, host: &str, now_unix_s: u64) -> Result<(), KeptError> {
         self.kept.change(|content: &mut Content| {
             let before = content.certificate.len();
             content.certificate.retain(|of| !of.host.eq_ignore_ascii_case(host));
             if content.certificate.len() == before {
                 let why = format!("host \"{host}\" has no certificate");
                 return Err(self.kept.wrong(why, "`tailwater enrolled` has all hosts"));
+            }
+            content.forget_revoked(host);
+            if content.revoked.len() >= HOSTS_MAX {
+                let why = format!("{HOSTS_MAX} hosts are revoked, the limit, so this one stays");
+                return Err(self
+                    .kept
+                    .wrong(why, "`tailwater enrolled --allow HOST` forgets one that is gone"));
+            }
+            content.revoked.push(Revoked { host: host.to_owned(), since_unix_s: now_unix_s });
+            Ok(())
+        })
+    }
+
+    /// Lets a host that was revoked join again.
+    pub fn allow(&self, host: &str) -> Result<(), KeptError> {
+        self.kept.change(|content: &mut Content| {
+            if !content.forget_revoked(host) {
+                let why = format!("host \"{host}\" is not revoked");
+                return Err(self.kept.wrong(why, "`tailwater enrolled --revoked` has those that are"));
             }
             Ok(())
         })
@@ -202,27 +264,54 @@ mod tests {
             key_sha256: Some(Hash::of(host.as_bytes())),
         };
         let host_of = |der: &[u8], now: u64| issued.of(der, begin, now).map(|of| of.host);
-        issued.add(one("web-1", b"a", 100), false, 1).unwrap();
-        issued.add(one("web-1", b"b", 100), false, 1).unwrap();
-        issued.add(one("db-1", b"d", 50), false, 1).unwrap();
+        assert!(issued.put(one("web-1", b"a", 100), false, 1, |_| true).unwrap());
+        assert!(issued.put(one("web-1", b"b", 100), false, 1, |_| true).unwrap());
+        assert!(issued.put(one("db-1", b"d", 50), false, 1, |_| true).unwrap());
         assert_eq!(host_of(b"a", 1).as_deref(), Some("web-1"));
-        issued.add(one("WEB-1", b"c", 100), false, 1).unwrap();
+        assert!(issued.put(one("WEB-1", b"c", 100), false, 1, |_| true).unwrap());
         assert_eq!((host_of(b"a", 1), host_of(b"b", 1).is_some()), (None, true), "the oldest went");
         assert_eq!((host_of(b"d", 49).as_deref(), host_of(b"d", 50)), (Some("db-1"), None));
         assert!(host_of(b"e", 1).is_none());
         let with_key = |key: &[u8], now: u64| issued.with_key(&Hash::of(key), begin, now).map(|of| of.host);
         assert_eq!((with_key(b"db-1", 49).as_deref(), with_key(b"db-1", 50)), (Some("db-1"), None));
         assert!(issued.knows("DB-1", begin, 49) && !issued.knows("db-1", begin, 50));
-        issued.add(one("web-1", b"f", 100), true, 1).unwrap();
+        assert!(issued.put(one("web-1", b"f", 100), true, 1, |_| true).unwrap());
         assert_eq!((host_of(b"c", 1), host_of(b"f", 1).is_some()), (None, true), "another key took over");
         // By a command, which is another process.
-        Issued::at(folder.path().join("issued.toml")).revoke("web-1").unwrap();
+        Issued::at(folder.path().join("issued.toml")).revoke("web-1", 1).unwrap();
         let later = begin + crate::kept::LOOK_EVERY;
         assert!(issued.of(b"f", later, 1).is_none() && !issued.knows("web-1", later, 1));
         // A clock that was years ahead while somebody joined.
-        issued.add(one("web-9", b"h", 9000), false, 8000).unwrap();
+        assert!(issued.put(one("web-9", b"h", 9000), false, 8000, |_| true).unwrap());
         assert_eq!((issued.has("db-1", 8000).unwrap(), issued.has("db-1", 1).unwrap()), (false, true));
-        assert!(issued.revoke("web-1").unwrap_err().to_string().contains("tailwater enrolled"));
+        assert!(issued.revoke("web-1", 1).unwrap_err().to_string().contains("tailwater enrolled"));
         assert!(!issued.has("web-1", 1).unwrap() && issued.has("DB-1", 1).unwrap());
+    }
+
+    /// Fails if a revoked host is let in by anything but a word for it alone, or if that word is forgotten with the first certificate.
+    #[test]
+    fn who_was_revoked_gets_none_until_somebody_lets_that_very_host_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let issued = Issued::at(folder.path().join("issued.toml"));
+        let one = |der: &[u8]| Certificate {
+            host: "web-1".into(),
+            issued_unix_s: None,
+            expires_unix_s: 100,
+            sha256: Hash::of(der),
+            key_sha256: None,
+        };
+        assert!(issued.join(one(b"a"), false, 1).unwrap());
+        issued.revoke("WEB-1", 7).unwrap();
+        assert!(issued.is_revoked("web-1").unwrap() && !issued.is_revoked("web-2").unwrap());
+        assert_eq!(issued.revoked().unwrap(), [Revoked { host: "WEB-1".into(), since_unix_s: 7 }]);
+        assert!(!issued.join(one(b"b"), false, 8).unwrap());
+        assert!(!issued.has("web-1", 8).unwrap(), "it was told no, and has one");
+        // By a token for it alone, which is a word of its own.
+        assert!(issued.join(one(b"c"), true, 8).unwrap());
+        assert!(!issued.is_revoked("web-1").unwrap());
+        issued.revoke("web-1", 9).unwrap();
+        issued.allow("Web-1").unwrap();
+        assert!(issued.allow("web-1").unwrap_err().to_string().contains("is not revoked"));
+        assert!(issued.join(one(b"d"), false, 9).unwrap());
     }
 }

@@ -15,6 +15,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -202,16 +203,27 @@ impl Authority {
         }
         // Before a place is taken: a wrong request must not use a token up.
         let signed = self.sign(host, request, now_unix_s)?;
-        let has = self.issued.has(host, now_unix_s)?;
+        let (has, revoked) = (self.issued.has(host, now_unix_s)?, self.issued.is_revoked(host)?);
+        // Whoever made a token for one host meant that host, also where it was revoked before.
+        let mut invited = false;
         let taken = self.invitations.take(secret, host, now_unix_s, |of| {
-            if has && !of.replace { Err(taken_already(host)) } else { Ok(()) }
+            invited = !of.hosts.contains('*');
+            if revoked && !invited {
+                Err(was_revoked(host))
+            } else if has && !of.replace {
+                Err(taken_already(host))
+            } else {
+                Ok(())
+            }
         })?;
         match taken {
             Ok(()) => {}
             Err(Refused::Unknown) => return Err(NotSigned::Unknown),
             Err(Refused::Other(why)) => return Err(NotSigned::Refused(why)),
         }
-        self.issued.add(certificate(host, &signed), true, now_unix_s)?;
+        if !self.issued.join(certificate(host, &signed), invited, now_unix_s)? {
+            return Err(NotSigned::Refused(was_revoked(host)));
+        }
         Ok(signed)
     }
 
@@ -226,7 +238,8 @@ impl Authority {
         Ok(cluster.review(token, host).await?)
     }
 
-    /// The first certificate of a host that a cluster vouches for. Writes to disk.
+    /// The first certificate of a host that a cluster vouches for, unless it was revoked: the cluster goes on vouching for a pod whatever is known here.
+    /// Writes to disk.
     pub fn join_vouched(&self, vouched: &Vouched, request: &[u8]) -> Result<Identity, NotSigned> {
         let host = &vouched.host;
         let now_unix_s = now(self.clock);
@@ -236,8 +249,13 @@ impl Authority {
         if !vouched.of_node && self.issued.has(host, now_unix_s)? {
             return Err(NotSigned::Refused(taken_already(host)));
         }
+        if self.issued.is_revoked(host)? {
+            return Err(NotSigned::Refused(was_revoked(host)));
+        }
         let signed = self.sign(host, request, now_unix_s)?;
-        self.issued.add(certificate(host, &signed), true, now_unix_s)?;
+        if !self.issued.join(certificate(host, &signed), false, now_unix_s)? {
+            return Err(NotSigned::Refused(was_revoked(host)));
+        }
         Ok(signed)
     }
 
@@ -271,6 +289,14 @@ fn taken_already(host: &str) -> String {
     )
 }
 
+/// Why whoever was revoked does not come back by itself.
+fn was_revoked(host: &str) -> String {
+    format!(
+        "host \"{host}\" was revoked: on the collector's host `tailwater enrolled --allow {host}` lets it join again, and so does a token for it alone \
+         (`tailwater enroll {host}`)"
+    )
+}
+
 fn certificate(host: &str, signed: &Identity) -> Certificate {
     Certificate {
         host: host.to_owned(),
@@ -298,13 +324,20 @@ fn names(der: &[u8], host: &str) -> bool {
 }
 
 fn named(host: &str) -> Result<(), NotSigned> {
-    match ServerName::try_from(host) {
-        Ok(ServerName::DnsName(_)) if host.len() <= 253 => Ok(()),
-        _ => Err(NotSigned::Refused(format!(
-            "no certificate can name \"{}\": it is no DNS name; give the agent another with --host",
-            host.chars().take(64).filter(|c| !c.is_control()).collect::<String>()
-        ))),
+    let fits = match ServerName::try_from(host) {
+        Ok(ServerName::DnsName(_)) => host.len() <= 253,
+        // Some clusters call their nodes so. Of the ways to write one address only the usual one: a host is known to the letter, and one with many
+        // spellings would be many.
+        Ok(ServerName::IpAddress(_)) => host.parse::<IpAddr>().is_ok_and(|of| of.to_string() == host),
+        _ => false,
+    };
+    if fits {
+        return Ok(());
     }
+    Err(NotSigned::Refused(format!(
+        "no certificate can name \"{}\": it is neither a DNS name nor an address as it is usually written; give the agent another with --host",
+        host.chars().take(64).filter(|c| !c.is_control()).collect::<String>()
+    )))
 }
 
 fn now(clock: Clock) -> u64 {
@@ -393,13 +426,47 @@ mod tests {
         assert!(authority.renew(&next.cert, &request()).unwrap_err().to_string().contains("nobody's"));
         // Revoked by a command, while the collector still believes what it read: whoever renews is not faster.
         assert!(authority.host_of(&anew.cert).is_some());
-        issued(folder.path()).revoke("web-1").unwrap();
+        issued(folder.path()).revoke("web-1", now(clock)).unwrap();
         assert!(authority.renew(&anew.cert, &request()).unwrap_err().to_string().contains("nobody's"));
         let anew = authority.join(&invite("web-1", 1, true), "web-1", &request()).unwrap();
         // A collector of this folder goes on with it.
         let again = Authority::open(&config, folder.path(), clock).unwrap();
         assert_eq!(again.fingerprint(), authority.fingerprint());
         assert_eq!(again.host_of(&anew.cert).as_deref(), Some("web-1"));
+    }
+
+    /// Fails if a fleet's token or a cluster's word undoes a revocation, or if a node that is called by its address gets no certificate that names it.
+    #[test]
+    fn who_was_revoked_joins_by_a_word_for_it_alone_also_where_it_is_called_by_an_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, clock) = (config(), Clock::default());
+        let authority = Authority::open(&config, folder.path(), clock).unwrap();
+        let (open, node) = (invitations(folder.path()), "10.0.0.7");
+        let invite = |hosts: &str| {
+            let of = (hosts, 9, true);
+            secret(&open.invite(authority.fingerprint(), of, now(clock), now(clock) + 600).unwrap())
+        };
+        let vouched = Vouched { account: "tailwater:agent".into(), host: node.into(), of_node: true };
+        let fleet = invite("10.*");
+        let held = authority.join(&fleet, node, &request()).unwrap();
+        assert!(names(&held.cert, node) && !names(&held.cert, "10.0.0.8"));
+        assert_eq!(authority.host_of(&held.cert).as_deref(), Some(node));
+        issued(folder.path()).revoke(node, now(clock)).unwrap();
+        for by in [authority.join(&fleet, node, &request()), authority.join_vouched(&vouched, &request())] {
+            let told = by.unwrap_err().to_string();
+            assert!(told.contains("was revoked") && told.contains("enrolled --allow 10.0.0.7"), "{told}");
+        }
+        assert_eq!(open.open(now(clock)).unwrap()[0].left, 8, "who was refused used no place up");
+        assert!(authority.join(&invite(node), node, &request()).is_ok());
+        assert!(authority.join_vouched(&vouched, &request()).is_ok(), "it is revoked no more");
+        issued(folder.path()).revoke(node, now(clock)).unwrap();
+        issued(folder.path()).allow(node).unwrap();
+        assert!(authority.join_vouched(&vouched, &request()).is_ok());
+        assert!(named("fe80::1").is_ok() && named("node-1.internal").is_ok());
+        for wrong in ["010.0.0.7", "fe80:0::1", "FE80::1", "a/b", ""] {
+            let told = named(wrong).unwrap_err().to_string();
+            assert!(told.contains("no certificate can name"), "{told}");
+        }
     }
 
     #[test]
@@ -454,7 +521,7 @@ mod tests {
             }
         });
         assert_eq!(as_db.host_of(&renewed.cert).as_deref(), None);
-        issued(folder.path()).revoke("db-1").unwrap();
+        issued(folder.path()).revoke("db-1", now(clock)).unwrap();
         let revoked = Authority::open(&config, folder.path(), clock).unwrap();
         assert_eq!(revoked.host_of(&first.cert), None);
         revoked.adopt(&first.cert).unwrap();

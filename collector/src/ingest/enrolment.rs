@@ -64,7 +64,10 @@ impl Connection {
                     _ => tracing::warn!(from = %self.peer, "not {done}: {e}"),
                 }
                 Err(match &e {
-                    NotSigned::Vouching(NotVouched::Unasked(_)) => Status::unavailable(e.to_string()),
+                    // The collector's own trouble says nothing of who asks.
+                    NotSigned::Vouching(NotVouched::Unasked(_)) | NotSigned::Kept(_) => {
+                        Status::unavailable(e.to_string())
+                    }
                     _ => Status::permission_denied(e.to_string()),
                 })
             }

@@ -208,12 +208,20 @@ pub enum Command {
         #[command(flatten)]
         of: CollectorAt,
     },
-    /// List hosts that have a certificate, or take one's away
-    #[command(after_help = "Examples:\n  tailwater enrolled\n  tailwater enrolled --revoke web-1")]
+    /// List hosts that have a certificate, take one's away, or let it join again
+    #[command(
+        after_help = "Examples:\n  tailwater enrolled\n  tailwater enrolled --revoke web-1\n  tailwater enrolled --revoked\n  tailwater enrolled --allow web-1"
+    )]
     Enrolled {
-        /// Take away what this host has: within two seconds its agent is sent away
+        /// Take away what this host has: within two seconds its agent is sent away, and does not join again by itself
         #[arg(long, value_name = "HOST")]
         revoke: Option<String>,
+        /// Let a host that was revoked join again, by whatever lets it join; a token for it alone does the same
+        #[arg(long, value_name = "HOST", conflicts_with = "revoke")]
+        allow: Option<String>,
+        /// List those that were revoked instead
+        #[arg(long, conflicts_with_all = ["revoke", "allow"])]
+        revoked: bool,
         /// One JSON object per line
         #[arg(long)]
         json: bool,

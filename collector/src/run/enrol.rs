@@ -1,5 +1,5 @@
-//! `tailwater enroll` and `tailwater enrolled`: lets hosts join, lists those that did, and takes certificates away, in the files of this machine's
-//! collector. Whoever may write those may do so, and nobody else.
+//! `tailwater enroll` and `tailwater enrolled`: lets hosts join, lists those that did, and takes certificates away or lets their hosts join again, in the
+//! files of this machine's collector. Whoever may write those may do so, and nobody else.
 
 use super::tokens::new_file;
 use crate::authority::signer::{Authority, invitations, issued};
@@ -64,19 +64,59 @@ pub fn enroll(asked: &Asked, out: Option<&Path>, config: &Config) -> Result<()> 
     Ok(())
 }
 
-/// Lists hosts with certificates, or takes one's away.
-pub fn enrolled(revoke: Option<&str>, json: bool, config: &Config) -> Result<()> {
+/// Takes away what that host has.
+pub fn revoke(host: &str, config: &Config) -> Result<()> {
+    let now_unix_s = Clock::default().unix_ns() / NS;
     let all = issued(&config.data);
-    if let Some(host) = revoke {
-        all.revoke(host)?;
-        eprintln!("tailwater: {host} is revoked: within two seconds its agent is sent away");
-        if config.tls.is_some() {
-            eprintln!(
-                "tailwater: [tls] is configured as well: until it is removed, whoever has a certificate of it may speak for {host} again"
-            );
-        }
-        return Ok(());
+    all.revoke(host, now_unix_s)?;
+    // Afterwards: where nothing is revoked no token is taken away.
+    let closed = invitations(&config.data).close(host, now_unix_s)?;
+    if !all.is_revoked(host)? {
+        // Somebody came in by one of them between the two.
+        all.revoke(host, now_unix_s)?;
     }
+    eprintln!("tailwater: {host} is revoked: within two seconds its agent is sent away");
+    if closed > 0 {
+        eprintln!(
+            "tailwater: {closed} tokens of enrolment that were for {host} alone are taken away as well"
+        );
+    }
+    eprintln!(
+        "tailwater: neither a pod's token nor one for a pattern lets it join again, until `tailwater enrolled --allow {host}` or `tailwater enroll {host}`"
+    );
+    if config.tls.is_some() {
+        eprintln!(
+            "tailwater: [tls] is configured as well: until it is removed, whoever has a certificate of it may speak for {host} again"
+        );
+    }
+    Ok(())
+}
+
+/// Lets a host that was revoked join again.
+pub fn allow(host: &str, config: &Config) -> Result<()> {
+    issued(&config.data).allow(host)?;
+    eprintln!("tailwater: {host} may join again, by whatever let it join before");
+    Ok(())
+}
+
+/// Lists hosts that were revoked.
+pub fn revoked(json: bool, config: &Config) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for of in issued(&config.data).revoked()? {
+        if json {
+            let told = serde_json::json!({ "host": of.host, "revoked_unix_s": of.since_unix_s });
+            writeln!(out, "{told}")?;
+        } else {
+            let since = Civil::of(of.since_unix_s.saturating_mul(NS)).date();
+            writeln!(out, "{:<32} since {since}", line(&of.host))?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists hosts with certificates.
+pub fn enrolled(json: bool, config: &Config) -> Result<()> {
+    let all = issued(&config.data);
     let now_unix_s = Clock::default().unix_ns() / NS;
     let mut out = std::io::stdout().lock();
     for of in all.all()?.into_iter().filter(|of| of.lasts(now_unix_s)) {
