@@ -138,7 +138,7 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
 }
 
-/// By what to join a collector before anything is measured.
+/// By what to join a collector before anything is measured, and again where what it gave is good for nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "see Layer")]
 pub struct Join {
@@ -146,6 +146,14 @@ pub struct Join {
     pub token_file: PathBuf,
     #[serde(rename = "join_ca", skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
+}
+
+impl Join {
+    /// The same for a process that goes elsewhere.
+    pub fn absolute(self) -> std::io::Result<Self> {
+        let ca = self.ca.map(std::path::absolute).transpose()?;
+        Ok(Self { token_file: std::path::absolute(self.token_file)?, ca })
+    }
 }
 
 /// After how long an answer is late, and very late.

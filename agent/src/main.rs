@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use tailwater_agent::attach::privilege;
-use tailwater_agent::config::{Config, ConfigError, check_environment, host_name, load};
+use tailwater_agent::config::{Config, ConfigError, Join, check_environment, host_name, load};
 use tailwater_agent::enrol::token::JoinToken;
 use tailwater_agent::enrol::{self, EnrolError};
 use tailwater_agent::identity::{DEFAULT_FOLDER, owner};
@@ -14,6 +15,7 @@ use tailwater_agent::run::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::run::dump::Form;
 use tailwater_agent::run::{self, failure};
 use tailwater_agent::sample::net::helper;
+use tokio::sync::Notify;
 
 fn main() -> ExitCode {
     failure::one_sentence_for_panics();
@@ -63,14 +65,23 @@ fn execute(command: Command) -> Result<ExitCode> {
             let renewed = one(enrol::renew(&identity))?;
             println!("renewed for {}", renewed.host);
         }
-        Command::Renew { keep: true, with_input, identity } => {
+        Command::Renew { keep: true, with_input, join_token_file, join_ca, identity } => {
             log_to_stderr("info")?;
+            let join = join_token_file.map(|token_file| Join { token_file, ca: join_ca });
+            // Before it goes to where the identity is.
+            let join = join.map(Join::absolute).transpose().context("--join-token-file and --join-ca")?;
             let identity = as_owner(identity)?;
-            if let Err(error) = privilege::drop_all() {
+            let dropped = match &join {
+                Some(_) => privilege::drop_all_but_reading(),
+                None => privilege::drop_all(),
+            };
+            if let Err(error) = dropped {
                 tracing::warn!("what renews certificates keeps its rights: {error}");
             }
-            let ended = with_input.then(input_ended).transpose().context("watch the standard input")?;
-            one(enrol::keep_renewing_until(&identity, ended))?;
+            let refused = Arc::new(Notify::new());
+            let input = with_input.then(|| input_ended(Arc::clone(&refused)));
+            let ended = input.transpose().context("watch the standard input")?;
+            one(enrol::keep_good_until(&identity, join.as_ref(), &refused, ended))?;
         }
         Command::CheckConfig { configured } => {
             let config = read(configured)?;
@@ -98,12 +109,19 @@ fn as_owner(identity: PathBuf) -> Result<PathBuf> {
     Ok(PathBuf::from("."))
 }
 
-/// Tells when the other end of the standard input is gone.
-fn input_ended() -> std::io::Result<tokio::sync::oneshot::Receiver<()>> {
+/// Tells when the other end of the standard input is gone, and `refused` whenever something comes from there: an agent whose certificate is refused.
+fn input_ended(refused: Arc<Notify>) -> std::io::Result<tokio::sync::oneshot::Receiver<()>> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let watch = move || {
-        // What comes, if anything does, is for nobody; an error is an end as well.
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let mut heard = [0; 64];
+        loop {
+            match std::io::stdin().read(&mut heard) {
+                Ok(bytes) if bytes > 0 => refused.notify_one(),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // Any other error is an end as well.
+                Ok(_) | Err(_) => break,
+            }
+        }
         let _ = tell.send(());
     };
     std::thread::Builder::new().name("input".into()).spawn(watch)?;

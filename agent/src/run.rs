@@ -190,9 +190,9 @@ fn hangups_are_ignored() -> bool {
 /// `run`: until SIGTERM or SIGINT.
 pub fn daemon(config: &Config) -> Result<(), RunError> {
     // First: the agent gives up writing files.
-    let start = |folder: &PathBuf| Renewer::start(THIS, folder);
+    let start = |folder: &PathBuf| Renewer::start(THIS, folder, config.join.as_ref());
     let renewer = config.identity.as_ref().map(start).transpose();
-    let _renewer =
+    let renewer =
         renewer.map_err(|source| RunError::Start { what: "process that renews certificates", source })?;
     let begun = begin(config)?;
     let Begun { clock, attached, view, handle, cpus } = begun;
@@ -214,6 +214,7 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
         cpus,
         cost: Mutex::default(),
         timed: Mutex::default(),
+        renewer,
     });
     let unattached = attached.unattached.clone();
     let source_coverage = attached.coverage();
@@ -369,6 +370,8 @@ struct Agent {
     cpus: u32,
     cost: Mutex<Cost>,
     timed: Mutex<Timed>,
+    /// Where this machine has joined. It ends when this is dropped.
+    renewer: Option<Renewer>,
 }
 
 /// What the kernel programs of each source took while they were timed, and how long that was.
@@ -513,6 +516,12 @@ impl Control for Agent {
 
     fn configure(&self, configuration: &v1::Configuration) {
         self.steering.configure(configuration);
+    }
+
+    fn certificate_refused(&self) {
+        if let Some(renewer) = &self.renewer {
+            renewer.certificate_refused();
+        }
     }
 }
 

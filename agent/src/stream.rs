@@ -133,7 +133,12 @@ impl Stream {
         let tls_written = self.tls.as_ref().map(tls::written);
         let connecting = connect(&self.url, self.tls.as_ref());
         let (channel, late) = tokio::select! {
-            connected = connecting => connected.map_err(|e| SessionError::Connect(Box::new(e)))?,
+            connected = connecting => connected.map_err(|e| {
+                if e.is_of_certificate() {
+                    self.control.certificate_refused();
+                }
+                SessionError::Connect(Box::new(e))
+            })?,
             () = stop.cancelled() => return Ok(Ended::Drained),
         };
         let (to_wire, from_wire) = self.open(channel, &late).await?;
@@ -179,8 +184,17 @@ impl Stream {
     }
 
     fn ended(&self, status: &tonic::Status, late: &LateRefusal) -> SessionError {
-        let reason = late.take().unwrap_or_else(|| cut(&causes(status)));
+        let reason = self.refused_late(late).unwrap_or_else(|| cut(&causes(status)));
         SessionError::Ended { url: self.url.clone(), reason }
+    }
+
+    /// What TLS said after the handshake.
+    fn refused_late(&self, late: &LateRefusal) -> Option<String> {
+        let refusal = late.take()?;
+        if refusal.of_certificate {
+            self.control.certificate_refused();
+        }
+        Some(refusal.reason)
     }
 
     fn parted(&self, parting: Parting) -> SessionError {
@@ -219,7 +233,8 @@ impl Session<'_> {
     }
 
     fn closed(&self) -> SessionError {
-        let reason = self.late.take().unwrap_or_else(|| "closed the stream".to_owned());
+        let late = self.stream.refused_late(&self.late);
+        let reason = late.unwrap_or_else(|| "closed the stream".to_owned());
         SessionError::Ended { url: self.stream.url.clone(), reason }
     }
 

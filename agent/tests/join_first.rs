@@ -1,5 +1,5 @@
-//! An agent that joins before there is anything to run, against an Enrolment in this process: it waits until it is let in, and reads its token anew at
-//! each try.
+//! An agent that joins before there is anything to run, and again when what it got is refused, against an Enrolment in this process: it waits until it is
+//! let in, and reads its token anew at each try.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 mod support;
@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::Io;
 use tailwater_agent::config::Join;
-use tailwater_agent::enrol::{EnrolError, join_first};
+use tailwater_agent::enrol::{EnrolError, join_first, keep_good_until};
 use tailwater_agent::identity::{Identity, files};
 use tailwater_proto::v1::enrolment_server::{Enrolment, EnrolmentServer};
 use tailwater_proto::v1::{Enrolled, JoinRequest, RenewRequest};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -57,7 +57,7 @@ impl Enrolment for Service {
     }
 
     async fn renew(&self, _: Request<RenewRequest>) -> Result<Response<Enrolled>, Status> {
-        Err(Status::unimplemented("nobody renews here"))
+        Err(Status::permission_denied("this certificate is nobody's"))
     }
 }
 
@@ -163,4 +163,88 @@ async fn its_token_goes_to_nobody_else_and_where_nothing_can_be_kept_no_try_help
     assert!(asked.lock().unwrap().is_empty(), "somebody else has got the token");
     let error = join_first(&join, &url, "node-1", &at("token")).await.unwrap_err();
     assert!(matches!(error, EnrolError::Identity(_)), "{error}");
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn has(&self, text: &str) -> usize {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).matches(text).count()
+    }
+
+    async fn says(&self, text: &str) {
+        let said = async {
+            while self.has(text) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let within = tokio::time::timeout(Duration::from_secs(10), said).await;
+        within.unwrap_or_else(|_| {
+            panic!("never {text:?}: {}", String::from_utf8_lossy(&self.0.lock().unwrap()))
+        });
+    }
+}
+
+/// Fails if a certificate that is refused waits for a restart or for two thirds of its life, if it is joined anew without a reason, or if who has nothing to
+/// join by is not told what helps, or is told at each refusal.
+#[tokio::test]
+async fn one_that_runs_joins_anew_where_its_certificate_is_refused_and_says_what_to_do_where_it_cannot() {
+    let log = Log::default();
+    let writer = log.clone();
+    let logged = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(logged);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (issuer, asked) = (Arc::new(authority("ours")), Asked::default());
+    std::fs::write(at("token"), "eyJh.eyJi.b2xk\n").unwrap();
+    std::fs::write(at("ca.crt"), issuer.pem()).unwrap();
+    let service = Service { issuer, token: at("token"), asked: asked.clone() };
+    let url = format!("https://{}", serve(service).await);
+    let join = Join { token_file: at("token"), ca: Some(at("ca.crt")) };
+    let identity = at("identity");
+    // This service refuses the first try, whoever asks.
+    join_first(&join, &url, "node-1", &identity).await.unwrap();
+    let key = || std::fs::read(files(&identity).key).unwrap();
+    let (refused, before, tries) = (Notify::new(), key(), || asked.lock().unwrap().len());
+
+    let (end, ended) = oneshot::channel();
+    let agent = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(tries(), 2, "nobody said that it is refused");
+        refused.notify_one();
+        log.says("joined anew, ").await;
+        end.send(()).unwrap();
+    };
+    let kept = keep_good_until(&identity, Some(&join), &refused, Some(ended));
+    let (kept, ()) = tokio::join!(kept, agent);
+    kept.unwrap();
+    assert_eq!((tries(), log.has("joining anew")), (3, 1));
+    assert_ne!(key(), before);
+    assert_eq!(Identity::load(&identity).unwrap().host, "node-1");
+
+    let (end, ended) = oneshot::channel();
+    let agent = async {
+        for _ in 0..50 {
+            refused.notify_one();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        log.says("there is no join_token_file").await;
+        end.send(()).unwrap();
+    };
+    let (kept, ()) = tokio::join!(keep_good_until(&identity, None, &refused, Some(ended)), agent);
+    kept.unwrap();
+    let remedy = format!("`tailwater-agent join {url} --token-file FILE --host node-1`");
+    assert_eq!((tries(), log.has(&remedy), log.has("this certificate is nobody's")), (3, 1, 2));
 }

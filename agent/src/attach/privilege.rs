@@ -104,6 +104,14 @@ pub fn drop_all() -> Result<(), PrivilegeError> {
     keep_only(&CapsHashSet::new())
 }
 
+/// The same, but that what only root may read can still be read, as the agent may: a token to join by. Who had not that does not get it.
+pub fn drop_all_but_reading() -> Result<(), PrivilegeError> {
+    let had = caps::read(None, CapSet::Permitted).map_err(error("read"))?;
+    let stay: CapsHashSet =
+        [Capability::CAP_DAC_READ_SEARCH].into_iter().filter(|c| had.contains(c)).collect();
+    keep_only(&stay)
+}
+
 /// These capabilities stay, and nothing started from here can get more.
 fn keep_only(stay: &CapsHashSet) -> Result<(), PrivilegeError> {
     // Fails where ambient capabilities are not known, before Linux 4.3.

@@ -113,9 +113,15 @@ pub enum Command {
         /// Goes on for ever, at two thirds of each certificate's life
         #[arg(long)]
         keep: bool,
-        /// Ends when its standard input does: so an agent starts it
+        /// Ends when its standard input does, and looks after the certificate at each byte that comes there: so an agent starts it
         #[arg(long, hide = true, requires = "keep")]
         with_input: bool,
+        /// Joins anew by the token in this file where the certificate is good for nothing any more
+        #[arg(long, value_name = "FILE", requires = "keep")]
+        join_token_file: Option<PathBuf>,
+        /// The collector's authority (PEM), for a token that does not say whom to trust: a service account's
+        #[arg(long, value_name = "FILE", requires = "join_token_file")]
+        join_ca: Option<PathBuf>,
         /// Where it is kept
         #[arg(long, value_name = "DIR", env = "TAILWATER_AGENT_IDENTITY", default_value = DEFAULT_FOLDER)]
         identity: PathBuf,

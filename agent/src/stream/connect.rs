@@ -2,7 +2,7 @@
 //! loopback; knows no message.
 
 use super::local::{self, LocalError};
-use super::tls::{self, TlsError};
+use super::tls::{self, Refusal, TlsError};
 use crate::config::TlsFiles;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -37,12 +37,23 @@ pub enum ConnectError {
     Local { url: String, source: LocalError },
     #[error("collector {url}: {source}")]
     Files { url: String, source: TlsError },
-    #[error("collector {url}: {reason}")]
-    Tls { url: String, reason: String },
+    #[error("collector {url}: {}", refusal.reason)]
+    Tls { url: String, refusal: Refusal },
     #[error("collector {url}: no answer within {} s", CONNECT_TIMEOUT.as_secs())]
     Timeout { url: String },
     #[error("collector {url}: {reason}")]
     Http { url: String, reason: String },
+}
+
+impl ConnectError {
+    /// Whether another certificate may help, and asking again with what this machine has does not.
+    pub fn is_of_certificate(&self) -> bool {
+        match self {
+            Self::Tls { refusal, .. } => refusal.of_certificate,
+            Self::Files { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// Where a collector of this machine listens unless it is told another place.
@@ -56,17 +67,17 @@ fn elsewhere(address: &SocketAddr) -> &'static str {
 
 /// What TLS said on a connection after its handshake: with TLS 1.3 the collector's refusal of a client certificate arrives then.
 #[derive(Debug, Clone, Default)]
-pub struct LateRefusal(Arc<Mutex<Option<String>>>);
+pub struct LateRefusal(Arc<Mutex<Option<Refusal>>>);
 
 impl LateRefusal {
     /// The refusal, if there was one.
-    pub fn take(&self) -> Option<String> {
+    pub fn take(&self) -> Option<Refusal> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn note(&self, error: &std::io::Error) {
-        if let Some(reason) = tls::refusal(error) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        if let Some(refusal) = tls::refusal(error) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
         }
     }
 }
@@ -118,7 +129,7 @@ pub async fn connect_by(url: &str, trust: Trust<'_>) -> Result<(Channel, LateRef
         Ok(channel) => Ok((channel, late)),
         Err(error) => Err(late.take().map_or_else(
             || ConnectError::Http { url: url.to_owned(), reason: causes(&error) },
-            |reason| ConnectError::Tls { url: url.to_owned(), reason },
+            |refusal| ConnectError::Tls { url: url.to_owned(), refusal },
         )),
     }
 }
@@ -158,8 +169,10 @@ async fn open(url: &str, trust: Trust<'_>, late: LateRefusal) -> Result<Box<dyn 
     let connector = tokio_rustls::TlsConnector::from(config);
     let stream = connector.connect(name, tcp).await.map_err(|e| ConnectError::Tls {
         url: url.to_owned(),
-        reason: tls::refusal(&e)
-            .unwrap_or_else(|| format!("the connection ended during the TLS handshake: {e}")),
+        refusal: tls::refusal(&e).unwrap_or_else(|| Refusal {
+            reason: format!("the connection ended during the TLS handshake: {e}"),
+            of_certificate: false,
+        }),
     })?;
     Ok(Box::new(Watched { inner: stream, late }))
 }

@@ -16,6 +16,9 @@ pub trait Control: Send + Sync {
     fn status(&self) -> v1::AgentStatus;
     /// The collector wants it this way.
     fn configure(&self, configuration: &v1::Configuration);
+    /// This machine's certificate is refused, or the collector's is of an authority that it does not know: told at each connection that ends so. What can
+    /// be done about it is not the stream's; where nobody has joined, nothing.
+    fn certificate_refused(&self) {}
 }
 
 /// Why a connection is not worth to be kept.
@@ -95,7 +98,7 @@ impl<'a> Heard<'a> {
                 self.taken(welcome.last_sequence, sent);
                 Ok(())
             }
-            Some(Said::Refusal(refusal)) => Err(refused(refusal)),
+            Some(Said::Refusal(refusal)) => Err(self.refused(refusal)),
             _ => Err(Parting::Foreign {
                 reason: "its first message is neither welcome nor refusal".to_owned(),
             }),
@@ -132,7 +135,7 @@ impl<'a> Heard<'a> {
                     );
                 }
             }
-            Some(Said::Refusal(refusal)) => return Err(refused(refusal)),
+            Some(Said::Refusal(refusal)) => return Err(self.refused(refusal)),
             // A second welcome says nothing new; an empty body is of a later version.
             Some(Said::Welcome(_)) | None => {}
         }
@@ -148,10 +151,13 @@ impl<'a> Heard<'a> {
             );
         }
     }
-}
 
-fn refused(refusal: v1::Refusal) -> Parting {
-    Parting::Refused { reason: cut(&refusal.reason), retry: refusal.retry }
+    fn refused(&self, refusal: v1::Refusal) -> Parting {
+        if refusal.join && self.proven {
+            self.control.certificate_refused();
+        }
+        Parting::Refused { reason: cut(&refusal.reason), retry: refusal.retry }
+    }
 }
 
 /// A text of somebody else as a line of our log can hold it.
@@ -168,10 +174,11 @@ pub fn cut(text: &str) -> String {
 mod tests {
     use super::*;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use tailwater_proto::v1::agent_message::Body;
 
     #[derive(Default)]
-    struct Rest(Mutex<Vec<v1::Configuration>>);
+    struct Rest(Mutex<Vec<v1::Configuration>>, AtomicU64);
 
     impl Control for Rest {
         fn status(&self) -> v1::AgentStatus {
@@ -179,6 +186,9 @@ mod tests {
         }
         fn configure(&self, configuration: &v1::Configuration) {
             self.0.lock().unwrap().push(configuration.clone());
+        }
+        fn certificate_refused(&self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -255,12 +265,28 @@ mod tests {
         let other =
             says(Said::Welcome(v1::Welcome { protocol: 9, last_sequence: 3, ..v1::Welcome::default() }));
         assert!(matches!(heard.first(other), Err(Parting::Refused { retry: false, .. })));
-        let long = v1::Refusal { reason: "\u{1b}[31mno\n".repeat(1_000_000), retry: true };
+        let long = v1::Refusal { reason: "\u{1b}[31mno\n".repeat(1_000_000), retry: true, join: false };
         let Err(Parting::Refused { reason, retry: true }) = heard.first(says(Said::Refusal(long))) else {
             panic!("refused")
         };
         assert!(reason.len() < 600 && !reason.contains('\u{1b}') && !reason.contains('\n'), "{reason}");
         assert_eq!(waiting(&outbox), [1, 2, 3]);
+    }
+
+    /// Fails if whoever listens on loopback in a collector's place can make this machine join, or if a refusal for another reason does.
+    #[test]
+    fn a_certificate_that_is_nobodys_is_told_to_who_can_get_another() {
+        let (rest, outbox) = (Rest::default(), three(0));
+        let says_no = |join| says(Said::Refusal(v1::Refusal { reason: "no".into(), retry: true, join }));
+        let told = || rest.1.load(Ordering::Relaxed);
+        let heard = |proven| Heard::new("https://c", proven, &outbox, &rest);
+        for (proven, join, expect) in [(true, false, 0), (false, true, 0), (true, true, 1)] {
+            let parting = heard(proven).first(says_no(join)).unwrap_err();
+            assert_eq!(parting, Parting::Refused { reason: "no".into(), retry: true });
+            assert_eq!(told(), expect, "{proven} {join}");
+        }
+        assert!(heard(true).then(says_no(true), 0).is_err());
+        assert_eq!(told(), 2, "also while it was let in");
     }
 
     #[test]

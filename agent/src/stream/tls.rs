@@ -88,12 +88,21 @@ pub fn written(files: &TlsFiles) -> [Option<SystemTime>; 3] {
     [&files.cert, &files.key, &files.ca].map(|path| std::fs::metadata(path).and_then(|m| m.modified()).ok())
 }
 
+/// A handshake that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which side did, why, and what to do.
+    pub reason: String,
+    /// The certificate is good for nothing there, or the two ends know different authorities: another certificate may help, and asking again does not.
+    pub of_certificate: bool,
+}
+
 /// Which side refused a handshake, and why; `None` if TLS had nothing to do with it.
-pub fn refusal(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+pub fn refusal(error: &(dyn std::error::Error + 'static)) -> Option<Refusal> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-            return Some(describe(tls));
+            return Some(Refusal { reason: describe(tls), of_certificate: is_of_certificate(tls) });
         }
         // An io::Error hides its inner error from source() when it has no source of its own.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
@@ -105,14 +114,36 @@ pub fn refusal(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     None
 }
 
+fn is_of_certificate(error: &rustls::Error) -> bool {
+    match error {
+        rustls::Error::AlertReceived(alert) => matches!(
+            alert,
+            AlertDescription::UnknownCA
+                | AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                // Of an authority that has the name of the one before.
+                | AlertDescription::DecryptError
+        ),
+        rustls::Error::InvalidCertificate(reason) => {
+            matches!(reason, CertificateError::UnknownIssuer | CertificateError::BadSignature)
+        }
+        _ => false,
+    }
+}
+
 fn describe(error: &rustls::Error) -> String {
     match error {
         rustls::Error::AlertReceived(alert) => {
             let remedy = match alert {
                 AlertDescription::UnknownCA | AlertDescription::BadCertificate => {
-                    "tls.cert must be signed by the authority that the collector trusts"
+                    "tls.cert must be signed by the authority that the collector trusts; a machine that joined gets one by `tailwater-agent join`"
                 }
-                AlertDescription::CertificateExpired => "renew tls.cert",
+                AlertDescription::CertificateExpired => {
+                    "it has expired: renew tls.cert; a machine that joined gets another by `tailwater-agent join`"
+                }
                 AlertDescription::CertificateRequired => "the collector wants a client certificate",
                 AlertDescription::DecryptError => {
                     "tls.key must belong to tls.cert, and the authority's name be unique"

@@ -87,9 +87,11 @@ impl Telemetry for Service {
                 collector_version: "test".to_owned(),
                 last_sequence,
             })),
-            First::Refusal { reason, retry } => {
-                Some(collector_message::Body::Refusal(v1::Refusal { reason: reason.to_owned(), retry }))
-            }
+            First::Refusal { reason, retry } => Some(collector_message::Body::Refusal(v1::Refusal {
+                reason: reason.to_owned(),
+                retry,
+                join: false,
+            })),
             First::Nothing => None,
         };
         if let Some(body) = first {

@@ -108,7 +108,7 @@ impl Feed {
         let entry = Entry::of(delivery);
         let weight = entry.bytes();
         let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
-        let busy = |reason: String| Refusal { reason, retry: true };
+        let busy = |reason: String| Refusal { reason, retry: true, join: false };
         let [(messages, bytes), (_, all_bytes)] = [&quota.waiting, &self.waiting].map(|waiting| {
             let bytes = waiting.bytes.fetch_add(weight, Ordering::Relaxed);
             (waiting.messages.fetch_add(1, Ordering::Relaxed), bytes)

@@ -97,7 +97,7 @@ impl Connection {
         // Before anything of theirs is read: what a stranger says of itself may be megabytes.
         if self.speaker.is_stranger() {
             let reason = self.speaker.may_speak_for("").err().unwrap_or_default();
-            return self.end(&out, "hello", Refusal { reason, retry: true }).await;
+            return self.end(&out, "hello", Refusal { reason, retry: true, join: false }).await;
         }
         let first = match tokio::time::timeout(HELLO_WITHIN, messages.message()).await {
             Ok(Ok(Some(first))) => first,
@@ -111,7 +111,7 @@ impl Connection {
             }
             Err(_) => {
                 let reason = format!("no Hello within {} s", HELLO_WITHIN.as_secs());
-                return self.end(&out, "no_hello", Refusal { reason, retry: true }).await;
+                return self.end(&out, "no_hello", Refusal { reason, retry: true, join: false }).await;
             }
         };
         let opened = Session::open(
@@ -180,10 +180,12 @@ impl Connection {
                     return Some(("replaced", replaced(session)));
                 }
                 () = self.revoked.cancelled() => {
-                    return Some(("revoked", Refusal { reason: REVOKED.to_owned(), retry: true }));
+                    let refusal = Refusal { reason: REVOKED.to_owned(), retry: true, join: true };
+                    return Some(("revoked", refusal));
                 }
                 () = ingest.shutdown.cancelled() => {
-                    return Some(("stopping", Refusal { reason: "the collector is stopping".into(), retry: true }));
+                    let reason = "the collector is stopping".into();
+                    return Some(("stopping", Refusal { reason, retry: true, join: false }));
                 }
             };
             let raw = match next {
@@ -235,7 +237,7 @@ pub fn replaced(session: &Session) -> Refusal {
     // Two agents of one boot must not send each other away without a pause. But where an agent was replaced by itself, and still hears of it
     // here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
     let by_itself = session.lease().slot().hello.agent_instance == session.instance();
-    Refusal { reason: REPLACED.to_owned(), retry: by_itself }
+    Refusal { reason: REPLACED.to_owned(), retry: by_itself, join: false }
 }
 
 /// Queues what a stream's Hello brought. `Ok` also where another stream takes the host over while this waits for room: what this run is would come

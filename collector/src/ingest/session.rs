@@ -139,7 +139,7 @@ impl Drop for Session {
 }
 
 fn refusal(reason: impl Into<String>, retry: bool) -> Refusal {
-    Refusal { reason: reason.into(), retry }
+    Refusal { reason: reason.into(), retry, join: false }
 }
 
 impl Session {
@@ -187,7 +187,9 @@ impl Session {
         shorten(&mut hello, metrics, now_unix_ns);
         // Before it takes the place of who speaks for this host now: whoever is refused must not have sent that away.
         convert::addresses(&hello).map_err(|e| refusal(format!("Hello: {e}"), false))?;
-        speaker.may_speak_for(&hello.host).map_err(|why| refusal(why, true))?;
+        speaker
+            .may_speak_for(&hello.host)
+            .map_err(|why| Refusal { join: speaker.is_stranger(), ..refusal(why, true) })?;
         let lease = registry.take(&hello, peer, now_unix_ns).map_err(|e| {
             match e {
                 Occupied::Agents { .. } => metrics.limits.reached("agents", 1, now_unix_ns),

@@ -579,12 +579,15 @@ pub struct BatchRefused {
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
+/// join: the certificate that was shown is nobody's, so that asking again with it helps nothing, and joining anew may.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
     #[prost(bool, tag = "2")]
     pub retry: bool,
+    #[prost(bool, tag = "3")]
+    pub join: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Configuration {

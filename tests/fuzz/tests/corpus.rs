@@ -151,7 +151,11 @@ fn answers() -> Vec<u8> {
         Reply::Configuration(v1::Configuration { version: 1, windows_per_batch: 4, disabled: vec![3, 9] }),
         Reply::BatchRefused(v1::BatchRefused { sequence: 3, reason: "window 1 is in the future".to_owned() }),
         ack(4),
-        Reply::Refusal(v1::Refusal { reason: "the collector is stopping".to_owned(), retry: true }),
+        Reply::Refusal(v1::Refusal {
+            reason: "the collector is stopping".to_owned(),
+            retry: true,
+            join: false,
+        }),
         welcome(1, 4),
         clock(2, at + 350_000_000),
         ack(6),
