@@ -10,7 +10,7 @@ use tailwater_agent::name::workload::{Device, Kind, Named};
 use tailwater_agent::stream::conversation::{Conversation, Now};
 use tailwater_agent::stream::heard::{Control, Parting};
 use tailwater_agent::stream::outbox::Outbox;
-use tailwater_agent::stream::{PROBE_PERIOD, REFUSED_PAUSE, STATUS_PERIOD, WELCOME_TIMEOUT};
+use tailwater_agent::stream::{PROBE_PERIOD, STATUS_PERIOD, WELCOME_TIMEOUT};
 use tailwater_proto::columnar::TableBuilder;
 use tailwater_proto::v1::{
     AgentMessage, AgentStatus, CollectorMessage, Configuration, DropEvent, EntityKind, Hello, Metric,
@@ -171,6 +171,8 @@ impl<'h> Run<'h> {
             boot_id: format!("boot {boot}"),
             agent_instance: instance.clone(),
             window_ns: WINDOW_NS,
+            // Runs are counted in the order in which they begin.
+            started_monotonic_ns: number,
             ..Hello::default()
         });
         Self {
@@ -354,11 +356,12 @@ impl<'h> Run<'h> {
             link.leave();
             return match parting {
                 Parting::Refused { retry: true, .. } => Ok(Some(soon_ns)),
-                // Only another agent of this boot may send one away for so long.
-                Parting::Refused { retry: false, .. } if truth.runs(&self.id.0) < 2 => {
-                    Err(format!("{:?}, the only run of its host, is sent away for a minute", self.id))
-                }
-                Parting::Refused { retry: false, .. } => Ok(Some(REFUSED_PAUSE.as_nanos() as u64)),
+                // Only one of this boot that began later may send one away for so long, and there is none: this is the run that lives.
+                Parting::Refused { retry: false, .. } => Err(format!(
+                    "{:?}, the last of {} runs of its host, is sent away for a minute",
+                    self.id,
+                    truth.runs(&self.id.0)
+                )),
                 Parting::Foreign { reason } => Err(format!("{:?} hears no collector: {reason}", self.id)),
             };
         }
