@@ -224,7 +224,7 @@ async fn one_that_runs_joins_anew_where_its_certificate_is_refused_and_says_what
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(tries(), 2, "nobody said that it is refused");
         refused.notify_one();
-        log.says("joined anew, ").await;
+        log.says("joined anew, certificate good until").await;
         end.send(()).unwrap();
     };
     let kept = keep_good_until(&identity, Some(&join), &refused, Some(ended));

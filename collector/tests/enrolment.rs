@@ -570,7 +570,7 @@ fn a_cluster_that_gets_another_authority_is_asked_without_a_restart() {
     assert_eq!(place.pod("node-1").unwrap_err().code(), Code::Unavailable);
     put(place.folder.path(), "api-ca.crt", "no certificate\n");
     assert_eq!(place.pod("node-1").unwrap_err().code(), Code::Unavailable);
-    serve.wait_log("old authorities stay");
+    serve.wait_log("changed and cannot be used, the old one stays: no certificate in it");
     put(place.folder.path(), "api-ca.crt", &next.ca);
     assert!(place.pod("node-1").is_ok(), "{}", serve.log());
     // A file that cannot be used leaves what is.

@@ -6,6 +6,8 @@ use super::invitations::fits;
 use crate::lock::lock;
 use crate::send::http::{Address, Answer, HookError, Http};
 use crate::send::secret::{Watched, line};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -105,6 +107,16 @@ impl std::fmt::Debug for Reviewer {
     }
 }
 
+/// A text with certificates, as it is.
+fn authorities(text: &str) -> Result<String, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(text.to_owned()),
+        Ok(_) => Err("no certificate in it".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
 /// By the authorities that are in the file now.
 fn way(config: &KubernetesConfig) -> Result<Http, HookError> {
     let to = Address {
@@ -163,7 +175,7 @@ impl Reviewer {
             "run the collector with a service account that may create tokenreviews (authentication.k8s.io)";
         let own = Watched::load("token_file", &config.token_file, remedy, line)?;
         let remedy = "give a readable PEM file with the authorities of the cluster's API server";
-        let ca = Watched::load("ca", &config.ca, remedy, |text| Ok(text.to_owned()))?;
+        let ca = Watched::load("ca", &config.ca, remedy, authorities)?;
         let way = Mutex::new((ca.current(), Arc::new(way(config)?)));
         Ok(Self { config: config.clone(), own, ca, way, turns: Arc::new(Semaphore::new(REVIEWS_MAX)) })
     }
