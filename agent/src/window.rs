@@ -13,8 +13,10 @@ pub struct WindowIndex(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CgroupId(pub u64);
 
-/// Buckets of a log2 histogram: bucket `i` counts values in `[2^i, 2^(i+1))` microseconds, the last one everything above.
+/// Buckets of a log2 histogram of waits: bucket `i` counts values in `[2^i, 2^(i+1))` microseconds, the last one everything above.
 pub const HIST_BUCKETS: usize = 20;
+/// The same of response times.
+pub const RESPONSE_BUCKETS: usize = 24;
 
 /// One closed window. An entity that is not listed had no activity; a section that is `None` was not covered.
 #[derive(Debug, Clone, Default)]
@@ -234,7 +236,7 @@ pub struct RequestSample {
     pub worker_shared_max: u32,
     pub response_ns: u64,
     pub response_max_ns: u64,
-    pub response_hist: [u32; HIST_BUCKETS],
+    pub response_hist: [u32; RESPONSE_BUCKETS],
     pub multiplexed: MultiplexedSample,
     pub open_last: u32,
     pub open_max: u32,
@@ -288,7 +290,7 @@ pub struct CallSample {
     pub established: u64,
     pub response_ns: u64,
     pub response_max_ns: u64,
-    pub response_hist: [u32; HIST_BUCKETS],
+    pub response_hist: [u32; RESPONSE_BUCKETS],
     pub multiplexed: MultiplexedSample,
 }
 

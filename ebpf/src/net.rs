@@ -3,8 +3,8 @@
 
 use crate::record::EdgeSum;
 
-/// Buckets of a response-time histogram, `HIST_BUCKETS`.
-pub const HIST_BUCKETS: usize = 20;
+/// Buckets of a response-time histogram, `RESPONSE_BUCKETS`.
+pub const RESPONSE_BUCKETS: usize = 24;
 /// The slot of everything beyond the caps, `SLOT_OTHER`.
 pub const SLOT_OTHER: u32 = 0;
 
@@ -68,7 +68,7 @@ pub struct ListenerRecord {
     pub limit: u32,
     pub late: u32,
     pub very_late: u32,
-    pub response_hist: [u32; HIST_BUCKETS],
+    pub response_hist: [u32; RESPONSE_BUCKETS],
 }
 crate::record!(ListenerRecord, edges: listener_edge::COUNT);
 
@@ -98,12 +98,12 @@ pub struct EdgeRecord {
     pub syn_retransmits: u32,
     pub data_retransmits: u32,
     pub reserved: u32,
-    pub response_hist: [u32; HIST_BUCKETS],
+    pub response_hist: [u32; RESPONSE_BUCKETS],
 }
 crate::record!(EdgeRecord, edges: edge_edge::COUNT);
 
-const _: () = assert!(size_of::<ListenerRecord>() == 336);
-const _: () = assert!(size_of::<EdgeRecord>() == 232);
+const _: () = assert!(size_of::<ListenerRecord>() == 352);
+const _: () = assert!(size_of::<EdgeRecord>() == 248);
 
 /// `struct listener_level`, one per slot: levels over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::sample::sampler::{Handle, Sink};
 use crate::sample::throttle::Quotas;
 use crate::stream::encode::{self, Encoder, HostView, sections};
 use crate::stream::outbox::Outbox;
-use crate::window::{ListenDrop, WINDOW_NS, Window};
+use crate::window::{ListenDrop, RESPONSE_BUCKETS, WINDOW_NS, Window};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tailwater_proto::v1;
@@ -50,6 +50,7 @@ impl Identity {
                 late_ns: u64::from(late.late_ms) * 1_000_000,
                 very_late_ns: u64::from(late.very_late_ms) * 1_000_000,
                 started_monotonic_ns: monotonic_ns(),
+                response_buckets: RESPONSE_BUCKETS as u32,
                 ..v1::Hello::default()
             },
         }

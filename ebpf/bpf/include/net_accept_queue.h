@@ -455,6 +455,9 @@ struct {
 	__type(value, struct attempt);
 } dropped_attempts SEC(".maps");
 
+/* When a last ACK was dropped last: where that was long ago, no connection that is made is looked for. */
+static __u64 attempt_dropped_ns;
+
 /* Remembers by its client whose last ACK was dropped. */
 static __always_inline void attempt_dropped(const struct hook *h, const struct sk_buff *skb, __u32 slot,
 					    struct listener_record *rec)
@@ -469,6 +472,7 @@ static __always_inline void attempt_dropped(const struct hook *h, const struct s
 	if (bpf_probe_read_kernel(key.address, v4 ? 4 : 16, network + (v4 ? 12 : 8)) ||
 	    bpf_probe_read_kernel(&key.port, 2, head + BPF_CORE_READ(skb, transport_header)))
 		return;
+	attempt_dropped_ns = h->mono_ns;
 	a = bpf_map_lookup_elem(&dropped_attempts, &key);
 	if (!a || h->mono_ns - a->last_ns > ATTEMPT_NS) {
 		bpf_map_update_elem(&dropped_attempts, &key, &new, BPF_ANY);
@@ -480,6 +484,38 @@ static __always_inline void attempt_dropped(const struct hook *h, const struct s
 		a->slow = 1;
 		rec->drops_slow++;
 	}
+}
+
+/*
+ * A connection is there: when its last ACK was dropped first, if it was; else 0. Its client has it since then, give or take the way of a packet.
+ */
+static __always_inline __u64 attempt_succeeded(const struct hook *h, const struct sock *sk, __u32 slot)
+{
+	const struct sock_common *skc = &sk->__sk_common;
+	__u64 dropped_ns = attempt_dropped_ns, first_ns;
+	struct attempt_key key = { .slot = slot, .port = skc->skc_dport };
+	__u32 *to = (__u32 *)key.address;
+	struct edge_key remote = {};
+	struct attempt *a;
+
+	if (!dropped_ns || elapsed_ns(dropped_ns, h->mono_ns) > ATTEMPT_NS)
+		return 0;
+	remote_end(skc, &remote, 0);
+	/* As its packets have it. */
+	if (!remote.address[0] && !remote.address[1] && remote.address[2] == bpf_htonl(0xffff)) {
+		to[0] = remote.address[3];
+	} else {
+		to[0] = remote.address[0];
+		to[1] = remote.address[1];
+		to[2] = remote.address[2];
+		to[3] = remote.address[3];
+	}
+	a = bpf_map_lookup_elem(&dropped_attempts, &key);
+	if (!a || elapsed_ns(a->last_ns, h->mono_ns) > ATTEMPT_NS)
+		return 0;
+	first_ns = a->first_ns;
+	bpf_map_delete_elem(&dropped_attempts, &key);
+	return first_ns;
 }
 
 /* As sk_drops_skbadd counts a packet: several segments that came as one are several. */

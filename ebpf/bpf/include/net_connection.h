@@ -50,7 +50,7 @@ struct directions {
 };
 
 struct connection {
-	__u64 started_ns; /* the turn; before a connect is established, its first SYN */
+	__u64 started_ns; /* the turn; before a connect is established, its first SYN; before an accepted one is used, its last ACK, if that was dropped */
 	__u64 established_ns; /* 0: not seen */
 	__u64 arrived_ns; /* the first byte of the request that is unread or under way; where that was not seen, when it was read */
 	__u64 cookie; /* of a listener; of a connection whose beginning was seen, the number that both of its ends have (pair_of) */
@@ -64,6 +64,7 @@ struct connection {
 	__u8 half_closed;
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
+	__u32 bounds; /* of the answer that was given last, those that it has not passed: BOUND_* */
 	struct directions directions;
 };
 
@@ -194,6 +195,17 @@ static __always_inline __u32 unread_taken(struct connection *c)
 	return c->unread == UNREAD_NONE ? UNREAD_NONE : __sync_lock_test_and_set(&c->unread, UNREAD_NONE);
 }
 
+/*
+ * Whether bytes that come first on a connection were sent before it was there: its last ACK was dropped, and with it whatever its client, for which
+ * it existed, sent. That comes again after pauses each of which is twice the one before: no later after the ACK that was taken than that had waited.
+ * What comes later was sent later.
+ */
+static __always_inline bool was_sent_before(const struct connection *c, __u64 now_ns)
+{
+	return !c->used && c->started_ns && c->established_ns &&
+	       elapsed_ns(c->established_ns, now_ns) <= elapsed_ns(c->started_ns, c->established_ns);
+}
+
 static __always_inline void unread_began(struct hook *h, struct connection *c, __u32 kind)
 {
 	struct listener_level *level = listener_level_of(c->slot);
@@ -202,7 +214,7 @@ static __always_inline void unread_began(struct hook *h, struct connection *c, _
 	if (!level || !rec)
 		return;
 	if (c->unread == UNREAD_NONE)
-		c->arrived_ns = h->mono_ns;
+		c->arrived_ns = was_sent_before(c, h->mono_ns) ? c->started_ns : h->mono_ns;
 	if (__sync_val_compare_and_swap(&c->unread, UNREAD_NONE, kind) == UNREAD_NONE)
 		step_unread(h, rec, level, kind, 1);
 	/* The reader, or whoever closed it, looked before that. */
@@ -310,6 +322,7 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 	place = worker_place(c->slot, level);
 	worker = worker_at(place);
 	c->seen_seq = seq;
+	c->bounds = 0;
 	c->started_ns = h->mono_ns;
 	if (unread == UNREAD_NONE)
 		c->arrived_ns = h->mono_ns;
@@ -330,14 +343,56 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 /* An answer after `took` ns, of a request or of a call: both records have these fields. */
 #define ANSWERED_INTO(rec, took)                                                                                         \
 	({                                                                                                               \
-		__u32 _bucket = log2_us(took);                                                                           \
+		__u32 _bucket = log2_us(took, RESPONSE_BUCKETS);                                                         \
                                                                                                                          \
 		(rec)->answered++;                                                                                       \
 		(rec)->response_ns += (took);                                                                            \
 		max_into((rec)->response_max_ns, took);                                                                  \
-		if (_bucket < HIST_BUCKETS)                                                                              \
+		if (_bucket < RESPONSE_BUCKETS)                                                                          \
 			(rec)->response_hist[_bucket]++;                                                                 \
 	})
+
+/* How long an answer may take, from the first byte of its request to its own last one. */
+#define BOUND_LATE 1
+#define BOUND_VERY_LATE 2
+
+/* Of these bounds, those that are not over after `took`. */
+static __always_inline __u32 bounds_kept(__u32 bounds, __u64 took)
+{
+	if (took > cfg_late_us * 1000ULL)
+		bounds &= ~BOUND_LATE;
+	if (took > cfg_very_late_us * 1000ULL)
+		bounds &= ~BOUND_VERY_LATE;
+	return bounds;
+}
+
+static __always_inline void bounds_passed(struct listener_record *rec, __u32 passed)
+{
+	if (passed & BOUND_LATE)
+		rec->late++;
+	if (passed & BOUND_VERY_LATE)
+		rec->very_late++;
+}
+
+/* Whether an answer that was still in time when it began is not any more, `now_ns`. What came since then is another request, of another time. */
+static __always_inline bool passes_a_bound(const struct connection *c, __u64 now_ns)
+{
+	return c->bounds && c->unread == UNREAD_NONE &&
+	       bounds_kept(c->bounds, elapsed_ns(c->arrived_ns, now_ns)) != c->bounds;
+}
+
+/* More of an answer was written. Each bound is counted once, by whoever takes it off. */
+static __noinline void answer_went_on(struct hook *h, struct connection *c)
+{
+	struct listener_record *rec = listener_now(h, c->slot);
+	__u32 before = c->bounds, kept;
+
+	if (!rec || !passes_a_bound(c, h->mono_ns))
+		return;
+	kept = bounds_kept(before, elapsed_ns(c->arrived_ns, h->mono_ns));
+	if (__sync_val_compare_and_swap(&c->bounds, before, kept) == before)
+		bounds_passed(rec, before & ~kept);
+}
 
 /* For whoever took the connection out of PHASE_ACTIVE. */
 static __noinline void request_ended(struct hook *h, struct connection *c, __u32 how)
@@ -353,11 +408,11 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	left = step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
 	state_left(c->slot, level, bpf_ktime_get_ns(), left + 1, how == ENDED_ANSWERED);
 	if (how == ENDED_ANSWERED) {
+		__u32 kept = bounds_kept(BOUND_LATE | BOUND_VERY_LATE, waited);
+
 		ANSWERED_INTO(rec, took);
-		if (waited > cfg_late_us * 1000ULL)
-			rec->late++;
-		if (waited > cfg_very_late_us * 1000ULL)
-			rec->very_late++;
+		bounds_passed(rec, (BOUND_LATE | BOUND_VERY_LATE) & ~kept);
+		c->bounds = kept;
 	} else {
 		rec->aborted++;
 	}

@@ -10,7 +10,7 @@ const volatile __u32 cfg_listener_entities = 65; /* slots, with SLOT_OTHER */
 const volatile __u32 cfg_edge_entities = 129;
 const volatile __u32 cfg_cgroup_hierarchy = 0; /* 0: the unified one; else workloads are cgroups of the v1 cpu controller */
 
-/* Answers that begin later than this after their request came are late, and very late; us. */
+/* Answers that take longer than this, from the first byte of the request to the last one of the answer, are late, and very late; us. */
 const volatile __u32 cfg_late_us = 500000;
 const volatile __u32 cfg_very_late_us = 3000000;
 

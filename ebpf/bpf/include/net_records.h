@@ -52,9 +52,14 @@ struct listener_record {
 	__u32 shared_max;
 	__u32 open_max; /* accepted ones, at pushes, sampling ticks and first reads or writes */
 	__u32 limit;
-	__u32 late; /* of the answers, those that began later than cfg_late_us after the first byte that nobody had read */
+	/*
+	 * Of the answers, those of which something was written later than cfg_late_us after the first byte of their request, or after the
+	 * connection's last ACK was dropped first, where that is known. Counted when that was written: that an answer which began in time
+	 * ends late is known in a later window than the one that has the answer.
+	 */
+	__u32 late;
 	__u32 very_late; /* of those, later than cfg_very_late_us */
-	__u32 response_hist[HIST_BUCKETS];
+	__u32 response_hist[RESPONSE_BUCKETS];
 };
 
 /* Step functions of an edge (a workload's connections to one remote address and port). */
@@ -87,7 +92,7 @@ struct edge_record {
 	__u32 syn_retransmits;
 	__u32 data_retransmits;
 	__u32 reserved;
-	__u32 response_hist[HIST_BUCKETS];
+	__u32 response_hist[RESPONSE_BUCKETS];
 };
 
 /*

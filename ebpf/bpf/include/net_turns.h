@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Turns: a request begins when bytes are read from an idle accepted connection and ends at the first bytes written back; a
- * call is the mirror image on a connected socket. Owns what an event on a connection means; knows neither listeners' queues
+ * Turns: a request begins when bytes are read from an idle accepted connection and ends at the first bytes written back (whether
+ * that was in time is looked at again with all that is written after them); a call is the mirror image on a connected socket. Owns what an event on a connection means; knows neither listeners' queues
  * nor the maps' layout.
  *
  * The hook of a send runs when the system call ends: by then the peer may have answered, and another thread may have read that
@@ -84,6 +84,7 @@ static __always_inline void child_arrived(struct hook *h, const struct sock *sk)
 	if (!c || !take_role(c, ROLE_ACCEPTED, slot))
 		return;
 	c->established_ns = h->mono_ns;
+	c->started_ns = attempt_succeeded(h, sk, slot);
 	c->cookie = pair_of(tp->rcv_nxt, tp->write_seq);
 	directions_from(&c->directions, tp, true);
 	accepted_opened(h, slot, true);
@@ -207,7 +208,7 @@ static __always_inline bool write_changes_nothing(struct connection *c, struct t
 	if (c->phase > PHASE_ACTIVE || c->role == ROLE_UNKNOWN)
 		return !worth_another_look(c);
 	if (c->role == ROLE_ACCEPTED)
-		return c->phase == PHASE_IDLE && c->used;
+		return c->phase == PHASE_IDLE && c->used && (!c->bounds || !passes_a_bound(c, sent_ns(tp)));
 	if (c->role != ROLE_CONNECTED || c->phase == PHASE_IDLE)
 		return false;
 	c->seen_seq = tp->write_seq; /* more of the same call */
@@ -272,7 +273,11 @@ static __always_inline void data_written(struct hook *h, struct connection *c, s
 	if (c->role == ROLE_ACCEPTED) {
 		if (!c->used)
 			first_use(h, c, true); /* the server speaks first */
-		if (c->phase != PHASE_ACTIVE || written == c->seen_seq)
+		if (c->phase != PHASE_ACTIVE) {
+			answer_went_on(h, c);
+			return;
+		}
+		if (written == c->seen_seq)
 			return;
 		if (__sync_val_compare_and_swap(&c->phase, PHASE_ACTIVE, PHASE_IDLE) != PHASE_ACTIVE)
 			return;

@@ -459,6 +459,8 @@ static __noinline void unix_answered(struct hook *h, struct sock *sk, __u64 addr
 
 	if (!u)
 		return;
+	if (length > 0 && u->turn.phase == PHASE_IDLE && u->turn.bounds)
+		answer_went_on(h, &u->turn);
 	unix_turn_ends(h, u, how);
 	unix_call_ends(h, u, how);
 }

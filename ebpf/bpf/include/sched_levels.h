@@ -42,7 +42,7 @@ static __always_inline void wait_ends_in(struct task_record *record, struct task
 	__sync_fetch_and_add(&all->waiting, -1);
 	edge(&record->edges[TASK_WAITING], m, -1);
 	max_into(record->wait_max_ns, wait);
-	bucket = log2_us(wait);
+	bucket = log2_us(wait, HIST_BUCKETS);
 	if (bucket < HIST_BUCKETS)
 		record->wait_hist[bucket]++;
 	state->waiting = 0;

@@ -113,6 +113,9 @@ pub struct Hello {
     /// CLOCK_MONOTONIC when this agent began: which of two runs of one boot is the later; 0: not told
     #[prost(uint64, tag = "15")]
     pub started_monotonic_ns: u64,
+    /// buckets of METRIC_RESPONSE_TIME_HIST, the last of which is open; 0: an agent of before, which has 20
+    #[prost(uint32, tag = "16")]
+    pub response_buckets: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignalCoverage {
@@ -824,7 +827,7 @@ pub enum Metric {
     /// sum over answered
     ResponseTimeNs = 91,
     ResponseTimeMaxNs = 92,
-    /// bucketed: log2 of the time in us
+    /// bucketed: log2 of the time in us; how many buckets: Hello.response_buckets
     ResponseTimeHist = 93,
     /// LISTENER, EDGE: connections with several exchanges at once; none of them is in what is told by requests and calls, but in what is unread
     MultiplexedConnections = 94,
@@ -850,7 +853,8 @@ pub enum Metric {
     /// integral of the depth
     AcceptQueueDepthNs = 131,
     ConnectionsOpenLastAccepted = 132,
-    /// of the answered, later than Hello.late_ns after the first byte that nobody had read
+    /// Of the answered, those of which something was written later than Hello.late_ns after the first byte that nobody had read, or after the
+    /// connection's last ACK was dropped first; counted in the window in which that was written. By agents of before: those that began later.
     AnsweredLate = 133,
     /// of those, later than Hello.very_late_ns
     AnsweredVeryLate = 134,

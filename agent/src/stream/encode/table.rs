@@ -1,7 +1,7 @@
 //! Builds one table of a batch, column by column. Owns the order of values (entity-major, then window); knows no metric.
 
 use super::held::Held;
-use crate::window::{HIST_BUCKETS, Window};
+use crate::window::Window;
 use std::collections::BTreeMap;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{self, EntityKind, Metric};
@@ -91,16 +91,16 @@ impl TableBuilder {
     }
 
     /// A column per bucket that counted anything, and the first one always: it says that the histogram is covered.
-    pub(super) fn histogram<S>(
+    pub(super) fn histogram<S, const BUCKETS: usize>(
         &mut self,
         placed: Option<&[Placed<'_, S>]>,
         metric: Metric,
-        read: fn(&S) -> &[u32; HIST_BUCKETS],
+        read: fn(&S) -> &[u32; BUCKETS],
     ) {
         let Some(placed) = placed else {
             return;
         };
-        for bucket in 0..HIST_BUCKETS {
+        for bucket in 0..BUCKETS {
             let used = placed.iter().any(|p| read(p.sample)[bucket] != 0);
             if bucket != 0 && !used {
                 continue;

@@ -151,6 +151,7 @@ fn histograms_send_the_buckets_in_use() {
     let mut world = world();
     let mut request = RequestSample::default();
     request.response_hist[10] = 4;
+    request.response_hist[RESPONSE_BUCKETS - 1] = 2;
     let mut w = window(1);
     w.requests = Some(vec![(listener(80), request)]);
     let listeners = decode(&world.batch(&[w], None), EntityKind::Listener);
@@ -159,7 +160,7 @@ fn histograms_send_the_buckets_in_use() {
         .filter(|((m, _), _)| *m == Metric::ResponseTimeHist)
         .map(|((_, bucket), cells)| (*bucket, cells[&(1, 0)]))
         .collect();
-    assert_eq!(buckets, [(0, 0), (10, 4)]);
+    assert_eq!(buckets, [(0, 0), (10, 4), (23, 2)]);
 }
 
 #[test]
