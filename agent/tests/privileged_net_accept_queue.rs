@@ -4,11 +4,13 @@
 mod net_probe;
 
 use net_probe::{Probe, namespace};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tailwater_agent::config::Late;
 use tailwater_agent::signal::{SignalKind, SignalSource};
 
 const BACKLOG: i32 = 4;
@@ -528,6 +530,45 @@ fn privileged_deferred_handshakes_are_no_drops_until_the_queue_is_full() {
                     && queue.drops_slow == queue.drops_final_ack - queue.drops_repeated
             });
             drop((deferred, others));
+        });
+    });
+}
+
+/// The queue is full when their requests come, and with these the last ACK of their handshakes: both come again until it is not.
+#[test]
+fn privileged_an_answer_is_late_by_what_its_connection_waited_at_its_last_ack() {
+    const WAITING: usize = BACKLOG as usize - 1;
+    let mut probe = Probe::attach_with_late(Late { late_ms: 400, very_late_ms: 60_000 });
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            namespace::enter_new();
+            let (listener, port) = listen(0, false);
+            set(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[30]);
+            let at = (namespace::inode(), port);
+            let waiting: Vec<OwnedFd> = (0..WAITING).map(|_| begin_connect(port)).collect();
+            probe.drain_past_now();
+            let others: Vec<OwnedFd> = (0..12).map(|_| begin_connect(port)).collect();
+            others.iter().for_each(request);
+            probe.drain_until("the queue is full", |p| p.queue(at).depth_last == BACKLOG as u32 + 1);
+            waiting.iter().for_each(request);
+            std::thread::sleep(Duration::from_secs(1));
+            others.iter().for_each(reset);
+            drop(others);
+            // The first in the queue are gone; those that waited are answered as soon as they are there.
+            let listener = TcpListener::from(listener);
+            let mut answered = 0;
+            while answered < WAITING {
+                let (mut stream, _) = listener.accept().unwrap();
+                if stream.read_exact(&mut [0]).is_ok() {
+                    stream.write_all(b"y").unwrap();
+                    answered += 1;
+                }
+            }
+            probe.drain_until("all are answered", |p| p.requests(at).answered == WAITING as u64);
+            let requests = probe.requests(at);
+            assert!(requests.response_max_ns < 400_000_000, "none took long once it was read: {requests:?}");
+            assert_eq!((requests.late, requests.very_late), (WAITING as u64, 0), "{requests:?}");
+            drop(waiting);
         });
     });
 }

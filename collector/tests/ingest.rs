@@ -193,7 +193,8 @@ fn response_times(serve: &Serve, begin: u64) {
     let whole = &told["whole"];
     let counts = ["answers", "p99"].map(|key| whole[key].clone());
     assert_eq!(counts, [json!(2730), json!({ "ms": null, "at_least_ms": 524.288 })], "{whole:#}");
-    assert_eq!((&whole["counts"][10], &whole["counts"][19]), (&json!(2700), &json!(30)));
+    // The agent of these tests is one of before: it has no bucket beyond 524 ms.
+    assert_eq!((&whole["counts"][10], &whole["at_least_524_ms"]), (&json!(2700), &json!(30)));
     let p50 = whole["p50"]["ms"].as_f64().unwrap();
     assert!((1.024..2.048).contains(&p50), "{whole:#}");
     assert_eq!(whole["within"]["least"], whole["within"]["most"], "no answer is near 100 ms: {whole:#}");

@@ -273,6 +273,9 @@ pub struct HostWindow {
     /// Answers of listeners by response time. What is counted here adds up to `answered`, and its times to `response_ns`.
     #[serde(default)]
     pub responses: Counts,
+    /// The agent's `late_ms` and `very_late_ms`: what a listener's `late` and `very_late` are held against. 0: it told none.
+    #[serde(default)]
+    pub late_ms: [u32; 2],
     /// Event loops that read nothing in it although requests waited.
     #[serde(default)]
     pub blocked_loops: Vec<BlockedLoop>,
@@ -284,6 +287,18 @@ impl HostWindow {
     #[must_use]
     pub fn start_unix_ns(&self) -> u64 {
         self.index.start_unix_ns().saturating_add_signed(self.phase_ns)
+    }
+
+    /// How many answers of a listener, or of several as one, took longer than `ns`, where its agent counts by that very threshold: from the first
+    /// byte of the request to the last one of the answer.
+    #[must_use]
+    pub fn longer_than(&self, of: &ListenerWindow, ns: u64) -> Option<u64> {
+        let is = |ms: u32| ms > 0 && u64::from(ms) * 1_000_000 == ns;
+        match self.late_ms {
+            [late, _] if is(late) => of.late,
+            [_, very_late] if is(very_late) => of.very_late,
+            _ => None,
+        }
     }
 }
 
@@ -355,7 +370,8 @@ pub struct ListenerWindow {
     pub received: u64,
     pub answered: u64,
     pub aborted: u64,
-    /// Of the answered, those that began later than the agent's `late_ms` after the first byte of the request; `None`: not counted.
+    /// Of the answered, in this window or before it, those of which something was written later than the agent's `late_ms` after the first byte of
+    /// the request, for the first time in this window; of agents of before, those that began later. `None`: not counted.
     pub late: Option<u64>,
     /// Of those, later than `very_late_ms`.
     pub very_late: Option<u64>,

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tailwater_model::TopologyView;
-use tailwater_model::window::{Coverage, HostWindow, Input, ListenerWindow, WINDOW_NS, WindowIndex};
+use tailwater_model::window::{Coverage, HostWindow, Input, WINDOW_NS, WindowIndex};
 
 /// Windows in a second.
 pub const PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;
@@ -138,10 +138,17 @@ impl State {
         self.sweep(window.index.0);
         let host = self.hosts.entry(window.host.clone()).or_default();
         host.rows.window(window, &mut self.room, labels);
-        for (id, counts) in window.responses.by_listener() {
+        for (id, listener) in &window.listeners {
+            let counts = window.responses.of(*id);
+            // Of an answer that was counted before, the end may come in a window without another.
+            if counts.is_empty()
+                && [listener.late, listener.very_late].iter().all(|n| n.is_none_or(|n| n == 0))
+            {
+                continue;
+            }
             // As `requests_answered` has them: of a listener that has a row, and whose requests are known.
-            let Some(turns) = window.listeners.get(&id).and_then(ListenerWindow::turns) else { continue };
-            let Some(row) = host.rows.row_mut(Level::Listener, id) else { continue };
+            let Some(turns) = listener.turns() else { continue };
+            let Some(row) = host.rows.row_mut(Level::Listener, *id) else { continue };
             let (tiers, sla) = (&self.tiers, &self.sla);
             let (_, workload, listener) = &row.key;
             let tier = row.tier.get_or_insert_with(|| {
@@ -149,7 +156,8 @@ impl State {
                 let within_ns = within_ns(sla, &name, listener);
                 Tier { name, within_ns }
             });
-            self.responses.add(tier, counts, turns.response_ns, window.index.0);
+            let longer = window.longer_than(turns, tier.within_ns);
+            self.responses.add(tier, (counts, longer), turns.response_ns, window.index.0);
         }
         if host.history.back().is_some_and(|newest| newest.index >= window.index) {
             return false;

@@ -269,7 +269,7 @@ pub static METRICS: &[Metric] = &[
     ),
     metric(
         "requests_in_time",
-        "requests whose answer began in time: within the agent's `late_ms` of their first byte",
+        "requests answered in time: from their first byte to the last one of the answer within the agent's `late_ms`",
         &["requests"],
         &[(Kind::Listener, &["answered", "late", "received", "pieces_in", "multiplexed_connections"])],
         |v| {
@@ -279,14 +279,14 @@ pub static METRICS: &[Metric] = &[
     ),
     metric(
         "requests_late",
-        "requests whose answer began later than that",
+        "requests whose answer took longer than that",
         &["requests"],
         &[(Kind::Listener, &["late", "received", "pieces_in", "multiplexed_connections"])],
         |v| Some(v.listen.turns()?.late? as f64),
     ),
     metric(
         "requests_very_late",
-        "of those, later than `very_late_ms`",
+        "of those, longer than `very_late_ms`",
         &["requests"],
         &[(Kind::Listener, &["very_late", "received", "pieces_in", "multiplexed_connections"])],
         |v| Some(v.listen.turns()?.very_late? as f64),

@@ -5,7 +5,7 @@ use super::series::{PIECE_WINDOWS, Series};
 use super::view::{Query, Selected};
 use crate::columns::Kind;
 use std::sync::Mutex;
-use tailwater_model::responses::Histogram;
+use tailwater_model::responses::{Against, Count, Histogram};
 use tailwater_model::window::{HostWindow, SignalSet, WindowIndex};
 
 /// Whose listeners.
@@ -26,13 +26,16 @@ pub struct Answers {
     pub windows: u32,
     /// What was answered in them.
     pub by_time: Histogram,
+    /// The same, held against the threshold that was asked for.
+    pub against: Against,
 }
 
 impl Answers {
     /// With what was answered in further windows.
-    fn add(&mut self, more: &Histogram) {
-        self.windows = self.windows.saturating_add(1);
-        self.by_time.merge(more);
+    fn add(&mut self, more: &Self) {
+        self.windows = self.windows.saturating_add(more.windows);
+        self.by_time.merge(&more.by_time);
+        self.against.merge(&more.against);
     }
 }
 
@@ -45,13 +48,14 @@ pub struct Responses {
     pub points: Vec<(WindowIndex, Answers)>,
 }
 
-/// What all of `whose` answered in `[first, last]`, as at most so many points.
+/// What all of `whose` answered in `[first, last]`, as at most so many points, and how many of the answers took `within_ns` at most.
 #[must_use]
 pub fn responses(
     series: &Mutex<Series>,
     whose: &[Whose<'_>],
     (first, last): (WindowIndex, WindowIndex),
     max_points: usize,
+    within_ns: u64,
 ) -> Responses {
     let max_points = max_points.max(1);
     let step = last.0.saturating_sub(first.0).saturating_add(1).div_ceil(max_points as u64).max(1);
@@ -68,7 +72,7 @@ pub fn responses(
             for window in part.windows(of.host) {
                 let place = window.index.0.checked_sub(first.0).and_then(|n| usize::try_from(n / step).ok());
                 let Some(point) = place.and_then(|n| points.get_mut(n)) else { continue };
-                if let Some(answers) = of_window(&selected, window) {
+                if let Some(answers) = of_window(&selected, window, within_ns) {
                     point.add(&answers);
                     whole.add(&answers);
                 }
@@ -81,20 +85,27 @@ pub fn responses(
 }
 
 /// What was answered in a window. `None`: that is not known.
-fn of_window(selected: &Selected, window: &HostWindow) -> Option<Histogram> {
+fn of_window(selected: &Selected, window: &HostWindow, within_ns: u64) -> Option<Answers> {
     let requests = SignalSet::of(["requests"]);
     if window.uncovered.meets(requests) || window.sampled.meets(requests) {
         return None;
     }
     let view = selected.view(window, &[Kind::Listener]);
     let turns = view.listen.turns()?;
-    let mut answers = Histogram::default();
+    let longer = window.longer_than(turns, within_ns);
+    let mut answers = Answers { windows: 1, ..Answers::default() };
+    let mut add = |counts: &[Count]| {
+        answers.by_time.add(counts);
+        // Those that took longer are told of all listeners together: once, below.
+        answers.against.add(counts, longer.map(|_| 0), within_ns);
+    };
     match &selected.ids {
-        None => answers.add(window.responses.all()),
-        Some(ids) => ids.listeners.iter().for_each(|id| answers.add(window.responses.of(*id))),
+        None => add(window.responses.all()),
+        Some(ids) => ids.listeners.iter().for_each(|id| add(window.responses.of(*id))),
     }
+    answers.against.longer = longer.unwrap_or(0);
     // Answers without their times: whoever recorded them told none.
-    (turns.answered == 0 || answers.answers() > 0).then_some(answers)
+    (turns.answered == 0 || answers.by_time.answers() > 0).then_some(answers)
 }
 
 #[cfg(test)]
@@ -147,13 +158,13 @@ mod tests {
     const WEB_1: Whose<'_> = Whose { host: "web-1", workload: Some("nginx"), listener: None };
 
     fn asked(series: &Mutex<Series>, whose: &[Whose<'_>], last: u64, max_points: usize) -> Responses {
-        responses(series, whose, (WindowIndex(100), WindowIndex(last)), max_points)
+        responses(series, whose, (WindowIndex(100), WindowIndex(last)), max_points, 500_000_000)
     }
 
     #[test]
     fn a_point_is_of_the_sum_of_its_windows_and_not_of_their_quantiles() {
         // 99 quick answers in one window, one that stood in the next.
-        let series = series(vec![window("web-1", 100, &[(1, 12, 99)]), window("web-1", 101, &[(1, 19, 1)])]);
+        let series = series(vec![window("web-1", 100, &[(1, 12, 99)]), window("web-1", 101, &[(1, 23, 1)])]);
         let each = asked(&series, &[WEB_1], 101, 20);
         let p50: Vec<_> = each.points.iter().map(|(_, a)| a.by_time.quantile(0.5)).collect();
         assert!(matches!(p50.as_slice(), [Some(Quantile::At(_)), Some(Quantile::Above(_))]), "{p50:?}");
@@ -182,12 +193,33 @@ mod tests {
     }
 
     #[test]
+    fn the_share_within_a_threshold_is_a_number_of_those_hosts_whose_agents_count_by_it() {
+        // 262 ms to 524 ms, of two listeners; two and one of theirs took longer than 500 ms.
+        let mut counted = window("web-1", 100, &[(1, 18, 7), (2, 18, 3)]);
+        counted.late_ms = [500, 3_000];
+        for (id, late) in [(1, 2), (2, 1)] {
+            counted.listeners.entry(id).or_default().late = Some(late);
+        }
+        let other = window("web-2", 100, &[(1, 18, 5)]);
+        let series = series(vec![counted, other]);
+        let held = |whose: &[Whose<'_>]| {
+            let held = asked(&series, whose, 100, 9).whole.against.held();
+            (held.surely, held.perhaps, held.not)
+        };
+        assert_eq!(held(&[WEB_1]), (7, 0, 3));
+        assert_eq!(held(&[Whose { listener: Some("10.0.0.1:80"), ..WEB_1 }]), (5, 0, 2));
+        assert_eq!(held(&[WEB_1, Whose { host: "web-2", ..WEB_1 }]), (7, 5, 3));
+        let at_300 = responses(&series, &[WEB_1], (WindowIndex(100), WindowIndex(100)), 1, 300_000_000);
+        assert_eq!(at_300.whole.against.held().perhaps, 10, "of another threshold they count nothing");
+    }
+
+    #[test]
     fn a_listener_a_workload_and_a_tier_of_two_hosts_have_their_own_answers() {
         let series =
             series(vec![window("web-1", 100, &[(1, 3, 5), (2, 4, 7)]), window("web-2", 100, &[(1, 3, 11)])]);
         let answers = |whose: &[Whose<'_>]| {
             let whole = asked(&series, whose, 100, 9).whole;
-            (whole.windows, whole.by_time.0[3], whole.by_time.0[4])
+            (whole.windows, whole.by_time.counts[3], whole.by_time.counts[4])
         };
         assert_eq!(answers(&[Whose { listener: Some("10.0.0.1:81"), ..WEB_1 }]), (1, 0, 7));
         assert_eq!(answers(&[WEB_1]), (1, 5, 7));

@@ -67,20 +67,26 @@ struct Part {
     p99: Told,
     /// Share of the answers within the threshold; `null`: there was no answer.
     within: Option<Share>,
+    /// Answers of which that is known each, as their agent counts by this very threshold, and from the first byte of the request on.
+    within_counted: u64,
     /// Answers in each bucket.
     counts: [u64; BUCKETS],
+    /// Besides, answers of agents of before that took 524 ms or more: how much more they do not tell.
+    at_least_524_ms: u64,
 }
 
 impl Part {
-    fn of(answers: &Answers, within_ms: u64) -> Self {
+    fn of(answers: &Answers) -> Self {
         let histogram = &answers.by_time;
         Self {
             windows: answers.windows,
             answers: histogram.answers(),
             p50: Told::of(histogram, 0.5),
             p99: Told::of(histogram, 0.99),
-            within: histogram.within(within_ms.saturating_mul(1_000_000)),
-            counts: histogram.0,
+            within: Share::of(&answers.against.held()),
+            within_counted: answers.against.counted,
+            counts: histogram.counts,
+            at_least_524_ms: histogram.coarse,
         }
     }
 }
@@ -147,7 +153,7 @@ impl Asked {
 
     fn written(&self, of: &Responses) -> Result<Bytes, Problem> {
         let within_ms = self.within_ms;
-        let whole = Part::of(&of.whole, within_ms);
+        let whole = Part::of(&of.whole);
         let answers = whole.answers;
         let slower =
             |(than_ms, slower): (f64, u64)| Slower { than_ms, ratio: slower as f64 / answers as f64 };
@@ -171,7 +177,7 @@ impl Asked {
                 .iter()
                 .map(|(first, answers)| Point {
                     start_unix_ns: first.start_unix_ns(),
-                    part: Part::of(answers, within_ms),
+                    part: Part::of(answers),
                 })
                 .collect(),
         };
@@ -277,7 +283,10 @@ pub(super) async fn responses(
     });
     let asked = Asked { q, members, there, within_ms };
     let json = app
-        .memory(move |series| asked.written(&read(series, &asked.whose(), (first, last), max_points)))
+        .memory(move |series| {
+            let within_ns = asked.within_ms.saturating_mul(1_000_000);
+            asked.written(&read(series, &asked.whose(), (first, last), max_points, within_ns))
+        })
         .await??;
     Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
 }
@@ -286,6 +295,7 @@ pub(super) async fn responses(
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use tailwater_model::responses::Count;
 
     fn node(workload: &str, tier: &str, listeners: &[&str]) -> NodeView {
         NodeView {
@@ -337,7 +347,11 @@ mod tests {
         let members = vec![Member { host: "web-1".into(), workload: None }];
         let asked = Asked { q, members, there: Some((WindowIndex(100), WindowIndex(199))), within_ms: 500 };
         let mut answers = Answers { windows: 1, ..Answers::default() };
-        (answers.by_time.0[12], answers.by_time.0[18], answers.by_time.0[19]) = (8, 1, 1);
+        for (bucket, count) in [(12, 8), (18, 1), (24, 1)] {
+            let counts = [Count { listener: 1, bucket, answers: count }];
+            answers.by_time.add(&counts);
+            answers.against.add(&counts, None, 500_000_000);
+        }
         let silence = Answers { windows: 1, ..Answers::default() };
         let points = vec![(WindowIndex(100), answers), (WindowIndex(101), silence)];
         let Ok(json) = asked.written(&Responses { whole: answers, points }) else { panic!("it is written") };
@@ -355,9 +369,10 @@ mod tests {
         let silent = &told["points"][1];
         assert_eq!(silent["p50"], json!({ "ms": null, "at_least_ms": null }));
         assert_eq!((&silent["within"], &silent["windows"]), (&Value::Null, &json!(1)));
+        assert_eq!((&point["at_least_524_ms"], &point["within_counted"]), (&json!(1), &json!(0)));
         assert_eq!(
-            (told["edges_ms"].as_array().unwrap().len(), &told["edges_ms"][18]),
-            (19, &json!(524.288))
+            (told["edges_ms"].as_array().unwrap().len(), &told["edges_ms"][22]),
+            (23, &json!(8388.608))
         );
         assert_eq!(told["slower"][18], json!({ "than_ms": 524.288, "ratio": 0.1 }));
         assert_eq!(told["whole"]["counts"], point["counts"]);

@@ -263,7 +263,7 @@ pub static SIGNALS: &[Signal] = &[
     signal(
         "requests_late",
         "requests",
-        "Requests whose answer began later than the agent's late_ms after their first byte; absent: not counted.",
+        "Requests that took longer than the agent's late_ms, from their first byte to the last one of the answer; absent: not counted.",
         "socket receive to send",
         Read::Listener(|w| sum(w.turns()?.late?)),
         |c| c.requests,
@@ -272,7 +272,7 @@ pub static SIGNALS: &[Signal] = &[
     signal(
         "requests_very_late",
         "requests",
-        "Of those, later than the agent's very_late_ms.",
+        "Of those, longer than the agent's very_late_ms.",
         "socket receive to send",
         Read::Listener(|w| sum(w.turns()?.very_late?)),
         |c| c.requests,

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use tailwater_model::names::ENTITIES_PER_HOST_MAX;
+use tailwater_model::responses::{BUCKETS, Counts};
 use tailwater_model::rows::Rows;
 use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
@@ -181,6 +182,10 @@ pub struct Converter {
     covered: BTreeSet<i32>,
     uncovered: BTreeSet<i32>,
     sampled: SignalSet,
+    /// When an answer is late and very late for this agent, ms; 0: not told.
+    late_ms: [u32; 2],
+    /// Its response times have all the buckets that there are here, and not those of before.
+    all_buckets: bool,
     workloads: Ids,
     listeners: Ids,
     edges: Ids,
@@ -266,6 +271,8 @@ impl Converter {
         let sampled = hello.coverage.iter().filter(|c| c.covered && c.sampled);
         let names: Vec<String> = sampled.map(|c| signal_name(c.signal)).collect();
         self.sampled = SignalSet::of(names.iter().map(String::as_str));
+        self.late_ms = [hello.late_ns, hello.very_late_ns].map(whole_ms);
+        self.all_buckets = hello.response_buckets as usize >= BUCKETS;
         self.info = HostInfo {
             host: std::mem::take(&mut self.info.host),
             machine: hello.boot_id.clone(),
@@ -422,6 +429,7 @@ impl Converter {
                 lost_before: if n == 0 { batch.windows_lost } else { 0 },
                 uncovered: unmeasured,
                 sampled: self.info.coverage.sampled,
+                late_ms: self.late_ms,
                 ..HostWindow::default()
             })
             .collect();
@@ -479,7 +487,7 @@ impl Converter {
         if let Some(table) = table(EntityKind::Listener) {
             let known =
                 each(table, &mut self.listeners, windows, |window| &mut window.listeners, fields::listener);
-            responses(table, &known, windows);
+            responses(table, &known, windows, self.all_buckets);
         }
         if let Some(table) = table(EntityKind::Edge) {
             each(table, &mut self.edges, windows, |window| &mut window.edges, fields::edge);
@@ -518,6 +526,11 @@ impl Converter {
         }
         offset_ns.saturating_sub(self.shift.saturating_mul(window))
     }
+}
+
+/// A time in ms; 0 where it has a part of one, or is none that an agent would be set to.
+fn whole_ms(ns: u64) -> u32 {
+    if ns.is_multiple_of(1_000_000) { u32::try_from(ns / 1_000_000).unwrap_or(0) } else { 0 }
 }
 
 fn value(values: &[u64], row: usize, windows: usize, n: usize) -> u64 {
@@ -559,7 +572,13 @@ fn each<T: Default>(
 
 /// How many answers each of these listeners gave at which response time. A bucket that this version does not have lies beyond its last one, which
 /// is open; so however many a message tells, no listener has more than there are, and all take at most half as much again as its values did.
-fn responses(table: &TableValues, known: &[(EntityId, usize)], windows: &mut [HostWindow]) {
+fn responses(
+    table: &TableValues,
+    known: &[(EntityId, usize)],
+    windows: &mut [HostWindow],
+    all_buckets: bool,
+) {
+    let add = if all_buckets { Counts::add } else { Counts::add_coarse };
     let columns: Vec<(usize, &[u64])> = table
         .columns()
         .filter(|(metric, _, _)| *metric == v1::Metric::ResponseTimeHist as i32)
@@ -574,7 +593,7 @@ fn responses(table: &TableValues, known: &[(EntityId, usize)], windows: &mut [Ho
     for (id, row) in in_order {
         for (bucket, values) in &columns {
             for (n, window) in windows.iter_mut().enumerate() {
-                window.responses.add(id, *bucket, value(values, row, table.windows(), n));
+                add(&mut window.responses, id, *bucket, value(values, row, table.windows(), n));
             }
         }
     }

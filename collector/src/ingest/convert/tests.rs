@@ -83,11 +83,13 @@ fn a_batch_that_found_no_room_and_comes_again_has_the_same_packets_and_so_have_t
 #[test]
 fn response_times_are_kept_by_bucket_under_the_ids_of_their_listeners_and_only_where_something_was_counted() {
     let mut c = Converter::new("web-1");
-    c.message(&hello("a"), 0, 0).unwrap();
+    let Body::Hello(mut hello) = hello("a") else { panic!("it is one") };
+    hello.response_buckets = 24;
+    c.message(&Body::Hello(hello), 0, 0).unwrap();
     let mut table = TableBuilder::new(EntityKind::Listener, 2);
     // The first bucket is always there; of the last known one and one of a later agent, both are as open.
     for (entity, window, bucket, answers) in
-        [(9, 1, 0, 0), (9, 1, 12, 4), (9, 0, 19, 1), (9, 1, 19, 2), (9, 1, 31, 3), (4, 1, 12, 7)]
+        [(9, 1, 0, 0), (9, 1, 12, 4), (9, 0, 19, 1), (9, 1, 23, 2), (9, 1, 31, 3), (4, 1, 12, 7)]
     {
         table.set(entity, window, Metric::ResponseTimeHist, bucket, answers);
         table.set(entity, window, Metric::RequestsAnswered, 0, 20);
@@ -100,13 +102,35 @@ fn response_times_are_kept_by_bucket_under_the_ids_of_their_listeners_and_only_w
         let counts = got[n].responses.of(id);
         counts.iter().map(|c| (c.bucket, c.answers)).collect::<Vec<_>>()
     };
-    assert_eq!(of(1, *nine), [(12, 4), (19, 5)]);
+    assert_eq!(of(1, *nine), [(12, 4), (23, 5)]);
     assert_eq!((of(0, *nine), of(0, *four)), (vec![(19, 1)], vec![]));
     assert_eq!(of(1, *four), [(12, 7)]);
     assert_eq!(got[1].responses.bytes(), 3 * 12, "and no room beside them");
     assert_eq!(got[1].listeners[nine].answered, 20, "the other columns are as they were");
     let none = windows(c.message(&Body::Batch(self::batch(9, 5)), 0, 0).unwrap());
     assert_eq!(none[1].responses.bytes(), 0);
+}
+
+#[test]
+fn the_last_bucket_of_an_agent_of_before_is_no_bucket_of_today() {
+    let mut c = Converter::new("web-1");
+    let Body::Hello(mut told) = hello("a") else { panic!("it is one") };
+    (told.late_ns, told.very_late_ns) = (500_000_000, 3_000_000_001);
+    c.message(&Body::Hello(told), 0, 0).unwrap();
+    let mut table = TableBuilder::new(EntityKind::Listener, 2);
+    for (window, bucket, answers) in [(1, 18, 4), (1, 19, 2)] {
+        table.set(9, window, Metric::ResponseTimeHist, bucket, answers);
+        table.set(9, window, Metric::RequestsAnswered, 0, 6);
+        table.set(9, window, Metric::AnsweredLate, 0, 3);
+        table.set(9, window, Metric::AnsweredVeryLate, 0, 1);
+    }
+    let batch = Body::Batch(WindowBatch { tables: vec![table.build()], ..batch(9, 5) });
+    let got = windows(c.message(&batch, 0, 0).unwrap());
+    let counted: Vec<_> = got[1].responses.all().iter().map(|c| (c.bucket, c.answers)).collect();
+    assert_eq!(counted, [(18, 4), (24, 2)], "524 ms or more, and not 524 ms to 1 s");
+    let listener = got[1].listeners.values().next().unwrap();
+    let longer = [500_000_000, 400_000_000, 3_000_000_000].map(|ns| got[1].longer_than(listener, ns));
+    assert_eq!((got[1].late_ms, longer), ([500, 0], [Some(3), None, None]), "by its own threshold alone");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::tui::signals::{SIGNALS, Signal, Unit, Values};
 use crate::tui::state::State;
 use crate::tui::tiers::{self, Row};
 use tailwater_model::civil::Civil;
-use tailwater_model::responses::OPEN_US;
+use tailwater_model::responses::{COARSE_US, OPEN_US};
 
 const NAME: usize = 17;
 const VALUE: usize = 9;
@@ -113,9 +113,15 @@ fn told(signal: &Signal, values: &Values, worst: Option<f64>, limit: Option<f64>
 fn value(unit: Unit, value: f64) -> String {
     /// Windows in a second.
     const PER_SECOND: f64 = 20.0;
-    const OPEN_MS: f64 = OPEN_US as f64 / 1e3;
+    /// Where only a bound is known, what is told is a hair above it.
+    const BOUNDS_MS: [f64; 2] = [COARSE_US as f64 / 1e3, OPEN_US as f64 / 1e3];
+    let bound = BOUNDS_MS.into_iter().find(|bound| value > *bound && value <= bound.next_up());
+    if matches!(unit, Unit::Quantile)
+        && let Some(bound) = bound
+    {
+        return format!(">{bound:.0} ms");
+    }
     match unit {
-        Unit::Quantile if value > OPEN_MS => format!(">{OPEN_MS:.0} ms"),
         Unit::Ratio => ink::percent(value),
         Unit::Count | Unit::Events => ink::number(value),
         Unit::Rate => format!("{}/s", ink::number(value * PER_SECOND)),
