@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The socket hooks as they are, compiled for this machine, with what other CPUs do put between their atomic steps: each hook of one connection is
- * run to its end with any two others in any two places. When the connection is closed at last no level may be left standing, whatever came
- * between. Owns what the kernel's helpers are here, and the cases; `levels_interleaved.rs` compiles and runs it.
+ * run to its end with any two others in any two places. When the connection is closed at last no level may be left standing, and no answer may
+ * have been counted as late twice, whatever came between. Owns what the kernel's helpers are here, and the cases; `levels_interleaved.rs` compiles and runs it.
  *
  * On a real machine such a place is some nanoseconds wide, and three CPUs have to meet in it.
  */
@@ -146,10 +146,11 @@ static void is_read(void)
 	received(sk, 30, 0);
 }
 
+/* So much later that an answer is late with its second piece, and very late with its eighth. */
 static void is_written(void)
 {
 	tcp.write_seq += 40;
-	tcp.tcp_clock_cache += 1000000;
+	tcp.tcp_clock_cache += 400000000;
 	sent(sk, 40);
 }
 
@@ -203,6 +204,13 @@ static void is_asked_anew(void)
 	comes();
 }
 
+/* More of the answer passes the first bound. */
+static void is_answered(void)
+{
+	is_under_way();
+	is_written();
+}
+
 static void is_multiplexed_already(void)
 {
 	connection.directions.crossings = CROSSINGS + 9;
@@ -215,6 +223,7 @@ static const struct event BEFORE[] = {
 	{ "asked", is_asked },
 	{ "under way", is_under_way },
 	{ "asked anew", is_asked_anew },
+	{ "answered", is_answered },
 	{ "multiplexed", is_multiplexed_already },
 };
 #define BEFORE_OF_ALL (sizeof(BEFORE) / sizeof(BEFORE[0]))
@@ -251,6 +260,9 @@ static void begins(const struct event *as, bool to_be_known)
 		connection.directions.crossings = CROSSINGS + 9;
 }
 
+/* Late answers of all cases. */
+static __u64 lates;
+
 /* Two events of other CPUs, each at a step of the hook that runs. */
 static struct {
 	bool armed, inside;
@@ -277,6 +289,24 @@ static void a_step(void)
 	}
 }
 
+/* Whether more answers were late than there were, or very late than late. */
+static bool twice_late(void)
+{
+	__u64 answered = 0, late = 0, very_late = 0;
+
+	for (int i = 0; i < values_used; i++) {
+		struct listener_record *rec = &((struct listener_log_entry *)values[i].bytes)->record;
+
+		if (values[i].map != &listener_log_entries)
+			continue;
+		answered += rec->answered;
+		late += rec->late;
+		very_late += rec->very_late;
+	}
+	lates += late;
+	return late > answered || very_late > late;
+}
+
 /* What is left standing when all is closed; how many steps the hook had. */
 static bool stands(const struct event *as, bool to_be_known, const struct event *runs, int *steps)
 {
@@ -297,6 +327,12 @@ static bool stands(const struct event *as, bool to_be_known, const struct event 
 	turns = turns_of(level->turns);
 	left = level->turns || level->multiplexed || level->levels[LISTENER_OPEN] || level->levels[LISTENER_UNREAD_QUEUED] ||
 	       level->levels[LISTENER_UNANSWERED];
+	if (twice_late()) {
+		printf("%s, %s; at step %d it %s, at step %d it %s: an answer is late twice\n", as->name, runs->name, now.others[0].at,
+		       now.others[0].event ? now.others[0].event->name : "-", now.others[1].at,
+		       now.others[1].event ? now.others[1].event->name : "-");
+		return true;
+	}
 	if (left)
 		printf("%s%s, %s; at step %d it %s, at step %d it %s: in flight %d, unread %d, busy %d, open %d, multiplexed %d, queued %d, "
 		       "unanswered %d\n",
@@ -350,6 +386,6 @@ int main(void)
 		}
 	}
 told:
-	printf("%ld of %ld cases leave a level standing\n", wrong, cases);
-	return wrong ? 1 : 0;
+	printf("%ld of %ld cases leave a level standing, or have an answer that is late twice; %llu were late\n", wrong, cases, lates);
+	return wrong || !lates;
 }
