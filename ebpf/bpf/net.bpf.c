@@ -204,6 +204,7 @@ int BPF_PROG(net_recv_exit_before_5_19, struct sock *sk, struct msghdr *msg, uns
 static __always_inline int sent(struct sock *sk, int length)
 {
 	struct connection *c;
+	bool unasked = false;
 	struct tcp_sock *tp;
 	struct hook h;
 
@@ -215,15 +216,17 @@ static __always_inline int sent(struct sock *sk, int length)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	if (c)
+	if (c) {
+		unasked = is_unasked(c, tp, length);
 		piece_went(c, sk, tp);
+	}
 	if (c && c->phase == PHASE_MULTIPLEXED) {
 		hook_enter_at(&h, sent_ns(tp));
 		multiplexed_moved(&h, c, TOLD_OUT, length);
 		hook_exit(&h);
 		return 0;
 	}
-	if (c && write_changes_nothing(c, tp))
+	if (c && write_changes_nothing(c, tp, unasked))
 		return 0;
 	hook_enter_at(&h, sent_ns(tp));
 	data_written(&h, c, sk, tp);

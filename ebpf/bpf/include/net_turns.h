@@ -203,12 +203,23 @@ static __always_inline bool read_changes_nothing(struct connection *c, struct tc
 	return c->role == ROLE_CONNECTED && c->phase == PHASE_IDLE && (tp->write_seq == c->seen_seq || c->half_closed);
 }
 
-static __always_inline bool write_changes_nothing(struct connection *c, struct tcp_sock *tp)
+/*
+ * A few bytes after a silence are no part of an answer: the alert with which TLS ends an idle connection, a ping, a farewell at a time-out (the
+ * longest that is known, MySQL's, has 150). To be asked before piece_went().
+ */
+#define UNASKED_BYTES 256
+#define UNASKED_NS 500000000ULL
+static __always_inline bool is_unasked(const struct connection *c, const struct tcp_sock *tp, int length)
+{
+	return length < UNASKED_BYTES && elapsed_ns(c->directions.out.at_ns, tp->tcp_clock_cache) > UNASKED_NS;
+}
+
+static __always_inline bool write_changes_nothing(struct connection *c, struct tcp_sock *tp, bool unasked)
 {
 	if (c->phase > PHASE_ACTIVE || c->role == ROLE_UNKNOWN)
 		return !worth_another_look(c);
 	if (c->role == ROLE_ACCEPTED)
-		return c->phase == PHASE_IDLE && c->used && (!c->bounds || !passes_a_bound(c, sent_ns(tp)));
+		return c->phase == PHASE_IDLE && c->used && (!c->bounds || unasked || !passes_a_bound(c, sent_ns(tp)));
 	if (c->role != ROLE_CONNECTED || c->phase == PHASE_IDLE)
 		return false;
 	c->seen_seq = tp->write_seq; /* more of the same call */

@@ -149,9 +149,9 @@ static void is_read(void)
 /* So much later that an answer is late with its second piece, and very late with its eighth. */
 static void is_written(void)
 {
-	tcp.write_seq += 40;
+	tcp.write_seq += 400;
 	tcp.tcp_clock_cache += 400000000;
-	sent(sk, 40);
+	sent(sk, 400);
 }
 
 static void is_shut_down(void)
