@@ -3,8 +3,8 @@
 use super::*;
 use crate::name::cgroup::Mounts;
 use crate::window::{
-    AcceptQueueSample, CgroupId, ConnectionSample, MemorySample, Polled, RequestSample, TaskSample,
-    WindowIndex,
+    AcceptQueueSample, CgroupId, ConnectionSample, MemorySample, Polled, RESPONSE_BUCKETS, RequestSample,
+    TaskSample, WindowIndex,
 };
 use std::collections::BTreeMap;
 use tailwater_proto::columnar::decode_values;
