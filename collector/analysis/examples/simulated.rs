@@ -1,5 +1,7 @@
-//! Systems made from seeds, as inputs of the analysis, for `make constants`: shapes, loads, causes, clocks and gaps that nobody chose, so that
-//! rules are asked of more than what the laboratory can stage. `simulated FOLDER COUNT` writes `FOLDER/simulated N.inputs` for each seed N.
+//! Systems made from seeds, as inputs of the analysis, for `make constants` and `make calibrate`: shapes, loads, causes, clocks and gaps that
+//! nobody chose, so that rules are asked of more than what the laboratory can stage. `simulated FOLDER COUNT` writes `FOLDER/simulated N.inputs`
+//! for each seed N, and beside it as `simulated N.truth` what was done to the system: where, from when to when, and which resources may be
+//! named for it.
 
 #[path = "../tests/support/sim/mod.rs"]
 #[allow(
@@ -25,7 +27,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(arguments.next().ok_or("simulated FOLDER COUNT")?);
     let count: u64 = arguments.next().ok_or("simulated FOLDER COUNT")?.to_string_lossy().parse()?;
     for seed in 1..=count {
-        let trace = system(seed).run();
+        let system = system(seed);
+        let truth = File::create(folder.join(format!("simulated {seed}.truth")))?;
+        serde_json::to_writer(truth, &truth_of(&system))?;
+        let trace = system.run();
         let mut out = BufWriter::new(File::create(folder.join(format!("simulated {seed}.inputs")))?);
         let mut tell = |input: &Input| {
             writeln!(out, "{}", serde_json::to_string(input)?).map_err(Box::<dyn Error>::from)
@@ -42,6 +47,38 @@ fn main() -> Result<(), Box<dyn Error>> {
         out.flush()?;
     }
     Ok(())
+}
+
+/// What was done to a system, as a list of `host`, `from_unix_ns`, `to_unix_ns` and `resources`. Times are the true ones, whatever its clocks say.
+fn truth_of(sim: &Sim) -> serde_json::Value {
+    let unix_ns = |ms: u64| sim.first_window * WINDOW_NS + ms * 1_000_000;
+    let done = |host: &str, during: &std::ops::Range<u64>, resources: &[&str]| {
+        serde_json::json!({
+            "host": host,
+            "from_unix_ns": unix_ns(during.start),
+            "to_unix_ns": unix_ns(during.end),
+            "resources": resources,
+        })
+    };
+    let acts = sim.acts.iter().map(|(at, during, what)| {
+        let host = match at {
+            At::Web => "web-1",
+            At::App => "app-1",
+            At::Db => "db-1",
+        };
+        let resources: &[&str] = match what {
+            Do::Neighbour(_) => &["cpu_neighbour"],
+            Do::Squeeze(_) => &["cpu_throttled"],
+            Do::Pause => &["pause"],
+            Do::Lock => &["lock"],
+            Do::Disk => &["io"],
+            // It fills the tier's quota, and what is throttled then is by its own load.
+            Do::Costly(_) => &["cpu", "cpu_throttled"],
+        };
+        done(host, during, resources)
+    });
+    let bursts = sim.bursts.iter().map(|(during, _)| done("web-1", during, &["burst"]));
+    acts.chain(bursts).collect()
 }
 
 /// SplitMix64.

@@ -20,4 +20,6 @@ mod series;
 mod topology;
 
 pub use config::{Config, Thresholds, TierRule};
+/// What the numbers of [`tailwater_model::incident::Incident::numbers`] are called, in their order.
+pub use path::evidence::NAMES as NUMBERS;
 pub use pipeline::{Finding, FindingKind, Output, Pipeline};

@@ -90,6 +90,8 @@ fn incident() -> Incident {
         vlrt: Vlrt::default(),
         sustained: None,
         alternatives: Vec::new(),
+        against: Vec::new(),
+        numbers: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! `judge` and `totals` are pure; `session` is the only part that starts anything.
 
+pub mod calibration;
 pub mod compare;
 pub mod cut;
 pub mod golden;

@@ -4,7 +4,7 @@
 use crate::path::step::Place;
 use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Alternative, Hop, Root};
+use tailwater_model::incident::{Alternative, Hop, Number, Root};
 use tailwater_model::window::EntityId;
 
 /// What was said of a case while its windows were there, and is said for as long as it lives. Bounded by the hops that are listed.
@@ -28,10 +28,13 @@ pub(crate) struct Settled {
     pub(crate) waves_only: bool,
 }
 
-/// Root, alternatives, and whether their order is open.
+/// Root, alternatives, how sure they are and why, and whether their order is open.
 #[derive(Debug, Clone)]
 pub(crate) struct Findings {
     pub(crate) root: Root,
+    pub(crate) confidence: f64,
+    pub(crate) against: Vec<String>,
+    pub(crate) numbers: Vec<Number>,
     pub(crate) alternatives: Vec<Alternative>,
     pub(crate) order_unknown: bool,
 }

@@ -1,7 +1,8 @@
-//! Possible roots along a chain and their ranking. Owns which episode fits an onset, and the confidence rule; knows no drops.
+//! Possible roots along a chain and their ranking. Owns which episode fits an onset, and the rule of their order; knows no drops.
 //!
-//! Confidence = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
-//! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.98 if clocks cannot order its onset and the queue's.
+//! Score = quality of the episode's rule x place on the path (a tier whose growth something below explains: 0.6) x strength
+//! of every step to it (0.9 to 1) x 0.8 if windows are missing x 0.98 if clocks cannot order its onset and the queue's. It orders candidates and
+//! decides what is told; how often the best of them is right is another number (`report/confidence.rs`).
 
 use super::bridge::Batch;
 use super::order::{Between, order};
@@ -47,10 +48,12 @@ const BURST_AFTER: u64 = 4;
 pub(crate) struct Candidate {
     pub(crate) place: Place,
     pub(crate) episode: Episode,
-    /// Confidence, 0 to 1.
+    /// How well it fits by rule, 0 to 1.
     pub(crate) score: f64,
     /// How the score was formed.
     pub(crate) rule: String,
+    /// What lowered it, in clauses.
+    pub(crate) against: Vec<String>,
 }
 
 impl Candidate {
@@ -59,6 +62,7 @@ impl Candidate {
             place,
             score: episode.quality,
             rule: format!("{:.2} for the episode", episode.quality),
+            against: Vec::new(),
             episode,
         }
     }
@@ -66,6 +70,7 @@ impl Candidate {
     pub(crate) fn times(&mut self, factor: f64, reason: &str) {
         self.score *= factor;
         self.rule = format!("{} x {factor:.2} {reason}", self.rule);
+        self.against.push(reason.to_owned());
     }
 }
 

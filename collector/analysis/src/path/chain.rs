@@ -5,6 +5,7 @@
 use super::below::below;
 use super::bridge;
 use super::candidate::{self, Candidate};
+use super::evidence::{Evidence, evidence};
 use super::step::{PATH_MAX, PartOf, Place, Step};
 use super::view::View;
 use crate::topology::tier::TierKey;
@@ -18,6 +19,8 @@ pub(crate) struct Diagnosis {
     pub(crate) path: Vec<Step>,
     /// Best first, never empty.
     pub(crate) candidates: Vec<Candidate>,
+    /// What speaks for and against the best of them, in numbers; `None`: it names no resource, or a place that cannot be looked into.
+    pub(crate) evidence: Option<Evidence>,
     /// An unobserved tier above `path`, which sent what overflowed it.
     pub(crate) above: Option<Place>,
 }
@@ -83,7 +86,8 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
         }
     }
     candidate::rank(&mut candidates, &path, view, start, at);
-    Diagnosis { path, candidates, above }
+    let evidence = evidence(&candidates, &path, view, at);
+    Diagnosis { path, candidates, evidence, above }
 }
 
 /// Roots at a tier that might be behind an unobserved one, less likely than another.

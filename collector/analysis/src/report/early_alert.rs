@@ -183,6 +183,8 @@ fn provisional(
         },
         sustained: None,
         alternatives: Vec::new(),
+        against: Vec::new(),
+        numbers: Vec::new(),
     }
 }
 

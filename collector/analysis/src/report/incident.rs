@@ -29,10 +29,9 @@ impl Report<'_> {
         if let Some(last) = self.case.root_last().filter(|last| *last > best.episode.last) {
             root.end_unix_ns = root.end_unix_ns.max(self.end_ns(self.clock_host(&best.place), last));
         }
-        let confidence = best.score;
         if flood {
             // Nothing on the way to another tier is evidence for it.
-            root.evidence = format!("{}. Confidence {confidence:.2} by rule", best.episode.why);
+            root.evidence = format!("{}. Confidence {:.2} by rule", best.episode.why, best.score);
         }
         let kind = self.kind(best, &root, flood);
         let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));
@@ -61,7 +60,7 @@ impl Report<'_> {
                 Kind::NearOverflow => Severity::Warning,
                 _ => Severity::Info,
             },
-            confidence,
+            confidence: if flood { best.score } else { findings.confidence },
             title: String::new(),
             start_unix_ns: start,
             end_unix_ns: self.end_ns(&self.case.start.host, last).max(root.end_unix_ns),
@@ -73,6 +72,8 @@ impl Report<'_> {
             hops,
             drops,
             alternatives: if flood { Vec::new() } else { findings.alternatives },
+            against: if flood { Vec::new() } else { findings.against },
+            numbers: if flood { Vec::new() } else { findings.numbers },
         };
         incident.title = title(&incident, &|host, workload| self.view.topology.called(host, workload));
         Some((incident, settled))
@@ -101,6 +102,7 @@ impl Report<'_> {
             episode,
             score: quality::FLOOD,
             rule: "by rule".to_owned(),
+            against: Vec::new(),
         }
     }
 

@@ -2,6 +2,8 @@
 //! findings are said and when; decides nothing about the root. Here is what its parts ask alike: how places, listeners and moments are
 //! called.
 
+mod calibrated;
+mod confidence;
 mod drops;
 pub(crate) mod early_alert;
 mod hops;

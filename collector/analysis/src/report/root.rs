@@ -2,6 +2,7 @@
 //! root.
 
 use super::Report;
+use super::confidence::{confidence, numbers, what_is_left};
 use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
@@ -14,14 +15,31 @@ const ALTERNATIVES_MAX: usize = 4;
 impl Report<'_> {
     /// What is told of the candidates, `best` being the root.
     pub(super) fn findings(&self, best: &Candidate) -> Findings {
-        let root = self.root(best);
+        let known = self.diagnosis.evidence.as_ref();
+        let sure = known.map_or(best.score, confidence);
+        let mut root = self.root(best);
+        root.evidence.push_str(&match known {
+            Some(_) => {
+                format!(". Score {:.2} = {}. Confidence {sure:.2} by recordings", best.score, best.rule)
+            }
+            None => format!(". Confidence {sure:.2} = {}", best.rule),
+        });
         let others = self.diagnosis.candidates.iter().skip(1).filter(|c| c.score < best.score);
+        let other = |c: &Candidate| {
+            let mut root = self.root(c);
+            root.evidence.push_str(&format!(". Score {:.2} = {}", c.score, c.rule));
+            let confidence = match known {
+                Some(_) => what_is_left(sure, c.score / best.score),
+                None => c.score,
+            };
+            Alternative { root, confidence }
+        };
         Findings {
             order_unknown: self.order_unknown(&best.place, root.start_unix_ns),
-            alternatives: others
-                .take(ALTERNATIVES_MAX)
-                .map(|c| Alternative { root: self.root(c), confidence: c.score })
-                .collect(),
+            alternatives: others.take(ALTERNATIVES_MAX).map(other).collect(),
+            confidence: sure,
+            against: best.against.clone(),
+            numbers: known.map(numbers).unwrap_or_default(),
             root,
         }
     }
@@ -60,7 +78,6 @@ impl Report<'_> {
                 between.error_ns as f64 / 1e6
             ));
         }
-        evidence.push_str(&format!(". Confidence {:.2} = {}", candidate.score, candidate.rule));
         Root {
             host,
             workload,

@@ -21,7 +21,7 @@ const COUNTS_EVERY_MOST: u64 = 200;
 const COUNTS_EVERY_AGE: u64 = 20;
 /// A case without drops is told after this long even if it goes on (5 s).
 const TELL_WITHOUT_DROPS: u64 = 100;
-/// Confidence from which a felt millibottleneck is worth telling.
+/// Score of its root, by rule, from which a felt millibottleneck is worth telling.
 const TELL_INFO: f64 = 0.5;
 
 /// New versions of what is open after a frame, in order. What is over is closed.
@@ -72,6 +72,7 @@ fn version(
         return None;
     }
     let diagnosis = case.diagnosis.as_ref()?;
+    let score = diagnosis.candidates.first().map_or(0.0, |best| best.score);
     let same = !drops && !searched && !over && case.told.is_none() && stays_untold(case, diagnosis);
     if same && !cfg!(debug_assertions) {
         return None;
@@ -82,11 +83,14 @@ fn version(
     if same {
         // What tests are built of looks whether that is so.
         let before = format!("{:?}", case.settled);
-        assert!(!worth_telling(&incident) && before == format!("{settled:?}"), "{before}\n{settled:?}");
+        assert!(
+            !worth_telling(&incident, score) && before == format!("{settled:?}"),
+            "{before}\n{settled:?}"
+        );
         return None;
     }
     case.settled = settled;
-    if !drops && case.told.is_none() && !worth_telling(&incident) {
+    if !drops && case.told.is_none() && !worth_telling(&incident, score) {
         return None;
     }
     let version = match &case.told {
@@ -106,8 +110,8 @@ fn counts_every(case: &Case, now: u64) -> u64 {
 }
 
 /// A queue near its limit always; a felt millibottleneck only where its resource is known.
-fn worth_telling(incident: &Incident) -> bool {
-    incident.kind == Kind::NearOverflow || is_known(incident.root.resource, incident.confidence)
+fn worth_telling(incident: &Incident, score: f64) -> bool {
+    incident.kind == Kind::NearOverflow || is_known(incident.root.resource, score)
 }
 
 /// Whether putting together the incident of a case without drops, which was not worth telling, says the same again and leaves nothing behind:
@@ -124,8 +128,8 @@ fn stays_untold(case: &Case, diagnosis: &Diagnosis) -> bool {
 }
 
 /// Whether a resource is told without drops.
-fn is_known(resource: Resource, confidence: f64) -> bool {
-    resource != Resource::Unexplained && confidence >= TELL_INFO
+fn is_known(resource: Resource, score: f64) -> bool {
+    resource != Resource::Unexplained && score >= TELL_INFO
 }
 
 /// Whether the hops of a case without drops are: those of the way that was walked, up to the root. Off that way they depend on who calls whom,

@@ -26,7 +26,8 @@ pub struct Incident {
     pub kind: Kind,
     /// How bad it is.
     pub severity: Severity,
-    /// 0 to 1; the rule is in `root.evidence`.
+    /// 0 to 1: in how many of such verdicts place and resource of the root are right, as recordings with known truth taught. Where there is no
+    /// such knowledge (nothing explains it, a flood, an early alert) a number by rule that only orders. How it was formed is in `root.evidence`.
     pub confidence: f64,
     /// One sentence.
     pub title: String,
@@ -52,6 +53,12 @@ pub struct Incident {
     pub sustained: Option<Sustained>,
     /// Other roots that fit, best first.
     pub alternatives: Vec<Alternative>,
+    /// What spoke against the root, in clauses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub against: Vec<String>,
+    /// The numbers that `confidence` is made of, those that are not 0; none where it is by rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<Number>,
 }
 
 /// Whether an incident may still grow.
@@ -247,12 +254,24 @@ pub struct Culprit {
     pub share: f64,
 }
 
+/// One number that the confidence in a root is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    /// What it is of; docs/incidents.md says what each means.
+    pub name: String,
+    /// 0 to 1.
+    pub value: f64,
+    /// What it adds to the logarithm of the odds that the root is right, against a verdict whose value is the usual one; below 0 it speaks
+    /// against the root.
+    pub adds: f64,
+}
+
 /// Another root that fits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
     /// The root.
     pub root: Root,
-    /// Always below the incident's.
+    /// Always below the incident's, and no more than what that leaves: it can be right only where the incident's root is wrong.
     pub confidence: f64,
 }
 

@@ -1,0 +1,69 @@
+//! `make calibrate`: learns of verdicts whose truth is known how often such a root is right, writes the weights into the analysis and how good
+//! they are into the results. Runs nothing but replays.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tailwater_tests::console::failure;
+use tailwater_tests::score::calibration::verdicts::Verdicts;
+use tailwater_tests::score::calibration::written::Calibration;
+use tailwater_tests::stack::Stack;
+
+/// Calibrates confidence.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// What the example `incidents` said of composed recordings and simulated systems.
+    #[arg(long)]
+    told: PathBuf,
+    /// The folder of their inputs, with the truth of the simulated ones.
+    #[arg(long)]
+    inputs: PathBuf,
+    /// The golden recordings, with their truth.
+    #[arg(long, default_value = "tests/golden")]
+    golden: PathBuf,
+    /// Folders of `lab-score` with recorded sessions.
+    #[arg(long, value_delimiter = ',')]
+    lab: Vec<PathBuf>,
+    /// Where `calibration.md` goes.
+    #[arg(long, default_value = "tests/results")]
+    out: PathBuf,
+    /// Where the weights go.
+    #[arg(long, default_value = "collector/analysis/src/report/calibrated.rs")]
+    table: PathBuf,
+    /// Of which commit the verdicts are.
+    #[arg(long)]
+    label: String,
+    /// The day.
+    #[arg(long)]
+    date: String,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    ExitCode::from(failure::run("calibrate", None, || execute(&arguments)))
+}
+
+fn execute(arguments: &Arguments) -> Result<()> {
+    let mut verdicts = Verdicts::default();
+    let told = File::open(&arguments.told).with_context(|| format!("open {}", arguments.told.display()))?;
+    verdicts.told(BufReader::new(told), &arguments.inputs, &arguments.golden)?;
+    for folder in &arguments.lab {
+        for stack in Stack::ALL {
+            let session = folder.join(stack.name());
+            if session.exists() {
+                verdicts.session(&session)?;
+            }
+        }
+    }
+    let calibration = Calibration::of(&verdicts)?;
+    let text = calibration.markdown(&arguments.label, &arguments.date)?;
+    let results = arguments.out.join("calibration.md");
+    std::fs::write(&results, &text).with_context(|| format!("write {}", results.display()))?;
+    std::fs::write(&arguments.table, calibration.table(&arguments.label, &arguments.date)?)
+        .with_context(|| format!("write {}", arguments.table.display()))?;
+    print!("{text}");
+    Ok(())
+}
