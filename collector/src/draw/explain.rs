@@ -291,6 +291,9 @@ fn rest(out: &mut String, i: &Incident) {
             &format!("{} requests wait a second or more for a retry{seen}", i.vlrt.expected),
         );
     }
+    if !i.against.is_empty() {
+        labelled(out, "Against", &i.against.join("; "));
+    }
     for a in &i.alternatives {
         let line = format!(
             "{} at {}, confidence {:.2}: {}",

@@ -70,7 +70,7 @@ impl Candidate {
     pub(crate) fn times(&mut self, factor: f64, reason: &str) {
         self.score *= factor;
         self.rule = format!("{} x {factor:.2} {reason}", self.rule);
-        self.against.push(reason.to_owned());
+        self.against.push(reason.strip_prefix("as ").unwrap_or(reason).to_owned());
     }
 }
 
@@ -95,6 +95,7 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     let stops = fitting(stood_still(view, key, node), node.onset, at);
     let stood = !stops.is_empty();
     found.extend(stops.into_iter().map(|e| Candidate::new(place.clone(), e)));
+    found.iter_mut().for_each(|c| c.against.extend(badly_timed(&c.episode, node.onset, at)));
     if let Some(surge) = surge(view, key, node, at, own_load) {
         let mut surged = from_surge(view, &surge, node, at);
         for burst in surged.iter_mut().filter(|c| stood && c.episode.resource == Resource::Burst) {
@@ -178,18 +179,36 @@ fn fitting(mut episodes: Vec<Episode>, onset: u64, at: u64) -> Vec<Episode> {
             && e.last.saturating_add(EDGE_WINDOWS) >= onset
     });
     for episode in &mut episodes {
-        // What stands has stood for as long as it does.
-        let stands = episode.unit == stopped::THREADS || episode.resource == Resource::EventLoop;
-        if episode.first.saturating_add(LONGEST_WINDOWS) < onset && !stands {
+        if began_long_before(episode, onset) {
             episode.quality *= BADLY_TIMED;
         }
-        let since = at.saturating_sub(episode.last);
-        if since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1) {
+        if was_over(episode, onset, at) {
             episode.quality *= WAS_OVER;
             episode.why = format!("{}; it was over while the queue still grew", episode.why);
         }
     }
     episodes
+}
+
+/// Longer before the queue than a millibottleneck lasts. What stands has stood for as long as it does.
+fn began_long_before(episode: &Episode, onset: u64) -> bool {
+    let stands = episode.unit == stopped::THREADS || episode.resource == Resource::EventLoop;
+    episode.first.saturating_add(LONGEST_WINDOWS) < onset && !stands
+}
+
+fn was_over(episode: &Episode, onset: u64, at: u64) -> bool {
+    let since = at.saturating_sub(episode.last);
+    since > OVER_SINCE && 2 * since > at.saturating_sub(onset).saturating_add(1)
+}
+
+/// What speaks against an episode by its time alone, in clauses.
+fn badly_timed(episode: &Episode, onset: u64, at: u64) -> Vec<String> {
+    let flaws = [
+        (began_long_before(episode, onset), "it began long before the queue grew"),
+        (episode.first > onset.saturating_add(ONSET_TOLERANCE), "it began after the queue had begun to grow"),
+        (was_over(episode, onset, at), "it was over while the queue still grew"),
+    ];
+    flaws.into_iter().filter(|(is, _)| *is).map(|(_, what)| what.to_owned()).collect()
 }
 
 /// Those that began too late for the first rise of the queue, but soon after it, and held at the drop, and whose tier hardly answered from then
@@ -342,7 +361,7 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
             .map(|s| STEP_LEAST + (1.0 - STEP_LEAST) * s.explains)
             .product();
         if strength < STEPS_ALL {
-            candidate.times(strength, "for how much of the queues the calls account for");
+            candidate.times(strength, "as the calls on the way account for a part of the queues only");
         }
         let Place::Tier(key) = candidate.place.clone() else { continue };
         let onset = position.and_then(|p| path.get(p)).map_or(at, |s| s.onset);
