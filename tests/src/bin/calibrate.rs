@@ -1,5 +1,5 @@
 //! `make calibrate`: learns of verdicts whose truth is known how often such a root is right, writes the weights into the analysis and how good
-//! they are into the results. Runs nothing but replays.
+//! they are into the results. Runs nothing.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -10,12 +10,11 @@ use std::process::ExitCode;
 use tailwater_tests::console::failure;
 use tailwater_tests::score::calibration::verdicts::Verdicts;
 use tailwater_tests::score::calibration::written::Calibration;
-use tailwater_tests::stack::Stack;
 
 /// Calibrates confidence.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// What the example `incidents` said of composed recordings and simulated systems.
+    /// What the example `incidents` said of sessions of the laboratory, composed recordings and simulated systems.
     #[arg(long)]
     told: PathBuf,
     /// The folder of their inputs, with the truth of the simulated ones.
@@ -24,9 +23,9 @@ struct Arguments {
     /// The golden recordings, with their truth.
     #[arg(long, default_value = "tests/golden")]
     golden: PathBuf,
-    /// Folders of `lab-score` with recorded sessions.
-    #[arg(long, value_delimiter = ',')]
-    lab: Vec<PathBuf>,
+    /// The folder in which `lab-score` left the sessions, with their truth.
+    #[arg(long, default_value = ".lab/score")]
+    lab: PathBuf,
     /// Where `calibration.md` goes.
     #[arg(long, default_value = "tests/results")]
     out: PathBuf,
@@ -49,15 +48,7 @@ fn main() -> ExitCode {
 fn execute(arguments: &Arguments) -> Result<()> {
     let mut verdicts = Verdicts::default();
     let told = File::open(&arguments.told).with_context(|| format!("open {}", arguments.told.display()))?;
-    verdicts.told(BufReader::new(told), &arguments.inputs, &arguments.golden)?;
-    for folder in &arguments.lab {
-        for stack in Stack::ALL {
-            let session = folder.join(stack.name());
-            if session.exists() {
-                verdicts.session(&session)?;
-            }
-        }
-    }
+    verdicts.told(BufReader::new(told), &arguments.inputs, &arguments.golden, &arguments.lab)?;
     let calibration = Calibration::of(&verdicts)?;
     let text = calibration.markdown(&arguments.label, &arguments.date)?;
     let results = arguments.out.join("calibration.md");

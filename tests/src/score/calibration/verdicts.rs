@@ -6,6 +6,7 @@ use crate::score::golden::Golden;
 use crate::score::judge::judge;
 use crate::score::model::{Injection, Plan};
 use crate::score::session;
+use crate::stack::Stack;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
@@ -97,8 +98,9 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Of what the analysis said of inputs, one incident a line; `inputs` has the truth of the simulated ones, `golden` that of the others.
-    pub fn told(&mut self, lines: impl BufRead, inputs: &Path, golden: &Path) -> Result<()> {
+    /// Of what the analysis said of inputs, one incident a line, a session's under the name of its stack. The truth of simulated systems is in
+    /// `inputs`, that of composed recordings in `golden`, that of sessions in `lab`.
+    pub fn told(&mut self, lines: impl BufRead, inputs: &Path, golden: &Path, lab: &Path) -> Result<()> {
         let mut by_recording: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for line in lines.lines() {
             match serde_json::from_str(&line?)? {
@@ -119,20 +121,13 @@ impl Verdicts {
             {
                 let injection = Golden::of(golden, cell).injection()?;
                 self.judged(Source::Composed, &[injection], incidents, Some(recording));
+            } else if Stack::ALL.iter().any(|stack| stack.name() == recording) {
+                let injections = session::kept(&lab.join(recording))?;
+                let (planned, missed) = self.judged(Source::Laboratory, &injections, incidents, None);
+                self.injections += planned;
+                self.missed += missed;
             }
         }
-        Ok(())
-    }
-
-    /// Of a session that a run of the laboratory left in a folder, by what this version says of its recording.
-    pub fn session(&mut self, folder: &Path) -> Result<()> {
-        let injections = session::kept(folder)?;
-        let told = session::replay(&folder.join(session::TRACE))?;
-        let before = self.all.len();
-        let planned = self.judged(Source::Laboratory, &injections, &told, None);
-        self.injections += planned.0;
-        self.missed += planned.1;
-        println!("{}: {} verdicts", folder.display(), self.all.len() - before);
         Ok(())
     }
 
