@@ -11,7 +11,7 @@ use tailwater_model::incident::Resource;
 use tailwater_model::window::WINDOW_NS;
 
 /// How many numbers there are.
-pub const COUNT: usize = 24;
+pub(crate) const COUNT: usize = 24;
 /// What each of them is called; docs/incidents.md says the same in words for those who read them.
 pub const NAMES: [&str; COUNT] = [
     "score",

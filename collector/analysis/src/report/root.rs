@@ -16,9 +16,10 @@ impl Report<'_> {
     /// What is told of the candidates, `best` being the root.
     pub(super) fn findings(&self, best: &Candidate) -> Findings {
         let known = self.diagnosis.evidence.as_ref();
-        let sure = known.map_or(best.score, confidence);
+        let learnt = known.and_then(confidence);
+        let sure = learnt.unwrap_or(best.score);
         let mut root = self.root(best);
-        root.evidence.push_str(&match known {
+        root.evidence.push_str(&match learnt {
             Some(_) => {
                 format!(". Score {:.2} = {}. Confidence {sure:.2} by recordings", best.score, best.rule)
             }
@@ -27,11 +28,11 @@ impl Report<'_> {
         let others = self.diagnosis.candidates.iter().skip(1).filter(|c| c.score < best.score);
         let other = |c: &Candidate| {
             let mut root = self.root(c);
-            root.evidence.push_str(&format!(". Score {:.2} = {}", c.score, c.rule));
-            let confidence = match known {
-                Some(_) => what_is_left(sure, c.score / best.score),
-                None => c.score,
+            let (called, confidence) = match learnt {
+                Some(_) => ("Score", what_is_left(sure, c.score / best.score)),
+                None => ("Confidence", c.score),
             };
+            root.evidence.push_str(&format!(". {called} {:.2} = {}", c.score, c.rule));
             Alternative { root, confidence }
         };
         Findings {

@@ -26,8 +26,9 @@ pub struct Incident {
     pub kind: Kind,
     /// How bad it is.
     pub severity: Severity,
-    /// 0 to 1: in how many of such verdicts place and resource of the root are right, as recordings with known truth taught. Where there is no
-    /// such knowledge (nothing explains it, a flood, an early alert) a number by rule that only orders. How it was formed is in `root.evidence`.
+    /// 0 to 1: in how many of such verdicts place and resource of the root are right, as recordings with known truth taught. Where nothing is
+    /// learnt (no weights in this version; nothing explains it, a flood, an early alert) a number by rule that only orders. How it was formed is
+    /// in `root.evidence`.
     pub confidence: f64,
     /// One sentence.
     pub title: String,
@@ -56,7 +57,7 @@ pub struct Incident {
     /// What spoke against the root, in clauses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
-    /// The numbers that `confidence` is made of, those that are not 0; none where it is by rule.
+    /// The numbers that `confidence` is learnt of, those that are not 0; none where there is nothing to learn, as of what is unexplained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<Number>,
 }
@@ -262,7 +263,7 @@ pub struct Number {
     /// 0 to 1.
     pub value: f64,
     /// What it adds to the logarithm of the odds that the root is right, against a verdict whose value is the usual one; below 0 it speaks
-    /// against the root.
+    /// against the root. 0 while no weights are learnt.
     pub adds: f64,
 }
 
@@ -271,7 +272,8 @@ pub struct Number {
 pub struct Alternative {
     /// The root.
     pub root: Root,
-    /// Always below the incident's, and no more than what that leaves: it can be right only where the incident's root is wrong.
+    /// Always below the incident's. Where that is learnt also no more than what it leaves: this can be right only where the incident's root is
+    /// wrong.
     pub confidence: f64,
 }
 

@@ -31,7 +31,7 @@ pub struct Forecast {
 pub struct Bin {
     /// Forecasts in it.
     pub count: usize,
-    /// Least and most of them.
+    /// Least of them.
     pub from: f64,
     /// Most.
     pub to: f64,

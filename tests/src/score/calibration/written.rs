@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 /// Cells and systems are dealt to so many folds; each verdict is forecast by a model that saw none of its fold.
 const FOLDS: u64 = 5;
-/// Penalty of the weights. With a tenth of it or ten times as much the held-out Brier score is worse or the same.
+/// Penalty of the weights. What a tenth of it, ten and a hundred times as much would give stands in the results.
 pub const RIDGE: f64 = 10.0;
 /// As confidences are told: never surer.
 const SUREST: f64 = 0.99;
@@ -105,19 +105,24 @@ impl<'a> Calibration<'a> {
         let right = self.named.iter().filter(|(v, ..)| v.right).count();
         writeln!(
             out,
-            "//! Weights of the numbers of `path/evidence.rs`, learnt on {date} at {label} of {} verdicts, {right} of them right. Written by `make calibrate`,\n//! not by hand; how good they are is in `tests/results/calibration.md`.\n\nuse crate::path::evidence::COUNT;\n",
+            "//! Weights of the numbers that path/evidence.rs owns, learnt on {date} at {label} of {} verdicts, {right} of them right. `make calibrate` writes\n\
+             //! this file, nobody by hand; how good it is stands in the results, calibration.md.\n\nuse crate::path::evidence::COUNT;\n",
             self.named.len()
         )?;
-        writeln!(out, "/// Log-odds that a root is right whose numbers are all as usual.")?;
-        writeln!(out, "pub(super) const WEIGHT_OF_NONE: f64 = {:?};", thousandths(self.model.of_none))?;
-        writeln!(out, "/// Name, usual value, and weight: log-odds for a value higher by 1.")?;
-        writeln!(out, "pub(super) const LEARNT: [(&str, f64, f64); COUNT] = [")?;
+        writeln!(
+            out,
+            "/// Log-odds that a root is right whose numbers are all as usual; then of each number its name, usual value, and weight: log-odds for a value\n\
+             /// higher by 1.\npub(super) type Learnt = (f64, [(&'static str, f64, f64); COUNT]);\n"
+        )?;
+        writeln!(out, "/// `None`: the score by rule stands in for a confidence.")?;
+        writeln!(out, "pub(super) const LEARNT: Option<Learnt> = Some((")?;
+        writeln!(out, "    {:?},\n    [", thousandths(self.model.of_none))?;
         for ((name, usual), weight) in
             self.verdicts.names.iter().zip(&self.model.usual).zip(&self.model.weights)
         {
-            writeln!(out, "    ({name:?}, {:?}, {:?}),", thousandths(*usual), thousandths(*weight))?;
+            writeln!(out, "        ({name:?}, {:?}, {:?}),", thousandths(*usual), thousandths(*weight))?;
         }
-        writeln!(out, "];")?;
+        writeln!(out, "    ],\n));")?;
         Ok(out)
     }
 
@@ -309,14 +314,14 @@ mod tests {
     /// Cells whose verdicts are right where their number is high, one in ten excepted.
     fn verdicts() -> Verdicts {
         let all = (0..400).map(|n: u32| {
-            let high = n % 4 != 0;
+            let high = !n.is_multiple_of(4);
             Verdict {
                 source: if n < 200 { Source::Laboratory } else { Source::Composed },
                 of: format!("nx{}-cell{}#1", n % 3, n % 40),
                 group: format!("nx{}-cell{}", n % 3, n % 40),
                 root: "io at mariadb@db-1".into(),
                 numbers: (n % 50 != 7).then(|| vec![0.9, if high { 0.8 } else { 0.2 }]),
-                right: high != (n / 7 % 10 == 0),
+                right: high != (n / 7).is_multiple_of(10),
             }
         });
         Verdicts {
