@@ -190,6 +190,11 @@ sizing-score: build lab-deps ## Advice about pools against sweeps of them: tests
 prevention-score: build lab-deps ## What is said would have prevented an incident against servers that were changed so: tests/results (about 75 minutes)
 	$(SUDO) ./target/release/prevention-score --label "$$(git describe --always --dirty)" $(PREVENTION_SCORE_FLAGS)
 
+.PHONY: graph-score
+graph-score: build ## Service graphs from seeds, hurt and scored against the truth (GRAPH_SCORE_FLAGS: --quick 2 minutes, --scored 25 and the ledger)
+	$(SUDO) ./target/release/graph-score --label "$$(git describe --always --dirty)" \
+	  --commit "$$(git rev-parse HEAD)$$(git diff --quiet HEAD -- . ':!tests/results' || echo -dirty)" $(GRAPH_SCORE_FLAGS)
+
 .PHONY: kernel-matrix
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
 	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")

@@ -2,7 +2,7 @@
 //! started as an operator would. None of it shares code with what it tests.
 //!
 //! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `prevention`,
-//! `demo`; `scale` beside them.
+//! `demo`, `graph`; `scale` beside them.
 //! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
     clippy::disallowed_methods,
@@ -14,6 +14,7 @@ pub mod console;
 pub mod controls;
 pub mod demo;
 pub mod disturbed;
+pub mod graph;
 pub mod guests;
 pub mod lab;
 pub mod load;

@@ -285,7 +285,7 @@ impl Lab {
             cgroup.set_cpu_weight(weight)?;
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.spawner.spawn(command, &cgroup, Some(handle.netns()), libc::SIGKILL)
+        self.ground.spawner().spawn(command, &cgroup, Some(handle.netns()), libc::SIGKILL)
     }
 
     /// A request that the application answers with its [`Span`] when it is through with it.

@@ -7,6 +7,7 @@ pub mod cells;
 mod config;
 mod disk;
 mod fit;
+mod ground;
 mod inject;
 mod injection;
 mod kept;
@@ -21,6 +22,8 @@ mod truth;
 
 pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
 pub use fit::Fit;
+pub use ground::Ground;
+pub(crate) use inject::Span;
 pub use inject::{BEFORE_NS, Injected, Running};
 pub use injection::Injection;
 pub use machine::{Spell, cpus};
@@ -31,13 +34,11 @@ pub use truth::{DropSeen, DropWatch, TierTruth, Truth};
 use crate::console::failure::{one_line, sentence};
 use crate::console::progress::{complain, step};
 use crate::lab::kept::Kept;
-use crate::lab::reaper::{Guard, RunLock};
-use crate::lab::spawner::Spawner;
 use crate::load::{LoadPlan, LoadReport};
-use crate::os::cgroup::{self, Cgroup};
+use crate::os::cgroup::Cgroup;
 use crate::os::clock::unix_ns;
-use crate::os::netns::{self, NetNs};
-use crate::os::process::{self, run, sibling_binary};
+use crate::os::netns::NetNs;
+use crate::os::process::{self, sibling_binary};
 use crate::stack::{Stack, Tier};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -46,9 +47,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Share of CPU against the machine's other cgroups, as a multiple of an ordinary one's: the lab's own neighbours are inside it, and
-/// the machine's are no part of its experiments. At full contention two CPUs leave a fifth of each to everybody else.
-const CPU_WEIGHT: f64 = 4.0;
 /// What takes long to make, or to find out, is kept here from one lab to the next.
 pub(crate) const CACHE: &str = "/var/cache/tailwater-lab";
 /// Begins the names of folders there that are being made; the maker's pid follows.
@@ -115,13 +113,9 @@ impl TierHandle {
 /// A running lab. Dropping it removes everything it put on the machine.
 #[derive(Debug)]
 pub struct Lab {
-    run: String,
     /// What it is, and what it was made smaller from.
     config: LabConfig,
     tuned: LabConfig,
-    /// The cgroup around all of it.
-    top: Cgroup,
-    folder: PathBuf,
     tiers: Vec<TierHandle>,
     client: (Cgroup, NetNs),
     disk: disk::Disk,
@@ -131,23 +125,8 @@ pub struct Lab {
     fit: Option<Fit>,
     /// Loads that were too much, while the lab is being fitted.
     tried: Vec<String>,
-    // Dropped in this order, after `Drop::drop` has reaped: the guard finds nothing left to do.
-    guard: Guard,
-    spawner: Spawner,
-    _lock: RunLock,
-}
-
-/// What exists before the lab does: removes it again if starting fails half way.
-struct Scaffold<'a>(&'a str, bool);
-
-impl Drop for Scaffold<'_> {
-    fn drop(&mut self) {
-        if !self.1
-            && let Err(error) = reaper::reap(self.0)
-        {
-            complain(&format!("lab: {}", sentence(&error)));
-        }
-    }
+    // The last: dropping it removes everything.
+    ground: Ground,
 }
 
 impl Lab {
@@ -158,38 +137,14 @@ impl Lab {
 
     /// As [`Lab::start`]; what the servers logged is kept in this folder when the lab goes, also if it does not come up.
     pub fn start_logging(config: LabConfig, logs: Option<PathBuf>) -> Result<Self> {
-        // SAFETY: takes nothing, cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
-            bail!(
-                "the lab needs root: it makes network namespaces, cgroups and loop devices\n  remedy: run it with sudo"
-            );
-        }
-        for run in reaper::reap_stale()? {
-            complain(&format!("lab: removed the remains of run {run}"));
-        }
-        let more_tiers = config.stack.tiers().len().saturating_sub(Tier::ALL.len()) as u64;
-        machine::check_memory(MEMORY_MIB + MEMORY_TIER_MIB * more_tiers)?;
-        // Inherited by the servers: an event-driven one needs two files for each request.
-        process::raise_file_limit()?;
-        let run_id = format!("{:x}{:02x}", std::process::id(), unix_ns() / 1_000_000 % 256);
-        let lock = RunLock::take(&run_id)?;
-        let guard = Guard::start(&run_id)?;
-        let mut scaffold = Scaffold(&run_id, false);
-
-        let folder = reaper::run_folder(&run_id);
-        std::fs::create_dir_all(&folder)?;
-        run(Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1200m,mode=755", "tailwater-lab"])
-            .arg(&folder))?;
         let stack = config.stack;
-        let kept = if config.warm_up_requests > 0 { Kept::find(&config) } else { None };
         let mut parts = vec![("client", CLIENT_ADDRESS)];
         parts.extend(stack.homes().map(|tier| (tier.name(), tier.address())));
-        netns::create(&run_id, &parts)?;
-        let hierarchies = cgroup::hierarchies()?;
-        Cgroup::create(&hierarchies, reaper::CGROUP_ROOT)?.set_cpu_weight(CPU_WEIGHT)?;
-        let top = Cgroup::create(&hierarchies, &format!("{}/{run_id}", reaper::CGROUP_ROOT))?;
-        let disk = disk::Disk::create(&folder)?;
+        let more_tiers = stack.tiers().len().saturating_sub(Tier::ALL.len()) as u64;
+        let ground = Ground::lay(&parts, MEMORY_MIB + MEMORY_TIER_MIB * more_tiers)?;
+        let kept = if config.warm_up_requests > 0 { Kept::find(&config) } else { None };
+        let (top, folder) = (ground.top(), ground.folder());
+        let disk = disk::Disk::create(folder)?;
         let mut tiers = Vec::new();
         for tier in stack.tiers().iter().copied() {
             let cgroup = top.child(tier.home().name())?;
@@ -197,32 +152,25 @@ impl Lab {
                 tier,
                 server_cgroup: cgroup.child(stack.workload(tier))?,
                 cgroup,
-                netns: NetNs::of(tier.home().name(), &run_id),
+                netns: NetNs::of(tier.home().name(), ground.run()),
                 dir: folder.join(tier.name()),
                 child: None,
             });
         }
-        let client = (top.child("client")?, NetNs::of("client", &run_id));
+        let client = (top.child("client")?, NetNs::of("client", ground.run()));
         let mut lab = Self {
             rate_per_second: scenario::rate_per_second(stack),
             logs,
-            folder,
             config: kept.as_ref().map_or_else(|| config.clone(), |kept| config.scaled(kept.scale())),
             tuned: config,
-            top,
             tiers,
             client,
             disk,
             loads: AtomicU32::new(0),
             fit: None,
             tried: Vec::new(),
-            guard,
-            spawner: Spawner::start()?,
-            _lock: lock,
-            run: run_id.clone(),
+            ground,
         };
-        // From here on the lab's own Drop cleans up.
-        scaffold.1 = true;
         lab.set_network_limits()?;
         lab.start_servers()?;
         lab.fit_to_machine(kept)?;
@@ -270,7 +218,7 @@ impl Lab {
         let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
         let command = servers::prepare(tier.tier, &self.config, &folders)?;
         let software = self.config.stack.software(tier.tier);
-        let mut child = self.spawner.spawn(
+        let mut child = self.ground.spawner().spawn(
             command,
             &tier.server_cgroup,
             Some(&tier.netns),
@@ -341,7 +289,7 @@ impl Lab {
     /// Id of this run: part of every name it put on the machine.
     #[must_use]
     pub fn run_id(&self) -> &str {
-        &self.run
+        self.ground.run()
     }
 
     /// What it was built from.
@@ -377,7 +325,7 @@ impl Lab {
     /// A folder in memory that goes with the lab; room for a test's own files.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.ground.folder()
     }
 
     /// A folder on the disk under MariaDB.
@@ -401,13 +349,13 @@ impl Lab {
     /// Every injection so far, one JSON object on a line.
     #[must_use]
     pub fn injection_log(&self) -> PathBuf {
-        self.folder.join("injections.jsonl")
+        self.folder().join("injections.jsonl")
     }
 
     /// Pid of the process that cleans up if this one dies.
     #[must_use]
     pub fn guard_pid(&self) -> u32 {
-        self.guard.pid()
+        self.ground.guard_pid()
     }
 
     /// What the kernel counted up to now.
@@ -442,27 +390,19 @@ impl Lab {
     pub fn load(&self, plan: &LoadPlan) -> Result<Load> {
         let plan = LoadPlan { keep_alive: plan.keep_alive || self.config.clients_keep_alive, ..plan.clone() };
         let number = self.loads.fetch_add(1, Ordering::Relaxed);
-        let folder = self.folder.join(format!("load-{number}"));
-        std::fs::create_dir(&folder)?;
-        std::fs::write(folder.join("plan.json"), serde_json::to_vec(&plan)?)?;
-        let mut command = Command::new(sibling_binary("loadgen")?);
-        let output = std::fs::File::create(folder.join("output.log"))?;
-        command.arg(&folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = self.spawner.spawn(command, &self.client.0, Some(&self.client.1), libc::SIGKILL)?;
-        Ok(Load { child, folder })
+        Load::start(&self.ground, &self.client, number, &plan)
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for outcome in [self.keep_logs(), reaper::reap(&self.run)] {
-            if let Err(error) = outcome {
-                complain(&format!("lab: {}", sentence(&error)));
-            }
+        if let Err(error) = self.keep_logs() {
+            complain(&format!("lab: {}", sentence(&error)));
         }
         for tier in &mut self.tiers {
-            // Killed above; this only takes the exit status, so that no zombie stays.
+            // Ended here, so that no zombie stays; the ground ends what it has started.
             if let Some(Ok(mut child)) = tier.child.take().map(Mutex::into_inner) {
+                let _ = child.kill();
                 let _ = child.wait();
             }
         }
@@ -477,6 +417,23 @@ pub struct Load {
 }
 
 impl Load {
+    /// Starts the load generator in a client's place; its plan and its log are `load-NUMBER` in the ground's folder.
+    pub fn start(
+        ground: &Ground,
+        (cgroup, netns): &(Cgroup, NetNs),
+        number: u32,
+        plan: &LoadPlan,
+    ) -> Result<Self> {
+        let folder = ground.folder().join(format!("load-{number}"));
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("plan.json"), serde_json::to_vec(plan)?)?;
+        let mut command = Command::new(sibling_binary("loadgen")?);
+        let output = std::fs::File::create(folder.join("output.log"))?;
+        command.arg(&folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = ground.spawner().spawn(command, cgroup, Some(netns), libc::SIGKILL)?;
+        Ok(Load { child, folder })
+    }
+
     /// Pid of the load generator.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -305,7 +305,7 @@ impl Lab {
             );
             most = users / 2;
             if most < 4 {
-                bail!("{said}; {}; the servers' logs are in {}", machine.shortage(), self.folder.display());
+                bail!("{said}; {}; the servers' logs are in {}", machine.shortage(), self.folder().display());
             }
             complain(&format!("lab: {said}: going on with {most}"));
             self.tried.push(said);
@@ -347,7 +347,7 @@ impl Lab {
     }
 
     pub(super) fn moment(&self) -> Result<Moment> {
-        Moment::now(self.top.cpu_usage_ns()?, &self.top.pids())
+        Moment::now(self.ground.top().cpu_usage_ns()?, &self.ground.top().pids())
     }
 
     /// Sends a load for [`MEASURED_MS`], and waits for the end of what it did.

@@ -244,7 +244,7 @@ fn request_text(state: &State) -> String {
 }
 
 /// Length of head and body together, once the head is there.
-fn answer_length(answer: &[u8]) -> Result<Option<usize>> {
+pub(crate) fn answer_length(answer: &[u8]) -> Result<Option<usize>> {
     let Some(head) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return Ok(None);
     };

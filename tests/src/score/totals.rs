@@ -14,7 +14,7 @@ pub struct Share {
 }
 
 impl Share {
-    fn count<T>(items: impl Iterator<Item = T>, is: impl Fn(&T) -> bool) -> Self {
+    pub(crate) fn count<T>(items: impl Iterator<Item = T>, is: impl Fn(&T) -> bool) -> Self {
         items.fold(Self::default(), |share, item| Self {
             right: share.right + u64::from(is(&item)),
             of: share.of + 1,
@@ -25,6 +25,20 @@ impl Share {
     #[must_use]
     pub fn ratio(self) -> f64 {
         if self.of == 0 { 1.0 } else { self.right as f64 / self.of as f64 }
+    }
+
+    /// What the true share may be, as far as so many trials tell: Wilson's interval of 95 %. Of none nothing is known: from 0 to 1.
+    #[must_use]
+    pub fn wilson(self) -> [f64; 2] {
+        const Z: f64 = 1.959_964;
+        if self.of == 0 {
+            return [0.0, 1.0];
+        }
+        let (n, p) = (self.of as f64, self.right as f64 / self.of as f64);
+        let middle = p + Z * Z / (2.0 * n);
+        let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+        let bound = |value: f64| (value / (1.0 + Z * Z / n)).clamp(0.0, 1.0);
+        [bound(middle - half), bound(middle + half)]
     }
 }
 
@@ -233,6 +247,16 @@ mod tests {
         let spread = Spread::of([-40.0, 10.0, 20.0, 30.0].into_iter());
         assert_eq!((spread.median, spread.p95, spread.max, spread.count), (20.0, 40.0, 40.0, 4));
         assert_eq!(Spread::of(std::iter::empty()), Spread::default());
+    }
+
+    #[test]
+    fn an_interval_is_wilsons_and_holds_the_share() {
+        let near = |a: f64, b: f64| (a - b).abs() < 5e-4;
+        let [low, high] = Share { right: 8, of: 10 }.wilson();
+        assert!(near(low, 0.4902) && near(high, 0.9433), "{low} to {high}");
+        let [low, high] = Share { right: 20, of: 20 }.wilson();
+        assert!(near(low, 0.8389) && near(high, 1.0), "{low} to {high}");
+        assert_eq!(Share { right: 0, of: 0 }.wilson(), [0.0, 1.0]);
     }
 
     #[test]

@@ -206,6 +206,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("sizing", &["stack", "load", "programs", "lab", "system"]),
             // What would have prevented an incident, held against servers that were changed so.
             ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
+            // Graphs of services from a seed, hurt and judged. A laboratory of its own, on the other's ground.
+            ("graph", &["load", "truth", "programs", "lab", "score"]),
             // What was named, for people.
             ("demo", &["programs", "score"]),
             // One collector under many agents that tell again what recordings hold.

@@ -1,0 +1,314 @@
+//! What is done to a graph, where it matters, for how long, and what must be told of it. Pure: durations follow from what queues hold
+//! and how fast they fill.
+
+use crate::graph::part::Runtime;
+use crate::graph::plan::Graph;
+use crate::load::Random;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A stall lasts as much longer than queues take to fill …
+const BEYOND: f64 = 1.35;
+/// … and so much more, ms …
+const MORE_MS: f64 = 200.0;
+/// … within these bounds, ms: one that would have to last longer is not made there.
+const DURATION_MS: std::ops::RangeInclusive<u64> = 500..=1_800;
+/// Work that grows fills queues more slowly than a stall.
+const HEAVIER_MS: std::ops::RangeInclusive<u64> = 800..=3_500;
+/// What the heavier work of a service is to ask for, of its host's quota.
+const HEAVIER_ASKS: f64 = 2.2;
+/// What a squeeze leaves of a quota.
+const SQUEEZED: f64 = 0.06;
+/// A burst is so many times what the fullest queue on its way holds, and so many requests more.
+const BURST_TIMES: f64 = 1.6;
+const BURST_MORE: f64 = 60.0;
+const BURST_MAX: f64 = 1_500.0;
+
+/// A cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A neighbour takes the host's CPU.
+    Neighbour,
+    /// The host's quota shrinks.
+    Squeeze,
+    /// A service stands still.
+    Pause,
+    /// Somebody inside a service holds a lock that its requests need.
+    Lock,
+    /// A handler sleeps on the thread of a service's event loop.
+    Loop,
+    /// Many requests arrive at the entry at once.
+    Burst,
+    /// A request of a service takes several times its CPU, as after a bad deploy.
+    Heavier,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 7] = [
+        Cause::Neighbour,
+        Cause::Squeeze,
+        Cause::Pause,
+        Cause::Lock,
+        Cause::Loop,
+        Cause::Burst,
+        Cause::Heavier,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Neighbour => "neighbour",
+            Cause::Squeeze => "squeeze",
+            Cause::Pause => "pause",
+            Cause::Lock => "lock",
+            Cause::Loop => "loop",
+            Cause::Burst => "burst",
+            Cause::Heavier => "heavier",
+        }
+    }
+
+    /// What an incident's `root.resource` may be.
+    #[must_use]
+    pub fn resources(self) -> &'static [&'static str] {
+        match self {
+            Cause::Neighbour => &["cpu_neighbour"],
+            Cause::Squeeze => &["cpu_throttled"],
+            Cause::Pause => &["pause"],
+            Cause::Lock => &["lock"],
+            Cause::Loop => &["event_loop"],
+            Cause::Burst => &["burst"],
+            // It uses up its quota by its own work, which is one thing under two names.
+            Cause::Heavier => &["cpu", "cpu_throttled"],
+        }
+    }
+
+    /// Whether it is done to a host, with all services on it.
+    #[must_use]
+    pub fn is_of_host(self) -> bool {
+        matches!(self, Cause::Neighbour | Cause::Squeeze)
+    }
+}
+
+/// An injection that is planned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// What.
+    pub cause: Cause,
+    /// Index of the service; where a host is hit, of the one that stands out first.
+    pub service: usize,
+    /// For how long, ms; a burst is at one moment.
+    pub duration_ms: u64,
+    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests; else 0.
+    pub amount: f64,
+}
+
+impl Planned {
+    /// Indices of the services that may be named as its root.
+    #[must_use]
+    pub fn roots(&self, graph: &Graph) -> Vec<usize> {
+        if self.cause.is_of_host() {
+            graph.on(graph.services[self.service].host).collect()
+        } else {
+            vec![self.service]
+        }
+    }
+}
+
+/// Requests that a service holds before it refuses the next, if it has ever to refuse any while `stalled` stands: in the pools of those
+/// that call it there may be no more than it has room for.
+fn holds(graph: &Graph, service: usize, stalled: usize) -> Option<f64> {
+    let of = &graph.services[service];
+    let is_loop = of.runtime == Runtime::EventLoop;
+    if is_loop && service != stalled {
+        return None;
+    }
+    let room = if is_loop { of.backlog } else { of.workers + of.backlog };
+    let opens_more = service == 0
+        || graph.services.iter().any(|from| {
+            let unbounded = |pool: u32| pool == 0 || from.runtime == Runtime::EventLoop;
+            from.calls.iter().any(|call| call.to == service && unbounded(call.pool))
+        });
+    opens_more.then(|| f64::from(room))
+}
+
+/// How long `stalled` has to stand before somebody refuses requests, ms.
+fn fills_after_ms(graph: &Graph, rates: &[f64], stalled: usize) -> Option<f64> {
+    let rate = rates[stalled].min(graph.rate_per_second);
+    (0..graph.services.len())
+        .filter(|service| graph.reaches(*service, stalled))
+        .filter_map(|service| holds(graph, service, stalled))
+        .map(|room| 1_000.0 * room / rate.max(1.0))
+        .min_by(f64::total_cmp)
+}
+
+fn stall(cause: Cause, service: usize, fills_ms: f64, amount: f64) -> Option<Planned> {
+    let ms = (fills_ms * BEYOND + MORE_MS).round() as u64;
+    (ms <= *DURATION_MS.end()).then(|| Planned {
+        cause,
+        service,
+        duration_ms: ms.max(*DURATION_MS.start()),
+        amount,
+    })
+}
+
+fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Option<Planned> {
+    let (of, host) = (&graph.services[service], graph.services[service].host);
+    let here: f64 = {
+        let offered = graph.offered();
+        graph.on(host).map(|service| offered[service]).sum()
+    };
+    let own = rates[service] * f64::from(of.cpu_us) / 1e6;
+    let more = HEAVIER_ASKS * graph.hosts[host].cores - here;
+    let percent = (100.0 * (1.0 + more / own.max(1e-9))).round();
+    // What is not served queues up.
+    let ms = (fills_ms / (1.0 - 1.0 / HEAVIER_ASKS) * BEYOND + MORE_MS).round() as u64;
+    // A request that takes hundreds of times its CPU is another cause.
+    (percent <= 2_500.0 && ms <= *HEAVIER_MS.end()).then(|| Planned {
+        cause: Cause::Heavier,
+        service,
+        duration_ms: ms.max(*HEAVIER_MS.start()),
+        amount: percent,
+    })
+}
+
+fn burst(graph: &Graph) -> Planned {
+    let most = (0..graph.services.len()).filter_map(|service| holds(graph, service, 0)).fold(0.0, f64::max);
+    let amount = (BURST_TIMES * most + BURST_MORE).min(BURST_MAX).round();
+    Planned { cause: Cause::Burst, service: 0, duration_ms: 0, amount }
+}
+
+/// Every injection that is expected to have requests refused.
+#[must_use]
+pub fn candidates(graph: &Graph) -> Vec<Planned> {
+    let rates = graph.rates();
+    let fills: Vec<Option<f64>> =
+        (0..graph.services.len()).map(|service| fills_after_ms(graph, &rates, service)).collect();
+    let mut found = vec![burst(graph)];
+    for (host, of) in graph.hosts.iter().enumerate() {
+        let soonest = graph
+            .on(host)
+            .filter_map(|service| fills[service].map(|ms| (service, ms)))
+            .min_by(|(_, a), (_, b)| a.total_cmp(b));
+        if let Some((service, ms)) = soonest {
+            // Something still runs, so that it takes a little longer.
+            found.extend(stall(Cause::Neighbour, service, 1.15 * ms, 0.0));
+            found.extend(stall(Cause::Squeeze, service, 1.15 * ms, SQUEEZED * of.cores));
+        }
+    }
+    for (service, of) in graph.services.iter().enumerate() {
+        let Some(ms) = fills[service] else { continue };
+        found.extend(stall(Cause::Pause, service, ms, 0.0));
+        if of.locks {
+            found.extend(stall(Cause::Lock, service, ms, 0.0));
+        }
+        if of.runtime == Runtime::EventLoop {
+            found.extend(stall(Cause::Loop, service, ms, 0.0));
+        }
+        found.extend(heavier(graph, &rates, service, ms));
+    }
+    found
+}
+
+/// So many of them, in the order in which they are made: causes take turns, and of each cause the places do.
+#[must_use]
+pub fn sequence(graph: &Graph, count: usize) -> Vec<Planned> {
+    let mut random = Random::new(graph.seed ^ 0x0e11_a5ed);
+    let mut turns: Vec<Vec<Planned>> = Vec::new();
+    let all = candidates(graph);
+    for cause in Cause::ALL {
+        let mut of: Vec<Planned> = all.iter().filter(|planned| planned.cause == cause).cloned().collect();
+        shuffle(&mut of, &mut random);
+        if !of.is_empty() {
+            turns.push(of);
+        }
+    }
+    let mut sequence = Vec::new();
+    let mut round = 0;
+    while sequence.len() < count {
+        let mut of_round: Vec<Planned> = turns.iter().map(|of| of[round % of.len()].clone()).collect();
+        shuffle(&mut of_round, &mut random);
+        sequence.extend(of_round);
+        round += 1;
+    }
+    sequence.truncate(count);
+    sequence
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut Random) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, (random.bits() % (last as u64 + 1)) as usize);
+    }
+}
+
+/// The causes in a sequence.
+#[must_use]
+pub fn causes(sequence: &[Planned]) -> BTreeSet<Cause> {
+    sequence.iter().map(|planned| planned.cause).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_graph_has_enough_to_be_done_to_and_each_is_within_its_bounds() {
+        for seed in 0..300 {
+            let graph = Graph::of(seed, 2);
+            let all = candidates(&graph);
+            let places: BTreeSet<(Cause, usize)> =
+                all.iter().map(|planned| (planned.cause, planned.service)).collect();
+            assert_eq!(places.len(), all.len(), "seed {seed}: each once");
+            assert!(causes(&all).len() >= 4 && all.len() >= 7, "seed {seed}: {all:?}");
+            for planned in &all {
+                assert!(planned.roots(&graph).contains(&planned.service), "seed {seed}");
+                match planned.cause {
+                    Cause::Burst => assert!(planned.amount >= 80.0 && planned.amount <= BURST_MAX),
+                    Cause::Heavier => {
+                        assert!(HEAVIER_MS.contains(&planned.duration_ms) && planned.amount > 100.0)
+                    }
+                    _ => assert!(DURATION_MS.contains(&planned.duration_ms), "seed {seed}: {planned:?}"),
+                }
+                if planned.cause == Cause::Loop {
+                    assert_eq!(graph.services[planned.service].runtime, Runtime::EventLoop);
+                }
+                if planned.cause == Cause::Lock {
+                    assert!(graph.services[planned.service].locks);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sequence_repeats_with_its_seed_and_causes_take_turns() {
+        for seed in 0..50 {
+            let graph = Graph::of(seed, 2);
+            let sequence = sequence(&graph, 20);
+            assert_eq!((sequence.len(), &sequence), (20, &super::sequence(&graph, 20)));
+            let there = causes(&candidates(&graph)).len();
+            assert_eq!(causes(&sequence[..there]).len(), there, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn where_a_pool_holds_everybody_back_it_is_the_caller_that_fills_up() {
+        let mut graph = Graph::of(1, 2);
+        for service in &mut graph.services {
+            service.runtime = Runtime::Threads;
+            for call in &mut service.calls {
+                call.pool = 4;
+            }
+        }
+        let last = graph.services.len() - 1;
+        assert_eq!(holds(&graph, last, last), None);
+        let entry = &graph.services[0];
+        assert_eq!(holds(&graph, 0, last), Some(f64::from(entry.workers + entry.backlog)));
+        // A connection for each call: now it is refused there, too.
+        let caller =
+            graph.services.iter().position(|of| of.calls.iter().any(|call| call.to == last)).unwrap();
+        graph.services[caller].calls.iter_mut().for_each(|call| call.pool = 0);
+        assert!(holds(&graph, last, last).is_some());
+    }
+}

@@ -1,0 +1,310 @@
+//! Which incident belongs to which injection into a graph, one to one, and what is right about it. Pure: a function of what was injected,
+//! what the kernel and the clients counted, and what was told.
+
+use crate::graph::injections::Cause;
+use crate::graph::plan::Graph;
+use crate::programs::reported::Reported;
+use crate::truth::TruthRecord;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What is told of drops fits the truth if it lies so near.
+const NEAR_NS: u64 = 1_000_000_000;
+
+/// An injection with its truth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Injection {
+    /// What was done.
+    pub cause: Cause,
+    /// Host it was done to.
+    pub host: String,
+    /// Services that may be named as its root.
+    pub roots: Vec<String>,
+    /// For how long it was planned, ms.
+    pub duration_ms: u64,
+    /// What really happened; its `tier` is the service.
+    pub truth: TruthRecord,
+}
+
+impl Injection {
+    /// Whether anybody was hurt: a packet was dropped, or an answer took longer than a second by the clients' log.
+    #[must_use]
+    pub fn is_induced(&self) -> bool {
+        self.truth.dropped() > 0 || self.truth.vlrt > 0
+    }
+}
+
+/// The verdict on one injection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The injection with its truth.
+    pub injection: Injection,
+    /// Whether anybody was hurt; else it is held against nobody.
+    pub induced: bool,
+    /// Kinds that are right.
+    pub kinds: BTreeSet<String>,
+    /// The incident that was matched to it.
+    pub reported: Option<Reported>,
+    /// Ids of further alarming incidents in its time: each is false, also as an echo.
+    pub echoes: Vec<String>,
+    /// Kind as it must be.
+    pub kind_right: bool,
+    /// Host and service of the root as they must be; "unexplained" names none.
+    pub root_right: bool,
+    /// The root's resource as it must be.
+    pub resource_right: bool,
+}
+
+impl Row {
+    /// Whether it was found: where packets were dropped, by an incident that says so loudly.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        let loud = |told: &Reported| told.severity == "critical" || self.injection.truth.dropped() == 0;
+        self.reported.as_ref().is_some_and(loud)
+    }
+}
+
+/// Rows of the injections, and the alarming incidents that belong to none.
+#[derive(Debug, Default, PartialEq)]
+pub struct Judged {
+    /// In the order of the injections.
+    pub rows: Vec<Row>,
+    /// What is left.
+    pub strays: Vec<Reported>,
+}
+
+/// Judges one session; injections in order of time.
+#[must_use]
+pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) -> Judged {
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for (of, injection) in injections.iter().enumerate() {
+        pairs.extend(
+            (0..incidents.len()).filter(|told| fits(injection, &incidents[*told])).map(|told| (of, told)),
+        );
+    }
+    pairs.sort_by_key(|(of, told)| std::cmp::Reverse(rank(&injections[*of], &incidents[*told])));
+    let mut matched: Vec<Option<usize>> = vec![None; injections.len()];
+    let mut taken = vec![false; incidents.len()];
+    for (of, told) in pairs {
+        if matched[of].is_none() && !taken[told] {
+            (matched[of], taken[told]) = (Some(told), true);
+        }
+    }
+    let mut judged = Judged::default();
+    let mut echoes: Vec<Vec<String>> = vec![Vec::new(); injections.len()];
+    for (told, incident) in incidents.iter().enumerate() {
+        if taken[told] || !incident.is_alarming() {
+            continue;
+        }
+        let felt = incident.first_drop_unix_ns.unwrap_or(incident.start_unix_ns);
+        let during = |of: &Injection| (of.truth.from_unix_ns..of.truth.to_unix_ns).contains(&felt);
+        match injections.iter().position(during).and_then(|of| echoes.get_mut(of)) {
+            Some(echoes) => echoes.push(incident.id.clone()),
+            None => judged.strays.push(incident.clone()),
+        }
+    }
+    for ((injection, told), echoes) in injections.iter().zip(matched).zip(echoes) {
+        judged.rows.push(row(graph, injection, told.and_then(|told| incidents.get(told)), echoes));
+    }
+    judged
+}
+
+/// Whether an incident can be about an injection, by its time alone.
+fn fits(injection: &Injection, told: &Reported) -> bool {
+    let truth = &injection.truth;
+    let near = |at: u64, from: u64, to: u64| (from.saturating_sub(NEAR_NS)..=to + NEAR_NS).contains(&at);
+    if let Some(first) = told.first_drop_unix_ns {
+        let dropped = truth.places.iter().filter(|place| place.first_drop_unix_ns > 0);
+        let last = dropped.map(|place| place.last_drop_unix_ns).max();
+        // A tap that saw no packet of those that the kernel counted leaves the injection's own time.
+        let (from, to) =
+            truth.first_drop_unix_ns().zip(last).unwrap_or((truth.start_unix_ns, truth.end_unix_ns));
+        return near(first, from, to);
+    }
+    let (from, to) = match told.root_end_unix_ns {
+        0 => (told.start_unix_ns, told.end_unix_ns),
+        end => (told.root_start_unix_ns, end),
+    };
+    from <= truth.end_unix_ns + NEAR_NS && to >= truth.start_unix_ns.saturating_sub(NEAR_NS)
+}
+
+/// Best first: one that would wake somebody, one with drops where there were some, the right root, then more drops and more confidence.
+fn rank(injection: &Injection, told: &Reported) -> (bool, bool, bool, u64, u64) {
+    let both = (told.first_drop_unix_ns.is_some()) == (injection.truth.dropped() > 0);
+    (told.is_alarming(), both, is_root(injection, told), told.dropped, (told.confidence * 1e6) as u64)
+}
+
+fn is_root(injection: &Injection, told: &Reported) -> bool {
+    told.resource != "unexplained" && told.host == injection.host && injection.roots.contains(&told.workload)
+}
+
+/// Which kinds are right, by where the kernel dropped most and where the cause was. Where several services share the cause, each of
+/// them may be told as the root.
+#[must_use]
+pub fn kinds(graph: &Graph, injection: &Injection) -> BTreeSet<String> {
+    let (upstream, downstream, local) = ("upstream_ctqo", "downstream_ctqo", "local_overflow");
+    let tiers = injection.truth.dropping_tiers();
+    let Some(dropping) = tiers.first() else { return BTreeSet::from(["millibottleneck".to_owned()]) };
+    let mut kinds = BTreeSet::new();
+    let roots = injection.roots.iter().filter_map(|root| graph.find(root));
+    if let Some(at) = graph.find(dropping) {
+        for root in roots {
+            if at == root {
+                // Upstream of the entry are clients only.
+                kinds.insert(if at == 0 { local } else { downstream });
+            } else if graph.reaches(at, root) {
+                kinds.insert(upstream);
+            } else if graph.reaches(root, at) {
+                kinds.insert(downstream);
+            }
+        }
+    }
+    // Neither before nor behind it: what a caller of both had stored overflowed another of its callees.
+    if kinds.is_empty() {
+        kinds.extend([upstream, downstream]);
+    }
+    kinds.into_iter().map(str::to_owned).collect()
+}
+
+fn row(graph: &Graph, injection: &Injection, told: Option<&Reported>, echoes: Vec<String>) -> Row {
+    let kinds = kinds(graph, injection);
+    Row {
+        induced: injection.is_induced(),
+        kind_right: told.is_some_and(|told| kinds.contains(&told.kind)),
+        root_right: told.is_some_and(|told| is_root(injection, told)),
+        resource_right: told
+            .is_some_and(|told| injection.cause.resources().contains(&told.resource.as_str())),
+        injection: injection.clone(),
+        kinds,
+        reported: told.cloned(),
+        echoes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::truth::PlaceTruth;
+
+    const S: u64 = 1_000_000_000;
+
+    /// A pause of the entry's first call that has the entry drop for half a second.
+    fn paused(graph: &Graph, at_s: u64, dropped: u64) -> Injection {
+        let service = graph.services[0].calls[0].to;
+        let of = &graph.services[service];
+        let place = PlaceTruth {
+            tier: "entry".into(),
+            host: graph.hosts[graph.services[0].host].name.clone(),
+            dropped,
+            listen_drops: dropped,
+            first_drop_unix_ns: if dropped > 0 { at_s * S + S / 2 } else { 0 },
+            last_drop_unix_ns: if dropped > 0 { at_s * S + S } else { 0 },
+            ..PlaceTruth::default()
+        };
+        Injection {
+            cause: Cause::Pause,
+            host: graph.hosts[of.host].name.clone(),
+            roots: vec![of.name.clone()],
+            duration_ms: 700,
+            truth: TruthRecord {
+                start_unix_ns: at_s * S,
+                end_unix_ns: at_s * S + 7 * S / 10,
+                from_unix_ns: at_s * S - S / 10,
+                to_unix_ns: at_s * S + 9 * S,
+                places: vec![place],
+                ..TruthRecord::default()
+            },
+        }
+    }
+
+    fn told(injection: &Injection, id: &str) -> Reported {
+        Reported {
+            id: id.into(),
+            kind: "upstream_ctqo".into(),
+            severity: "critical".into(),
+            confidence: 0.9,
+            start_unix_ns: injection.truth.start_unix_ns,
+            end_unix_ns: injection.truth.start_unix_ns + 2 * S,
+            host: injection.host.clone(),
+            workload: injection.roots[0].clone(),
+            resource: "pause".into(),
+            root_start_unix_ns: injection.truth.start_unix_ns,
+            root_end_unix_ns: injection.truth.end_unix_ns,
+            first_drop_unix_ns: Some(injection.truth.start_unix_ns + S / 2),
+            dropped: 40,
+            ..Reported::default()
+        }
+    }
+
+    #[test]
+    fn an_incident_at_the_right_time_is_matched_and_a_second_one_is_an_echo() {
+        let graph = Graph::of(1, 2);
+        let injections = [paused(&graph, 100, 40), paused(&graph, 110, 30)];
+        let mut echo = told(&injections[0], "echo");
+        echo.first_drop_unix_ns = Some(103 * S);
+        let incidents = [echo, told(&injections[0], "first"), told(&injections[1], "second")];
+        let judged = judge(&graph, &injections, &incidents);
+        assert!(judged.strays.is_empty());
+        for (row, (id, echoes)) in
+            judged.rows.iter().zip([("first", vec!["echo".to_owned()]), ("second", vec![])])
+        {
+            assert_eq!(row.reported.as_ref().map(|told| told.id.as_str()), Some(id));
+            assert_eq!(row.echoes, echoes);
+            assert!(row.is_found() && row.kind_right && row.root_right && row.resource_right, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn one_incident_is_not_the_verdict_on_two_injections() {
+        let graph = Graph::of(1, 2);
+        // A second apart: the time alone fits both.
+        let injections = [paused(&graph, 100, 40), paused(&graph, 101, 40)];
+        let judged = judge(&graph, &injections, &[told(&injections[0], "one")]);
+        assert_eq!(judged.rows.iter().filter(|row| row.reported.is_some()).count(), 1);
+    }
+
+    #[test]
+    fn what_is_unexplained_is_found_and_has_no_right_root() {
+        let graph = Graph::of(1, 2);
+        let injection = paused(&graph, 100, 40);
+        let unexplained = Reported { resource: "unexplained".into(), ..told(&injection, "x") };
+        let judged = judge(&graph, std::slice::from_ref(&injection), &[unexplained]);
+        let row = &judged.rows[0];
+        assert!(row.is_found() && row.kind_right && !row.root_right && !row.resource_right);
+        // Another host, and a whisper where packets were dropped.
+        let elsewhere = Reported { host: "hostz".into(), severity: "info".into(), ..told(&injection, "y") };
+        let row = &judge(&graph, &[injection], &[elsewhere]).rows[0];
+        assert!(!row.is_found() && !row.root_right && row.resource_right);
+    }
+
+    #[test]
+    fn what_hurt_nobody_was_not_induced_and_an_alarm_in_the_quiet_is_a_stray() {
+        let graph = Graph::of(1, 2);
+        let quiet = paused(&graph, 100, 0);
+        let alarm =
+            Reported { first_drop_unix_ns: Some(130 * S), start_unix_ns: 130 * S, ..told(&quiet, "stray") };
+        let alarm = Reported { root_start_unix_ns: 130 * S, root_end_unix_ns: 131 * S, ..alarm };
+        let judged = judge(&graph, std::slice::from_ref(&quiet), &[alarm]);
+        assert!(!judged.rows[0].induced && judged.rows[0].reported.is_none());
+        assert_eq!((judged.strays.len(), judged.rows[0].kinds.contains("millibottleneck")), (1, true));
+        let slow = Injection { truth: TruthRecord { vlrt: 3, ..quiet.truth.clone() }, ..quiet };
+        assert!(slow.is_induced());
+    }
+
+    #[test]
+    fn the_kind_follows_from_where_was_dropped_and_where_the_cause_was() {
+        let graph = Graph::of(1, 2);
+        let mut injection = paused(&graph, 100, 40);
+        let of = |injection: &Injection| kinds(&graph, injection).into_iter().collect::<Vec<_>>();
+        assert_eq!(of(&injection), ["upstream_ctqo"]);
+        let root = injection.roots[0].clone();
+        injection.truth.places[0].tier = root.clone();
+        assert_eq!(of(&injection), ["downstream_ctqo"]);
+        injection.roots = vec!["entry".into()];
+        assert_eq!(of(&injection), ["downstream_ctqo"], "behind the root");
+        injection.truth.places[0].tier = "entry".into();
+        assert_eq!(of(&injection), ["local_overflow"]);
+        injection.roots.push(root);
+        assert_eq!(of(&injection), ["local_overflow", "upstream_ctqo"]);
+    }
+}

@@ -1,0 +1,13 @@
+//! Service graphs made from a seed: real processes on hosts of their own that call each other, watched by an agent on each host and a
+//! collector, with causes injected, and what is told of them held against the truth.
+//!
+//! `plan`, `injections` and `judge` are pure; `node` is the one configurable service; `world` starts and stops, `run` has the rhythm.
+
+pub mod injections;
+pub mod judge;
+pub mod node;
+pub mod part;
+pub mod plan;
+pub mod results;
+pub mod run;
+pub mod world;

@@ -1,0 +1,94 @@
+//! HTTP/1.1 as far as services of a graph need it of each other and of the load generator: requests without bodies, answers with a length.
+//! Knows no socket.
+
+use crate::load::engine::answer_length;
+use anyhow::{Result, bail, ensure};
+
+/// A longer head is none of ours.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// A longer answer is none of ours.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Of every answer.
+const BODY: &str = "{\"served\":true,\"note\":\"a body of about two hundred bytes, as small answers of services have it, so that an answer is one segment and no more than that\"}\n";
+
+/// The head of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Bytes of it, with the empty line.
+    pub(super) length: usize,
+    /// The client wants the connection closed after the answer.
+    pub(super) close: bool,
+}
+
+/// The first request in what came so far, if its head is whole.
+///
+/// # Errors
+/// What is no request of HTTP/1.1, or longer than a head may be.
+pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>> {
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        ensure!(bytes.len() <= HEAD_BYTES_MAX, "a head of more than {HEAD_BYTES_MAX} bytes");
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(&bytes[..end])?;
+    if !text.starts_with("GET ") {
+        bail!("not a GET of HTTP");
+    }
+    let close = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.trim() == "close");
+    Ok(Some(Head { length: end + 4, close }))
+}
+
+/// A request to another service.
+pub(super) fn request(close: bool) -> &'static [u8] {
+    if close {
+        b"GET /call HTTP/1.1\r\nHost: graph\r\nConnection: close\r\n\r\n"
+    } else {
+        b"GET /call HTTP/1.1\r\nHost: graph\r\n\r\n"
+    }
+}
+
+/// An answer.
+pub(super) fn answer(status: u16, close: bool) -> Vec<u8> {
+    let reason = if status == 200 { "OK" } else { "Service Unavailable" };
+    let connection = if close { "Connection: close\r\n" } else { "" };
+    format!("HTTP/1.1 {status} {reason}\r\nContent-Length: {}\r\n{connection}\r\n{BODY}", BODY.len())
+        .into_bytes()
+}
+
+/// The status of an answer, once it is whole.
+///
+/// # Errors
+/// What is no answer of HTTP/1.1, or longer than an answer may be.
+pub(super) fn status(answer: &[u8]) -> Result<Option<u16>> {
+    ensure!(answer.len() <= ANSWER_BYTES_MAX, "an answer of more than {ANSWER_BYTES_MAX} bytes");
+    match answer_length(answer)? {
+        Some(length) if answer.len() >= length => Ok(Some(std::str::from_utf8(&answer[9..12])?.parse()?)),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_taken_when_it_is_whole_and_says_whether_the_connection_ends() {
+        assert_eq!(head(b"GET /x HTTP/1.1\r\nHost: a\r\n").unwrap(), None);
+        let whole = b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET";
+        assert_eq!(head(whole).unwrap(), Some(Head { length: whole.len() - 3, close: true }));
+        assert!(!head(request(false)).unwrap().unwrap().close && head(request(true)).unwrap().unwrap().close);
+        assert!(head(b"SSH-2.0\r\n\r\n").is_err() && head(&[b'a'; 9 << 10]).is_err());
+    }
+
+    #[test]
+    fn an_answer_is_read_back_when_its_body_is_whole() {
+        for (code, close) in [(200, false), (503, true)] {
+            let bytes = answer(code, close);
+            assert_eq!(status(&bytes).unwrap(), Some(code));
+            assert_eq!(status(&bytes[..bytes.len() - 1]).unwrap(), None);
+        }
+        assert!(status(&[b'a'; 65 << 10]).is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! What one service of a graph is told: where it listens, how it works, whom it calls. The shape of the file that `graphnode` reads.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddrV4;
+
+/// How a service has its requests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Runtime {
+    /// A thread for each connection, as many as there are workers; further connections wait to be accepted.
+    Threads,
+    /// One thread that waits for events: it takes every connection.
+    EventLoop,
+}
+
+impl Runtime {
+    /// Name, for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Runtime::Threads => "threads",
+            Runtime::EventLoop => "event loop",
+        }
+    }
+}
+
+/// A service's part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Where it listens.
+    pub listen: SocketAddrV4,
+    /// How it works.
+    pub runtime: Runtime,
+    /// Threads that serve; an event loop has one, whatever this says.
+    pub workers: u32,
+    /// Its accept queue.
+    pub backlog: u32,
+    /// CPU that a request takes by itself, µs.
+    pub cpu_us: u32,
+    /// Time that a request sleeps, µs.
+    pub sleep_us: u32,
+    /// Memory that a request allocates, writes and frees, bytes.
+    pub allocate_bytes: u32,
+    /// Whether each request reads what is under a lock.
+    pub locks: bool,
+    /// Whom it calls, one after the other.
+    pub calls: Vec<CallPart>,
+}
+
+/// A call that requests make.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallPart {
+    /// Whom.
+    pub to: SocketAddrV4,
+    /// Requests of a hundred that make it.
+    pub share_percent: u32,
+    /// Connections that are kept: with threads no more are open at a time, and whoever finds none waits; an event loop opens more and
+    /// closes those after use. 0: a connection for each call.
+    pub pool: u32,
+    /// Given up after this, with the wait for a connection.
+    pub timeout_ms: u32,
+    /// Tried again so often.
+    pub retries: u32,
+    /// Retries of a hundred calls at most; none: as many as fail.
+    pub budget_percent: Option<u32>,
+}

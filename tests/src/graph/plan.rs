@@ -1,0 +1,542 @@
+//! A service graph from a seed: which services there are, on which hosts, who calls whom and how, what each costs, and how much load that
+//! bears on so many CPUs. Pure: the same seed and CPUs are the same graph.
+
+use crate::graph::part::{CallPart, Part, Runtime};
+use crate::load::Random;
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// The entry first. The later ones are called by the earlier ones only.
+const NAMES: [&str; SERVICES_MAX] = [
+    "entry", "basket", "orders", "users", "search", "prices", "stock", "mail", "rates", "images", "archive",
+    "ledger",
+];
+const SERVICES_MIN: usize = 4;
+const SERVICES_MAX: usize = 12;
+const HOSTS_MIN: usize = 3;
+const HOSTS_MAX: usize = 6;
+/// Services in a chain, with the entry.
+const CHAIN_MIN: usize = 3;
+const CHAIN_MAX: usize = 5;
+/// CPU that all services together are offered, of what the machine has: as much again take the kernel's side of it, clients, agents,
+/// collector and the truth.
+const OFFERED: f64 = 0.4;
+/// What a host's quota is used to: an injection shows, and what it left behind is served within a second or two.
+const UTILISATION: f64 = 0.5;
+/// No service may be offered more than this of its host's quota, rounding and a lower bound of quotas included.
+pub const UTILISATION_MAX: f64 = 0.6;
+/// The least quota: below it the kernel's own work for a request is a good part of it.
+const CORES_MIN: f64 = 0.15;
+/// Requests a second at the entry: with fewer a stall of a second fills no queue, and more are of no use.
+const RATE_MIN: f64 = 100.0;
+const RATE_MAX: f64 = 300.0;
+/// What a request costs a service beside its own work: reading, answering, a switch or two, µs …
+const REQUEST_US: f64 = 120.0;
+/// … a connection that is accepted for it …
+const CONNECTION_US: f64 = 60.0;
+/// … and each call.
+const CALL_US: f64 = 90.0;
+/// Graphs that are drawn before the smallest one has to do.
+const TRIES: u64 = 16;
+/// The first service's port; the others' follow.
+const PORT: u16 = 8_000;
+
+/// A service graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Graph {
+    /// What it was made from.
+    pub seed: u64,
+    /// "VMs", each with a quota of its own.
+    pub hosts: Vec<Host>,
+    /// The entry first; a service calls later ones only.
+    pub services: Vec<Service>,
+    /// Requests at the entry, a second, open loop.
+    pub rate_per_second: f64,
+    /// Clients use their connections again.
+    pub clients_keep_alive: bool,
+    /// Further clients, of one service inside.
+    pub batch: Option<Batch>,
+}
+
+/// A "VM".
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name, also as its agent reports it.
+    pub name: String,
+    /// Its CPU quota.
+    pub cores: f64,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its name, which is that of its cgroup, and so of its workload.
+    pub name: String,
+    /// Index of its host.
+    pub host: usize,
+    /// Where it listens on it.
+    pub port: u16,
+    /// How it works.
+    pub runtime: Runtime,
+    /// Threads that serve.
+    pub workers: u32,
+    /// Its accept queue.
+    pub backlog: u32,
+    /// CPU of a request by itself, µs.
+    pub cpu_us: u32,
+    /// Sleep of a request, µs.
+    pub sleep_us: u32,
+    /// Memory that a request allocates, bytes.
+    pub allocate_bytes: u32,
+    /// Whether requests read under a lock.
+    pub locks: bool,
+    /// Whom it calls, in this order.
+    pub calls: Vec<Call>,
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Index of the service that is called.
+    pub to: usize,
+    /// Requests of a hundred that make it.
+    pub share_percent: u32,
+    /// See [`CallPart::pool`].
+    pub pool: u32,
+    /// See [`CallPart::timeout_ms`].
+    pub timeout_ms: u32,
+    /// See [`CallPart::retries`].
+    pub retries: u32,
+    /// See [`CallPart::budget_percent`].
+    pub budget_percent: Option<u32>,
+}
+
+/// A closed loop of clients of one service, past the entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Index of the service.
+    pub to: usize,
+    /// How many.
+    pub users: u32,
+    /// Mean time between an answer and the next request, ms.
+    pub think_ms: u64,
+}
+
+impl Batch {
+    /// Requests a second at most.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        f64::from(self.users) * 1_000.0 / self.think_ms.max(1) as f64
+    }
+}
+
+impl Graph {
+    /// The graph of a seed, for a machine of so many CPUs.
+    #[must_use]
+    pub fn of(seed: u64, cpus: usize) -> Self {
+        let largest = |attempt: u64| SERVICES_MAX.saturating_sub(attempt as usize).max(SERVICES_MIN);
+        let drawn = |attempt| Draw::new(seed, attempt).graph(seed, cpus, largest(attempt));
+        // A smaller one costs less for each request, so that in the end there is one that bears the least rate.
+        (0..TRIES).map(drawn).find(|graph| graph.rate_per_second >= RATE_MIN).unwrap_or_else(|| drawn(TRIES))
+    }
+
+    /// Where a service listens.
+    #[must_use]
+    pub fn listener(&self, service: usize) -> SocketAddrV4 {
+        let of = &self.services[service];
+        SocketAddrV4::new(address(of.host), of.port)
+    }
+
+    /// The services on a host.
+    pub fn on(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.services.len()).filter(move |service| self.services[*service].host == host)
+    }
+
+    /// What the process of a service is told.
+    #[must_use]
+    pub fn part(&self, service: usize) -> Part {
+        let of = &self.services[service];
+        let calls = of.calls.iter().map(|call| CallPart {
+            to: self.listener(call.to),
+            share_percent: call.share_percent,
+            pool: call.pool,
+            timeout_ms: call.timeout_ms,
+            retries: call.retries,
+            budget_percent: call.budget_percent,
+        });
+        Part {
+            listen: self.listener(service),
+            runtime: of.runtime,
+            workers: of.workers,
+            backlog: of.backlog,
+            cpu_us: of.cpu_us,
+            sleep_us: of.sleep_us,
+            allocate_bytes: of.allocate_bytes,
+            locks: of.locks,
+            calls: calls.collect(),
+        }
+    }
+
+    /// Requests a second of each service, without retries.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        let batch = self.batch.as_ref().map(|batch| (batch.to, batch.per_second()));
+        visits(&self.services, [Some((0, self.rate_per_second)), batch])
+    }
+
+    /// CPU that each service is offered, in cores.
+    #[must_use]
+    pub fn offered(&self) -> Vec<f64> {
+        offered(&self.services, &self.rates())
+    }
+
+    /// Whether requests of `from` reach `to`, which may be itself.
+    #[must_use]
+    pub fn reaches(&self, from: usize, to: usize) -> bool {
+        from == to || self.services[from].calls.iter().any(|call| self.reaches(call.to, to))
+    }
+
+    /// Index of a service by its name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.services.iter().position(|service| service.name == name)
+    }
+
+    /// Two lines for people: its size, and each service with its host and whom it calls.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let services = self.services.iter().map(|of| {
+            let calls: Vec<&str> = of.calls.iter().map(|call| self.services[call.to].name.as_str()).collect();
+            let calls = if calls.is_empty() { String::new() } else { format!(" → {}", calls.join(", ")) };
+            format!("{} ({}, {}){calls}", of.name, self.hosts[of.host].name, of.runtime.name())
+        });
+        format!(
+            "{} services on {} hosts, {:.0} requests a second, {:.2} CPUs offered\n  {}",
+            self.services.len(),
+            self.hosts.len(),
+            self.rate_per_second,
+            self.offered().iter().sum::<f64>(),
+            services.collect::<Vec<_>>().join("; ")
+        )
+    }
+}
+
+/// Address of a host in the lab's own network.
+#[must_use]
+pub fn address(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, 2 + host as u8)
+}
+
+/// Requests a second of each service that these sources lead to.
+fn visits(services: &[Service], sources: [Option<(usize, f64)>; 2]) -> Vec<f64> {
+    let mut rates = vec![0.0; services.len()];
+    for (to, rate) in sources.into_iter().flatten() {
+        rates[to] += rate;
+    }
+    // Callers come before those they call.
+    for (index, service) in services.iter().enumerate() {
+        for call in &service.calls {
+            rates[call.to] += rates[index] * f64::from(call.share_percent) / 100.0;
+        }
+    }
+    rates
+}
+
+fn offered(services: &[Service], rates: &[f64]) -> Vec<f64> {
+    services.iter().zip(rates).map(|(service, rate)| rate * cost_us(service) / 1e6).collect()
+}
+
+/// CPU of a request in one service, µs.
+fn cost_us(service: &Service) -> f64 {
+    let calls: f64 = service.calls.iter().map(|call| f64::from(call.share_percent) / 100.0 * CALL_US).sum();
+    f64::from(service.cpu_us) + REQUEST_US + CONNECTION_US + calls
+}
+
+/// What is drawn with.
+struct Draw(Random);
+
+impl Draw {
+    fn new(seed: u64, attempt: u64) -> Self {
+        let mut random = Random::new(seed ^ attempt.wrapping_mul(0x9e6c_63d0_876a_68ee));
+        // Small seeds next to each other are not to begin alike.
+        random.bits();
+        Self(random)
+    }
+
+    /// From `low` to `high`, both included.
+    fn between(&mut self, low: u32, high: u32) -> u32 {
+        low + (self.0.bits() % u64::from(high - low + 1)) as u32
+    }
+
+    fn index(&mut self, below: usize) -> usize {
+        (self.0.bits() % below.max(1) as u64) as usize
+    }
+
+    fn chance(&mut self, ratio: f64) -> bool {
+        self.0.ratio() < ratio
+    }
+
+    fn graph(&mut self, seed: u64, cpus: usize, largest: usize) -> Graph {
+        let count = self.between(SERVICES_MIN as u32, largest as u32) as usize;
+        let levels = self.levels(count);
+        let edges = self.edges(&levels);
+        let mut services: Vec<Service> = (0..count).map(|index| self.service(index, &edges)).collect();
+        let batch = self.chance(0.7).then(|| Batch {
+            to: 1 + self.index(count - 1),
+            users: 2,
+            think_ms: u64::from(self.between(80, 160)),
+        });
+        // Costs are known: the rate that the machine bears follows.
+        let sum = |source| offered(&services, &visits(&services, [source, None])).iter().sum::<f64>();
+        let of_batch = sum(batch.as_ref().map(|batch| (batch.to, batch.per_second())));
+        let of_entry = sum(Some((0, 1.0)));
+        let rate_per_second = ((OFFERED * cpus as f64 - of_batch) / of_entry).clamp(0.0, RATE_MAX).floor();
+        let rates = visits(
+            &services,
+            [Some((0, rate_per_second)), batch.as_ref().map(|batch| (batch.to, batch.per_second()))],
+        );
+        self.room(&mut services, &rates, batch.as_ref());
+        let hosts = self.hosts(&mut services, &rates);
+        let clients_keep_alive = services[0].runtime == Runtime::EventLoop && self.chance(0.3);
+        Graph { seed, hosts, services, rate_per_second, clients_keep_alive, batch }
+    }
+
+    /// How far each service is from the entry, ascending: a chain, and others beside it, the first of them beside the entry's first call,
+    /// so that it fans out.
+    fn levels(&mut self, count: usize) -> Vec<usize> {
+        let chain = self.between(CHAIN_MIN as u32, CHAIN_MAX.min(count - 1) as u32) as usize;
+        let mut levels: Vec<usize> = (0..chain).chain([1]).collect();
+        while levels.len() < count {
+            levels.push(1 + self.index(chain - 1));
+        }
+        levels.sort_unstable();
+        levels
+    }
+
+    /// For each service whom it calls, with the share: a tree by levels, and further callers of some, so that it fans in.
+    fn edges(&mut self, levels: &[usize]) -> Vec<Vec<(usize, u32)>> {
+        let mut edges: Vec<Vec<(usize, u32)>> = vec![Vec::new(); levels.len()];
+        for to in 1..levels.len() {
+            let above: Vec<usize> = (0..to).filter(|from| levels[*from] + 1 == levels[to]).collect();
+            let from = above[self.index(above.len())];
+            let share = if edges[from].is_empty() { 100 } else { self.between(50, 100) };
+            edges[from].push((to, share));
+        }
+        // The last one is a database: it is called by two, as some others are.
+        let more = 1 + self.index(levels.len() / 3 + 1);
+        for number in 0..more {
+            let to = if number == 0 { levels.len() - 1 } else { 2 + self.index(levels.len() - 2) };
+            let callers: Vec<usize> = (0..to)
+                .filter(|from| {
+                    levels[*from] < levels[to] && !edges[*from].iter().any(|(called, _)| *called == to)
+                })
+                .collect();
+            if !callers.is_empty() {
+                let from = callers[self.index(callers.len())];
+                let share = self.between(30, 60);
+                edges[from].push((to, share));
+            }
+        }
+        edges
+    }
+
+    /// A service without its host and its room.
+    fn service(&mut self, index: usize, edges: &[Vec<(usize, u32)>]) -> Service {
+        let is_leaf = edges[index].is_empty();
+        let loops = if index == 0 {
+            0.4
+        } else if is_leaf {
+            0.15
+        } else {
+            0.3
+        };
+        let calls = edges[index].iter().map(|(to, share)| {
+            let (retries, budget_percent) = match self.between(0, 3) {
+                0 => (1, None),
+                1 => (2, Some(10)),
+                2 => (1, Some(20)),
+                _ => (0, None),
+            };
+            Call {
+                to: *to,
+                share_percent: *share,
+                pool: 0,
+                timeout_ms: self.between(2_000, 5_000),
+                retries,
+                budget_percent,
+            }
+        });
+        let calls = calls.collect();
+        Service {
+            name: NAMES[if is_leaf && index + 1 == edges.len() { SERVICES_MAX - 1 } else { index }]
+                .to_owned(),
+            host: 0,
+            port: PORT + index as u16,
+            runtime: if self.chance(loops) { Runtime::EventLoop } else { Runtime::Threads },
+            workers: 0,
+            backlog: 0,
+            cpu_us: self.between(150, if is_leaf { 600 } else { 350 }),
+            sleep_us: if self.chance(0.3) { self.between(500, 3_000) } else { 0 },
+            allocate_bytes: if self.chance(0.4) { self.between(4, 128) << 10 } else { 0 },
+            locks: self.chance(0.6),
+            calls,
+        }
+    }
+
+    /// Workers, queues and pools, by how many requests come: they hold what arrives in a few tenths of a second.
+    fn room(&mut self, services: &mut [Service], rates: &[f64], batch: Option<&Batch>) {
+        let batch_users = |index| batch.filter(|batch| batch.to == index).map_or(0, |batch| batch.users);
+        let mut kept = vec![0_u32; services.len()];
+        let mut unkept = vec![false; services.len()];
+        unkept[0] = true;
+        for index in 0..services.len() {
+            let held = |draw: &mut Self, low: u32, high: u32, least: u32| {
+                let seconds = f64::from(draw.between(low, high)) / 100.0;
+                ((rates[index] * seconds).ceil() as u32).max(least)
+            };
+            let is_loop = services[index].runtime == Runtime::EventLoop;
+            // Each kept connection has its worker, or one that nobody uses would keep out one that somebody waits on.
+            let passing = if unkept[index] { held(self, 12, 20, 8) } else { 2 };
+            services[index].workers = if is_loop { 1 } else { kept[index] + batch_users(index) + passing };
+            services[index].backlog = if is_loop { held(self, 20, 40, 32) } else { held(self, 12, 22, 12) };
+            let workers = services[index].workers;
+            for number in 0..services[index].calls.len() {
+                let pool = if is_loop {
+                    self.between(8, 16)
+                } else if self.chance(0.3) {
+                    0
+                } else {
+                    self.between(workers.div_ceil(2), workers).clamp(4, 40)
+                };
+                let to = services[index].calls[number].to;
+                services[index].calls[number].pool = pool;
+                kept[to] += pool;
+                // An event loop opens more than it keeps.
+                unkept[to] |= pool == 0 || is_loop;
+            }
+        }
+    }
+
+    /// Hosts, none of them empty, with quotas for what is offered to their services.
+    fn hosts(&mut self, services: &mut [Service], rates: &[f64]) -> Vec<Host> {
+        let count = self.between(HOSTS_MIN as u32, HOSTS_MAX.min(services.len()) as u32) as usize;
+        let mut order: Vec<usize> = (0..services.len()).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, self.index(last + 1));
+        }
+        for (number, service) in order.into_iter().enumerate() {
+            services[service].host = if number < count { number } else { self.index(count) };
+        }
+        let offered = offered(services, rates);
+        (0..count)
+            .map(|host| {
+                let here = services.iter().zip(&offered).filter(|(service, _)| service.host == host);
+                let cores: f64 = here.map(|(_, cores)| cores).sum::<f64>() / UTILISATION;
+                Host {
+                    name: format!("host{}", char::from(b'a' + host as u8)),
+                    cores: ((cores * 100.0).ceil() / 100.0).max(CORES_MIN),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn graphs() -> impl Iterator<Item = (Graph, usize)> {
+        (0..400_u64).flat_map(|seed| [2, 4, 16].map(|cpus| (Graph::of(seed, cpus), cpus)))
+    }
+
+    #[test]
+    fn a_seed_is_one_graph_and_two_seeds_are_two() {
+        let graphs: Vec<Graph> = (0..50).map(|seed| Graph::of(seed, 2)).collect();
+        for graph in &graphs {
+            assert_eq!(*graph, Graph::of(graph.seed, 2));
+        }
+        let shapes: BTreeSet<String> = graphs.iter().map(Graph::told).collect();
+        assert_eq!(shapes.len(), graphs.len());
+    }
+
+    #[test]
+    fn every_service_is_reached_from_the_entry_and_calls_go_one_way() {
+        for (graph, _) in graphs() {
+            let count = graph.services.len();
+            assert!((SERVICES_MIN..=SERVICES_MAX).contains(&count), "seed {}: {count}", graph.seed);
+            for index in 0..count {
+                assert!(graph.reaches(0, index), "seed {}: {index}", graph.seed);
+                let called: Vec<usize> = graph.services[index].calls.iter().map(|call| call.to).collect();
+                assert!(called.iter().all(|to| *to > index), "seed {}: {index} calls {called:?}", graph.seed);
+                assert_eq!(called.iter().collect::<BTreeSet<_>>().len(), called.len());
+            }
+            let names: BTreeSet<&str> = graph.services.iter().map(|of| of.name.as_str()).collect();
+            assert_eq!(names.len(), count, "seed {}", graph.seed);
+            assert!(graph.services[0].calls.len() >= 2, "seed {} fans out", graph.seed);
+        }
+    }
+
+    #[test]
+    fn hosts_are_within_bounds_and_none_is_empty() {
+        for (graph, _) in graphs() {
+            assert!((HOSTS_MIN..=HOSTS_MAX).contains(&graph.hosts.len()), "seed {}", graph.seed);
+            for host in 0..graph.hosts.len() {
+                assert!(graph.on(host).next().is_some(), "seed {}: host {host} is empty", graph.seed);
+                assert!(graph.hosts[host].name.bytes().all(|byte| byte.is_ascii_lowercase()));
+            }
+        }
+    }
+
+    #[test]
+    fn no_service_is_offered_more_than_it_bears_nor_all_of_them_more_than_the_machine_has() {
+        for (graph, cpus) in graphs() {
+            let offered = graph.offered();
+            for (host, of) in graph.hosts.iter().enumerate() {
+                let here: f64 = graph.on(host).map(|service| offered[service]).sum();
+                assert!(here <= UTILISATION_MAX * of.cores, "seed {}: {here} of {}", graph.seed, of.cores);
+            }
+            let all: f64 = offered.iter().sum();
+            assert!(all <= OFFERED * cpus as f64 + 1e-9, "seed {}: {all} on {cpus} CPUs", graph.seed);
+            assert!(
+                (RATE_MIN..=RATE_MAX).contains(&graph.rate_per_second),
+                "seed {}: {} a second on {cpus} CPUs",
+                graph.seed,
+                graph.rate_per_second
+            );
+        }
+    }
+
+    #[test]
+    fn a_kept_connection_always_has_a_worker() {
+        for (graph, _) in graphs() {
+            for (index, service) in graph.services.iter().enumerate() {
+                let kept: u32 = graph
+                    .services
+                    .iter()
+                    .flat_map(|from| from.calls.iter().filter(|call| call.to == index).map(|call| call.pool))
+                    .sum();
+                let is_loop = service.runtime == Runtime::EventLoop;
+                assert!(is_loop || service.workers > kept, "seed {}: {}", graph.seed, service.name);
+                assert!(service.backlog > 0);
+                let mut calls = service.calls.iter();
+                assert!(!is_loop || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
+            }
+        }
+    }
+
+    #[test]
+    fn what_graphs_are_to_have_is_in_some_of_a_few_seeds() {
+        let few: Vec<Graph> = (1..=5).map(|seed| Graph::of(seed, 2)).collect();
+        let callers = |graph: &Graph, to: usize| {
+            graph.services.iter().filter(|of| of.calls.iter().any(|call| call.to == to)).count()
+        };
+        let fans_in = |graph: &&Graph| (1..graph.services.len()).any(|to| callers(graph, to) >= 2);
+        assert!(few.iter().filter(fans_in).count() >= 4);
+        assert!(few.iter().any(|graph| graph.batch.is_some()));
+        let all = || few.iter().flat_map(|graph| &graph.services);
+        assert!(all().any(|of| of.runtime == Runtime::EventLoop));
+        assert!(all().flat_map(|of| &of.calls).any(|call| call.retries > 0 && call.budget_percent.is_none()));
+        assert!(all().flat_map(|of| &of.calls).any(|call| call.budget_percent.is_some()));
+    }
+}

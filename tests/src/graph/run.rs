@@ -1,0 +1,298 @@
+//! One graph from its first process to its verdicts: started, watched by agents, a collector and the truth, loaded, hurt, and judged. Has
+//! the rhythm; judges nothing itself.
+
+use crate::console::failure::{REMEDY, sentence};
+use crate::console::progress::{complain, say, step};
+use crate::graph::injections::{Planned, sequence};
+use crate::graph::judge::{Injection, judge};
+use crate::graph::plan::Graph;
+use crate::graph::results::{GraphResult, Stray};
+use crate::graph::world::{Loads, World};
+use crate::lab::BEFORE_NS;
+use crate::os::clock::unix_ns;
+use crate::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
+use crate::programs::reported::Reported;
+use crate::score::session::{TRACE, replay};
+use crate::truth::{Recorder, TruthRecord, slow_requests};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How much is done to a graph, and how fast.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Injections.
+    pub injections: usize,
+    /// Under load, before the first of them.
+    pub control: Duration,
+    /// From one injection's begin to the next's, at least.
+    pub spacing: Duration,
+}
+
+impl Pace {
+    /// What a graph takes, about.
+    #[must_use]
+    pub fn takes(&self) -> Duration {
+        WARM + SERVED_FOR
+            + KNOWN
+            + self.control
+            + self.spacing * self.injections as u32
+            + Duration::from_secs(30)
+    }
+}
+
+/// Connections are opened and processes come into memory before anything counts.
+const WARM: Duration = Duration::from_secs(4);
+/// A load must be served for so long …
+const SERVED_FOR: Duration = Duration::from_secs(8);
+/// … or a smaller one is tried, so often.
+const SERVED_TRIES: u32 = 4;
+const LOWER: f64 = 0.8;
+/// The usual level has to be known before anything happens.
+const KNOWN: Duration = Duration::from_secs(12);
+/// Nothing may have been dropped for this long before the next injection …
+const CALM: Duration = Duration::from_millis(1_300);
+/// … nor may a host use so much of its quota …
+const CAUGHT_UP: f64 = 0.9;
+const CAUGHT_UP_OVER: Duration = Duration::from_millis(400);
+/// … and where it does not calm down for so long, the load is taken away, and less of it comes again.
+const CALM_MAX: Duration = Duration::from_secs(20);
+const RELIEVED: f64 = 0.9;
+const RELIEVED_FOR: Duration = Duration::from_secs(5);
+
+const SESSION: &str = "session.json";
+
+/// What is kept of a session beside its recording.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    graph: Graph,
+    rate_per_second: f64,
+    injections: Vec<Injection>,
+    /// From when to when nothing was injected, Unix ns.
+    control: [u64; 2],
+    broken: Option<String>,
+}
+
+/// A graph that is watched.
+struct Watched {
+    agents: Vec<Daemon>,
+    collector: Collector,
+    world: World,
+}
+
+impl Watched {
+    fn start(graph: &Graph, folder: &Path) -> Result<Self> {
+        let trace = folder.join(TRACE).display().to_string();
+        let starts = || World::start(graph, &folder.join("services"));
+        let world = step("the services start", Duration::from_secs(2), starts)?;
+        let collector = step("the collector starts", Duration::from_secs(1), || {
+            Collector::start(folder, &["--record".into(), trace])
+        })?;
+        let mut watched = Self { agents: Vec::new(), collector, world };
+        for (host, of) in graph.hosts.iter().enumerate() {
+            let scope = watched.world.cgroup_path(host);
+            let agent = start_agent(folder, &watched.collector.grpc_url(), &of.name, Some(scope), &[])?;
+            watched.agents.push(agent);
+        }
+        step("the agents load their kernel programs", Duration::from_secs(4), || watched.wait_for_agents())?;
+        Ok(watched)
+    }
+
+    fn wait_for_agents(&mut self) -> Result<()> {
+        wait_for("every agent to stream", Duration::from_secs(40), || {
+            for agent in &mut self.agents {
+                if let Some(status) = agent.exited()? {
+                    bail!(agent.told_end(status));
+                }
+            }
+            let (_, body) = http_get(self.collector.http, "/api/v1/agents")?;
+            let mut hosts = self.world.graph().hosts.iter();
+            Ok(hosts.all(|host| body.contains(&format!("\"{}\"", host.name))).then_some(()))
+        })
+    }
+
+    /// The largest of a few rates that is served for some seconds without a drop, a failure or an answer slower than a second.
+    fn served_rate(&self, recorder: &Recorder) -> Result<f64> {
+        let mut rate = self.world.graph().rate_per_second;
+        self.world.load(rate / 2.0, WARM, 1)?.wait()?;
+        let mut said = String::new();
+        for number in 0..SERVED_TRIES {
+            let begun = unix_ns();
+            let summary = self.world.load(rate, SERVED_FOR, 2 + u64::from(number))?.wait()?;
+            let dropped = recorder.last_drop_unix_ns() >= begun;
+            if summary.failed == 0 && summary.vlrt == 0 && !dropped {
+                say(&format!("  {rate:.0} requests a second are served, p99 {} ms", summary.p99_us / 1_000));
+                return Ok(rate);
+            }
+            let drops = if dropped { "packets were dropped" } else { "nothing was dropped" };
+            said = format!(
+                "{rate:.0} requests a second: {} of {} failed, {} took more than a second, p99 {} ms, {drops}",
+                summary.failed,
+                summary.sent,
+                summary.vlrt,
+                summary.p99_us / 1_000
+            );
+            complain(&format!("graph: {said}: a smaller load"));
+            rate *= LOWER;
+        }
+        bail!("no load is served: {said}{REMEDY}end what takes this machine's CPUs, or take another seed")
+    }
+}
+
+/// Runs one graph; logs, truth and recording go into `folder`, which is emptied.
+pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
+    // What an earlier session's collector kept would be read again.
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    let planned = sequence(graph, pace.injections);
+    let mut watched = Watched::start(graph, folder)?;
+    let recorder = Recorder::start(&watched.world.places())?;
+    let served = || watched.served_rate(&recorder);
+    let mut rate = step("a load is tried", WARM + SERVED_FOR, served)?;
+    // Longer than it can take; it is stopped at the end.
+    let longest = KNOWN + pace.control + (pace.spacing + CALM_MAX + KNOWN) * (planned.len() as u32 + 1);
+    let mut loads = watched.world.load(rate, longest, 100)?;
+    std::thread::sleep(KNOWN);
+    let control_from = unix_ns();
+    let quiet = || -> Result<()> {
+        std::thread::sleep(pace.control);
+        Ok(())
+    };
+    step("nothing is injected", pace.control, quiet)?;
+    let control = [control_from, unix_ns()];
+
+    let (mut injections, mut prepared_from, mut broken) = (Vec::new(), Vec::new(), None);
+    for (number, plan) in planned.iter().enumerate() {
+        let (begun, begun_unix_ns) = (Instant::now(), unix_ns());
+        match watched.world.inject(plan) {
+            Ok((start, end)) => {
+                let injection = injection(graph, plan, number + 1, [start, end]);
+                // What is dropped while one is prepared belongs to none.
+                prepared_from.push(begun_unix_ns.min(injection.truth.from_unix_ns));
+                injections.push(injection);
+            }
+            Err(error) => {
+                broken = Some(format!("injection {} of {}: {}", number + 1, planned.len(), sentence(&error)));
+                complain(&format!("graph: {}", broken.as_deref().unwrap_or_default()));
+                break;
+            }
+        }
+        std::thread::sleep(pace.spacing.saturating_sub(begun.elapsed()));
+        let calmed = |watched: &Watched| {
+            let dropped = unix_ns().saturating_sub(recorder.last_drop_unix_ns()) < CALM.as_nanos() as u64;
+            !dropped && watched.world.utilisation(CAUGHT_UP_OVER).is_ok_and(|used| used <= CAUGHT_UP)
+        };
+        let mut calm = calmed(&watched);
+        while !calm && begun.elapsed() < pace.spacing + CALM_MAX {
+            std::thread::sleep(Duration::from_millis(20));
+            calm = calmed(&watched);
+        }
+        say(&told(graph, plan, number + 1, planned.len(), recorder.last_drop_unix_ns() >= begun_unix_ns));
+        if !calm {
+            rate *= RELIEVED;
+            complain(&format!(
+                "graph: {CALM_MAX:?} after it the load was not served again: it ends, and {rate:.0} a second go on"
+            ));
+            loads = relieved(&watched, loads, rate, longest)?;
+        }
+    }
+    let end_unix_ns = unix_ns();
+    loads.end()?;
+    let incidents = wait_for("every incident to close", Duration::from_secs(20), || {
+        let all = watched.collector.incidents()?;
+        Ok(all.iter().all(|incident| incident["state"] == "closed").then_some(all))
+    })
+    .or_else(|_| watched.collector.incidents())?;
+    let log = recorder.stop()?;
+    let slow = slow_requests(watched.world.folder())?;
+    for (index, injection) in injections.iter_mut().enumerate() {
+        injection.truth.to_unix_ns = prepared_from.get(index + 1).copied().unwrap_or(end_unix_ns);
+        injection.truth.observe(&log, &slow);
+    }
+    let kept = Kept { graph: graph.clone(), rate_per_second: rate, injections, control, broken };
+    let file = folder.join(SESSION);
+    fs::write(&file, serde_json::to_string_pretty(&kept)? + "\n")
+        .with_context(|| format!("write {}", file.display()))?;
+    let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+    // The kernel's counts, in an alarm's time and a little around it.
+    Ok(kept.judged(&reported, |alarm| {
+        log.dropped_between(alarm.start_unix_ns.saturating_sub(BEFORE_NS), alarm.end_unix_ns + BEFORE_NS)
+    }))
+}
+
+/// Ends the load, waits, and lets less of it come; what is usual then has to be known anew.
+fn relieved(watched: &Watched, loads: Loads, rate: f64, longest: Duration) -> Result<Loads> {
+    loads.end()?;
+    std::thread::sleep(RELIEVED_FOR);
+    let loads = watched.world.load(rate, longest, 101)?;
+    std::thread::sleep(KNOWN);
+    Ok(loads)
+}
+
+fn injection(graph: &Graph, plan: &Planned, number: usize, [start, end]: [u64; 2]) -> Injection {
+    let of = &graph.services[plan.service];
+    let roots = plan.roots(graph).into_iter().map(|root| graph.services[root].name.clone());
+    Injection {
+        cause: plan.cause,
+        host: graph.hosts[of.host].name.clone(),
+        roots: roots.collect(),
+        duration_ms: plan.duration_ms,
+        truth: TruthRecord {
+            id: format!("{:x}/{}-{}#{number}", graph.seed, of.name, plan.cause.name()),
+            kind: plan.cause.name().to_owned(),
+            tier: of.name.clone(),
+            start_unix_ns: start,
+            end_unix_ns: end,
+            from_unix_ns: start.saturating_sub(BEFORE_NS),
+            ..TruthRecord::default()
+        },
+    }
+}
+
+fn told(graph: &Graph, plan: &Planned, number: usize, of: usize, dropped: bool) -> String {
+    let service = &graph.services[plan.service];
+    let drops = if dropped { "packets were dropped" } else { "nothing was dropped" };
+    format!(
+        "  {number} of {of}: {} at {} on {}, {} ms: {drops}",
+        plan.cause.name(),
+        service.name,
+        graph.hosts[service.host].name,
+        plan.duration_ms
+    )
+}
+
+impl Kept {
+    /// The verdicts; `dropped`: what the kernel counted in the time of an alarm that belongs to no injection.
+    fn judged(self, reported: &[Reported], dropped: impl Fn(&Reported) -> u64) -> GraphResult {
+        let judged = judge(&self.graph, &self.injections, reported);
+        let [from, to] = self.control;
+        let strays = judged.strays.into_iter().map(|told| Stray {
+            dropped: dropped(&told),
+            in_control: (from..to).contains(&told.start_unix_ns),
+            reported: told,
+        });
+        GraphResult {
+            strays: strays.collect(),
+            graph: self.graph,
+            rate_per_second: self.rate_per_second,
+            rows: judged.rows,
+            control_s: (to - from) / 1_000_000_000,
+            broken: self.broken,
+        }
+    }
+}
+
+/// Judges an earlier session anew by what this version says of its recording. What the kernel dropped outside of injections is not
+/// known then, so that an alarm there counts as false.
+pub fn again(folder: &Path) -> Result<GraphResult> {
+    let file = folder.join(SESSION);
+    let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    let kept: Kept = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no session of a graph", file.display()))?;
+    let reported: Vec<Reported> = replay(&folder.join(TRACE))?.iter().map(Reported::of).collect();
+    Ok(kept.judged(&reported, |_| 0))
+}

@@ -1,0 +1,342 @@
+//! A service graph on this machine: its hosts as network namespaces and cgroups with quotas, a process for each service, clients, and what
+//! can be done to them. Dropping it removes everything. Knows nothing of Tailwater's programs.
+
+use crate::console::failure::{one_line, sentence};
+use crate::console::progress::complain;
+use crate::graph::injections::{Cause, Planned};
+use crate::graph::plan::{Graph, address};
+use crate::lab::{CLIENT_ADDRESS, Ground, Load, Span, scenario};
+use crate::load::{Burst, LoadPlan, Mode};
+use crate::os::cgroup::Cgroup;
+use crate::os::clock::unix_ns;
+use crate::os::netns::NetNs;
+use crate::os::process::{sibling_binary, signal};
+use crate::truth::Place;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Memory of a graph's processes, and of what watches them, MiB.
+const MEMORY_MIB: u64 = 1_000;
+/// A neighbour's share against a host's services, as that of the laboratory's cells.
+const NEIGHBOUR_WEIGHT: f64 = 60.0;
+/// Clients give up after this: four retries of a SYN are 15 s, and whoever waits longer is of no use to a score.
+const TIMEOUT_MS: u64 = 15_000;
+/// Of what services print, so much is kept.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// A running graph.
+#[derive(Debug)]
+pub struct World {
+    graph: Graph,
+    hosts: Vec<(Cgroup, NetNs)>,
+    nodes: Vec<Node>,
+    client: (Cgroup, NetNs),
+    loads: AtomicU32,
+    logs: PathBuf,
+    // The last: dropping it removes everything.
+    ground: Ground,
+}
+
+/// A service's process.
+#[derive(Debug)]
+struct Node {
+    name: String,
+    cgroup: Cgroup,
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    log: PathBuf,
+}
+
+impl Node {
+    /// The next line that it writes.
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line).with_context(|| format!("listen to {}", self.name))?;
+        if read == 0 {
+            let said = fs::read_to_string(&self.log).unwrap_or_default();
+            let said = if said.trim().is_empty() { "it said nothing".to_owned() } else { one_line(&said) };
+            bail!("service {} ended: {said}", self.name);
+        }
+        Ok(line)
+    }
+
+    /// Has an order carried out, and waits until it is.
+    fn order(&mut self, order: &str) -> Result<Span> {
+        writeln!(self.orders, "{order}").with_context(|| format!("tell {}: {order}", self.name))?;
+        let line = self.line()?;
+        serde_json::from_str(&line)
+            .with_context(|| format!("service {} said {line:?} to {order:?}", self.name))
+    }
+}
+
+impl World {
+    /// Starts every service of a graph. Needs root. What services complained of is kept in `logs` when it goes.
+    pub fn start(graph: &Graph, logs: &Path) -> Result<Self> {
+        let mut parts = vec![("client", CLIENT_ADDRESS)];
+        let of_hosts = graph.hosts.iter().enumerate();
+        parts.extend(of_hosts.map(|(host, of)| (of.name.as_str(), address(host))));
+        let ground = Ground::lay(&parts, MEMORY_MIB)?;
+        let mut hosts = Vec::new();
+        for of in &graph.hosts {
+            hosts.push((ground.top().child(&of.name)?, NetNs::of(&of.name, ground.run())));
+        }
+        let client = (ground.top().child("client")?, NetNs::of("client", ground.run()));
+        let mut world = Self {
+            graph: graph.clone(),
+            hosts,
+            nodes: Vec::new(),
+            client,
+            loads: AtomicU32::new(0),
+            logs: logs.to_owned(),
+            ground,
+        };
+        world.set_limits()?;
+        // Those that are called before those that call.
+        for service in (0..graph.services.len()).rev() {
+            let node = world.start_node(service)?;
+            world.nodes.insert(0, node);
+        }
+        Ok(world)
+    }
+
+    fn set_limits(&self) -> Result<()> {
+        for (host, (cgroup, netns)) in self.hosts.iter().enumerate() {
+            let longest = self.graph.on(host).map(|service| self.graph.services[service].backlog).max();
+            netns.sysctl("net.core.somaxconn", &longest.unwrap_or(128).to_string())?;
+            // Half-open connections have a limit of their own; only the accept queue's is to count.
+            netns.sysctl("net.ipv4.tcp_max_syn_backlog", "1024")?;
+            let cores = self.graph.hosts[host].cores;
+            cgroup.set_cpu_quota(scenario::LAB.quota_period_us, Some(cores))?;
+        }
+        // Thousands of short connections: a wide range of ports, and those in TIME_WAIT may be used again after a second.
+        for (_, netns) in self.hosts.iter().chain([&self.client]) {
+            netns.sysctl("net.ipv4.ip_local_port_range", "10000 65535")?;
+            netns.sysctl("net.ipv4.tcp_tw_reuse", "1")?;
+        }
+        Ok(())
+    }
+
+    fn start_node(&self, service: usize) -> Result<Node> {
+        let of = &self.graph.services[service];
+        let (host, netns) = &self.hosts[of.host];
+        let folder = self.ground.folder().join(&of.name);
+        fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
+        let (part, log) = (folder.join("part.json"), folder.join("output.log"));
+        fs::write(&part, serde_json::to_vec_pretty(&self.graph.part(service))?)
+            .with_context(|| format!("write {}", part.display()))?;
+        let mut command = Command::new(sibling_binary("graphnode")?);
+        command
+            .arg(&part)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&log).with_context(|| format!("create {}", log.display()))?);
+        let cgroup = host.child(&of.name)?;
+        let mut child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
+        let orders = child.stdin.take().context("a pipe to the service")?;
+        let answers = child.stdout.take().context("a pipe from the service")?;
+        let name = of.name.clone();
+        let mut node = Node { name, cgroup, child, orders, answers: BufReader::new(answers), log };
+        let line = node.line().with_context(|| format!("start service {}", of.name))?;
+        ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", of.name);
+        Ok(node)
+    }
+
+    /// What runs.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Path of a host's cgroup: what `--scope-cgroup` takes.
+    #[must_use]
+    pub fn cgroup_path(&self, host: usize) -> &str {
+        self.hosts[host].0.path()
+    }
+
+    /// The folder in memory that goes with it; loads leave their logs there.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.ground.folder()
+    }
+
+    /// Every listening port.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        let place = |service: usize| {
+            let of = &self.graph.services[service];
+            Place {
+                tier: of.name.clone(),
+                host: self.graph.hosts[of.host].name.clone(),
+                netns: self.hosts[of.host].1.clone(),
+                port: of.port,
+            }
+        };
+        (0..self.graph.services.len()).map(place).collect()
+    }
+
+    /// CPU that the busiest host uses now, as a part of its quota, measured for so long.
+    pub fn utilisation(&self, over: Duration) -> Result<f64> {
+        let used =
+            || self.hosts.iter().map(|(cgroup, _)| cgroup.cpu_usage_ns()).collect::<Result<Vec<u64>>>();
+        let before = used()?;
+        std::thread::sleep(over);
+        let parts = before.iter().zip(used()?).zip(&self.graph.hosts).map(|((before, after), of)| {
+            after.saturating_sub(*before) as f64 / over.as_nanos() as f64 / of.cores
+        });
+        Ok(parts.fold(0.0, f64::max))
+    }
+
+    /// The clients' loads: open loop at the entry, and the batch's, for so long.
+    pub fn load(&self, rate_per_second: f64, duration: Duration, seed: u64) -> Result<Loads> {
+        let duration_ms = duration.as_millis() as u64;
+        let plan = |mode, target, keep_alive| LoadPlan {
+            target,
+            comment_ratio: 0.0,
+            timeout_ms: TIMEOUT_MS,
+            keep_alive,
+            seed,
+            ..LoadPlan::new(mode, duration_ms)
+        };
+        let entry =
+            plan(Mode::Open { rate_per_second }, self.graph.listener(0), self.graph.clients_keep_alive);
+        let batch = self.graph.batch.as_ref().map(|batch| {
+            let mode = Mode::Closed { users: batch.users, think_ms: batch.think_ms };
+            plan(mode, self.graph.listener(batch.to), true)
+        });
+        let batch = batch.map(|plan| self.send(&plan)).transpose()?;
+        Ok(Loads { entry: self.send(&entry)?, batch })
+    }
+
+    fn send(&self, plan: &LoadPlan) -> Result<Load> {
+        Load::start(&self.ground, &self.client, self.loads.fetch_add(1, Ordering::Relaxed), plan)
+    }
+
+    /// Does what is planned, and waits until it is over; when it hurt.
+    pub fn inject(&mut self, planned: &Planned) -> Result<(u64, u64)> {
+        let span = self.hurt(planned).with_context(|| {
+            let of = &self.graph.services[planned.service];
+            format!("inject {} into {}", planned.cause.name(), of.name)
+        })?;
+        Ok((span.start_unix_ns, span.end_unix_ns))
+    }
+
+    fn hurt(&mut self, planned: &Planned) -> Result<Span> {
+        let (host, ms) = (self.graph.services[planned.service].host, planned.duration_ms);
+        match planned.cause {
+            Cause::Neighbour => {
+                let (cgroup, netns) = &self.hosts[host];
+                let cgroup = cgroup.child("burner")?;
+                cgroup.set_cpu_weight(NEIGHBOUR_WEIGHT)?;
+                let mut command = Command::new(sibling_binary("burner")?);
+                command.args(["0".to_owned(), ms.to_string()]);
+                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+                let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
+                let output = child.wait_with_output()?;
+                let said = String::from_utf8_lossy(&output.stderr);
+                ensure!(output.status.success(), "burner: {}: {}", output.status, one_line(&said));
+                Ok(serde_json::from_slice(&output.stdout)?)
+            }
+            Cause::Squeeze => {
+                let (cgroup, _) = &self.hosts[host];
+                let period_us = scenario::LAB.quota_period_us;
+                let start_unix_ns = unix_ns();
+                cgroup.set_cpu_quota(period_us, Some(planned.amount))?;
+                std::thread::sleep(Duration::from_millis(ms));
+                cgroup.set_cpu_quota(period_us, Some(self.graph.hosts[host].cores))?;
+                Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
+            }
+            Cause::Pause => {
+                let pids = self.nodes[planned.service].cgroup.pids();
+                let start_unix_ns = unix_ns();
+                let stopped = pids.iter().try_for_each(|pid| signal(*pid, libc::SIGSTOP));
+                std::thread::sleep(Duration::from_millis(ms));
+                // All go on, also when stopping one of them failed.
+                for pid in &pids {
+                    signal(*pid, libc::SIGCONT)?;
+                }
+                stopped?;
+                Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
+            }
+            Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}")),
+            Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}")),
+            Cause::Heavier => {
+                self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount))
+            }
+            Cause::Burst => self.burst(planned.amount as u32),
+        }
+    }
+
+    fn burst(&self, requests: u32) -> Result<Span> {
+        let load = self.send(&LoadPlan {
+            target: self.graph.listener(0),
+            bursts: vec![Burst { at_ms: 0, requests }],
+            comment_ratio: 0.0,
+            timeout_ms: TIMEOUT_MS,
+            ..LoadPlan::new(Mode::Open { rate_per_second: 0.0 }, 0)
+        })?;
+        let requests = load.wait()?.requests;
+        let issued = || requests.iter().map(|request| request.issued_unix_ns);
+        let (Some(start_unix_ns), Some(end_unix_ns)) = (issued().min(), issued().max()) else {
+            bail!("the burst sent nothing");
+        };
+        Ok(Span { start_unix_ns, end_unix_ns })
+    }
+
+    fn keep_logs(&self) -> Result<()> {
+        for node in &self.nodes {
+            let length = fs::metadata(&node.log).map_or(0, |file| file.len());
+            if length > 0 && length <= LOG_BYTES_MAX {
+                fs::create_dir_all(&self.logs).with_context(|| format!("create {}", self.logs.display()))?;
+                fs::copy(&node.log, self.logs.join(format!("{}.log", node.name)))
+                    .with_context(|| format!("keep what {} said", node.name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Err(error) = self.keep_logs() {
+            complain(&format!("graph: {}", sentence(&error)));
+        }
+        for node in &mut self.nodes {
+            // It may be gone already; what matters is that no zombie stays.
+            let _ = node.child.kill();
+            let _ = node.child.wait();
+        }
+    }
+}
+
+/// The clients of a graph, while they ask.
+#[derive(Debug)]
+pub struct Loads {
+    entry: Load,
+    batch: Option<Load>,
+}
+
+impl Loads {
+    /// Lets no new request begin, waits until every one has ended, and says what became of those at the entry.
+    pub fn end(self) -> Result<crate::load::Summary> {
+        self.entry.stop()?;
+        if let Some(batch) = &self.batch {
+            batch.stop()?;
+        }
+        self.wait()
+    }
+
+    /// Waits until they have ended by themselves.
+    pub fn wait(self) -> Result<crate::load::Summary> {
+        if let Some(batch) = self.batch {
+            batch.wait()?;
+        }
+        Ok(self.entry.wait()?.summary)
+    }
+}
