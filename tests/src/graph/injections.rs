@@ -117,12 +117,12 @@ impl Planned {
     }
 }
 
-/// Requests that a service holds before it refuses the next, if it has ever to refuse any while `stalled` stands: in the pools of those
-/// that call it there may be no more than it has room for.
-fn holds(graph: &Graph, service: usize, stalled: usize) -> Option<f64> {
+/// Requests that a service holds before it refuses the next, if it has ever to refuse any: an event loop that runs takes every connection,
+/// and in the pools of those that call a service there may be no more than it has room for.
+fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
     let of = &graph.services[service];
     let is_loop = of.runtime == Runtime::EventLoop;
-    if is_loop && service != stalled {
+    if is_loop && runs {
         return None;
     }
     let room = if is_loop { of.backlog } else { of.workers + of.backlog };
@@ -134,12 +134,12 @@ fn holds(graph: &Graph, service: usize, stalled: usize) -> Option<f64> {
     opens_more.then(|| f64::from(room))
 }
 
-/// How long `stalled` has to stand before somebody refuses requests, ms.
-fn fills_after_ms(graph: &Graph, rates: &[f64], stalled: usize) -> Option<f64> {
+/// How long `stalled` has to answer nothing before somebody refuses requests, ms; `runs`: it goes on to run meanwhile.
+fn fills_after_ms(graph: &Graph, rates: &[f64], stalled: usize, runs: bool) -> Option<f64> {
     let rate = rates[stalled].min(graph.rate_per_second);
     (0..graph.services.len())
         .filter(|service| graph.reaches(*service, stalled))
-        .filter_map(|service| holds(graph, service, stalled))
+        .filter_map(|service| holds(graph, service, runs || service != stalled))
         .map(|room| 1_000.0 * room / rate.max(1.0))
         .min_by(f64::total_cmp)
 }
@@ -166,7 +166,7 @@ fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Optio
     // What is not served queues up.
     let ms = (fills_ms / (1.0 - 1.0 / HEAVIER_ASKS) * BEYOND + MORE_MS).round() as u64;
     // A request that takes hundreds of times its CPU is another cause.
-    (percent <= 2_500.0 && ms <= *HEAVIER_MS.end()).then(|| Planned {
+    (percent <= 2_000.0 && ms <= *HEAVIER_MS.end()).then(|| Planned {
         cause: Cause::Heavier,
         service,
         duration_ms: ms.max(*HEAVIER_MS.start()),
@@ -175,7 +175,7 @@ fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Optio
 }
 
 fn burst(graph: &Graph) -> Planned {
-    let most = (0..graph.services.len()).filter_map(|service| holds(graph, service, 0)).fold(0.0, f64::max);
+    let most = (0..graph.services.len()).filter_map(|service| holds(graph, service, true)).fold(0.0, f64::max);
     let amount = (BURST_TIMES * most + BURST_MORE).min(BURST_MAX).round();
     Planned { cause: Cause::Burst, service: 0, duration_ms: 0, amount }
 }
@@ -184,8 +184,10 @@ fn burst(graph: &Graph) -> Planned {
 #[must_use]
 pub fn candidates(graph: &Graph) -> Vec<Planned> {
     let rates = graph.rates();
-    let fills: Vec<Option<f64>> =
-        (0..graph.services.len()).map(|service| fills_after_ms(graph, &rates, service)).collect();
+    let all = |runs| -> Vec<Option<f64>> {
+        (0..graph.services.len()).map(|service| fills_after_ms(graph, &rates, service, runs)).collect()
+    };
+    let (fills, fills_though_it_runs) = (all(false), all(true));
     let mut found = vec![burst(graph)];
     for (host, of) in graph.hosts.iter().enumerate() {
         let soonest = graph
@@ -199,15 +201,18 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
         }
     }
     for (service, of) in graph.services.iter().enumerate() {
-        let Some(ms) = fills[service] else { continue };
-        found.extend(stall(Cause::Pause, service, ms, 0.0));
-        if of.locks {
-            found.extend(stall(Cause::Lock, service, ms, 0.0));
+        if let Some(ms) = fills[service] {
+            found.extend(stall(Cause::Pause, service, ms, 0.0));
+            if of.runtime == Runtime::EventLoop {
+                found.extend(stall(Cause::Loop, service, ms, 0.0));
+            }
         }
-        if of.runtime == Runtime::EventLoop {
-            found.extend(stall(Cause::Loop, service, ms, 0.0));
+        if let Some(ms) = fills_though_it_runs[service] {
+            if of.locks {
+                found.extend(stall(Cause::Lock, service, ms, 0.0));
+            }
+            found.extend(heavier(graph, &rates, service, ms));
         }
-        found.extend(heavier(graph, &rates, service, ms));
     }
     found
 }
@@ -302,13 +307,17 @@ mod tests {
             }
         }
         let last = graph.services.len() - 1;
-        assert_eq!(holds(&graph, last, last), None);
+        assert_eq!(holds(&graph, last, false), None);
         let entry = &graph.services[0];
-        assert_eq!(holds(&graph, 0, last), Some(f64::from(entry.workers + entry.backlog)));
+        assert_eq!(holds(&graph, 0, true), Some(f64::from(entry.workers + entry.backlog)));
         // A connection for each call: now it is refused there, too.
         let caller =
             graph.services.iter().position(|of| of.calls.iter().any(|call| call.to == last)).unwrap();
         graph.services[caller].calls.iter_mut().for_each(|call| call.pool = 0);
-        assert!(holds(&graph, last, last).is_some());
+        assert!(holds(&graph, last, true).is_some());
+        // An event loop that runs takes all of them, and one that stands what its queue holds.
+        graph.services[0].runtime = Runtime::EventLoop;
+        assert_eq!(holds(&graph, 0, true), None);
+        assert_eq!(holds(&graph, 0, false), Some(f64::from(graph.services[0].backlog)));
     }
 }

@@ -470,6 +470,11 @@ mod tests {
     }
 
     #[test]
+    fn the_committed_ledger_begins_as_one_does() {
+        assert!(include_str!("../../results/graph-ledger.md").starts_with(LEDGER_HEAD));
+    }
+
+    #[test]
     fn dates_are_those_of_the_calendar() {
         assert_eq!(date(0), "1970-01-01 00:00");
         assert_eq!(date(1_709_164_800), "2024-02-29 00:00");
