@@ -97,7 +97,7 @@ impl Threads {
         Thread { id: id.to_owned(), number: record.number, others_open: 0, labels: record.labels.clone() }
     }
 
-    /// The receiver took this message, or may have, or was told for the last time what it says.
+    /// The receiver took this message, or may have, or will not be told again what ends by it.
     pub fn took(&mut self, message: &Message) {
         let begins = !matches!(message.what, What::Closed | What::Summary);
         if let Some(record) = self.records.iter_mut().find(|r| r.id == message.thread.id) {
@@ -115,13 +115,19 @@ impl Threads {
         }
     }
 
-    /// How many others of its thread the receiver of this message, which goes out now, holds to be open. `will_end`: whether it will be told
-    /// the end of one; of another nothing more comes in this thread, so that nobody may wait for it.
+    /// Whether the receiver holds this incident of thread `id` to be open.
+    #[must_use]
+    pub fn is_shown(&self, id: &str, incident: &str) -> bool {
+        self.records.iter().any(|r| r.id == id && r.open.contains(incident))
+    }
+
+    /// How many others of its thread the receiver of this message, which goes out now, will hold to be open. `will_end`: whether it will be
+    /// told the end of one; of another nothing more comes in this thread, so that nobody may wait for it.
     pub fn others_open(&mut self, message: &Message, will_end: impl Fn(&str) -> bool) -> u64 {
         let record = self.records.iter_mut().find(|r| r.id == message.thread.id);
         record.map_or(0, |record| {
             record.open.retain(|o| will_end(o));
-            let others = record.open.iter().filter(|o| **o != message.incident).count();
+            let others = record.open.iter().filter(|o| **o != message.incident && !message.ends(o)).count();
             u64::try_from(others).unwrap_or(u64::MAX)
         })
     }
@@ -224,7 +230,9 @@ mod tests {
         if let Content::Incident { replaces, .. } = &mut becomes.content {
             replaces.push("01B".into());
         }
+        assert_eq!(threads.others_open(&becomes, |_| true), 1, "01B ends by this message itself");
         threads.took(&becomes);
+        assert!(!threads.is_shown("01A", "01B") && threads.is_shown("01A", "01C"));
         assert_eq!(threads.others_open(&end, |id| id != "01C"), 0, "01B became 01C, whose end will not come");
         assert_eq!(threads.others_open(&end, |_| true), 0, "nor is it waited for later");
     }

@@ -49,14 +49,17 @@ impl Worker {
         }
     }
 
-    /// Whether a summary may say all that this hook hears of its incident. Not of one that its receiver may know: nobody else tells its end.
+    /// Whether a summary may say all that this hook hears of its incident. Not of one that its receiver may know: nobody else tells its end,
+    /// for which the end of another of its thread may have waited.
     fn may_be_held(&self, item: &Item) -> bool {
-        item.message.what == What::Opened && !item.maybe_told && !self.queue.ends_others(&item.message)
+        let message = &item.message;
+        let known = item.maybe_told || self.threads.is_shown(&message.thread.id, &message.incident);
+        message.what == What::Opened && !known && !self.queue.ends_others(message)
     }
 
     /// The message as it goes out now: with how many others of its thread its receiver holds to be open. Not with those that were when it was made:
-    /// what stood before it may have been held back or refused since. Of each that is counted an end will go out in this thread, which counts
-    /// anew; so the last end that a receiver is told resolves the thread.
+    /// what stood before it may have been held back or refused since. Of each that is counted an end will go out in this thread, because what a
+    /// receiver knows is never held back, and that end counts anew; so the last end that a receiver is told resolves the thread.
     fn counted(&mut self, message: &Arc<Message>) -> Arc<Message> {
         let (told, queue, of) = (&self.told, &self.queue, message.thread.id.as_str());
         let will_end = |id: &str| {
@@ -118,8 +121,9 @@ impl Worker {
 
     fn dead(&mut self, item: &Item, why: &str) {
         tracing::warn!(hook = %self.name, id = %item.message.id, "dead letter: {why}\n  remedy: `tailwater alerts --dead` lists it, `tailwater alerts --resend {}` sends it again", item.message.id);
-        // Without an answer it may have taken a beginning all the same. An end is told no more.
-        if item.maybe_told || item.tries > 0 || item.message.what == What::Closed {
+        // Without an answer it may have taken a beginning all the same. What ends by this message is told no other end.
+        let ends = item.message.what == What::Closed || item.message.ends_others();
+        if item.maybe_told || item.tries > 0 || ends {
             self.threads.took(&item.message);
         }
         self.outbox.mark(&self.name, &item.message, Fate::Dead, item.tries, why);
