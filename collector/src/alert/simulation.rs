@@ -144,6 +144,8 @@ struct World {
     unanswered: BTreeSet<(usize, String)>,
     /// Incidents of which a receiver refused a message for good.
     refused: BTreeSet<(usize, String)>,
+    /// Threads of which a receiver refused for good the message that resolves them.
+    refused_ends: BTreeSet<(usize, String)>,
     /// Receivers that refused a summary for good which counted more incidents than it named.
     refused_unnamed: BTreeSet<usize>,
 }
@@ -238,6 +240,7 @@ impl World {
             forgotten: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             refused: BTreeSet::new(),
+            refused_ends: BTreeSet::new(),
             refused_unnamed: BTreeSet::new(),
         }
     }
@@ -348,6 +351,10 @@ impl World {
                 0..=11 => (Some(quick / 2), quick, Ok(())),
                 12 => (None, quick, {
                     self.refused.insert((hook, out.message.incident.clone()));
+                    let thread = &out.message.thread;
+                    if out.message.what == What::Closed && thread.others_open == 0 {
+                        self.refused_ends.insert((hook, thread.id.clone()));
+                    }
                     let with_it: Vec<String> = match &out.message.content {
                         Content::Incident { replaces, .. } => replaces.clone(),
                         Content::Summary { held, incidents } => {

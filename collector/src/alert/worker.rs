@@ -311,6 +311,8 @@ impl Worker {
                 if closed { What::Closed } else { What::Opened }
             }
         };
+        // Of what was refused before a restart a receiver that gave no answer at first may have taken something all the same.
+        let maybe_told = self.told.get(&i.id).is_some_and(|told| told.refused);
         let first = known_thread(&self.told, &i.id);
         let now = self.clock.unix_ns();
         let joins = replaced.first().and_then(|r| known_thread(&self.told, r));
@@ -324,7 +326,7 @@ impl Worker {
             self.tell(What::Opened, &event.incident, Vec::new(), thread.clone(), ".opened");
         }
         let item = self.say(what, &event.incident, event.replaces.clone(), thread, "");
-        self.enqueue(Item { early: event.early, ..item });
+        self.enqueue(Item { early: event.early, maybe_told, ..item });
         // After what ends them, also in the outbox: a crash in between ends them twice, not never.
         for alert in &replaced {
             self.replace(alert, Some(&into));

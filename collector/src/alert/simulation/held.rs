@@ -196,8 +196,9 @@ impl<'a> Reader<'a> {
     /// A receiver that keeps alerts shows a thread until an end comes that counts no other of it as open.
     fn has_resolved_all(&self) {
         for (thread, Shown { of_it, is_shown, .. }) in &self.threads {
+            let refused = self.world.refused_ends.contains(&(self.hook, (*thread).to_owned()));
             // A thread is called after its first incident, of which nothing may have been taken.
-            let known = !is_shown || of_it.iter().chain([thread]).any(|id| self.is_pardoned(id));
+            let known = !is_shown || refused || of_it.iter().chain([thread]).any(|id| self.is_pardoned(id));
             let id = of_it.first().copied().unwrap_or_default();
             assert!(known, "thread {thread} is shown for ever{}", self.story(id));
         }

@@ -118,8 +118,9 @@ impl Worker {
         if let Some(incident) = message.about() {
             // What was replaced is part of another incident of its thread, whose end does not wait for it.
             let open = message.what != What::Closed && !one.replaced;
-            // Of what is held back a summary will say all: its receiver holds nothing of it to be open, and its end is not told.
-            self.threads.restore(&message.thread, incident, !one.held, message.at_unix_ns);
+            // Not what was refused, nor a beginning that goes out once more: no end waits for what its receiver may not know.
+            let shown = !one.refused && !(one.waiting && message.what == What::Opened);
+            self.threads.restore(&message.thread, incident, shown, message.at_unix_ns);
             let told = Told {
                 verdict: Verdict::of(incident),
                 open,
@@ -127,6 +128,7 @@ impl Worker {
                 muted: one.held,
                 orphan: open,
                 refused: one.refused,
+                // Of what is held back a summary will say all: its end is not told.
                 last: (open && !one.held).then(|| Arc::clone(&message)),
                 said_at: self.clock.monotonic(),
                 newer: None,
