@@ -4,6 +4,7 @@
 //! a right one is let in whatever came from there before: else a stranger behind the same address could lock everybody there out.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,6 +66,24 @@ impl Attempts {
     }
 }
 
+/// Connections that came to nothing, by what they came to.
+#[derive(Debug, Default)]
+pub struct Fruitless([Attempts; SORTS]);
+
+/// Sorts of these that are counted apart: an agent without a certificate does not hide one with a foreign certificate behind the same address.
+const SORTS: usize = 32;
+
+impl Fruitless {
+    /// Whether it is told that something from there came to nothing, and why: as seldom as of wrong tokens, for each sort of `why`.
+    pub fn is_told(&self, from: IpAddr, why: &str, now: Instant) -> bool {
+        // Lengths and numbers in it are whoever came there's to choose.
+        let mut sort = DefaultHasher::new();
+        why.chars().filter(|c| !c.is_ascii_digit()).for_each(|c| c.hash(&mut sort));
+        let sort = sort.finish() as usize % SORTS;
+        self.0.get(sort).is_none_or(|attempts| attempts.wrong(from, now) == Wrong::Told)
+    }
+}
+
 fn refilled(place: &Place, now: Instant) -> Place {
     let pauses = now.saturating_duration_since(place.since).as_nanos() / PAUSE.as_nanos();
     let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);
@@ -104,6 +123,20 @@ pub fn plain(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_reason_that_comes_without_an_end_does_not_hide_another() {
+        let (fruitless, begin) = (Fruitless::default(), begin());
+        let from = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let told = |why: &str| (0..40).filter(|_| fruitless.is_told(from, why, begin)).count();
+        assert_eq!(told("the agent showed no certificate"), BURST as usize);
+        assert_eq!(told("the agent's certificate is not accepted: UnknownIssuer"), BURST as usize);
+        assert!((0..40).all(|n| !fruitless.is_told(
+            from,
+            &format!("{n}the agent showed no certificate"),
+            begin
+        )));
+    }
 
     fn begin() -> Instant {
         crate::clock::Clock::default().monotonic()

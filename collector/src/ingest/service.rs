@@ -3,7 +3,7 @@
 
 use super::delivery_log::{DeliveryLog, Entry, NotTaken};
 use super::feed::{Feed, Quota};
-use crate::access::attempts::{Attempts, Wrong, plain};
+use crate::access::attempts::{Attempts, Fruitless, plain};
 use crate::authority::signer::REVOKED;
 use crate::clock::Clock;
 use crate::counters::Metrics;
@@ -44,17 +44,17 @@ pub struct Ingest {
     /// Wrong tokens of enrolment.
     pub attempts: Attempts,
     /// Connections and streams that came to nothing.
-    pub fruitless: Attempts,
+    pub fruitless: Fruitless,
     /// So that the end can wait for them.
     pub tasks: TaskTracker,
 }
 
 impl Ingest {
-    /// Whether the log tells that something of `peer` came to nothing: as seldom as of wrong tokens from one place. Whoever connects without an
-    /// end is counted each time, and does not fill the disk.
+    /// Whether the log tells that something of `peer` came to nothing, and why: as seldom as of wrong tokens from one place, for each reason.
+    /// Whoever connects without an end is counted each time, and does not fill the disk.
     #[must_use]
-    pub fn tells_of(&self, peer: &str) -> bool {
-        self.fruitless.wrong(address(peer), self.clock.monotonic()) == Wrong::Told
+    pub fn tells_of(&self, peer: &str, why: &str) -> bool {
+        self.fruitless.is_told(address(peer), why, self.clock.monotonic())
     }
 }
 
@@ -104,7 +104,7 @@ impl Connection {
             Ok(Ok(None)) => return,
             Ok(Err(status)) => {
                 ingest.metrics.agents_refused.inc("no_hello");
-                if ingest.tells_of(&self.peer) {
+                if ingest.tells_of(&self.peer, "no_hello") {
                     tracing::warn!(peer = %self.peer, "stream ended before a Hello: {}", status.message());
                 }
                 return;
@@ -219,7 +219,7 @@ impl Connection {
             self.ingest.metrics.limits.reached("agent_queue", 1, self.ingest.clock.unix_ns());
         }
         // Who was let in is known by name, and waits before it comes again.
-        let told = !matches!(kind, "hello" | "no_hello") || self.ingest.tells_of(&self.peer);
+        let told = !matches!(kind, "hello" | "no_hello") || self.ingest.tells_of(&self.peer, &refusal.reason);
         if self.ingest.shutdown.is_cancelled() {
             tracing::debug!(peer = %self.peer, "stream ended: {}", refusal.reason);
         } else if told {

@@ -4,7 +4,7 @@
 use super::driver;
 use super::machine;
 use super::recording;
-use crate::access::attempts::Attempts;
+use crate::access::attempts::{Attempts, Fruitless};
 use crate::access::role::Who;
 use crate::access::tokens::Tokens;
 use crate::alert;
@@ -212,7 +212,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         clock,
         agent_queue: config.agent_queue,
         attempts: Attempts::default(),
-        fruitless: Attempts::default(),
+        fruitless: Fruitless::default(),
         shutdown: shutdown.clone(),
         tasks: tasks.clone(),
     });
