@@ -150,6 +150,7 @@ static void is_read(void)
 static void is_written(void)
 {
 	tcp.write_seq += 400;
+	tcp.snd_nxt = tcp.write_seq; /* it went out at once, at the time of this clock */
 	tcp.tcp_clock_cache += 400000000;
 	sent(sk, 400);
 }
