@@ -290,8 +290,8 @@ static void a_step(void)
 	}
 }
 
-/* Whether more answers were late than there were, or very late than late. */
-static bool twice_late(void)
+/* Whether more answers were late than there were, or very late than late. One of two that is late twice is not seen. */
+static bool too_many_late(void)
 {
 	__u64 answered = 0, late = 0, very_late = 0;
 
@@ -328,8 +328,8 @@ static bool stands(const struct event *as, bool to_be_known, const struct event 
 	turns = turns_of(level->turns);
 	left = level->turns || level->multiplexed || level->levels[LISTENER_OPEN] || level->levels[LISTENER_UNREAD_QUEUED] ||
 	       level->levels[LISTENER_UNANSWERED];
-	if (twice_late()) {
-		printf("%s, %s; at step %d it %s, at step %d it %s: an answer is late twice\n", as->name, runs->name, now.others[0].at,
+	if (too_many_late()) {
+		printf("%s, %s; at step %d it %s, at step %d it %s: more answers are late than there were\n", as->name, runs->name, now.others[0].at,
 		       now.others[0].event ? now.others[0].event->name : "-", now.others[1].at,
 		       now.others[1].event ? now.others[1].event->name : "-");
 		return true;
@@ -387,6 +387,6 @@ int main(void)
 		}
 	}
 told:
-	printf("%ld of %ld cases leave a level standing, or have an answer that is late twice; %llu were late\n", wrong, cases, lates);
+	printf("%ld of %ld cases leave a level standing, or have more late answers than answers; %llu were late\n", wrong, cases, lates);
 	return wrong || !lates;
 }
