@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The socket hooks as they are, compiled for this machine, with what other CPUs do put between their atomic steps: each hook of one connection is
- * run to its end with any two others in any two places. When the connection is closed at last no level may be left standing, and no answer may
- * have been counted as late twice, whatever came between. Owns what the kernel's helpers are here, and the cases; `levels_interleaved.rs` compiles and runs it.
+ * run to its end with any two others in any two places. When the connection is closed at last no level may be left standing, and no more
+ * answers may have been counted as late than there were, whatever came between. Owns what the kernel's helpers are here, and the cases; `levels_interleaved.rs` compiles and runs it.
  *
  * On a real machine such a place is some nanoseconds wide, and three CPUs have to meet in it.
  */
