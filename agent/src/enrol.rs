@@ -219,7 +219,8 @@ async fn until_joined(join: &Join, url: &str, host: &str, folder: &Path) -> Resu
         match join_by(join, url, host, folder).await {
             Ok(_) => {
                 tracing::info!(host, collector = url, "joined");
-                notify(&[NotifyState::Status("joined")]);
+                // Once READY was said, systemd waits for this from now on, and the first window takes a while.
+                notify(&[NotifyState::Watchdog, NotifyState::Status("joined")]);
                 return Ok(());
             }
             Err(error @ (EnrolError::Identity(_) | EnrolError::Plain(_))) => return Err(error),
@@ -374,16 +375,23 @@ async fn join_anew(join: &Join, before: &Identity, folder: &Path, why: &EnrolErr
                 }
             }
         }
-        tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(JOIN_PAUSE_MAX);
-        if let Ok(next) = renew(folder).await {
-            tracing::info!(
-                host,
-                collector = url,
-                "the certificate is taken again, and renewed until {}",
-                next.expires_unix_s
-            );
-            return;
+        loop {
+            tokio::time::sleep(jittered(pause)).await;
+            pause = (pause * 2).min(JOIN_PAUSE_MAX);
+            match renew(folder).await {
+                Ok(next) => {
+                    tracing::info!(
+                        host,
+                        collector = url,
+                        "the certificate is taken again, and renewed until {}",
+                        next.expires_unix_s
+                    );
+                    return;
+                }
+                Err(error) if error.says_to_join() => break,
+                // The collector is away, which says nothing of the certificate: a token may have few places.
+                Err(_) => {}
+            }
         }
     }
 }

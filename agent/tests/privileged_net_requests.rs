@@ -144,7 +144,7 @@ fn privileged_an_answer_is_late_by_what_its_request_waited_before_it_was_read() 
 
 /// When each piece of an answer is written, ms after its request was read, and how many bytes it has.
 type Plan = &'static [(u64, usize)];
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     &[(100, 300)],
     &[(600, 300)],
     &[(0, 300), (600, 300), (700, 300), (3_200, 300)],
@@ -153,6 +153,8 @@ const PLANS: [Plan; 6] = [
     &[(0, 300), (400, 300)],
     // As the alert at the end of an idle TLS connection.
     &[(0, 300), (3_200, 31)],
+    // A server's farewell before it.
+    &[(0, 300), (3_200, 100), (3_201, 31)],
 ];
 const TWICE: u8 = 4;
 
@@ -193,7 +195,7 @@ fn privileged_an_answer_is_late_by_its_last_byte_and_passes_each_bound_once() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     let port = at.port();
     probe
-        .drain_until("all are closed", |p| p.requests(port).answered == 7 && p.requests(port).open_last == 0);
+        .drain_until("all are closed", |p| p.requests(port).answered == 8 && p.requests(port).open_last == 0);
     let requests = probe.requests(port);
     assert_eq!((requests.late, requests.very_late), (3, 2), "{requests:?}");
     // By their first byte; two of them took longer than there were buckets once.

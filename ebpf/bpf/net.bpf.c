@@ -218,6 +218,8 @@ static __always_inline int sent(struct sock *sk, int length)
 		return 0;
 	if (c) {
 		unasked = is_unasked(c, tp, length);
+		/* The first piece of an answer may be small, and come after a silence. */
+		c->unasked = unasked && c->phase == PHASE_IDLE;
 		piece_went(c, sk, tp);
 	}
 	if (c && c->phase == PHASE_MULTIPLEXED) {

@@ -32,7 +32,7 @@ impl Quotas {
         // Of more than can be read those come first by which something is bound that values are told of.
         if quotas.len() > FILES_MAX {
             let binding = entities.binding_quotas();
-            quotas.sort_by_key(|q| !binding.contains(&q.cgroup));
+            quotas.sort_by_key(|q| Some(q.cgroup) != nearest && !binding.contains(&q.cgroup));
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(quotas);
     }

@@ -58,7 +58,8 @@ pub fn fits(pattern: &str, host: &str) -> bool {
 
 /// Whether this is a host, or a pattern with one `*`.
 pub fn check_hosts(pattern: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    // Nodes may be called by addresses, also of IPv6.
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
     let stars = pattern.matches('*').count();
     if pattern.is_empty()
         || pattern.len() > 253

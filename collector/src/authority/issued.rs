@@ -219,7 +219,8 @@ impl Issued {
         self.kept.change(|content: &mut Content| {
             let before = content.certificate.len();
             content.certificate.retain(|of| !of.host.eq_ignore_ascii_case(host));
-            if content.certificate.len() == before {
+            // Once more is no fault: it may have been let in again by a token that is taken away now.
+            if content.certificate.len() == before && !content.has_revoked(host) {
                 let why = format!("host \"{host}\" has no certificate");
                 return Err(self.kept.wrong(why, "`tailwater enrolled` has all hosts"));
             }

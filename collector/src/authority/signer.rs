@@ -221,7 +221,8 @@ impl Authority {
             Err(Refused::Unknown) => return Err(NotSigned::Unknown),
             Err(Refused::Other(why)) => return Err(NotSigned::Refused(why)),
         }
-        if !self.issued.join(certificate(host, &signed), invited, now_unix_s)? {
+        // One that was revoked since that was looked at stays out, also with a token for it alone.
+        if !self.issued.join(certificate(host, &signed), invited && revoked, now_unix_s)? {
             return Err(NotSigned::Refused(was_revoked(host)));
         }
         Ok(signed)

@@ -226,6 +226,11 @@ impl Registry {
         Self { hosts: Mutex::default(), connected: Arc::default(), agents_max }
     }
 
+    /// Streams begin only while the hosts are held, so that to whoever holds them this is exact enough.
+    fn is_full(&self) -> bool {
+        self.connected.load(Ordering::Relaxed) >= self.agents_max
+    }
+
     fn all(&self) -> MutexGuard<'_, Hosts> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,12 +242,11 @@ impl Registry {
         // Held to the end: a host whose slot is given out must not be one that makes room at the same moment. So no other host's slot is waited
         // for: nobody could connect meanwhile.
         let mut all = self.all();
-        let connected = self.connected.load(Ordering::Relaxed);
         all.streams += 1;
         let number = all.streams;
         let known = all.slots.contains_key(&hello.host);
         if !known {
-            if connected >= self.agents_max {
+            if self.is_full() {
                 return Err(Occupied::Agents { agents: self.agents_max });
             }
             if !all.make_room(now_unix_ns) {
@@ -254,7 +258,12 @@ impl Registry {
             let converter = Converter::new(&hello.host).with_ids_above(ids_used);
             Arc::new(Mutex::new(Slot { converter, ..Slot::default() }))
         }));
-        let mut slot = lock(&shared);
+        let Some(mut slot) = lock_if_free(&shared) else {
+            // Its own stream is at a message. Nobody else is to wait for that, and what was looked at may be another way afterwards.
+            drop(all);
+            drop(lock(&shared));
+            return self.take(hello, peer, now_unix_ns);
+        };
         match &slot.stream {
             Some((_, replaced, peer)) => {
                 let same =
@@ -267,12 +276,15 @@ impl Registry {
                     });
                 }
                 let began = (slot.hello.started_monotonic_ns, hello.started_monotonic_ns);
-                if slot.hello.boot_id == hello.boot_id && began.1 > 0 && began.1 < began.0 {
+                // Two that tell no boot are not of one.
+                let one_boot = !hello.boot_id.is_empty() && slot.hello.boot_id == hello.boot_id;
+                if one_boot && began.1 > 0 && began.1 < began.0 {
                     return Err(Occupied::Later { host: hello.host.clone() });
                 }
                 replaced.cancel();
             }
-            None if connected >= self.agents_max => return Err(Occupied::Agents { agents: self.agents_max }),
+            // Asked here: its own stream of before may just have ended.
+            None if self.is_full() => return Err(Occupied::Agents { agents: self.agents_max }),
             None => {}
         }
         if slot.hello.agent_instance != hello.agent_instance {

@@ -97,7 +97,9 @@ impl Connection {
         // Before anything of theirs is read: what a stranger says of itself may be megabytes.
         if self.speaker.is_stranger() {
             let reason = self.speaker.may_speak_for("").err().unwrap_or_default();
-            return self.end(&out, "hello", Refusal { reason, retry: true, join: false }).await;
+            // Of whoever shows no certificate nothing is known. One that was given one, which is nobody's now, may join anew.
+            let join = self.speaker.is_revoked();
+            return self.end(&out, "hello", Refusal { reason, retry: true, join }).await;
         }
         let first = match tokio::time::timeout(HELLO_WITHIN, messages.message()).await {
             Ok(Ok(Some(first))) => first,

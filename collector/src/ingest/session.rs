@@ -196,8 +196,8 @@ impl Session {
                 Occupied::Hosts => metrics.limits.reached("host_names", 1, now_unix_ns),
                 Occupied::Other { .. } | Occupied::Later { .. } => {}
             }
-            // Whoever is told so by a run that began later has nothing to come back for.
-            refusal(e.to_string(), !matches!(e, Occupied::Later { .. }))
+            // A run of before that still lives comes back: the later one may be dead already, as after a snapshot or where a new pod crashed.
+            refusal(e.to_string(), true)
         })?;
         let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
         let probes = Probes { left: PROBES_AT_ONCE, since_unix_ns: now_unix_ns };

@@ -431,6 +431,7 @@ static int sample_listeners(void *map, int *key, struct tick *tick)
 
 /* Attempts whose last ACK was dropped: such a connection exists for its client, whose data then comes again and again. */
 #define SLOW_NS 500000000ULL	  /* dropped for so long, the next try comes when more than a second is over: 0.2, 0.4, 0.8 s ... */
+#define ATTEMPT_PAUSE_NS 2000000000ULL
 #define ATTEMPT_NS 30000000000ULL /* after so long, the same port is another attempt */
 #define ETH_P_IP 0x0800
 
@@ -511,7 +512,8 @@ static __always_inline __u64 attempt_succeeded(const struct hook *h, const struc
 		to[3] = remote.address[3];
 	}
 	a = bpf_map_lookup_elem(&dropped_attempts, &key);
-	if (!a || elapsed_ns(a->last_ns, h->mono_ns) > ATTEMPT_NS)
+	/* Its tries come after pauses that double, the first after a second at most: what comes later with the same port is another connection. */
+	if (!a || elapsed_ns(a->last_ns, h->mono_ns) > elapsed_ns(a->first_ns, a->last_ns) + ATTEMPT_PAUSE_NS)
 		return 0;
 	first_ns = a->first_ns;
 	bpf_map_delete_elem(&dropped_attempts, &key);

@@ -62,6 +62,7 @@ struct connection {
 	__u32 seen_seq; /* what was written up to where this side's turn began */
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
+	__u8 unasked; /* the last piece that went out was no part of an answer */
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
 	__u32 bounds; /* of the answer that was given last, those that it has not passed: BOUND_* */
@@ -323,6 +324,7 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 	worker = worker_at(place);
 	c->seen_seq = seq;
 	c->bounds = 0;
+	c->unasked = 0;
 	c->started_ns = h->mono_ns;
 	if (unread == UNREAD_NONE)
 		c->arrived_ns = h->mono_ns;

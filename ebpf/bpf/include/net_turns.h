@@ -211,7 +211,8 @@ static __always_inline bool read_changes_nothing(struct connection *c, struct tc
 #define UNASKED_NS 500000000ULL
 static __always_inline bool is_unasked(const struct connection *c, const struct tcp_sock *tp, int length)
 {
-	return length < UNASKED_BYTES && elapsed_ns(c->directions.out.at_ns, tp->tcp_clock_cache) > UNASKED_NS;
+	/* A farewell may take two writes: what the server says, and TLS' alert behind it. */
+	return length < UNASKED_BYTES && (c->unasked || elapsed_ns(c->directions.out.at_ns, tp->tcp_clock_cache) > UNASKED_NS);
 }
 
 static __always_inline bool write_changes_nothing(struct connection *c, struct tcp_sock *tp, bool unasked)

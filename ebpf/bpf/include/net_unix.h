@@ -459,8 +459,14 @@ static __noinline void unix_answered(struct hook *h, struct sock *sk, __u64 addr
 
 	if (!u)
 		return;
-	if (length > 0 && u->turn.phase == PHASE_IDLE && u->turn.bounds)
-		answer_went_on(h, &u->turn);
+	if (length > 0) {
+		/* As is_unasked() for TCP: a farewell at a time-out is no part of an answer. */
+		bool unasked = length < UNASKED_BYTES && elapsed_ns(u->turn.directions.out.at_ns, h->mono_ns) > UNASKED_NS;
+
+		u->turn.directions.out.at_ns = h->mono_ns;
+		if (!unasked && u->turn.phase == PHASE_IDLE && u->turn.bounds)
+			answer_went_on(h, &u->turn);
+	}
 	unix_turn_ends(h, u, how);
 	unix_call_ends(h, u, how);
 }

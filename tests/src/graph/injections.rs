@@ -175,7 +175,8 @@ fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Optio
 }
 
 fn burst(graph: &Graph) -> Planned {
-    let most = (0..graph.services.len()).filter_map(|service| holds(graph, service, true)).fold(0.0, f64::max);
+    let most =
+        (0..graph.services.len()).filter_map(|service| holds(graph, service, true)).fold(0.0, f64::max);
     let amount = (BURST_TIMES * most + BURST_MORE).min(BURST_MAX).round();
     Planned { cause: Cause::Burst, service: 0, duration_ms: 0, amount }
 }

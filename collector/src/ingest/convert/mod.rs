@@ -271,8 +271,10 @@ impl Converter {
         let sampled = hello.coverage.iter().filter(|c| c.covered && c.sampled);
         let names: Vec<String> = sampled.map(|c| signal_name(c.signal)).collect();
         self.sampled = SignalSet::of(names.iter().map(String::as_str));
-        self.late_ms = [hello.late_ns, hello.very_late_ns].map(whole_ms);
         self.all_buckets = hello.response_buckets as usize >= BUCKETS;
+        // Agents of before count answers that began later: that is no exact share of answers that took longer.
+        self.late_ms =
+            if self.all_buckets { [hello.late_ns, hello.very_late_ns].map(whole_ms) } else { [0; 2] };
         self.info = HostInfo {
             host: std::mem::take(&mut self.info.host),
             machine: hello.boot_id.clone(),

@@ -116,7 +116,7 @@ fn the_last_bucket_of_an_agent_of_before_is_no_bucket_of_today() {
     let mut c = Converter::new("web-1");
     let Body::Hello(mut told) = hello("a") else { panic!("it is one") };
     (told.late_ns, told.very_late_ns) = (500_000_000, 3_000_000_001);
-    c.message(&Body::Hello(told), 0, 0).unwrap();
+    c.message(&Body::Hello(told.clone()), 0, 0).unwrap();
     let mut table = TableBuilder::new(EntityKind::Listener, 2);
     for (window, bucket, answers) in [(1, 18, 4), (1, 19, 2)] {
         table.set(9, window, Metric::ResponseTimeHist, bucket, answers);
@@ -128,6 +128,16 @@ fn the_last_bucket_of_an_agent_of_before_is_no_bucket_of_today() {
     let got = windows(c.message(&batch, 0, 0).unwrap());
     let counted: Vec<_> = got[1].responses.all().iter().map(|c| (c.bucket, c.answers)).collect();
     assert_eq!(counted, [(18, 4), (24, 2)], "524 ms or more, and not 524 ms to 1 s");
+    let listener = got[1].listeners.values().next().unwrap();
+    let longer = [500_000_000, 400_000_000, 3_000_000_000].map(|ns| got[1].longer_than(listener, ns));
+    assert_eq!(
+        (got[1].late_ms, longer),
+        ([0, 0], [None; 3]),
+        "its late ones began later: that is something else"
+    );
+    told.response_buckets = BUCKETS as u32;
+    c.message(&Body::Hello(told), 0, 0).unwrap();
+    let got = windows(c.message(&batch, 0, 0).unwrap());
     let listener = got[1].listeners.values().next().unwrap();
     let longer = [500_000_000, 400_000_000, 3_000_000_000].map(|ns| got[1].longer_than(listener, ns));
     assert_eq!((got[1].late_ms, longer), ([500, 0], [Some(3), None, None]), "by its own threshold alone");
