@@ -10,7 +10,9 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-use tailwater_proto::v1::{ClockProbe, DropEvent, agent_message::Body, collector_message::Body as Reply};
+use tailwater_proto::v1::{
+    ClockProbe, DropEvent, Signal, agent_message::Body, collector_message::Body as Reply,
+};
 
 fn now() -> u64 {
     unix_ns() / WINDOW_NS - 2
@@ -161,6 +163,31 @@ async fn replaced(agent: &mut Agent) -> bool {
         Reply::Refusal(refusal) if refusal.reason.contains("newer stream") => refusal.retry,
         other => panic!("not replaced: {other:?}"),
     }
+}
+
+/// Fails if what `[[agents]]` says does not reach its hosts right after the welcome, or if another host is told anything.
+#[test]
+fn an_agent_of_a_table_is_told_how_to_measure_after_its_welcome_and_another_is_told_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tailwater.toml");
+    let table = "[[agents]]\nhosts = [\"web-*\"]\nversion = 7\nwindows_per_batch = 4\ndisabled_signals = [\"block_io\", \"memory\"]\n";
+    std::fs::write(&file, table).unwrap();
+    let serve = Serve::start(folder.path(), &["--config", file.to_str().unwrap()]);
+    serve.wait_log("[[agents]] is sent and not taken");
+    runtime().block_on(async {
+        let mut web = Agent::connect(serve.grpc, hello("web-1", "a")).await;
+        web.welcome().await;
+        let Reply::Configuration(told) = web.hear().await else { panic!("not told how to measure") };
+        assert_eq!((told.version, told.windows_per_batch), (7, 4));
+        assert_eq!(told.disabled, [Signal::BlockIo as i32, Signal::Memory as i32]);
+        let mut other = Agent::connect(serve.grpc, hello("db-1", "b")).await;
+        other.welcome().await;
+        // Whatever else were said would be heard before the acknowledgement.
+        for agent in [&mut web, &mut other] {
+            agent.say(Body::Batch(batch(1, now(), 0))).await;
+            assert_eq!(agent.acked().await, 1);
+        }
+    });
 }
 
 #[test]

@@ -322,6 +322,7 @@ mod tests {
             metrics: Arc::new(Metrics::default()),
             clock: Clock::default(),
             agent_queue: 8,
+            agents: Vec::new(),
             shutdown: CancellationToken::new(),
             attempts: Attempts::default(),
             fruitless: Fruitless::default(),

@@ -1,6 +1,7 @@
 //! From agents' connections to inputs of the analysis: listening, TLS, one stream each, clocks, sanity, and the queue that ends here;
 //! making windows of messages is `convert`. Knows neither what is kept nor what is found.
 
+pub mod agents;
 pub mod convert;
 pub mod delivery_log;
 pub mod enrolment;

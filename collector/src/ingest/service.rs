@@ -7,6 +7,7 @@ use crate::access::attempts::{Attempts, Fruitless, plain};
 use crate::authority::signer::REVOKED;
 use crate::clock::Clock;
 use crate::counters::Metrics;
+use crate::ingest::agents::{self, Agents};
 use crate::ingest::registry::Registry;
 use crate::ingest::rpc::{Answer, Replies};
 use crate::ingest::session::{Delivery, REPLACED, Session, Taken};
@@ -39,6 +40,8 @@ pub struct Ingest {
     pub clock: Clock,
     /// Messages of one agent that may wait.
     pub agent_queue: usize,
+    /// What is asked of agents as their streams begin.
+    pub agents: Vec<Agents>,
     /// Ends all streams.
     pub shutdown: CancellationToken,
     /// Wrong tokens of enrolment.
@@ -142,7 +145,10 @@ impl Connection {
             return;
         }
         let refusal = match begin(&session, delivery, &ingest.feed, &quota).await {
-            Ok(()) => self.converse(&mut session, &mut messages, &out, &quota).await,
+            Ok(()) => {
+                self.configure(&host, &out);
+                self.converse(&mut session, &mut messages, &out, &quota).await
+            }
             Err(refusal) => Some(("queue_full", refusal)),
         };
         session.lease().end(ingest.clock.unix_ns());
@@ -150,6 +156,19 @@ impl Connection {
             Some((kind, refusal)) => self.end(&out, kind, refusal).await,
             None => tracing::info!(%host, peer = %self.peer, "agent disconnected"),
         }
+    }
+
+    /// Says how to measure, where a table is for this host; whether that is done is for the agent to judge.
+    fn configure(&self, host: &str, out: &Out) {
+        let Some(configuration) = agents::configuration(&self.ingest.agents, host) else { return };
+        tracing::debug!(
+            host, peer = %self.peer,
+            version = configuration.version,
+            windows_per_batch = configuration.windows_per_batch,
+            disabled = configuration.disabled.len(),
+            "agent told how to measure"
+        );
+        self.say(out, Reply::Configuration(configuration));
     }
 
     /// Keeps a certificate that is newer than what this collector has of its host: after a restore from a backup.

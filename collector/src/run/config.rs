@@ -7,6 +7,7 @@ use crate::alert::{config as alert, rules};
 use crate::authority::config::AuthorityConfig;
 use crate::export;
 use crate::fault;
+use crate::ingest::agents::{self, Agents};
 use crate::ingest::tls::Tls;
 use crate::run::endpoint::Endpoint;
 use crate::serve::front::HttpTls;
@@ -59,6 +60,8 @@ pub struct Config {
     pub agents_max: usize,
     /// Messages of one agent that may wait for the pipeline; an agent beyond it is refused.
     pub agent_queue: usize,
+    /// What is asked of agents; the first table that names a host holds.
+    pub agents: Vec<Agents>,
     /// Mutual TLS for agents; required where `grpc` can be reached from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
@@ -111,6 +114,7 @@ impl Default for Config {
             segment_seconds: 60,
             agents_max: 1000,
             agent_queue: 256,
+            agents: Vec::new(),
             tls: None,
             authority: None,
             http_tls: None,
@@ -198,7 +202,8 @@ impl Config {
         config.check()?;
         let checked = rules::check(&config.hook, &config.silence);
         let checked = checked.and_then(|()| export::write::config::check(&config.remote_write));
-        checked.and_then(|()| sla::check(&config.sla)).map_err(|fault| {
+        let checked = checked.and_then(|()| sla::check(&config.sla));
+        checked.and_then(|()| agents::check(&config.agents)).map_err(|fault| {
             // Flags and variables have no lines.
             let given = overrides
                 .iter()
@@ -429,6 +434,7 @@ mod tests {
         // What the derivation must have found, so that an error of it is none of the documentation's.
         for table in [
             "",
+            "agents",
             "tls",
             "authority",
             "authority.kubernetes",
@@ -486,6 +492,9 @@ mod tests {
         assert!(text.starts_with(&format!("{}:1: [[hook]] 1: slack needs url", file.display())), "{text}");
         let text = load("[[sla]]\ntier = \"web\"\nwithin_ms = 0\n", &[]);
         assert!(text.starts_with(&format!("{}:3: [[sla]] 1 within_ms: must be", file.display())), "{text}");
+        let text = load("[[agents]]\nhosts = [\"*\"]\ndisabled_signals = [\"cpus\"]\n", &[]);
+        let begin = format!("{}:3: [[agents]] 1 disabled_signals: there is no signal", file.display());
+        assert!(text.starts_with(&begin) && text.contains("\n  remedy: use of cpu, "), "{text}");
         let text = load("[[hook]]\nkind = \"pager\"\n", &[]);
         assert!(text.contains(":2: unknown variant `pager`"), "{text}");
         let wrong: toml::Table = toml::from_str("kind = \"slack\"").unwrap();

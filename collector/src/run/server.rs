@@ -125,6 +125,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let http = bind("http", config.http).await?;
     let front = front(&config, &metrics, clock)?;
     let tls = agents_tls(&config, clock)?;
+    if !config.agents.is_empty() && tls.is_none() && matches!(config.grpc, Endpoint::Tcp(_)) {
+        tracing::warn!(
+            "[[agents]] is sent and not taken: an agent does what it is asked by a collector that proves who it is. Let grpc be a socket (unix://), or add [authority] or [tls]"
+        );
+    }
     // Files, sockets of readers and receivers stand beside the agents' connections.
     let files = machine::raise_file_limit();
     if let Some(files) =
@@ -211,6 +216,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         metrics: Arc::clone(&metrics),
         clock,
         agent_queue: config.agent_queue,
+        agents: config.agents.clone(),
         attempts: Attempts::default(),
         fruitless: Fruitless::default(),
         shutdown: shutdown.clone(),
