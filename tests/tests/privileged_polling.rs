@@ -1,15 +1,17 @@
-//! Agents that load no kernel program, on the real three tiers: they poll, say so, count every dropped packet, and name the root or nobody.
+//! Agents that load no kernel program: on the real three tiers they poll, say so, count every dropped packet, and name the root or nobody; and they
+//! leave out what they are asked to.
 
 #![allow(clippy::disallowed_methods, reason = "the test measures with its own clock")]
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig};
-use tailwater_tests::programs::daemons::{binary, http_get, wait_for};
+use tailwater_tests::programs::daemons::{Daemon, binary, free_port, http_get, start_agent, wait_for};
 use tailwater_tests::system::System;
 
 const SAMPLED: [&str; 5] = ["accept_queue", "block_io", "cpu", "memory", "run_queue"];
@@ -82,4 +84,42 @@ fn privileged_agents_that_poll_name_the_root_or_nobody() -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// What the agent of `host` covers by now, by the collector's word.
+fn covered(http: SocketAddr, host: &str) -> Result<BTreeSet<String>> {
+    let agents: Value = serde_json::from_str(&http_get(http, "/api/v1/agents")?.1)?;
+    let of_host = agents["agents"].as_array().into_iter().flatten().find(|agent| agent["host"] == host);
+    let signals = of_host.and_then(|agent| agent["coverage"].as_array()).into_iter().flatten();
+    let covered = signals.filter(|signal| signal["covered"] == true);
+    Ok(covered.filter_map(|signal| signal["signal"].as_str().map(ToOwned::to_owned)).collect())
+}
+
+/// Fails if the collector's `[[agents]]` does not reach a real agent, reaches one of no table, or takes back what an agent's operator left out.
+#[test]
+fn privileged_an_agent_leaves_out_what_its_operator_and_its_collector_leave_out() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("tailwater.toml");
+    std::fs::write(&file, "[[agents]]\nhosts = [\"web-*\"]\ndisabled_signals = [\"block_io\"]\n")?;
+    let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    let url = format!("unix://{}", folder.path().join("agents.sock").display());
+    let mut command = Command::new(binary("tailwater")?);
+    command.arg("serve").args(["--grpc", &url]).args(["--http", &http.to_string()]);
+    command.arg("--config").arg(&file).arg("--data").arg(folder.path().join("data"));
+    let _collector = Daemon::spawn("tailwater serve", command, folder.path().join("collector.log"))?;
+    wait_for("the collector to be ready", Duration::from_secs(20), || {
+        Ok(http_get(http, "/readyz").is_ok_and(|(code, _)| code == 200).then_some(()))
+    })?;
+    let own = ["--poll-only", "--disabled-signals", "memory"].map(ToOwned::to_owned);
+    let _web = start_agent(folder.path(), &url, "web-1", None, &own)?;
+    let _other = start_agent(folder.path(), &url, "db-1", None, &own)?;
+    let expected = |left_out: &[&str]| -> BTreeSet<String> {
+        SAMPLED.into_iter().filter(|signal| !left_out.contains(signal)).map(ToOwned::to_owned).collect()
+    };
+    // What is covered follows what was asked within a second or two.
+    wait_for("both to cover what they are to", Duration::from_secs(20), || {
+        let (web, other) = (covered(http, "web-1")?, covered(http, "db-1")?);
+        let as_asked = web == expected(&["memory", "block_io"]) && other == expected(&["memory"]);
+        Ok(as_asked.then_some(()))
+    })
 }
