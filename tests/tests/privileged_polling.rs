@@ -90,9 +90,7 @@ fn privileged_agents_that_poll_name_the_root_or_nobody() -> Result<()> {
 fn covered(http: SocketAddr, host: &str) -> Result<BTreeSet<String>> {
     let agents: Value = serde_json::from_str(&http_get(http, "/api/v1/agents")?.1)?;
     let of_host = agents["agents"].as_array().into_iter().flatten().find(|agent| agent["host"] == host);
-    let signals = of_host.and_then(|agent| agent["coverage"].as_array()).into_iter().flatten();
-    let covered = signals.filter(|signal| signal["covered"] == true);
-    Ok(covered.filter_map(|signal| signal["signal"].as_str().map(ToOwned::to_owned)).collect())
+    Ok(of_host.map(|agent| sampled(&agent["coverage"])).unwrap_or_default())
 }
 
 /// Fails if the collector's `[[agents]]` does not reach a real agent, reaches one of no table, or takes back what an agent's operator left out.
