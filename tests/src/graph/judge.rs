@@ -6,10 +6,15 @@ use crate::graph::plan::Graph;
 use crate::programs::reported::Reported;
 use crate::truth::TruthRecord;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// What is told of drops fits the truth if it lies so near.
 const NEAR_NS: u64 = 1_000_000_000;
+/// A root that lasted longer than this is a persistent bottleneck, whoever dropped …
+const PERSISTENT_NS: u64 = 2_000_000_000;
+/// … and as a cause leaves work behind that is served within about this, its resource may have been short for so much longer than it.
+const LEFT_BEHIND_NS: u64 = 1_000_000_000;
 
 /// An injection with its truth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,7 +87,7 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
             (0..incidents.len()).filter(|told| fits(injection, &incidents[*told])).map(|told| (of, told)),
         );
     }
-    pairs.sort_by_key(|(of, told)| std::cmp::Reverse(rank(&injections[*of], &incidents[*told])));
+    pairs.sort_by_key(|(of, told)| Reverse(rank(&injections[*of], &incidents[*told])));
     let mut matched: Vec<Option<usize>> = vec![None; injections.len()];
     let mut taken = vec![false; incidents.len()];
     for (of, told) in pairs {
@@ -128,27 +133,35 @@ fn fits(injection: &Injection, told: &Reported) -> bool {
     from <= truth.end_unix_ns + NEAR_NS && to >= truth.start_unix_ns.saturating_sub(NEAR_NS)
 }
 
-/// Best first: one that would wake somebody, one with drops where there were some, the right root, then more drops and more confidence.
-fn rank(injection: &Injection, told: &Reported) -> (bool, bool, bool, u64, u64) {
-    let both = (told.first_drop_unix_ns.is_some()) == (injection.truth.dropped() > 0);
-    (told.is_alarming(), both, is_root(injection, told), told.dropped, (told.confidence * 1e6) as u64)
+/// Best first: one that would wake somebody, one with drops where there were some, more drops, and what was felt nearest to the injection's
+/// begin. Nothing of what is scored has a say: the best of several would be right more often than what people read.
+fn rank(injection: &Injection, told: &Reported) -> (bool, bool, u64, Reverse<u64>) {
+    let both = told.first_drop_unix_ns.is_some() == (injection.truth.dropped() > 0);
+    let felt = told.first_drop_unix_ns.unwrap_or(told.start_unix_ns);
+    (told.is_alarming(), both, told.dropped, Reverse(felt.abs_diff(injection.truth.start_unix_ns)))
 }
 
 fn is_root(injection: &Injection, told: &Reported) -> bool {
     told.resource != "unexplained" && told.host == injection.host && injection.roots.contains(&told.workload)
 }
 
-/// Which kinds are right, by where the kernel dropped most and where the cause was. Where several services share the cause, each of
-/// them may be told as the root.
+/// Which kinds are right, by where the kernel dropped, where the cause was and how long it lasted. Where several services share the cause, each
+/// of them may be told as the root; and where several dropped, any of them may be what the root is upstream or downstream of.
 #[must_use]
 pub fn kinds(graph: &Graph, injection: &Injection) -> BTreeSet<String> {
     let (upstream, downstream, local) = ("upstream_ctqo", "downstream_ctqo", "local_overflow");
-    let tiers = injection.truth.dropping_tiers();
-    let Some(dropping) = tiers.first() else { return BTreeSet::from(["millibottleneck".to_owned()]) };
+    let truth = &injection.truth;
+    let lasted = truth.end_unix_ns.saturating_sub(truth.start_unix_ns);
+    let persistent = (lasted + LEFT_BEHIND_NS > PERSISTENT_NS).then_some("persistent_bottleneck");
+    let tiers = truth.dropping_tiers();
+    if tiers.is_empty() {
+        // How near a queue came to its limit is nothing that the truth knows.
+        let kinds = ["millibottleneck", "near_overflow"].into_iter().chain(persistent);
+        return kinds.map(str::to_owned).collect();
+    }
     let mut kinds = BTreeSet::new();
-    let roots = injection.roots.iter().filter_map(|root| graph.find(root));
-    if let Some(at) = graph.find(dropping) {
-        for root in roots {
+    for at in tiers.iter().filter_map(|tier| graph.find(tier)) {
+        for root in injection.roots.iter().filter_map(|root| graph.find(root)) {
             if at == root {
                 // Upstream of the entry are clients only.
                 kinds.insert(if at == 0 { local } else { downstream });
@@ -163,7 +176,7 @@ pub fn kinds(graph: &Graph, injection: &Injection) -> BTreeSet<String> {
     if kinds.is_empty() {
         kinds.extend([upstream, downstream]);
     }
-    kinds.into_iter().map(str::to_owned).collect()
+    kinds.into_iter().chain(persistent).map(str::to_owned).collect()
 }
 
 fn row(graph: &Graph, injection: &Injection, told: Option<&Reported>, echoes: Vec<String>) -> Row {
@@ -304,7 +317,39 @@ mod tests {
         assert_eq!(of(&injection), ["downstream_ctqo"], "behind the root");
         injection.truth.places[0].tier = "entry".into();
         assert_eq!(of(&injection), ["local_overflow"]);
-        injection.roots.push(root);
+        injection.roots.push(root.clone());
         assert_eq!(of(&injection), ["local_overflow", "upstream_ctqo"]);
+        // Where several dropped, also the one that dropped less.
+        injection.roots = vec![root.clone()];
+        injection.truth.places.push(PlaceTruth { tier: root, dropped: 7, ..PlaceTruth::default() });
+        assert_eq!(of(&injection), ["downstream_ctqo", "upstream_ctqo"]);
+    }
+
+    #[test]
+    fn what_lasted_long_may_be_told_as_persistent_and_a_full_queue_that_dropped_nothing_as_such() {
+        let graph = Graph::of(1, 2);
+        let lasted = |injection: &Injection, ms: u64| {
+            let end_unix_ns = injection.truth.start_unix_ns + ms * 1_000_000;
+            let truth = TruthRecord { end_unix_ns, ..injection.truth.clone() };
+            let kinds = kinds(&graph, &Injection { truth, ..injection.clone() });
+            kinds.into_iter().collect::<Vec<_>>()
+        };
+        let (loud, quiet) = (paused(&graph, 100, 40), paused(&graph, 100, 0));
+        assert_eq!(lasted(&loud, 900), ["upstream_ctqo"]);
+        assert_eq!(lasted(&loud, 3_500), ["persistent_bottleneck", "upstream_ctqo"]);
+        assert_eq!(lasted(&quiet, 900), ["millibottleneck", "near_overflow"]);
+        assert_eq!(lasted(&quiet, 3_500), ["millibottleneck", "near_overflow", "persistent_bottleneck"]);
+    }
+
+    #[test]
+    fn of_two_incidents_the_louder_one_is_the_verdict_though_another_has_the_right_root() {
+        let graph = Graph::of(1, 2);
+        let injection = paused(&graph, 100, 40);
+        let right = Reported { dropped: 3, ..told(&injection, "right") };
+        let louder = Reported { host: "hostz".into(), dropped: 37, ..told(&injection, "louder") };
+        let judged = judge(&graph, std::slice::from_ref(&injection), &[right, louder]);
+        let row = &judged.rows[0];
+        assert_eq!(row.reported.as_ref().map(|told| told.id.as_str()), Some("louder"));
+        assert!(!row.root_right && row.echoes == ["right"], "{row:?}");
     }
 }
