@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use tailwater_model::window::{EntityId, Host, HostWindow};
 
-/// Spans of one kind of sample that are kept, each of at most [`HISTORY_WINDOWS`] windows and one look beyond: some 50 kB. What finds no place
+/// Spans of one kind of sample that are kept, each of at most [`HISTORY_WINDOWS`] windows: some 60 kB. What finds no place
 /// is drawn anew each time.
 const SPANS_MAX: usize = 256;
 /// What nobody asked for in so many windows goes (2 s).
@@ -130,6 +130,7 @@ impl<T: Copy> Spans<T> {
             return Series::draw(history, host, first, last, sample);
         };
         span.used = next;
+        span.forget(next.saturating_sub(HISTORY_WINDOWS as u64));
         span.fill(from, to, |index| history.windows_of(host).at(index).map(&sample));
         let mut values: Vec<Option<T>> = Vec::with_capacity((to - first) as usize + 1);
         values.resize((from - first) as usize, None);
@@ -161,10 +162,17 @@ impl<T> Span<T> {
         self.first + self.values.len() as u64
     }
 
+    /// What is not remembered any more is not kept, either.
+    fn forget(&mut self, before: u64) {
+        while self.first < before && self.values.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+
     /// Has all of `[from, to]`, and of what is older only what follows on to it.
     fn fill(&mut self, from: u64, to: u64, at: impl Fn(u64) -> Option<T>) {
         let apart = from > self.end() || to.saturating_add(1) < self.first;
-        if self.values.is_empty() || apart || self.values.len() > 2 * HISTORY_WINDOWS {
+        if self.values.is_empty() || apart {
             self.values.clear();
             self.first = from;
         }

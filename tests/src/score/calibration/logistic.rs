@@ -9,6 +9,8 @@ const STEPS_MAX: usize = 100;
 const STEP_SMALL: f64 = 1e-9;
 /// Of a number that hardly varies nothing can be learnt.
 const SPREAD_MIN: f64 = 1e-6;
+/// Numbers are 0 to 1. None is scaled up by more than this allows.
+const SPREAD_LEAST: f64 = 0.1;
 
 /// A model: log-odds = `of_none` + Σ `weights` × (value − `usual`).
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +37,9 @@ impl Model {
             .enumerate()
             .map(|(n, mean)| {
                 let squares = rows.iter().filter_map(|(x, _)| x.get(n)).map(|v| (v - mean) * (v - mean));
-                (squares.sum::<f64>() / count).sqrt()
+                let spread = (squares.sum::<f64>() / count).sqrt();
+                // What hardly varies where one learns may vary much elsewhere: a small step here must not decide all there.
+                if spread > SPREAD_MIN { spread.max(SPREAD_LEAST) } else { 0.0 }
             })
             .collect();
         // One first, for the constant.

@@ -62,7 +62,11 @@ pub fn bins(forecasts: &[Forecast]) -> Vec<Bin> {
     let mut sorted = forecasts.to_vec();
     sorted.sort_by(|a, b| a.chance.total_cmp(&b.chance));
     let bins = (sorted.len() / BIN_MIN).clamp(1, BINS);
-    let edge = |n: usize| n * sorted.len() / bins;
+    // Equal forecasts are in one bin, whatever order they came in.
+    let edge = |n: usize| match sorted.get(n * sorted.len() / bins) {
+        Some(at) => sorted.partition_point(|f| f.chance < at.chance),
+        None => sorted.len(),
+    };
     let cut = |n| sorted.get(edge(n)..edge(n + 1));
     (0..bins).filter_map(cut).filter_map(bin).collect()
 }
