@@ -60,6 +60,9 @@ pub struct Layer {
         env = "TAILWATER_AGENT_POLL_ONLY"
     )]
     pub poll_only: Option<bool>,
+    /// Do what a collector that proves who it is asks for: windows to a batch, signals left out; false: nothing of it [default: true]
+    #[arg(long, value_name = "true|false", env = "TAILWATER_AGENT_TAKE_CONFIGURATION")]
+    pub take_configuration: Option<bool>,
     /// After how long an answer is late, from the first byte of the request to the first of the answer, ms [default: 500]
     #[arg(long, value_name = "MS", env = "TAILWATER_AGENT_LATE_MS")]
     pub late_ms: Option<u32>,
@@ -122,6 +125,7 @@ pub struct Config {
     pub buffered_batches: usize,
     pub disabled_signals: BTreeSet<SignalName>,
     pub poll_only: bool,
+    pub take_configuration: bool,
     #[serde(flatten)]
     pub late: Late,
     pub cpu_budget_ratio: f64,
@@ -439,6 +443,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         buffered_batches,
         disabled_signals,
         poll_only: poll_only.unwrap_or(false),
+        take_configuration: pick!(take_configuration).1.unwrap_or(true),
         late,
         cpu_budget_ratio,
         log: pick!(log).1.unwrap_or_else(|| "info".to_owned()),

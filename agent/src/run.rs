@@ -205,12 +205,7 @@ pub fn daemon(config: &Config) -> Result<(), RunError> {
         outbox: outbox.clone(),
         handle: handle.clone(),
         shared: shared.clone(),
-        steering: Steering::new(
-            config.windows_per_batch,
-            config.disabled_signals.iter().map(|s| s.0).collect(),
-            handle.clone(),
-            shared.clone(),
-        ),
+        steering: steering_of(config, &handle, &shared),
         cpus,
         cost: Mutex::default(),
         timed: Mutex::default(),
@@ -361,12 +356,21 @@ struct Cost {
     resident_bytes: u64,
 }
 
+/// By what a collector may change how this machine is measured; none where its operator refuses that.
+fn steering_of(config: &Config, handle: &Handle, shared: &Arc<Shared>) -> Option<Steering> {
+    config.take_configuration.then(|| {
+        let disabled = config.disabled_signals.iter().map(|s| s.0).collect();
+        Steering::new(config.windows_per_batch, disabled, handle.clone(), shared.clone())
+    })
+}
+
 /// The parts of the agent that the stream and the housekeeping share.
 struct Agent {
     outbox: Arc<Outbox>,
     handle: Handle,
     shared: Arc<Shared>,
-    steering: Steering,
+    /// None where the operator takes nothing of a collector's configuration.
+    steering: Option<Steering>,
     cpus: u32,
     cost: Mutex<Cost>,
     timed: Mutex<Timed>,
@@ -515,7 +519,13 @@ impl Control for Agent {
     }
 
     fn configure(&self, configuration: &v1::Configuration) {
-        self.steering.configure(configuration);
+        if let Some(steering) = &self.steering {
+            steering.configure(configuration);
+        }
+    }
+
+    fn takes_configuration(&self) -> bool {
+        self.steering.is_some()
     }
 
     fn certificate_refused(&self) {
@@ -528,6 +538,43 @@ impl Control for Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Layer, load};
+    use crate::stream::heard::Heard;
+    use tailwater_proto::v1::collector_message::Body as Said;
+
+    /// Fails if anything of a collector's configuration is done though the agent's file refuses it, or nothing though it does not.
+    #[test]
+    fn what_a_collector_asks_for_is_done_unless_the_agents_file_refuses_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("agent.toml");
+        let asked_for = (64, BTreeSet::from([SignalKind::BlockIo]));
+        for (refusal, windows, now) in [("", 64, Some(asked_for)), ("take_configuration = false\n", 3, None)]
+        {
+            let text = format!("collector = \"unix:///c\"\nwindows_per_batch = 3\n{refusal}");
+            std::fs::write(&file, text).unwrap();
+            let config = load(Some(&file), Layer::default()).unwrap();
+            let outbox = Arc::new(Outbox::new(1));
+            let handle = Handle::new(BTreeSet::new()).unwrap();
+            let shared = Arc::new(Shared::default());
+            shared.windows_per_batch.store(config.windows_per_batch, Ordering::Relaxed);
+            let agent = Agent {
+                outbox: outbox.clone(),
+                handle: handle.clone(),
+                shared: shared.clone(),
+                steering: steering_of(&config, &handle, &shared),
+                cpus: 1,
+                cost: Mutex::default(),
+                timed: Mutex::default(),
+                renewer: None,
+            };
+            let disabled = vec![v1::Signal::BlockIo as i32];
+            let wanted = v1::Configuration { version: 1, windows_per_batch: 64, disabled };
+            let message = v1::CollectorMessage { body: Some(Said::Configuration(wanted)) };
+            Heard::new("unix:///c", true, &outbox, &agent).then(message, 0).unwrap();
+            assert_eq!(shared.windows_per_batch.load(Ordering::Relaxed), windows, "{refusal}");
+            assert_eq!(agent.steering.as_ref().and_then(Steering::now), now, "{refusal}");
+        }
+    }
 
     #[tokio::test]
     async fn a_terminal_that_is_closed_ends_the_agent_unless_it_was_started_to_go_on() {

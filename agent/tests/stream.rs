@@ -22,6 +22,8 @@ const WELCOME: First = First::Welcome { last_sequence: 0 };
 #[derive(Default)]
 struct Rest {
     configured: Mutex<Vec<v1::Configuration>>,
+    /// The operator takes no configuration.
+    refuses: bool,
 }
 
 impl Control for Rest {
@@ -30,6 +32,9 @@ impl Control for Rest {
     }
     fn configure(&self, configuration: &v1::Configuration) {
         self.configured.lock().unwrap().push(configuration.clone());
+    }
+    fn takes_configuration(&self) -> bool {
+        !self.refuses
     }
 }
 
@@ -76,9 +81,13 @@ struct Agent {
 }
 
 fn agent(url: &str, tls: Option<TlsFiles>, batches_max: usize) -> Agent {
+    agent_with(url, tls, batches_max, Rest::default())
+}
+
+fn agent_with(url: &str, tls: Option<TlsFiles>, batches_max: usize, rest: Rest) -> Agent {
     let outbox = Arc::new(Outbox::new(batches_max));
     outbox.set_hello(v1::Hello { host: "web-1".to_owned(), ..v1::Hello::default() });
-    let rest = Arc::new(Rest::default());
+    let rest = Arc::new(rest);
     let stop = CancellationToken::new();
     let stream = Stream {
         url: url.to_owned(),
@@ -222,6 +231,30 @@ async fn a_configuration_is_taken_from_a_collector_that_proves_itself_and_from_n
     switch_off(&connection).await;
     taken(&agent).await;
     assert_eq!(agent.rest.configured.lock().unwrap()[0].version, 3);
+    agent.stop.cancel();
+}
+
+/// Fails if what the operator refuses is taken from a collector that proves itself, or if the log is silent of it, warns, or says it at each.
+#[tokio::test]
+async fn a_configuration_that_the_operator_refuses_is_told_once_and_not_taken() {
+    let (log, _guard) = Log::start();
+    let pki = Pki::new("ours");
+    let (mut collector, url) = pki.collector().await;
+    let rest = Rest { refuses: true, ..Rest::default() };
+    let agent = agent_with(&url, Some(pki.agent_files(&pki)), 10, rest);
+    agent.push(1);
+    let mut connection = collector.connection().await;
+    assert_eq!(connection.batch().await.sequence, 1);
+    switch_off(&connection).await;
+    switch_off(&connection).await;
+    // Heard after both.
+    let reason = "the last word".to_owned();
+    connection.say(Said::BatchRefused(v1::BatchRefused { sequence: 1, reason })).await;
+    log.says("refused a batch: the last word").await;
+    let text = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let told: Vec<&str> = text.lines().filter(|line| line.contains("take_configuration = false")).collect();
+    assert!(told.len() == 1 && told[0].contains("INFO"), "{text}");
+    assert!(agent.rest.configured.lock().unwrap().is_empty());
     agent.stop.cancel();
 }
 

@@ -93,7 +93,8 @@ fn covered(http: SocketAddr, host: &str) -> Result<BTreeSet<String>> {
     Ok(of_host.map(|agent| sampled(&agent["coverage"])).unwrap_or_default())
 }
 
-/// Fails if the collector's `[[agents]]` does not reach a real agent, reaches one of no table, or takes back what an agent's operator left out.
+/// Fails if the collector's `[[agents]]` does not reach a real agent, reaches one of no table or one whose operator refuses it, or takes back what an
+/// agent's operator left out.
 #[test]
 fn privileged_an_agent_leaves_out_what_its_operator_and_its_collector_leave_out() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -109,15 +110,21 @@ fn privileged_an_agent_leaves_out_what_its_operator_and_its_collector_leave_out(
         Ok(http_get(http, "/readyz").is_ok_and(|(code, _)| code == 200).then_some(()))
     })?;
     let own = ["--poll-only", "--disabled-signals", "memory"].map(ToOwned::to_owned);
+    let mut refuses = own.to_vec();
+    refuses.extend(["--take-configuration", "false"].map(ToOwned::to_owned));
+    // First, so that it was asked before the one whose answer is waited for.
+    let refusing = start_agent(folder.path(), &url, "web-2", None, &refuses)?;
     let _web = start_agent(folder.path(), &url, "web-1", None, &own)?;
     let _other = start_agent(folder.path(), &url, "db-1", None, &own)?;
     let expected = |left_out: &[&str]| -> BTreeSet<String> {
         SAMPLED.into_iter().filter(|signal| !left_out.contains(signal)).map(ToOwned::to_owned).collect()
     };
     // What is covered follows what was asked within a second or two.
-    wait_for("both to cover what they are to", Duration::from_secs(20), || {
-        let (web, other) = (covered(http, "web-1")?, covered(http, "db-1")?);
-        let as_asked = web == expected(&["memory", "block_io"]) && other == expected(&["memory"]);
-        Ok(as_asked.then_some(()))
+    wait_for("all to cover what they are to", Duration::from_secs(20), || {
+        let own = expected(&["memory"]);
+        let as_asked = covered(http, "web-1")? == expected(&["memory", "block_io"]);
+        let as_own = covered(http, "db-1")? == own && covered(http, "web-2")? == own;
+        let refused = refusing.output().contains("take_configuration = false");
+        Ok((as_asked && as_own && refused).then_some(()))
     })
 }

@@ -40,6 +40,20 @@ fn flags_win_over_the_file() {
     assert_eq!(config.scope_cgroup.as_deref(), Some("/lab/web"));
 }
 
+/// Fails if a file that says nothing of it refuses a collector's configuration, or if a refusal in file or flag is not heard.
+#[test]
+fn a_collectors_configuration_is_taken_unless_the_operator_refuses_it() {
+    let takes = |text: &str, flag: Option<bool>| {
+        let over = Layer { take_configuration: flag, ..Layer::default() };
+        check(text, over).unwrap().take_configuration
+    };
+    assert!(takes("", None));
+    assert!(!takes("take_configuration = false\n", None));
+    assert!(!takes("", Some(false)));
+    assert!(!takes("take_configuration = true\n", Some(false)));
+    assert!(takes("take_configuration = false\n", Some(true)));
+}
+
 #[test]
 fn errors_name_file_line_and_remedy() {
     refused(

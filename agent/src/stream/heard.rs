@@ -16,6 +16,10 @@ pub trait Control: Send + Sync {
     fn status(&self) -> v1::AgentStatus;
     /// The collector wants it this way.
     fn configure(&self, configuration: &v1::Configuration);
+    /// Whether the operator of this machine lets a collector say how to measure. Where not, [`configure`](Self::configure) is not called.
+    fn takes_configuration(&self) -> bool {
+        true
+    }
     /// This machine's certificate is refused, or the collector's is of an authority that it does not know: told at each connection that ends so. What can
     /// be done about it is not the stream's; where nobody has joined, nothing.
     fn certificate_refused(&self) {}
@@ -49,7 +53,7 @@ pub struct Heard<'a> {
     pub offset: OffsetEstimate,
     /// Whether it took anything on this connection.
     pub served: bool,
-    told_unproven: bool,
+    told_untaken: bool,
     told_unsent: bool,
     told_other: bool,
 }
@@ -71,7 +75,7 @@ impl<'a> Heard<'a> {
             control,
             offset,
             served: false,
-            told_unproven: false,
+            told_untaken: false,
             told_unsent: false,
             told_other: false,
         }
@@ -126,20 +130,34 @@ impl<'a> Heard<'a> {
                     tracing::warn!(sequence, "collector {url} refused what is no batch that waits: {reason}");
                 }
             }
-            Some(Said::Configuration(configuration)) if self.proven => self.control.configure(&configuration),
-            Some(Said::Configuration(_)) => {
-                if !std::mem::replace(&mut self.told_unproven, true) {
-                    tracing::warn!(
-                        "{} sent a configuration, which is not taken: without https:// or unix:// nobody knows who listens there",
-                        self.url
-                    );
-                }
-            }
+            Some(Said::Configuration(configuration)) => self.asked(&configuration),
             Some(Said::Refusal(refusal)) => return Err(self.refused(refusal)),
             // A second welcome says nothing new; an empty body is of a later version.
             Some(Said::Welcome(_)) | None => {}
         }
         Ok(())
+    }
+
+    /// How the collector wants this machine measured: taken from who proved itself, where the operator does not refuse it as a whole.
+    fn asked(&mut self, configuration: &v1::Configuration) {
+        let takes = self.control.takes_configuration();
+        if takes && self.proven {
+            self.control.configure(configuration);
+        } else if !std::mem::replace(&mut self.told_untaken, true) {
+            if takes {
+                tracing::warn!(
+                    "{} sent a configuration, which is not taken: without https:// or unix:// nobody knows who listens there",
+                    self.url
+                );
+            } else {
+                // As the operator wants it: no warning, and no remedy.
+                tracing::info!(
+                    version = configuration.version,
+                    "{} sent a configuration, of which nothing is taken: take_configuration = false",
+                    self.url
+                );
+            }
+        }
     }
 
     /// A collector that says to have what it was never sent is damaged, or has mistaken this agent for another one.
@@ -177,8 +195,9 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use tailwater_proto::v1::agent_message::Body;
 
+    /// What was configured, how often the certificate was refused, and whether the operator refuses configurations.
     #[derive(Default)]
-    struct Rest(Mutex<Vec<v1::Configuration>>, AtomicU64);
+    struct Rest(Mutex<Vec<v1::Configuration>>, AtomicU64, bool);
 
     impl Control for Rest {
         fn status(&self) -> v1::AgentStatus {
@@ -186,6 +205,9 @@ mod tests {
         }
         fn configure(&self, configuration: &v1::Configuration) {
             self.0.lock().unwrap().push(configuration.clone());
+        }
+        fn takes_configuration(&self) -> bool {
+            !self.2
         }
         fn certificate_refused(&self) {
             self.1.fetch_add(1, Ordering::Relaxed);
@@ -297,5 +319,19 @@ mod tests {
         assert!(rest.0.lock().unwrap().is_empty());
         Heard::new("unix:///c", true, &outbox, &rest).then(wanted(), 0).unwrap();
         assert_eq!(rest.0.lock().unwrap()[0].version, 3);
+    }
+
+    /// Fails if a configuration is taken though the operator refuses it, whoever sent it; or if the connection ends of it.
+    #[test]
+    fn a_configuration_that_the_operator_refuses_is_taken_from_nobody() {
+        let (rest, outbox) = (Rest(Mutex::default(), AtomicU64::default(), true), three(0));
+        for (url, proven) in [("unix:///c", true), ("http://127.0.0.1:1", false)] {
+            let mut heard = Heard::new(url, proven, &outbox, &rest);
+            for version in [3, 4] {
+                let wanted = v1::Configuration { version, ..Default::default() };
+                heard.then(says(Said::Configuration(wanted)), 0).unwrap();
+            }
+            assert!(rest.0.lock().unwrap().is_empty(), "{url}");
+        }
     }
 }
