@@ -31,7 +31,7 @@ pub struct GraphResult {
     pub strays: Vec<Stray>,
     /// Seconds under load in which nothing was injected, before the first injection.
     pub control_s: u64,
-    /// Why it ended early, if it did; what came before is scored.
+    /// Why it ended early or is not whole, if so; what was measured is scored.
     pub broken: Option<String>,
 }
 

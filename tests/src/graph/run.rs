@@ -13,7 +13,7 @@ use crate::os::clock::unix_ns;
 use crate::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
 use crate::programs::reported::Reported;
 use crate::score::session::{TRACE, replay};
-use crate::truth::{Recorder, TruthRecord, slow_requests};
+use crate::truth::{Recorder, SlowRequests, TruthRecord, slow_requests};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -73,6 +73,21 @@ struct Kept {
     /// From when to when nothing was injected, Unix ns.
     control: [u64; 2],
     broken: Option<String>,
+}
+
+/// Why a session is not whole. What was measured is kept all the same, and these reasons with it.
+#[derive(Debug, Default)]
+struct Broken(Vec<String>);
+
+impl Broken {
+    fn because(&mut self, why: String) {
+        complain(&format!("graph: {why}"));
+        self.0.push(why);
+    }
+
+    fn told(self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join("; "))
+    }
 }
 
 /// A graph that is watched.
@@ -155,7 +170,7 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
     let mut rate = step("a load is tried", WARM + SERVED_FOR, served)?;
     // Longer than it can take; it is stopped at the end.
     let longest = KNOWN + pace.control + (pace.spacing + CALM_MAX + KNOWN) * (planned.len() as u32 + 1);
-    let mut loads = watched.world.load(rate, longest, 100)?;
+    let mut loads = Some(watched.world.load(rate, longest, 100)?);
     std::thread::sleep(KNOWN);
     let control_from = unix_ns();
     let quiet = || -> Result<()> {
@@ -165,7 +180,7 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
     step("nothing is injected", pace.control, quiet)?;
     let control = [control_from, unix_ns()];
 
-    let (mut injections, mut prepared_from, mut broken) = (Vec::new(), Vec::new(), None);
+    let (mut injections, mut prepared_from, mut broken) = (Vec::new(), Vec::new(), Broken::default());
     for (number, plan) in planned.iter().enumerate() {
         let (begun, begun_unix_ns) = (Instant::now(), unix_ns());
         match watched.world.inject(plan) {
@@ -176,8 +191,12 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
                 injections.push(injection);
             }
             Err(error) => {
-                broken = Some(format!("injection {} of {}: {}", number + 1, planned.len(), sentence(&error)));
-                complain(&format!("graph: {}", broken.as_deref().unwrap_or_default()));
+                broken.because(format!(
+                    "injection {} of {}: {}",
+                    number + 1,
+                    planned.len(),
+                    sentence(&error)
+                ));
                 break;
             }
         }
@@ -197,26 +216,49 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
             complain(&format!(
                 "graph: {CALM_MAX:?} after it the load was not served again: it ends, and {rate:.0} a second go on"
             ));
-            loads = relieved(&watched, loads, rate, longest)?;
+            match loads.take().map(|loads| relieved(&watched, loads, rate, longest)).transpose() {
+                Ok(less) => loads = less,
+                Err(error) => {
+                    broken.because(format!(
+                        "the load after injection {} of {}: {}",
+                        number + 1,
+                        planned.len(),
+                        sentence(&error)
+                    ));
+                    break;
+                }
+            }
         }
     }
     let end_unix_ns = unix_ns();
-    loads.end()?;
+    if let Some(Err(error)) = loads.map(Loads::end) {
+        broken.because(format!("the load's end: {}", sentence(&error)));
+    }
     let incidents = wait_for("every incident to close", Duration::from_secs(20), || {
         let all = watched.collector.incidents()?;
         Ok(all.iter().all(|incident| incident["state"] == "closed").then_some(all))
     })
-    .or_else(|_| watched.collector.incidents())?;
+    .or_else(|_| watched.collector.incidents());
+    if let Err(error) = &incidents {
+        broken.because(format!("the incidents, which are taken from the recording: {}", sentence(error)));
+    }
+    // Without the truth there is nothing to hold verdicts against: nothing dropped would be no measurement.
     let log = recorder.stop()?;
-    let slow = slow_requests(watched.world.folder())?;
+    let slow = slow_requests(watched.world.folder())
+        .unwrap_or_else(|error| SlowRequests { starts: Vec::new(), unread: vec![sentence(&error)] });
+    if !slow.unread.is_empty() {
+        broken.because(format!("slow answers are not known of {}", slow.unread.join("; ")));
+    }
     for (index, injection) in injections.iter_mut().enumerate() {
         injection.truth.to_unix_ns = prepared_from.get(index + 1).copied().unwrap_or(end_unix_ns);
-        injection.truth.observe(&log, &slow);
+        injection.truth.observe(&log, &slow.starts);
     }
+    let broken = broken.told();
     let kept = Kept { graph: graph.clone(), rate_per_second: rate, injections, control, broken };
     let file = folder.join(SESSION);
     fs::write(&file, serde_json::to_string_pretty(&kept)? + "\n")
         .with_context(|| format!("write {}", file.display()))?;
+    let incidents = incidents.or_else(|_| replay(&folder.join(TRACE)))?;
     let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
     // The kernel's counts, in an alarm's time and a little around it.
     Ok(kept.judged(&reported, |alarm| {

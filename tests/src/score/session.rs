@@ -14,7 +14,7 @@ use crate::score::plan::expectation;
 use crate::stack::{Stack, Tier};
 use crate::system::{System, host};
 use crate::truth::{Place, Recorder, TruthRecord, slow_requests};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -184,11 +184,12 @@ pub fn run(stack: Stack, sequence: &[&Cell], pace: Pace, folder: &Path) -> Resul
     .or_else(|_| system.collector.incidents())?;
     let log = recorder.stop()?;
     let slow = slow_requests(system.lab.folder())?;
+    ensure!(slow.unread.is_empty(), "loads whose log is not whole: {}", slow.unread.join("; "));
     for index in 0..injections.len() {
         let next = prepared_from.get(index + 1).copied().unwrap_or(end_unix_ns);
         if let Some(injection) = injections.get_mut(index) {
             injection.truth.to_unix_ns = next;
-            injection.truth.observe(&log, &slow);
+            injection.truth.observe(&log, &slow.starts);
         }
     }
     let told = told(&system);

@@ -12,4 +12,4 @@ pub mod tap;
 
 pub use record::{PlaceTruth, TruthRecord};
 pub use recorder::{Place, PlaceLog, Recorder, Sample, TruthLog};
-pub use requests::slow_requests;
+pub use requests::{SlowRequests, slow_requests};
