@@ -56,7 +56,8 @@ pub fn wilson(right: usize, of: usize) -> (f64, f64) {
     (((middle - half) / all).max(0.0), ((middle + half) / all).min(1.0))
 }
 
-/// The forecasts in order, cut into bins of equally many.
+/// The forecasts in order, cut into bins of equally many. Equal ones are in one bin, in whatever order they came: some bins are larger by
+/// that, and some smaller.
 #[must_use]
 pub fn bins(forecasts: &[Forecast]) -> Vec<Bin> {
     let mut sorted = forecasts.to_vec();
@@ -164,15 +165,23 @@ mod tests {
     #[test]
     fn who_says_what_comes_out_has_no_error_and_who_is_too_sure_by_a_fifth_has_that() {
         let honest: Vec<Forecast> = of(0.2, 100, 20).chain(of(0.8, 100, 80)).collect();
-        // Bins cut what is equal by order, in which right ones come first.
-        let whole = |f: &[Forecast]| {
-            let (low, high): (Vec<Forecast>, Vec<Forecast>) = f.iter().copied().partition(|f| f.chance < 0.5);
-            [low, high].map(|half| bin(&half).unwrap()).map(|b| (b.said - b.right).abs()).iter().sum::<f64>()
-        };
-        assert!(whole(&honest) < 1e-9);
+        assert!(calibration_error(&honest) < 1e-9);
         let sure: Vec<Forecast> = of(1.0, 10, 8).collect();
         assert!((calibration_error(&sure) - 0.2).abs() < 1e-9);
         assert_eq!(bins(&sure).len(), 1, "ten make one bin");
+    }
+
+    #[test]
+    fn what_is_equal_is_in_one_bin_in_whatever_order_it_came() {
+        // Right ones first, as a list by injections may have them: cut by order they would be bins of right and bins of wrong ones.
+        let mut forecasts: Vec<Forecast> = of(0.5, 60, 30).chain(of(0.9, 40, 36)).collect();
+        let counts = |forecasts: &[Forecast]| bins(forecasts).iter().map(|b| b.count).collect::<Vec<_>>();
+        assert_eq!(counts(&forecasts), [60, 40]);
+        let error = calibration_error(&forecasts);
+        forecasts.reverse();
+        assert!(error < 1e-9 && calibration_error(&forecasts) < 1e-9, "{error}");
+        let apart: Vec<Forecast> = (0..100).flat_map(|n| of(f64::from(n) / 100.0, 1, 1)).collect();
+        assert_eq!(counts(&apart), [10; 10], "where none are equal there are equally many");
     }
 
     #[test]
