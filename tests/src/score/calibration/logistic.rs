@@ -25,7 +25,8 @@ pub struct Model {
 
 impl Model {
     /// Learns from rows of equally many numbers and whether each is right. `ridge`: the penalty on the square of each weight, in units of the
-    /// number's standard deviation; the constant is not penalised. `None` without rows, or where the equations have no solution.
+    /// number's standard deviation or of 0.1 if that is more; the constant is not penalised. `None` without rows, or where the equations have no
+    /// solution.
     #[must_use]
     pub fn learn(rows: &[(&[f64], bool)], ridge: f64) -> Option<Self> {
         let width = rows.first()?.0.len();
@@ -173,6 +174,17 @@ mod tests {
         let right = rows.iter().filter(|(_, right)| *right).count() as f64 / rows.len() as f64;
         assert!(model.weights.iter().all(|w| w.abs() < 1e-3), "{model:?}");
         assert!((model.chance(&[0.5, 0.5]) - right).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_number_that_hardly_varies_does_not_decide_where_it_is_large_once() {
+        // Two thousandths in four rows, all of them wrong; of the others nine in ten are right.
+        let rows: Vec<([f64; 2], bool)> = (0..200_u32)
+            .map(|n| if n < 4 { ([0.002, 0.5], false) } else { ([0.0, 0.5], !n.is_multiple_of(10)) })
+            .collect();
+        let model = learnt(&rows, 1.0);
+        assert!(model.weights[0].abs() < 5.0, "{model:?}");
+        assert!(model.chance(&[1.0, 0.5]) > 0.5, "{model:?}");
     }
 
     #[test]
