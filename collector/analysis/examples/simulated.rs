@@ -1,7 +1,7 @@
 //! Systems made from seeds, as inputs of the analysis, for `make constants` and `make calibrate`: shapes, loads, causes, clocks and gaps that
 //! nobody chose, so that rules are asked of more than what the laboratory can stage. `simulated FOLDER COUNT` writes `FOLDER/simulated N.inputs`
-//! for each seed N, and beside it as `simulated N.truth` what was done to the system: where, from when to when, and which resources may be
-//! named for it.
+//! for each seed N, and beside it as `simulated N.truth` what was done to the system: to which host and workload, from when to when, and
+//! which resources may be named for it.
 
 #[path = "../tests/support/sim/mod.rs"]
 #[allow(
@@ -49,22 +49,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What was done to a system, as a list of `host`, `from_unix_ns`, `to_unix_ns` and `resources`. Times are the true ones, whatever its clocks say.
+/// What was done to a system, as a list of `host`, `workload`, `from_unix_ns`, `to_unix_ns` and `resources`. The workload is the server that is
+/// short of something, whoever took it. Times are the true ones, whatever its clocks say.
 fn truth_of(sim: &Sim) -> serde_json::Value {
     let unix_ns = |ms: u64| sim.first_window * WINDOW_NS + ms * 1_000_000;
-    let done = |host: &str, during: &std::ops::Range<u64>, resources: &[&str]| {
+    let done = |(host, workload): (&str, &str), during: &std::ops::Range<u64>, resources: &[&str]| {
         serde_json::json!({
             "host": host,
+            "workload": workload,
             "from_unix_ns": unix_ns(during.start),
             "to_unix_ns": unix_ns(during.end),
             "resources": resources,
         })
     };
+    let web = ("web-1", "apache2.service");
     let acts = sim.acts.iter().map(|(at, during, what)| {
-        let host = match at {
-            At::Web => "web-1",
-            At::App => "app-1",
-            At::Db => "db-1",
+        let place = match at {
+            At::Web => web,
+            At::App => ("app-1", "tomcat10.service"),
+            At::Db => ("db-1", "mariadb.service"),
         };
         let resources: &[&str] = match what {
             Do::Neighbour(_) => &["cpu_neighbour"],
@@ -75,9 +78,9 @@ fn truth_of(sim: &Sim) -> serde_json::Value {
             // It fills the tier's quota, and what is throttled then is by its own load.
             Do::Costly(_) => &["cpu", "cpu_throttled"],
         };
-        done(host, during, resources)
+        done(place, during, resources)
     });
-    let bursts = sim.bursts.iter().map(|(during, _)| done("web-1", during, &["burst"]));
+    let bursts = sim.bursts.iter().map(|(during, _)| done(web, during, &["burst"]));
     acts.chain(bursts).collect()
 }
 

@@ -4,13 +4,13 @@
 use crate::programs::reported::Reported;
 use crate::score::golden::Golden;
 use crate::score::judge::judge;
-use crate::score::model::{Injection, Plan};
+use crate::score::model::{Expectation, Injection, Plan};
 use crate::score::session;
 use crate::stack::Stack;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::path::Path;
 
@@ -69,6 +69,7 @@ pub const SCORE: &str = "score";
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Done {
     host: String,
+    workload: String,
     from_unix_ns: u64,
     to_unix_ns: u64,
     resources: Vec<String>,
@@ -95,6 +96,19 @@ pub struct Verdicts {
     pub injections: u64,
     /// See `injections`.
     pub missed: u64,
+    /// The laboratory's alarms outside of its injections' times. They are no verdicts: what else happened on the machine then is not known.
+    pub strays: u64,
+    /// Its other incidents that are no verdicts: they alarm nobody, or are of injections that did not go as planned.
+    pub others: u64,
+}
+
+/// What was counted of a recording beside its verdicts; see [`Verdicts`].
+#[derive(Debug, Default, PartialEq)]
+struct Counts {
+    planned: u64,
+    missed: u64,
+    strays: u64,
+    others: u64,
 }
 
 impl Verdicts {
@@ -123,43 +137,57 @@ impl Verdicts {
                 self.judged(Source::Composed, &[injection], incidents, Some(recording));
             } else if Stack::ALL.iter().any(|stack| stack.name() == recording) {
                 let injections = session::kept(&lab.join(recording))?;
-                let (planned, missed) = self.judged(Source::Laboratory, &injections, incidents, None);
-                self.injections += planned;
-                self.missed += missed;
+                let counts = self.judged(Source::Laboratory, &injections, incidents, None);
+                self.injections += counts.planned;
+                self.missed += counts.missed;
+                self.strays += counts.strays;
+                self.others += counts.others;
             }
         }
         Ok(())
     }
 
-    /// Takes the incident that belongs to each injection, and the further alarms in its time: they claim a root as well. Returns how many
-    /// injections went as planned, and of how many of these nothing was told.
+    /// Takes the incident that belongs to each injection, and the further alarms in its time: they claim a root as well. A composed recording
+    /// holds nothing but its injection, so that whatever else is told of it is a verdict, too.
     fn judged(
         &mut self,
         source: Source,
         injections: &[Injection],
         incidents: &[Value],
         of: Option<&str>,
-    ) -> (u64, u64) {
+    ) -> Counts {
         let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
-        let (mut planned, mut missed) = (0, 0);
-        for row in judge(injections, &reported, &[]).rows {
+        let judged = judge(injections, &reported, &[]);
+        let mut counts = Counts { strays: judged.strays.len() as u64, ..Counts::default() };
+        let mut taken: BTreeSet<&str> = BTreeSet::new();
+        for row in &judged.rows {
             if row.plan != Plan::AsPlanned {
                 continue;
             }
-            planned += 1;
-            missed += u64::from(row.reported.is_none());
+            counts.planned += 1;
+            counts.missed += u64::from(row.reported.is_none());
             let ids = row.reported.iter().map(|best| &best.id).chain(&row.extra);
             for id in ids {
                 let both = incidents.iter().zip(&reported).find(|(_, reported)| reported.id == *id);
                 let Some((incident, is)) = both else { continue };
-                let wanted = &row.expected;
-                let right = (&is.host, &is.workload, &is.resource)
-                    == (&wanted.host, &wanted.workload, &wanted.resource);
+                taken.insert(&is.id);
                 let of = of.unwrap_or(&row.id);
+                let right = names(is, &row.expected);
                 self.all.push(self.verdict(source, of, &row.cell, incident, is, right));
             }
         }
-        (planned, missed)
+        let all = incidents.iter().zip(&reported);
+        let left: Vec<(&Value, &Reported)> = all.filter(|(_, is)| !taken.contains(is.id.as_str())).collect();
+        counts.others = (left.len() as u64).saturating_sub(counts.strays);
+        if let (Source::Composed, [injection], 1) = (source, injections, counts.planned) {
+            let (truth, of) = (&injection.truth, of.unwrap_or(&injection.truth.id));
+            for (incident, is) in left {
+                let right =
+                    names(is, &injection.expected) && meets(is, truth.start_unix_ns, truth.end_unix_ns);
+                self.all.push(self.verdict(source, of, &injection.cell, incident, is, right));
+            }
+        }
+        counts
     }
 
     fn simulated(&mut self, recording: &str, incidents: &[Value], done: &[Done]) {
@@ -200,18 +228,29 @@ impl Verdicts {
     }
 }
 
+/// Whether host, workload and resource of a root are those that are expected.
+fn names(is: &Reported, wanted: &Expectation) -> bool {
+    (&is.host, &is.workload, &is.resource) == (&wanted.host, &wanted.workload, &wanted.resource)
+}
+
+/// Whether a root's time is that of something.
+fn meets(is: &Reported, from_unix_ns: u64, to_unix_ns: u64) -> bool {
+    is.root_start_unix_ns <= to_unix_ns.saturating_add(NEAR_NS)
+        && from_unix_ns <= is.root_end_unix_ns.saturating_add(NEAR_NS)
+}
+
 /// Whether a root is something that was done to the system, at that time.
 fn was_done(is: &Reported, done: &[Done]) -> bool {
     done.iter().any(|done| {
-        let meets = is.root_start_unix_ns <= done.to_unix_ns.saturating_add(NEAR_NS)
-            && done.from_unix_ns <= is.root_end_unix_ns.saturating_add(NEAR_NS);
-        done.host == is.host && done.resources.contains(&is.resource) && meets
+        let there = (&done.host, &done.workload) == (&is.host, &is.workload);
+        there && done.resources.contains(&is.resource) && meets(is, done.from_unix_ns, done.to_unix_ns)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::truth::TruthRecord;
     use serde_json::json;
 
     const MS: u64 = 1_000_000;
@@ -220,12 +259,14 @@ mod tests {
     fn a_root_is_right_where_it_names_what_was_done_where_and_when() {
         let done = [Done {
             host: "db-1".into(),
+            workload: "mariadb.service".into(),
             from_unix_ns: 5000 * MS,
             to_unix_ns: 5600 * MS,
             resources: vec!["cpu".into(), "cpu_throttled".into()],
         }];
         let root = |host: &str, resource: &str, from: u64| Reported {
             host: host.into(),
+            workload: "mariadb.service".into(),
             resource: resource.into(),
             root_start_unix_ns: from * MS,
             root_end_unix_ns: (from + 100) * MS,
@@ -236,6 +277,51 @@ mod tests {
         assert!(!was_done(&root("db-1", "cpu", 5900), &done), "later");
         assert!(!was_done(&root("app-1", "cpu", 5100), &done), "elsewhere");
         assert!(!was_done(&root("db-1", "pause", 5100), &done), "another resource");
+        let neighbour = Reported { workload: "burner.service".into(), ..root("db-1", "cpu", 5100) };
+        assert!(!was_done(&neighbour, &done), "another workload of the same host");
+    }
+
+    #[test]
+    fn whatever_is_told_of_a_composed_recording_is_a_verdict_and_of_a_session_the_rest_is_counted() {
+        let injection = Injection {
+            cell: "nx0-app-cpu".into(),
+            expected: Expectation {
+                host: "app-1".into(),
+                workload: "tomcat".into(),
+                resource: "cpu_neighbour".into(),
+                ..Expectation::default()
+            },
+            truth: TruthRecord {
+                id: "nx0-app-cpu#1".into(),
+                start_unix_ns: 5000 * MS,
+                end_unix_ns: 5600 * MS,
+                from_unix_ns: 4900 * MS,
+                to_unix_ns: 9900 * MS,
+                ..TruthRecord::default()
+            },
+            ..Injection::default()
+        };
+        let incident = |id: &str, severity: &str, host: &str, from: u64| {
+            json!({ "id": id, "severity": severity, "root": {
+                "host": host, "workload": "tomcat", "resource": "cpu_neighbour",
+                "start_unix_ns": from * MS, "end_unix_ns": (from + 200) * MS,
+            } })
+        };
+        let incidents = [
+            incident("alarm before it", "warning", "app-1", 3000),
+            incident("its own", "warning", "app-1", 5000),
+            incident("again", "info", "app-1", 5500),
+            incident("elsewhere", "info", "db-1", 5300),
+        ];
+        let mut composed = Verdicts::default();
+        let injections = [injection];
+        composed.judged(Source::Composed, &injections, &incidents, Some("nx0-app-cpu, holes"));
+        let right: Vec<bool> = composed.all.iter().map(|verdict| verdict.right).collect();
+        assert_eq!(right, [true, false, true, false], "{:?}", composed.all);
+        let mut session = Verdicts::default();
+        let counts = session.judged(Source::Laboratory, &injections, &incidents, None);
+        assert_eq!(session.all.len(), 1, "{:?}", session.all);
+        assert_eq!(counts, Counts { planned: 1, missed: 0, strays: 1, others: 2 });
     }
 
     #[test]

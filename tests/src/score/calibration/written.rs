@@ -131,7 +131,8 @@ impl<'a> Calibration<'a> {
         let mut out = String::new();
         writeln!(
             out,
-            "# Confidence: {label}, {date}\n\nA verdict is right here if host, workload and resource of its root are those of the truth. Every figure is of verdicts that the model which \
+            "# Confidence: {label}, {date}\n\nA verdict is right here if host, workload and resource of its root are those of the truth; of a simulated system, and of what is told of a composed \
+             recording beside its injection's own incident, the time as well. Every figure is of verdicts that the model which \
              forecasts them has not seen: cells and simulated systems are dealt to {FOLDS} parts by a hash of their names, and each part is forecast by a model of the \
              other {}. The weights that the analysis is built with are learnt of all parts. Intervals are 95 %, by the bootstrap over cells and systems \
              (of a calibration error rather too high than too low); bounds of shares are Wilson's.\n",
@@ -168,8 +169,9 @@ impl<'a> Calibration<'a> {
         }
         writeln!(
             out,
-            "\nOf {} injections of the laboratory that went as planned nothing was told of {}.\n",
-            self.verdicts.injections, self.verdicts.missed
+            "\nOf {} injections of the laboratory that went as planned nothing was told of {}. No verdicts, for their truth is not known, are its {} alarms \
+             outside of injections, and {} more incidents that alarm nobody or are of injections that did not go as planned.\n",
+            self.verdicts.injections, self.verdicts.missed, self.verdicts.strays, self.verdicts.others
         )?;
         Ok(())
     }
@@ -329,6 +331,8 @@ mod tests {
             all: all.collect(),
             injections: 201,
             missed: 1,
+            strays: 3,
+            others: 2,
         }
     }
 
@@ -343,6 +347,7 @@ mod tests {
         assert!(differs.count() > 300, "a model that saw a verdict forecasts it otherwise");
         let text = calibration.markdown("a commit", "2026-01-01").unwrap();
         assert!(text.contains("| laboratory | 196 |") && text.contains("201 injections"), "{text}");
+        assert!(text.contains("its 3 alarms outside of injections, and 2 more incidents"), "{text}");
         assert!(text.contains("| score by rule, as before |") && text.contains("stack held out"), "{text}");
     }
 
