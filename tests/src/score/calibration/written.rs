@@ -39,6 +39,12 @@ fn hash(name: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// The stack of a cell's verdict. One whose clients keep their connections has the same servers, and so is the same.
+fn stack(verdict: &Verdict) -> String {
+    let name = verdict.group.split('-').next().unwrap_or_default();
+    name.strip_suffix("kept").unwrap_or(name).to_owned()
+}
+
 fn numbers(verdict: &Verdict) -> &[f64] {
     verdict.numbers.as_deref().unwrap_or_default()
 }
@@ -87,14 +93,17 @@ impl<'a> Calibration<'a> {
             (*v, forecast(v, rule), forecast(v, chance))
         });
         let rows = rows.collect();
-        let stack = |v: &Verdict| v.group.split('-').next().unwrap_or_default().to_owned();
         let of_lab = |v: &&&Verdict| v.source == Source::Laboratory;
         // Simulated systems are of no stack, and each of them would be one.
         let of_stacks: Vec<&Verdict> =
             named.iter().filter(|v| v.source != Source::Simulated).copied().collect();
         let chances = held_out(&of_stacks, stack, RIDGE)?;
-        let by_stack = of_stacks.iter().zip(chances).filter(|(v, _)| of_lab(v)).map(|(v, c)| forecast(v, c));
-        let by_stack = by_stack.collect();
+        // Drawn together is what was held out together.
+        let stacks: BTreeSet<String> = of_stacks.iter().map(|v| stack(v)).collect();
+        let place = |v: &Verdict| stacks.iter().position(|s| *s == stack(v)).unwrap_or(0);
+        let by_stack = of_stacks.iter().zip(chances).filter(|(v, _)| of_lab(v));
+        let by_stack =
+            by_stack.map(|(v, chance)| Forecast { chance, right: v.right, group: place(v) }).collect();
         let model = learn(named.iter(), RIDGE)?;
         Ok(Self { verdicts, named: rows, by_stack, model, ridges })
     }
@@ -134,8 +143,8 @@ impl<'a> Calibration<'a> {
             "# Confidence: {label}, {date}\n\nA verdict is right here if host, workload and resource of its root are those of the truth; of a simulated system, and of what is told of a composed \
              recording beside its injection's own incident, the time as well. Every figure is of verdicts that the model which \
              forecasts them has not seen: cells and simulated systems are dealt to {FOLDS} parts by a hash of their names, and each part is forecast by a model of the \
-             other {}. The weights that the analysis is built with are learnt of all parts. Intervals are 95 %, by the bootstrap over cells and systems \
-             (of a calibration error rather too high than too low); bounds of shares are Wilson's.\n",
+             other {}. The weights that the analysis is built with are learnt of all parts. Intervals are 95 %, by the bootstrap over cells and systems, where a stack \
+             is held out over stacks (of a calibration error rather too high than too low); bounds of shares are Wilson's.\n",
             FOLDS - 1
         )?;
         self.sources(&mut out)?;
@@ -349,6 +358,18 @@ mod tests {
         assert!(text.contains("| laboratory | 196 |") && text.contains("201 injections"), "{text}");
         assert!(text.contains("its 3 alarms outside of injections, and 2 more incidents"), "{text}");
         assert!(text.contains("| score by rule, as before |") && text.contains("stack held out"), "{text}");
+    }
+
+    #[test]
+    fn what_is_held_out_by_stack_is_drawn_by_stack_and_kept_connections_are_no_other_stack() {
+        let mut verdicts = verdicts();
+        for verdict in verdicts.all.iter_mut().filter(|v| v.group.starts_with("nx2-")) {
+            verdict.group = verdict.group.replace("nx2-", "nx1kept-");
+        }
+        let calibration = Calibration::of(&verdicts).unwrap();
+        let groups: BTreeSet<usize> = calibration.by_stack.iter().map(|forecast| forecast.group).collect();
+        assert_eq!(groups.into_iter().collect::<Vec<_>>(), [0, 1], "nx0 and nx1");
+        assert_eq!(calibration.by_stack.len(), 196);
     }
 
     #[test]
