@@ -307,6 +307,19 @@ mod tests {
     }
 
     #[test]
+    fn no_more_windows_are_kept_than_are_remembered() {
+        let (mut history, spans) = (History::default(), Spans::<u64>::default());
+        for index in FIRST..FIRST + 3 * HISTORY_WINDOWS as u64 {
+            history.push(frame(index, Some(1)));
+            let span = (index.saturating_sub(160), index);
+            let series = spans.series(&history, "a", [1].into_iter(), span, |w| w.index.0);
+            assert_eq!(series.values.last(), Some(&Some(index)));
+            let kept = spans.hosts.borrow().values().flatten().map(|span| span.values.len()).max();
+            assert!(kept <= Some(HISTORY_WINDOWS), "{kept:?}");
+        }
+    }
+
+    #[test]
     fn where_there_is_no_place_for_more_they_are_drawn_anew() {
         let (mut history, spans) = (History::default(), Spans::<u64>::default());
         for index in FIRST..FIRST + 10 {
