@@ -15,7 +15,7 @@ const ALTERNATIVES_MAX: usize = 4;
 impl Report<'_> {
     /// What is told of the candidates, `best` being the root.
     pub(super) fn findings(&self, best: &Candidate) -> Findings {
-        // The evidence is of the first candidate. A flood of unread requests is told in its place, and knows none of it.
+        // The evidence is of the first candidate. A flood of SYNs is told in its place, and knows none of it.
         let of_root = self.diagnosis.candidates.first().is_some_and(|first| std::ptr::eq(first, best));
         let known = self.diagnosis.evidence.as_ref().filter(|_| of_root);
         let learnt = known.and_then(confidence);
