@@ -24,7 +24,8 @@ use tailwater_model::window::{DropNotice, Host, HostWindow, Input, WINDOW_NS, Wi
 
 /// Incidents kept for [`Pipeline::incidents`]; the oldest closed ones go first.
 const INCIDENTS_MAX: usize = 256;
-/// Findings of a host and kind that are told, each once until it is forgotten.
+/// Findings of a host and kind that are told, each once until it is forgotten: each minute limits, and those of a host of which no window was
+/// taken for a minute. One that lives and whose windows are never taken, late or ahead as they are, is so told each minute.
 const COMPLAINTS_MAX: usize = 4096;
 /// A drop notice this far from the clock is not believed, ns.
 const NOTICE_AWAY_NS: u64 = 10_000_000_000;
@@ -267,12 +268,12 @@ impl Pipeline {
     }
 
     fn frame(&mut self, out: &mut Vec<Output>, frame: Frame) {
-        let now = frame.index.0;
-        if now.is_multiple_of(LOOK_WINDOWS) {
+        let (now, before) = (frame.index.0, self.history.next);
+        // Where a silence was jumped over no frame may be that of the minute.
+        if before.checked_sub(1).is_some_and(|last| last / LOOK_WINDOWS != now / LOOK_WINDOWS) {
             self.forget_complaints();
         }
         self.gaps(out, &frame);
-        let before = self.history.next;
         let changed = self.history.push(frame);
         let left = |host: &Host| !self.history.hosts.contains_key(host);
         self.drawn.frame(self.history.next, now != before || changed.iter().any(left));
@@ -405,6 +406,17 @@ mod tests {
         frames(&mut pipeline, FIRST + 10..FIRST + 20);
         assert_eq!(told_of_names(&mut pipeline, 2000), 0, "it was told just now");
         frames(&mut pipeline, FIRST + 20..FIRST + LOOK_WINDOWS + 20);
+        assert_eq!(told_of_names(&mut pipeline, 2000), 1);
+    }
+
+    #[test]
+    fn a_minute_is_over_also_where_its_frame_was_jumped_over() {
+        let mut pipeline = Pipeline::new(Config::default());
+        frames(&mut pipeline, FIRST + 800..FIRST + 810);
+        assert_eq!(told_of_names(&mut pipeline, 2000), 1);
+        let unix_ns = WindowIndex(FIRST + 1310).end_unix_ns() + pipeline.config.lateness_ns;
+        pipeline.feed(Input::Tick { unix_ns });
+        assert_eq!(pipeline.frames_to().0, FIRST + 1311, "one frame after a long silence");
         assert_eq!(told_of_names(&mut pipeline, 2000), 1);
     }
 
