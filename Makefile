@@ -193,7 +193,7 @@ prevention-score: build lab-deps ## What is said would have prevented an inciden
 .PHONY: graph-score
 graph-score: build ## Service graphs from seeds, hurt and scored against the truth (GRAPH_SCORE_FLAGS: --quick 2 minutes, --scored 25 and the ledger)
 	$(SUDO) ./target/release/graph-score --label "$$(git describe --always --dirty)" \
-	  --commit "$$(git rev-parse HEAD)$$(git diff --quiet HEAD -- . ':!tests/results' || echo -dirty)" $(GRAPH_SCORE_FLAGS)
+	  --commit "$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain -- . ':!tests/results')" || echo -dirty)" $(GRAPH_SCORE_FLAGS)
 
 .PHONY: kernel-matrix
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)

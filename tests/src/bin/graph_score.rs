@@ -209,15 +209,20 @@ fn tell(results: &Results, out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn again(arguments: &Arguments, seeds: &[u64]) -> Result<()> {
-    let mut results = Results {
+/// What a replay begins with. It scores nothing, also of seeds that a commit was scored on: whoever replays them knows them.
+fn of_replay(arguments: &Arguments, seeds: &[u64]) -> Result<Results> {
+    Ok(Results {
         label: format!("{}, by replay of earlier recordings", arguments.label),
         seeds: seeds.to_vec(),
-        scored: arguments.scored,
+        scored: false,
         cpus: lab::cpus() as u64,
         kernel: kernel_release()?,
         ..Results::default()
-    };
+    })
+}
+
+fn again(arguments: &Arguments, seeds: &[u64]) -> Result<()> {
+    let mut results = of_replay(arguments, seeds)?;
     for seed in seeds {
         results.graphs.push(run::again(&arguments.folder(*seed))?);
     }
@@ -264,6 +269,15 @@ mod tests {
         assert_eq!(seeds_of("1..5").unwrap().0, [1, 2, 3, 4, 5]);
         assert_eq!(seeds_of("7, 3").unwrap().0, [7, 3]);
         assert!(seeds_of("5..1").is_err() && seeds_of("x").is_err() && seeds_of("0..100000").is_err());
+    }
+
+    #[test]
+    fn a_replay_of_what_was_scored_scores_nothing() {
+        let commit = "b295b43aa0e1c7d2f00d1234567890abcdef1234";
+        let arguments = Arguments::parse_from(["graph-score", "--replay", "--scored", "--commit", commit]);
+        let seeds = arguments.seeds().unwrap();
+        assert_eq!(seeds, seeds_of_commit(commit).unwrap());
+        assert!(!of_replay(&arguments, &seeds).unwrap().scored);
     }
 
     #[test]
