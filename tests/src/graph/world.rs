@@ -10,7 +10,7 @@ use crate::load::{Burst, LoadPlan, Mode};
 use crate::os::cgroup::Cgroup;
 use crate::os::clock::unix_ns;
 use crate::os::netns::NetNs;
-use crate::os::process::{sibling_binary, signal};
+use crate::os::process::{readable, sibling_binary, signal};
 use crate::truth::Place;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -26,6 +26,8 @@ const MEMORY_MIB: u64 = 1_000;
 const NEIGHBOUR_WEIGHT: f64 = 60.0;
 /// Clients give up after this: four retries of a SYN are 15 s, and whoever waits longer is of no use to a score.
 const TIMEOUT_MS: u64 = 15_000;
+/// A service answers an order so long after it is carried out, at most, and says as soon that it is ready: else it hangs.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// Of what services print, so much is kept.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
@@ -54,9 +56,14 @@ struct Node {
 }
 
 impl Node {
-    /// The next line that it writes.
-    fn line(&mut self) -> Result<String> {
+    /// The next line that it writes, which it does at once.
+    fn line(&mut self, within: Duration) -> Result<String> {
         let mut line = String::new();
+        if self.answers.buffer().is_empty() {
+            let speaks = readable(self.answers.get_ref(), within);
+            let speaks = speaks.with_context(|| format!("listen to {}", self.name))?;
+            ensure!(speaks, "service {} said nothing for {} s", self.name, within.as_secs());
+        }
         let read = self.answers.read_line(&mut line).with_context(|| format!("listen to {}", self.name))?;
         if read == 0 {
             let said = fs::read_to_string(&self.log).unwrap_or_default();
@@ -66,10 +73,10 @@ impl Node {
         Ok(line)
     }
 
-    /// Has an order carried out, and waits until it is.
-    fn order(&mut self, order: &str) -> Result<Span> {
+    /// Has an order carried out that takes so long, and waits until it is.
+    fn order(&mut self, order: &str, ms: u64) -> Result<Span> {
         writeln!(self.orders, "{order}").with_context(|| format!("tell {}: {order}", self.name))?;
-        let line = self.line()?;
+        let line = self.line(Duration::from_millis(ms) + ANSWERS_WITHIN)?;
         serde_json::from_str(&line)
             .with_context(|| format!("service {} said {line:?} to {order:?}", self.name))
     }
@@ -143,7 +150,7 @@ impl World {
         let answers = child.stdout.take().context("a pipe from the service")?;
         let name = of.name.clone();
         let mut node = Node { name, cgroup, child, orders, answers: BufReader::new(answers), log };
-        let line = node.line().with_context(|| format!("start service {}", of.name))?;
+        let line = node.line(ANSWERS_WITHIN).with_context(|| format!("start service {}", of.name))?;
         ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", of.name);
         Ok(node)
     }
@@ -257,17 +264,16 @@ impl World {
                 let start_unix_ns = unix_ns();
                 let stopped = pids.iter().try_for_each(|pid| signal(*pid, libc::SIGSTOP));
                 std::thread::sleep(Duration::from_millis(ms));
-                // All go on, also when stopping one of them failed.
-                for pid in &pids {
-                    signal(*pid, libc::SIGCONT)?;
-                }
+                // All go on, also when stopping one of them failed, or having another go on.
+                let go_on: Vec<Result<()>> = pids.iter().map(|pid| signal(*pid, libc::SIGCONT)).collect();
                 stopped?;
+                go_on.into_iter().collect::<Result<()>>()?;
                 Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
             }
-            Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}")),
-            Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}")),
+            Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}"), ms),
+            Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}"), ms),
             Cause::Heavier => {
-                self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount))
+                self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount), ms)
             }
             Cause::Burst => self.burst(planned.amount as u32),
         }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -57,6 +58,27 @@ pub fn raise_file_limit() -> Result<usize> {
     Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
+/// Waits until something can be read of a pipe or a socket, or its other end is closed. False: neither was so within this long.
+pub fn readable(pipe: &impl AsRawFd, within: Duration) -> Result<bool> {
+    let deadline = Instant::now() + within;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let left = libc::c_int::try_from(left).unwrap_or(libc::c_int::MAX);
+        let mut of = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid struct that lives through the call.
+        match unsafe { libc::poll(&mut of, 1, left) } {
+            0 => return Ok(false),
+            1.. => return Ok(true),
+            _ => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error).context("wait for a pipe");
+                }
+            }
+        }
+    }
+}
+
 /// Polls `ready` every 20 ms until it yields a value.
 pub fn wait_for<T>(what: &str, longest: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + longest;
@@ -106,4 +128,22 @@ pub(crate) fn run_with(command: &mut Command, input: Option<File>) -> Result<Str
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn who_says_nothing_is_waited_for_only_so_long_and_an_end_is_heard() {
+        let (mut speaks, listens) = UnixStream::pair().unwrap();
+        assert!(!readable(&listens, Duration::from_millis(20)).unwrap());
+        speaks.write_all(b"ready\n").unwrap();
+        assert!(readable(&listens, Duration::from_secs(10)).unwrap());
+        let (ends, listens) = UnixStream::pair().unwrap();
+        drop(ends);
+        assert!(readable(&listens, Duration::from_secs(10)).unwrap());
+    }
 }
