@@ -606,7 +606,7 @@ mod tests {
         let registry = Arc::new(Registry::new(HOSTS_MAX));
         let busy = registry.take(&of("busy"), "p", 1).unwrap();
         let held = busy.slot();
-        let (done, told) = std::sync::mpsc::channel();
+        let (done, told) = std::sync::mpsc::sync_channel(8);
         let others = Arc::clone(&registry);
         std::thread::spawn(move || {
             let first = others.take(&of("first"), "q", 2).unwrap();

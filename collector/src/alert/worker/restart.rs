@@ -119,7 +119,7 @@ impl Worker {
             // What was replaced is part of another incident of its thread, whose end does not wait for it.
             let open = message.what != What::Closed && !one.replaced;
             // Not what was refused, nor a beginning that goes out once more: no end waits for what its receiver may not know.
-            let shown = !one.refused && !(one.waiting && message.what == What::Opened);
+            let shown = !(one.refused || one.waiting && message.what == What::Opened);
             self.threads.restore(&message.thread, incident, shown, message.at_unix_ns);
             let told = Told {
                 verdict: Verdict::of(incident),
