@@ -192,10 +192,10 @@ fn privileged_an_answer_is_late_by_its_last_byte_and_passes_each_bound_once() {
         })
     });
     let clients: Vec<JoinHandle<()>> = clients.collect();
-    clients.into_iter().for_each(|client| client.join().unwrap());
     let port = at.port();
     probe
         .drain_until("all are closed", |p| p.requests(port).answered == 8 && p.requests(port).open_last == 0);
+    clients.into_iter().for_each(|client| client.join().unwrap());
     let requests = probe.requests(port);
     assert_eq!((requests.late, requests.very_late), (3, 2), "{requests:?}");
     // By their first byte; two of them took longer than there were buckets once.
