@@ -269,12 +269,13 @@ pub static METRICS: &[Metric] = &[
     ),
     metric(
         "requests_in_time",
-        "requests answered in time: from their first byte to the last one of the answer within the agent's `late_ms`",
+        "requests answered in time: from their first byte to the last one of the answer within the agent's `late_ms`; below zero where an answer that began before ends late",
         &["requests"],
         &[(Kind::Listener, &["answered", "late", "received", "pieces_in", "multiplexed_connections"])],
         |v| {
             let of = v.listen.turns()?;
-            Some(of.answered.saturating_sub(of.late?) as f64)
+            // Signed, so that the sum over windows is that of the answers in time.
+            Some(of.answered as f64 - of.late? as f64)
         },
     ),
     metric(

@@ -156,6 +156,19 @@ fn what_was_not_measured_in_a_window_is_unknown_there_and_not_zero() {
 }
 
 #[test]
+fn an_answer_that_ends_late_in_a_later_window_is_no_answer_in_time_in_their_sum() {
+    let mut s = series();
+    for (index, answered, late) in [(100, 1, 0), (101, 0, 0), (102, 0, 1)] {
+        let Input::Window(mut w) = window(index, 0) else { panic!() };
+        let row = ListenerWindow { answered, late: Some(late), ..ListenerWindow::default() };
+        Arc::make_mut(&mut w).listeners.insert(1, row);
+        s.saw(&Input::Window(w));
+    }
+    let got = s.values(Query { metric: "requests_in_time", ..DROPS }, WindowIndex(100), WindowIndex(102));
+    assert_eq!(got, [Some(1.0), Some(0.0), Some(-1.0)]);
+}
+
+#[test]
 fn every_metric_has_columns_signals_that_there_are_and_a_name_of_its_own() {
     let mut names: Vec<_> = METRICS.iter().map(|m| m.name).collect();
     names.sort_unstable();
