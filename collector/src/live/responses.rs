@@ -79,9 +79,21 @@ pub fn responses(
             }
         });
     }
+    told_where_answered(&mut points);
     let starts = (0_u64..).map(|n| WindowIndex(first.0.saturating_add(n.saturating_mul(step))));
     let points = starts.zip(points).filter(|(_, answers)| answers.windows > 0).collect();
     Responses { whole, points }
+}
+
+/// An answer that ends late is found so in a later window than the one that counts it: what a point has beyond its own answers is of the nearest ones
+/// before it that have room. What is of answers from before the span stays out of the points.
+fn told_where_answered(points: &mut [Answers]) {
+    let mut owed = 0_u64;
+    for Answers { against, .. } in points.iter_mut().rev() {
+        let longer = against.longer.saturating_add(owed);
+        owed = longer.saturating_sub(against.counted);
+        against.longer = longer - owed;
+    }
 }
 
 /// What was answered in a window. `None`: that is not known.
@@ -91,8 +103,8 @@ fn of_window(selected: &Selected, window: &HostWindow, within_ns: u64) -> Option
         return None;
     }
     let view = selected.view(window, &[Kind::Listener]);
-    let turns = view.listen.turns()?;
-    let longer = window.longer_than(turns, within_ns);
+    let of = &view.listen;
+    let longer = window.longer_than(of, within_ns);
     let mut answers = Answers { windows: 1, ..Answers::default() };
     let mut add = |counts: &[Count]| {
         answers.by_time.add(counts);
@@ -104,15 +116,21 @@ fn of_window(selected: &Selected, window: &HostWindow, within_ns: u64) -> Option
         Some(ids) => ids.listeners.iter().for_each(|id| add(window.responses.of(*id))),
     }
     answers.against.longer = longer.unwrap_or(0);
+    if of.turns().is_none() {
+        // What came is mostly on connections with several exchanges at once. Where nothing was answered on others, an answer of before may have
+        // ended late: that is no window of which requests are known, and is told of the one that counts the answer.
+        let ends = answers.by_time.answers() == 0 && answers.against.longer > 0;
+        return ends.then_some(Answers { windows: 0, ..answers });
+    }
     // Answers without their times: whoever recorded them told none.
-    (turns.answered == 0 || answers.by_time.answers() > 0).then_some(answers)
+    (of.answered == 0 || answers.by_time.answers() > 0).then_some(answers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tailwater_model::responses::Quantile;
+    use tailwater_model::responses::{Quantile, Share};
     use tailwater_model::window::{Input, ListenerInfo, ListenerWindow, WorkloadInfo};
 
     fn named(host: &str) -> Input {
@@ -211,6 +229,32 @@ mod tests {
         assert_eq!(held(&[WEB_1, Whose { host: "web-2", ..WEB_1 }]), (7, 5, 3));
         let at_300 = responses(&series, &[WEB_1], (WindowIndex(100), WindowIndex(100)), 1, 300_000_000);
         assert_eq!(at_300.whole.against.held().perhaps, 10, "of another threshold they count nothing");
+    }
+
+    #[test]
+    fn an_answer_that_is_found_late_in_a_later_point_is_late_in_the_one_that_counts_it() {
+        let with_late = |index, answers, late| {
+            let mut w = window("web-1", index, &[(1, 4, answers)]);
+            w.late_ms = [500, 3_000];
+            w.listeners.entry(1).or_default().late = Some(late);
+            w
+        };
+        let shares = |windows| {
+            let got = asked(&series(windows), &[WEB_1], 130, 31);
+            let shares =
+                got.points.iter().map(|(_, a)| Share::of(&a.against.held()).map(|share| share.least));
+            (shares.collect::<Vec<_>>(), got.whole.against.held().not)
+        };
+        assert_eq!(shares(vec![with_late(110, 1, 0), with_late(120, 0, 1)]), (vec![Some(0.0), None], 1));
+        // More than the nearest point answered is of the one before that.
+        let several = vec![with_late(100, 4, 0), with_late(110, 2, 0), with_late(120, 0, 3)];
+        assert_eq!(shares(several), (vec![Some(0.75), Some(0.0), None], 3));
+        assert_eq!(shares(vec![with_late(120, 0, 1)]), (vec![None], 0), "of an answer before the span");
+        // Meanwhile there are exchanges on other connections alone: of that window nothing else is known.
+        let mut http2 = with_late(120, 0, 1);
+        let row = http2.listeners.entry(1).or_default();
+        (row.multiplexed_connections, row.pieces_in, row.open_max) = (1, 5, 2);
+        assert_eq!(shares(vec![with_late(110, 1, 0), http2]), (vec![Some(0.0)], 1));
     }
 
     #[test]
