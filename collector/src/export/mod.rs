@@ -146,8 +146,11 @@ impl State {
             {
                 continue;
             }
-            // As `requests_answered` has them: of a listener that has a row, and whose requests are known.
-            let Some(turns) = listener.turns() else { continue };
+            // As `requests_answered` has them: of a listener that has a row, and whose requests are known. Where nothing was answered, what is left
+            // is the late end of an answer of before, and what came meanwhile on connections with several exchanges says nothing of that.
+            let Some(turns) = listener.turns().or_else(|| counts.is_empty().then_some(listener)) else {
+                continue;
+            };
             let Some(row) = host.rows.row_mut(Level::Listener, *id) else { continue };
             let (tiers, sla) = (&self.tiers, &self.sla);
             let (_, workload, listener) = &row.key;

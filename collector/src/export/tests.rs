@@ -294,6 +294,33 @@ fn each_listener_is_held_against_the_first_rule_of_its_tier_and_port() {
 }
 
 #[test]
+fn an_answer_ends_late_also_while_there_are_exchanges_on_other_connections_alone() {
+    let (mut state, names) = (state(&Bounds::default()), names(1));
+    let with = |n, listener| {
+        let mut w = window(n);
+        w.late_ms = [500, 3_000];
+        w.listeners.insert(1, listener);
+        w
+    };
+    let mut answered = with(0, ListenerWindow { answered: 1, late: Some(0), ..ListenerWindow::default() });
+    answered.responses.add(1, 12, 1);
+    take(&mut state, answered, &names);
+    let ended = ListenerWindow {
+        late: Some(1),
+        multiplexed_connections: 1,
+        pieces_in: 5,
+        open_max: 2,
+        ..ListenerWindow::default()
+    };
+    assert!(ended.connections_only());
+    take(&mut state, with(12, ended), &names);
+    let mut text = String::new();
+    state.responses.render(&mut text);
+    assert_eq!(value(&text, r#"tailwater_sla_answers_total{tier="~unknown",within="not"}"#), 1.0);
+    assert_eq!(value(&text, r#"tailwater_response_seconds_count{tier="~unknown"}"#), 1.0);
+}
+
+#[test]
 fn rows_that_nobody_speaks_of_make_room() {
     let bounds = Bounds { per_host_max: 1, rows_max: 100 };
     let (mut state, names) = (state(&bounds), names(2));
