@@ -5,7 +5,7 @@ use super::tokens::new_file;
 use crate::authority::signer::{Authority, invitations, issued};
 use crate::clock::Clock;
 use crate::run::config::{Config, ConfigError};
-use crate::text::line;
+use crate::text::{json_line, line};
 use anyhow::{Context, Result};
 use std::io::Write;
 use std::path::Path;
@@ -105,7 +105,7 @@ pub fn revoked(json: bool, config: &Config) -> Result<()> {
     for of in issued(&config.data).revoked()? {
         if json {
             let told = serde_json::json!({ "host": of.host, "revoked_unix_s": of.since_unix_s });
-            writeln!(out, "{told}")?;
+            writeln!(out, "{}", json_line(&told)?)?;
         } else {
             let since = Civil::of(of.since_unix_s.saturating_mul(NS)).date();
             writeln!(out, "{:<32} since {since}", line(&of.host))?;
@@ -122,7 +122,7 @@ pub fn enrolled(json: bool, config: &Config) -> Result<()> {
     for of in all.all()?.into_iter().filter(|of| of.lasts(now_unix_s)) {
         if json {
             let told = serde_json::json!({ "host": of.host, "expires_unix_s": of.expires_unix_s, "sha256": of.sha256 });
-            writeln!(out, "{told}")?;
+            writeln!(out, "{}", json_line(&told)?)?;
         } else {
             let ends = Civil::of(of.expires_unix_s.saturating_mul(NS)).date();
             writeln!(out, "{:<32} until {ends}  {}", line(&of.host), of.sha256)?;
