@@ -236,6 +236,32 @@ mod tests {
     }
 
     #[test]
+    fn the_scopes_own_quota_is_read_before_those_by_which_something_named_is_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let limited = |path: &str| {
+            let at = folder.path().join(&path[1..]);
+            std::fs::create_dir(&at).unwrap();
+            std::fs::write(at.join("cpu.max"), "50000 100000\n").unwrap();
+        };
+        let path = |n: usize| format!("/of/pod-{n:04}");
+        limited("/of");
+        (0..FILES_MAX).for_each(|n| limited(&path(n)));
+        let mounts = Mounts { unified: Some(folder.path().to_owned()), ..Mounts::default() };
+        let mut entities = Entities::new(mounts, folder.path());
+        for n in 0..FILES_MAX {
+            let pod = entities.tree().id(&path(n)).unwrap();
+            assert_ne!(entities.workload(pod), 0);
+        }
+        let own = entities.tree().id("/of").unwrap();
+        let quotas = Quotas::default();
+        quotas.publish(&entities, Some("/of"));
+        let all = quotas.take().unwrap();
+        assert_eq!(all.len(), FILES_MAX + 1);
+        // Those that are read.
+        assert!(all[..FILES_MAX].iter().any(|q| q.cgroup == own), "nothing named runs in the scope itself");
+    }
+
+    #[test]
     fn a_window_gets_the_difference_to_the_one_before_and_a_gap_gets_none() {
         let folder = tempfile::tempdir().unwrap();
         let stat = folder.path().join("cpu.stat");
