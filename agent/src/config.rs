@@ -63,7 +63,7 @@ pub struct Layer {
     /// Do what a collector that proves who it is asks for: windows to a batch, signals left out; false: nothing of it [default: true]
     #[arg(long, value_name = "true|false", env = "TAILWATER_AGENT_TAKE_CONFIGURATION")]
     pub take_configuration: Option<bool>,
-    /// After how long an answer is late, from the first byte of the request to the first of the answer, ms [default: 500]
+    /// After how long an answer is late, from the first byte of the request to the last of the answer, ms [default: 500]
     #[arg(long, value_name = "MS", env = "TAILWATER_AGENT_LATE_MS")]
     pub late_ms: Option<u32>,
     /// After how long it is very late, ms [default: 3000]
