@@ -2,41 +2,24 @@
 //! and a digest of all the rest, and one for each recording with a digest of what else was said (topology, congestion, findings).
 //! `verdicts INPUTS...`
 
+mod each;
+
+use each::{Failed, print_of_each};
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fmt::Write;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
 use tailwater_analysis::{Config, Output, Pipeline};
 use tailwater_model::Incident;
 
-fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let next = AtomicUsize::new(0);
-    let told: Vec<OnceLock<_>> = paths.iter().map(|_| OnceLock::new()).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let (Some(path), Some(place)) = (paths.get(at), told.get(at)) else { return };
-                    place.get_or_init(|| verdicts(path));
-                }
-            });
-        }
-    });
-    for one in told {
-        print!("{}", one.into_inner().ok_or("a recording was left out")??);
-    }
-    Ok(())
+fn main() -> Result<(), Failed> {
+    print_of_each(verdicts)
 }
 
 /// The lines of one recording.
-fn verdicts(path: &Path) -> Result<String, Box<dyn Error + Send + Sync>> {
+fn verdicts(path: &Path) -> Result<String, Failed> {
     let mut pipeline = Pipeline::new(Config::default());
     let mut last: BTreeMap<String, Incident> = BTreeMap::new();
     let mut besides = DefaultHasher::new();
