@@ -222,16 +222,17 @@ constants: programs ## What each number of the analysis changes at half and at d
 	./target/debug/examples/simulated target/constants/inputs 120
 	./tests/constants/constants.py target/constants/inputs $(or $(OUT),collector/docs/constants.md) $(NAMES)
 
-# LAB: the folder of a lab-score with its sessions. SYSTEMS: how many simulated ones.
+# LAB: the folder of a lab-score with its sessions. GRAPHS: that of a graph-score of seeds 1 to 5. SYSTEMS: how many simulated ones.
 .PHONY: calibrate
 calibrate: programs ## How sure a root is, learnt anew of recordings with known truth: weights into the analysis, figures into tests/results (LAB, SYSTEMS)
 	rm -rf target/calibrate && mkdir -p target/calibrate/inputs
 	$(CARGO) build --workspace --locked --examples
-	./target/debug/examples/inputs target/calibrate/inputs tests/golden/*.trace.zst $(or $(LAB),.lab/score)/*/session.trace
+	./target/debug/examples/inputs target/calibrate/inputs tests/golden/*.trace.zst $(or $(LAB),.lab/score)/*/session.trace \
+		$(wildcard $(or $(GRAPHS),.lab/graph)/[1-5]/session.trace)
 	./target/debug/examples/simulated target/calibrate/inputs $(or $(SYSTEMS),600)
 	./target/debug/examples/incidents target/calibrate/inputs/*.inputs >target/calibrate/told.jsonl
 	./target/debug/calibrate --told target/calibrate/told.jsonl --inputs target/calibrate/inputs --lab $(or $(LAB),.lab/score) \
-		--label "$$(git describe --always --dirty)" --date "$$(date +%F)"
+		--graphs $(or $(GRAPHS),.lab/graph) --label "$$(git describe --always --dirty)" --date "$$(date +%F)"
 
 .PHONY: lab-down
 lab-down: programs ## Removes whatever an interrupted lab left behind

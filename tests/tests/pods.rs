@@ -134,7 +134,7 @@ fn says(program: &Daemon, text: &str, times: usize) {
     wait_for(text, WITHIN, said).unwrap_or_else(|e| panic!("{e}: {}", program.output()));
 }
 
-/// Fails if only a restart lets an agent join again that was revoked or whose collector has another authority, if it joins again without anybody's leave,
+/// Fails if only a restart lets an agent join again that was revoked, whose collector has another authority or forgot it, if it joins again without anybody's leave,
 /// if its token goes to a collector of an authority that its file does not have, or if it loses what it measured meanwhile. Its node is called by an address.
 #[test]
 fn an_agent_that_runs_joins_anew_when_it_may_and_keeps_what_it_measured() {
@@ -181,6 +181,13 @@ fn an_agent_that_runs_joins_anew_when_it_may_and_keeps_what_it_measured() {
         assert_eq!(shown[lost], 0, "{shown}");
     }
     assert!(!agent.output().contains(POD) && !collector.output().contains(POD), "a token is in a log");
+
+    // A backup of before it joined is restored: the collector does not know a certificate of its own authority.
+    drop(collector);
+    std::fs::remove_file(place.folder.path().join("data/authority/issued.toml")).unwrap();
+    let _collector = place.collector("theirs");
+    says(&agent, "joined anew, certificate good until", 3);
+    says(&agent, "connected to https", 4);
 }
 
 /// Fails if a service manager would hold up what comes after an agent whose collector is away, or end it, or if it does not hear what the agent waits for.

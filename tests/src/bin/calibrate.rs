@@ -26,6 +26,9 @@ struct Arguments {
     /// The folder in which `lab-score` left the sessions, with their truth.
     #[arg(long, default_value = ".lab/score")]
     lab: PathBuf,
+    /// The folder in which `graph-score` left the sessions of seeds of development, with their truth.
+    #[arg(long, default_value = ".lab/graph")]
+    graphs: PathBuf,
     /// Where `calibration.md` goes.
     #[arg(long, default_value = "tests/results")]
     out: PathBuf,
@@ -48,7 +51,9 @@ fn main() -> ExitCode {
 fn execute(arguments: &Arguments) -> Result<()> {
     let mut verdicts = Verdicts::default();
     let told = File::open(&arguments.told).with_context(|| format!("open {}", arguments.told.display()))?;
-    verdicts.told(BufReader::new(told), &arguments.inputs, &arguments.golden, &arguments.lab)?;
+    let truth =
+        [&arguments.inputs, &arguments.golden, &arguments.lab, &arguments.graphs].map(PathBuf::as_path);
+    verdicts.told(BufReader::new(told), truth)?;
     let calibration = Calibration::of(&verdicts)?;
     let text = calibration.markdown(&arguments.label, &arguments.date)?;
     let results = arguments.out.join("calibration.md");

@@ -50,8 +50,8 @@ pub struct Row {
     pub kinds: BTreeSet<String>,
     /// The incident that was matched to it.
     pub reported: Option<Reported>,
-    /// Ids of further alarming incidents in its time: each is false, also as an echo.
-    pub echoes: Vec<String>,
+    /// Further alarming incidents in its time: each is false, also as an echo.
+    pub echoes: Vec<Reported>,
     /// Kind as it must be.
     pub kind_right: bool,
     /// Host and service of the root as they must be; "unexplained" names none.
@@ -61,6 +61,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Each root that was named in its time, with whether host, service and resource are those of the truth; not what is unexplained.
+    pub fn named(&self) -> impl Iterator<Item = (&Reported, bool)> {
+        let all = self.reported.iter().chain(&self.echoes).filter(|told| told.resource != "unexplained");
+        all.map(|told| (told, is_root(&self.injection, told) && is_resource(&self.injection, told)))
+    }
+
     /// Whether it was found: where packets were dropped, by an incident that says so loudly.
     #[must_use]
     pub fn is_found(&self) -> bool {
@@ -96,7 +102,7 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
         }
     }
     let mut judged = Judged::default();
-    let mut echoes: Vec<Vec<String>> = vec![Vec::new(); injections.len()];
+    let mut echoes: Vec<Vec<Reported>> = vec![Vec::new(); injections.len()];
     for (told, incident) in incidents.iter().enumerate() {
         if taken[told] || !incident.is_alarming() {
             continue;
@@ -104,7 +110,7 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
         let felt = incident.first_drop_unix_ns.unwrap_or(incident.start_unix_ns);
         let during = |of: &Injection| (of.truth.from_unix_ns..of.truth.to_unix_ns).contains(&felt);
         match injections.iter().position(during).and_then(|of| echoes.get_mut(of)) {
-            Some(echoes) => echoes.push(incident.id.clone()),
+            Some(echoes) => echoes.push(incident.clone()),
             None => judged.strays.push(incident.clone()),
         }
     }
@@ -145,6 +151,10 @@ fn is_root(injection: &Injection, told: &Reported) -> bool {
     told.resource != "unexplained" && told.host == injection.host && injection.roots.contains(&told.workload)
 }
 
+fn is_resource(injection: &Injection, told: &Reported) -> bool {
+    injection.cause.resources().contains(&told.resource.as_str())
+}
+
 /// Which kinds are right, by where the kernel dropped, where the cause was and how long it lasted. Where several services share the cause, each
 /// of them may be told as the root; and where several dropped, any of them may be what the root is upstream or downstream of.
 #[must_use]
@@ -179,14 +189,13 @@ pub fn kinds(graph: &Graph, injection: &Injection) -> BTreeSet<String> {
     kinds.into_iter().chain(persistent).map(str::to_owned).collect()
 }
 
-fn row(graph: &Graph, injection: &Injection, told: Option<&Reported>, echoes: Vec<String>) -> Row {
+fn row(graph: &Graph, injection: &Injection, told: Option<&Reported>, echoes: Vec<Reported>) -> Row {
     let kinds = kinds(graph, injection);
     Row {
         induced: injection.is_induced(),
         kind_right: told.is_some_and(|told| kinds.contains(&told.kind)),
         root_right: told.is_some_and(|told| is_root(injection, told)),
-        resource_right: told
-            .is_some_and(|told| injection.cause.resources().contains(&told.resource.as_str())),
+        resource_right: told.is_some_and(|told| is_resource(injection, told)),
         injection: injection.clone(),
         kinds,
         reported: told.cloned(),
@@ -258,11 +267,10 @@ mod tests {
         let incidents = [echo, told(&injections[0], "first"), told(&injections[1], "second")];
         let judged = judge(&graph, &injections, &incidents);
         assert!(judged.strays.is_empty());
-        for (row, (id, echoes)) in
-            judged.rows.iter().zip([("first", vec!["echo".to_owned()]), ("second", vec![])])
-        {
+        for (row, (id, echoes)) in judged.rows.iter().zip([("first", vec!["echo"]), ("second", vec![])]) {
             assert_eq!(row.reported.as_ref().map(|told| told.id.as_str()), Some(id));
-            assert_eq!(row.echoes, echoes);
+            assert_eq!(row.echoes.iter().map(|told| &*told.id).collect::<Vec<_>>(), echoes);
+            assert!(row.named().all(|(_, right)| right), "an echo names the right root, too: {row:?}");
             assert!(row.is_found() && row.kind_right && row.root_right && row.resource_right, "{row:?}");
         }
     }
@@ -284,10 +292,12 @@ mod tests {
         let judged = judge(&graph, std::slice::from_ref(&injection), &[unexplained]);
         let row = &judged.rows[0];
         assert!(row.is_found() && row.kind_right && !row.root_right && !row.resource_right);
+        assert_eq!(row.named().count(), 0, "it names none");
         // Another host, and a whisper where packets were dropped.
         let elsewhere = Reported { host: "hostz".into(), severity: "info".into(), ..told(&injection, "y") };
         let row = &judge(&graph, &[injection], &[elsewhere]).rows[0];
         assert!(!row.is_found() && !row.root_right && row.resource_right);
+        assert_eq!(row.named().map(|(_, right)| right).collect::<Vec<_>>(), [false]);
     }
 
     #[test]
@@ -350,6 +360,6 @@ mod tests {
         let judged = judge(&graph, std::slice::from_ref(&injection), &[right, louder]);
         let row = &judged.rows[0];
         assert_eq!(row.reported.as_ref().map(|told| told.id.as_str()), Some("louder"));
-        assert!(!row.root_right && row.echoes == ["right"], "{row:?}");
+        assert!(!row.root_right && row.echoes[0].id == "right", "{row:?}");
     }
 }

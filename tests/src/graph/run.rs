@@ -62,7 +62,8 @@ const CALM_MAX: Duration = Duration::from_secs(20);
 const RELIEVED: f64 = 0.9;
 const RELIEVED_FOR: Duration = Duration::from_secs(5);
 
-const SESSION: &str = "session.json";
+/// The file of a session's truth, beside its recording.
+pub const SESSION: &str = "session.json";
 
 /// What is kept of a session beside its recording.
 #[derive(Debug, Serialize, Deserialize)]
@@ -331,10 +332,15 @@ impl Kept {
 /// Judges an earlier session anew by what this version says of its recording. What the kernel dropped outside of injections is not
 /// known then, so that an alarm there counts as false.
 pub fn again(folder: &Path) -> Result<GraphResult> {
+    let reported: Vec<Reported> = replay(&folder.join(TRACE))?.iter().map(Reported::of).collect();
+    judged(folder, &reported)
+}
+
+/// The same of what was told of its recording elsewhere.
+pub fn judged(folder: &Path, reported: &[Reported]) -> Result<GraphResult> {
     let file = folder.join(SESSION);
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     let kept: Kept = serde_json::from_str(&text)
         .with_context(|| format!("{} is no session of a graph", file.display()))?;
-    let reported: Vec<Reported> = replay(&folder.join(TRACE))?.iter().map(Reported::of).collect();
-    Ok(kept.judged(&reported, |_| 0))
+    Ok(kept.judged(reported, |_| 0))
 }

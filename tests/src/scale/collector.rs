@@ -12,6 +12,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Who asks among many readers waits no longer than this for its turn.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+
 /// A collector that runs.
 #[derive(Debug)]
 pub struct Measured {
@@ -130,14 +133,22 @@ impl Measured {
 
     /// An answer of its API.
     pub fn json(&self, path: &str) -> Result<serde_json::Value> {
-        let (code, body) = http_get(self.http, path)?;
-        anyhow::ensure!(code == 200, "GET {path}: {code}");
-        Ok(serde_json::from_str(&body)?)
+        Ok(serde_json::from_str(&self.answer(path)?)?)
     }
 
     /// What it says on `/metrics`.
     pub fn metrics(&self) -> Result<String> {
-        Ok(http_get(self.http, "/metrics")?.1)
+        self.answer("/metrics")
+    }
+
+    /// An answer. Where readers fill their queue they are told to come again (503), and so is this program, which comes from where they come
+    /// from; it asks until it has its answer.
+    fn answer(&self, path: &str) -> Result<String> {
+        wait_for(&format!("an answer to {path}"), ANSWERED_WITHIN, || match http_get(self.http, path)? {
+            (200, body) => Ok(Some(body)),
+            (503, _) => Ok(None),
+            (code, _) => bail!("GET {path}: {code}"),
+        })
     }
 }
 

@@ -19,6 +19,13 @@ const LEFT_RATIO: f64 = 0.25;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
 
+/// More requests than this part of a usual one, read or unread, are some.
+const NONE: f64 = 0.5;
+/// Connections that came right before it stalled are of the stall, too.
+const ACCEPTED_BEFORE: u64 = 2;
+/// A tier that reads this many times its usual requests is not held up by a lock.
+const READS_MORE: f64 = 2.0;
+
 /// Stalls of a tier; `around` ends the windows that show its usual rate. `judged`: its busiest listener by its curve, if kept. `workers`: how
 /// many it is set up for, if that is known.
 pub(crate) fn episodes(
@@ -50,6 +57,12 @@ pub(crate) fn episodes(
             let short = |s: &&UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
             let all = used.range(*first, *last).count();
             all == 0 || 2 * used.range(*first, *last).map(|(_, s)| s).filter(short).count() < all
+        })
+        .filter(|(first, last)| !asked_nothing(tier, *first, *last, left))
+        .filter(|(first, last)| {
+            let received = average(tier.range(*first, *last).map(|(_, s)| s.received));
+            let cpu = average(used.range(*first, *last).map(|(_, s)| s.busy));
+            received < READS_MORE * rate || cpu <= busy
         })
         .map(|(first, last)| {
             let peak = |f: fn(&TierSample) -> f64| tier.range(first, last).map(|(_, s)| f(s)).fold(0.0, f64::max);
@@ -98,6 +111,19 @@ pub(crate) fn episodes(
             }
         })
         .collect()
+}
+
+/// Whether a tier has nothing to answer although a queue stands before it: it accepted `left` connections or more on which its callers asked
+/// nothing, in at least half of the time of all that it has. Whose workers each have one connection then accepts no other.
+fn asked_nothing(tier: &Series<TierSample>, first: u64, last: u64, left: f64) -> bool {
+    let silent = |s: &TierSample| s.active < NONE && s.waiting - s.backlog < NONE;
+    let (mut unasked, mut waits) = (0.0, 0);
+    for (_, s) in tier.range(first.saturating_sub(ACCEPTED_BEFORE), last) {
+        unasked += s.accepts - s.received;
+        // What is accepted as a batch when a pause ends says nothing of the time before.
+        waits += usize::from(unasked >= left && silent(s));
+    }
+    2 * waits >= tier.range(first, last).count()
 }
 
 /// What the windows beyond the congestion point add to a stall's quality, and to its evidence.
@@ -187,6 +213,37 @@ mod tests {
             None,
         );
         check(|_| TierSample::default(), idle, None);
+    }
+
+    /// As an event loop does that has more to do than usual: it connects, and asks later.
+    #[test]
+    fn who_waits_for_what_its_callers_will_ask_is_not_stalled() {
+        let full = TierSample { waiting: 25.0, backlog: 25.0, queued_max: 25.0, ..TierSample::default() };
+        let silent = |i: u64| TierSample { accepts: if i < 2 { 15.0 } else { 0.0 }, ..full };
+        check(silent, UseSample::default(), None);
+        check(|_| full, UseSample::default(), Some(Resource::Pause));
+        let batch = |i: u64| TierSample { accepts: if i == 9 { 300.0 } else { 0.0 }, ..full };
+        check(batch, UseSample::default(), Some(Resource::Pause));
+        let inside = |i: u64| TierSample { active: 3.0, ..silent(i) };
+        check(inside, UseSample::default(), Some(Resource::Pause));
+        let unread = |i: u64| TierSample { waiting: 28.0, ..silent(i) };
+        check(unread, UseSample::default(), Some(Resource::Pause));
+    }
+
+    #[test]
+    fn who_reads_many_more_requests_and_works_is_not_held_up() {
+        let reads = |received: f64| {
+            move |i| TierSample {
+                received,
+                active: 50.0 * (i + 1) as f64,
+                queued_max: 50.0 * (i + 1) as f64,
+                ..TierSample::default()
+            }
+        };
+        let works = UseSample { busy: 0.5, ..UseSample::default() };
+        check(reads(250.0), works, None);
+        check(reads(60.0), works, Some(Resource::Lock));
+        check(reads(250.0), UseSample::default(), Some(Resource::Lock));
     }
 
     #[test]

@@ -57,12 +57,14 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
         let asked = full && found.is_none();
         let (taken, many) =
             if asked { (0.0, burst.min(SURGE_TAKEN)) } else { (burst.min(SURGE_TAKEN), burst) };
+        // Nor does a caller at its limit send as much as it was sent: whether that is many is asked there.
+        let some = burst.min(SURGE_TAKEN);
         let Some(ratio) = times_usual(&arrivals, onset, at, taken) else { break };
         if ratio >= burst {
             found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
         }
-        let sender = sent_most(view, &key, onset, at, many);
-        let sender = sender.or_else(|| if asked { sent_most(view, &key, onset, at, 0.0) } else { None });
+        let sender = sent_most(view, &key, onset, at, many)
+            .or_else(|| sent_most(view, &key, onset, at, if asked { 0.0 } else { some }));
         let Some(Sender { ratio, caller, sent }) = sender else { break };
         let Some(tier) = view.topology.tiers.get(&caller) else { break };
         if tier.listeners.is_empty() {
@@ -73,7 +75,10 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
         }
         let up = view.node(&caller, tier, at, onset.saturating_sub(LONGEST_WINDOWS), at);
         let since = onset.saturating_sub(EDGE_WINDOWS + view.slack(&key.host, &caller.host, at));
-        if ratio >= many && had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) {
+        if ratio >= many
+            && had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER))
+            && !view.was_sent_many(&caller, &up, at)
+        {
             let onset = up.onset.min(onset);
             found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
             break;
@@ -98,6 +103,17 @@ fn costs_as_usual(node: &Node, at: u64) -> bool {
 }
 
 impl View<'_> {
+    /// Whether a tier that stored requests was sent many more than usual itself: then it stored them because it cannot work off so many at once,
+    /// as an event loop does that reads them all before it asks anybody else.
+    fn was_sent_many(&self, tier: &TierKey, node: &Node, at: u64) -> bool {
+        let came = node.tier.map(TierSample::came);
+        let many = times_usual(&came, node.onset, at, self.thresholds.burst_ratio);
+        many.is_some_and(|ratio| {
+            let surge = Surge { at: tier.clone(), onset: node.onset, ratio, client: None, stored: false };
+            self.offered_more(&surge, at)
+        })
+    }
+
     /// Whether clients offered more than usual at the tier of a surge: what came, less what had been dropped and came again, and less what
     /// had been held back. The trough before a surge is no measure of it: after a stall everything comes at once that was asked meanwhile.
     fn offered_more(&self, surge: &Surge, at: u64) -> bool {

@@ -25,6 +25,8 @@ pub(crate) struct TierSample {
     pub(crate) answered: f64,
     /// Requests that came: read, or entered the accept queue, whichever is more.
     pub(crate) arrivals: f64,
+    /// Connections that were accepted; 0 where that is not seen.
+    pub(crate) accepts: f64,
     pub(crate) drops: u64,
     pub(crate) response_ns: f64,
     /// Its connections carry several exchanges at once. Requests, those who work at them and their times are not known then: `received` and
@@ -97,6 +99,7 @@ pub(crate) fn tier_sample(window: &HostWindow, tier: &Tier) -> TierSample {
         sum.worker_shared_max = sum.worker_shared_max.max(l.worker_shared_max);
         sum.received += l.received as f64;
         sum.answered += l.answered as f64;
+        sum.accepts += l.accepts as f64;
         sum.arrivals += l.received.max(l.arrivals) as f64;
         sum.response_ns += l.response_ns as f64;
     }

@@ -1,6 +1,7 @@
 //! Verdicts whose truth is known: of the laboratory's recordings, of what is composed of the golden ones, and of simulated systems. Owns which
 //! are taken and what is right about a root; judges nothing else.
 
+use crate::graph::run::{self as graph, SESSION};
 use crate::programs::reported::Reported;
 use crate::score::golden::Golden;
 use crate::score::judge::judge;
@@ -21,13 +22,15 @@ pub enum Source {
     Laboratory,
     /// A golden recording of which something was taken away.
     Composed,
+    /// An injection into a service graph of development.
+    Graph,
     /// A system made from a seed.
     Simulated,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Laboratory, Self::Composed, Self::Simulated];
+    pub const ALL: [Self; 4] = [Self::Laboratory, Self::Composed, Self::Graph, Self::Simulated];
 
     /// As people say it.
     #[must_use]
@@ -35,6 +38,7 @@ impl Source {
         match self {
             Self::Laboratory => "laboratory",
             Self::Composed => "composed",
+            Self::Graph => "service graphs",
             Self::Simulated => "simulated",
         }
     }
@@ -96,6 +100,10 @@ pub struct Verdicts {
     pub injections: u64,
     /// See `injections`.
     pub missed: u64,
+    /// Injections into service graphs that hurt somebody, and how many of them nothing was told of.
+    pub graph_injections: u64,
+    /// See `graph_injections`.
+    pub graph_missed: u64,
     /// The laboratory's alarms outside of its injections' times. They are no verdicts: what else happened on the machine then is not known.
     pub strays: u64,
     /// Its other incidents that are no verdicts: they alarm nobody, or are of injections that did not go as planned.
@@ -112,9 +120,9 @@ struct Counts {
 }
 
 impl Verdicts {
-    /// Of what the analysis said of inputs, one incident a line, a session's under the name of its stack. The truth of simulated systems is in
-    /// `inputs`, that of composed recordings in `golden`, that of sessions in `lab`.
-    pub fn told(&mut self, lines: impl BufRead, inputs: &Path, golden: &Path, lab: &Path) -> Result<()> {
+    /// Of what the analysis said of inputs, one incident a line, a session's under the name of its stack, a graph's under its seed. The truth of
+    /// simulated systems is in `inputs`, that of composed recordings in `golden`, that of sessions in `lab` and `graphs`.
+    pub fn told(&mut self, lines: impl BufRead, [inputs, golden, lab, graphs]: [&Path; 4]) -> Result<()> {
         let mut by_recording: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for line in lines.lines() {
             match serde_json::from_str(&line?)? {
@@ -142,6 +150,8 @@ impl Verdicts {
                 self.missed += counts.missed;
                 self.strays += counts.strays;
                 self.others += counts.others;
+            } else if graphs.join(recording).join(SESSION).is_file() {
+                self.graph(recording, incidents, &graphs.join(recording))?;
             }
         }
         Ok(())
@@ -188,6 +198,26 @@ impl Verdicts {
             }
         }
         counts
+    }
+
+    /// Takes each root that was named in an injection's time.
+    fn graph(&mut self, seed: &str, incidents: &[Value], folder: &Path) -> Result<()> {
+        let reported: Vec<Reported> = incidents.iter().map(Reported::of).collect();
+        let of = graph::judged(folder, &reported)?;
+        for row in &of.rows {
+            self.graph_injections += u64::from(row.induced);
+            self.graph_missed += u64::from(row.induced && row.reported.is_none());
+            for (told, right) in row.named() {
+                let Some(incident) = incidents.iter().find(|incident| incident["id"] == told.id.as_str())
+                else {
+                    continue;
+                };
+                let verdict =
+                    self.verdict(Source::Graph, &row.injection.truth.id, seed, incident, told, right);
+                self.all.push(verdict);
+            }
+        }
+        Ok(())
     }
 
     fn simulated(&mut self, recording: &str, incidents: &[Value], done: &[Done]) {

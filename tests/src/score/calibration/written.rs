@@ -94,9 +94,12 @@ impl<'a> Calibration<'a> {
         });
         let rows = rows.collect();
         let of_lab = |v: &&&Verdict| v.source == Source::Laboratory;
-        // Simulated systems are of no stack, and each of them would be one.
-        let of_stacks: Vec<&Verdict> =
-            named.iter().filter(|v| v.source != Source::Simulated).copied().collect();
+        // Graphs and simulated systems are of no stack, and each of them would be one.
+        let of_stacks: Vec<&Verdict> = named
+            .iter()
+            .filter(|v| matches!(v.source, Source::Laboratory | Source::Composed))
+            .copied()
+            .collect();
         let chances = held_out(&of_stacks, stack, RIDGE)?;
         // Drawn together is what was held out together.
         let stacks: BTreeSet<String> = of_stacks.iter().map(|v| stack(v)).collect();
@@ -178,9 +181,14 @@ impl<'a> Calibration<'a> {
         }
         writeln!(
             out,
-            "\nOf {} injections of the laboratory that went as planned nothing was told of {}. No verdicts, for their truth is not known, are its {} alarms \
+            "\nOf {} injections into service graphs that hurt somebody nothing was told of {}. Of {} injections of the laboratory that went as planned nothing was told of {}. No verdicts, for their truth is not known, are its {} alarms \
              outside of injections, and {} more incidents that alarm nobody or are of injections that did not go as planned.\n",
-            self.verdicts.injections, self.verdicts.missed, self.verdicts.strays, self.verdicts.others
+            self.verdicts.graph_injections,
+            self.verdicts.graph_missed,
+            self.verdicts.injections,
+            self.verdicts.missed,
+            self.verdicts.strays,
+            self.verdicts.others
         )?;
         Ok(())
     }
@@ -199,7 +207,12 @@ impl<'a> Calibration<'a> {
             figure(out, name, "score by rule, as before", &of(source, true))?;
             figure(out, name, "learnt, cell or system held out", &of(source, false))?;
             if source == Some(Source::Laboratory) {
-                figure(out, name, "learnt without simulated ones, stack held out", &self.by_stack)?;
+                figure(
+                    out,
+                    name,
+                    "learnt without graphs and simulated ones, stack held out",
+                    &self.by_stack,
+                )?;
             }
         }
         writeln!(out)?;
@@ -342,6 +355,7 @@ mod tests {
             missed: 1,
             strays: 3,
             others: 2,
+            ..Verdicts::default()
         }
     }
 
