@@ -10,6 +10,7 @@
 )]
 
 pub mod bench;
+pub mod calibration;
 pub mod console;
 pub mod controls;
 pub mod demo;

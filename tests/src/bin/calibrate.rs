@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tailwater_tests::calibration::verdicts::Verdicts;
+use tailwater_tests::calibration::written::Calibration;
 use tailwater_tests::console::failure;
-use tailwater_tests::score::calibration::verdicts::Verdicts;
-use tailwater_tests::score::calibration::written::Calibration;
 
 /// Calibrates confidence.
 #[derive(Debug, Parser)]

@@ -5,7 +5,7 @@ use crate::console::written::written;
 use crate::graph::judge::Row;
 use crate::graph::plan::Graph;
 use crate::programs::reported::{self, Reported};
-use crate::score::calibration::quality::{
+use crate::score::quality::{
     Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, interval,
 };
 use crate::score::totals::Share;

@@ -208,6 +208,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // Graphs of services from a seed, hurt and judged. A laboratory of its own, on the other's ground.
             ("graph", &["load", "truth", "programs", "lab", "score"]),
+            // How often roots of known truth are right.
+            ("calibration", &["stack", "programs", "score", "graph"]),
             // What was named, for people.
             ("demo", &["programs", "score"]),
             // One collector under many agents that tell again what recordings hold.

@@ -117,9 +117,9 @@ pub(crate) fn episodes(
 /// nothing, in at least half of the time of all that it has. Whose workers each have one connection then accepts no other.
 fn asked_nothing(tier: &Series<TierSample>, first: u64, last: u64, left: f64) -> bool {
     let silent = |s: &TierSample| s.active < NONE && s.waiting - s.backlog < NONE;
-    let (mut unasked, mut waits) = (0.0, 0);
+    let (mut unasked, mut waits) = (0.0_f64, 0);
     for (_, s) in tier.range(first.saturating_sub(ACCEPTED_BEFORE), last) {
-        unasked += s.accepts - s.received;
+        unasked = (unasked + s.accepts - s.received).max(0.0);
         // What is accepted as a batch when a pause ends says nothing of the time before.
         waits += usize::from(unasked >= left && silent(s));
     }

@@ -2,10 +2,10 @@
 //! of what; pure.
 
 use super::logistic::Model;
-use super::quality::{
+use super::verdicts::{SCORE, Source, Verdict, Verdicts};
+use crate::score::quality::{
     Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, interval, wilson,
 };
-use super::verdicts::{SCORE, Source, Verdict, Verdicts};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
