@@ -4,7 +4,7 @@
 use super::logistic::Model;
 use super::verdicts::{SCORE, Source, Verdict, Verdicts};
 use crate::score::quality::{
-    Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, interval, wilson,
+    Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, told, wilson,
 };
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -313,20 +313,13 @@ fn thousandths(n: f64) -> f64 {
 }
 
 fn figure(out: &mut String, of: &str, how: &str, forecasts: &[Forecast]) -> Result<()> {
-    let between = |bounds: Option<(f64, f64)>| {
-        bounds.map_or_else(String::new, |(low, high)| format!(" ({low:.3} to {high:.3})"))
-    };
-    let area =
-        area_under_curve(forecasts).map_or_else(|| "not known".to_owned(), |area| format!("{area:.3}"));
     writeln!(
         out,
-        "| {of} | {how} | {:.3}{} | {:.4}{} | {:.4} | {area}{} |",
-        calibration_error(forecasts),
-        between(interval(forecasts, |f| Some(calibration_error(f)))),
-        brier(forecasts),
-        between(interval(forecasts, |f| Some(brier(f)))),
+        "| {of} | {how} | {} | {} | {:.4} | {} |",
+        told(forecasts, 3, |f| Some(calibration_error(f))),
+        told(forecasts, 4, |f| Some(brier(f))),
         brier_of_constant(forecasts),
-        between(interval(forecasts, area_under_curve)),
+        told(forecasts, 3, area_under_curve),
     )?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::graph::judge::Row;
 use crate::graph::plan::Graph;
 use crate::programs::reported::{self, Reported};
 use crate::score::quality::{
-    Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, interval,
+    Forecast, area_under_curve, bins, brier, brier_of_constant, calibration_error, told,
 };
 use crate::score::totals::Share;
 use anyhow::{Context, Result};
@@ -235,12 +235,6 @@ impl Results {
 
     fn confidence(&self, out: &mut String) -> Result<()> {
         let forecasts = self.forecasts();
-        let area = |f: &[Forecast]| area_under_curve(f);
-        let figure = |figure: &dyn Fn(&[Forecast]) -> Option<f64>| match figure(&forecasts) {
-            None => "not known".to_owned(),
-            Some(is) => interval(&forecasts, figure)
-                .map_or_else(|| format!("{is:.3}"), |(low, high)| format!("{is:.3} ({low:.3} to {high:.3})")),
-        };
         writeln!(
             out,
             "\n## Confidence\n\nOf {} roots that were named, {} of them right (host, service and resource); intervals are 95 %, by the bootstrap over injections.\n\n\
@@ -248,10 +242,10 @@ impl Results {
              | area under the curve | {} |\n\n| said | mean | right | bounds (Wilson) | roots |\n|---|---|---|---|---|",
             forecasts.len(),
             forecasts.iter().filter(|f| f.right).count(),
-            figure(&|f| Some(calibration_error(f))),
-            figure(&|f| Some(brier(f))),
+            told(&forecasts, 3, |f| Some(calibration_error(f))),
+            told(&forecasts, 3, |f| Some(brier(f))),
             brier_of_constant(&forecasts),
-            figure(&area)
+            told(&forecasts, 3, area_under_curve)
         )?;
         for bin in bins(&forecasts) {
             let (low, high) = bin.bounds;

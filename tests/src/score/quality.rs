@@ -123,6 +123,15 @@ pub fn area_under_curve(forecasts: &[Forecast]) -> Option<f64> {
     (pairs > 0.0).then(|| won / pairs)
 }
 
+/// A figure with so many decimals and its interval, for people.
+#[must_use]
+pub fn told(forecasts: &[Forecast], decimals: usize, figure: impl Fn(&[Forecast]) -> Option<f64>) -> String {
+    let Some(is) = figure(forecasts) else { return "not known".to_owned() };
+    let bounds = interval(forecasts, figure)
+        .map_or_else(String::new, |(low, high)| format!(" ({low:.3} to {high:.3})"));
+    format!("{is:.decimals$}{bounds}")
+}
+
 /// 95 % interval of a figure by the bootstrap over groups (percentiles); `None` where it is never known. The same for the same forecasts. The
 /// calibration error of a resample is on average larger than that of the whole, because what is seen twice scatters more: its interval is
 /// rather too high than too low.

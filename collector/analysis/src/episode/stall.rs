@@ -19,7 +19,7 @@ const LEFT_RATIO: f64 = 0.25;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
 
-/// More requests than this part of a usual one, read or unread, are some.
+/// Fewer requests than this, read or unread, in the mean of a window, are none.
 const NONE: f64 = 0.5;
 /// Connections that came right before it stalled are of the stall, too.
 const ACCEPTED_BEFORE: u64 = 2;

@@ -57,14 +57,13 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
         let asked = full && found.is_none();
         let (taken, many) =
             if asked { (0.0, burst.min(SURGE_TAKEN)) } else { (burst.min(SURGE_TAKEN), burst) };
-        // Nor does a caller at its limit send as much as it was sent: whether that is many is asked there.
-        let some = burst.min(SURGE_TAKEN);
         let Some(ratio) = times_usual(&arrivals, onset, at, taken) else { break };
         if ratio >= burst {
             found = Some(Surge { at: key.clone(), onset, ratio, client: None, stored: false });
         }
-        let sender = sent_most(view, &key, onset, at, many)
-            .or_else(|| sent_most(view, &key, onset, at, if asked { 0.0 } else { some }));
+        // Nor does a caller at its limit send as much as it was sent: whether that is many is asked there.
+        let sender =
+            sent_most(view, &key, onset, at, many).or_else(|| sent_most(view, &key, onset, at, taken));
         let Some(Sender { ratio, caller, sent }) = sender else { break };
         let Some(tier) = view.topology.tiers.get(&caller) else { break };
         if tier.listeners.is_empty() {
@@ -87,7 +86,7 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
         arrivals = up.tier.map(TierSample::came);
         key = caller;
     }
-    found.filter(|surge| surge.stored || view.offered_more(surge, at))
+    found.filter(|surge| surge.stored || view.offered_more(&surge.at, surge.onset, at))
 }
 
 /// Whether a tier answers no fewer requests than usual, and each costs as much CPU: what fills it is how many come, not that it is slower.
@@ -107,20 +106,17 @@ impl View<'_> {
     /// as an event loop does that reads them all before it asks anybody else.
     fn was_sent_many(&self, tier: &TierKey, node: &Node, at: u64) -> bool {
         let came = node.tier.map(TierSample::came);
-        let many = times_usual(&came, node.onset, at, self.thresholds.burst_ratio);
-        many.is_some_and(|ratio| {
-            let surge = Surge { at: tier.clone(), onset: node.onset, ratio, client: None, stored: false };
-            self.offered_more(&surge, at)
-        })
+        times_usual(&came, node.onset, at, self.thresholds.burst_ratio).is_some()
+            && self.offered_more(tier, node.onset, at)
     }
 
-    /// Whether clients offered more than usual at the tier of a surge: what came, less what had been dropped and came again, and less what
+    /// Whether clients offered more than usual at a tier from `onset` on: what came, less what had been dropped and came again, and less what
     /// had been held back. The trough before a surge is no measure of it: after a stall everything comes at once that was asked meanwhile.
-    fn offered_more(&self, surge: &Surge, at: u64) -> bool {
-        let Some(tier) = self.topology.tiers.get(&surge.at) else { return true };
+    fn offered_more(&self, key: &TierKey, onset: u64, at: u64) -> bool {
+        let Some(tier) = self.topology.tiers.get(key) else { return true };
         let last = at.saturating_add(SURGE_AFTER);
-        let first = surge.onset.saturating_sub(HISTORY_WINDOWS as u64);
-        let tier = self.tier_series(&surge.at.host, tier, first, last);
+        let first = onset.saturating_sub(HISTORY_WINDOWS as u64);
+        let tier = self.tier_series(&key.host, tier, first, last);
         let waiting = |index: u64| tier.get(index).map_or(0.0, |s| s.waiting);
         let dropped = |index: u64| tier.get(index).map_or(0.0, |s| s.drops as f64);
         let offered = Series {
@@ -137,16 +133,15 @@ impl View<'_> {
                 .collect(),
         };
         // What is usual is asked of all that is remembered, not of a stall that may fill the last seconds.
-        let before = quantile(offered.range(first, surge.onset.saturating_sub(1)).map(|(_, v)| *v), 0.5);
-        let rate = before.max(usual(&offered, surge.onset)).max(1.0);
+        let before = quantile(offered.range(first, onset.saturating_sub(1)).map(|(_, v)| *v), 0.5);
+        let rate = before.max(usual(&offered, onset)).max(1.0);
         // Held back: what did not come in the trough right before, and what waited to be read when it ended.
-        let trough = (first..surge.onset)
-            .rev()
-            .take_while(|i| offered.get(*i).is_none_or(|v| *v < STANDS_RATIO * rate));
+        let trough =
+            (first..onset).rev().take_while(|i| offered.get(*i).is_none_or(|v| *v < STANDS_RATIO * rate));
         let held: f64 = trough.filter_map(|i| offered.get(i)).map(|v| rate - v).sum();
-        let held = held + waiting(surge.onset.saturating_sub(1));
+        let held = held + waiting(onset.saturating_sub(1));
         let (mut sum, mut count, mut most) = (0.0, 0.0, 0.0_f64);
-        for (_, value) in offered.range(surge.onset, last.min(surge.onset.saturating_add(SURGE_WINDOWS))) {
+        for (_, value) in offered.range(onset, last.min(onset.saturating_add(SURGE_WINDOWS))) {
             sum += value;
             count += 1.0;
             most = most.max((sum - held) / count);
