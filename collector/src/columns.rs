@@ -112,6 +112,10 @@ pub struct Column<R: 'static> {
     pub get: fn(&R) -> Option<u64>,
     /// Into the row.
     pub set: fn(&mut R, u64),
+    /// As the row has it, in the model's own unit.
+    pub exact: fn(&R) -> Option<u64>,
+    /// The way back.
+    pub set_exact: fn(&mut R, u64),
 }
 
 /// A field of the model as a number.
@@ -164,6 +168,8 @@ macro_rules! columns {
                 optional: optional(|r: &$row| r.$field),
                 get: |r| Cell::out(r.$field).map(|v| v.saturating_add($per / 2) / $per),
                 set: |r, v| r.$field = Cell::of(v.saturating_mul($per)),
+                exact: |r| Cell::out(r.$field),
+                set_exact: |r, v| r.$field = Cell::of(v),
             },)*]
         }
     };

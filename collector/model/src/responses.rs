@@ -98,6 +98,13 @@ impl Counts {
         &self.0
     }
 
+    /// From [`Counts::all`] of others.
+    #[must_use]
+    pub fn from_rising(counts: Vec<Count>) -> Self {
+        debug_assert!(counts.is_sorted_by_key(|count| (count.listener, count.bucket)));
+        Self(counts)
+    }
+
     /// Memory that is set aside, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -142,6 +142,18 @@ impl SignalSet {
         Self(names.into_iter().filter_map(place).fold(0, |set, n| set | 1 << n))
     }
 
+    /// As a number: bit n is that of the n-th of [`SIGNALS`].
+    #[must_use]
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The way back.
+    #[must_use]
+    pub fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     /// Their names.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         SIGNALS.into_iter().enumerate().filter(move |(n, _)| self.0 & 1 << n != 0).map(|(_, name)| name)

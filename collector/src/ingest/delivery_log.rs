@@ -17,6 +17,12 @@ use std::time::Duration;
 /// counts as waiting until it is worked off; a log elsewhere hands over no more than this.
 const AT_ONCE: Most = Most { entries: 32, bytes: 8 << 20 };
 
+/// After it got something a [`Reader`] of the log in memory is left asleep for so long, or until so many deliveries wait, unless one comes that
+/// cannot wait. Of hundreds of agents one speaks each fraction of a millisecond, and to wake a thread costs as much as a tenth of working off
+/// what it is woken for.
+const GATHERS: Duration = Duration::from_millis(5);
+const GATHERED: usize = AT_ONCE.entries;
+
 /// A place in a log: how many deliveries were appended before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offset(pub u64);
@@ -60,6 +66,11 @@ impl Entry {
     /// The same, counted as waiting until the permit is dropped.
     pub(super) fn counted(self, permit: Permit) -> Self {
         Self { permit: Some(permit), ..self }
+    }
+
+    /// Whether somebody waits for it: it tells of a drop.
+    fn is_urgent(&self) -> bool {
+        self.delivery.moments.is_some()
     }
 
     /// When its message came, Unix ns by the collector's clock.
@@ -220,9 +231,22 @@ struct Kept {
     first: Offset,
     /// The newest moment of those before it, if there were any.
     trimmed_to_unix_ns: u64,
-    /// The reader is asleep; one that is busy need not be woken.
-    reader_waits: bool,
+    /// What the reader is to be woken for.
+    reader: Asleep,
+    /// The last fetch gave something.
+    gave: bool,
     closed: bool,
+}
+
+/// What the reader waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asleep {
+    /// It is busy, and need not be woken.
+    No,
+    /// What is urgent, or so many that it is worth it.
+    Gathers,
+    /// Anything.
+    UntilAny,
 }
 
 impl InMemory {
@@ -233,7 +257,8 @@ impl InMemory {
             entries: VecDeque::with_capacity(entries_max),
             first: Offset::default(),
             trimmed_to_unix_ns: 0,
-            reader_waits: false,
+            reader: Asleep::No,
+            gave: false,
             closed: false,
         };
         Self { kept: Mutex::new(kept), more: Condvar::new(), entries_max }
@@ -279,8 +304,15 @@ impl DeliveryLog for InMemory {
             return Err(NotTaken::Full(entry));
         }
         let at = kept.next();
+        let wakes = match kept.reader {
+            Asleep::No => false,
+            Asleep::Gathers => entry.is_urgent() || kept.entries.len() + 1 >= GATHERED,
+            Asleep::UntilAny => true,
+        };
         kept.entries.push_back(entry);
-        let wakes = std::mem::take(&mut kept.reader_waits);
+        if wakes {
+            kept.reader = Asleep::No;
+        }
         drop(kept);
         if wakes {
             self.more.notify_all();
@@ -298,12 +330,23 @@ impl DeliveryLog for InMemory {
         let mut kept = lock(&self.kept);
         kept.check(from)?;
         if !within.is_zero() && kept.is_awaited(from) {
+            let mut left = within;
+            if std::mem::take(&mut kept.gave) {
+                // Whoever ends the wait says so by `reader`; what it is woken for otherwise is nothing.
+                kept.reader = Asleep::Gathers;
+                let gathers = |kept: &mut Kept| kept.reader == Asleep::Gathers && !kept.closed;
+                let gathered = self.more.wait_timeout_while(kept, within.min(GATHERS), gathers);
+                kept = gathered.unwrap_or_else(PoisonError::into_inner).0;
+                left = within.saturating_sub(GATHERS);
+            }
             let awaited = |kept: &mut Kept| {
-                kept.reader_waits = kept.is_awaited(from);
-                kept.reader_waits
+                let awaited = kept.is_awaited(from);
+                kept.reader = if awaited { Asleep::UntilAny } else { Asleep::No };
+                awaited
             };
-            let waited = self.more.wait_timeout_while(kept, within, awaited);
+            let waited = self.more.wait_timeout_while(kept, left, awaited);
             kept = waited.unwrap_or_else(PoisonError::into_inner).0;
+            kept.reader = Asleep::No;
             kept.check(from)?;
         }
         while kept.first < from {
@@ -318,6 +361,7 @@ impl DeliveryLog for InMemory {
             }
             into.extend(kept.trim());
         }
+        kept.gave = into.len() > before;
         if into.len() == before && kept.closed { Err(NotThere::Closed) } else { Ok(()) }
     }
 

@@ -15,7 +15,7 @@ use crate::ingest::tls::Speaker;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tailwater_proto::v1::{CollectorMessage, Refusal, collector_message::Body as Reply};
+use tailwater_proto::v1::{Ack, CollectorMessage, Refusal, collector_message::Body as Reply};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +24,9 @@ use tonic::{Status, Streaming};
 
 /// Replies that wait for an agent to read them; acknowledgements beyond it are left out (the next one covers them).
 const REPLIES_MAX: usize = 64;
+/// An acknowledgement covers all before it, and waits this long for more to cover: each is a write to its connection, which costs as much as to take
+/// a batch in does. Its agent keeps what it sent for that much longer.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 /// An agent says Hello within this.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
@@ -193,10 +196,32 @@ impl Connection {
         out: &Out,
         quota: &Quota,
     ) -> Option<(&'static str, Refusal)> {
+        let mut acknowledged = None;
+        let end = self.listen(session, messages, out, quota, &mut acknowledged).await;
+        // What was taken is not sent again on the next stream.
+        self.say_held(out, &mut acknowledged);
+        end
+    }
+
+    /// The same; what is to be acknowledged at its end stands in `held`.
+    async fn listen(
+        &self,
+        session: &mut Session,
+        messages: &mut Streaming<Bytes>,
+        out: &Out,
+        quota: &Quota,
+        held: &mut Option<Ack>,
+    ) -> Option<(&'static str, Refusal)> {
         let ingest = &self.ingest;
+        let due = tokio::time::sleep(ACKNOWLEDGED_WITHIN);
+        tokio::pin!(due);
         loop {
             let next = tokio::select! {
                 next = messages.message() => next,
+                () = &mut due, if held.is_some() => {
+                    self.say_held(out, held);
+                    continue;
+                }
                 () = session.lease().replaced.cancelled() => {
                     return Some(("replaced", replaced(session)));
                 }
@@ -222,8 +247,21 @@ impl Connection {
                 Err(refusal) => return Some(("queue_full", refusal)),
             };
             for body in replies.into_iter().flatten() {
-                self.say(out, body);
+                if let Reply::Ack(ack) = body {
+                    if held.replace(ack).is_none() {
+                        due.as_mut().reset(tokio::time::Instant::now() + ACKNOWLEDGED_WITHIN);
+                    }
+                } else {
+                    self.say_held(out, held);
+                    self.say(out, body);
+                }
             }
+        }
+    }
+
+    fn say_held(&self, out: &Out, held: &mut Option<Ack>) {
+        if let Some(ack) = held.take() {
+            self.say(out, Reply::Ack(ack));
         }
     }
 

@@ -69,14 +69,14 @@ pub fn responses(
             if selected.ids.as_ref().is_some_and(|ids| ids.listeners.is_empty()) {
                 return;
             }
-            for window in part.windows(of.host) {
+            part.windows(of.host, |window| {
                 let place = window.index.0.checked_sub(first.0).and_then(|n| usize::try_from(n / step).ok());
-                let Some(point) = place.and_then(|n| points.get_mut(n)) else { continue };
+                let Some(point) = place.and_then(|n| points.get_mut(n)) else { return };
                 if let Some(answers) = of_window(&selected, window, within_ns) {
                     point.add(&answers);
                     whole.add(&answers);
                 }
-            }
+            });
         });
     }
     told_where_answered(&mut points);

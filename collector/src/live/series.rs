@@ -4,6 +4,7 @@
 use super::limits::Limits;
 use super::metric::{self, Metric};
 use super::view::{Query, Selected};
+use super::windows::Windows;
 use crate::columns::Kind;
 use crate::lock::lock;
 use serde::Serialize;
@@ -13,13 +14,10 @@ use std::sync::{Arc, Mutex};
 use tailwater_model::names::Names;
 use tailwater_model::window::{EdgeInfo, EntityId, HostWindow, Input, SignalSet, WINDOW_NS, WindowIndex};
 
-/// By index.
-type Windows = BTreeMap<u64, Arc<HostWindow>>;
-
 /// One host's windows and names.
 #[derive(Debug, Default)]
 pub(super) struct HostSeries {
-    windows: Windows,
+    pub(super) windows: Windows,
     pub(super) limits: Limits,
     /// Shared with those who read: it is copied when names change while somebody does.
     pub(super) names: Arc<Names>,
@@ -62,7 +60,7 @@ pub struct Reach {
 pub struct Series {
     pub(super) hosts: BTreeMap<String, HostSeries>,
     /// In order of arrival: what is forgotten first.
-    order: VecDeque<(String, u64, usize)>,
+    order: VecDeque<(String, u64)>,
     bytes: usize,
     bytes_max: usize,
     /// What the last minute may take: more than `bytes_max`, which it shares with what is older.
@@ -234,15 +232,18 @@ impl Series {
     }
 
     fn window(&mut self, kept: Arc<HostWindow>) -> Arc<HostWindow> {
-        let (size, index) = (size_of(&kept), kept.index.0);
+        let index = kept.index.0;
         self.newest = self.newest.max(index);
         let host = self.heard(&kept.host);
         host.limits.add(&kept);
-        if host.windows.insert(index, Arc::clone(&kept)).is_none() {
-            self.order.push_back((kept.host.clone(), index, size));
-            self.bytes += size;
+        let before = host.windows.bytes();
+        let new = host.windows.insert(Arc::clone(&kept));
+        let after = host.windows.bytes();
+        self.bytes = self.bytes + after - before;
+        if new {
+            self.order.push_back((kept.host.clone(), index));
         }
-        while let Some((host, oldest, size)) = self.order.front() {
+        while let Some((host, oldest)) = self.order.front() {
             let age = index.saturating_sub(*oldest);
             let bytes_max =
                 if age <= REACH_WANTED_NS / WINDOW_NS { self.minute_bytes_max } else { self.bytes_max };
@@ -253,9 +254,10 @@ impl Series {
                 self.cut += 1;
                 self.cut_at = Some(self.newest);
             }
-            self.bytes -= size;
             if let Some(series) = self.hosts.get_mut(host) {
-                series.windows.remove(oldest);
+                let before = series.windows.bytes();
+                series.windows.remove(*oldest);
+                self.bytes -= before - series.windows.bytes();
                 series.limits.remove(*oldest);
             }
             self.order.pop_front();
@@ -278,10 +280,8 @@ impl Series {
     ) -> Self {
         let mut part = Self::new(u64::MAX, usize::MAX);
         if let Some(all) = self.hosts.get(host).filter(|_| first <= last) {
-            let windows =
-                all.windows.range(first.0..=last.0).map(|(index, w)| (*index, Arc::clone(w))).collect();
             let kept = HostSeries {
-                windows,
+                windows: all.windows.part(first.0, last.0),
                 limits: all.limits.part(limits.0, limits.1),
                 names: Arc::clone(&all.names),
                 gone: Departed::default(),
@@ -296,10 +296,7 @@ impl Series {
     /// What is known of one host by name, and its oldest and newest window: no more than that is taken while the lock is held.
     #[must_use]
     pub fn outline(&self, host: &str) -> Self {
-        self.taken(host, |all| {
-            let ends = all.first_key_value().into_iter().chain(all.last_key_value());
-            ends.map(|(index, w)| (*index, Arc::clone(w))).collect()
-        })
+        self.taken(host, Windows::ends)
     }
 
     /// One host's names, with those of its windows that `take` gives.
@@ -360,23 +357,23 @@ impl Series {
                 }),
             }
         }
-        for (index, w) in host.windows.range(first.0..=last.0) {
+        host.windows.each(first.0, last.0, |w| {
             for thing in &things {
                 let view = thing.selected.view(w, &thing.kinds);
                 for (n, metric, needs, hooks) in &thing.metrics {
                     let unknown = w.uncovered.meets(*needs) || w.sampled.meets(*hooks);
                     if let Some(value) = metric.value(&view).filter(|_| !unknown) {
-                        take(*n, WindowIndex(*index), value);
+                        take(*n, w.index, value);
                     }
                 }
             }
-        }
+        });
     }
 
     /// How far back they reach.
     #[must_use]
     pub fn reach(&self) -> Reach {
-        let oldest = self.order.front().map_or(self.newest, |(_, index, _)| *index);
+        let oldest = self.order.front().map_or(self.newest, |(_, index)| *index);
         let span_ns = self.newest.saturating_sub(oldest).saturating_mul(WINDOW_NS);
         // What was cut long ago limits nothing now.
         let lately =
@@ -454,10 +451,7 @@ impl Series {
     ) {
         let mut from = first.0;
         while from <= last.0 {
-            let part = lock(series).taken(host, |all| {
-                let piece = all.range(from..=last.0).take(piece_windows);
-                piece.map(|(index, w)| (*index, Arc::clone(w))).collect()
-            });
+            let part = lock(series).taken(host, |all| all.piece(from, last.0, piece_windows));
             let Some((_, newest)) = part.span(host) else { break };
             read(&part);
             let Some(next) = newest.0.checked_add(1) else { break };
@@ -496,11 +490,11 @@ impl Series {
             }
             observed = true;
             for (index, value) in (first.0..).zip(&mut values) {
-                if !client.windows.contains_key(&index) {
+                if !client.windows.has(WindowIndex(index)) {
                     *value = None;
                 }
             }
-            for window in client.windows.range(first.0..).map(|(_, w)| w) {
+            client.windows.each(first.0, u64::MAX, |window| {
                 for e in edges.iter().filter_map(|id| window.edges.get(id)).filter(|e| e.syn_retransmits > 0)
                 {
                     let begun = WindowIndex::at(e.first_try_unix_ns).0.checked_sub(first.0);
@@ -509,21 +503,23 @@ impl Series {
                         *value += e.syn_retransmits as f64;
                     }
                 }
-            }
+            });
         }
         observed.then_some(values)
     }
 
-    /// A host's windows, in their order.
-    pub fn windows(&self, host: &str) -> impl Iterator<Item = &HostWindow> {
-        self.hosts.get(host).into_iter().flat_map(|of| of.windows.values().map(AsRef::as_ref))
+    /// Hands `take` a host's windows, in their order.
+    pub fn windows(&self, host: &str, take: impl FnMut(&HostWindow)) {
+        if let Some(of) = self.hosts.get(host) {
+            of.windows.each(0, u64::MAX, take);
+        }
     }
 
     /// The oldest and newest window of a host.
     #[must_use]
     pub fn span(&self, host: &str) -> Option<(WindowIndex, WindowIndex)> {
-        let windows = &self.hosts.get(host)?.windows;
-        Some((WindowIndex(*windows.keys().next()?), WindowIndex(*windows.keys().next_back()?)))
+        let (oldest, newest) = self.hosts.get(host)?.windows.span()?;
+        Some((WindowIndex(oldest), WindowIndex(newest)))
     }
 }
 

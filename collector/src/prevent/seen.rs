@@ -125,12 +125,12 @@ pub(super) fn rows(
         let Some(ids) = part.with_names(&server.host, |names| Ids::of(names, server, remotes)) else {
             continue;
         };
-        for window in part.windows(&server.host) {
+        part.windows(&server.host, |window| {
             let place = window.index.0.checked_sub(first.0).and_then(|n| usize::try_from(n).ok());
             if let Some(slot @ None) = place.and_then(|n| rows.get_mut(n)) {
                 *slot = ids.row(window);
             }
-        }
+        });
     }
     rows
 }

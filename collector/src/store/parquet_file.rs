@@ -1,7 +1,7 @@
 //! Tables in Parquet files: columns of whole numbers, moments and texts, row groups of whole hosts. Owns encodings, how a
 //! column is found again, and how much memory a file may take that says what it likes; knows nothing of what the columns mean.
 
-use super::disk::Disk;
+use super::disk::{Disk, Output};
 use super::pages::{COLUMN_BYTES_MAX, Pages};
 use super::thrift;
 use crate::failure::fenced;
@@ -72,12 +72,11 @@ impl Cells {
         }
     }
 
-    fn append(&mut self, other: &Self) {
-        match (self, other) {
-            (Self::Int(to), Self::Int(from)) => to.extend(from),
-            (Self::MaybeInt(to), Self::MaybeInt(from)) => to.extend(from),
-            (Self::Text(to), Self::Text(from)) => to.extend(from.iter().cloned()),
-            _ => debug_assert!(false, "groups of one file have the same columns"),
+    fn of(shape: Shape) -> Self {
+        match shape {
+            Shape::Int | Shape::Moment => Self::Int(Vec::new()),
+            Shape::MaybeInt => Self::MaybeInt(Vec::new()),
+            Shape::Text => Self::Text(Vec::new()),
         }
     }
 
@@ -156,52 +155,78 @@ fn properties(fields: &[Field]) -> Result<WriterProperties> {
     Ok(properties.build())
 }
 
-/// Hosts with few rows share a row group: each column of each group costs some hundred bytes.
-fn packed(hosts: Vec<Vec<Cells>>) -> Vec<Vec<Cells>> {
-    let rows = |group: &[Cells]| group.first().map_or(0, Cells::len);
-    let mut groups: Vec<Vec<Cells>> = Vec::new();
-    for host in hosts {
-        match groups.last_mut() {
-            Some(last) if rows(last) + rows(&host) <= GROUP_ROWS => {
-                last.iter_mut().zip(&host).for_each(|(to, from)| to.append(from));
-            }
-            _ => groups.push(host),
-        }
-    }
-    groups
+/// A file that is being written, host by host. Hosts with few rows share a row group, as each column of each group costs some hundred bytes, and
+/// the cells of one group at a time are in memory: those of a whole segment would be pages of the kernel's that each segment asks for anew.
+pub(super) struct Writer {
+    file: SerializedFileWriter<Box<dyn Output>>,
+    cells: Vec<Cells>,
+    scratch: Scratch,
 }
 
-/// Writes the rows of each host, one entry per field, and syncs. Returns the file's bytes.
-pub(super) fn write(disk: &dyn Disk, path: &Path, fields: &[Field], hosts: Vec<Vec<Cells>>) -> Result<u64> {
-    let groups = packed(hosts);
-    let file = disk.create(path)?;
-    let schema = Arc::new(schema(fields)?);
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties(fields)?))?;
-    for group in &groups {
-        if group.first().is_none_or(|cells| cells.len() == 0) {
-            continue;
+/// Of a column that may be null, what the library takes in place of it.
+#[derive(Default)]
+struct Scratch {
+    levels: Vec<i16>,
+    there: Vec<i64>,
+}
+
+impl Writer {
+    /// An empty file with these columns.
+    pub(super) fn begin(disk: &dyn Disk, path: &Path, fields: &[Field]) -> Result<Self> {
+        let file = disk.create(path)?;
+        let schema = Arc::new(schema(fields)?);
+        let file = SerializedFileWriter::new(file, schema, Arc::new(properties(fields)?))?;
+        let cells = fields.iter().map(|field| Cells::of(field.shape)).collect();
+        Ok(Self { file, cells, scratch: Scratch::default() })
+    }
+
+    /// The columns, one for each field, to which the so many rows of a host are to be appended: they stand in one row group.
+    pub(super) fn host(&mut self, rows: usize) -> Result<&mut [Cells]> {
+        let there = self.cells.first().map_or(0, Cells::len);
+        if there > 0 && there + rows > GROUP_ROWS {
+            self.group()?;
         }
-        let mut rows = writer.next_row_group()?;
-        for cells in group {
+        Ok(&mut self.cells)
+    }
+
+    fn group(&mut self) -> Result<()> {
+        let Self { file, cells, scratch } = self;
+        if cells.first().is_none_or(|cells| cells.len() == 0) {
+            return Ok(());
+        }
+        let mut rows = file.next_row_group()?;
+        for cells in cells {
             let Some(mut column) = rows.next_column()? else { break };
             match cells {
                 Cells::Int(values) => {
                     column.typed::<Int64Type>().write_batch(values, None, None)?;
+                    values.clear();
                 }
                 Cells::MaybeInt(values) => {
-                    let levels: Vec<i16> = values.iter().map(|v| i16::from(v.is_some())).collect();
-                    let there: Vec<i64> = values.iter().flatten().copied().collect();
-                    column.typed::<Int64Type>().write_batch(&there, Some(&levels), None)?;
+                    let Scratch { levels, there } = scratch;
+                    levels.clear();
+                    levels.extend(values.iter().map(|v| i16::from(v.is_some())));
+                    there.clear();
+                    there.extend(values.iter().flatten());
+                    column.typed::<Int64Type>().write_batch(there, Some(levels), None)?;
+                    values.clear();
                 }
                 Cells::Text(values) => {
                     column.typed::<ByteArrayType>().write_batch(&shared(values), None, None)?;
+                    values.clear();
                 }
             }
             column.close()?;
         }
         rows.close()?;
+        Ok(())
     }
-    writer.into_inner()?.sync().map_err(ParquetError::from)
+
+    /// Writes the rest, and syncs. Returns the file's bytes.
+    pub(super) fn finish(mut self) -> Result<u64> {
+        self.group()?;
+        self.file.into_inner()?.sync().map_err(ParquetError::from)
+    }
 }
 
 /// Texts as the library takes them. Neighbours mostly are the same text: its bytes are copied once, and then shared.
@@ -456,13 +481,20 @@ mod tests {
         Field { name: "n", shape: Shape::MaybeInt },
     ];
 
-    /// A file of one host, as bytes.
+    /// A file of one host.
+    fn write(path: &Path, fields: &[Field], host: &[Cells]) {
+        let mut file = Writer::begin(&RealDisk, path, fields).unwrap();
+        file.host(host[0].len()).unwrap().clone_from_slice(host);
+        file.finish().unwrap();
+    }
+
+    /// The same, as bytes.
     fn written(path: &Path) -> Vec<u8> {
         let numbers: Vec<i64> = (0..ROWS as i64).collect();
         let host = vec![Arc::from("web-1"); ROWS];
         let some = numbers.iter().map(|n| (n % 3 > 0).then_some(*n)).collect();
         let cells = vec![Cells::Text(host), Cells::Int(numbers), Cells::MaybeInt(some)];
-        write(&RealDisk, path, &FIELDS, vec![cells]).unwrap();
+        write(path, &FIELDS, &cells);
         std::fs::read(path).unwrap()
     }
 
@@ -526,7 +558,7 @@ mod tests {
         let numbers = Cells::Int(vec![0; turns.len()]);
         let cells = vec![Cells::Text(turns), numbers.clone(), numbers];
         let fields = FIELDS.map(|f| if f.name == "n" { Field { shape: Shape::Int, ..f } } else { f });
-        write(&RealDisk, &path, &fields, vec![cells]).unwrap();
+        write(&path, &fields, &cells);
         let about = Reader::open(&path).unwrap();
         let Some(Cells::Text(texts)) = about.column(&about.metadata.row_groups()[0], "host").unwrap() else {
             panic!("texts")

@@ -2,9 +2,10 @@
 //! rows, which makes neighbours resemble each other. Knows no retention.
 
 use super::disk::Disk;
-use super::parquet_file::{self, Cells, Field, Shape};
+use super::parquet_file::{Cells, Field, Writer};
 use super::segment::{SegmentError, TEMPORARY, Written, fields, keys};
 use crate::columns::{self, Column, Kind};
+use parquet::errors::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,47 +26,30 @@ fn moment(index: WindowIndex) -> i64 {
     int(index.start_unix_ns() / 1_000)
 }
 
-/// The columns of one host in one file, as they fill.
-struct Group {
-    cells: Vec<Cells>,
-}
-
-impl Group {
-    fn new(fields: &[Field]) -> Self {
-        let cells = fields
-            .iter()
-            .map(|f| match f.shape {
-                Shape::Int | Shape::Moment => Cells::Int(Vec::new()),
-                Shape::MaybeInt => Cells::MaybeInt(Vec::new()),
-                Shape::Text => Cells::Text(Vec::new()),
-            })
-            .collect();
-        Self { cells }
-    }
-
-    fn row(&mut self, keys: &[Key<'_>]) {
-        for (cells, key) in self.cells.iter_mut().zip(keys) {
-            match (cells, key) {
-                (Cells::Int(values), Key::Int(v)) => values.push(*v),
-                (Cells::Text(values), Key::Text(v)) => values.push(Arc::clone(v)),
-                _ => debug_assert!(false, "a key of another shape than its column"),
-            }
+/// Appends the keys and names of a row.
+fn row(to: &mut [Cells], keys: &[Key<'_>]) {
+    for (cells, key) in to.iter_mut().zip(keys) {
+        match (cells, key) {
+            (Cells::Int(values), Key::Int(v)) => values.push(*v),
+            (Cells::Text(values), Key::Text(v)) => values.push(Arc::clone(v)),
+            _ => debug_assert!(false, "a key of another shape than its column"),
         }
     }
+}
 
-    fn values<R>(&mut self, after: usize, columns: &[Column<R>], row: Option<&R>, count: &mut Written) {
-        count.rows += 1;
-        for (cells, column) in self.cells.iter_mut().skip(after).zip(columns) {
-            let value = row.and_then(column.get);
-            if let Some(v) = value {
-                count.values += 1;
-                count.nonzero += u64::from(v != 0);
-            }
-            match cells {
-                Cells::Int(values) => values.push(int(value.unwrap_or(0))),
-                Cells::MaybeInt(values) => values.push(value.map(int)),
-                Cells::Text(_) => debug_assert!(false, "values are numbers"),
-            }
+/// Appends its values, to the columns behind those.
+fn values<R>(to: &mut [Cells], columns: &[Column<R>], row: Option<&R>, count: &mut Written) {
+    count.rows += 1;
+    for (cells, column) in to.iter_mut().zip(columns) {
+        let value = row.and_then(column.get);
+        if let Some(v) = value {
+            count.values += 1;
+            count.nonzero += u64::from(v != 0);
+        }
+        match cells {
+            Cells::Int(values) => values.push(int(value.unwrap_or(0))),
+            Cells::MaybeInt(values) => values.push(value.map(int)),
+            Cells::Text(_) => debug_assert!(false, "values are numbers"),
         }
     }
 }
@@ -78,20 +62,20 @@ enum Key<'a> {
 type ByHost<'a> = BTreeMap<&'a str, BTreeMap<WindowIndex, &'a HostWindow>>;
 
 /// Rows of one kind: sorted by entity, then time, so that neighbours resemble each other.
-fn entity_groups<R>(
+fn entity_rows<R>(
     kind: Kind,
     columns: &[Column<R>],
+    begin: impl FnOnce(&[Field]) -> Result<Writer>,
     hosts: &ByHost<'_>,
     rows_of: impl Fn(&HostWindow) -> &Rows<R>,
     name: impl Fn(&str, EntityId) -> Vec<Name>,
     count: &mut Written,
-) -> (Vec<Field>, Vec<Vec<Cells>>) {
-    let fields = fields(kind, columns, false);
+) -> Result<u64> {
     let after = keys(kind).len();
-    let mut groups = Vec::new();
+    let mut file = begin(&fields(kind, columns, false))?;
     for (host, windows) in hosts {
         let ids: BTreeSet<EntityId> = windows.values().flat_map(|w| rows_of(w).keys().copied()).collect();
-        let mut group = Group::new(&fields);
+        let cells = file.host(windows.values().map(|w| rows_of(w).len()).sum())?;
         let host_text: Arc<str> = (*host).into();
         for id in ids {
             let names = name(host, id);
@@ -102,15 +86,15 @@ fn entity_groups<R>(
                 Name::Text(v) => Key::Text(v),
             }));
             for (index, window) in windows {
-                let Some(row) = rows_of(window).get(&id) else { continue };
+                let Some(values_of) = rows_of(window).get(&id) else { continue };
                 key[1] = Key::Int(moment(*index));
-                group.row(&key);
-                group.values(after, columns, Some(row), count);
+                let (before, behind) = cells.split_at_mut(after);
+                row(before, &key);
+                values(behind, columns, Some(values_of), count);
             }
         }
-        groups.push(group.cells);
     }
-    (fields, groups)
+    file.finish()
 }
 
 enum Name {
@@ -129,7 +113,7 @@ pub(super) fn write(
     name: &str,
     windows: &[Arc<HostWindow>],
     names: &BTreeMap<String, Names>,
-) -> Result<Written, SegmentError> {
+) -> std::result::Result<Written, SegmentError> {
     let target = folder.join(name);
     let temporary = folder.join(format!("{name}{TEMPORARY}"));
     let failed = |path: &Path| {
@@ -160,7 +144,7 @@ fn fill(
     folder: &Path,
     windows: &[Arc<HostWindow>],
     names: &BTreeMap<String, Names>,
-) -> Result<Written, SegmentError> {
+) -> std::result::Result<Written, SegmentError> {
     let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
     if folder.exists() {
         disk.remove_folder(folder).map_err(io)?;
@@ -175,10 +159,13 @@ fn fill(
     let workload = |host: &str, id| named(host).workloads.get(&id).map_or("", |w| w.name.as_str());
     let mut count = Written::default();
     for kind in Kind::ALL {
-        let (fields, groups) = match kind {
-            Kind::Workload => entity_groups(
+        let path = folder.join(kind.file());
+        let begin = |fields: &[Field]| Writer::begin(disk, &path, fields);
+        let bytes = match kind {
+            Kind::Workload => entity_rows(
                 kind,
                 &columns::workload(),
+                begin,
                 &hosts,
                 |w| &w.workloads,
                 |host, id| {
@@ -194,9 +181,10 @@ fn fill(
                 },
                 &mut count,
             ),
-            Kind::Listener => entity_groups(
+            Kind::Listener => entity_rows(
                 kind,
                 &columns::listener(),
+                begin,
                 &hosts,
                 |w| &w.listeners,
                 |host, id| match named(host).listeners.get(&id) {
@@ -211,9 +199,10 @@ fn fill(
                 },
                 &mut count,
             ),
-            Kind::Edge => entity_groups(
+            Kind::Edge => entity_rows(
                 kind,
                 &columns::edge(),
+                begin,
                 &hosts,
                 |w| &w.edges,
                 |host, id| match named(host).edges.get(&id) {
@@ -227,20 +216,19 @@ fn fill(
                 },
                 &mut count,
             ),
-            Kind::Device => entity_groups(
+            Kind::Device => entity_rows(
                 kind,
                 &columns::device(),
+                begin,
                 &hosts,
                 |w| &w.devices,
                 |host, id| vec![text(named(host).devices.get(&id).map_or("", |d| d.name.as_str()))],
                 &mut count,
             ),
-            Kind::Culprit => culprits(&hosts, workload, &mut count),
-            Kind::Host => host_rows(&hosts, &mut count),
+            Kind::Culprit => culprits(begin, &hosts, workload, &mut count),
+            Kind::Host => host_rows(begin, &hosts, &mut count),
         };
-        let path = folder.join(kind.file());
-        count.bytes += parquet_file::write(disk, &path, &fields, groups)
-            .map_err(|source| SegmentError::File { path, source })?;
+        count.bytes += bytes.map_err(|source| SegmentError::File { path, source })?;
     }
     Ok(count)
 }
@@ -259,17 +247,21 @@ impl SignalNames {
     }
 }
 
-fn host_rows(hosts: &ByHost<'_>, count: &mut Written) -> (Vec<Field>, Vec<Vec<Cells>>) {
+fn host_rows(
+    begin: impl FnOnce(&[Field]) -> Result<Writer>,
+    hosts: &ByHost<'_>,
+    count: &mut Written,
+) -> Result<u64> {
     let columns = columns::cpu();
-    let fields = fields(Kind::Host, &columns, true);
     let after = keys(Kind::Host).len();
-    let groups = hosts.iter().map(|(host, windows)| {
+    let mut file = begin(&fields(Kind::Host, &columns, true))?;
+    for (host, windows) in hosts {
         let host: Arc<str> = (*host).into();
-        let mut group = Group::new(&fields);
         let mut uncovered = SignalNames::default();
         let mut sampled = SignalNames::default();
+        let (before, behind) = file.host(windows.len())?.split_at_mut(after);
         for (index, w) in windows {
-            group.row(&[
+            let key = [
                 Key::Text(&host),
                 Key::Int(moment(*index)),
                 Key::Int(int(micros(w.clock_error_ns))),
@@ -277,25 +269,24 @@ fn host_rows(hosts: &ByHost<'_>, count: &mut Written) -> (Vec<Field>, Vec<Vec<Ce
                 Key::Int(int(w.lost_before)),
                 Key::Text(uncovered.of(w.uncovered)),
                 Key::Text(sampled.of(w.sampled)),
-            ]);
-            group.values(after, &columns, w.cpu.as_ref(), count);
+            ];
+            row(before, &key);
+            values(behind, &columns, w.cpu.as_ref(), count);
         }
-        group.cells
-    });
-    let groups = groups.collect();
-    (fields, groups)
+    }
+    file.finish()
 }
 
 fn culprits<'a>(
+    begin: impl FnOnce(&[Field]) -> Result<Writer>,
     hosts: &ByHost<'_>,
     workload: impl Fn(&str, EntityId) -> &'a str,
     count: &mut Written,
-) -> (Vec<Field>, Vec<Vec<Cells>>) {
-    let fields = keys(Kind::Culprit);
-    let mut groups = Vec::new();
+) -> Result<u64> {
+    let mut file = begin(&keys(Kind::Culprit))?;
     for (host, windows) in hosts {
         let host_text: Arc<str> = (*host).into();
-        let mut group = Group::new(&fields);
+        let cells = file.host(windows.values().map(|w| w.culprits.len()).sum())?;
         for (index, w) in windows {
             for c in &w.culprits {
                 count.rows += 1;
@@ -306,7 +297,7 @@ fn culprits<'a>(
                     c.comm.as_str().into(),
                     workload(host, c.workload).into(),
                 );
-                group.row(&[
+                let key = [
                     Key::Text(&host_text),
                     Key::Int(moment(*index)),
                     Key::Text(&resource),
@@ -315,10 +306,10 @@ fn culprits<'a>(
                     Key::Int(c.workload.into()),
                     Key::Text(&name),
                     Key::Int(int(c.amount / columns::resource_per(c.resource))),
-                ]);
+                ];
+                row(cells, &key);
             }
         }
-        groups.push(group.cells);
     }
-    (fields, groups)
+    file.finish()
 }

@@ -2,7 +2,8 @@
 //! value inside a window.
 //!
 //! What a frame holds depends only on which windows arrived within the lateness bound, never on their order: until the first
-//! frame left by the bound none leaves early, and after that one leaves early only when no known host can add to it.
+//! frame left by the bound none leaves early, and after that one leaves early only when no host that spoke lately can add to it. Of a host
+//! that comes back after a silence the first windows may find their frames gone.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,7 +16,10 @@ const HOSTS_MAX: usize = 4096;
 const PENDING_MAX: usize = 256;
 /// A window this far ahead of the collector's clock is not believed, ns. Clock errors that can be worked with are far smaller.
 const FUTURE_NS: u64 = 2_000_000_000;
-/// A host is not waited for any more after this long without a window, in windows (60 s).
+/// Frames do not wait for a host that sent no window for so long, in windows (2 s): whoever is down, or cut off, would delay what is told of all
+/// others to the bound of lateness. With its next window they wait for it again.
+const SILENT_WINDOWS: u64 = 40;
+/// A host is not known any more after this long without a window, in windows (60 s).
 pub(crate) const FORGET_WINDOWS: u64 = 1200;
 /// Frames without a single window that are emitted one by one; a longer silence is jumped over (20 s).
 const SILENCE_WINDOWS: u64 = 400;
@@ -49,10 +53,14 @@ pub(crate) struct Aligner {
     next: Option<u64>,
     pending: BTreeMap<u64, BTreeMap<Host, Arc<HostWindow>>>,
     hosts: BTreeMap<Host, Known>,
+    /// How many of them are waited for.
+    awaited: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
+    /// Frames wait for it.
+    awaited: bool,
     /// Index of the frame from which its silence counts.
     since: Option<u64>,
     /// Highest index of a window that it sent.
@@ -67,6 +75,7 @@ impl Aligner {
             next: None,
             pending: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            awaited: 0,
         }
     }
 
@@ -78,8 +87,13 @@ impl Aligner {
         if self.hosts.len() >= HOSTS_MAX {
             return Taken::TooManyHosts;
         }
-        self.hosts.insert(host.to_owned(), Known::default());
+        self.meet(host.to_owned(), None);
         Taken::Kept
+    }
+
+    fn meet(&mut self, host: Host, newest: Option<u64>) {
+        self.hosts.insert(host, Known { awaited: true, since: None, newest });
+        self.awaited += 1;
     }
 
     /// The collector's clock; it never goes back.
@@ -104,8 +118,9 @@ impl Aligner {
         }
         if let Some(known) = self.hosts.get_mut(&window.host) {
             known.newest = known.newest.max(Some(index));
+            self.awaited += usize::from(!std::mem::replace(&mut known.awaited, true));
         } else if self.hosts.len() < HOSTS_MAX {
-            self.hosts.insert(window.host.clone(), Known { newest: Some(index), since: None });
+            self.meet(window.host.clone(), Some(index));
         } else {
             return Taken::TooManyHosts;
         }
@@ -133,7 +148,7 @@ impl Aligner {
         if self.hosts.is_empty() {
             return None;
         }
-        let complete = self.pending.get(&next).is_some_and(|have| have.len() >= self.hosts.len());
+        let complete = self.pending.get(&next).is_some_and(|have| have.len() >= self.awaited);
         if complete {
             return Some(self.emit(next));
         }
@@ -155,10 +170,14 @@ impl Aligner {
 
     fn emit(&mut self, index: u64) -> Frame {
         self.next = Some(index.saturating_add(1));
+        self.awaited = 0;
         self.hosts.retain(|_, known| {
             let since = known.newest.max(known.since).unwrap_or(index);
             known.since = Some(since);
-            index.saturating_sub(since) <= FORGET_WINDOWS
+            let silent = index.saturating_sub(since);
+            known.awaited = silent <= SILENT_WINDOWS;
+            self.awaited += usize::from(known.awaited);
+            silent <= FORGET_WINDOWS
         });
         Frame { index: WindowIndex(index), hosts: self.pending.remove(&index).unwrap_or_default() }
     }
@@ -268,22 +287,40 @@ mod tests {
         assert_eq!(aligner.flush().unwrap().index.0, 0);
     }
 
-    /// Windows of `a` alone from the second frame on, each leaving by the bound; then whether one more of `a` leaves without it.
-    fn leaves_without_b(windows: u64) -> bool {
+    /// `a` alone speaks, in so many windows that leave by the bound; then one more of it. `b` says nothing, or its window of that time comes first.
+    fn after_silence(windows: u64, b_returns: bool) -> Aligner {
         let mut aligner = started();
         for index in FIRST + 1..=FIRST + windows {
             assert_eq!(aligner.take(window("a", index)), Taken::Kept);
             aligner.tick((index + 9) * WINDOW_NS);
             while aligner.ready().is_some() {}
         }
+        if b_returns {
+            assert_eq!(aligner.take(window("b", FIRST + windows + 2)), Taken::Kept);
+        }
         aligner.take(window("a", FIRST + windows + 1));
-        aligner.ready().is_some()
+        aligner
     }
 
     #[test]
-    fn a_host_is_waited_for_a_minute_after_its_last_window() {
-        assert!(!leaves_without_b(50 * 20), "50 s");
-        assert!(leaves_without_b(70 * 20), "70 s");
+    fn a_host_is_waited_for_two_seconds_after_its_last_window() {
+        assert_eq!(after_silence(30, false).ready(), None, "1.5 s");
+        let frame = after_silence(50, false).ready().expect("nobody else is to speak");
+        assert_eq!(frame.hosts.len(), 1, "2.5 s");
+    }
+
+    #[test]
+    fn a_host_that_comes_back_is_waited_for_again() {
+        for seconds in [3, 30, 90] {
+            let windows = seconds * 20;
+            let mut aligner = after_silence(windows, true);
+            assert_eq!(aligner.ready(), None, "after {seconds} s");
+            assert_eq!(aligner.take(window("b", FIRST + windows + 1)), Taken::Kept);
+            assert_eq!(aligner.ready().unwrap().hosts.len(), 2);
+            assert_eq!(aligner.ready(), None, "the next one has that of `b` alone");
+            aligner.take(window("a", FIRST + windows + 2));
+            assert_eq!(aligner.ready().unwrap().hosts.len(), 2);
+        }
     }
 
     #[test]
