@@ -146,32 +146,39 @@ pub fn encode_values(values: &[u64]) -> Vec<u8> {
 
 /// Decodes exactly `want` values of `column`. Never allocates more than `want` values.
 pub fn decode_values(column: &Column, want: usize) -> Result<Vec<u64>, DecodeError> {
+    let mut values = Vec::with_capacity(want);
+    append_values(column, want, &mut values)?;
+    Ok(values)
+}
+
+/// The same, behind what is in `values`.
+fn append_values(column: &Column, want: usize, values: &mut Vec<u64>) -> Result<(), DecodeError> {
     let (metric, bucket) = (column.metric, column.bucket);
     let bytes = &column.values;
-    let mut values = Vec::with_capacity(want);
+    let (begin, end) = (values.len(), values.len() + want);
     let mut before = 0_u64;
     let mut at = 0;
-    while values.len() < want {
+    while values.len() < end {
         if at == bytes.len() {
-            return Err(DecodeError::Short { metric, bucket, got: values.len(), want });
+            return Err(DecodeError::Short { metric, bucket, got: values.len() - begin, want });
         }
         let begun = at;
-        let malformed = DecodeError::Malformed { metric, bucket, at: begun };
-        let coded = take_varint(bytes, &mut at).ok_or_else(|| malformed.clone())?;
+        let malformed = || DecodeError::Malformed { metric, bucket, at: begun };
+        let coded = take_varint(bytes, &mut at).ok_or_else(malformed)?;
         let difference = unzigzag(coded);
         before = before.wrapping_add(difference as u64);
         values.push(before);
         if difference == 0 {
-            let more = take_varint(bytes, &mut at).ok_or_else(|| malformed.clone())?;
-            let room = want - values.len();
-            let more = usize::try_from(more).ok().filter(|more| *more <= room).ok_or(malformed)?;
+            let more = take_varint(bytes, &mut at).ok_or_else(malformed)?;
+            let room = end - values.len();
+            let more = usize::try_from(more).ok().filter(|more| *more <= room).ok_or_else(malformed)?;
             values.resize(values.len() + more, before);
         }
     }
     if at != bytes.len() {
         return Err(DecodeError::Long { metric, bucket, extra: bytes.len() - at, want });
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Collects values of one entity kind over the windows of a batch, and becomes a [`Table`].
@@ -247,8 +254,10 @@ pub struct TableValues {
     windows: usize,
     /// Entities with their rows, ascending.
     rows: Vec<(u32, usize)>,
-    /// By metric number and bucket, ascending.
-    columns: Vec<((i32, u32), Vec<u64>)>,
+    /// By metric number and bucket, ascending; each with where its values begin.
+    columns: Vec<((i32, u32), usize)>,
+    /// Of all columns, which have as many each: a message has a hundred of them, and each would be memory of its own.
+    values: Vec<u64>,
 }
 
 /// Sorts by key; the first key that is there twice.
@@ -283,13 +292,15 @@ impl TableValues {
             return Err(DecodeError::RepeatedEntity { entity });
         }
         let mut decoded = Vec::with_capacity(columns);
+        let mut all = Vec::with_capacity(values);
         for column in &table.columns {
-            decoded.push(((column.metric, column.bucket), decode_values(column, entities * windows)?));
+            decoded.push(((column.metric, column.bucket), all.len()));
+            append_values(column, entities * windows, &mut all)?;
         }
         if let Some((metric, bucket)) = sorted(&mut decoded) {
             return Err(DecodeError::Repeated { metric, bucket });
         }
-        Ok(Self { windows, rows, columns: decoded })
+        Ok(Self { windows, rows, columns: decoded, values: all })
     }
 
     /// Entities that have a row, ascending.
@@ -299,7 +310,11 @@ impl TableValues {
 
     /// Columns in order of metric number and bucket. Values are row-major: see [`TableValues::rows`].
     pub fn columns(&self) -> impl Iterator<Item = (i32, u32, &[u64])> + '_ {
-        self.columns.iter().map(|((metric, bucket), values)| (*metric, *bucket, values.as_slice()))
+        self.columns.iter().map(|((metric, bucket), begin)| (*metric, *bucket, self.of(*begin)))
+    }
+
+    fn of(&self, begin: usize) -> &[u64] {
+        self.values.get(begin..begin + self.rows.len() * self.windows).unwrap_or_default()
     }
 
     /// Each entity with its row: its values are `windows` many, from `row * windows`.
@@ -333,15 +348,13 @@ impl TableValues {
         if window >= self.windows {
             return None;
         }
-        column.get(row * self.windows + window).copied()
+        self.of(*column).get(row * self.windows + window).copied()
     }
 
     /// Values in all columns, and how many of them are not zero.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
-        let all = self.columns.iter().map(|(_, values)| values.len()).sum();
-        let nonzero = self.columns.iter().flat_map(|(_, values)| values).filter(|v| **v != 0).count();
-        (all, nonzero)
+        (self.values.len(), self.values.iter().filter(|v| **v != 0).count())
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::window::{DeviceInfo, EdgeInfo, EntityId, ListenerInfo, WorkloadInfo};
 use std::collections::BTreeMap;
 
-/// Entities of one kind that are kept per host; rows of more are left out and counted.
-pub const ENTITIES_PER_HOST_MAX: usize = 65_536;
+/// Entities of one kind that are kept per host: an agent has half as many at a time. Rows of more are left out and counted.
+pub const ENTITIES_PER_HOST_MAX: usize = 8_192;
 
 /// Names behind a host's ids.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -14,8 +14,9 @@ pub mod write;
 
 use crate::clock::Clock;
 use crate::counters::Counter;
-use crate::live::series::{Series, size_of};
+use crate::live::series::Series;
 use crate::live::waiting::WindowQueue;
+use crate::live::windows::size_of;
 use crate::lock::lock;
 use crate::sla::{self, Sla};
 use rows::{Labels, Room, Rows, Tier};

@@ -63,6 +63,8 @@ pub struct Feed {
     /// Of hosts that have a stream, or of whose streams something waits still.
     hosts: Arc<Mutex<BTreeMap<String, Weak<Waiting>>>>,
     ticks: Arc<AtomicU64>,
+    /// How long a message waits for room.
+    room_within: Duration,
 }
 
 impl Feed {
@@ -70,13 +72,15 @@ impl Feed {
     pub(crate) fn new(log: Arc<dyn DeliveryLog>, ticks: Arc<AtomicU64>) -> (Self, Receiver<Tap>) {
         let (taps, tapped) = sync_channel(TAPS_MAX);
         let log = Arc::new(Appends(log));
-        (Self { log, taps, waiting: Arc::default(), hosts: Arc::default(), ticks }, tapped)
+        let (waiting, hosts) = (Arc::default(), Arc::default());
+        (Self { log, taps, waiting, hosts, ticks, room_within: ROOM_WITHIN }, tapped)
     }
 
-    /// A way into a log that is not read by the pipeline's thread, but by whoever steps it: a simulation. Nobody can listen.
+    /// A way into a log that is not read by the pipeline's thread, but by whoever steps it: a simulation. Nobody can listen, and nothing waits: what
+    /// finds no room is refused, as where none comes in ten seconds.
     #[must_use]
     pub fn over(log: Arc<dyn DeliveryLog>) -> Self {
-        Self::new(log, Arc::default()).0
+        Self { room_within: Duration::ZERO, ..Self::new(log, Arc::default()).0 }
     }
 
     /// What may wait of `host`, over all its streams: of whoever connects again, what it said before still waits.
@@ -92,8 +96,9 @@ impl Feed {
         quota
     }
 
-    /// Queues a message, and waits for room where there is none. An agent with too many of them waiting is refused, so that it slows nobody
-    /// else; so is each where the analysis makes no room at all, and where what waits takes all the memory that it may.
+    /// Queues a message, and waits for room where there is none: in the log, among what may wait of this agent, so that it slows nobody else, or
+    /// in the memory that all may take. Who comes back after an absence sends all that it kept at once. One that finds no room in ten seconds is
+    /// refused.
     pub async fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
         self.deliver_by(delivery, quota, |log, entry| log.append(entry).map(|_| ())).await
     }
@@ -107,34 +112,22 @@ impl Feed {
     ) -> Result<(), Refusal> {
         let entry = Entry::of(delivery);
         let weight = entry.bytes();
-        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
         let busy = |reason: String| Refusal { reason, retry: true, join: false };
-        let [(messages, bytes), (_, all_bytes)] = [&quota.waiting, &self.waiting].map(|waiting| {
-            let bytes = waiting.bytes.fetch_add(weight, Ordering::Relaxed);
-            (waiting.messages.fetch_add(1, Ordering::Relaxed), bytes)
-        });
-        if messages >= quota.limit {
-            let limit = quota.limit;
-            return Err(busy(format!(
-                "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
-            )));
-        }
-        // One message is always taken, however large.
-        if messages > 0 && bytes.saturating_add(weight) > AGENT_BYTES_MAX {
-            let mib = AGENT_BYTES_MAX >> 20;
-            return Err(busy(format!(
-                "messages of this agent that take {mib} MiB wait for the analysis, the limit: it sends too much"
-            )));
-        }
-        if all_bytes.saturating_add(weight) > BYTES_MAX {
-            return Err(busy("the analysis is behind; try again later".into()));
-        }
-        let mut entry = entry.counted(permit);
         let mut waited = Duration::ZERO;
+        let permit = loop {
+            match self.room(quota, weight) {
+                Ok(permit) => break permit,
+                Err(reason) if waited >= self.room_within => return Err(busy(reason)),
+                Err(_) => {}
+            }
+            tokio::time::sleep(ROOM_LOOKED_FOR_EVERY).await;
+            waited += ROOM_LOOKED_FOR_EVERY;
+        };
+        let mut entry = entry.counted(permit);
         loop {
             match append(&*self.log.0, entry) {
                 Ok(()) => return Ok(()),
-                Err(NotTaken::Full(_)) if waited >= ROOM_WITHIN => {
+                Err(NotTaken::Full(_)) if waited >= self.room_within => {
                     return Err(busy("the analysis is behind; try again later".into()));
                 }
                 Err(NotTaken::Full(back)) => entry = back,
@@ -143,6 +136,32 @@ impl Feed {
             tokio::time::sleep(ROOM_LOOKED_FOR_EVERY).await;
             waited += ROOM_LOOKED_FOR_EVERY;
         }
+    }
+
+    /// Counts one more message as waiting, unless that is more than may wait of its agent, or of all: then says what is full.
+    fn room(&self, quota: &Quota, weight: usize) -> Result<Permit, String> {
+        let [(messages, bytes), (_, all_bytes)] = [&quota.waiting, &self.waiting].map(|waiting| {
+            let bytes = waiting.bytes.fetch_add(weight, Ordering::Relaxed);
+            (waiting.messages.fetch_add(1, Ordering::Relaxed), bytes)
+        });
+        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
+        if messages >= quota.limit {
+            let limit = quota.limit;
+            return Err(format!(
+                "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
+            ));
+        }
+        // One message is always taken, however large.
+        if messages > 0 && bytes.saturating_add(weight) > AGENT_BYTES_MAX {
+            let mib = AGENT_BYTES_MAX >> 20;
+            return Err(format!(
+                "messages of this agent that take {mib} MiB wait for the analysis, the limit: it sends too much"
+            ));
+        }
+        if all_bytes.saturating_add(weight) > BYTES_MAX {
+            return Err("the analysis is behind; try again later".into());
+        }
+        Ok(permit)
     }
 
     /// Messages that wait for the analysis, of [`QUEUE_MAX`].
@@ -177,7 +196,7 @@ mod tests {
     /// Into a log with room for so many messages, and who reads it.
     fn feed(room: usize) -> (Feed, Reader) {
         let log: Arc<dyn DeliveryLog> = Arc::new(InMemory::new(room));
-        (Feed::over(Arc::clone(&log)), Reader::new(log, Offset::default()))
+        (Feed::new(Arc::clone(&log), Arc::default()).0, Reader::new(log, Offset::default()))
     }
 
     /// Whether one was there; it is worked off.
@@ -208,6 +227,30 @@ mod tests {
         assert!(work_off(&mut reader));
         assert_eq!(feed.waiting(), 2);
         assert!(feed.deliver(delivery(), &fast).await.is_ok(), "room again once one is taken");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_sends_all_that_it_kept_at_once_is_slowed_down_and_not_sent_away() {
+        let (feed, mut reader) = feed(1_000);
+        let quota = Quota::new(20);
+        let (sent, ()) = tokio::join!(
+            async {
+                for _ in 0..100 {
+                    feed.deliver(delivery(), &quota).await?;
+                    assert!(feed.waiting() <= 20);
+                }
+                Ok::<(), Refusal>(())
+            },
+            async {
+                for _ in 0..100 {
+                    while !work_off(&mut reader) {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        );
+        assert!(sent.is_ok(), "{sent:?}");
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod listen;
 pub mod local;
 pub mod offset;
+pub mod probe_rate;
 pub mod registry;
 pub mod rpc;
 pub mod sanity;

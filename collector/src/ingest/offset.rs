@@ -212,8 +212,10 @@ fn difference(unix_ns: u64, monotonic_ns: i64) -> Option<i64> {
     i64::try_from(i128::from(unix_ns) - i128::from(monotonic_ns)).ok()
 }
 
+/// Of a time up to [`CARRY_MAX_NS`], and a drift that the kernel can make: their product has room, which matters, as each message asks for this a
+/// hundred times over.
 fn drifted(by_ns: i64, ppb: i64) -> i64 {
-    i64::try_from(i128::from(by_ns) * i128::from(ppb) / 1_000_000_000).unwrap_or(0)
+    by_ns.saturating_mul(ppb) / 1_000_000_000
 }
 
 fn per_billion(rise_ns: i64, apart_ns: i64) -> i64 {

@@ -4,6 +4,7 @@
 use crate::counters::TOLD_FOR_NS;
 use crate::ingest::convert::{Converter, signal_name};
 use crate::ingest::offset::OffsetEstimate;
+use crate::ingest::probe_rate::Probes;
 use crate::ingest::tls::Proof;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,6 +30,8 @@ pub struct Slot {
     pub converter: Converter,
     /// Its clock.
     pub offset: OffsetEstimate,
+    /// How many probes of it are still answered, over all its streams.
+    pub probes: Probes,
     /// Last Hello.
     pub hello: v1::Hello,
     /// Highest sequence taken or refused, of this agent instance.

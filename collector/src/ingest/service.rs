@@ -441,7 +441,7 @@ mod tests {
     async fn a_stream_that_is_replaced_while_its_hello_waits_for_room_queues_none() {
         let registry = Registry::new(4);
         let (session, delivery) = opened(&registry);
-        let (feed, quota) = (Feed::over(Arc::new(InMemory::new(0))), Quota::new(4));
+        let (feed, quota) = (Feed::new(Arc::new(InMemory::new(0)), Arc::default()).0, Quota::new(4));
         let (begun, taken_over) = tokio::join!(begin(&session, delivery, &feed, &quota), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             registry.take(&hello(), "q", NOW_UNIX_NS).is_ok()

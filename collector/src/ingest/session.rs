@@ -96,34 +96,6 @@ pub struct Session {
     host: String,
     instance: String,
     metrics: Arc<Metrics>,
-    probes: Probes,
-}
-
-/// Clock probes that are answered at once; an agent sends a few when it connects.
-const PROBES_AT_ONCE: u64 = 64;
-/// And from then on, in a second.
-const PROBES_PER_S: u64 = 16;
-
-/// How many clock probes this stream may still send.
-#[derive(Debug)]
-struct Probes {
-    left: u64,
-    since_unix_ns: u64,
-}
-
-impl Probes {
-    fn take(&mut self, now_unix_ns: u64) -> bool {
-        let passed_ns = now_unix_ns.saturating_sub(self.since_unix_ns);
-        let more = passed_ns.saturating_mul(PROBES_PER_S) / 1_000_000_000;
-        // A clock that was set back must not stop them for as long.
-        if more > 0 || now_unix_ns < self.since_unix_ns {
-            self.left = self.left.saturating_add(more).min(PROBES_AT_ONCE);
-            self.since_unix_ns = now_unix_ns;
-        }
-        let may = self.left > 0;
-        self.left -= u64::from(may);
-        may
-    }
 }
 
 /// What is said to a stream whose host another one speaks for.
@@ -200,8 +172,7 @@ impl Session {
             refusal(e.to_string(), true)
         })?;
         let (host, instance) = (hello.host.clone(), hello.agent_instance.clone());
-        let probes = Probes { left: PROBES_AT_ONCE, since_unix_ns: now_unix_ns };
-        let session = Self { lease, host, instance, metrics: Arc::clone(metrics), probes };
+        let session = Self { lease, host, instance, metrics: Arc::clone(metrics) };
         let (last_sequence, converted) = {
             let Some(mut slot) = session.lease.own_slot() else {
                 return Err(refusal(REPLACED, true));
@@ -254,9 +225,9 @@ impl Session {
                 return self.refuse(sequence, "undecodable", &format!("the message does not decode: {e}"));
             }
         };
-        let (now_offset, offset) = {
+        let (now_offset, offset, answered) = {
             // Here as below: where another stream has taken the host over, what is in its slot is not of this one, nor for this one to change.
-            let Some(slot) = self.lease.own_slot() else { return Reaction::default() };
+            let Some(mut slot) = self.lease.own_slot() else { return Reaction::default() };
             let now_offset = slot.offset.now();
             // For the moment that a message is about: a batch that waited for the connection is older than the newest probe.
             let offset = match &said {
@@ -267,11 +238,12 @@ impl Session {
                 Said::Drop(drop) => slot.offset.at(drop.unix_ns),
                 _ => now_offset,
             };
-            (now_offset, offset)
+            let answered = !matches!(said, Said::ClockProbe(_)) || slot.probes.take(now_unix_ns);
+            (now_offset, offset, answered)
         };
         let agent_now = now_unix_ns.saturating_add_signed(now_offset.offset_ns.saturating_neg());
         match said {
-            Said::ClockProbe(_) if !self.probes.take(now_unix_ns) => {
+            Said::ClockProbe(_) if !answered => {
                 self.metrics.limits.reached("clock_probes", 1, now_unix_ns);
                 Reaction::default()
             }

@@ -13,4 +13,4 @@ pub mod series;
 pub mod timeline;
 pub mod view;
 pub(crate) mod waiting;
-mod windows;
+pub(crate) mod windows;

@@ -37,20 +37,20 @@ struct Lists {
 }
 
 impl Packed {
-    /// Of windows of one host that rise, at least one and at most [`TOGETHER_MAX`].
-    pub(super) fn of(windows: &[Arc<HostWindow>]) -> Self {
+    /// Of windows of one host that rise, at least one and at most [`TOGETHER_MAX`]. `numbers` is room for what is not kept, to be used again.
+    pub(super) fn of(windows: &[Arc<HostWindow>], numbers: &mut Vec<u64>) -> Self {
         debug_assert!((1..=TOGETHER_MAX).contains(&windows.len()), "{} windows", windows.len());
-        let mut numbers = Vec::with_capacity(windows.len() * 512);
+        numbers.clear();
         for field in FIELDS {
             numbers.extend(windows.iter().map(|w| (field.get)(w)));
         }
         let cpus: Vec<Option<&HostCpu>> = windows.iter().map(|w| w.cpu.as_ref()).collect();
         numbers.extend(cpus.iter().map(|cpu| u64::from(cpu.is_some())));
-        put_columns(&columns::cpu(), cpus.iter().flatten().copied(), &mut numbers);
-        put_rows(&columns::workload(), windows, |w| &w.workloads, &mut numbers);
-        put_rows(&columns::listener(), windows, |w| &w.listeners, &mut numbers);
-        put_rows(&columns::edge(), windows, |w| &w.edges, &mut numbers);
-        put_rows(&columns::device(), windows, |w| &w.devices, &mut numbers);
+        put_columns(&columns::cpu(), cpus.iter().flatten().copied(), numbers);
+        put_rows(&columns::workload(), windows, |w| &w.workloads, numbers);
+        put_rows(&columns::listener(), windows, |w| &w.listeners, numbers);
+        put_rows(&columns::edge(), windows, |w| &w.edges, numbers);
+        put_rows(&columns::device(), windows, |w| &w.devices, numbers);
         numbers.extend(windows.iter().map(|w| w.responses.all().len() as u64));
         let of_counts: [fn(&Count) -> u64; 3] =
             [|c| c.listener.into(), |c| c.bucket.into(), |c| c.answers.into()];
@@ -65,7 +65,7 @@ impl Packed {
                 culprits,
             })
         });
-        let mut values = encode_values(&numbers);
+        let mut values = encode_values(numbers);
         values.shrink_to_fit();
         Self {
             host: windows.first().map(|w| w.host.clone()).unwrap_or_default(),
@@ -318,7 +318,7 @@ mod tests {
     fn every_field_of_every_row_comes_back() {
         let windows: Vec<Arc<HostWindow>> =
             (0..TOGETHER_MAX as u64).map(|n| Arc::new(window(n * n, n))).collect();
-        let packed = Packed::of(&windows);
+        let packed = Packed::of(&windows, &mut Vec::new());
         assert_eq!(packed.indices()[5], 25);
         let unpacked = packed.windows();
         assert!(unpacked.iter().eq(windows.iter().map(AsRef::as_ref)));
@@ -328,8 +328,8 @@ mod tests {
     fn what_hardly_changes_takes_a_tenth_of_its_room() {
         let windows: Vec<Arc<HostWindow>> =
             (0..20).map(|n| Arc::new(HostWindow { index: WindowIndex(n), ..window(3, 3) })).collect();
-        let loose: usize = windows.iter().map(|w| super::super::series::size_of(w)).sum();
-        let packed = Packed::of(&windows).bytes();
+        let loose: usize = windows.iter().map(|w| super::super::windows::size_of(w)).sum();
+        let packed = Packed::of(&windows, &mut Vec::new()).bytes();
         assert!(packed * 10 < loose, "{packed} of {loose}");
     }
 
@@ -337,7 +337,7 @@ mod tests {
         #[test]
         fn windows_come_back_as_they_were(seeds in prop::collection::btree_map(0_u64..1_000_000, 0_u64..2_000, 1..TOGETHER_MAX)) {
             let windows: Vec<Arc<HostWindow>> = seeds.iter().map(|(index, seed)| Arc::new(window(*index, *seed))).collect();
-            let unpacked = Packed::of(&windows).windows();
+            let unpacked = Packed::of(&windows, &mut Vec::new()).windows();
             prop_assert!(unpacked.iter().eq(windows.iter().map(AsRef::as_ref)));
         }
     }

@@ -70,6 +70,8 @@ pub struct Series {
     cut: u64,
     /// Index of the newest window when one had to go for its bytes.
     cut_at: Option<u64>,
+    /// For packing windows.
+    room: Vec<u64>,
 }
 
 /// Several windows as one.
@@ -139,15 +141,6 @@ impl Decimator {
     }
 }
 
-/// Memory of a window, about.
-pub(crate) fn size_of(w: &HostWindow) -> usize {
-    // The window with its name and its counts, and what the allocator takes beside each list; with its limits.
-    let lists =
-        w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes() + w.responses.bytes();
-    let limits = 40 + w.listeners.len() * std::mem::size_of::<(EntityId, u32)>();
-    std::mem::size_of::<HostWindow>() + 160 + lists + limits + w.culprits.len() * 80
-}
-
 impl Series {
     /// Keeps at most `minutes` and `bytes_max`.
     #[must_use]
@@ -163,6 +156,7 @@ impl Series {
             newest: 0,
             cut: 0,
             cut_at: None,
+            room: Vec::new(),
         }
     }
 
@@ -234,11 +228,13 @@ impl Series {
     fn window(&mut self, kept: Arc<HostWindow>) -> Arc<HostWindow> {
         let index = kept.index.0;
         self.newest = self.newest.max(index);
+        let mut room = std::mem::take(&mut self.room);
         let host = self.heard(&kept.host);
         host.limits.add(&kept);
         let before = host.windows.bytes();
-        let new = host.windows.insert(Arc::clone(&kept));
+        let new = host.windows.insert(Arc::clone(&kept), &mut room);
         let after = host.windows.bytes();
+        self.room = room;
         self.bytes = self.bytes + after - before;
         if new {
             self.order.push_back((kept.host.clone(), index));
@@ -309,10 +305,16 @@ impl Series {
         taken
     }
 
+    /// Whether there is anything of a host, be it names alone.
+    #[must_use]
+    pub fn knows(&self, host: &str) -> bool {
+        self.hosts.contains_key(host)
+    }
+
     /// Names behind a host's ids.
     #[must_use]
-    pub fn names(&self, host: &str) -> Names {
-        self.hosts.get(host).map(|series| Names::clone(&series.names)).unwrap_or_default()
+    pub fn names(&self, host: &str) -> Arc<Names> {
+        self.hosts.get(host).map(|series| Arc::clone(&series.names)).unwrap_or_default()
     }
 
     /// What has gone of a host's ids, and since when.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::live::metric::METRICS;
+use crate::live::windows::size_of;
 use std::sync::Arc;
 use tailwater_model::window::{Gone, ListenerInfo, ListenerWindow, WorkloadInfo};
 

@@ -2,7 +2,7 @@
 //! lock and no thread.
 
 use crate::counters::Counter;
-use crate::live::series::size_of;
+use crate::live::windows::size_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tailwater_model::window::HostWindow;

@@ -2,15 +2,23 @@
 //! difference; what may be kept at all, the series say.
 
 use super::packed::Packed;
-use super::series::size_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailwater_model::window::{HostWindow, WindowIndex};
+use tailwater_model::window::{EntityId, HostWindow, WindowIndex};
 
 /// So many of the newest stay as they came (20 s): the analysis holds them as long, and whoever looks at the present reads them.
 const LOOSE_WINDOWS: usize = 400;
 /// So many are packed together (1 s).
 const TOGETHER: usize = 20;
+
+/// Memory of a window, about.
+pub(crate) fn size_of(w: &HostWindow) -> usize {
+    // The window with its name and its counts, and what the allocator takes beside each list; with its limits.
+    let lists =
+        w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes() + w.responses.bytes();
+    let limits = 40 + w.listeners.len() * std::mem::size_of::<(EntityId, u32)>();
+    std::mem::size_of::<HostWindow>() + 160 + lists + limits + w.culprits.len() * 80
+}
 
 /// See above. A part of another's windows shares them.
 #[derive(Debug, Default, Clone)]
@@ -47,8 +55,8 @@ impl Block {
 }
 
 impl Windows {
-    /// Takes a window; says whether it was not there before. Of one that was, the new one counts.
-    pub(super) fn insert(&mut self, window: Arc<HostWindow>) -> bool {
+    /// Takes a window; says whether it was not there before. Of one that was, the new one counts. `room` is for packing, to be used again.
+    pub(super) fn insert(&mut self, window: Arc<HostWindow>, room: &mut Vec<u64>) -> bool {
         let index = window.index.0;
         self.bytes += size_of(&window);
         let late = self.packed_to().is_some_and(|last| index <= last);
@@ -59,7 +67,7 @@ impl Windows {
         self.late += usize::from(late);
         let new = !(late && self.block(index).is_some_and(|block| block.has(index).is_some()));
         if self.loose.len() - self.late >= LOOSE_WINDOWS + TOGETHER {
-            self.pack();
+            self.pack(room);
         }
         new
     }
@@ -86,12 +94,12 @@ impl Windows {
         }
     }
 
-    fn pack(&mut self) {
+    fn pack(&mut self, room: &mut Vec<u64>) {
         let from = self.packed_to().map_or(0, |last| last + 1);
         let oldest: Vec<u64> = self.loose.range(from..).take(TOGETHER).map(|(index, _)| *index).collect();
         let windows: Vec<_> = oldest.iter().filter_map(|index| self.loose.remove(index)).collect();
         self.bytes -= windows.iter().map(|w| size_of(w)).sum::<usize>();
-        let windows = Arc::new(Packed::of(&windows));
+        let windows = Arc::new(Packed::of(&windows, room));
         self.bytes += windows.bytes();
         self.packed.insert(windows.span().0, Block { windows, gone: 0 });
     }
@@ -289,7 +297,7 @@ mod tests {
             let mut add = |windows: &mut Windows, map: &mut BTreeMap<_, _>, index: u64| {
                 mark += 1;
                 let new = map.insert(index, window(index, mark)).is_none();
-                assert_eq!(windows.insert(window(index, mark)), new, "{index}");
+                assert_eq!(windows.insert(window(index, mark), &mut Vec::new()), new, "{index}");
             };
             for step in steps {
                 match step {
@@ -341,7 +349,7 @@ mod tests {
     #[test]
     fn a_minute_takes_less_than_half_of_its_room() {
         let mut windows = Windows::default();
-        (0..1_200).for_each(|index| assert!(windows.insert(window(index, 0))));
+        (0..1_200).for_each(|index| assert!(windows.insert(window(index, 0), &mut Vec::new())));
         assert_eq!(windows.len(), 1_200);
         assert!(windows.bytes() * 2 < 1_200 * size_of(&window(0, 0)), "{}", windows.bytes());
     }

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::ingest::delivery_log::{Read, Reader};
 use crate::ingest::feed::{Feed, Tap};
 use crate::ingest::session::Delivery;
+use crate::lock::lock;
 use crate::moments::Moments;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,6 +106,11 @@ impl Loop {
     fn delivery(&mut self, delivery: Delivery, outlet: &mut Outlet) {
         self.taps.arrival(&delivery.arrival, &delivery.raw);
         if let Some(said) = delivery.names {
+            // With each that comes those leave that are gone for a day, as they leave the windows in memory.
+            if self.names.is_new(&delivery.arrival.host) {
+                let series = lock(&outlet.shown.series);
+                self.names.forget(|host| series.knows(host));
+            }
             self.names.said(&delivery.arrival, said);
         }
         let taken = self.clock.unix_ns();

@@ -44,6 +44,16 @@ fn keep<T: Clone>(into: &mut BTreeMap<u32, T>, from: &[T], gone: &[u32], id: imp
 }
 
 impl Names {
+    /// Whether nothing is known of a host.
+    pub fn is_new(&self, host: &str) -> bool {
+        !self.0.contains_key(host)
+    }
+
+    /// Forgets hosts that nobody knows any more.
+    pub fn forget(&mut self, known: impl Fn(&str) -> bool) {
+        self.0.retain(|host, _| known(host));
+    }
+
     /// A Hello or Entities arrived.
     pub fn said(&mut self, arrival: &Arrival, said: Said) {
         let names = self.0.entry(arrival.host.clone()).or_default();

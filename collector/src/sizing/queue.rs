@@ -164,7 +164,7 @@ mod tests {
         }
         let window = Arc::new(HostWindow { culprits: Vec::new(), ..HostWindow::default() });
         let input = Input::Window(Arc::new(window.as_ref().clone()));
-        let fits = WINDOW_BYTES_MAX / crate::live::series::size_of(&window);
+        let fits = WINDOW_BYTES_MAX / crate::live::windows::size_of(&window);
         (0..fits + 2).for_each(|_| waiting.saw(&input, Some(&window), &dropped));
         for n in 0..INCIDENTS_MAX + 1 {
             waiting.incident(&crate::fixture::incident(&n.to_string(), 1), &dropped);

@@ -2,10 +2,11 @@
 
 use crate::live::series::Departed;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
 use tailwater_model::names::Seen;
+use tailwater_model::topology::NodeView;
 use tailwater_model::window::{EntityId, ListenerInfo, WindowIndex};
 
 /// Where it listens, as it was written from the first version on.
@@ -16,11 +17,11 @@ fn listening(l: &ListenerInfo) -> String {
 /// Everything known by name of the hosts of `spans` (first and last moment, Unix ns), as far as it was there then.
 pub(super) fn seen(
     spans: &BTreeMap<String, (u64, u64)>,
-    names: &BTreeMap<String, Names>,
+    names: &BTreeMap<String, Arc<Names>>,
     gone: &BTreeMap<String, Departed>,
     view: &TopologyView,
 ) -> Vec<Seen> {
-    let mut seen = Vec::new();
+    let mut seen: Vec<Seen> = Vec::new();
     for (host, (first_unix_ns, last_unix_ns)) in spans {
         let mut saw = |kind: &str, name: String, detail: String, gone: Option<&WindowIndex>| {
             let last_unix_ns = gone.map_or(*last_unix_ns, |gone| gone.end_unix_ns().min(*last_unix_ns));
@@ -41,17 +42,26 @@ pub(super) fn seen(
             saw("listener", listening(l), workload.to_owned(), gone_at(|gone| &gone.listeners, &l.id));
         }
     }
-    for node in view.nodes.iter().filter(|n| !n.tier.is_empty()) {
-        let Some((first_unix_ns, last_unix_ns)) = spans.get(&node.host) else { continue };
-        seen.push(Seen {
+    // A tier is there as long as the newest workload of its name is.
+    let mut until: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for of in seen.iter().filter(|of| of.kind == "workload") {
+        let last = until.entry((&of.host, &of.name)).or_default();
+        *last = (*last).max(of.last_unix_ns);
+    }
+    let tier = |node: &NodeView| {
+        let (first_unix_ns, _) = spans.get(&node.host)?;
+        let last_unix_ns = until.get(&(node.host.as_str(), node.workload.as_str()))?;
+        Some(Seen {
             kind: "tier".to_owned(),
             host: node.host.clone(),
             name: node.tier.clone(),
             detail: node.workload.clone(),
             first_unix_ns: *first_unix_ns,
             last_unix_ns: *last_unix_ns,
-        });
-    }
+        })
+    };
+    let tiers: Vec<Seen> = view.nodes.iter().filter(|n| !n.tier.is_empty()).filter_map(tier).collect();
+    seen.extend(tiers);
     seen
 }
 
@@ -94,14 +104,27 @@ mod tests {
             known.workloads.insert(id, info);
         }
         departed.workloads.insert(2, WindowIndex(150));
-        let names = BTreeMap::from([("web-1".to_owned(), known)]);
+        let names = BTreeMap::from([("web-1".to_owned(), Arc::new(known))]);
+        let nodes = ["stays", "goes"].map(|workload| NodeView {
+            host: "web-1".into(),
+            workload: workload.into(),
+            tier: format!("tier of {workload}"),
+            listeners: Vec::new(),
+            workers_limit: None,
+        });
+        let view = TopologyView { nodes: nodes.into(), ..TopologyView::default() };
         let gone = BTreeMap::from([("web-1".to_owned(), departed)]);
         let moments = |first: u64, last: u64| {
             let span = (WindowIndex(first).start_unix_ns(), WindowIndex(last).end_unix_ns());
             let spans = BTreeMap::from([("web-1".to_owned(), span)]);
-            let all = seen(&spans, &names, &gone, &TopologyView::default());
+            let all = seen(&spans, &names, &gone, &view);
             let of = |name: &str| {
-                all.iter().find(|s| s.kind == "workload" && s.name == name).map(|s| s.last_unix_ns)
+                let of = |kind, name: &str| {
+                    all.iter().find(|s| s.kind == kind && s.name == name).map(|s| s.last_unix_ns)
+                };
+                let workload = of("workload", name);
+                assert_eq!(of("tier", &format!("tier of {name}")), workload, "a tier is as its workload");
+                workload
             };
             (of("stays"), of("goes"))
         };

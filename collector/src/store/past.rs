@@ -253,7 +253,7 @@ impl Past {
     pub fn remember(
         &self,
         spans: &BTreeMap<String, (u64, u64)>,
-        names: &BTreeMap<String, Names>,
+        names: &BTreeMap<String, Arc<Names>>,
         gone: &BTreeMap<String, Departed>,
         view: &TopologyView,
     ) {

@@ -112,7 +112,7 @@ pub(super) fn write(
     folder: &Path,
     name: &str,
     windows: &[Arc<HostWindow>],
-    names: &BTreeMap<String, Names>,
+    names: &BTreeMap<String, Arc<Names>>,
 ) -> std::result::Result<Written, SegmentError> {
     let target = folder.join(name);
     let temporary = folder.join(format!("{name}{TEMPORARY}"));
@@ -143,7 +143,7 @@ fn fill(
     disk: &dyn Disk,
     folder: &Path,
     windows: &[Arc<HostWindow>],
-    names: &BTreeMap<String, Names>,
+    names: &BTreeMap<String, Arc<Names>>,
 ) -> std::result::Result<Written, SegmentError> {
     let io = |source| SegmentError::Folder { path: folder.to_owned(), source };
     if folder.exists() {
@@ -155,7 +155,7 @@ fn fill(
         hosts.entry(&window.host).or_default().insert(window.index, window);
     }
     let none = Names::default();
-    let named = |host: &str| names.get(host).unwrap_or(&none);
+    let named = |host: &str| names.get(host).map_or(&none, AsRef::as_ref);
     let workload = |host: &str, id| named(host).workloads.get(&id).map_or("", |w| w.name.as_str());
     let mut count = Written::default();
     for kind in Kind::ALL {

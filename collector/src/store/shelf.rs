@@ -64,7 +64,7 @@ pub struct Shelf {
 }
 
 /// Windows and the names of their hosts' things.
-type Named = (Vec<Arc<HostWindow>>, BTreeMap<String, Names>);
+type Named = (Vec<Arc<HostWindow>>, BTreeMap<String, Arc<Names>>);
 
 /// A stretch of time in windows, both ends included.
 pub(super) type Span = (WindowIndex, WindowIndex);
@@ -149,7 +149,7 @@ impl Shelf {
     pub(super) fn add(
         &self,
         windows: &[Arc<HostWindow>],
-        names: &BTreeMap<String, Names>,
+        names: &BTreeMap<String, Arc<Names>>,
     ) -> Result<Written, SegmentError> {
         self.write(&self.recent(), false, windows, names)
     }
@@ -159,7 +159,7 @@ impl Shelf {
         folder: &Path,
         kept: bool,
         windows: &[Arc<HostWindow>],
-        names: &BTreeMap<String, Names>,
+        names: &BTreeMap<String, Arc<Names>>,
     ) -> Result<Written, SegmentError> {
         let (Some(first), Some(last)) =
             (windows.iter().map(|w| w.index).min(), windows.iter().map(|w| w.index).max())
@@ -283,7 +283,7 @@ impl Shelf {
                     edges: edges.into_iter().map(|e| (e.id, e)).collect(),
                     devices: devices.into_iter().map(|d| (d.id, d)).collect(),
                 };
-                names.insert(host, known);
+                names.insert(host, Arc::new(known));
             }
             _ => {}
         })?;

@@ -526,8 +526,8 @@ fn names() -> Names {
     names
 }
 
-fn names_of<'a>(hosts: impl Iterator<Item = &'a str>) -> BTreeMap<String, Names> {
-    hosts.map(|host| (host.to_owned(), names())).collect()
+fn names_of<'a>(hosts: impl Iterator<Item = &'a str>) -> BTreeMap<String, Arc<Names>> {
+    hosts.map(|host| (host.to_owned(), Arc::new(names()))).collect()
 }
 
 fn shelf(folder: &Path) -> (Shelf, Arc<Metrics>) {

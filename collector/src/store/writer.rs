@@ -260,7 +260,7 @@ impl Writer {
     fn inventory(
         &mut self,
         windows: &[(Arc<HostWindow>, usize)],
-        names: &BTreeMap<String, Names>,
+        names: &BTreeMap<String, Arc<Names>>,
         gone: &BTreeMap<String, Departed>,
     ) {
         let mut spans: BTreeMap<String, (u64, u64)> = BTreeMap::new();

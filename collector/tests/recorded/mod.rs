@@ -87,9 +87,11 @@ async fn feed(mut agent: Agent, all: Vec<Said>, mut moved: u64, windows: u64) {
                     batch.sequence = sequence;
                     batch.first_window += index_moved;
                     agent.say(Body::Batch(batch)).await;
-                    match agent.hear().await {
-                        Reply::Ack(ack) if ack.sequence == sequence => {}
-                        other => panic!("batch {sequence}: {other:?}"),
+                    while let Some(reply) = agent.heard().await {
+                        match reply {
+                            Reply::Ack(ack) if ack.sequence <= sequence => {}
+                            other => panic!("batch {sequence}: {other:?}"),
+                        }
                     }
                 }
                 Body::Drop(mut drop) => {

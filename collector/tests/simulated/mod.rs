@@ -238,9 +238,8 @@ async fn feed(mut agent: Agent, windows: Vec<HostWindow>) {
             agent.say(Body::Status(status)).await;
         }
         agent.say(Body::Batch(batch(n, window.index.0, window))).await;
-        loop {
-            match agent.hear().await {
-                Reply::Ack(ack) if ack.sequence == n => break,
+        while let Some(reply) = agent.heard().await {
+            match reply {
                 Reply::Ack(_) => {}
                 Reply::ClockReply(reply) => newest = (reply.id, unix_ns()),
                 other => panic!("{other:?}"),

@@ -16,9 +16,10 @@ const HOSTS_MAX: usize = 4096;
 const PENDING_MAX: usize = 256;
 /// A window this far ahead of the collector's clock is not believed, ns. Clock errors that can be worked with are far smaller.
 const FUTURE_NS: u64 = 2_000_000_000;
-/// Frames do not wait for a host that sent no window for so long, in windows (2 s): whoever is down, or cut off, would delay what is told of all
-/// others to the bound of lateness. With its next window they wait for it again.
-const SILENT_WINDOWS: u64 = 40;
+/// Frames do not wait for a host of which no window came for so long by the collector's clock, ns (2 s): whoever is down, or cut off, would delay
+/// what is told of all others to the bound of lateness. With its next window they wait for it again. How old that is does not matter: after an
+/// absence hosts catch up one after the other.
+const SILENT_NS: u64 = 2_000_000_000;
 /// A host is not known any more after this long without a window, in windows (60 s).
 pub(crate) const FORGET_WINDOWS: u64 = 1200;
 /// Frames without a single window that are emitted one by one; a longer silence is jumped over (20 s).
@@ -61,6 +62,8 @@ pub(crate) struct Aligner {
 struct Known {
     /// Frames wait for it.
     awaited: bool,
+    /// When a window of it came last, by the collector's clock; before the first, when it was announced. `None`: there was no clock yet.
+    heard_unix_ns: Option<u64>,
     /// Index of the frame from which its silence counts.
     since: Option<u64>,
     /// Highest index of a window that it sent.
@@ -92,7 +95,8 @@ impl Aligner {
     }
 
     fn meet(&mut self, host: Host, newest: Option<u64>) {
-        self.hosts.insert(host, Known { awaited: true, since: None, newest });
+        let heard_unix_ns = self.clock_unix_ns;
+        self.hosts.insert(host, Known { awaited: true, heard_unix_ns, since: None, newest });
         self.awaited += 1;
     }
 
@@ -118,6 +122,7 @@ impl Aligner {
         }
         if let Some(known) = self.hosts.get_mut(&window.host) {
             known.newest = known.newest.max(Some(index));
+            known.heard_unix_ns = self.clock_unix_ns;
             self.awaited += usize::from(!std::mem::replace(&mut known.awaited, true));
         } else if self.hosts.len() < HOSTS_MAX {
             self.meet(window.host.clone(), Some(index));
@@ -171,13 +176,16 @@ impl Aligner {
     fn emit(&mut self, index: u64) -> Frame {
         self.next = Some(index.saturating_add(1));
         self.awaited = 0;
+        let now = self.clock_unix_ns.unwrap_or(0);
         self.hosts.retain(|_, known| {
             let since = known.newest.max(known.since).unwrap_or(index);
             known.since = Some(since);
-            let silent = index.saturating_sub(since);
-            known.awaited = silent <= SILENT_WINDOWS;
-            self.awaited += usize::from(known.awaited);
-            silent <= FORGET_WINDOWS
+            let heard = *known.heard_unix_ns.get_or_insert(now);
+            // What waits of it is of frames to come: it is in them, whenever it came.
+            known.awaited = now.saturating_sub(heard) <= SILENT_NS || known.newest > Some(index);
+            let stays = index.saturating_sub(since) <= FORGET_WINDOWS;
+            self.awaited += usize::from(known.awaited && stays);
+            stays
         });
         Frame { index: WindowIndex(index), hosts: self.pending.remove(&index).unwrap_or_default() }
     }
@@ -307,6 +315,19 @@ mod tests {
         assert_eq!(after_silence(30, false).ready(), None, "1.5 s");
         let frame = after_silence(50, false).ready().expect("nobody else is to speak");
         assert_eq!(frame.hosts.len(), 1, "2.5 s");
+    }
+
+    #[test]
+    fn hosts_that_catch_up_one_after_the_other_are_in_one_frame() {
+        let aligner = started();
+        // Five seconds of `a`, within the bound, and then those of `b`.
+        let mut aligner = Aligner { lateness_ns: 10_000_000_000, ..aligner };
+        (1..=100).for_each(|n| assert_eq!(aligner.take(window("a", FIRST + n)), Taken::Kept));
+        assert_eq!(aligner.ready(), None);
+        for n in 1..=100 {
+            assert_eq!(aligner.take(window("b", FIRST + n)), Taken::Kept);
+            assert_eq!(aligner.ready().unwrap().hosts.len(), 2);
+        }
     }
 
     #[test]

@@ -26,12 +26,26 @@ pub(crate) const CLOCK_WINDOWS: u64 = 20;
 /// Updates of names that may wait for their window, per host.
 const UPDATES_MAX: usize = 1024;
 
+/// Names in all of those; one update is always taken, however many it tells. An agent tells all that it has in less when it connects.
+const WAITING_MAX: usize = 4 * ENTITIES_MAX;
+
 /// Names that arrived and are not in effect yet.
 #[derive(Debug, Clone)]
 pub(crate) enum Update {
     Host(HostInfo),
     Entities { workloads: Vec<WorkloadInfo>, listeners: Vec<ListenerInfo>, edges: Vec<EdgeInfo> },
     Gone(Gone),
+}
+
+impl Update {
+    /// How many names it is about.
+    fn names(&self) -> usize {
+        match self {
+            Self::Host(_) => 1,
+            Self::Entities { workloads, listeners, edges } => workloads.len() + listeners.len() + edges.len(),
+            Self::Gone(gone) => gone.workloads.len() + gone.listeners.len() + gone.edges.len(),
+        }
+    }
 }
 
 /// One host's names and recent windows.
@@ -48,6 +62,8 @@ pub(crate) struct HostHistory {
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
     windows: VecDeque<Option<Arc<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
+    /// Names in these.
+    waiting: usize,
     /// Index of its newest window; before the first, of the frame since which it is known.
     heard: u64,
     /// No frame waits for it any more.
@@ -134,9 +150,11 @@ impl History {
     /// Keeps an update until the host's window `from`.
     pub(crate) fn update(&mut self, host: &str, from: u64, update: Update) -> bool {
         let entry = self.hosts.entry(host.to_owned()).or_default();
-        if entry.updates.len() >= UPDATES_MAX {
+        let waiting = entry.waiting.saturating_add(update.names());
+        if entry.updates.len() >= UPDATES_MAX || (!entry.updates.is_empty() && waiting > WAITING_MAX) {
             return false;
         }
+        entry.waiting = waiting;
         entry.updates.push_back((from, update));
         true
     }
@@ -258,6 +276,7 @@ impl HostHistory {
         let mut changed = false;
         while self.updates.front().is_some_and(|(from, _)| *from <= index) {
             let Some((_, update)) = self.updates.pop_front() else { break };
+            self.waiting = self.waiting.saturating_sub(update.names());
             match update {
                 Update::Host(info) => {
                     changed |= self.info != info;

@@ -32,6 +32,9 @@ use tailwater_proto::v1::{
 /// Characters of the place where a pool's size is set: a key and a path.
 const SET_BY_MAX: usize = 1000;
 
+/// Bytes of the texts in all names that a host has at a time: some 4,000 of 200 bytes are a large one's. Whoever reads by name has a copy of them.
+const NAMES_BYTES_MAX: usize = 8 << 20;
+
 /// Characters of what a Unix socket is bound to (`sun_path`).
 const PATH_MAX: usize = 108;
 
@@ -117,6 +120,9 @@ struct Ids {
     gone: HashMap<u32, EntityId>,
     last: EntityId,
     refused: u64,
+    /// Bytes of the names of those that have one, and of all of them.
+    texts: HashMap<u32, usize>,
+    texts_bytes: usize,
 }
 
 impl Ids {
@@ -148,6 +154,7 @@ impl Ids {
     fn forget(&mut self, theirs: &[u32]) -> Vec<EntityId> {
         let mut ours = Vec::new();
         for theirs in theirs {
+            self.texts_bytes -= self.texts.remove(theirs).unwrap_or(0);
             if let Some(id) = self.now.remove(theirs) {
                 if self.gone.len() >= ENTITIES_PER_HOST_MAX {
                     self.gone.clear();
@@ -159,10 +166,27 @@ impl Ids {
         ours
     }
 
-    /// Another run of the agent counts anew.
-    fn begin_anew(&mut self) {
-        self.now.clear();
+    /// Takes a name of so many bytes into account; says whether there is room for it.
+    fn name(&mut self, theirs: u32, bytes: usize) -> bool {
+        let before = self.texts.get(&theirs).copied().unwrap_or(0);
+        let all = self.texts_bytes - before + bytes;
+        if all > NAMES_BYTES_MAX {
+            self.refused += 1;
+            return false;
+        }
+        self.texts.insert(theirs, bytes);
+        self.texts_bytes = all;
+        true
+    }
+
+    /// Another run of the agent counts anew. What is gone with the one before.
+    fn begin_anew(&mut self) -> Vec<EntityId> {
         self.gone.clear();
+        self.texts.clear();
+        self.texts_bytes = 0;
+        let mut gone: Vec<EntityId> = self.now.drain().map(|(_, ours)| ours).collect();
+        gone.sort_unstable();
+        gone
     }
 }
 
@@ -248,7 +272,7 @@ impl Converter {
         error_ns: u64,
     ) -> Result<Vec<Input>, ConvertError> {
         match body {
-            Body::Hello(hello) => self.hello(hello).map(|input| vec![input]),
+            Body::Hello(hello) => self.hello(hello),
             Body::Entities(entities) => self.entities(entities),
             Body::Batch(batch) => self.batch(batch, offset_ns, error_ns),
             Body::Drop(drop) => Ok(self.drop_event(drop, offset_ns).into_iter().collect()),
@@ -256,12 +280,20 @@ impl Converter {
         }
     }
 
-    fn hello(&mut self, hello: &v1::Hello) -> Result<Input, ConvertError> {
+    fn hello(&mut self, hello: &v1::Hello) -> Result<Vec<Input>, ConvertError> {
         limits::hello(hello)?;
         let addresses = addresses(hello)?;
+        let mut inputs = Vec::new();
         if self.info.agent_instance != hello.agent_instance {
-            for ids in [&mut self.workloads, &mut self.listeners, &mut self.edges, &mut self.devices] {
-                ids.begin_anew();
+            // The next run names anew what there is still, and has other ids for it.
+            let gone = Gone {
+                workloads: self.workloads.begin_anew(),
+                listeners: self.listeners.begin_anew(),
+                edges: self.edges.begin_anew(),
+                devices: self.devices.begin_anew(),
+            };
+            if gone != Gone::default() {
+                inputs.push(Input::Gone { host: self.info.host.clone(), gone });
             }
             self.packets = DropPackets::default();
             self.packets_before = None;
@@ -283,7 +315,8 @@ impl Converter {
             addresses,
             coverage: self.coverage(),
         };
-        Ok(Input::Host(self.info.clone()))
+        inputs.push(Input::Host(self.info.clone()));
+        Ok(inputs)
     }
 
     fn coverage(&self) -> Coverage {
@@ -309,6 +342,9 @@ impl Converter {
         let mut workloads = Vec::new();
         for w in &entities.workloads {
             let Some(id) = self.workloads.get(w.id) else { continue };
+            if !self.workloads.name(w.id, w.cgroup.len() + w.name.len() + w.comm.len()) {
+                continue;
+            }
             workloads.push(WorkloadInfo {
                 id,
                 cgroup: w.cgroup.clone(),
@@ -324,6 +360,10 @@ impl Converter {
             else {
                 continue;
             };
+            let set_by = l.pool.as_ref().map_or(0, |pool| pool.set_by.len().min(SET_BY_MAX));
+            if !self.listeners.name(l.id, l.path.len().min(PATH_MAX) + l.comm.len() + set_by) {
+                continue;
+            }
             listeners.push(ListenerInfo {
                 id,
                 workload,

@@ -332,13 +332,40 @@ fn what_is_gone_is_told_by_our_ids_and_leaves_room_for_others() {
     let told = c.message(&gone(vec![9]), 0, 0).unwrap();
     let [_, Input::Gone { gone: ours, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(ours.listeners, [second], "what has the number now, not what had it before");
-    c.message(&hello("b"), 0, 0).unwrap();
+    let third = seen(&mut c, 9).unwrap();
+    let told = c.message(&hello("b"), 0, 0).unwrap();
+    let [Input::Gone { gone: ours, .. }, Input::Host(_)] = told.as_slice() else { panic!("{told:?}") };
+    assert!(ours.listeners.contains(&third), "what the run before had is gone with it: {ours:?}");
     assert_eq!(c.message(&gone(vec![9]), 0, 0).unwrap().len(), 1, "another run told no such thing");
     for id in 10..10 + ENTITIES_PER_HOST_MAX as u32 {
         seen(&mut c, id);
         c.message(&gone(vec![id]), 0, 0).unwrap();
     }
     assert_eq!(c.rows_refused(), 0);
+}
+
+#[test]
+fn names_of_a_host_have_so_many_bytes_together() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let mut named = |ids: std::ops::Range<u32>, gone: Vec<u32>| {
+        let workload = |id| v1::Workload { id, cgroup: "x".repeat(4_096), ..v1::Workload::default() };
+        let workloads = ids.map(workload).collect();
+        let told = v1::Entities { workloads, gone_workloads: gone, ..v1::Entities::default() };
+        let told = c.message(&Body::Entities(told), 0, 0).unwrap();
+        let [Input::Entities { workloads, .. }, ..] = told.as_slice() else { panic!("{told:?}") };
+        (workloads.len(), c.rows_refused())
+    };
+    let room = (NAMES_BYTES_MAX / 4_096) as u32;
+    assert_eq!(named(1..room + 1, vec![]), (room as usize, 0));
+    assert_eq!(named(1..room + 1, vec![]), (room as usize, 0), "the same again takes no more");
+    assert_eq!(named(room + 1..room + 11, vec![]), (0, 10));
+    assert_eq!(named(0..0, (1..6).collect()), (0, 10));
+    assert_eq!(
+        named(room + 1..room + 11, vec![]),
+        (5, 15),
+        "there is room for what took the place of what went"
+    );
 }
 
 proptest::proptest! {
