@@ -95,7 +95,7 @@ impl Windows {
     }
 
     fn pack(&mut self, room: &mut Vec<u64>) {
-        let from = self.packed_to().map_or(0, |last| last + 1);
+        let from = self.packed_to().map_or(0, |last| last.saturating_add(1));
         let oldest: Vec<u64> = self.loose.range(from..).take(TOGETHER).map(|(index, _)| *index).collect();
         let windows: Vec<_> = oldest.iter().filter_map(|index| self.loose.remove(index)).collect();
         self.bytes -= windows.iter().map(|w| size_of(w)).sum::<usize>();
@@ -236,10 +236,7 @@ impl Windows {
         }
         ends
     }
-}
 
-/// In the order of indices, for tests and for those who keep them.
-impl Windows {
     /// Copies of all of them.
     #[cfg(test)]
     pub(super) fn all(&self) -> Vec<HostWindow> {

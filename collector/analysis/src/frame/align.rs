@@ -318,6 +318,12 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_known_for_a_minute_after_its_last_window() {
+        assert!(after_silence(50 * 20, false).newest("b").is_some(), "50 s");
+        assert!(after_silence(70 * 20, false).newest("b").is_none(), "70 s");
+    }
+
+    #[test]
     fn hosts_that_catch_up_one_after_the_other_are_in_one_frame() {
         let aligner = started();
         // Five seconds of `a`, within the bound, and then those of `b`.
