@@ -328,6 +328,7 @@ mod tests {
         let aligner = started();
         // Five seconds of `a`, within the bound, and then those of `b`.
         let mut aligner = Aligner { lateness_ns: 10_000_000_000, ..aligner };
+        aligner.tick((FIRST + 101) * WINDOW_NS);
         (1..=100).for_each(|n| assert_eq!(aligner.take(window("a", FIRST + n)), Taken::Kept));
         assert_eq!(aligner.ready(), None);
         for n in 1..=100 {
