@@ -3,7 +3,7 @@
 
 use super::delivery_log::{DeliveryLog, Entry, NotTaken};
 use super::session::Delivery;
-use super::waiting::{Permit, Waiting};
+use super::waiting::{Counted, Permit, Waiting};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -41,6 +41,25 @@ impl Quota {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { waiting: Arc::default(), limit }
+    }
+
+    /// Counts one more message of so many bytes, unless that is more than may wait of its agent: then says what is full.
+    fn room(&self, weight: usize) -> Result<Counted, String> {
+        let (own, before) = self.waiting.count(weight);
+        if before.messages >= self.limit {
+            let limit = self.limit;
+            return Err(format!(
+                "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
+            ));
+        }
+        // One message is always taken, however large.
+        if before.messages > 0 && before.bytes.saturating_add(weight) > AGENT_BYTES_MAX {
+            let mib = AGENT_BYTES_MAX >> 20;
+            return Err(format!(
+                "messages of this agent that take {mib} MiB wait for the analysis, the limit: it sends too much"
+            ));
+        }
+        Ok(own)
     }
 }
 
@@ -96,9 +115,9 @@ impl Feed {
         quota
     }
 
-    /// Queues a message, and waits for room where there is none: in the log, among what may wait of this agent, so that it slows nobody else, or
-    /// in the memory that all may take. Who comes back after an absence sends all that it kept at once. One that finds no room in ten seconds is
-    /// refused.
+    /// Queues a message, and waits for room where there is none, in the log or among what may wait of this agent, so that it slows nobody else: who
+    /// comes back after an absence sends all that it kept at once. One that finds no room in ten seconds is refused; at once where what waits takes
+    /// all the memory that it may, as a message that waits for room takes some, too.
     pub async fn deliver(&self, delivery: Delivery, quota: &Quota) -> Result<(), Refusal> {
         self.deliver_by(delivery, quota, |log, entry| log.append(entry).map(|_| ())).await
     }
@@ -113,16 +132,21 @@ impl Feed {
         let entry = Entry::of(delivery);
         let weight = entry.bytes();
         let busy = |reason: String| Refusal { reason, retry: true, join: false };
+        let (all, before) = self.waiting.count(weight);
+        if before.bytes.saturating_add(weight) > BYTES_MAX {
+            return Err(busy("the analysis is behind; try again later".into()));
+        }
         let mut waited = Duration::ZERO;
-        let permit = loop {
-            match self.room(quota, weight) {
-                Ok(permit) => break permit,
+        let own = loop {
+            match quota.room(weight) {
+                Ok(own) => break own,
                 Err(reason) if waited >= self.room_within => return Err(busy(reason)),
                 Err(_) => {}
             }
             tokio::time::sleep(ROOM_LOOKED_FOR_EVERY).await;
             waited += ROOM_LOOKED_FOR_EVERY;
         };
+        let permit = Permit { _own: own, _all: all };
         let mut entry = entry.counted(permit);
         loop {
             match append(&*self.log.0, entry) {
@@ -136,32 +160,6 @@ impl Feed {
             tokio::time::sleep(ROOM_LOOKED_FOR_EVERY).await;
             waited += ROOM_LOOKED_FOR_EVERY;
         }
-    }
-
-    /// Counts one more message as waiting, unless that is more than may wait of its agent, or of all: then says what is full.
-    fn room(&self, quota: &Quota, weight: usize) -> Result<Permit, String> {
-        let [(messages, bytes), (_, all_bytes)] = [&quota.waiting, &self.waiting].map(|waiting| {
-            let bytes = waiting.bytes.fetch_add(weight, Ordering::Relaxed);
-            (waiting.messages.fetch_add(1, Ordering::Relaxed), bytes)
-        });
-        let permit = Permit([Arc::clone(&quota.waiting), Arc::clone(&self.waiting)], weight);
-        if messages >= quota.limit {
-            let limit = quota.limit;
-            return Err(format!(
-                "{limit} messages of this agent wait for the analysis, the limit: it sends too fast"
-            ));
-        }
-        // One message is always taken, however large.
-        if messages > 0 && bytes.saturating_add(weight) > AGENT_BYTES_MAX {
-            let mib = AGENT_BYTES_MAX >> 20;
-            return Err(format!(
-                "messages of this agent that take {mib} MiB wait for the analysis, the limit: it sends too much"
-            ));
-        }
-        if all_bytes.saturating_add(weight) > BYTES_MAX {
-            return Err("the analysis is behind; try again later".into());
-        }
-        Ok(permit)
     }
 
     /// Messages that wait for the analysis, of [`QUEUE_MAX`].

@@ -8,7 +8,7 @@ use crate::ingest::probe_rate::Probes;
 use crate::ingest::tls::Proof;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tailwater_model::window::EntityId;
 use tailwater_proto::v1::{self, AgentStatus};
@@ -22,6 +22,46 @@ const RUNS_MAX: usize = 4;
 const FORGOTTEN_AFTER_NS: u64 = 86_400_000_000_000;
 /// Why a signal that the Hello covered is not covered any more.
 const SHED: &str = "shed by the agent to stay within its CPU budget";
+
+/// The stream that speaks for a host.
+#[derive(Debug)]
+struct Stream {
+    number: u64,
+    replaced: Replaced,
+    peer: String,
+}
+
+/// Whether another stream took the host over from one, and whose that is.
+#[derive(Debug, Clone, Default)]
+pub struct Replaced {
+    is: CancellationToken,
+    by_itself: Arc<AtomicBool>,
+}
+
+impl Replaced {
+    /// That is so from now on. Whose the other is is noted here, as yet another may have the host when this is heard of.
+    fn by(&self, itself: bool) {
+        self.by_itself.store(itself, Ordering::Relaxed);
+        self.is.cancel();
+    }
+
+    /// Once it is so.
+    pub async fn cancelled(&self) {
+        self.is.cancelled().await;
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.is.is_cancelled()
+    }
+
+    /// Whether the same run of the agent has the other stream.
+    #[must_use]
+    pub fn is_by_itself(&self) -> bool {
+        self.by_itself.load(Ordering::Relaxed)
+    }
+}
 
 /// Everything about one host.
 #[derive(Debug, Default)]
@@ -57,7 +97,7 @@ pub struct Slot {
     pub since_unix_ns: u64,
     /// Kinds of refusal already logged for this agent instance.
     pub logged: Vec<&'static str>,
-    stream: Option<(u64, CancellationToken, String)>,
+    stream: Option<Stream>,
 }
 
 impl Slot {
@@ -123,7 +163,7 @@ pub struct Lease {
     /// Hosts that have a stream, as the registry counts them.
     connected: Arc<AtomicUsize>,
     /// Cancelled when another stream took the host over.
-    pub replaced: CancellationToken,
+    pub replaced: Replaced,
 }
 
 impl Lease {
@@ -140,7 +180,7 @@ impl Lease {
     /// Marks the host as gone since `now`, unless another stream has it.
     pub fn end(&self, now_unix_ns: u64) {
         let mut slot = self.slot();
-        if slot.stream.as_ref().is_some_and(|(number, ..)| *number == self.number) {
+        if slot.stream.as_ref().is_some_and(|stream| stream.number == self.number) {
             slot.stream = None;
             self.connected.fetch_sub(1, Ordering::Relaxed);
             slot.since_unix_ns = now_unix_ns;
@@ -268,7 +308,7 @@ impl Registry {
             return self.take(hello, peer, now_unix_ns);
         };
         match &slot.stream {
-            Some((_, replaced, peer)) => {
+            Some(Stream { replaced, peer, .. }) => {
                 let same =
                     slot.hello.agent_instance == hello.agent_instance || slot.hello.boot_id == hello.boot_id;
                 if !same {
@@ -284,7 +324,7 @@ impl Registry {
                 if one_boot && began.1 > 0 && began.1 < began.0 {
                     return Err(Occupied::Later { host: hello.host.clone() });
                 }
-                replaced.cancel();
+                replaced.by(slot.hello.agent_instance == hello.agent_instance);
             }
             // Asked here: its own stream of before may just have ended.
             None if self.is_full() => return Err(Occupied::Agents { agents: self.agents_max }),
@@ -297,8 +337,9 @@ impl Registry {
         }
         slot.hello = hello.clone();
         slot.since_unix_ns = now_unix_ns;
-        let replaced = CancellationToken::new();
-        if slot.stream.replace((number, replaced.clone(), peer.to_owned())).is_none() {
+        let replaced = Replaced::default();
+        let stream = Stream { number, replaced: replaced.clone(), peer: peer.to_owned() };
+        if slot.stream.replace(stream).is_none() {
             self.connected.fetch_add(1, Ordering::Relaxed);
         }
         drop(slot);
@@ -408,7 +449,7 @@ impl AgentView {
         Self {
             host: host.to_owned(),
             connected: slot.stream.is_some(),
-            peer: slot.stream.as_ref().map(|(_, _, peer)| peer.clone()),
+            peer: slot.stream.as_ref().map(|stream| stream.peer.clone()),
             identity: slot.proof,
             certificate_issued_unix_s: slot.certificate_unix_s.map(|(issued, _)| issued),
             certificate_expires_unix_s: slot.certificate_unix_s.map(|(_, expires)| expires),
@@ -624,6 +665,20 @@ mod tests {
         assert_eq!(known, Ok(HOSTS_MAX), "they wait");
         drop(held);
         assert!(registry.view().iter().any(|agent| agent.host == "busy" && agent.connected));
+    }
+
+    #[test]
+    fn whoever_was_replaced_by_itself_was_whoever_has_the_host_by_then() {
+        let registry = Registry::new(4);
+        let given_up = registry.take(&hello("b", "boot"), "p", 1).unwrap();
+        let by_itself = registry.take(&hello("b", "boot"), "p", 2).unwrap();
+        by_itself.end(3);
+        // The Hello of the run before is read late, where nobody speaks for the host.
+        let before = registry.take(&hello("a", "boot"), "p", 4).unwrap();
+        assert!(given_up.replaced.is_cancelled() && given_up.replaced.is_by_itself());
+        let after = registry.take(&hello("b", "boot"), "p", 5).unwrap();
+        assert!(before.replaced.is_cancelled() && !before.replaced.is_by_itself());
+        assert!(!after.replaced.is_cancelled());
     }
 
     #[test]

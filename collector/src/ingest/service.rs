@@ -295,8 +295,8 @@ impl Connection {
 pub fn replaced(session: &Session) -> Refusal {
     // Two agents of one boot must not send each other away without a pause. But where an agent was replaced by itself, and still hears of it
     // here, the other stream is one that it gave up: its Hello was read late. It comes back at once.
-    let by_itself = session.lease().slot().hello.agent_instance == session.instance();
-    Refusal { reason: REPLACED.to_owned(), retry: by_itself, join: false }
+    let retry = session.lease().replaced.is_by_itself();
+    Refusal { reason: REPLACED.to_owned(), retry, join: false }
 }
 
 /// Queues what a stream's Hello brought. `Ok` also where another stream takes the host over while this waits for room: what this run is would come

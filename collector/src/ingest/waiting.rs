@@ -11,15 +11,41 @@ pub(super) struct Waiting {
     pub(super) bytes: AtomicUsize,
 }
 
-/// One message that waits, of its agent and of all, and its bytes. Whoever drops it does not hold the message any more.
-#[derive(Debug)]
-pub(crate) struct Permit(pub(super) [Arc<Waiting>; 2], pub(super) usize);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        for waiting in &self.0 {
-            waiting.messages.fetch_sub(1, Ordering::Relaxed);
-            waiting.bytes.fetch_sub(self.1, Ordering::Relaxed);
-        }
+impl Waiting {
+    /// Counts one more message; with what was there before it.
+    pub(super) fn count(self: &Arc<Self>, bytes: usize) -> (Counted, Before) {
+        let before = Before {
+            bytes: self.bytes.fetch_add(bytes, Ordering::Relaxed),
+            messages: self.messages.fetch_add(1, Ordering::Relaxed),
+        };
+        (Counted { among: Arc::clone(self), bytes }, before)
     }
+}
+
+/// What waited before a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+/// One message among those that wait, and its bytes. Whoever drops it does not hold the message any more.
+#[derive(Debug)]
+pub(super) struct Counted {
+    among: Arc<Waiting>,
+    bytes: usize,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.among.messages.fetch_sub(1, Ordering::Relaxed);
+        self.among.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// One message among those of its agent, and among those of all.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    pub(super) _own: Counted,
+    pub(super) _all: Counted,
 }

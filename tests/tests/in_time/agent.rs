@@ -357,8 +357,8 @@ impl<'h> Run<'h> {
             return match parting {
                 Parting::Refused { retry: true, .. } => Ok(Some(soon_ns)),
                 // Only one of this boot that began later may send one away for so long, and there is none: this is the run that lives.
-                Parting::Refused { retry: false, .. } => Err(format!(
-                    "{:?}, the last of {} runs of its host, is sent away for a minute",
+                Parting::Refused { retry: false, reason } => Err(format!(
+                    "{:?}, the last of {} runs of its host, is sent away for a minute: {reason}",
                     self.id,
                     truth.runs(&self.id.0)
                 )),
