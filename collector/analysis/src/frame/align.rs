@@ -3,7 +3,7 @@
 //!
 //! What a frame holds depends only on which windows arrived within the lateness bound, never on their order: until the first
 //! frame left by the bound none leaves early, and after that one leaves early only when no host that spoke lately can add to it. Of a host
-//! that comes back after a silence the first windows may find their frames gone.
+//! that comes back after a silence the first window may find its frame gone.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -111,13 +111,19 @@ impl Aligner {
 
     pub(crate) fn take(&mut self, window: Arc<HostWindow>) -> Taken {
         let index = window.index.0;
-        if self.next.is_some_and(|next| index < next) {
+        let late = self.next.is_some_and(|next| index < next);
+        // Nobody had waited for it, and so its frame is gone; it came within the bound, and the next one finds its own.
+        let missed = late
+            && self
+                .clock_unix_ns
+                .is_some_and(|now| window.index.end_unix_ns() > now.saturating_sub(self.lateness_ns));
+        if late && !missed {
             return Taken::Late;
         }
         if self.clock_unix_ns.is_some_and(|now| index > future_limit(now)) {
             return Taken::Future;
         }
-        if !self.pending.contains_key(&index) && self.pending.len() >= PENDING_MAX {
+        if !late && !self.pending.contains_key(&index) && self.pending.len() >= PENDING_MAX {
             return Taken::Future;
         }
         if let Some(known) = self.hosts.get_mut(&window.host) {
@@ -128,6 +134,9 @@ impl Aligner {
             self.meet(window.host.clone(), Some(index));
         } else {
             return Taken::TooManyHosts;
+        }
+        if late {
+            return Taken::Late;
         }
         match self.pending.entry(index).or_default().entry(window.host.clone()) {
             Entry::Occupied(_) => Taken::Duplicate,
@@ -315,6 +324,28 @@ mod tests {
         assert_eq!(after_silence(30, false).ready(), None, "1.5 s");
         let frame = after_silence(50, false).ready().expect("nobody else is to speak");
         assert_eq!(frame.hosts.len(), 1, "2.5 s");
+    }
+
+    #[test]
+    fn a_host_that_comes_back_and_always_speaks_last_is_waited_for_again() {
+        let mut aligner = after_silence(50, false);
+        while aligner.ready().is_some() {}
+        // Its first window finds its frame gone, as `a` alone had completed it.
+        let returned = FIRST + 51;
+        assert_eq!(aligner.take(window("b", returned)), Taken::Late);
+        assert_eq!(aligner.take(window("a", returned + 1)), Taken::Kept);
+        assert_eq!(aligner.ready(), None, "b is waited for");
+        assert_eq!(aligner.take(window("b", returned + 1)), Taken::Kept);
+        assert_eq!(aligner.ready().expect("both are there").hosts.len(), 2);
+    }
+
+    #[test]
+    fn windows_that_come_far_too_late_make_nobody_wait() {
+        let mut aligner = after_silence(50, false);
+        while aligner.ready().is_some() {}
+        assert_eq!(aligner.take(window("b", FIRST + 20)), Taken::Late);
+        assert_eq!(aligner.take(window("a", FIRST + 52)), Taken::Kept);
+        assert_eq!(aligner.ready().expect("a alone completes it").hosts.len(), 1);
     }
 
     #[test]
