@@ -10,6 +10,7 @@ use tailwater_tests::os::kernel_release;
 use tailwater_tests::scale::readers::Readers;
 use tailwater_tests::scale::results::Results;
 use tailwater_tests::scale::run::{Plan, Row, measure};
+use tailwater_tests::scale::size::Size;
 use tailwater_tests::supervise::supervise;
 
 /// Measures one collector under simulated agents. Run it with nothing else running.
@@ -18,6 +19,9 @@ struct Arguments {
     /// Rows, by their number of agents; `300/4`: with time at a quarter of its speed.
     #[arg(long, value_delimiter = ',', default_value = "10,100,300/2,1000/4")]
     agents: Vec<String>,
+    /// How large hosts are: `realistic`, or `small`, with a workload, a listener and an edge each, in groups of three.
+    #[arg(long, default_value_t)]
+    hosts: Size,
     /// Measured seconds of each row.
     #[arg(long, default_value_t = 40)]
     seconds: u64,
@@ -77,12 +81,14 @@ fn scale(arguments: &Arguments) -> Result<()> {
         results.rows = serde_json::from_str::<Results>(&before)?.rows;
     }
     for (agents, slower) in rows {
-        let folder = arguments.folder.join(format!("{agents}-{slower}-{}", readers.pages));
+        let folder =
+            arguments.folder.join(format!("{agents}-{slower}-{}-{}", readers.pages, arguments.hosts));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
         let plan = Plan {
             agents,
+            size: arguments.hosts,
             readers,
             slower,
             warm_s: if arguments.quick { 2 } else { arguments.warm_seconds },
@@ -107,8 +113,9 @@ fn scale(arguments: &Arguments) -> Result<()> {
 /// What a row says in a few lines, as soon as it is there.
 fn told(row: &Row) -> String {
     let mut out = format!(
-        "{} agents, {} pages, time 1/{}: the collector took {:.1} % of a core ({:.3} % for each agent), {:.0} MB; this program {:.1} %; {:.1} % stolen; {} refused; {} of {} episodes found, {} across",
+        "{} agents on {} hosts, {} pages, time 1/{}: the collector took {:.1} % of a core ({:.3} % for each agent), {:.0} MB; this program {:.1} %; {:.1} % stolen; {} refused; {} of {} episodes found, {} across",
         row.agents,
+        row.size,
         row.pages,
         row.slower,
         row.collector_cpu_ratio * 100.0,

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tailwater_proto::v1::{AgentStatus, ClockProbe, Loss, agent_message::Body, collector_message};
+use tailwater_proto::v1::{AgentStatus, ClockProbe, Entities, Loss, agent_message::Body, collector_message};
 use tokio::sync::watch;
 
 /// Windows of one batch, as the agent's default.
@@ -218,7 +218,9 @@ impl Agent {
         if turn != self.names_turn {
             self.names_turn = turn;
             let passing = self.shared.fleet.passing(self.host(), turn);
-            send(wire, encode(Body::Entities(passing))).await?;
+            if passing != Entities::default() {
+                send(wire, encode(Body::Entities(passing))).await?;
+            }
         }
         self.sequence += 1;
         let rest = self.shared.fleet.batch(self.host(), self.next);

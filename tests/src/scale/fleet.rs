@@ -1,14 +1,13 @@
-//! Applications of 3 to 30 hosts that call each other, and what each host is called, names and tells when. Pure: a fleet of the same size
+//! Applications of hosts that call each other, and what each host is called, names and tells when. Pure: a fleet of the same size
 //! is the same fleet. Knows no socket.
 
-use super::script::{EDGES, LISTENERS, MORE_FROM, ROLES, Role, Script, WINDOW_NS, WORKLOADS};
+use super::script::{MORE_FROM, ROLES, Role, Script, WINDOW_NS};
+use super::size::{More, Size};
 use std::ops::Range;
 use std::sync::Arc;
 use tailwater_proto::v1::{Device, DropEvent, Edge, Entities, Hello, Listener, Workload};
 use tailwater_proto::{PROTOCOL_MAX, PROTOCOL_MIN};
 
-/// Hosts of applications, one after the other.
-const SIZES: [usize; 6] = [3, 5, 8, 12, 20, 30];
 /// Every so many applications one has episodes, …
 const TROUBLED_EVERY: usize = 3;
 /// … which begin this far apart in each, and this long after the fleet: what is usual has to be known before.
@@ -18,8 +17,6 @@ const FIRST_EPISODE_S: u64 = 12;
 const MORE_PORT: u32 = 9101;
 /// A name comes and another goes this often on each host, seconds: what is started for a moment and calls somebody once.
 pub const NAME_EVERY_S: u64 = 10;
-/// Devices of a host.
-const DEVICES: usize = 2;
 
 /// Hosts that call each other.
 #[derive(Debug)]
@@ -59,6 +56,7 @@ pub struct Fleet {
     pub hosts: Vec<Host>,
     /// Index of the window from which its time counts.
     first_window: u64,
+    more: More,
 }
 
 /// An episode of an application.
@@ -76,18 +74,19 @@ fn address(number: usize) -> Vec<u8> {
 }
 
 impl Fleet {
-    /// Of so many hosts, from a window on.
+    /// Of `count` hosts of a size, from a window on.
     #[must_use]
-    pub fn new(size: usize, scripts: &[Arc<Script>], first_window: u64) -> Self {
+    pub fn new(count: usize, size: Size, scripts: &[Arc<Script>], first_window: u64) -> Self {
+        let sizes = size.applications();
         let (mut applications, mut hosts): (Vec<Application>, Vec<Host>) = (Vec::new(), Vec::new());
-        while hosts.len() < size {
+        while hosts.len() < count {
             let n = applications.len();
-            let left = size - hosts.len();
-            let wanted = SIZES[n % SIZES.len()].min(left);
+            let left = count - hosts.len();
+            let wanted = sizes[n % sizes.len()].min(left);
             // What would be left is too few for another one.
-            let count = if left - wanted < SIZES[0] { left } else { wanted };
+            let of = if left - wanted < sizes[0] { left } else { wanted };
             let begin = hosts.len();
-            hosts.extend((0..count).map(|place| {
+            hosts.extend((0..of).map(|place| {
                 let recorded = ROLES.get(place);
                 let own = recorded.map_or_else(|| format!("more-{place}"), |role| (*role).to_owned());
                 let number = begin + place;
@@ -103,11 +102,11 @@ impl Fleet {
             applications.push(Application {
                 script: Arc::clone(&scripts[n % scripts.len()]),
                 hosts: begin..hosts.len(),
-                troubled: n % TROUBLED_EVERY == 0 && count >= ROLES.len(),
+                troubled: n % TROUBLED_EVERY == 0 && of >= ROLES.len(),
                 phase: (n as u64 * 7) % EPISODE_EVERY_S * (1_000_000_000 / WINDOW_NS),
             });
         }
-        Self { applications, hosts, first_window }
+        Self { applications, hosts, first_window, more: size.more() }
     }
 
     /// The first window of the fleet's time.
@@ -198,9 +197,11 @@ impl Fleet {
         let of = &self.applications[host.application];
         let known = &of.script.roles[host.role];
         let mut names = known.entities.clone();
-        names.devices.truncate(DEVICES);
+        names.devices.truncate(self.more.devices);
         let taken = names.devices.len();
-        names.devices.extend((taken..DEVICES).map(|n| Device { id: 1 + n as u32, name: format!("vd{n}") }));
+        names
+            .devices
+            .extend((taken..self.more.devices).map(|n| Device { id: 1 + n as u32, name: format!("vd{n}") }));
         // The addresses of the recording become those of this application; each of its servers has a port of its own.
         for l in names.listeners.iter_mut().filter(|l| l.address.iter().any(|byte| *byte != 0)) {
             l.address = address(host.number);
@@ -211,7 +212,7 @@ impl Fleet {
                 e.remote_address = address(of.hosts.start + role);
             }
         }
-        names.workloads.extend((0..WORKLOADS.0).map(|n| Workload {
+        names.workloads.extend((0..self.more.workloads.0).map(|n| Workload {
             id: MORE_FROM + n,
             cgroup: format!("/system.slice/service-{n}.service"),
             name: format!("service-{n}"),
@@ -219,7 +220,7 @@ impl Fleet {
             comm: format!("service-{n}"),
             ..Workload::default()
         }));
-        names.listeners.extend((0..LISTENERS.0).map(|n| Listener {
+        names.listeners.extend((0..self.more.listeners.0).map(|n| Listener {
             id: MORE_FROM + n,
             workload: MORE_FROM + n,
             address: vec![0; 4],
@@ -228,11 +229,11 @@ impl Fleet {
             pid: 1000 + n,
             ..Listener::default()
         }));
-        names.edges.extend((0..EDGES.0).map(|n| Edge {
+        names.edges.extend((0..self.more.edges.0).map(|n| Edge {
             id: MORE_FROM + n,
-            workload: MORE_FROM + n % WORKLOADS.0,
+            workload: MORE_FROM + n % self.more.workloads.0,
             remote_address: address(self.neighbour(host, n)),
-            remote_port: MORE_PORT + n % LISTENERS.0,
+            remote_port: MORE_PORT + n % self.more.listeners.0,
             ..Edge::default()
         }));
         let passing = self.passing(host, second / NAME_EVERY_S);
@@ -251,6 +252,9 @@ impl Fleet {
     /// What comes with a turn of names, and what goes.
     #[must_use]
     pub fn passing(&self, host: &Host, turn: u64) -> Entities {
+        if !self.more.jobs {
+            return Entities::default();
+        }
         let id = |turn: u64| MORE_FROM + 100 + turn as u32;
         Entities {
             workloads: vec![Workload {
@@ -280,9 +284,26 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    fn fleet(size: usize) -> Fleet {
+    fn fleet(count: usize) -> Fleet {
+        of(count, Size::Realistic)
+    }
+
+    fn of(count: usize, size: Size) -> Fleet {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-        Fleet::new(size, &[Arc::new(Script::load(&folder, "nx0-db-cpu").unwrap())], 1000)
+        Fleet::new(count, size, &[Arc::new(Script::load(&folder, "nx0-db-cpu", size).unwrap())], 1000)
+    }
+
+    #[test]
+    fn small_hosts_are_in_groups_of_three_and_name_what_the_recording_has() {
+        let fleet = of(300, Size::Small);
+        assert!(fleet.applications.iter().all(|a| a.hosts.len() == 3));
+        for host in &fleet.hosts[..3] {
+            let names = fleet.names(host, 0);
+            let counts =
+                [names.workloads.len(), names.listeners.len(), names.edges.len(), names.devices.len()];
+            assert!(counts.iter().all(|n| *n <= 3), "{}: {counts:?}", host.name);
+            assert_eq!(fleet.passing(host, 7), Entities::default());
+        }
     }
 
     #[test]

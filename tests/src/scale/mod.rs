@@ -15,4 +15,5 @@ pub mod readers;
 pub mod results;
 pub mod run;
 pub mod script;
+pub mod size;
 pub mod wire;

@@ -9,10 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Of one core, for each realistic host.
-const CPU_GOAL: f64 = 0.0015;
-/// Bytes for each realistic host.
-const BYTES_GOAL: f64 = 3e6;
 /// From a drop event to the webhook, p99.
 const ALERT_GOAL_MS: f64 = 250.0;
 /// From a drop to the verdict, p99.
@@ -53,10 +49,11 @@ impl Results {
     pub fn table(&self) -> String {
         let mut out = format!("# `make scale`: {} ({})\n\n", self.version, self.machine);
         out += "CPU is of one core, in each second of the fleet's time; memory is without what an idle collector has. Times in ms. Where time was slowed, no latency is claimed. Bold misses a goal.\n\n";
-        out += "| agents | pages | time | collector, % of a core | per agent | MB | MB per agent | generator, % | steal, % | connected, refused | batches, refused, lost | window end to acknowledgement p50 / p99 | window end to frame p50 / p99, at most | drop to alert p50 / p99 (n) | drop to verdict p50 / p99 (n) | found / episodes, across | `/api/v1/now` p50 / p99, failed | generator late p99 |\n";
-        out += "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+        out += "| agents | hosts | pages | time | collector, % of a core | per agent | MB | MB per agent | generator, % | steal, % | connected, refused | batches, refused, lost | window end to acknowledgement p50 / p99 | window end to frame p50 / p99, at most | drop to alert p50 / p99 (n) | drop to verdict p50 / p99 (n) | found / episodes, across | `/api/v1/now` p50 / p99, failed | generator late p99 |\n";
+        out += "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
         for row in &self.rows {
             let real = row.slower == 1;
+            let (cpu_goal, bytes_goal) = row.size.goals();
             let claimed = |value: Option<f64>| value.filter(|_| real).map_or("–".to_owned(), ms);
             let spread = |all: &[f64], goal: f64| {
                 let all = if real { all } else { &[] };
@@ -76,14 +73,15 @@ impl Results {
             };
             let _ = writeln!(
                 out,
-                "| {} | {} | {} | {:.1} | {} | {:.0} | {} | {:.1} | {:.1} | {}, {} | {}, {}, {} | {} / {} | {} / {} | {} | {} | {found} | {} / {}, {} of {} | {} |",
+                "| {} | {} | {} | {} | {:.1} | {} | {:.0} | {} | {:.1} | {:.1} | {}, {} | {}, {}, {} | {} / {} | {} / {} | {} | {} | {found} | {} / {}, {} of {} | {} |",
                 row.agents,
+                row.size,
                 row.readers.map_or_else(|| row.pages.to_string(), |readers| readers.to_string()),
                 if real { "real".to_owned() } else { format!("1/{}", row.slower) },
                 row.collector_cpu_ratio * 100.0,
-                against(Some(row.cpu_per_agent()), CPU_GOAL, |v| format!("{:.3}", v * 100.0)),
+                against(Some(row.cpu_per_agent()), cpu_goal, |v| format!("{:.3}", v * 100.0)),
                 row.resident_bytes as f64 / 1e6,
-                against(Some(row.bytes_per_agent()), BYTES_GOAL, |v| format!("{:.1}", v / 1e6)),
+                against(Some(row.bytes_per_agent()), bytes_goal, |v| format!("{:.1}", v / 1e6)),
                 row.generator_cpu_ratio * 100.0,
                 row.stolen_ratio * 100.0,
                 row.connected,
@@ -105,8 +103,8 @@ impl Results {
             );
         }
         out += "\nAll connections at once: an agent is back when a batch of windows after that is acknowledged; times in ms since then, of a restart since the collector was told to end. A restart is blind from then until the new collector is ready.\n\n";
-        out += "| agents | time | what | back | p50 / p99 | refused meanwhile | batches refused, lost | blind |\n";
-        out += "|---|---|---|---|---|---|---|---|\n";
+        out += "| agents | hosts | time | what | back | p50 / p99 | refused meanwhile | batches refused, lost | blind |\n";
+        out += "|---|---|---|---|---|---|---|---|---|\n";
         for row in &self.rows {
             for (what, of) in
                 [("agents connect again", &row.storm), ("the collector is restarted", &row.restart)]
@@ -115,8 +113,9 @@ impl Results {
                 let lost = format!("{}, {}", of.batches_refused, of.batches_lost);
                 let _ = writeln!(
                     out,
-                    "| {} | {} | {what} | {} | {} / {} | {} | {} | {} |",
+                    "| {} | {} | {} | {what} | {} | {} / {} | {} | {} | {} |",
                     row.agents,
+                    row.size,
                     if row.slower == 1 { "real".to_owned() } else { format!("1/{}", row.slower) },
                     if of.back == row.agents as u64 {
                         of.back.to_string()

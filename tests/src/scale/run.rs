@@ -10,6 +10,7 @@ use super::fleet::Fleet;
 use super::heard::{Heard, judge};
 use super::readers::{Read, Readers};
 use super::script::{Script, WINDOW_NS};
+use super::size::Size;
 use crate::bench::steal::Steal;
 use crate::os::process::raise_file_limit;
 use crate::programs::webhook_receiver::WebhookReceiver;
@@ -39,6 +40,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(20);
 pub struct Plan {
     /// Simulated agents.
     pub agents: usize,
+    /// How large their hosts are.
+    pub size: Size,
     /// Who reads meanwhile.
     pub readers: Readers,
     /// How many times slower than the machine's the fleet's time runs.
@@ -58,6 +61,8 @@ pub struct Plan {
 #[allow(missing_docs, reason = "the names say it, with their units; results.rs says it in words")]
 pub struct Row {
     pub agents: usize,
+    #[serde(default)]
+    pub size: Size,
     pub pages: u32,
     #[serde(default)]
     pub readers: Option<Readers>,
@@ -143,9 +148,9 @@ pub fn measure(plan: &Plan) -> Result<Row> {
     row
 }
 
-fn scripts() -> Result<Vec<Arc<Script>>> {
+fn scripts(size: Size) -> Result<Vec<Arc<Script>>> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-    CELLS.iter().map(|cell| Ok(Arc::new(Script::load(&golden, cell)?))).collect()
+    CELLS.iter().map(|cell| Ok(Arc::new(Script::load(&golden, cell, size)?))).collect()
 }
 
 async fn measured(plan: &Plan) -> Result<Row> {
@@ -156,8 +161,8 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let collector = Measured::start(&plan.folder, clock, &receiver.url(), &plan.collector)?;
     let resident_before_bytes = collector.resident()?;
 
-    let scripts = scripts()?;
-    let fleet = Fleet::new(plan.agents, &scripts, clock.unix_ns() / WINDOW_NS + 20);
+    let scripts = scripts(plan.size)?;
+    let fleet = Fleet::new(plan.agents, plan.size, &scripts, clock.unix_ns() / WINDOW_NS + 20);
     let (first_window, second) = (fleet.first_window(), 1_000_000_000 / WINDOW_NS);
     let (stop, stopped) = watch::channel(false);
     let (storm, storms) = watch::channel(0);
@@ -248,6 +253,7 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let seconds = took.as_secs_f64();
     Ok(Row {
         agents: plan.agents,
+        size: plan.size,
         pages: plan.readers.pages,
         readers: Some(plan.readers),
         slower: plan.slower,

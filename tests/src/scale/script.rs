@@ -2,6 +2,7 @@
 //! overflowed the queue of another. Owns which windows are quiet and which are the episode, and what else a host of that size would tell;
 //! knows no fleet and no wire.
 
+use super::size::{More, Size};
 use crate::score::golden::Golden;
 use anyhow::{Context, Result, ensure};
 use prost::Message;
@@ -23,12 +24,6 @@ const QUIET_WINDOWS: u64 = 44;
 /// They end this long before it.
 const BEFORE_NS: u64 = 200_000_000;
 
-/// The rest of a host, beside what the recording has: of each kind, how many are named, and how many of those do something.
-pub const WORKLOADS: (u32, u32) = (8, 4);
-/// Listeners beside the recorded one.
-pub const LISTENERS: (u32, u32) = (5, 2);
-/// Edges beside the recorded one.
-pub const EDGES: (u32, u32) = (11, 5);
 /// The first id of what the recording does not have.
 pub const MORE_FROM: u32 = 101;
 
@@ -77,12 +72,13 @@ pub struct Script {
     pub roles: Vec<Role>,
     /// What is to be found.
     pub expected: Expected,
+    more: More,
     made: Mutex<HashMap<(usize, usize, usize), Bytes>>,
 }
 
 impl Script {
-    /// From a golden recording of `folder`.
-    pub fn load(folder: &Path, cell: &str) -> Result<Self> {
+    /// From a golden recording of `folder`, for hosts of a size.
+    pub fn load(folder: &Path, cell: &str, size: Size) -> Result<Self> {
         let golden = Golden::of(folder, cell);
         let injection = golden.injection()?;
         let role_of = |host: &str| ROLES.iter().position(|role| *role == host);
@@ -118,7 +114,7 @@ impl Script {
             role.drops.retain(|(at, _)| (from..from + length * WINDOW_NS).contains(at));
             role.drops.iter_mut().for_each(|(at, _)| *at -= from);
         }
-        Ok(Self { name: cell.to_owned(), roles, expected, made: Mutex::default() })
+        Ok(Self { name: cell.to_owned(), roles, expected, more: size.more(), made: Mutex::default() })
     }
 
     /// How many windows an episode has; its first are quiet.
@@ -172,7 +168,7 @@ impl Script {
                 s.window_offset = offset;
                 // The other servers of the host spend their time as the recorded one does.
                 if let Some(own) = s.listeners.first().cloned() {
-                    let more = (0..LISTENERS.1).map(|n| {
+                    let more = (0..self.more.listeners.1).map(|n| {
                         let mut other = own.clone();
                         other.listener = MORE_FROM + n;
                         other
@@ -188,9 +184,9 @@ impl Script {
     /// What else the host tells: the application server's quiet windows, each entity at another moment of them.
     fn more(&self, table: &mut TableBuilder, kind: EntityKind, at: usize, place: usize) {
         let count = match kind {
-            EntityKind::Workload => WORKLOADS.1,
-            EntityKind::Listener => LISTENERS.1,
-            EntityKind::Edge => EDGES.1,
+            EntityKind::Workload => self.more.workloads.1,
+            EntityKind::Listener => self.more.listeners.1,
+            EntityKind::Edge => self.more.edges.1,
             _ => return,
         };
         for n in 0..count {
@@ -265,18 +261,28 @@ mod tests {
     #[test]
     fn a_recording_tells_what_a_host_of_ten_workloads_tells() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-        let script = Script::load(&folder, "nx0-db-cpu").unwrap();
+        let script = Script::load(&folder, "nx0-db-cpu", Size::Realistic).unwrap();
         assert_eq!((script.expected.kind.as_str(), script.expected.role), ("upstream_ctqo", 2));
         assert!(script.roles[0].drops.len() > 10, "the front dropped: {:?}", script.roles[0].drops.len());
         let batch = WindowBatch::decode(script.batch(1, 0, 1)).unwrap();
-        let rows = |kind: EntityKind| {
-            let table = batch.tables.iter().find(|t| t.kind == kind as i32);
-            table.map_or(0, |t| t.entities.len())
-        };
-        let counts = [EntityKind::Workload, EntityKind::Listener, EntityKind::Edge].map(rows);
-        assert_eq!(counts, [5, 3, 6], "half of 10, 6 and 12");
+        assert_eq!(counts(&batch), [5, 3, 6], "half of 10, 6 and 12");
         let table = batch.tables.iter().find(|t| t.kind == EntityKind::Listener as i32).unwrap();
         let values = TableValues::decode(table, 2).unwrap();
         assert!(values.get(MORE_FROM, 0, Metric::RequestsAnswered).unwrap() > 5, "they are busy");
+    }
+
+    #[test]
+    fn a_small_host_tells_what_the_recording_has() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+        let script = Script::load(&folder, "nx0-db-cpu", Size::Small).unwrap();
+        assert_eq!(counts(&WindowBatch::decode(script.batch(1, 0, 1)).unwrap()), [1, 1, 1]);
+    }
+
+    /// How many workloads, listeners and edges are in a batch.
+    fn counts(batch: &WindowBatch) -> [usize; 3] {
+        [EntityKind::Workload, EntityKind::Listener, EntityKind::Edge].map(|kind| {
+            let table = batch.tables.iter().find(|t| t.kind == kind as i32);
+            table.map_or(0, |t| t.entities.len())
+        })
     }
 }
