@@ -256,6 +256,13 @@ fn exported(collector: &Collector, port: u16) -> Result<[u64; 2]> {
     Ok([of("syn")?, of("final_ack")?])
 }
 
+/// What the agent says it could not keep, as the collector tells it: of a count that does not add up it is the first thing to look at.
+fn losses(collector: &Collector) -> Result<String> {
+    let (_, text) = http_get(collector.http, "/metrics")?;
+    let of_agent = |line: &&str| line.starts_with("tailwater_agent_losses_total{") && !line.ends_with(" 0");
+    Ok(text.lines().filter(of_agent).collect::<Vec<_>>().join("; "))
+}
+
 /// Overflows, and returns what the kernel and what the incident said.
 fn count(case: &Case) -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -320,9 +327,10 @@ fn count(case: &Case) -> Result<()> {
         let by_reason = exported(&collector, case.port)?;
         Ok((by_reason.iter().sum::<u64>() >= packets).then_some(by_reason))
     })?;
+    let lost = losses(&collector)?;
     println!(
         "{happened:?}; incident: {packets} packets, {sk_drops} by sk_drops, {connections} connections; \
-         last ACKs {final_ack}, of those {by_cookie} by cookie; exported {by_reason:?}"
+         last ACKs {final_ack}, of those {by_cookie} by cookie; exported {by_reason:?}; lost: {lost}"
     );
     // It happened.
     ensure!(
