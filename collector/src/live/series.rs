@@ -267,6 +267,25 @@ impl Series {
         self.cut(host, (first, last), (first, last))
     }
 
+    /// What is known of several hosts from `first` on, and of whoever calls one of these listeners, each with its host, in the same way.
+    #[must_use]
+    pub fn since<'a>(
+        &'a self,
+        hosts: impl IntoIterator<Item = &'a str>,
+        called: impl IntoIterator<Item = (&'a str, &'a str)>,
+        first: WindowIndex,
+    ) -> Self {
+        let clients = called.into_iter().filter_map(|(host, listener)| self.clients(host, listener));
+        let clients = clients.flatten().map(|(name, ..)| name);
+        let mut parts = Self::new(u64::MAX, usize::MAX);
+        for host in hosts.into_iter().chain(clients) {
+            if !parts.hosts.contains_key(host) {
+                parts.hosts.extend(self.part(host, first, WindowIndex(u64::MAX)).hosts);
+            }
+        }
+        parts
+    }
+
     /// The same, of which limits may reach further than windows.
     pub(super) fn cut(
         &self,
@@ -461,16 +480,8 @@ impl Series {
         }
     }
 
-    /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.
-    /// `None`: none is. A value is `None` where a client's window is missing.
-    #[must_use]
-    pub fn retried(
-        &self,
-        host: &str,
-        listener: &str,
-        first: WindowIndex,
-        last: WindowIndex,
-    ) -> Option<Vec<Option<f64>>> {
+    /// Hosts that call a listener of a host, by their names, with the edges that lead there. `None`: it is no listener's address.
+    fn clients(&self, host: &str, listener: &str) -> Option<Vec<(&str, &HostSeries, Vec<EntityId>)>> {
         let (address, port) = listener.rsplit_once(':')?;
         let port: u16 = port.parse().ok()?;
         let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
@@ -481,16 +492,33 @@ impl Series {
                 || (address.is_unspecified() && own.iter().any(|a| a.to_canonical() == remote));
             e.remote_port == port && there
         };
+        Some(
+            self.hosts
+                .iter()
+                .filter_map(|(name, client)| {
+                    let edges: Vec<EntityId> =
+                        client.names.edges.values().filter(leads).map(|e| e.id).collect();
+                    (!edges.is_empty()).then_some((name.as_str(), client, edges))
+                })
+                .collect(),
+        )
+    }
+
+    /// Connections to a listener by the window of their first SYN, if that had to be sent again: of the clients that are observed.
+    /// `None`: none is. A value is `None` where a client's window is missing.
+    #[must_use]
+    pub fn retried(
+        &self,
+        host: &str,
+        listener: &str,
+        first: WindowIndex,
+        last: WindowIndex,
+    ) -> Option<Vec<Option<f64>>> {
+        let clients = self.clients(host, listener)?;
         let count = usize::try_from(last.0.saturating_sub(first.0).saturating_add(1)).ok()?;
         let mut values =
             vec![Some(0.0); count.min(usize::try_from(self.windows_max).ok()?.saturating_add(1))];
-        let mut observed = false;
-        for client in self.hosts.values() {
-            let edges: Vec<EntityId> = client.names.edges.values().filter(leads).map(|e| e.id).collect();
-            if edges.is_empty() {
-                continue;
-            }
-            observed = true;
+        for (_, client, edges) in &clients {
             for (index, value) in (first.0..).zip(&mut values) {
                 if !client.windows.has(WindowIndex(index)) {
                     *value = None;
@@ -507,7 +535,7 @@ impl Series {
                 }
             });
         }
-        observed.then_some(values)
+        (!clients.is_empty()).then_some(values)
     }
 
     /// Hands `take` a host's windows, in their order.

@@ -4,7 +4,9 @@ use super::*;
 use crate::live::metric::METRICS;
 use crate::live::windows::size_of;
 use std::sync::Arc;
-use tailwater_model::window::{Gone, ListenerInfo, ListenerWindow, WorkloadInfo};
+use tailwater_model::window::{
+    EdgeInfo, EdgeWindow, Gone, HostInfo, ListenerInfo, ListenerWindow, WorkloadInfo,
+};
 
 fn window(index: u64, drops: u64) -> Input {
     let mut w = HostWindow { host: "web-1".into(), index: WindowIndex(index), ..HostWindow::default() };
@@ -216,4 +218,50 @@ fn a_host_that_is_silent_for_a_day_is_forgotten_when_a_new_one_comes() {
     s.saw(&of("web", 1_001 + GONE_WINDOWS));
     s.saw(&of("newest", 1_001 + GONE_WINDOWS));
     assert!(!s.hosts().any(|host| host == "old"), "{:?}", s.hosts().collect::<Vec<_>>());
+}
+
+#[test]
+fn connections_that_were_tried_again_are_told_of_the_clients_that_are_seen_also_of_what_was_cut_out() {
+    let mut s = series();
+    s.saw(&Input::Host(HostInfo {
+        host: "web-1".into(),
+        addresses: vec![[10, 0, 0, 1].into()],
+        ..HostInfo::default()
+    }));
+    s.saw(&window(101, 3));
+    let (first, last) = (WindowIndex(100), WindowIndex(103));
+    assert_eq!(s.retried("web-1", "0.0.0.0:80", first, last), None, "nobody who calls it is seen");
+    let to = |id, port| EdgeInfo {
+        id,
+        workload: 1,
+        remote_address: [10, 0, 0, 1].into(),
+        remote_port: port,
+        path: None,
+    };
+    s.saw(&Input::Entities {
+        host: "client-1".into(),
+        workloads: vec![],
+        listeners: vec![],
+        edges: vec![to(7, 80), to(8, 81)],
+        devices: vec![],
+    });
+    for index in [100, 101, 102, 121] {
+        let mut w =
+            HostWindow { host: "client-1".into(), index: WindowIndex(index), ..HostWindow::default() };
+        if index == 121 {
+            let tried = EdgeWindow {
+                syn_retransmits: 2,
+                first_try_unix_ns: WindowIndex(101).start_unix_ns() + 1,
+                ..EdgeWindow::default()
+            };
+            w.edges.insert(7, tried.clone());
+            w.edges.insert(8, tried);
+        }
+        s.saw(&Input::Window(Arc::new(w)));
+    }
+    let told = Some(vec![Some(0.0), Some(2.0), Some(0.0), None]);
+    assert_eq!(s.retried("web-1", "0.0.0.0:80", first, last), told);
+    let cut = s.since(["web-1"], [("web-1", "0.0.0.0:80")], first);
+    assert_eq!(cut.retried("web-1", "0.0.0.0:80", first, last), told);
+    assert_eq!(cut.values(DROPS, first, last), s.values(DROPS, first, last));
 }

@@ -78,12 +78,16 @@ pub fn metric(resource: Resource) -> Option<&'static str> {
     }
 }
 
-/// Whether all of its windows are in memory that ever were. What is not is on the disk, where it is read when somebody asks: a timeline
-/// without its begin would be kept for good.
+/// The windows that [`of`] reads, to be read without the lock that the analysis and readers wait for; `None` where not all are in memory that ever
+/// were. What is not is on the disk, where it is read when somebody asks: a timeline without its begin would be kept for good.
 #[must_use]
-pub fn is_whole(incident: &Incident, series: &Series) -> bool {
+pub fn cut(incident: &Incident, series: &Series) -> Option<Series> {
     let (first, _) = span(incident);
-    incident.hops.iter().all(|hop| series.span(&hop.host).is_none_or(|(oldest, _)| oldest <= first))
+    let whole =
+        incident.hops.iter().all(|hop| series.span(&hop.host).is_none_or(|(oldest, _)| oldest <= first));
+    let hosts = incident.hops.iter().map(|hop| hop.host.as_str()).chain([incident.root.host.as_str()]);
+    let called = incident.drops.iter().map(|drop| (drop.host.as_str(), drop.listener.as_str()));
+    whole.then(|| series.since(hosts, called, first))
 }
 
 /// The timeline of `incident` as far as its windows are in memory.
@@ -164,13 +168,17 @@ mod tests {
         let incident = crate::fixture::incident("01A", 1);
         let (first, _) = span(&incident);
         let mut series = Series::new(10, usize::MAX);
-        assert!(is_whole(&incident, &series), "of hosts that nobody saw there is nothing on a disk, either");
+        assert!(
+            cut(&incident, &series).is_some(),
+            "of hosts that nobody saw there is nothing on a disk, either"
+        );
         let window = |index| {
             Input::Window(Arc::new(HostWindow { host: "web-1".into(), index, ..HostWindow::default() }))
         };
         series.add(window(WindowIndex(first.0 + 3)));
-        assert!(!is_whole(&incident, &series), "the first three windows may be on the disk");
+        assert!(cut(&incident, &series).is_none(), "the first three windows may be on the disk");
         series.add(window(first));
-        assert!(is_whole(&incident, &series));
+        let cut = cut(&incident, &series).expect("its begin is there");
+        assert_eq!(of(&incident, &cut), of(&incident, &series));
     }
 }

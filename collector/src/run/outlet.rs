@@ -93,11 +93,9 @@ impl Outlet {
         let known =
             || self.shown.store.lock().unwrap_or_else(PoisonError::into_inner).has_timeline(&incident.id);
         let wanted = (closed || long) && !(long && known());
-        let timeline = || {
-            let series = self.shown.series.lock().unwrap_or_else(PoisonError::into_inner);
-            timeline::is_whole(&incident, &series).then(|| timeline::of(&incident, &series))
-        };
-        let kept = wanted.then(timeline).flatten();
+        let cut =
+            || timeline::cut(&incident, &self.shown.series.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = wanted.then(cut).flatten().map(|windows| timeline::of(&incident, &windows));
         let incident = {
             let mut store = self.shown.store.lock().unwrap_or_else(PoisonError::into_inner);
             replaces.iter().for_each(|alert| store.replace(alert, &incident.id));
