@@ -228,6 +228,35 @@ mod tests {
         check(inside, UseSample::default(), Some(Resource::Pause));
         let unread = |i: u64| TierSample { waiting: 28.0, ..silent(i) };
         check(unread, UseSample::default(), Some(Resource::Pause));
+        // A request that is there for less than half of a window, in the mean, is on its way.
+        let passing = |active: f64| move |i: u64| TierSample { active, ..silent(i) };
+        check(passing(0.4), UseSample::default(), None);
+        check(passing(0.6), UseSample::default(), Some(Resource::Pause));
+    }
+
+    #[test]
+    fn connections_of_the_two_windows_before_it_stood_still_are_of_the_stall() {
+        let full = TierSample { waiting: 25.0, backlog: 25.0, queued_max: 25.0, ..TierSample::default() };
+        let usual = TierSample {
+            answered: 50.0,
+            received: 50.0,
+            active: 5.0,
+            queued_max: 7.0,
+            ..TierSample::default()
+        };
+        // More than were asked on came in these two windows.
+        let came_in = |windows: [u64; 2]| {
+            let pick = |i: u64| match i {
+                40..50 => full,
+                _ if windows.contains(&i) => TierSample { accepts: 58.0, ..usual },
+                _ => TierSample { accepts: 50.0, ..usual },
+            };
+            let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
+            let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };
+            episodes(&tier, &used, None, None, 40, &Thresholds::default()).len()
+        };
+        assert_eq!(came_in([38, 39]), 0, "nothing was asked on them: nothing stands still");
+        assert_eq!(came_in([36, 37]), 1, "what came before is of another time");
     }
 
     #[test]
@@ -242,6 +271,7 @@ mod tests {
         };
         let works = UseSample { busy: 0.5, ..UseSample::default() };
         check(reads(250.0), works, None);
+        check(reads(130.0), works, None);
         check(reads(60.0), works, Some(Resource::Lock));
         check(reads(250.0), UseSample::default(), Some(Resource::Lock));
     }
