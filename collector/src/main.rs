@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use tailwater::client::explain::{one_of, show, show_prevention};
-use tailwater::client::{ClientError, advise, alerts, explain, incidents, record, silences};
+use tailwater::client::explain::{one_of, show, show_earlier, show_prevention};
+use tailwater::client::{ClientError, advise, alerts, diff, explain, incidents, record, silences};
 use tailwater::log::Log;
 use tailwater::run::cli::{Cli, Command, Settings};
 use tailwater::run::config::ConfigError;
@@ -65,6 +65,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Explain { id, plot, with, api } => {
             one(explain::explained(&api, id.as_deref(), plot.as_deref(), &with))?
         }
+        Command::Diff { a, b, api } => one(diff::diff(&api, &a, &b))?,
         Command::Advise { api, host, json, plot, load } => {
             one(advise::advise(&api, host.as_deref(), json, plot.as_deref(), load))?
         }
@@ -183,6 +184,9 @@ fn replayed(file: &Path, config: Option<&Path>, shuffle: Option<u64>, said: &Sai
             let incident = one_of(&result.incidents, id, "`tailwater replay` without --explain lists them")?;
             let timeline = result.timelines.get(&incident.id).context("the incident's windows")?;
             show(incident, timeline, said.plot)?;
+            if said.plot.is_none() {
+                show_earlier(incident, &result.incidents, false, None)?;
+            }
             if let Some(view) = result.prevention(incident).filter(|_| said.plot.is_none()) {
                 show_prevention(&view)?;
             }

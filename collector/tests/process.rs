@@ -31,9 +31,13 @@ fn kill_9_and_a_restart_keep_incidents_explainable() {
     let told = tailwater().args(["explain", &id[..20], "--collector", &url]).output().unwrap();
     let text = String::from_utf8(told.stdout).unwrap();
     assert!(told.status.success() && text.contains("accept q. 129/128"), "{text}");
+    assert!(text.contains("Before    no earlier incident is kept"), "{text}");
     let listed = tailwater().args(["incidents", "--json", "--collector", &url]).output().unwrap();
     let line: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(line, closed);
+    let itself = tailwater().args(["diff", &id, &id[..20], "--collector", &url]).output().unwrap();
+    let said = String::from_utf8(itself.stderr).unwrap();
+    assert!(!itself.status.success() && said.contains("remedy: give two incidents"), "{said}");
 }
 
 #[test]

@@ -191,6 +191,33 @@ fn the_command_line_asks_a_recording_like_a_collector() {
     assert_eq!(there, String::from_utf8(plain.stdout).unwrap());
 }
 
+#[test]
+fn incidents_of_a_recording_are_held_against_each_other_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("again.trace");
+    std::fs::write(&recording, again_and_again(3)).unwrap();
+    let page = Page::open(&recording, folder.path(), &[]);
+    let url = format!("http://{}", page.at);
+    let said = |arguments: &[&str]| {
+        let out = tailwater().args(arguments).args(["--collector", &url]).output().unwrap();
+        assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let listed = said(&["incidents", "--json"]);
+    let ids: Vec<String> = listed
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(ids.len(), 3, "{listed}");
+    let told = said(&["explain", &ids[2]]);
+    let before = told.lines().find(|line| line.starts_with("Before ")).expect("the line");
+    assert!(before.contains("2 times since") && before.contains("the last 1 min 0 s"), "{told}");
+    let told = said(&["diff", &ids[0], &ids[2]]);
+    assert!(told.contains("The same cause at the same tier, and the same chain."), "{told}");
+}
+
 /// The golden recording `times` times in a row: what follows is a minute later each time.
 fn again_and_again(times: u64) -> Vec<u8> {
     const LATER_NS: u64 = 60_000_000_000;

@@ -2,13 +2,19 @@
 
 use super::options::Api;
 use super::{ClientError, Collector};
-use crate::draw::{explain, plot, prevention};
+use crate::draw::{earlier, explain, plot, prevention};
 use crate::live::timeline::Timeline;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::io::Write;
 use std::path::Path;
+use tailwater_model::advice::AdviceView;
 use tailwater_model::{Incident, PreventionView};
+
+/// As many as a collector tells at once.
+const INCIDENTS_MAX: usize = 10_000;
+/// Where it tells them.
+pub(super) const INCIDENTS_PATH: &str = "/api/v1/incidents?limit=10000";
 
 #[derive(Deserialize)]
 pub(super) struct Incidents {
@@ -19,7 +25,7 @@ pub(super) struct Incidents {
 pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>, with: &[String]) -> Result<()> {
     let query = query(with)?;
     let collector = Collector::new(api)?;
-    let list: Incidents = collector.get("/api/v1/incidents?limit=10000").await?;
+    let list: Incidents = collector.get(INCIDENTS_PATH).await?;
     let incident = match id {
         Some(id) => one_of(&list.incidents, id, "`tailwater incidents` lists those that are kept")?,
         None => list
@@ -36,6 +42,14 @@ pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>, with: &
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
     show(&incident, &timeline, plot)?;
     if plot.is_none() {
+        let advice = match collector.get::<AdviceView>("/api/v1/advice").await {
+            Ok(view) => Some(view),
+            // A collector of before this was asked.
+            Err(ClientError::Refused { status: 404, .. }) => None,
+            Err(e) => return Err(e.into()),
+        };
+        let cut = list.incidents.len() >= INCIDENTS_MAX;
+        show_earlier(&incident, &list.incidents, cut, advice.as_ref())?;
         match collector.get::<PreventionView>(&format!("/api/v1/incidents/{id}/prevention")).await {
             Ok(view) => show_prevention(&view)?,
             // A collector of before this was asked.
@@ -53,6 +67,17 @@ fn query(with: &[String]) -> Result<String> {
         anyhow::bail!("--with {odd:?} is no size\n  remedy: write WHAT@HOST=SIZE, such as backlog@web-1=640");
     }
     Ok(if with.is_empty() { String::new() } else { format!("?with={}", with.join(",")) })
+}
+
+/// What was seen of it before, below the rest; see [`earlier::text`].
+pub fn show_earlier(
+    incident: &Incident,
+    kept: &[Incident],
+    cut: bool,
+    advice: Option<&AdviceView>,
+) -> Result<()> {
+    std::io::stdout().lock().write_all(earlier::text(incident, kept, cut, advice).as_bytes())?;
+    Ok(())
 }
 
 /// What would have prevented it, below the rest.

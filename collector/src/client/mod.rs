@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod alerts;
+pub mod diff;
 pub mod explain;
 mod headroom;
 pub mod incidents;

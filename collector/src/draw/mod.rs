@@ -1,5 +1,7 @@
-//! One incident for people, as text and as a picture. Pure.
+//! Incidents for people, as text and as a picture. Pure.
 
+pub mod difference;
+pub mod earlier;
 pub mod explain;
 pub mod plot;
 pub mod prevention;

@@ -254,7 +254,7 @@ fn connections_that_were_tried_again_are_told_of_the_clients_that_are_seen_also_
                 first_try_unix_ns: WindowIndex(101).start_unix_ns() + 1,
                 ..EdgeWindow::default()
             };
-            w.edges.insert(7, tried.clone());
+            w.edges.insert(7, tried);
             w.edges.insert(8, tried);
         }
         s.saw(&Input::Window(Arc::new(w)));

@@ -70,6 +70,17 @@ pub enum Command {
         #[command(flatten)]
         api: Api,
     },
+    /// Hold two incidents against each other: what they have in common, and what not
+    #[command(after_help = "Examples:\n  tailwater diff 01KB4 01KB7")]
+    Diff {
+        /// The id of one, or the beginning of it
+        a: String,
+        /// The id of the other
+        b: String,
+        /// The collector
+        #[command(flatten)]
+        api: Api,
+    },
     /// Say how large each server's pool should be, and what that rests on
     #[command(
         after_help = "Examples:\n  tailwater advise\n  tailwater advise --host app-1 --plot app-1.svg\n  tailwater advise --json | jq .pool\n  tailwater advise --load 1.5"
