@@ -59,8 +59,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Serve(settings) => daemon(&settings, false)?,
         Command::Up(settings) => daemon(&settings, true)?,
         Command::Top(options) => tui::run(&options)?,
-        Command::Incidents { api, json, follow, since } => {
-            one(incidents::incidents(&api, json, follow, since))?
+        Command::Incidents { api, json, follow, since, wanted } => {
+            one(incidents::incidents(&api, json, follow, since, wanted.which()))?
         }
         Command::Explain { id, plot, with, api } => {
             one(explain::explained(&api, id.as_deref(), plot.as_deref(), &with))?

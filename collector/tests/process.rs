@@ -35,6 +35,21 @@ fn kill_9_and_a_restart_keep_incidents_explainable() {
     let listed = tailwater().args(["incidents", "--json", "--collector", &url]).output().unwrap();
     let line: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(line, closed);
+    for (option, name, count) in [
+        ("--service", "apache2", 1),
+        ("--service", "nobody", 0),
+        ("--kind", closed["kind"].as_str().unwrap(), 1),
+        ("--kind", "syn_flood", 0),
+    ] {
+        let some =
+            tailwater().args(["incidents", "--json", option, name, "--collector", &url]).output().unwrap();
+        assert_eq!(String::from_utf8(some.stdout).unwrap().lines().count(), count, "{option} {name}");
+        let (option, name) = (option.trim_start_matches('-'), name);
+        let asked = serve.json(&format!("/api/v1/incidents?{option}={name}"));
+        assert_eq!(asked["incidents"].as_array().unwrap().len(), count, "{option}={name}");
+    }
+    let odd = tailwater().args(["incidents", "--kind", "flood", "--collector", &url]).output().unwrap();
+    assert!(String::from_utf8(odd.stderr).unwrap().contains("give one of upstream_ctqo, "));
     let itself = tailwater().args(["diff", &id, &id[..20], "--collector", &url]).output().unwrap();
     let said = String::from_utf8(itself.stderr).unwrap();
     assert!(!itself.status.success() && said.contains("remedy: give two incidents"), "{said}");

@@ -48,6 +48,14 @@ async function isTheStory(page) {
   check(facts.includes(`${lost.toLocaleString("en-US")} connection`), `${lost} connections in: ${facts}`);
   const percent = (ratio) => `${Math.round(ratio * 100)} %`;
   check(facts.includes(percent(incident.confidence)), `confidence in: ${facts}`);
+  // How often the like was there before.
+  const { incidents: listed } = await (await fetch(`${base}/api/v1/incidents?limit=1000`)).json();
+  const way = (i) => JSON.stringify([i.root.resource, i.root.tier, ...i.hops.map((h) => h.tier)]);
+  const hosts = new Set(incident.hops.map((h) => h.host));
+  const like = listed.filter((i) => i.start_unix_ns < incident.start_unix_ns && way(i) === way(incident) && i.hops.some((h) => hosts.has(h.host)));
+  const saidBefore = await page.locator("p.before").allTextContents();
+  same(saidBefore.length, like.length > 0 ? 1 : 0, `the line of the ${like.length} before`);
+  if (like.length > 0) check(saidBefore[0].includes(`${like.length} time`), `${like.length} before in: ${saidBefore[0]}`);
   // Who did it, and what else fits, each with its share.
   const shares = (section) => page.locator(`section[aria-labelledby=${section}] ul.shares > li`).evaluateAll((all) => all.map((li) => [li.querySelector(".who").textContent, li.querySelector(".share").textContent]));
   const culprits = await shares("culprits");

@@ -12,7 +12,7 @@ use tailwater_model::advice::AdviceView;
 use tailwater_model::{Incident, PreventionView};
 
 /// As many as a collector tells at once.
-const INCIDENTS_MAX: usize = 10_000;
+pub(super) const INCIDENTS_MAX: usize = 10_000;
 /// Where it tells them.
 pub(super) const INCIDENTS_PATH: &str = "/api/v1/incidents?limit=10000";
 

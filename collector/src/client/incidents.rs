@@ -1,6 +1,6 @@
 //! `tailwater incidents`: a list in a terminal, and what comes after it.
 
-use super::explain::Incidents;
+use super::explain::{INCIDENTS_MAX, INCIDENTS_PATH, Incidents};
 use super::options::Api;
 use super::{ClientError, Collector, Events, live};
 use crate::text;
@@ -12,14 +12,21 @@ use std::io::Write;
 use std::time::Duration;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
+use tailwater_model::incident::Which;
 
 #[derive(Deserialize)]
 struct Now {
     now_unix_ns: u64,
 }
 
-/// Prints incidents, and with `follow` each new version as it comes.
-pub async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Duration>) -> Result<()> {
+/// Prints the incidents that are wanted, and with `follow` each new version as it comes.
+pub async fn incidents(
+    api: &Api,
+    json: bool,
+    follow: bool,
+    since: Option<Duration>,
+    wanted: Which,
+) -> Result<()> {
     let collector = Collector::new(api)?;
     let from = match since {
         None => 0,
@@ -31,8 +38,11 @@ pub async fn incidents(api: &Api, json: bool, follow: bool, since: Option<Durati
     };
     // Subscribe first: what happens between the two requests comes twice rather than never.
     let stream = if follow { Some(collector.open(&live(None)).await?) } else { None };
-    let list: Incidents = collector.get(&format!("/api/v1/incidents?limit=10000&since={from}")).await?;
-    let mut shown = Shown { json, told: BTreeMap::new() };
+    let list: Incidents = collector.get(&format!("{INCIDENTS_PATH}&since={from}")).await?;
+    if list.incidents.len() >= INCIDENTS_MAX {
+        eprintln!("tailwater: there may be older ones: a collector tells the newest {INCIDENTS_MAX}");
+    }
+    let mut shown = Shown { json, wanted, told: BTreeMap::new() };
     for incident in list.incidents.iter().rev() {
         shown.print(incident)?;
     }
@@ -72,11 +82,15 @@ fn said(data: &str) -> String {
 /// What was printed of each incident, so that text shows changes of meaning and not of counts.
 struct Shown {
     json: bool,
+    wanted: Which,
     told: BTreeMap<String, (u64, String)>,
 }
 
 impl Shown {
     fn print(&mut self, i: &Incident) -> Result<()> {
+        if !self.wanted.fits(i) {
+            return Ok(());
+        }
         let meaning = format!("{:?} {:?} {:?} {}", i.state, i.kind, i.root.resource, i.root.host);
         let before = self.told.insert(i.id.clone(), (i.version, meaning.clone()));
         let repeated =

@@ -1,8 +1,9 @@
-//! What all commands that ask a collector can be told: where it is, and lengths of time.
+//! What commands that ask a collector can be told: where it is, lengths of time, and which incidents.
 
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use tailwater_model::incident::{Kind, Resource, Which};
 
 /// The collector's API on this machine.
 pub const DEFAULT_API: &str = "http://127.0.0.1:4780";
@@ -27,6 +28,43 @@ impl Api {
     pub fn at(url: &str) -> Self {
         Self { url: url.to_owned(), token_file: None, ca: None }
     }
+}
+
+/// Which incidents are meant.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Wanted {
+    /// Only those of this kind, such as upstream_ctqo
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    pub kind: Option<Kind>,
+    /// Only those whose root ran out of this, such as io
+    #[arg(long, value_name = "RESOURCE", value_parser = resource)]
+    pub resource: Option<Resource>,
+    /// Only those whose root is this tier, workload or host
+    #[arg(long, value_name = "NAME")]
+    pub root: Option<String>,
+    /// Only those that this tier, workload or host has to do with: as their root, on the way from it, or because it dropped
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+}
+
+impl Wanted {
+    /// The same as it is asked.
+    #[must_use]
+    pub fn which(self) -> Which {
+        let Self { kind, resource, root, service } = self;
+        Which { kind, resource, root, service, ..Which::default() }
+    }
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    let names = || Kind::ALL.map(Kind::name).join(", ");
+    Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| format!("give one of {}", names()))
+}
+
+fn resource(text: &str) -> Result<Resource, String> {
+    let names = || Resource::ALL.map(Resource::name).join(", ");
+    let found = Resource::ALL.into_iter().find(|resource| resource.name() == text);
+    found.ok_or_else(|| format!("give one of {}", names()))
 }
 
 /// `90s`, `10m`, `2h`, `1d`, `500ms`.

@@ -54,13 +54,17 @@ pub fn text(a: &Incident, b: &Incident) -> String {
 }
 
 fn verdict(a: &Incident, b: &Incident) -> &'static str {
-    let place = a.root.tier == b.root.tier;
-    match (alike(a, b), a.root.resource == b.root.resource, place) {
-        (true, ..) => "The same cause at the same tier, and the same chain.",
-        (false, true, true) => "The same cause at the same tier, by another way.",
-        (false, true, false) => "The same cause at another tier.",
-        (false, false, true) => "Another cause at the same tier.",
-        (false, false, false) => "Another cause at another tier.",
+    if alike(a, b) {
+        return "The same cause at the same tier, and the same chain.";
+    }
+    let apart = !a.hops.iter().any(|hop| b.hops.iter().any(|other| other.host == hop.host));
+    match (a.root.resource == b.root.resource, a.root.tier == b.root.tier) {
+        (true, true) if apart => "The same cause at a tier of the same name; they have no host in common.",
+        (true, true) => "The same cause at the same tier, by another way.",
+        (true, false) => "The same cause at another tier.",
+        (false, true) if apart => "Another cause at a tier of the same name; they have no host in common.",
+        (false, true) => "Another cause at the same tier.",
+        (false, false) => "Another cause at another tier.",
     }
 }
 
@@ -128,15 +132,21 @@ fn of_tier(tier: &str, hops: [Option<&Hop>; 2]) -> Vec<Fact> {
     };
     // Of a tier that one of them did not go through there is nothing to hold against each other.
     if hops.iter().any(Option::is_none) {
-        let seen = |hop: &Hop| format!("queued {}", hop.queued_max);
-        return vec![of("", &seen, &|hop| hop.queued_max)];
+        return vec![of("", &|hop| format!("queued {}", queued(hop)), &|_| 0)];
+    }
+    // Of one that nobody observes its callers say what they had in flight to it, and no more.
+    if hops.iter().flatten().any(|hop| !hop.observed) {
+        return vec![
+            of("host", &|hop| hop.host.clone(), &|_| 0),
+            of("queued", &queued, &|hop| hop.queued_max),
+        ];
     }
     let against = |value: u32, limit: Option<u32>| {
         limit.map_or_else(|| value.to_string(), |limit| format!("{value}/{limit}"))
     };
     let mut facts = vec![
         of("host", &|hop| hop.host.clone(), &|_| 0),
-        of("queued", &|hop| hop.queued_max.to_string(), &|hop| hop.queued_max),
+        of("queued", &queued, &|hop| if hop.requests_unknown { 0 } else { hop.queued_max }),
         of("accept queue", &|hop| against(hop.accept_queue_max, hop.accept_queue_limit), &|hop| {
             hop.accept_queue_max.into()
         }),
@@ -146,6 +156,16 @@ fn of_tier(tier: &str, hops: [Option<&Hop>; 2]) -> Vec<Fact> {
         facts.push(of("workers", &busy, &|hop| hop.workers_busy_max.into()));
     }
     facts
+}
+
+/// What it had in its hands at most, as far as that is known.
+fn queued(hop: &Hop) -> String {
+    match hop.queued_max {
+        _ if hop.requests_unknown => "not measured".to_owned(),
+        n if hop.connections_only => format!("{n} pieces of data"),
+        n if !hop.observed => format!("{n} calls to it"),
+        n => n.to_string(),
+    }
 }
 
 fn ms(from_unix_ns: u64, to_unix_ns: u64) -> u64 {
@@ -233,6 +253,25 @@ mod tests {
         assert!(text(&a, &b).contains("The same cause at another tier."));
         b.root.tier.clone_from(&a.root.tier);
         assert!(text(&a, &b).contains("The same cause at the same tier, by another way."));
+        b.hops.iter_mut().for_each(|hop| hop.host.push_str("-of-others"));
+        assert!(
+            text(&a, &b).contains("The same cause at a tier of the same name; they have no host in common.")
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_tier_is_not_told_as_zero() {
+        let mut a = incident("01A", 1);
+        let mut b = incident("01B", 1);
+        (b.hops[0].requests_unknown, a.hops[1].connections_only, b.hops[1].observed) = (true, true, false);
+        let got = text(&a, &b);
+        for line in [
+            "  web: queued               279                 not measured",
+            "  app: queued               279 pieces of data  279 calls to it",
+        ] {
+            assert!(got.lines().any(|is| is == line), "missing: {line}\n{got}");
+        }
+        assert!(!got.contains("app: accept queue"), "{got}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The command line: what can be said, and how flags become settings. Does nothing itself.
 
 use crate::access::role::Role;
-use crate::client::options::{Api, duration};
+use crate::client::options::{Api, Wanted, duration};
 use crate::run::config::{Config, ConfigError};
 use crate::run::endpoint::Endpoint;
 use clap::{Args, Parser, Subcommand};
@@ -36,7 +36,7 @@ pub enum Command {
     Top(crate::tui::Options),
     /// List incidents
     #[command(
-        after_help = "Examples:\n  tailwater incidents\n  tailwater incidents --json --since 1h\n  tailwater incidents --follow"
+        after_help = "Examples:\n  tailwater incidents\n  tailwater incidents --json --since 1h\n  tailwater incidents --service tomcat10 --resource io\n  tailwater incidents --follow"
     )]
     Incidents {
         /// The collector
@@ -51,6 +51,9 @@ pub enum Command {
         /// Only incidents that ended within this time, such as 90s, 10m, 2h or 1d
         #[arg(long, value_parser = duration)]
         since: Option<Duration>,
+        /// Which
+        #[command(flatten)]
+        wanted: Wanted,
     },
     /// Show one incident as a timeline
     #[command(

@@ -1,12 +1,12 @@
 //! `/api/v1/incidents`: the list, one of them, and its timeline; from memory as far as that holds them, else from the disk.
 
 use super::{App, Problem, lock};
-use crate::store::{Past, Which};
+use crate::store::Past;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
-use tailwater_model::incident::State as IncidentState;
+use tailwater_model::incident::{Kind, Resource, State as IncidentState, Which};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,6 +18,13 @@ pub(super) struct IncidentsQuery {
     state: Option<IncidentState>,
     /// Kept alive after their root was over, or not.
     sustained: Option<bool>,
+    kind: Option<Kind>,
+    /// Of the root.
+    resource: Option<Resource>,
+    /// Tier, workload or host of the root.
+    root: Option<String>,
+    /// The same of the root, a tier on the way, or a listener that dropped.
+    service: Option<String>,
     limit: Option<usize>,
 }
 
@@ -32,10 +39,17 @@ pub(super) async fn incidents(
 ) -> Result<Response, Problem> {
     let (span, limit) =
         ((q.since.unwrap_or(0), q.until.unwrap_or(u64::MAX)), q.limit.unwrap_or(100).min(10_000));
-    let wanted = Which { state: q.state, sustained: q.sustained };
+    let wanted = Which {
+        state: q.state,
+        sustained: q.sustained,
+        kind: q.kind,
+        resource: q.resource,
+        root: q.root,
+        service: q.service,
+    };
     let (list, oldest) = {
         let store = lock(&app.shown.store);
-        (store.list(span, wanted, limit), store.oldest())
+        (store.list(span, wanted.clone(), limit), store.oldest())
     };
     let left = limit - list.len();
     // Memory holds the newest; what is asked for beyond them is on disk.

@@ -1,7 +1,7 @@
 //! Incidents and inventory in SQLite. Owns the schema, its migrations and the import of what earlier versions wrote; knows no
 //! thread and no Parquet.
 
-use super::{Line, Which, shelf::Span};
+use super::{Line, shelf::Span};
 use crate::live::timeline::Timeline;
 use rusqlite::{Connection, MAIN_DB, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tailwater_model::Incident;
-use tailwater_model::incident::State;
+use tailwater_model::incident::{State, Which};
 use tailwater_model::names::Seen;
 use tailwater_model::window::WindowIndex;
 
@@ -318,15 +318,20 @@ impl Db {
                  ORDER BY id DESC LIMIT ?5",
             )
             .map_err(&failed)?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        // What is in an incident decides when it has been read: then as many are read as it takes. -1 is no limit.
+        let rows_max = if wanted.is_of_content() { -1 } else { i64::try_from(limit).unwrap_or(i64::MAX) };
         let rows = statement
             .query_map(
-                params![before, int(span.0), int(span.1), wanted.state.map(word), limit, wanted.sustained],
+                params![before, int(span.0), int(span.1), wanted.state.map(word), rows_max, wanted.sustained],
                 line,
             )
             .map_err(&failed)?;
         // A row that this build cannot read is left where it is.
-        rows.filter_map(|row| row.transpose()).collect::<Result<_, _>>().map_err(failed)
+        rows.filter_map(|row| row.transpose())
+            .filter(|row| row.as_ref().map_or(true, |line| wanted.fits(&line.incident)))
+            .take(limit)
+            .collect::<Result<_, _>>()
+            .map_err(failed)
     }
 
     /// One incident.

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use tailwater_model::incident::State;
+use tailwater_model::incident::{State, Which};
 use tailwater_model::window::WindowIndex;
 use tailwater_model::{Incident, TopologyView};
 
@@ -96,28 +96,6 @@ struct Kept {
     shown: Option<Version>,
     /// Added to the pipeline's versions: after a restart it counts the same incident from the start.
     versions_before: u64,
-}
-
-/// Which incidents are asked for; `None`: any.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Which {
-    /// Open or closed.
-    pub state: Option<State>,
-    /// Kept alive after their root was over, or not.
-    pub sustained: Option<bool>,
-}
-
-impl From<Option<State>> for Which {
-    fn from(state: Option<State>) -> Self {
-        Self { state, sustained: None }
-    }
-}
-
-impl Which {
-    fn fits(self, i: &Incident) -> bool {
-        self.state.is_none_or(|state| i.state == state)
-            && self.sustained.is_none_or(|sustained| i.sustained.is_some() == sustained)
-    }
 }
 
 /// Incidents in memory, by id; ids sort by time.

@@ -1,7 +1,6 @@
 //! Reading what is kept: windows that are no longer in memory, incidents older than those in memory, inventory. Everything here
 //! reads files, so it is for threads that may wait.
 
-use super::Which;
 use super::db::Db;
 use super::health::Health;
 use super::inventory::{self, Remembered};
@@ -23,6 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tailwater_model::Incident;
 use tailwater_model::TopologyView;
+use tailwater_model::incident::Which;
 use tailwater_model::names::{Names, Seen};
 use tailwater_model::window::WindowIndex;
 

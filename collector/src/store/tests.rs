@@ -9,6 +9,7 @@ use super::*;
 use crate::fixture::incident;
 use proptest::prelude::*;
 use std::sync::Arc;
+use tailwater_model::incident::{Kind, Resource};
 use tailwater_model::names::Names;
 use tailwater_model::window::*;
 
@@ -171,8 +172,8 @@ fn incidents_that_retries_kept_alive_are_found_as_such_in_memory_and_on_disk() {
     for (sustained, expect) in
         [(Some(true), vec!["01B"]), (Some(false), vec!["01C", "01A"]), (None, vec!["01C", "01B", "01A"])]
     {
-        let wanted = Which { state: Some(State::Closed), sustained };
-        let listed = store.lock().unwrap().list(ALWAYS, wanted, 10);
+        let wanted = Which { state: Some(State::Closed), sustained, ..Which::default() };
+        let listed = store.lock().unwrap().list(ALWAYS, wanted.clone(), 10);
         assert_eq!(
             listed.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(),
             expect,
@@ -180,6 +181,50 @@ fn incidents_that_retries_kept_alive_are_found_as_such_in_memory_and_on_disk() {
         );
         let read = past.incidents(None, ALWAYS, wanted, 10);
         assert_eq!(read.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), expect, "{sustained:?} on disk");
+    }
+}
+
+#[test]
+fn incidents_are_found_by_what_is_in_them_in_memory_and_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = start(folder.path());
+    for id in ["01A", "01B", "01C"] {
+        let mut i = incident(id, 1);
+        i.state = State::Closed;
+        if id == "01B" {
+            (i.root.resource, i.root.tier, i.root.host) = (Resource::Io, "db".into(), "db-1".into());
+            i.root.workload = "mariadb.service".into();
+            i.kind = Kind::DownstreamCtqo;
+        }
+        a.put(i);
+    }
+    let (store, past, _) = a.close();
+    let (any, all) = (Which::default(), vec!["01C", "01B", "01A"]);
+    let named = |name: &str| Some(name.to_owned());
+    for (wanted, expect) in [
+        (Which { kind: Some(Kind::DownstreamCtqo), ..any.clone() }, vec!["01B"]),
+        (Which { resource: Some(Resource::CpuNeighbour), ..any.clone() }, vec!["01C", "01A"]),
+        (Which { root: named("db"), ..any.clone() }, vec!["01B"]),
+        (Which { root: named("db-1"), ..any.clone() }, vec!["01B"]),
+        (Which { root: named("mariadb"), ..any.clone() }, vec!["01B"]),
+        (Which { root: named("mariadb.service"), ..any.clone() }, vec!["01B"]),
+        (Which { root: named("web"), ..any.clone() }, vec![]),
+        (Which { service: named("web"), ..any.clone() }, all.clone()),
+        (Which { service: named("mariadb"), ..any.clone() }, vec!["01B"]),
+        (Which { service: named("apache2"), resource: Some(Resource::Io), ..any.clone() }, vec!["01B"]),
+        (any.clone(), all),
+    ] {
+        let listed = store.lock().unwrap().list(ALWAYS, wanted.clone(), 10);
+        let listed: Vec<_> = listed.iter().map(|i| i.id.clone()).collect();
+        assert_eq!(listed, expect, "{wanted:?} in memory");
+        let read = past.incidents(None, ALWAYS, wanted.clone(), 10);
+        assert_eq!(read.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), expect, "{wanted:?} on disk");
+        let two = past.incidents(None, ALWAYS, wanted.clone(), 2);
+        assert_eq!(
+            two.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(),
+            expect[..expect.len().min(2)],
+            "{wanted:?}"
+        );
     }
 }
 

@@ -241,6 +241,8 @@ pub(crate) const PAGE: Table = Table {
         ("between", &[]),
         // Now, or where a recording is.
         ("moment", &[]),
+        // What of an incident was seen before.
+        ("earlier", &[]),
         // Advice on pools in words, and what its curve shows.
         ("advice", &["words"]),
         // Silences in words, and one that somebody writes.

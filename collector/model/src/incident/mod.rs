@@ -4,6 +4,7 @@
 mod drops;
 mod hop;
 mod identity;
+mod which;
 
 pub use crate::address::socket;
 use crate::place::{Place, place};
@@ -12,6 +13,7 @@ pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
 pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role};
 pub use identity::identity;
 use serde::{Deserialize, Serialize};
+pub use which::Which;
 
 /// One cause and what it did, from the first sign to the last drop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -171,6 +173,21 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Cpu,
+        Self::CpuNeighbour,
+        Self::CpuThrottled,
+        Self::CpuSteal,
+        Self::Io,
+        Self::Memory,
+        Self::Lock,
+        Self::Pause,
+        Self::EventLoop,
+        Self::Burst,
+        Self::Unexplained,
+    ];
+
     /// The JSON name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -292,6 +309,9 @@ mod tests {
     fn names_are_those_of_the_json() {
         for kind in Kind::ALL {
             assert_eq!(read::<Kind>(kind.name()), kind);
+        }
+        for resource in Resource::ALL {
+            assert_eq!(read::<Resource>(resource.name()), resource);
         }
         assert_eq!(read::<SustainedBy>(SustainedBy::Retries.name()), SustainedBy::Retries);
     }

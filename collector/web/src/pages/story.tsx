@@ -2,6 +2,8 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { turns, type Drops, type Hop, type Incident, type Root } from "../api";
 import { useCell, useNow } from "../cell";
+import { LIST_MAX } from "../between";
+import { earlier } from "../earlier";
 import { about, incidents, silences } from "../live";
 import { Awaited, KindBadge, Meter, Moment, Note, SeverityMark, SilencedBadge, StateBadge, SustainedBadge, useAsk } from "../parts";
 import { hostAddress, storyAddress } from "../route";
@@ -152,6 +154,20 @@ function Sustaining({ i }: { i: Incident }) {
   );
 }
 
+/** How often the like was there before, of what the list holds. */
+function Before({ i }: { i: Incident }) {
+  const all = useCell(incidents);
+  const before = useMemo(() => earlier(i, all ?? []), [i, all]);
+  const last = before[0], first = before[before.length - 1];
+  if (!last || !first) return null;
+  return (
+    <p class="before">
+      <b>Seen before:</b> {(all?.length ?? 0) >= LIST_MAX && "at least "}{plural(before.length, "time")} since <Moment ms={msOf(first.start_unix_ns)} toMinute />, the last{" "}
+      <a href={storyAddress(last.id)}>{length(msOf(i.start_unix_ns) - msOf(last.start_unix_ns))} before</a>: the same cause at the same tier, and the same chain.
+    </p>
+  );
+}
+
 function Bar({ share, tone }: { share: number; tone: string }) {
   return <span class="bar" style={{ "--tone": `var(--${tone})` }}><span style={{ width: `${Math.min(share, 1) * 100}%` }} /></span>;
 }
@@ -295,6 +311,7 @@ export function Story({ id }: { id: string }) {
         <h1 class="sentence">{i.title}</h1>
         {KINDS[i.kind] && <p class="quiet">{KINDS[i.kind]!.about} Times in the sentence are UTC.</p>}
         <Facts i={i} />
+        <Before i={i} />
         <Silencing id={id} i={i} />
       </header>
       <Sustaining i={i} />
