@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::fmt::Write;
+use tailwater_model::civil::Civil;
 
 /// A length of time as people say it: `3 h 12 min`, `4 min 10 s`, `17 s`.
 #[must_use]
@@ -14,6 +15,14 @@ pub fn span(seconds: f64) -> String {
         (0, h, min, _) => format!("{h} h {min} min"),
         (d, h, ..) => format!("{d} d {h} h"),
     }
+}
+
+/// A moment to the minute: `2026-11-06 21:20 UTC`.
+#[must_use]
+pub fn minute(unix_ns: u64) -> String {
+    let civil = Civil::of(unix_ns);
+    let time = civil.time_ms();
+    format!("{} {} UTC", civil.date(), time.get(..5).unwrap_or(&time))
 }
 
 /// One line. Whoever may name a process, a cgroup or a host may not write to the operator's terminal: control characters are shown,

@@ -42,22 +42,22 @@ pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>, with: &
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
     show(&incident, &timeline, plot)?;
     if plot.is_none() {
-        let advice = match collector.get::<AdviceView>("/api/v1/advice").await {
-            Ok(view) => Some(view),
-            // A collector of before this was asked.
-            Err(ClientError::Refused { status: 404, .. }) => None,
-            Err(e) => return Err(e.into()),
-        };
+        let advice: Option<AdviceView> = known(collector.get("/api/v1/advice").await)?;
         let cut = list.incidents.len() >= INCIDENTS_MAX;
         show_earlier(&incident, &list.incidents, cut, advice.as_ref())?;
-        match collector.get::<PreventionView>(&format!("/api/v1/incidents/{id}/prevention")).await {
-            Ok(view) => show_prevention(&view)?,
-            // A collector of before this was asked.
-            Err(ClientError::Refused { status: 404, .. }) => {}
-            Err(e) => return Err(e.into()),
+        if let Some(view) = known(collector.get(&format!("/api/v1/incidents/{id}/prevention")).await)? {
+            show_prevention(&view)?;
         }
     }
     Ok(())
+}
+
+/// An answer; `None`: the collector is of before this could be asked.
+fn known<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Err(ClientError::Refused { status: 404, .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 /// Sizes as the API is asked about them. Host names have no other letters than these; which sizes there are, the collector knows.

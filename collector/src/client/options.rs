@@ -57,14 +57,17 @@ impl Wanted {
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
-    let names = || Kind::ALL.map(Kind::name).join(", ");
-    Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| format!("give one of {}", names()))
+    named(&Kind::ALL, Kind::name, text)
 }
 
 fn resource(text: &str) -> Result<Resource, String> {
-    let names = || Resource::ALL.map(Resource::name).join(", ");
-    let found = Resource::ALL.into_iter().find(|resource| resource.name() == text);
-    found.ok_or_else(|| format!("give one of {}", names()))
+    named(&Resource::ALL, Resource::name, text)
+}
+
+/// The one of this name.
+fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, text: &str) -> Result<T, String> {
+    let names = || all.iter().map(|one| name(*one)).collect::<Vec<_>>().join(", ");
+    all.iter().copied().find(|one| name(*one) == text).ok_or_else(|| format!("give one of {}", names()))
 }
 
 /// `90s`, `10m`, `2h`, `1d`, `500ms`.

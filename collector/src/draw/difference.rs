@@ -1,12 +1,12 @@
 //! `tailwater diff`: two incidents beside each other, what they have in common and what not. Pure: two incidents in, text out.
 
 use super::earlier::alike;
-use super::explain::wrap;
+use super::explain::{against, from_root, wrap};
 use crate::text::lines;
 use std::fmt::Write;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::{Hop, Role};
+use tailwater_model::incident::Hop;
 
 /// Columns: what it is of, and a value of each.
 const LABEL: usize = 26;
@@ -89,10 +89,7 @@ fn facts(a: &Incident, b: &Incident) -> Vec<Fact> {
         text("at", |i| i.root.place().short().to_string()),
         text("most of it by", |i| i.root.culprits.first().map_or(NOTHING.to_owned(), |c| c.comm.clone())),
         text("chain, from the root", |i| {
-            let mut tiers: Vec<&str> = i.hops.iter().map(|hop| hop.tier.as_str()).collect();
-            if i.hops.first().is_some_and(|hop| hop.role == Role::Drop) {
-                tiers.reverse();
-            }
+            let tiers: Vec<&str> = from_root(&i.hops).into_iter().map(|hop| hop.tier.as_str()).collect();
             tiers.join(" -> ")
         }),
         text("kept alive by", |i| {
@@ -141,9 +138,6 @@ fn of_tier(tier: &str, hops: [Option<&Hop>; 2]) -> Vec<Fact> {
             of("queued", &queued, &|hop| hop.queued_max),
         ];
     }
-    let against = |value: u32, limit: Option<u32>| {
-        limit.map_or_else(|| value.to_string(), |limit| format!("{value}/{limit}"))
-    };
     let mut facts = vec![
         of("host", &|hop| hop.host.clone(), &|_| 0),
         of("queued", &queued, &|hop| if hop.requests_unknown { 0 } else { hop.queued_max }),

@@ -2,10 +2,9 @@
 //! and after a server was set up otherwise. Pure: asks nobody.
 
 use super::explain::labelled;
-use crate::text::{lines, span};
+use crate::text::{lines, minute, span};
 use tailwater_model::Incident;
 use tailwater_model::advice::{AdviceView, SetUpChange, TierAdvice};
-use tailwater_model::civil::Civil;
 
 /// Whether both have the same cause at the same tier and went through the same tiers. Tiers of the same names that have no host in common are
 /// another application's.
@@ -34,7 +33,7 @@ pub fn text(incident: &Incident, kept: &[Incident], cut: bool, advice: Option<&A
         let line = format!(
             "nothing like it among the {} that are kept, since {}",
             before.len(),
-            at(oldest.start_unix_ns)
+            minute(oldest.start_unix_ns)
         );
         labelled(&mut out, "Before", &line);
         return lines(&out);
@@ -44,7 +43,7 @@ pub fn text(incident: &Incident, kept: &[Incident], cut: bool, advice: Option<&A
         "{}{} since {}, the last {} before ({}): the same cause at the same tier, and the same chain; {dropped} packets dropped in all",
         if cut { "at least " } else { "" },
         times(same.len()),
-        at(first.start_unix_ns),
+        minute(first.start_unix_ns),
         span(between_s(last.start_unix_ns, incident.start_unix_ns)),
         last.id,
     );
@@ -80,7 +79,7 @@ fn changed(of: &TierAdvice, change: &SetUpChange, same: &[&Incident], incident: 
         "{} of {} at {}: {} in the {} before, {} in the {} since, this one among them",
         sizes.join(", "),
         of.tier,
-        at(change.at_unix_ns),
+        minute(change.at_unix_ns),
         times(before.len()),
         span(between_s(first, change.at_unix_ns)),
         times(since.len() + 1),
@@ -94,13 +93,6 @@ fn between_s(from_unix_ns: u64, to_unix_ns: u64) -> f64 {
 
 fn times(count: usize) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
-}
-
-/// A moment to the minute.
-fn at(unix_ns: u64) -> String {
-    let civil = Civil::of(unix_ns);
-    let time = civil.time_ms();
-    format!("{} {} UTC", civil.date(), time.get(..5).unwrap_or(&time))
 }
 
 #[cfg(test)]

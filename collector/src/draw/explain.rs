@@ -78,7 +78,7 @@ fn sustained(out: &mut String, i: &Incident) {
 }
 
 /// Root first, drop last: the order in which it happened.
-fn from_root(hops: &[Hop]) -> Vec<&Hop> {
+pub(super) fn from_root(hops: &[Hop]) -> Vec<&Hop> {
     let mut all: Vec<&Hop> = hops.iter().collect();
     if hops.first().is_some_and(|h| h.role == Role::Drop) && hops.len() > 1 {
         all.reverse();
@@ -105,9 +105,6 @@ fn chain(out: &mut String, i: &Incident) {
             wrap(out, &calls, "                   ");
             continue;
         }
-        let of = |max: u32, limit: Option<u32>| {
-            limit.map_or_else(|| max.to_string(), |limit| format!("{max}/{limit}"))
-        };
         let mut facts = if hop.requests_unknown {
             vec!["requests not measured".to_owned()]
         } else if hop.connections_only {
@@ -116,11 +113,11 @@ fn chain(out: &mut String, i: &Incident) {
             vec![format!("queued {}", hop.queued_max)]
         };
         if hop.workers_busy_max > 0 {
-            facts.push(format!("workers {}", of(hop.workers_busy_max, hop.workers_limit)));
+            facts.push(format!("workers {}", against(hop.workers_busy_max, hop.workers_limit)));
         }
-        facts.push(format!("accept queue {}", of(hop.accept_queue_max, hop.accept_queue_limit)));
+        facts.push(format!("accept queue {}", against(hop.accept_queue_max, hop.accept_queue_limit)));
         if let Some(calls) = hop.pool_in_flight_max {
-            facts.push(format!("calls in flight {}", of(calls, hop.pool_open)));
+            facts.push(format!("calls in flight {}", against(calls, hop.pool_open)));
         }
         if hop.order_to_root == Some(Order::Unknown) {
             facts.push("order to the root unknown".to_owned());
@@ -136,6 +133,11 @@ fn chain(out: &mut String, i: &Incident) {
     out.push('\n');
 }
 
+/// A number and its limit, as far as that is known.
+pub(super) fn against(value: u32, limit: Option<u32>) -> String {
+    limit.map_or_else(|| value.to_string(), |limit| format!("{value}/{limit}"))
+}
+
 /// Its later numbers are others than those of its onset.
 fn lasted_long(i: &Incident) -> bool {
     const LONG_NS: u64 = 10_000_000_000;
@@ -145,18 +147,15 @@ fn lasted_long(i: &Incident) -> bool {
 /// What a tier went through since its onset.
 fn lived(life: &HopLife, hop: &Hop) -> String {
     let now = life.now.map_or_else(String::new, |now| {
-        let of = |value: u32, limit: Option<u32>| {
-            limit.map_or_else(|| value.to_string(), |l| format!("{value}/{l}"))
-        };
         let served = if hop.requests_unknown || hop.connections_only {
             String::new()
         } else {
-            format!(" queued {}, workers {},", now.queued, of(now.workers_busy, hop.workers_limit))
+            format!(" queued {}, workers {},", now.queued, against(now.workers_busy, hop.workers_limit))
         };
         format!(
             "; at {}{served} accept queue {}",
             Civil::of(now.start_unix_ns).time_ms(),
-            of(now.accept_queue, hop.accept_queue_limit)
+            against(now.accept_queue, hop.accept_queue_limit)
         )
     });
     if hop.requests_unknown || hop.connections_only {

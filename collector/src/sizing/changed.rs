@@ -2,9 +2,8 @@
 
 use super::servers::Setting;
 use super::setup::{Change, Changed};
-use crate::text::span;
+use crate::text::{minute, span};
 use tailwater_model::advice::{Range, SetUpChange, SizeChange};
-use tailwater_model::civil::Civil;
 use tailwater_sizing::compare::Verdict;
 
 /// As it is told.
@@ -50,11 +49,8 @@ fn sentence(of: &Change, setting: Option<Setting>) -> String {
         let sizes = of.sizes.iter().map(|size| format!("{} {}", thing(size.what), one(size)));
         sizes.collect::<Vec<_>>().join(" and ")
     };
-    let at = Civil::of(of.at_unix_ns);
-    let time = at.time_ms();
-    let time = time.get(..5).unwrap_or(&time);
     let changed =
-        format!("{} since {} {time} UTC", all(|size| format!("{} → {}", size.from, size.to)), at.date());
+        format!("{} since {}", all(|size| format!("{} → {}", size.from, size.to)), minute(of.at_unix_ns));
     let mut line = format!("{changed}: {}", verdict(of));
     if of.compared.verdict == Verdict::Worse {
         line.push_str(&format!("; to restore: {}", all(|size| size.from.to_string())));
