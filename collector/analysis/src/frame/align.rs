@@ -111,32 +111,20 @@ impl Aligner {
 
     pub(crate) fn take(&mut self, window: Arc<HostWindow>) -> Taken {
         let index = window.index.0;
-        let late = self.next.is_some_and(|next| index < next);
-        // Nobody had waited for it, and so its frame is gone; it came within the bound, and the next one finds its own.
-        let missed = late
-            && self
-                .clock_unix_ns
-                .is_some_and(|now| window.index.end_unix_ns() > now.saturating_sub(self.lateness_ns));
-        if late && !missed {
-            return Taken::Late;
+        if self.next.is_some_and(|next| index < next) {
+            // Nobody had waited for it, and so its frame is gone; where it came within the bound, the next one finds its own.
+            let in_time = |now: u64| window.index.end_unix_ns() > now.saturating_sub(self.lateness_ns);
+            let heard = !self.clock_unix_ns.is_some_and(in_time) || self.hear(&window.host, index);
+            return if heard { Taken::Late } else { Taken::TooManyHosts };
         }
         if self.clock_unix_ns.is_some_and(|now| index > future_limit(now)) {
             return Taken::Future;
         }
-        if !late && !self.pending.contains_key(&index) && self.pending.len() >= PENDING_MAX {
+        if !self.pending.contains_key(&index) && self.pending.len() >= PENDING_MAX {
             return Taken::Future;
         }
-        if let Some(known) = self.hosts.get_mut(&window.host) {
-            known.newest = known.newest.max(Some(index));
-            known.heard_unix_ns = self.clock_unix_ns;
-            self.awaited += usize::from(!std::mem::replace(&mut known.awaited, true));
-        } else if self.hosts.len() < HOSTS_MAX {
-            self.meet(window.host.clone(), Some(index));
-        } else {
+        if !self.hear(&window.host, index) {
             return Taken::TooManyHosts;
-        }
-        if late {
-            return Taken::Late;
         }
         match self.pending.entry(index).or_default().entry(window.host.clone()) {
             Entry::Occupied(_) => Taken::Duplicate,
@@ -145,6 +133,20 @@ impl Aligner {
                 Taken::Kept
             }
         }
+    }
+
+    /// A host sent this window: frames wait for it. `false`: it is one too many.
+    fn hear(&mut self, host: &str, index: u64) -> bool {
+        if let Some(known) = self.hosts.get_mut(host) {
+            known.newest = known.newest.max(Some(index));
+            known.heard_unix_ns = self.clock_unix_ns;
+            self.awaited += usize::from(!std::mem::replace(&mut known.awaited, true));
+        } else if self.hosts.len() < HOSTS_MAX {
+            self.meet(host.to_owned(), Some(index));
+        } else {
+            return false;
+        }
+        true
     }
 
     /// The highest index of a window that a host sent.
