@@ -37,6 +37,9 @@ struct Arguments {
     /// A further argument of the collector, such as `--set=agents_max=1000`; may be given again.
     #[arg(long, allow_hyphen_values = true)]
     collector: Vec<String>,
+    /// Windows in each batch of an agent; 2 as the default of its file
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+    windows_per_batch: u64,
     /// Where `scale.json` and `scale.md` go (--quick: nowhere unless it is given).
     #[arg(long)]
     out: Option<PathBuf>,
@@ -89,6 +92,7 @@ fn scale(arguments: &Arguments) -> Result<()> {
         let plan = Plan {
             agents,
             size: arguments.hosts,
+            per_batch: arguments.windows_per_batch,
             readers,
             slower,
             warm_s: if arguments.quick { 2 } else { arguments.warm_seconds },

@@ -17,8 +17,6 @@ use std::time::Duration;
 use tailwater_proto::v1::{AgentStatus, ClockProbe, Entities, Loss, agent_message::Body, collector_message};
 use tokio::sync::watch;
 
-/// Windows of one batch, as the agent's default.
-const PER_BATCH: u64 = 2;
 /// Batches that wait to be acknowledged, as the agent's default.
 const OUTBOX_MAX: usize = 600;
 /// An agent reads its kernel's windows this long after their end, and some more by which it is another than its neighbour.
@@ -94,10 +92,10 @@ enum Due {
 /// Lives until the run's end.
 pub async fn live(shared: Arc<Shared>, number: usize, tls: Arc<ClientConfig>) {
     let mut stop = shared.stop.clone();
-    let odd = u64::from(shared.fleet.hosts[number].odd);
+    let (later, per_batch) = (shared.fleet.hosts[number].later, shared.fleet.per_batch);
     let now = shared.clock.unix_ns() / WINDOW_NS + 1;
     let first = shared.fleet.first_window();
-    let next = first + odd + now.saturating_sub(first + odd).div_ceil(PER_BATCH) * PER_BATCH;
+    let next = first + later + now.saturating_sub(first + later).div_ceil(per_batch) * per_batch;
     let mut agent = Agent {
         number,
         tls,
@@ -174,7 +172,7 @@ impl Agent {
                 looked_at = self.next;
                 drops.extend(self.shared.fleet.drops(self.host(), self.next));
             }
-            let batch_at = (self.next + PER_BATCH) * WINDOW_NS + drained;
+            let batch_at = (self.next + self.shared.fleet.per_batch) * WINDOW_NS + drained;
             let drop_at = drops
                 .front()
                 .map_or(u64::MAX, |d: &tailwater_proto::v1::DropEvent| d.sent_unix_ns.max(d.unix_ns));
@@ -225,7 +223,7 @@ impl Agent {
         self.sequence += 1;
         let rest = self.shared.fleet.batch(self.host(), self.next);
         let bytes = batch(self.sequence, self.next, &rest);
-        self.next += PER_BATCH;
+        self.next += self.shared.fleet.per_batch;
         if self.outbox.len() >= OUTBOX_MAX {
             self.outbox.pop_front();
             self.shared.counted.lost.fetch_add(1, Relaxed);

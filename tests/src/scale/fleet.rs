@@ -42,8 +42,8 @@ pub struct Host {
     pub role: usize,
     /// Whether it is one that the recording has.
     pub recorded: bool,
-    /// Its batches begin with an odd window: agents begin when they begin.
-    pub odd: bool,
+    /// Its batches begin so many windows later than the fleet's time: agents begin when they begin.
+    pub later: u64,
     number: usize,
 }
 
@@ -56,6 +56,8 @@ pub struct Fleet {
     pub hosts: Vec<Host>,
     /// Index of the window from which its time counts.
     first_window: u64,
+    /// Windows of one batch.
+    pub per_batch: u64,
     more: More,
 }
 
@@ -74,9 +76,9 @@ fn address(number: usize) -> Vec<u8> {
 }
 
 impl Fleet {
-    /// Of `count` hosts of a size, from a window on.
+    /// Of `count` hosts of a size, from a window on, with so many windows in a batch.
     #[must_use]
-    pub fn new(count: usize, size: Size, scripts: &[Arc<Script>], first_window: u64) -> Self {
+    pub fn new(count: usize, size: Size, scripts: &[Arc<Script>], first_window: u64, per_batch: u64) -> Self {
         let sizes = size.applications();
         let (mut applications, mut hosts): (Vec<Application>, Vec<Host>) = (Vec::new(), Vec::new());
         while hosts.len() < count {
@@ -95,7 +97,7 @@ impl Fleet {
                     application: n,
                     role: place.min(ROLES.len() - 1),
                     recorded: recorded.is_some(),
-                    odd: number % 2 == 1,
+                    later: number as u64 % per_batch,
                     number,
                 }
             }));
@@ -106,7 +108,7 @@ impl Fleet {
                 phase: (n as u64 * 7) % EPISODE_EVERY_S * (1_000_000_000 / WINDOW_NS),
             });
         }
-        Self { applications, hosts, first_window, more: size.more() }
+        Self { applications, hosts, first_window, per_batch, more: size.more() }
     }
 
     /// The first window of the fleet's time.
@@ -144,21 +146,25 @@ impl Fleet {
         }
     }
 
-    /// What a host tells of two windows, without its number and their index.
+    /// What a host tells of the windows of a batch, without its number and their index.
     #[must_use]
     pub fn batch(&self, host: &Host, window: u64) -> prost::bytes::Bytes {
         let script = &self.applications[host.application].script;
-        script.batch(host.role, self.place(host, window), self.place(host, window + 1))
+        let windows = window..window + self.per_batch;
+        script.batch(host.role, windows.map(|window| self.place(host, window)).collect())
     }
 
-    /// Its drop events in two windows, dated.
+    /// Its drop events in the windows of a batch, dated.
     #[must_use]
     pub fn drops(&self, host: &Host, window: u64) -> Vec<DropEvent> {
-        let Some(episode) = self.episode(host.application, window).filter(|_| host.recorded) else {
+        // A batch may begin before the episode, and end after it.
+        let last = window + self.per_batch - 1;
+        let of = |window| self.episode(host.application, window);
+        let Some(episode) = of(window).or_else(|| of(last)).filter(|_| host.recorded) else {
             return Vec::new();
         };
         let from = episode.window * WINDOW_NS;
-        let span = window * WINDOW_NS..(window + 2) * WINDOW_NS;
+        let span = window * WINDOW_NS..(window + self.per_batch) * WINDOW_NS;
         let role = &self.applications[host.application].script.roles[host.role];
         let dated = role.drops.iter().filter(|(at, _)| span.contains(&(from + at)));
         dated
@@ -290,7 +296,7 @@ mod tests {
 
     fn of(count: usize, size: Size) -> Fleet {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-        Fleet::new(count, size, &[Arc::new(Script::load(&folder, "nx0-db-cpu", size).unwrap())], 1000)
+        Fleet::new(count, size, &[Arc::new(Script::load(&folder, "nx0-db-cpu", size).unwrap())], 1000, 4)
     }
 
     #[test]
@@ -356,7 +362,7 @@ mod tests {
         let host = &fleet.hosts[0];
         let second = 20;
         let windows = 1000..1000 + 32 * second;
-        let told: Vec<DropEvent> = windows.step_by(2).flat_map(|window| fleet.drops(host, window)).collect();
+        let told: Vec<DropEvent> = windows.step_by(4).flat_map(|window| fleet.drops(host, window)).collect();
         let script = &fleet.applications[0].script;
         assert_eq!(told.len(), script.roles[0].drops.len(), "one episode");
         assert!(told.is_sorted_by_key(|d| d.unix_ns));

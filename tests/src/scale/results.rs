@@ -49,8 +49,8 @@ impl Results {
     pub fn table(&self) -> String {
         let mut out = format!("# `make scale`: {} ({})\n\n", self.version, self.machine);
         out += "CPU is of one core, in each second of the fleet's time; memory is without what an idle collector has. Times in ms. Where time was slowed, no latency is claimed. Bold misses a goal.\n\n";
-        out += "| agents | hosts | pages | time | collector, % of a core | per agent | MB | MB per agent | generator, % | steal, % | connected, refused | batches, refused, lost | window end to acknowledgement p50 / p99 | window end to frame p50 / p99, at most | drop to alert p50 / p99 (n) | drop to verdict p50 / p99 (n) | found / episodes, across | `/api/v1/now` p50 / p99, failed | generator late p99 |\n";
-        out += "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+        out += "| agents | hosts | windows a batch | pages | time | collector, % of a core | per agent | MB | MB per agent | generator, % | steal, % | connected, refused | batches, refused, lost | window end to acknowledgement p50 / p99 | window end to frame p50 / p99, at most | drop to alert p50 / p99 (n) | drop to verdict p50 / p99 (n) | found / episodes, across | `/api/v1/now` p50 / p99, failed | generator late p99 |\n";
+        out += "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
         for row in &self.rows {
             let real = row.slower == 1;
             let (cpu_goal, bytes_goal) = row.size.goals();
@@ -73,9 +73,10 @@ impl Results {
             };
             let _ = writeln!(
                 out,
-                "| {} | {} | {} | {} | {:.1} | {} | {:.0} | {} | {:.1} | {:.1} | {}, {} | {}, {}, {} | {} / {} | {} / {} | {} | {} | {found} | {} / {}, {} of {} | {} |",
+                "| {} | {} | {} | {} | {} | {:.1} | {} | {:.0} | {} | {:.1} | {:.1} | {}, {} | {}, {}, {} | {} / {} | {} / {} | {} | {} | {found} | {} / {}, {} of {} | {} |",
                 row.agents,
                 row.size,
+                row.per_batch,
                 row.readers.map_or_else(|| row.pages.to_string(), |readers| readers.to_string()),
                 if real { "real".to_owned() } else { format!("1/{}", row.slower) },
                 row.collector_cpu_ratio * 100.0,

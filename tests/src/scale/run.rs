@@ -42,6 +42,8 @@ pub struct Plan {
     pub agents: usize,
     /// How large their hosts are.
     pub size: Size,
+    /// Windows of one of their batches.
+    pub per_batch: u64,
     /// Who reads meanwhile.
     pub readers: Readers,
     /// How many times slower than the machine's the fleet's time runs.
@@ -63,6 +65,8 @@ pub struct Row {
     pub agents: usize,
     #[serde(default)]
     pub size: Size,
+    #[serde(default = "per_batch_before")]
+    pub per_batch: u64,
     pub pages: u32,
     #[serde(default)]
     pub readers: Option<Readers>,
@@ -102,6 +106,11 @@ pub struct Row {
     /// All connections at once, for the collector ended and another took its place.
     #[serde(default)]
     pub restart: Option<Return>,
+}
+
+/// Of rows that were made before it was told.
+fn per_batch_before() -> u64 {
+    2
 }
 
 /// How agents came back whose connections all went at once. An agent is back when a batch that it measured after that is acknowledged, and so
@@ -162,7 +171,8 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let resident_before_bytes = collector.resident()?;
 
     let scripts = scripts(plan.size)?;
-    let fleet = Fleet::new(plan.agents, plan.size, &scripts, clock.unix_ns() / WINDOW_NS + 20);
+    let fleet =
+        Fleet::new(plan.agents, plan.size, &scripts, clock.unix_ns() / WINDOW_NS + 20, plan.per_batch);
     let (first_window, second) = (fleet.first_window(), 1_000_000_000 / WINDOW_NS);
     let (stop, stopped) = watch::channel(false);
     let (storm, storms) = watch::channel(0);
@@ -254,6 +264,7 @@ async fn measured(plan: &Plan) -> Result<Row> {
     Ok(Row {
         agents: plan.agents,
         size: plan.size,
+        per_batch: plan.per_batch,
         pages: plan.readers.pages,
         readers: Some(plan.readers),
         slower: plan.slower,

@@ -7,6 +7,7 @@ use crate::score::golden::Golden;
 use anyhow::{Context, Result, ensure};
 use prost::Message;
 use prost::bytes::Bytes;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +74,7 @@ pub struct Script {
     /// What is to be found.
     pub expected: Expected,
     more: More,
-    made: Mutex<HashMap<(usize, usize, usize), Bytes>>,
+    made: Mutex<HashMap<(usize, Vec<usize>), Bytes>>,
 }
 
 impl Script {
@@ -105,8 +106,7 @@ impl Script {
         let end = windows.iter().filter_map(|w| w.keys().next_back()).min().copied().unwrap_or(0);
         ensure!(end > begin + QUIET_WINDOWS, "{cell}: the recording is too short");
         for (role, windows) in roles.iter_mut().zip(&mut windows) {
-            // An odd one out would leave half a batch.
-            let length = (end - begin) / 2 * 2;
+            let length = end - begin;
             let window =
                 |index| windows.remove(&index).with_context(|| format!("{cell}: a window is missing"));
             role.windows = (begin..begin + length).map(window).collect::<Result<_>>()?;
@@ -129,14 +129,21 @@ impl Script {
         (index % QUIET_WINDOWS) as usize
     }
 
-    /// A batch of two windows of a role, by their places in the script, as far as it does not depend on host and time. Made once.
-    pub fn batch(&self, role: usize, first: usize, second: usize) -> Bytes {
+    /// A batch of windows of a role, by their places in the script, as far as it does not depend on host and time. Made once.
+    pub fn batch(&self, role: usize, places: Vec<usize>) -> Bytes {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.entry((role, first, second)).or_insert_with(|| self.make(role, [first, second]).into()).clone()
+        match made.entry((role, places)) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(new) => {
+                let batch = self.make(role, &new.key().1).into();
+                new.insert(batch).clone()
+            }
+        }
     }
 
-    fn make(&self, role: usize, places: [usize; 2]) -> Vec<u8> {
-        let windows = places.map(|place| &self.roles[role].windows[place]);
+    fn make(&self, role: usize, places: &[usize]) -> Vec<u8> {
+        let windows: Vec<&Window> = places.iter().map(|place| &self.roles[role].windows[*place]).collect();
+        let count = windows.len();
         let kinds = [
             EntityKind::Host,
             EntityKind::Workload,
@@ -146,7 +153,7 @@ impl Script {
         ];
         let mut tables = Vec::new();
         for kind in kinds {
-            let mut table = TableBuilder::new(kind, 2);
+            let mut table = TableBuilder::new(kind, count);
             for (n, window) in windows.iter().enumerate() {
                 if let Some((values, at)) = window.tables.get(&(kind as i32)) {
                     rows(&mut table, n, values, *at, Some);
@@ -157,8 +164,8 @@ impl Script {
                 tables.push(table.build());
             }
         }
-        let mut batch = WindowBatch { window_count: 2, tables, ..WindowBatch::default() };
-        for (offset, window) in (0..).zip(windows) {
+        let mut batch = WindowBatch { window_count: count as u32, tables, ..WindowBatch::default() };
+        for (offset, window) in (0..).zip(&windows) {
             batch.flags.push(window.flags);
             batch.culprits.extend(window.culprits.iter().cloned().map(|mut c| {
                 c.window_offset = offset;
@@ -264,7 +271,7 @@ mod tests {
         let script = Script::load(&folder, "nx0-db-cpu", Size::Realistic).unwrap();
         assert_eq!((script.expected.kind.as_str(), script.expected.role), ("upstream_ctqo", 2));
         assert!(script.roles[0].drops.len() > 10, "the front dropped: {:?}", script.roles[0].drops.len());
-        let batch = WindowBatch::decode(script.batch(1, 0, 1)).unwrap();
+        let batch = WindowBatch::decode(script.batch(1, vec![0, 1])).unwrap();
         assert_eq!(counts(&batch), [5, 3, 6], "half of 10, 6 and 12");
         let table = batch.tables.iter().find(|t| t.kind == EntityKind::Listener as i32).unwrap();
         let values = TableValues::decode(table, 2).unwrap();
@@ -275,7 +282,7 @@ mod tests {
     fn a_small_host_tells_what_the_recording_has() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
         let script = Script::load(&folder, "nx0-db-cpu", Size::Small).unwrap();
-        assert_eq!(counts(&WindowBatch::decode(script.batch(1, 0, 1)).unwrap()), [1, 1, 1]);
+        assert_eq!(counts(&WindowBatch::decode(script.batch(1, vec![0, 1])).unwrap()), [1, 1, 1]);
     }
 
     /// How many workloads, listeners and edges are in a batch.
