@@ -139,6 +139,22 @@ await listed("1 incident");
 same(await ids(), [`01MB${String(SMALL - 1).padStart(22, "0")}`], "the open one");
 await page.locator("select[aria-label=State]").selectOption("closed");
 await listed(`${(SMALL + 1).toLocaleString("en-US")} incidents`);
+await page.locator("select[aria-label=State]").selectOption("");
+
+// By what was short and where; the address keeps it, and what it names can be chosen though nothing is of it.
+await page.locator("details.further summary").click();
+await page.locator("select[aria-label=Service]").selectOption("web");
+await listed("2 incidents");
+await page.locator("select[aria-label=Root]").selectOption("db");
+await listed("2 incidents");
+await shot(page, "place-light");
+await page.locator("select[aria-label=Resource]").selectOption("io");
+await page.waitForSelector("text=No incident fits.");
+await page.goto(`${base}/?last=24h&service=apache2&root=10.0.0.7`);
+await listed("2 incidents");
+same(await page.locator("select[aria-label=Root]").inputValue(), "10.0.0.7", "the root of the address");
+await page.locator("select[aria-label=Service]").selectOption("");
+await listed(`${(SMALL + 2).toLocaleString("en-US")} incidents`);
 
 // The keyboard: rows, pages, a moment, the theme.
 await page.goto(`${base}/?severity=critical&last=24h`);

@@ -13,7 +13,7 @@ export const KINDS: Record<string, { name: string; about: string }> = {
 };
 export const kindName = (kind: string): string => KINDS[kind]?.name ?? kind.replaceAll("_", " ");
 
-const RESOURCES: Record<string, { did: string; name: string }> = {
+export const RESOURCES: Record<string, { did: string; name: string }> = {
   cpu: { did: "used all its CPU", name: "CPU" },
   cpu_neighbour: { did: "waited for the CPU", name: "CPU, taken by a neighbour" },
   cpu_throttled: { did: "was throttled by its CPU quota", name: "CPU quota" },

@@ -243,6 +243,8 @@ pub(crate) const PAGE: Table = Table {
         ("moment", &[]),
         // What of an incident was seen before.
         ("earlier", &[]),
+        // Which incidents go through a place.
+        ("which", &["words"]),
         // Advice on pools in words, and what its curve shows.
         ("advice", &["words"]),
         // Silences in words, and one that somebody writes.

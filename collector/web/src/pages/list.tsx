@@ -10,15 +10,19 @@ import { Awaited, KindBadge, MomentField, Note, SeverityMark, SilencedBadge, Sta
 import { go, place, storyAddress, withQuery } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
+import { goesThrough, rootedAt, rootsOf, servicesOf } from "../which";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
-import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName, wholePlaceOf } from "../words";
+import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName, RESOURCES, wholePlaceOf } from "../words";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", "24 hours"], ["", "all"]];
 /** Drawn at once; more by a button. */
 const PAGE = 200;
 
-interface Wish { text: string; severities: Set<Severity>; kind: string; state: string; sustained: boolean; from: number | null; to: number | null }
+interface Wish {
+  text: string; severities: Set<Severity>; kind: string; resource: string; root: string; service: string; state: string; sustained: boolean;
+  from: number | null; to: number | null;
+}
 
 function wishOf(query: URLSearchParams, now: number): Wish {
   const last = span(query.get("last"));
@@ -27,6 +31,9 @@ function wishOf(query: URLSearchParams, now: number): Wish {
     text: (query.get("q") ?? "").trim().toLowerCase(),
     severities: new Set(severities.length > 0 ? severities : SEVERITIES),
     kind: query.get("kind") ?? "",
+    resource: query.get("resource") ?? "",
+    root: query.get("root") ?? "",
+    service: query.get("service") ?? "",
     state: query.get("state") ?? "",
     sustained: query.get("sustained") === "true",
     from: last !== null ? now - last : fromAddress(query.get("from")),
@@ -43,6 +50,9 @@ function words(i: Incident): string {
 
 const fits = (i: Incident, w: Wish): boolean =>
   (w.kind === "" || i.kind === w.kind) &&
+  (w.resource === "" || i.root.resource === w.resource) &&
+  (w.root === "" || rootedAt(i, w.root)) &&
+  (w.service === "" || goesThrough(i, w.service)) &&
   (w.state === "" || i.state === w.state) &&
   (!w.sustained || !!i.sustained) &&
   (w.from === null || msOf(i.end_unix_ns) >= w.from) &&
@@ -125,7 +135,18 @@ function Strip({ shown, from, to }: { shown: Incident[]; from: number; to: numbe
   );
 }
 
-function Filters({ wish, all }: { wish: Wish; all: Incident[] }) {
+/** One of several, or any. What the address asks for can be chosen even where nothing is of it. */
+function Choice({ name, any, value, options, set }: { name: string; any: string; value: string; options: string[][]; set: (value: string) => void }) {
+  const asked = value === "" || options.some(([known]) => known === value) ? [] : [[value, value]];
+  return (
+    <select aria-label={name} value={value} onChange={(e) => set(e.currentTarget.value)}>
+      <option value="">{any}</option>
+      {[...options, ...asked].map(([value, words]) => <option key={value} value={value}>{words}</option>)}
+    </select>
+  );
+}
+
+function Filters({ wish, all, known }: { wish: Wish; all: Incident[]; known: Incident[] }) {
   const { query } = useCell(place);
   const set = (changes: Record<string, string | null>) => go(withQuery(changes), "replace");
   const toggle = (severity: Severity) => {
@@ -147,15 +168,18 @@ function Filters({ wish, all }: { wish: Wish; all: Incident[] }) {
           </button>
         ))}
       </div>
-      <select aria-label="Kind" value={wish.kind} onChange={(e) => set({ kind: e.currentTarget.value })}>
-        <option value="">any kind</option>
-        {Object.entries(KINDS).map(([kind, { name }]) => <option key={kind} value={kind}>{name}</option>)}
-      </select>
-      <select aria-label="State" value={wish.state} onChange={(e) => set({ state: e.currentTarget.value })}>
-        <option value="">open and closed</option>
-        <option value="open">open</option>
-        <option value="closed">closed</option>
-      </select>
+      <Choice name="Kind" any="any kind" value={wish.kind} set={(kind) => set({ kind })} options={Object.entries(KINDS).map(([kind, { name }]) => [kind, name])} />
+      <details class="further" open={wish.resource !== "" || wish.root !== "" || wish.service !== ""}>
+        <summary class="chip">cause and place …</summary>
+        <div>
+          <Choice name="Resource" any="any resource" value={wish.resource} set={(resource) => set({ resource })}
+            options={Object.keys(RESOURCES).map((resource) => [resource, resourceName(resource)])} />
+          <Choice name="Root" any="any root" value={wish.root} set={(root) => set({ root })} options={rootsOf(known).map((tier) => [tier, tier])} />
+          <Choice name="Service" any="through any service" value={wish.service} set={(service) => set({ service })}
+            options={servicesOf(known).map((tier) => [tier, tier])} />
+        </div>
+      </details>
+      <Choice name="State" any="open and closed" value={wish.state} set={(state) => set({ state })} options={[["open", "open"], ["closed", "closed"]]} />
       <button type="button" class="chip" aria-pressed={wish.sustained} title="the root was over and drops went on, because dropped clients came again"
         onClick={() => set({ sustained: wish.sustained ? null : "true" })}>kept alive <span class="n">{all.filter((i) => i.sustained).length}</span></button>
       <div class="group spans" role="group" aria-label="Time">
@@ -221,7 +245,7 @@ export function List() {
   return (
     <main class="list">
       <h1>Incidents</h1>
-      <Filters wish={wish} all={matching} />
+      <Filters wish={wish} all={matching} known={known} />
       {all.length === 0 ? <Nothing /> : shown.length === 0 ? (
         <Note title="No incident fits.">
           <p>{known.length >= LIST_MAX && wish.from === null && wish.to === null ? <>Only the newest {count(LIST_MAX)} were looked through: choose a time to look further back. </> : `${plural(known.length, "incident")} in all. `}<a href="/">Show all</a></p>
