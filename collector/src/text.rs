@@ -25,6 +25,19 @@ pub fn minute(unix_ns: u64) -> String {
     format!("{} {} UTC", civil.date(), time.get(..5).unwrap_or(&time))
 }
 
+/// As a part of a query (RFC 3986, 2.1): names of workloads hold what they like.
+#[must_use]
+pub fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, b| {
+        match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(b)),
+            // Writing to a String cannot fail.
+            _ => drop(write!(out, "%{b:02X}")),
+        }
+        out
+    })
+}
+
 /// One line. Whoever may name a process, a cgroup or a host may not write to the operator's terminal: control characters are shown,
 /// not sent.
 #[must_use]
@@ -89,6 +102,12 @@ pub fn like(pattern: Option<&str>, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_survive_a_query() {
+        assert_eq!(encoded("a-b_c.service"), "a-b_c.service");
+        assert_eq!(encoded("x&host=y z/é"), "x%26host%3Dy%20z%2F%C3%A9");
+    }
 
     #[test]
     fn what_others_named_does_not_reach_the_terminal_as_a_command() {

@@ -8,11 +8,12 @@ use anyhow::{Context, Result};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::Which;
+use tailwater_model::incident::{State, Which};
 
 #[derive(Deserialize)]
 struct Now {
@@ -38,9 +39,11 @@ pub async fn incidents(
     };
     // Subscribe first: what happens between the two requests comes twice rather than never.
     let stream = if follow { Some(collector.open(&live(None)).await?) } else { None };
-    let list: Incidents = collector.get(&format!("{INCIDENTS_PATH}&since={from}")).await?;
+    let list: Incidents = collector.get(&format!("{INCIDENTS_PATH}&since={from}{}", asked(&wanted))).await?;
     if list.incidents.len() >= INCIDENTS_MAX {
-        eprintln!("tailwater: there may be older ones: a collector tells the newest {INCIDENTS_MAX}");
+        eprintln!(
+            "tailwater: there may be older ones: a collector tells the newest {INCIDENTS_MAX} of those"
+        );
     }
     let mut shown = Shown { json, wanted, told: BTreeMap::new() };
     for incident in list.incidents.iter().rev() {
@@ -71,6 +74,29 @@ pub async fn incidents(
         };
         stream = collector.open(&live(Some(cursor))).await?;
     }
+}
+
+/// The same as parameters of the API, so that the collector looks through all that it keeps.
+fn asked(wanted: &Which) -> String {
+    let Which { state, sustained, kind, resource, root, service } = wanted;
+    let state = state.map(|state| match state {
+        State::Open => "open",
+        State::Closed => "closed",
+    });
+    let mut query = String::new();
+    for (name, value) in [
+        ("state", state.map(str::to_owned)),
+        ("sustained", sustained.map(|sustained| sustained.to_string())),
+        ("kind", kind.map(|kind| kind.name().to_owned())),
+        ("resource", resource.map(|resource| resource.name().to_owned())),
+        ("root", root.as_deref().map(text::encoded)),
+        ("service", service.as_deref().map(text::encoded)),
+    ] {
+        if let Some(value) = value {
+            let _ = write!(query, "&{name}={value}");
+        }
+    }
+    query
 }
 
 /// An event's own words, or all of it.
@@ -111,5 +137,26 @@ impl Shown {
         }
         out.flush()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailwater_model::incident::{Kind, Resource};
+
+    #[test]
+    fn the_collector_is_asked_for_what_is_wanted_and_for_nothing_else() {
+        assert_eq!(asked(&Which::default()), "");
+        let all = Which {
+            state: Some(State::Open),
+            sustained: Some(false),
+            kind: Some(Kind::UpstreamCtqo),
+            resource: Some(Resource::CpuNeighbour),
+            root: Some("a b&state=closed".into()),
+            service: Some("db-1".into()),
+        };
+        let wanted = "&state=open&sustained=false&kind=upstream_ctqo&resource=cpu_neighbour&root=a%20b%26state%3Dclosed&service=db-1";
+        assert_eq!(asked(&all), wanted);
     }
 }

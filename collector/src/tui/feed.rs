@@ -8,6 +8,7 @@ use super::answers::{Agents, Answered, Incidents, NowAnswer, Point, ResponsesAns
 use super::signals::{Ask, SIGNALS, Signals, Unit, columns};
 use super::state::{INCIDENTS_MAX, Story, Update, Wish};
 use crate::client::{ClientError, Collector, Events, live};
+use crate::text::encoded;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::fmt::Write;
@@ -206,19 +207,6 @@ async fn points(collector: &Collector, path: &str, quantile: bool) -> Result<Vec
     }
 }
 
-/// As a part of a query: names of workloads hold what they like.
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, b| {
-        match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(b)),
-            _ => {
-                let _ = write!(out, "%{b:02X}");
-            }
-        }
-        out
-    })
-}
-
 /// Listens to new versions of incidents, for ever. That nobody answers is said by [`poll`].
 pub(crate) async fn listen(collector: Collector, out: Out) {
     // Up to where events came. Without one all is asked for anew.
@@ -276,16 +264,5 @@ async fn list(collector: &Collector, out: &Out) -> Result<bool, Closed> {
     match ask::<Incidents>(collector, &format!("/api/v1/incidents?limit={INCIDENTS_MAX}")).await {
         Ok(list) => send(out, Update::Incidents(list.incidents)).await.map(|()| true),
         Err(_) => Ok(false),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_survive_a_query() {
-        assert_eq!(encoded("a-b_c.service"), "a-b_c.service");
-        assert_eq!(encoded("x&host=y z/é"), "x%26host%3Dy%20z%2F%C3%A9");
     }
 }
