@@ -195,6 +195,11 @@ graph-score: build ## Service graphs from seeds, hurt and scored against the tru
 	$(SUDO) ./target/release/graph-score --label "$$(git describe --always --dirty)" \
 	  --commit "$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain -- . ':!tests/results')" || echo -dirty)" $(GRAPH_SCORE_FLAGS)
 
+.PHONY: peers
+peers: build ## What other methods of root-cause analysis say about golden recordings, beside Tailwater: tests/results (about 15 minutes; PEERS_FLAGS)
+	@tests/peers/install.sh
+	@./target/release/peers --label "$$(git describe --always --dirty), $$(date -u +%F)" $(PEERS_FLAGS)
+
 .PHONY: kernel-matrix
 kernel-matrix: programs ## The agent on kernels from 5.10 to the newest, booted in QEMU (about 15 minutes; KERNELS="6.1;6.12" for some)
 	$(SUDO) ./target/debug/kernel-matrix $(if $(KERNELS),--only "$(KERNELS)")

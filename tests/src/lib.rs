@@ -2,7 +2,7 @@
 //! started as an operator would. None of it shares code with what it tests.
 //!
 //! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `prevention`,
-//! `demo`, `graph`; `scale` beside them.
+//! `demo`, `graph`, `peers`; `scale` beside them.
 //! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
     clippy::disallowed_methods,
@@ -20,6 +20,7 @@ pub mod guests;
 pub mod lab;
 pub mod load;
 pub mod os;
+pub mod peers;
 pub mod prevention;
 pub mod programs;
 pub mod scale;

@@ -19,5 +19,5 @@ fn five_simulated_agents_are_served_and_their_overflow_is_found() {
     let row = &results["rows"][0];
     assert_eq!((row["agents"].as_u64(), row["read_failed"].as_u64()), (Some(5), Some(0)), "{said}");
     assert!(row["read_asked"].as_u64() > Some(5), "pages asked: {said}");
-    assert!(said.contains("| 5 | realistic | 2 | real |"), "{said}");
+    assert!(said.contains("| 5 | realistic | 2 | 2 | real |"), "{said}");
 }

@@ -210,6 +210,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("graph", &["load", "truth", "programs", "lab", "score"]),
             // How often roots of known truth are right.
             ("calibration", &["stack", "programs", "score", "graph"]),
+            // What other methods say about recordings, beside us.
+            ("peers", &["score"]),
             // What was named, for people.
             ("demo", &["programs", "score"]),
             // One collector under many agents that tell again what recordings hold.
