@@ -1,5 +1,5 @@
 //! Answers that several readers ask for in the same moment: worked out by one, taken by the others. Owns how old one may be. Knows not
-//! what is asked; without this, twenty open pages cost twenty times what one does.
+//! what is asked; without this, twenty open pages cost twenty times what one does, and each waits for what takes long.
 
 use crate::clock::Clock;
 use crate::lock::lock;
@@ -14,6 +14,10 @@ const FRESH: Duration = Duration::from_millis(250);
 const REST: u32 = 4;
 /// But for no longer than this, at which a page asks again; and while one is worked out, those that come meanwhile take one of this age.
 const OLD: Duration = Duration::from_secs(1);
+/// One that took this long is worked out beside whoever asks, and nobody waits for it: what they get is the one before, …
+const SLOW: Duration = Duration::from_millis(100);
+/// … while that is no older than this. A reader of the newest second learns of it by the moment that the answer bears.
+const STALE: Duration = Duration::from_secs(2);
 /// Different questions whose answers are kept.
 const QUESTIONS_MAX: usize = 8;
 
@@ -27,7 +31,7 @@ pub(super) struct Fresh(Arc<std::sync::Mutex<Questions>>);
 #[derive(Debug, Default)]
 struct Question {
     /// Held by whoever works its answer out.
-    working: tokio::sync::Mutex<()>,
+    working: Arc<tokio::sync::Mutex<()>>,
     kept: std::sync::Mutex<Option<Kept>>,
 }
 
@@ -37,6 +41,13 @@ struct Kept {
     asked: Instant,
     took: Duration,
     answer: Bytes,
+}
+
+impl Kept {
+    /// How old it may be for whoever comes while the next one is worked out.
+    fn meanwhile(&self) -> Duration {
+        if self.took >= SLOW { STALE } else { OLD }
+    }
 }
 
 impl Question {
@@ -53,34 +64,46 @@ impl Question {
 
 impl Fresh {
     /// The answer to a question: one that is fresh, or what `work` gives. Whoever comes meanwhile takes the one before, or waits where that
-    /// is old. What fails is not kept.
-    pub(super) async fn answer<E>(
+    /// is old; and where the last one took long, so does whoever has it worked out. What fails is not kept.
+    pub(super) async fn answer<E: Send + 'static>(
         &self,
         clock: Clock,
         question: u64,
-        work: impl Future<Output = Result<Bytes, E>>,
+        work: impl Future<Output = Result<Bytes, E>> + Send + 'static,
     ) -> Result<Bytes, E> {
         let of = self.question(question);
         if let Some(answer) = of.fresh(clock.monotonic()) {
             return Ok(answer);
         }
-        let _working = match of.working.try_lock() {
+        let working = match Arc::clone(&of.working).try_lock_owned() {
             Ok(working) => working,
             Err(_) => {
-                if let Some(answer) = of.kept(clock.monotonic(), |_| OLD) {
+                if let Some(answer) = of.kept(clock.monotonic(), Kept::meanwhile) {
                     return Ok(answer);
                 }
-                of.working.lock().await
+                Arc::clone(&of.working).lock_owned().await
             }
         };
         let asked = clock.monotonic();
         if let Some(answer) = of.fresh(asked) {
             return Ok(answer);
         }
-        let answer = work.await?;
-        let took = clock.monotonic().saturating_duration_since(asked);
-        *lock(&of.kept) = Some(Kept { asked, took, answer: answer.clone() });
-        Ok(answer)
+        let before = of.kept(asked, |kept| if kept.took >= SLOW { STALE } else { Duration::ZERO });
+        let worked_out = async move {
+            let _working = working;
+            let answer = work.await?;
+            let took = clock.monotonic().saturating_duration_since(asked);
+            *lock(&of.kept) = Some(Kept { asked, took, answer: answer.clone() });
+            Ok(answer)
+        };
+        match before {
+            // Where it fails, whoever asks when the one before is too old waits for the next try, and hears of it.
+            Some(before) => {
+                tokio::spawn(worked_out);
+                Ok(before)
+            }
+            None => worked_out.await,
+        }
     }
 
     fn question(&self, number: u64) -> Arc<Question> {
@@ -108,7 +131,7 @@ mod tests {
         let ask = |question: u64, fails: bool| {
             let (fresh, clock, worked) = (fresh.clone(), clock, Arc::clone(&worked));
             async move {
-                let work = async {
+                let work = async move {
                     tokio::task::yield_now().await;
                     let n = worked.fetch_add(1, Ordering::Relaxed);
                     if fails { Err("no") } else { Ok(Bytes::from(n.to_string())) }
@@ -141,7 +164,7 @@ mod tests {
         let slow = tokio::spawn({
             let (fresh, begun, finish) = (fresh.clone(), Arc::clone(&begun), Arc::clone(&finish));
             async move {
-                let work = async {
+                let work = async move {
                     begun.notify_one();
                     finish.notified().await;
                     Ok::<_, ()>(Bytes::from_static(b"new"))
@@ -154,5 +177,50 @@ mod tests {
         finish.notify_one();
         assert_eq!(slow.await.unwrap().unwrap(), "new");
         assert_eq!(fresh.answer(clock, 1, quick("nobody's")).await.unwrap(), "new");
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_what_takes_long_while_the_one_before_will_do() {
+        let (fresh, clock) = (Fresh::default(), Clock::default());
+        let kept = |age: Duration, took| {
+            let asked = clock.monotonic() - age;
+            *lock(&fresh.question(1).kept) = Some(Kept { asked, took, answer: Bytes::from_static(b"old") });
+        };
+        let ask = || fresh.answer(clock, 1, async { Ok::<_, ()>(Bytes::from_static(b"new")) });
+        kept(OLD, SLOW);
+        assert_eq!(ask().await.unwrap(), "old", "it is worked out beside whoever asks");
+        // Until that is done it is the old one that is given.
+        while ask().await.unwrap() != "new" {
+            tokio::task::yield_now().await;
+        }
+        kept(STALE, SLOW);
+        assert_eq!(ask().await.unwrap(), "new", "too old for anybody");
+        kept(OLD, SLOW / 2);
+        assert_eq!(ask().await.unwrap(), "new", "what is quick is waited for");
+    }
+
+    #[tokio::test]
+    async fn what_fails_beside_whoever_asks_is_tried_again_and_heard_of_when_the_one_before_is_too_old() {
+        let (fresh, clock) = (Fresh::default(), Clock::default());
+        let age = |age: Duration| {
+            let (asked, answer) = (clock.monotonic() - age, Bytes::from_static(b"old"));
+            *lock(&fresh.question(1).kept) = Some(Kept { asked, took: SLOW, answer });
+        };
+        let tried = Arc::new(AtomicU32::new(0));
+        let ask = || {
+            let tried = Arc::clone(&tried);
+            let work = async move {
+                tried.fetch_add(1, Ordering::Relaxed);
+                Err("no")
+            };
+            fresh.answer(clock, 1, work)
+        };
+        age(OLD);
+        while tried.load(Ordering::Relaxed) < 2 {
+            assert_eq!(ask().await.unwrap(), "old");
+            tokio::task::yield_now().await;
+        }
+        age(STALE);
+        assert_eq!(ask().await, Err("no"));
     }
 }

@@ -105,9 +105,10 @@ pub(super) async fn now(State(app): State<App>, Query(q): Query<NowQuery>) -> Re
             app.past(move |past| then(past, hosts, tiers, until, windows)).await?;
         return Ok(Json(answer).into_response());
     }
-    let worked_out = async {
+    let asked = app.clone();
+    let worked_out = async move {
         (answer.hosts, answer.workloads) =
-            app.memory(move |series| right_now(series, &tiers, until, windows)).await?;
+            asked.memory(move |series| right_now(series, &tiers, until, windows)).await?;
         serde_json::to_vec(&answer).map(Bytes::from).map_err(|e| {
             Problem(StatusCode::INTERNAL_SERVER_ERROR, format!("what is now cannot be written as JSON: {e}"))
         })
