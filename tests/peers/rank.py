@@ -81,17 +81,9 @@ def rcaeval(module, method):
     """A method of RCAEval, which takes itself to be on a Python that it knows."""
     import RCAEval.utility
     RCAEval.utility.is_py310 = lambda: True
-    of = importlib.import_module(f"RCAEval.e2e.{module}")
-    # Without the wrapper that gives the columns in their own order where a method fails.
-    return getattr(of, method).__wrapped__ if hasattr(getattr(of, method), "__wrapped__") else bare(getattr(of, method))
-
-
-def bare(wrapped):
-    """What a wrapper without a trace wraps: the function in its closure."""
-    for cell in wrapped.__closure__ or ():
-        if callable(cell.cell_contents):
-            return cell.cell_contents
-    return wrapped
+    wrapped = getattr(importlib.import_module(f"RCAEval.e2e.{module}"), method)
+    # Without the wrapper that gives the columns in their own order where a method fails: the method is what its closure holds.
+    return next(cell.cell_contents for cell in wrapped.__closure__ if callable(cell.cell_contents))
 
 
 def independent(data, at):

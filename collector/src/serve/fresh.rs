@@ -44,9 +44,9 @@ struct Kept {
 }
 
 impl Kept {
-    /// How old it may be for whoever comes while the next one is worked out.
-    fn meanwhile(&self) -> Duration {
-        if self.took >= SLOW { STALE } else { OLD }
+    /// How old it may be for whoever does not wait for the next one; `quick`: one that takes no time to speak of.
+    fn meanwhile(&self, quick: Duration) -> Duration {
+        if self.took >= SLOW { STALE } else { quick }
     }
 }
 
@@ -78,7 +78,7 @@ impl Fresh {
         let working = match Arc::clone(&of.working).try_lock_owned() {
             Ok(working) => working,
             Err(_) => {
-                if let Some(answer) = of.kept(clock.monotonic(), Kept::meanwhile) {
+                if let Some(answer) = of.kept(clock.monotonic(), |kept| kept.meanwhile(OLD)) {
                     return Ok(answer);
                 }
                 Arc::clone(&of.working).lock_owned().await
@@ -88,7 +88,7 @@ impl Fresh {
         if let Some(answer) = of.fresh(asked) {
             return Ok(answer);
         }
-        let before = of.kept(asked, |kept| if kept.took >= SLOW { STALE } else { Duration::ZERO });
+        let before = of.kept(asked, |kept| kept.meanwhile(Duration::ZERO));
         let worked_out = async move {
             let _working = working;
             let answer = work.await?;
@@ -179,13 +179,16 @@ mod tests {
         assert_eq!(fresh.answer(clock, 1, quick("nobody's")).await.unwrap(), "new");
     }
 
+    /// An answer to question 1 that was asked for so long ago, and took so long.
+    fn keep_old(fresh: &Fresh, clock: Clock, age: Duration, took: Duration) {
+        let (asked, answer) = (clock.monotonic() - age, Bytes::from_static(b"old"));
+        *lock(&fresh.question(1).kept) = Some(Kept { asked, took, answer });
+    }
+
     #[tokio::test]
     async fn nobody_waits_for_what_takes_long_while_the_one_before_will_do() {
         let (fresh, clock) = (Fresh::default(), Clock::default());
-        let kept = |age: Duration, took| {
-            let asked = clock.monotonic() - age;
-            *lock(&fresh.question(1).kept) = Some(Kept { asked, took, answer: Bytes::from_static(b"old") });
-        };
+        let kept = |age, took| keep_old(&fresh, clock, age, took);
         let ask = || fresh.answer(clock, 1, async { Ok::<_, ()>(Bytes::from_static(b"new")) });
         kept(OLD, SLOW);
         assert_eq!(ask().await.unwrap(), "old", "it is worked out beside whoever asks");
@@ -202,10 +205,6 @@ mod tests {
     #[tokio::test]
     async fn what_fails_beside_whoever_asks_is_tried_again_and_heard_of_when_the_one_before_is_too_old() {
         let (fresh, clock) = (Fresh::default(), Clock::default());
-        let age = |age: Duration| {
-            let (asked, answer) = (clock.monotonic() - age, Bytes::from_static(b"old"));
-            *lock(&fresh.question(1).kept) = Some(Kept { asked, took: SLOW, answer });
-        };
         let tried = Arc::new(AtomicU32::new(0));
         let ask = || {
             let tried = Arc::clone(&tried);
@@ -215,12 +214,12 @@ mod tests {
             };
             fresh.answer(clock, 1, work)
         };
-        age(OLD);
+        keep_old(&fresh, clock, OLD, SLOW);
         while tried.load(Ordering::Relaxed) < 2 {
             assert_eq!(ask().await.unwrap(), "old");
             tokio::task::yield_now().await;
         }
-        age(STALE);
+        keep_old(&fresh, clock, STALE, SLOW);
         assert_eq!(ask().await, Err("no"));
     }
 }
