@@ -15,13 +15,14 @@ rm -f "$out"/*
 
 # One program in the folder of its crate, as cargo runs it: FOLDER NAME PROGRAM.
 one() {
-    local folder=$1 name=$2 program=$3 status=0 began=$SECONDS listed
+    local folder=$1 name=$2 program=$3 status=0 began=$SECONDS listed log
+    log=$out/$(basename "$program").log
     listed=$("$program" --list privileged_ 2>/dev/null) || true
     [[ $listed == *": test"* ]] || return 0
     echo "     Running $name ($program)"
-    (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$program" privileged_ --test-threads=1 --nocapture) 2>&1 || status=$?
+    (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$program" privileged_ --test-threads=1 --nocapture) 2>&1 | tee "$log" || status=$?
     printf '%s\t%s\n' "$((SECONDS - began))" "$name" >>"$out/seconds"
-    [ "$status" -eq 0 ] || echo "failed, status $status: $name ($program)" >>"$out/failed"
+    [ "$status" -eq 0 ] || printf '%s\t%s\n' "$status" "$program" >>"$out/failed"
 }
 
 # The programs of these names, in their order; what each printed is shown in one piece.
@@ -30,8 +31,8 @@ lane() {
     for name in "$@"; do
         while IFS=$'\t' read -r folder of program; do
             [ "$of" = "$name" ] || continue
-            one "$folder" "$of" "$program" >"$out/$name.log" </dev/null
-            flock "$out/programs" cat "$out/$name.log"
+            one "$folder" "$of" "$program" >"$out/$name.shown" </dev/null
+            flock "$out/programs" cat "$out/$name.shown"
         done <"$out/programs"
     done
 }
@@ -48,7 +49,4 @@ done <"$out/programs"
 
 echo "$(wc -l <"$out/seconds") programs with privileged tests were run. Where the time went, s:"
 sort -rn "$out/seconds" | head -n 15
-if [ -e "$out/failed" ]; then
-    cat "$out/failed" >&2
-    exit 1
-fi
+./tests/failed.sh "$out"

@@ -23,7 +23,7 @@ one() {
     printf '%s\t%s\n' "$((SECONDS - began))" "$(basename "$program")" >>target/units/seconds
     # In one piece, whoever else ends at this moment.
     flock target/units/programs cat "$log"
-    [ "$status" -eq 0 ] || { echo "failed, status $status: $program" >>target/units/failed; }
+    [ "$status" -eq 0 ] || printf '%s\t%s\n' "$status" "$program" >>target/units/failed
 }
 export -f one
 
@@ -31,7 +31,4 @@ xargs -P "$((2 * $(nproc)))" -d '\n' -I {} bash -c 'IFS=$'"'\\t'"' read -r folde
 echo "Where the time of the tests without privileges went, s:"
 sort -rn target/units/seconds | head -n 10
 cargo test --workspace --locked --quiet --doc
-if [ -e target/units/failed ]; then
-    cat target/units/failed >&2
-    exit 1
-fi
+./tests/failed.sh target/units

@@ -226,8 +226,14 @@ fn privileged_redis_that_sleeps_or_runs_a_script_is_blocked() {
     });
 }
 
-/// A server of lines on one thread, on a runtime that waits for events; `block` sleeps in the handler.
-async fn serve_lines(listener: tokio::net::TcpListener) {
+/// The same on a connection of its own, for a server that hangs up after each answer; the one that is kept is never used.
+fn line_once(_kept: &mut BufReader<TcpStream>, request: &str) {
+    line(&mut connect(), request);
+}
+
+/// A server of lines on one thread, on a runtime that waits for events; `block` sleeps in the handler. It hangs up after an answer unless
+/// connections are `kept`.
+async fn serve_lines(listener: tokio::net::TcpListener, kept: bool) {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
@@ -239,7 +245,7 @@ async fn serve_lines(listener: tokio::net::TcpListener) {
                     std::thread::sleep(BLOCKED);
                 }
                 request.clear();
-                if stream.get_mut().write_all(b"done\r\n").await.is_err() {
+                if stream.get_mut().write_all(b"done\r\n").await.is_err() || !kept {
                     return;
                 }
             }
@@ -249,6 +255,16 @@ async fn serve_lines(listener: tokio::net::TcpListener) {
 
 #[test]
 fn privileged_a_handler_of_tokio_that_sleeps_blocks_its_loop() {
+    a_handler_sleeps(line, true);
+}
+
+/// It has read, answered and closed each connection before it reads the next: that it serves many shows in how it waits.
+#[test]
+fn privileged_a_loop_with_a_connection_for_each_request_is_blocked() {
+    a_handler_sleeps(line_once, false);
+}
+
+fn a_handler_sleeps(ask: Ask, kept: bool) {
     apart(|| {
         let (thread, told_thread) = std::sync::mpsc::channel();
         let end = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -262,12 +278,12 @@ fn privileged_a_handler_of_tokio_that_sleeps_blocks_its_loop() {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 tokio::select! {
-                    () = serve_lines(listener) => {}
+                    () = serve_lines(listener, kept) => {}
                     () = ended.notified() => {}
                 }
             });
         });
-        let (told, _) = under_load(line, "quick", OFTEN, "block", || {});
+        let (told, _) = under_load(ask, "quick", OFTEN, "block", || {});
         assert_blocked(&told, told_thread.recv().unwrap(), "loop");
         assert!(told.iter().all(|l| l.slept_in.contains("nanosleep")), "{told:#?}");
         end.notify_one();

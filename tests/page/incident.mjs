@@ -53,6 +53,7 @@ async function isTheStory(page) {
   const way = (i) => JSON.stringify([i.root.resource, i.root.tier, ...i.hops.map((h) => h.tier)]);
   const hosts = new Set(incident.hops.map((h) => h.host));
   const like = listed.filter((i) => i.start_unix_ns < incident.start_unix_ns && way(i) === way(incident) && i.hops.some((h) => hosts.has(h.host)));
+  if (like.length > 0) await page.waitForSelector("p.before"); // Once the list is here.
   const saidBefore = await page.locator("p.before").allTextContents();
   same(saidBefore.length, like.length > 0 ? 1 : 0, `the line of the ${like.length} before`);
   if (like.length > 0) check(saidBefore[0].includes(`${like.length} time`), `${like.length} before in: ${saidBefore[0]}`);

@@ -12,7 +12,7 @@ use crate::window::{AcceptQueueSample, BlockedLoop, ListenerKey, RequestSample, 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use tailwater_ebpf::net::{WORKERS, Worker};
-use thread::{Look, Spent};
+use thread::{Look, Spent, waits_for_many};
 
 /// Loops that are watched at a time; those beyond are counted. A machine of 128 CPUs may have as many, and more say nothing new.
 const LOOPS_MAX: usize = 128;
@@ -20,8 +20,11 @@ const LOOPS_MAX: usize = 128;
 const FOUND_EVERY: u64 = 20;
 /// Score from which a thread comes back to its connections for certain: as many requests, none of which another thread took over.
 const SCORE_LEAST: i32 = 16;
-/// Connections that make a loop of the only thread that reads: one that serves connection after connection has one.
+/// Connections that make a loop of the only thread that reads: one that serves connection after connection has one. It is enough that so many
+/// were accepted at once where that thread was seen to wait for events: a loop may have done with each before it reads the next.
 const CONNECTIONS_LEAST: u32 = 2;
+/// Threads that are looked at for how they wait, each time that loops are looked for.
+const WAITS_LOOKED_AT: usize = 32;
 /// A look that comes later than this after the end of its window tells of another one.
 const LOOK_LATE_NS: u64 = WINDOW_NS;
 /// Windows that may lie between two looks of which the second is told.
@@ -45,6 +48,10 @@ struct Watched {
 pub(super) struct Loops {
     table: Mapping,
     watched: Vec<Watched>,
+    /// Listeners of which several connections were open at once.
+    several: HashSet<ListenerKey>,
+    /// Threads by their key in the table that were seen to wait for events.
+    polling: HashSet<u64>,
     left_out: u64,
     epoch_offset_ns: i64,
     /// Thread ids of the kernel are those of our `/proc`.
@@ -54,7 +61,15 @@ pub(super) struct Loops {
 impl Loops {
     /// `table` is the map `workers`.
     pub(super) fn new(table: Mapping, epoch_offset_ns: i64, ids_are_ours: bool) -> Self {
-        Self { table, watched: Vec::new(), left_out: 0, epoch_offset_ns, ids_are_ours }
+        Self {
+            table,
+            watched: Vec::new(),
+            several: HashSet::new(),
+            polling: HashSet::new(),
+            left_out: 0,
+            epoch_offset_ns,
+            ids_are_ours,
+        }
     }
 
     /// Loops that had no room, each counted whenever one was looked for.
@@ -78,6 +93,8 @@ impl Loops {
         if !self.ids_are_ours {
             return Vec::new();
         }
+        let several = requests.iter().filter(|(_, r)| r.open_max >= CONNECTIONS_LEAST);
+        self.several.extend(several.map(|(listener, _)| *listener));
         if window.0.is_multiple_of(FOUND_EVERY) {
             self.find(&mut of);
         }
@@ -145,8 +162,15 @@ impl Loops {
     /// a loop. Only where a loop serves such a socket beside another one is its row of that kept, for when it read.
     fn find(&mut self, mut of: impl FnMut(u32) -> (ListenerKey, u32)) {
         let known = (0..WORKERS).filter_map(|place| Some((place, worker_at(&self.table, place)?)));
+        let known: Vec<(usize, Worker)> = known.collect();
+        self.look_how_they_wait(&known, &mut of);
         let likely: Vec<(usize, Worker)> = known
-            .filter(|(_, w)| w.loop_score >= SCORE_LEAST || w.connections_max >= CONNECTIONS_LEAST)
+            .into_iter()
+            .filter(|(_, w)| {
+                w.loop_score >= SCORE_LEAST
+                    || w.connections_max >= CONNECTIONS_LEAST
+                    || self.polling.contains(&w.key())
+            })
             .collect();
         let mut sure: HashMap<u32, u32> = HashMap::new();
         for (_, w) in likely.iter().filter(|(_, w)| w.loop_score >= SCORE_LEAST) {
@@ -185,6 +209,43 @@ impl Loops {
     }
 }
 
+impl Loops {
+    /// Looks at the only readers of listeners that have several connections, but none of which they read before they had done with the one before,
+    /// until one is seen to wait for events.
+    fn look_how_they_wait(
+        &mut self,
+        known: &[(usize, Worker)],
+        of: &mut impl FnMut(u32) -> (ListenerKey, u32),
+    ) {
+        if self.several.is_empty() {
+            return;
+        }
+        let (mut there, mut polling) = (HashSet::new(), HashSet::new());
+        let mut looks = 0;
+        for (_, w) in known {
+            let (listener, readers) = of(w.slot);
+            if !self.several.contains(&listener) {
+                continue;
+            }
+            there.insert(listener);
+            let is_sure = w.loop_score >= SCORE_LEAST || w.connections_max >= CONNECTIONS_LEAST;
+            if readers != 1 || listener.port == 0 || is_sure {
+                continue;
+            }
+            if self.polling.contains(&w.key()) {
+                polling.insert(w.key());
+            } else if looks < WAITS_LOOKED_AT {
+                looks += 1;
+                if waits_for_many(w.tid) {
+                    polling.insert(w.key());
+                }
+            }
+        }
+        // Listeners and threads that are gone take no room.
+        (self.several, self.polling) = (there, polling);
+    }
+}
+
 fn worker_at(table: &Mapping, place: usize) -> Option<Worker> {
     let first = place * Worker::WORDS;
     if table.word(first).load(Ordering::Acquire) == 0 {
@@ -207,6 +268,41 @@ mod tests {
             table.store(first + 3, u64::from(*connections) << 32 | u64::from(score.cast_unsigned()));
         }
         Loops::new(table, 0, true)
+    }
+
+    /// A thread that waits for events until it is dropped.
+    pub(super) struct Waiting {
+        pub(super) tid: u32,
+        end: Option<std::os::unix::net::UnixStream>,
+        thread: Option<std::thread::JoinHandle<()>>,
+    }
+
+    impl Waiting {
+        pub(super) fn new() -> Self {
+            use rustix::event::epoll;
+            let (read, write) = std::os::unix::net::UnixStream::pair().unwrap();
+            let (tell, told) = std::sync::mpsc::sync_channel(1);
+            let thread = std::thread::spawn(move || {
+                let poll = epoll::create(epoll::CreateFlags::empty()).unwrap();
+                // Its other end hangs up.
+                epoll::add(&poll, &read, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+                tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+                let mut events = Vec::<epoll::Event>::with_capacity(1);
+                epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None).unwrap();
+            });
+            let tid = told.recv().unwrap();
+            while !super::waits_for_many(tid) {
+                std::thread::yield_now();
+            }
+            Self { tid, end: Some(write), thread: Some(thread) }
+        }
+    }
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            drop(self.end.take());
+            self.thread.take().map(std::thread::JoinHandle::join);
+        }
     }
 
     fn at(port: u16) -> ListenerKey {
@@ -232,6 +328,24 @@ mod tests {
         assert_eq!(found(&[(1, 11, -40, 9), (1, 12, -64, 8)], 2), [0; 0]);
         assert_eq!(found(&[(1, 11, 0, 2)], 1), [11], "the only reader, of connections for one request each");
         assert_eq!(found(&[(1, 11, 0, 1)], 1), [0; 0], "one connection after the other");
+    }
+
+    #[test]
+    fn the_only_reader_that_waits_for_events_is_a_loop_where_several_connections_were_open() {
+        let waiting = Waiting::new();
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let found = |tid: u32, open_max: u32, readers: u32| {
+            let mut loops = loops(&[(1, tid, 0, 1)]);
+            let requests = [(at(80), RequestSample { open_max, ..RequestSample::default() })];
+            for window in [FOUND_EVERY, FOUND_EVERY + 1, 2 * FOUND_EVERY] {
+                loops.drain(WindowIndex(window), &[], &requests, |_| (at(80), readers));
+            }
+            loops.watched.len()
+        };
+        assert_eq!(found(waiting.tid, 2, 1), 1);
+        assert_eq!(found(waiting.tid, 1, 1), 0, "one connection after the other");
+        assert_eq!(found(waiting.tid, 2, 2), 0, "there are others");
+        assert_eq!(found(own, 2, 1), 0, "it was not seen to wait for events");
     }
 
     #[test]

@@ -19,6 +19,15 @@ const WAITS_FOR_EVENTS: [&str; 8] = [
     "io_cqring",
 ];
 
+/// Those of them that only servers of many connections wait in: with poll and select a worker waits for one caller, too.
+const WAITS_FOR_MANY: [&str; 3] = ["ep_poll", "do_epoll", "io_cqring"];
+
+/// Whether a thread sleeps where event loops do; `false` also where that cannot be told.
+pub(super) fn waits_for_many(tid: u32) -> bool {
+    let wchan = std::fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default();
+    WAITS_FOR_MANY.iter().any(|name| wchan.starts_with(name))
+}
+
 /// One look at a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Look {
@@ -149,5 +158,14 @@ mod tests {
     fn this_thread_runs_and_one_that_reads_a_pipe_sleeps_in_it() {
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         assert_eq!(Look::at(own).map(|l| (l.slept_in, l.state)), Some((String::new(), b'R')));
+    }
+
+    #[test]
+    fn a_thread_in_epoll_waits_for_many_and_one_that_runs_does_not() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        assert!(!waits_for_many(own));
+        assert!(!waits_for_many(u32::MAX), "no such thread");
+        let waiting = super::super::tests::Waiting::new();
+        assert!(waits_for_many(waiting.tid));
     }
 }
