@@ -2,7 +2,7 @@
 //! kept of the root for that: the levels that its episode's rule found, and whose they were; finds no root.
 
 use crate::config::RETRY_WINDOWS;
-use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, is_withheld, taken};
+use crate::episode::cpu::{LESS_CAPACITY, LESS_THAN_USUAL, is_withheld, never_idle, served_alone, taken};
 use crate::episode::{GROWTH, MOST};
 use crate::path::candidate::Candidate;
 use crate::path::step::Place;
@@ -21,8 +21,8 @@ enum Sign {
     Neighbour { workload: EntityId, busy: f64 },
     /// Less CPU than usual, by a quota.
     Throttled { busy: f64, capacity: f64 },
-    /// At least so many tasks wait for a CPU that is taken.
-    Waiting { tasks: f64 },
+    /// At least so many tasks wait for a CPU that is taken; or the only thread that serves, if there is but one, had work all the time.
+    Waiting { tasks: f64, alone: bool },
     /// A neighbour submits I/O.
     Submits { workload: EntityId },
     /// At least so many tasks are blocked on I/O.
@@ -63,7 +63,6 @@ impl RootWatch {
         let of_other = |id: EntityId, index: u64| {
             windows.at(index).and_then(|w| w.workloads.get(&id)).map_or(0.0, |w| mean(w.busy_ns))
         };
-        let waiting = Sign::Waiting { tasks: t.cpu_wait_tasks.max(t.cpu_wait_growth * level(&|s| s.wait)) };
         let sign = match episode.resource {
             Resource::CpuNeighbour => {
                 let workload = other()?;
@@ -74,7 +73,13 @@ impl RootWatch {
                 busy: LESS_THAN_USUAL * mean_before(&|s| s.busy),
                 capacity: LESS_CAPACITY * mean_before(&|s| s.capacity),
             },
-            Resource::Cpu | Resource::CpuThrottled | Resource::CpuSteal => waiting,
+            Resource::Cpu | Resource::CpuThrottled | Resource::CpuSteal => Sign::Waiting {
+                tasks: t.cpu_wait_tasks.max(t.cpu_wait_growth * level(&|s| s.wait)),
+                alone: view.history.measured_under(host, key.workload) == key.workload
+                    && view.topology.tiers.get(key).is_some_and(|tier| {
+                        served_alone(&tier_series(view.history, host, tier, first, episode.last))
+                    }),
+            },
             Resource::Io => match other() {
                 Some(workload) => Sign::Submits { workload },
                 None => Sign::Blocked { tasks: t.io_blocked_tasks.max(GROWTH * level(&|s| s.blocked_io)) },
@@ -118,7 +123,7 @@ impl RootWatch {
             Sign::Throttled { busy, capacity } => {
                 is_withheld(s, t) && (s.busy < busy || s.capacity < capacity)
             }
-            Sign::Waiting { tasks } => s.wait >= tasks && taken(s, t),
+            Sign::Waiting { tasks, alone } => s.wait >= tasks && taken(s, t) || alone && never_idle(s),
             Sign::Submits { workload } => of(workload).io_bytes > 0 || of(workload).blocked_io_ns > 0,
             Sign::Blocked { tasks } => s.blocked_io >= tasks,
             Sign::Stalled { tasks } => s.stalled_memory >= tasks || s.swap_ins >= t.memory_swap_ins.max(1),

@@ -6,7 +6,7 @@ use super::{Episode, MOST, quality};
 use crate::config::Thresholds;
 use crate::frame::history::History;
 use crate::series::growth::{LEAD_WINDOWS, quiet};
-use crate::series::sample::UseSample;
+use crate::series::sample::{TierSample, UseSample};
 use crate::series::{Series, average, mean, runs};
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Culprit, Resource};
@@ -16,6 +16,8 @@ use tailwater_model::window::{CulpritResource, EntityId, WINDOW_NS};
 const NEIGHBOUR_SHARE: f64 = 0.2;
 /// Mean waiting tasks, as a multiple of the threshold, from which waiting alone (no full CPU, no quota seen) counts.
 const WAIT_ALONE: f64 = 4.0;
+/// CPUs that the only thread of a server used and waited for, together, from which it had work all the time.
+const ALONE_FULL: f64 = 0.95;
 /// Windows before the moment in question from which a usual CPU use is taken (3 s).
 const USUAL_WINDOWS: u64 = 60;
 /// A mean over a span is full at this part of what a window has to reach: the span has edges.
@@ -26,21 +28,44 @@ const JUDGED_WINDOWS: u64 = 8;
 /// one CPU is noise. A tenth, as that fifth is of two CPUs: up to there nothing is asked but the CPUs.
 const TAKEN_PART: f64 = 0.1;
 
-/// Episodes of `workload` in the series, whose usual level is that before `around`.
+/// Whether one thread serves all requests of a tier, as an event loop does.
+pub(crate) fn served_alone(tier: &Series<TierSample>) -> bool {
+    tier.values.iter().flatten().map(|s| s.workers_seen).max() == Some(1)
+}
+
+/// Whether that thread had work all the time: one thread never waits for a CPU more than it is without one, so few tasks wait.
+pub(crate) fn never_idle(s: &UseSample) -> bool {
+    s.busy + s.wait >= ALONE_FULL
+}
+
+/// Episodes of `workload` in the series, whose usual level is that before `around`. `alone`: one thread serves all of its requests.
 pub(crate) fn episodes(
     history: &History,
     host: &str,
     workload: EntityId,
     series: &Series<UseSample>,
+    alone: bool,
     around: u64,
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
     let usual_wait = quiet(&series.map(|s| s.wait), around);
     let least = thresholds.cpu_wait_tasks.max(thresholds.cpu_wait_growth * usual_wait);
-    let waiting = |s: &UseSample| s.wait >= least && (taken(s, thresholds) || s.wait >= WAIT_ALONE * least);
+    let waiting = |s: &UseSample| {
+        s.wait >= least && (taken(s, thresholds) || s.wait >= WAIT_ALONE * least) || alone && never_idle(s)
+    };
     let usual = (around.saturating_sub(USUAL_WINDOWS), around.saturating_sub(LEAD_WINDOWS));
-    let span =
-        |(first, last)| Span { history, host, workload, series, first, last, usual, usual_wait, thresholds };
+    let span = |(first, last)| Span {
+        history,
+        host,
+        workload,
+        series,
+        alone,
+        first,
+        last,
+        usual,
+        usual_wait,
+        thresholds,
+    };
     let told = runs(series, waiting).into_iter().map(|run| span(run).episode());
     // Waits that are polled are told when they end, and those of one window may look as if nothing had taken the CPU.
     let polled = history.polls_run_queue(host);
@@ -83,6 +108,8 @@ struct Span<'a> {
     host: &'a str,
     workload: EntityId,
     series: &'a Series<UseSample>,
+    /// One thread serves all requests of the workload.
+    alone: bool,
     first: u64,
     last: u64,
     /// The windows that show what was usual.
@@ -191,8 +218,15 @@ impl Span<'_> {
         }
         let cpu_full = during(|s| part(s.host_busy, s.capacity)) >= SPAN_FULL * t.cpu_full_ratio;
         let quota_full = during(|s| part(s.busy, s.quota)) >= SPAN_FULL * t.cpu_full_ratio;
+        let thread_full = self.alone && own >= SPAN_FULL * ALONE_FULL;
         // What was always there is not what changed.
-        let allowed = if quota_full && !cpu_full { quota } else { capacity };
+        let allowed = if quota_full && !cpu_full {
+            quota
+        } else if thread_full && !cpu_full {
+            1.0
+        } else {
+            capacity
+        };
         let always = own_usual >= ALWAYS_FULL * allowed && own <= ALWAYS_MORE * own_usual;
         let (quality, as_ever) =
             if always { (quality::AS_EVER, ", hardly more than ever") } else { (quality::OWN_LOAD, "") };
@@ -203,6 +237,12 @@ impl Span<'_> {
         if cpu_full || is_throttled {
             let clause =
                 format!("its own load used {own:.2} of {capacity:.2} CPUs ({own_usual:.2} before{as_ever})");
+            return verdict(Resource::Cpu, quality, true, clause);
+        }
+        if thread_full {
+            let clause = format!(
+                "its only thread had work all the time and used {own:.2} CPUs ({own_usual:.2} before{as_ever})"
+            );
             return verdict(Resource::Cpu, quality, true, clause);
         }
         let clause = format!(
@@ -291,6 +331,15 @@ mod tests {
         case: impl Fn(&mut HostCpu, &mut WorkloadWindow, &mut WorkloadWindow),
         expect: Option<Resource>,
     ) {
+        check_served(false, case, expect);
+    }
+
+    /// `alone`: by one thread.
+    fn check_served(
+        alone: bool,
+        case: impl Fn(&mut HostCpu, &mut WorkloadWindow, &mut WorkloadWindow),
+        expect: Option<Resource>,
+    ) {
         let history = history(60, |i, window| {
             let mut cpu = HostCpu { capacity_ns: 30 * MS, ..HostCpu::default() };
             let mut victim =
@@ -304,13 +353,40 @@ mod tests {
             window.workloads = [(1, victim), (2, other)].into();
         });
         let series = use_series(&history, "h", 1, 0, 59);
-        let found = episodes(&history, "h", 1, &series, 40, &Thresholds::default());
+        let found = episodes(&history, "h", 1, &series, alone, 40, &Thresholds::default());
         assert_eq!(
             found.iter().map(|e| e.resource).collect::<Vec<_>>(),
             expect.into_iter().collect::<Vec<_>>(),
             "{found:#?}"
         );
         assert!(found.iter().all(|e| (e.first, e.last) == (40, 49)), "{found:#?}");
+    }
+
+    #[test]
+    fn of_a_server_with_one_thread_few_tasks_wait_however_short_the_cpu_is() {
+        let throttled = |cpu: &mut HostCpu, v: &mut WorkloadWindow, _: &mut WorkloadWindow| {
+            cpu.throttled_ns = Some(20 * MS);
+            (v.busy_ns, v.wait_ns) = (29 * MS, 20 * MS);
+        };
+        check_served(true, throttled, Some(Resource::Cpu));
+        check_served(false, throttled, None);
+        // The machine has another CPU, which one thread cannot use.
+        let all_the_time = |cpu: &mut HostCpu, v: &mut WorkloadWindow, _: &mut WorkloadWindow| {
+            cpu.capacity_ns = 100 * MS;
+            (v.busy_ns, v.wait_ns) = (49 * MS, MS / 2);
+        };
+        check_served(true, all_the_time, Some(Resource::Cpu));
+        check_served(false, all_the_time, None);
+        let idle_at_times = |cpu: &mut HostCpu, v: &mut WorkloadWindow, _: &mut WorkloadWindow| {
+            cpu.throttled_ns = Some(20 * MS);
+            (v.busy_ns, v.wait_ns) = (29 * MS, 15 * MS);
+        };
+        check_served(true, idle_at_times, None);
+        check_served(
+            true,
+            |_, v, o| (v.busy_ns, v.wait_ns, o.busy_ns) = (8 * MS, 41 * MS, 22 * MS),
+            Some(Resource::CpuNeighbour),
+        );
     }
 
     #[test]
@@ -385,7 +461,7 @@ mod tests {
         let host = history.hosts.get_mut("h").unwrap();
         host.workloads.get_mut(&1).unwrap().cpu_quota_ns = quota * WINDOW_NS;
         let series = use_series(&history, "h", 1, 0, 59);
-        let found = episodes(&history, "h", 1, &series, 40, &Thresholds::default());
+        let found = episodes(&history, "h", 1, &series, false, 40, &Thresholds::default());
         found.iter().map(|e| (!e.by_load).then_some(e.resource)).collect()
     }
 
@@ -455,7 +531,7 @@ mod tests {
             window.workloads = [(1, busy(own, wait)), (2, busy(other, 0))].into();
         });
         let series = use_series(&history, "h", 1, 0, 59);
-        let found = episodes(&history, "h", 1, &series, 40, &Thresholds::default());
+        let found = episodes(&history, "h", 1, &series, false, 40, &Thresholds::default());
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].resource, found[0].first, found[0].last), (Resource::CpuNeighbour, 40, 45));
         assert_eq!(found[0].culprits[0].workload, "other");

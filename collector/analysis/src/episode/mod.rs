@@ -44,15 +44,20 @@ pub(crate) struct Episode {
     pub(crate) why: String,
 }
 
-/// What a workload was short of, by the rules that ask its use of resources; `around` ends the windows that show its usual level.
+/// What a workload was short of, by the rules that ask its use of resources; `around` ends the windows that show its usual level, `alone`: one
+/// thread serves all of its requests.
 pub(crate) fn of_resources(
     history: &History,
     host: &str,
     workload: EntityId,
     used: &Series<UseSample>,
+    alone: bool,
     around: u64,
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
-    let rules = [cpu::episodes, io::episodes, memory::episodes];
-    rules.iter().flat_map(|rule| rule(history, host, workload, used, around, thresholds)).collect()
+    let mut all = cpu::episodes(history, host, workload, used, alone, around, thresholds);
+    for rule in [io::episodes, memory::episodes] {
+        all.extend(rule(history, host, workload, used, around, thresholds));
+    }
+    all
 }

@@ -10,7 +10,7 @@ use super::step::{Place, Step};
 use super::surge::{Surge, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
-use crate::episode::{Episode, event_loop, of_resources, quality, stall, stopped};
+use crate::episode::{Episode, cpu, event_loop, of_resources, quality, stall, stopped};
 use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::{EDGE_WINDOWS, average};
 use crate::topology::tier::{Tier, TierKey};
@@ -146,7 +146,8 @@ fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
     }
     let (history, host, used, t) = (view.history, key.host.as_str(), &node.used, view.thresholds);
     let workload = history.measured_under(host, key.workload);
-    let mut episodes = of_resources(history, host, workload, used, node.onset, t);
+    let alone = workload == key.workload && cpu::served_alone(&node.tier);
+    let mut episodes = of_resources(history, host, workload, used, alone, node.onset, t);
     if workload != key.workload {
         let name = culprits::workload_name(history.hosts.get(host), key.workload);
         episodes.iter_mut().for_each(|e| of_all_that_share(e, &name));
