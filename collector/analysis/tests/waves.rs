@@ -169,3 +169,23 @@ fn retries_that_overflow_again_stay_with_the_incident_that_dropped_them() {
         assert_eq!(packets(&incidents[0]), trace.dropped[2]);
     }
 }
+
+/// A burst overflows a small pool, and a second later those who were dropped do so again. In that very window the database is short of CPU, which
+/// another workload takes for the time of the wave alone: it opens no incident.
+#[test]
+fn what_shows_in_the_window_of_a_retried_wave_alone_is_no_cause_of_it() {
+    for from in (9000..9025).step_by(5) {
+        let sim = Sim {
+            seconds: 13,
+            web_workers: Some(40),
+            backlogs: [24, 4096, 4096],
+            bursts: vec![(8010..8020, 60.0)],
+            ..Sim::default()
+        };
+        let trace = sim.act(At::Db, from..from + 25, Do::Neighbour(0.95)).run();
+        let incidents = last_versions(&outputs(&Config::default(), inputs(&trace)));
+        let critical: Vec<_> = incidents.iter().filter(|i| !i.drops.is_empty()).collect();
+        assert_eq!(critical.len(), 1, "{from}: {:#?}", said(&incidents));
+        assert_eq!(critical[0].root.resource, Resource::Burst, "{from}: {:#?}", said(&incidents));
+    }
+}

@@ -320,5 +320,8 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
     let later = found.episode.first
         > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
-    outside && found.score >= OWN_CAUSE && later
+    // What fills a queue takes longer than a window. What shows in one alone, in which the clients of the wave before come again, may be what
+    // these do to the tiers below.
+    let lasts = found.episode.last > found.episode.first;
+    outside && found.score >= OWN_CAUSE && later && lasts
 }
