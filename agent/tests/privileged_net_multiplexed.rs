@@ -1,13 +1,20 @@
 //! Connections with several exchanges at once: sockets that talk at will are recognised on both sides, and what takes turns never is.
-#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails where it stands, and asks its own clock"
+)]
 
 mod net_probe;
 
 use net_probe::Probe;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Parts of a message that are sent so far apart may look like two, by `APART_NS` of the kernel side and some time for the calls.
+const APART: Duration = Duration::from_micros(250);
 
 /// A server that answers each message, of a header of four bytes and so many bytes as it says, in parts that are `apart`.
 fn serve_turns(apart: Duration, parts: usize) -> SocketAddr {
@@ -429,31 +436,44 @@ fn privileged_large_messages_batches_and_early_answers_are_turns() {
         },
     );
     assert_eq!(known(&mut probe, port), (0, 0), "batches");
-    // A header that is answered before the body behind it is read, and a statement that nobody answers.
-    let (mut probe, port) = between(
-        4,
-        |server| {
-            for _ in 0..500 {
-                hear(server, 100);
-                say(server, 60);
-                hear(server, 300);
-                hear(server, 9);
-                hear(server, 30);
-                say(server, 40);
-            }
-        },
-        |client| {
-            for _ in 0..500 {
-                say(client, 100);
-                say(client, 300);
-                hear(client, 60);
-                say(client, 9);
-                say(client, 30);
-                hear(client, 40);
-            }
-        },
-    );
-    assert_eq!(known(&mut probe, port), (0, 0), "early answers");
+    // A header that is answered before the body behind it is read, and a statement that nobody answers. Where the client is off its CPU
+    // between the two parts, again and again, the second one looks like another question (`net_multiplexed.h`): then it is done once more.
+    for attempt in 1.. {
+        let late = AtomicU32::new(0);
+        let (mut probe, port) = between(
+            4,
+            |server| {
+                for _ in 0..500 {
+                    hear(server, 100);
+                    say(server, 60);
+                    hear(server, 300);
+                    hear(server, 9);
+                    hear(server, 30);
+                    say(server, 40);
+                }
+            },
+            |client| {
+                for _ in 0..500 {
+                    let begun = Instant::now();
+                    say(client, 100);
+                    say(client, 300);
+                    late.fetch_add(u32::from(begun.elapsed() >= APART), Ordering::Relaxed);
+                    hear(client, 60);
+                    say(client, 9);
+                    say(client, 30);
+                    hear(client, 40);
+                }
+            },
+        );
+        let known = known(&mut probe, port);
+        let late = late.into_inner();
+        if known != (0, 0) && late >= 2 && attempt < 5 {
+            println!("a client was off its CPU between the parts of a request {late} times: once more");
+            continue;
+        }
+        assert_eq!(known, (0, 0), "early answers; {late} requests were sent in parts that are apart");
+        break;
+    }
 }
 
 /// As HTTP/1.1 may: nothing of these is a second exchange.
