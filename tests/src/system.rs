@@ -2,7 +2,7 @@
 //! daemons; judges nothing.
 
 use crate::console::progress::{complain, step};
-use crate::lab::{Injected, Lab, LabConfig, Load, Truth, scenario};
+use crate::lab::{CALM_MAX, Injected, Injection, Lab, LabConfig, Load, Truth, scenario};
 use crate::load::{LoadPlan, Mode};
 use crate::os::clock::unix_ns;
 use crate::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
@@ -23,6 +23,10 @@ pub fn host(tier: Tier) -> &'static str {
 /// Loads that are tried before the machine is given up, and how much smaller each is than the one before.
 const SERVED_TRIES: u32 = 3;
 const LOWER: f64 = 0.85;
+
+/// Injections that are tried until one hurts somebody, and when what it did is counted.
+const HURT_TRIES: u32 = 3;
+const COUNTED_AFTER: Duration = Duration::from_millis(500);
 
 /// A lab that is watched.
 #[derive(Debug)]
@@ -121,7 +125,7 @@ impl System {
 
     /// Sends the default load until it was served for `settled` without a drop, and returns what the kernel had counted before it. Drops
     /// before anything is injected say that the machine gives less than when the lab was fitted to it: then it is a smaller load.
-    fn served_load(&self, load_ms: u64, settled: Duration) -> Result<(Truth, Load)> {
+    pub fn served_load(&self, load_ms: u64, settled: Duration) -> Result<(Truth, Load)> {
         let mut rate_per_second = self.lab.rate_per_second();
         for _ in 0..SERVED_TRIES {
             let plan = LoadPlan::new(Mode::Open { rate_per_second }, load_ms);
@@ -141,6 +145,22 @@ impl System {
             rate_per_second *= LOWER;
         }
         bail!("no load was served for {} s, {SERVED_TRIES} times over", settled.as_secs())
+    }
+
+    /// Injects until the kernel counts a dropped packet at the front, and says when the time of that injection begins: a fast disk takes a
+    /// flush that would stall another one, and then there is nothing to be told.
+    pub fn hurt(&self, injection: &Injection) -> Result<(u64, Injected)> {
+        for _ in 0..HURT_TRIES {
+            let (before, from) = (self.lab.truth()?, unix_ns());
+            let injected = self.lab.inject(injection)?;
+            std::thread::sleep(COUNTED_AFTER);
+            if self.lab.truth()?.since(&before).web.dropped() > 0 {
+                return Ok((from, injected));
+            }
+            complain(&format!("lab: nothing was dropped by {}: once more", injected.kind));
+            self.lab.wait_until_served(CALM_MAX)?;
+        }
+        bail!("{HURT_TRIES} injections, and nothing was dropped");
     }
 
     /// Incidents that overlap `[from, to]` (Unix ns).

@@ -12,8 +12,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{LabConfig, scenario};
-use tailwater_tests::load::{LoadPlan, Mode};
-use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::programs::daemons::{binary, http_get, wait_for};
 use tailwater_tests::system::{System, briefly};
 
@@ -95,13 +93,10 @@ fn seen_in_a_browser() -> Result<()> {
     let system = System::start(LabConfig::default(), folder.path(), &[])?;
     let mut browser = Browser::start("incident.mjs", &system.collector.http_url())?;
     browser.hear("ready")?;
-    let mode = Mode::Open { rate_per_second: system.lab.rate_per_second() };
     // As long as a segment of windows, so that what a value takes on disk is measured under load: zeros take next to nothing.
-    let load = system.lab.load(&LoadPlan::new(mode, 62_000))?;
-    std::thread::sleep(Duration::from_secs(2));
+    let (_, load) = system.served_load(62_000, Duration::from_secs(2))?;
     let scenario = scenario::find("db-io").context("a scenario of the table")?;
-    let from = unix_ns();
-    let injected = system.lab.inject(&scenario.injection)?;
+    let (from, injected) = system.hurt(&scenario.injection)?;
     let arrived = browser.hear("arrived")?;
     load.wait()?;
     let found = system.closed_incidents(from, injected.end_unix_ns, Duration::from_secs(30))?;
