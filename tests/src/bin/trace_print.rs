@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tailwater_proto::columnar::TableValues;
@@ -20,7 +20,7 @@ struct Arguments {
     /// Only this host.
     #[arg(long)]
     host: Option<String>,
-    /// Only this kind: host, workload, listener, edge, device.
+    /// Only this kind: host, workload, listener, edge, device, or `event_loop` for those that were blocked.
     #[arg(long)]
     kind: Option<String>,
     /// From this Unix time, ms.
@@ -38,6 +38,17 @@ fn main() -> ExitCode {
 fn work() -> Result<()> {
     let arguments = Arguments::parse();
     let file = File::open(&arguments.file).with_context(|| format!("open {}", arguments.file.display()))?;
+    match print(&arguments, file, &mut std::io::stdout().lock()) {
+        // Whoever reads it has seen enough.
+        Err(e) if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) => {
+            Ok(())
+        }
+        printed => printed,
+    }
+}
+
+fn print(arguments: &Arguments, file: File, out: &mut impl Write) -> Result<()> {
+    let wanted = |what: &str| arguments.kind.as_ref().is_none_or(|only| only == what);
     let mut names: BTreeMap<(String, i32, u32), String> = BTreeMap::new();
     for record in TraceReader::new(BufReader::new(file))? {
         let Some(trace_record::Body::Arrival(arrival)) = record?.body else { continue };
@@ -67,7 +78,7 @@ fn work() -> Result<()> {
                 for table in &batch.tables {
                     let kind = EntityKind::try_from(table.kind).unwrap_or_default();
                     let label = kind.as_str_name().trim_start_matches("ENTITY_KIND_").to_lowercase();
-                    if arguments.kind.as_ref().is_some_and(|only| *only != label) {
+                    if !wanted(&label) {
                         continue;
                     }
                     let values = TableValues::decode(table, batch.window_count)?;
@@ -89,8 +100,19 @@ fn work() -> Result<()> {
                             }
                             let name =
                                 names.get(&(host.clone(), table.kind, *id)).cloned().unwrap_or_default();
-                            println!("{ms} {host} {label} {id} [{name}]{line}");
+                            writeln!(out, "{ms} {host} {label} {id} [{name}]{line}")?;
                         }
+                    }
+                }
+                for l in batch.blocked_loops.iter().filter(|_| wanted("event_loop")) {
+                    let ms = (batch.first_window + u64::from(l.window_offset)) * 50;
+                    if (arguments.from_ms..=arguments.to_ms).contains(&ms) {
+                        let (listener, thread, comm) = (l.listener, l.thread, &l.comm);
+                        writeln!(
+                            out,
+                            "{ms} {host} event_loop {listener} [{comm}] thread={thread} silent_ns={} span_ns={} ran_ns={} waited_ns={} slept_in={}",
+                            l.silent_ns, l.span_ns, l.ran_ns, l.waited_ns, l.slept_in
+                        )?;
                     }
                 }
             }
