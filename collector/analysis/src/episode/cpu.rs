@@ -16,8 +16,10 @@ use tailwater_model::window::{CulpritResource, EntityId, WINDOW_NS};
 const NEIGHBOUR_SHARE: f64 = 0.2;
 /// Mean waiting tasks, as a multiple of the threshold, from which waiting alone (no full CPU, no quota seen) counts.
 const WAIT_ALONE: f64 = 4.0;
-/// CPUs that the only thread of a server used and waited for, together, from which it had work all the time.
+/// CPUs that the only thread of a server used and waited for, together, from which it had work all the time …
 const ALONE_FULL: f64 = 0.95;
+/// … and beyond which it is not one thread that works, whoever reads the requests; a collector of garbage helps it at times.
+const ALONE_MOST: f64 = 1.5;
 /// Windows before the moment in question from which a usual CPU use is taken (3 s).
 const USUAL_WINDOWS: u64 = 60;
 /// A mean over a span is full at this part of what a window has to reach: the span has edges.
@@ -35,7 +37,7 @@ pub(crate) fn served_alone(tier: &Series<TierSample>) -> bool {
 
 /// Whether that thread had work all the time: one thread never waits for a CPU more than it is without one, so few tasks wait.
 pub(crate) fn never_idle(s: &UseSample) -> bool {
-    s.busy + s.wait >= ALONE_FULL
+    (ALONE_FULL..=ALONE_MOST).contains(&(s.busy + s.wait))
 }
 
 /// Episodes of `workload` in the series, whose usual level is that before `around`. `alone`: one thread serves all of its requests.
@@ -377,6 +379,12 @@ mod tests {
         };
         check_served(true, all_the_time, Some(Resource::Cpu));
         check_served(false, all_the_time, None);
+        // One thread reads, and others work.
+        let by_many = |cpu: &mut HostCpu, v: &mut WorkloadWindow, _: &mut WorkloadWindow| {
+            cpu.capacity_ns = 400 * MS;
+            (v.busy_ns, v.wait_ns) = (120 * MS, MS / 2);
+        };
+        check_served(true, by_many, None);
         let idle_at_times = |cpu: &mut HostCpu, v: &mut WorkloadWindow, _: &mut WorkloadWindow| {
             cpu.throttled_ns = Some(20 * MS);
             (v.busy_ns, v.wait_ns) = (29 * MS, 15 * MS);
