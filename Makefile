@@ -24,6 +24,10 @@ lab-deps:
 package-deps: build-deps
 	@$(ASK) && $(STEP) package-deps "What packages are tested with is installed" "10 s" $(SUDO) ./tests/packages/install.sh
 
+.PHONY: graph-deps
+graph-deps: build-deps
+	@$(ASK) && $(STEP) graph-deps "The service of goroutines is compiled" "40 s" $(SUDO) env "PATH=$$PATH" ./tests/goroutines/install.sh
+
 .PHONY: python-deps
 python-deps: build-deps
 	@$(ASK) && $(STEP) python-deps "Python is installed" "10 s" $(SUDO) ./tests/python/install-deps.sh
@@ -133,7 +137,7 @@ unit: build-deps python-deps test-servers ## Tests that need no privileges
 	./tests/units.sh
 
 .PHONY: privileged
-privileged: programs lab-deps package-deps ## Tests on real kernel programs, servers and drops (root)
+privileged: programs lab-deps package-deps graph-deps ## Tests on real kernel programs, servers and drops (root)
 	@$(STEP) tests "The tests are compiled" "5 min" $(CARGO) test --workspace --locked --no-run
 	@sync # what the build left to be written would stall the lab's disks
 	$(SUDO) env "PATH=$$PATH" ./tests/privileged.sh
@@ -191,7 +195,7 @@ prevention-score: build lab-deps ## What is said would have prevented an inciden
 	$(SUDO) ./target/release/prevention-score --label "$$(git describe --always --dirty)" $(PREVENTION_SCORE_FLAGS)
 
 .PHONY: graph-score
-graph-score: build ## Service graphs from seeds, hurt and scored against the truth (GRAPH_SCORE_FLAGS: --quick 2 minutes, --scored 25 and the ledger)
+graph-score: build graph-deps ## Service graphs from seeds, hurt and scored against the truth (GRAPH_SCORE_FLAGS: --quick 2 minutes, --scored 25 and the ledger)
 	$(SUDO) ./target/release/graph-score --label "$$(git describe --always --dirty)" \
 	  --commit "$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain -- . ':!tests/results')" || echo -dirty)" $(GRAPH_SCORE_FLAGS)
 

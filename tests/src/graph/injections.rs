@@ -117,18 +117,18 @@ impl Planned {
     }
 }
 
-/// Requests that a service holds before it refuses the next, if it has ever to refuse any: an event loop that runs takes every connection,
-/// and in the pools of those that call a service there may be no more than it has room for.
+/// Requests that a service holds before it refuses the next, if it has ever to refuse any: what is not of threads takes every connection while it
+/// runs, and in the pools of those that call a service there may be no more than it has room for.
 fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
     let of = &graph.services[service];
-    let is_loop = of.runtime == Runtime::EventLoop;
-    if is_loop && runs {
+    let takes_all = of.runtime.takes_all();
+    if takes_all && runs {
         return None;
     }
-    let room = if is_loop { of.backlog } else { of.workers + of.backlog };
+    let room = if takes_all { of.backlog } else { of.workers + of.backlog };
     let opens_more = service == 0
         || graph.services.iter().any(|from| {
-            let unbounded = |pool: u32| pool == 0 || from.runtime == Runtime::EventLoop;
+            let unbounded = |pool: u32| pool == 0 || from.runtime.takes_all();
             from.calls.iter().any(|call| call.to == service && unbounded(call.pool))
         });
     opens_more.then(|| f64::from(room))

@@ -11,6 +11,8 @@ pub enum Runtime {
     Threads,
     /// One thread that waits for events: it takes every connection.
     EventLoop,
+    /// A goroutine for each connection, of which it takes every one, by the HTTP of Go's standard library.
+    Goroutines,
 }
 
 impl Runtime {
@@ -20,7 +22,14 @@ impl Runtime {
         match self {
             Runtime::Threads => "threads",
             Runtime::EventLoop => "event loop",
+            Runtime::Goroutines => "goroutines",
         }
+    }
+
+    /// Whether a service that runs takes every connection at once, and opens as many as its calls need.
+    #[must_use]
+    pub fn takes_all(self) -> bool {
+        self != Runtime::Threads
     }
 }
 
@@ -31,7 +40,7 @@ pub struct Part {
     pub listen: SocketAddrV4,
     /// How it works.
     pub runtime: Runtime,
-    /// Threads that serve; an event loop has one, whatever this says.
+    /// Threads that serve; without meaning where a service takes every connection.
     pub workers: u32,
     /// Its accept queue.
     pub backlog: u32,
@@ -54,8 +63,8 @@ pub struct CallPart {
     pub to: SocketAddrV4,
     /// Requests of a hundred that make it.
     pub share_percent: u32,
-    /// Connections that are kept: with threads no more are open at a time, and whoever finds none waits; an event loop opens more and
-    /// closes those after use. 0: a connection for each call.
+    /// Connections that are kept: with threads no more are open at a time, and whoever finds none waits; the others open more and
+    /// close those after use. 0: a connection for each call.
     pub pool: u32,
     /// Given up after this, with the wait for a connection.
     pub timeout_ms: u32,

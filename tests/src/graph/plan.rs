@@ -34,8 +34,14 @@ const RATE_MAX: f64 = 300.0;
 const REQUEST_US: f64 = 120.0;
 /// … a connection that is accepted for it …
 const CONNECTION_US: f64 = 60.0;
-/// … and each call.
+/// … and each call; …
 const CALL_US: f64 = 90.0;
+/// … with goroutines so many times as much: Go's standard library is made for more than what these requests need.
+const GOROUTINES_TIMES: f64 = 2.0;
+/// Services of goroutines, of those that are none of an event loop.
+const GOROUTINES: f64 = 0.25;
+/// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
+const GOROUTINES_STREAM: u64 = 0x60_60_60;
 /// Graphs that are drawn before the smallest one has to do.
 const TRIES: u64 = 16;
 /// The first service's port; the others' follow.
@@ -249,7 +255,8 @@ fn offered(services: &[Service], rates: &[f64]) -> Vec<f64> {
 /// CPU of a request in one service, µs.
 fn cost_us(service: &Service) -> f64 {
     let calls: f64 = service.calls.iter().map(|call| f64::from(call.share_percent) / 100.0 * CALL_US).sum();
-    f64::from(service.cpu_us) + REQUEST_US + CONNECTION_US + calls
+    let times = if service.runtime == Runtime::Goroutines { GOROUTINES_TIMES } else { 1.0 };
+    f64::from(service.cpu_us) + times * (REQUEST_US + CONNECTION_US + calls)
 }
 
 /// What is drawn with.
@@ -281,6 +288,13 @@ impl Draw {
         let levels = self.levels(count);
         let edges = self.edges(&levels);
         let mut services: Vec<Service> = (0..count).map(|index| self.service(index, &edges)).collect();
+        let mut apart = Draw::new(seed, GOROUTINES_STREAM + count as u64);
+        // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
+        for of in services.iter_mut().filter(|of| of.runtime == Runtime::Threads).skip(1) {
+            if apart.chance(GOROUTINES) {
+                of.runtime = Runtime::Goroutines;
+            }
+        }
         let batch = self.chance(0.7).then(|| Batch {
             to: 1 + self.index(count - 1),
             users: 2,
@@ -297,7 +311,7 @@ impl Draw {
         );
         self.room(&mut services, &rates, batch.as_ref());
         let hosts = self.hosts(&mut services, &rates);
-        let clients_keep_alive = services[0].runtime == Runtime::EventLoop && self.chance(0.3);
+        let clients_keep_alive = services[0].runtime.takes_all() && self.chance(0.3);
         Graph { seed, hosts, services, rate_per_second, clients_keep_alive, batch }
     }
 
@@ -394,14 +408,14 @@ impl Draw {
                 let seconds = f64::from(draw.between(low, high)) / 100.0;
                 ((rates[index] * seconds).ceil() as u32).max(least)
             };
-            let is_loop = services[index].runtime == Runtime::EventLoop;
+            let takes_all = services[index].runtime.takes_all();
             // Each kept connection has its worker, or one that nobody uses would keep out one that somebody waits on.
             let passing = if unkept[index] { held(self, 12, 20, 8) } else { 2 };
-            services[index].workers = if is_loop { 1 } else { kept[index] + batch_users(index) + passing };
-            services[index].backlog = if is_loop { held(self, 20, 40, 32) } else { held(self, 12, 22, 12) };
+            services[index].workers = if takes_all { 1 } else { kept[index] + batch_users(index) + passing };
+            services[index].backlog = if takes_all { held(self, 20, 40, 32) } else { held(self, 12, 22, 12) };
             let workers = services[index].workers;
             for number in 0..services[index].calls.len() {
-                let pool = if is_loop {
+                let pool = if takes_all {
                     self.between(8, 16)
                 } else if self.chance(0.3) {
                     0
@@ -411,8 +425,8 @@ impl Draw {
                 let to = services[index].calls[number].to;
                 services[index].calls[number].pool = pool;
                 kept[to] += pool;
-                // An event loop opens more than it keeps.
-                unkept[to] |= pool == 0 || is_loop;
+                // Who takes all connections opens more than it keeps.
+                unkept[to] |= pool == 0 || takes_all;
             }
         }
     }
@@ -516,11 +530,11 @@ mod tests {
                     .iter()
                     .flat_map(|from| from.calls.iter().filter(|call| call.to == index).map(|call| call.pool))
                     .sum();
-                let is_loop = service.runtime == Runtime::EventLoop;
-                assert!(is_loop || service.workers > kept, "seed {}: {}", graph.seed, service.name);
+                let takes_all = service.runtime.takes_all();
+                assert!(takes_all || service.workers > kept, "seed {}: {}", graph.seed, service.name);
                 assert!(service.backlog > 0);
                 let mut calls = service.calls.iter();
-                assert!(!is_loop || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
+                assert!(!takes_all || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
             }
         }
     }
@@ -535,7 +549,9 @@ mod tests {
         assert!(few.iter().filter(fans_in).count() >= 4);
         assert!(few.iter().any(|graph| graph.batch.is_some()));
         let all = || few.iter().flat_map(|graph| &graph.services);
-        assert!(all().any(|of| of.runtime == Runtime::EventLoop));
+        for runtime in [Runtime::Threads, Runtime::EventLoop, Runtime::Goroutines] {
+            assert!(all().filter(|of| of.runtime == runtime).count() >= 3, "{}", runtime.name());
+        }
         assert!(all().flat_map(|of| &of.calls).any(|call| call.retries > 0 && call.budget_percent.is_none()));
         assert!(all().flat_map(|of| &of.calls).any(|call| call.budget_percent.is_some()));
     }

@@ -4,6 +4,7 @@
 use crate::console::failure::{one_line, sentence};
 use crate::console::progress::complain;
 use crate::graph::injections::{Cause, Planned};
+use crate::graph::part::Runtime;
 use crate::graph::plan::{Graph, address};
 use crate::lab::{CLIENT_ADDRESS, Ground, Load, Span, scenario};
 use crate::load::{Burst, LoadPlan, Mode};
@@ -82,6 +83,16 @@ impl Node {
     }
 }
 
+/// The program of a runtime.
+fn program(runtime: Runtime) -> Result<PathBuf> {
+    if runtime != Runtime::Goroutines {
+        return sibling_binary("graphnode");
+    }
+    let built = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/goroutines/graphnode"));
+    ensure!(built.exists(), "{} is not built: run tests/goroutines/install.sh", built.display());
+    Ok(built.to_owned())
+}
+
 impl World {
     /// Starts every service of a graph. Needs root. What services complained of is kept in `logs` when it goes.
     pub fn start(graph: &Graph, logs: &Path) -> Result<Self> {
@@ -137,7 +148,7 @@ impl World {
         let (part, log) = (folder.join("part.json"), folder.join("output.log"));
         fs::write(&part, serde_json::to_vec_pretty(&self.graph.part(service))?)
             .with_context(|| format!("write {}", part.display()))?;
-        let mut command = Command::new(sibling_binary("graphnode")?);
+        let mut command = Command::new(program(of.runtime)?);
         command
             .arg(&part)
             .env_clear()
