@@ -153,6 +153,8 @@ static __always_inline void piece_came(struct connection *c, struct tcp_sock *tp
 
 	d->came = (tp->rcv_nxt - d->in.seq < FULL_BYTES ? CAME_SMALL : 0) |
 		  ((__s32)(acknowledged - d->out.seq) <= 0 ? CAME_BEFORE : 0);
+	/* How far it reaches is written behind what it is: see piece_went(). */
+	barrier();
 	alone = piece_added(d, &d->in, &d->out, tp->tcp_clock_cache, tp->rcv_nxt, SEEN_IN_SPLIT);
 	if (acknowledged == tp->write_seq || c->half_closed)
 		return;
@@ -167,8 +169,14 @@ static __always_inline void piece_came(struct connection *c, struct tcp_sock *tp
 static __always_inline void piece_went(struct connection *c, const struct sock *sk, struct tcp_sock *tp)
 {
 	struct directions *d = &c->directions;
+	/*
+	 * The hook of a send holds no lock, and the answer may come while it runs, on another CPU: its bytes are in the socket some hundred
+	 * nanoseconds before its own hook says what came. So unread is only what that hook has seen, and it is asked before what that was.
+	 */
+	bool unread = (__s32)(*(volatile __u32 *)&d->in.seq - tp->copied_seq) > 0 && unread_bytes(sk, tp);
 
-	if (c->phase == PHASE_IDLE && (d->came & CAME_BEFORE) && unread_bytes(sk, tp)) {
+	barrier();
+	if (c->phase == PHASE_IDLE && (d->came & CAME_BEFORE) && unread) {
 		if (!d->out.at_ns)
 			both_spoke_first(d);
 		/* Large pieces may be parts of one message, which can be answered before it is whole. */
