@@ -151,6 +151,13 @@ impl Cases {
 
     /// The place of the case that drops of a tier belong to; `None`: they are an incident of their own.
     fn dropping(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+        // What goes on is of whom it was so far, also where a queue elsewhere has been felt since, in a case that leads here.
+        let goes_on = |case: &Case| {
+            case.last_drop_of(tier).is_some_and(|last| now.saturating_sub(last) < WAVE_WINDOWS)
+        };
+        if let Some(ongoing) = self.open.iter().rposition(goes_on) {
+            return Some(ongoing);
+        }
         let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
         let newest = self.belongs(view, config, tier, now)?;
         if self.open.get(newest).is_some_and(|case| !case.drops.is_empty()) {
@@ -324,4 +331,45 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
     // these do to the tiers below.
     let lasts = found.episode.last > found.episode.first;
     outside && found.score >= OWN_CAUSE && later && lasts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::congestion::Congestion;
+    use crate::config::Thresholds;
+    use crate::frame::history::History;
+    use crate::topology::graph::Topology;
+
+    #[test]
+    fn a_drop_that_goes_on_stays_in_its_case_though_a_newer_one_leads_to_its_tier() {
+        let (history, topology, congestion, thresholds) =
+            (History::default(), Topology::default(), Congestion::default(), Thresholds::default());
+        let view = View::of(&history, &topology, &congestion, &thresholds);
+        let key = |workload| TierKey { host: "h".into(), workload, listener: 0 };
+        let trigger = |workload, level| Trigger { tier: key(workload), level, ratio: 1.0 };
+        let dropped = Dropped {
+            tier: key(1),
+            listener: 7,
+            drops: 44,
+            sk_drops: 44,
+            final_ack: 0,
+            repeated: 0,
+            slow: 0,
+            refused: false,
+            arrivals: 0,
+            depth: 25,
+            limit: 24,
+        };
+        let mut dropping = Case::open(&trigger(1, Level::Drop), 100, "dropping".into());
+        dropping.take_drops(100, &[&dropped]);
+        let mut felt = Case::open(&trigger(2, Level::Near), 101, "felt".into());
+        felt.tiers.insert(key(1));
+        let cases = Cases { open: vec![dropping, felt], ..Cases::default() };
+        let config = Config::default();
+        let of = |now| cases.dropping(view, &config, &key(1), now);
+        assert_eq!(of(102), Some(0));
+        assert_eq!(of(100 + WAVE_WINDOWS - 1), Some(0));
+        assert_eq!(of(100 + WAVE_WINDOWS), Some(1), "a new wave is of whom it was felt by");
+    }
 }

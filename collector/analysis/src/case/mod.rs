@@ -283,6 +283,11 @@ impl Case {
         self.tiers.contains(tier) || self.tiers.iter().any(|t| view.topology.related(t, tier))
     }
 
+    /// Window of the newest drop of a tier.
+    fn last_drop_of(&self, tier: &TierKey) -> Option<u64> {
+        self.drops.iter().filter(|((at, _), _)| at == tier).map(|(_, count)| count.last).max()
+    }
+
     /// Window of its newest drop.
     fn last_drop(&self) -> Option<u64> {
         self.drops.values().map(|d| d.last).max()
