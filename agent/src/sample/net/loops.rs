@@ -23,7 +23,7 @@ const SCORE_LEAST: i32 = 16;
 /// Connections that make a loop of the only thread that reads: one that serves connection after connection has one. It is enough that so many
 /// were accepted at once where that thread was seen to wait for events: a loop may have done with each before it reads the next.
 const CONNECTIONS_LEAST: u32 = 2;
-/// Threads that are looked at for how they wait, each time that loops are looked for.
+/// Threads that are looked at for how they wait, each time that loops are looked for; those beyond are counted.
 const WAITS_LOOKED_AT: usize = 32;
 /// A look that comes later than this after the end of its window tells of another one.
 const LOOK_LATE_NS: u64 = WINDOW_NS;
@@ -72,7 +72,7 @@ impl Loops {
         }
     }
 
-    /// Loops that had no room, each counted whenever one was looked for.
+    /// Loops that had no room, and threads that may be some and were not looked at, each counted whenever one was looked for.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -207,9 +207,7 @@ impl Loops {
             looked: None,
         }));
     }
-}
 
-impl Loops {
     /// Looks at the only readers of listeners that have several connections, but none of which they read before they had done with the one before,
     /// until one is seen to wait for events.
     fn look_how_they_wait(
@@ -232,14 +230,17 @@ impl Loops {
             if readers != 1 || listener.port == 0 || is_sure {
                 continue;
             }
-            if self.polling.contains(&w.key()) {
-                polling.insert(w.key());
-            } else if looks < WAITS_LOOKED_AT {
+            if !self.polling.contains(&w.key()) {
+                if looks == WAITS_LOOKED_AT {
+                    self.left_out += 1;
+                    continue;
+                }
                 looks += 1;
-                if waits_for_many(w.tid) {
-                    polling.insert(w.key());
+                if !waits_for_many(w.tid) {
+                    continue;
                 }
             }
+            polling.insert(w.key());
         }
         // Listeners and threads that are gone take no room.
         (self.several, self.polling) = (there, polling);
