@@ -22,6 +22,7 @@
 #define __type(name, of) typeof(of) *name
 #define __noinline __attribute__((noinline))
 #define __always_inline inline __attribute__((always_inline))
+#define barrier() asm volatile("" ::: "memory")
 #define BPF_PROG(name, args...) name(args)
 #define BPF_CORE_READ(...) 0
 #define bpf_core_read(to, bytes, from) memcpy(to, from, bytes)

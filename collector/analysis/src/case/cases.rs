@@ -152,9 +152,8 @@ impl Cases {
     /// The place of the case that drops of a tier belong to; `None`: they are an incident of their own.
     fn dropping(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
         // What goes on is of whom it was so far, also where a queue elsewhere has been felt since, in a case that leads here.
-        let goes_on = |case: &Case| {
-            case.last_drop_of(tier).is_some_and(|last| now.saturating_sub(last) < WAVE_WINDOWS)
-        };
+        let goes_on =
+            |case: &Case| case.last_drop_of(tier).is_some_and(|last| now.saturating_sub(last) < WAVE_WINDOWS);
         if let Some(ongoing) = self.open.iter().rposition(goes_on) {
             return Some(ongoing);
         }
