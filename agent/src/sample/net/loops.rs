@@ -164,14 +164,8 @@ impl Loops {
         let known = (0..WORKERS).filter_map(|place| Some((place, worker_at(&self.table, place)?)));
         let known: Vec<(usize, Worker)> = known.collect();
         self.look_how_they_wait(&known, &mut of);
-        let likely: Vec<(usize, Worker)> = known
-            .into_iter()
-            .filter(|(_, w)| {
-                w.loop_score >= SCORE_LEAST
-                    || w.connections_max >= CONNECTIONS_LEAST
-                    || self.polling.contains(&w.key())
-            })
-            .collect();
+        let likely: Vec<(usize, Worker)> =
+            known.into_iter().filter(|(_, w)| shows_it(w) || self.polling.contains(&w.key())).collect();
         let mut sure: HashMap<u32, u32> = HashMap::new();
         for (_, w) in likely.iter().filter(|(_, w)| w.loop_score >= SCORE_LEAST) {
             *sure.entry(w.slot).or_default() += 1;
@@ -226,8 +220,7 @@ impl Loops {
                 continue;
             }
             there.insert(listener);
-            let is_sure = w.loop_score >= SCORE_LEAST || w.connections_max >= CONNECTIONS_LEAST;
-            if readers != 1 || listener.port == 0 || is_sure {
+            if readers != 1 || listener.port == 0 || shows_it(w) {
                 continue;
             }
             if !self.polling.contains(&w.key()) {
@@ -245,6 +238,11 @@ impl Loops {
         // Listeners and threads that are gone take no room.
         (self.several, self.polling) = (there, polling);
     }
+}
+
+/// Whether what a thread reads makes it a likely loop.
+fn shows_it(w: &Worker) -> bool {
+    w.loop_score >= SCORE_LEAST || w.connections_max >= CONNECTIONS_LEAST
 }
 
 fn worker_at(table: &Mapping, place: usize) -> Option<Worker> {

@@ -75,10 +75,10 @@ impl RootWatch {
             },
             Resource::Cpu | Resource::CpuThrottled | Resource::CpuSteal => Sign::Waiting {
                 tasks: t.cpu_wait_tasks.max(t.cpu_wait_growth * level(&|s| s.wait)),
-                alone: view.history.measured_under(host, key.workload) == key.workload
-                    && view.topology.tiers.get(key).is_some_and(|tier| {
-                        served_alone(&tier_series(view.history, host, tier, first, episode.last))
-                    }),
+                alone: view.topology.tiers.get(key).is_some_and(|tier| {
+                    let served = tier_series(view.history, host, tier, first, episode.last);
+                    served_alone(view.history, key, &served)
+                }),
             },
             Resource::Io => match other() {
                 Some(workload) => Sign::Submits { workload },

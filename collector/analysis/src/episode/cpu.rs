@@ -8,6 +8,7 @@ use crate::frame::history::History;
 use crate::series::growth::{LEAD_WINDOWS, quiet};
 use crate::series::sample::{TierSample, UseSample};
 use crate::series::{Series, average, mean, runs};
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
 use tailwater_model::incident::{Culprit, Resource};
 use tailwater_model::window::{CulpritResource, EntityId, WINDOW_NS};
@@ -30,9 +31,10 @@ const JUDGED_WINDOWS: u64 = 8;
 /// one CPU is noise. A tenth, as that fifth is of two CPUs: up to there nothing is asked but the CPUs.
 const TAKEN_PART: f64 = 0.1;
 
-/// Whether one thread serves all requests of a tier, as an event loop does.
-pub(crate) fn served_alone(tier: &Series<TierSample>) -> bool {
-    tier.values.iter().flatten().map(|s| s.workers_seen).max() == Some(1)
+/// Whether one thread serves all requests of a tier, as an event loop does, and what is measured is that tier's alone.
+pub(crate) fn served_alone(history: &History, of: &TierKey, tier: &Series<TierSample>) -> bool {
+    history.measured_under(&of.host, of.workload) == of.workload
+        && tier.values.iter().flatten().map(|s| s.workers_seen).max() == Some(1)
 }
 
 /// Whether that thread had work all the time: one thread never waits for a CPU more than it is without one, so few tasks wait.

@@ -146,7 +146,7 @@ fn resources(view: View<'_>, key: &TierKey, node: &Node) -> Vec<Episode> {
     }
     let (history, host, used, t) = (view.history, key.host.as_str(), &node.used, view.thresholds);
     let workload = history.measured_under(host, key.workload);
-    let alone = workload == key.workload && cpu::served_alone(&node.tier);
+    let alone = cpu::served_alone(history, key, &node.tier);
     let mut episodes = of_resources(history, host, workload, used, alone, node.onset, t);
     if workload != key.workload {
         let name = culprits::workload_name(history.hosts.get(host), key.workload);
