@@ -96,6 +96,9 @@ check: build-deps ## The quick look before a commit: format, lints, unit tests o
 
 .PHONY: lint
 lint: build-deps lint-deps page-check
+	@# Whoever writes to a reader that stops early is ended by SIGPIPE, now and then, and with pipefail the script fails: read to the end.
+	@! git grep -nE '[|] *(head|grep -[a-zA-Z]*q)' -- '*.sh' Makefile || \
+	  { echo "a pipe into a reader that stops early: sed -n 1,Np in place of head, grep >/dev/null in place of grep -q" >&2; exit 1; }
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -220,7 +223,7 @@ endurance: programs ## A million processes and a hundred thousand cgroups in rea
 
 .PHONY: kernel-types
 kernel-types: programs ## Other kernels' types, of which the tests hold what the programs ask for (tests/kernels/types) made anew
-	$(SUDO) tests/kernels/kernel_types.sh "$$(ls -dt target/debug/build/tailwater-ebpf-*/out | head -n 1)"
+	$(SUDO) tests/kernels/kernel_types.sh "$$(ls -dt target/debug/build/tailwater-ebpf-*/out | sed -n 1p)"
 
 # RECORDINGS: besides the golden traces, e.g. of a lab-score.
 .PHONY: constants

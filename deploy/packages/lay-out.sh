@@ -75,7 +75,7 @@ glibc() {
 }
 
 # needs_libgcc PROGRAM
-needs_libgcc() { readelf -dW "$1" | grep -qF '[libgcc_s.so.1]'; }
+needs_libgcc() { readelf -dW "$1" | grep -F '[libgcc_s.so.1]' >/dev/null; }
 
 # lay_out PACKAGE UNITS: the tree of a package at $root; UNITS is the folder that this family of systems has its units in.
 lay_out() {

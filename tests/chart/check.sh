@@ -12,7 +12,7 @@ validate=1.33.0
 command -v go >/dev/null || { echo "chart: Helm is built from its source; install Go 1.24 or later" >&2; exit 1; }
 [ -x "$tools/helm" ] && [ "$("$tools/helm" version --template '{{.Version}}')" = "v$helm" ] ||
     GOBIN=$tools go install -ldflags "-X helm.sh/helm/v3/internal/version.version=v$helm" "helm.sh/helm/v3/cmd/helm@v$helm"
-if ! "$tools/python/bin/pip" show kubernetes-validate 2>/dev/null | grep -qx "Version: $validate"; then
+if ! "$tools/python/bin/pip" show kubernetes-validate 2>/dev/null | grep -x "Version: $validate" >/dev/null; then
     python3 -m venv "$tools/python"
     "$tools/python/bin/pip" install --quiet --disable-pip-version-check "kubernetes-validate==$validate"
 fi

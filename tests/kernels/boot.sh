@@ -9,7 +9,7 @@ set -eu
 kernel=$1 folder=$2 seconds=$3 command=$4
 here=$(cd "$(dirname "$0")" && pwd)
 qemu=$("$here/qemu.sh" "${CACHE:-/var/cache/tailwater-kernels}")
-release=$(ls "$kernel/lib/modules" | head -n 1)
+release=$(ls "$kernel/lib/modules" | sed -n 1p)
 memory=${MEMORY_MIB:-1536} cpus=${CPUS:-2}
 rm -rf "$folder"
 mkdir -p "$folder/init/bin" "$folder/init/modules" "$folder/init/dev" "$folder/init/proc" "$folder/init/sys"
@@ -38,7 +38,7 @@ for module in virtio_pci virtiofs overlay virtio_blk ext4 tcp_diag; do
 done
 (cd "$init" && find . | cpio -o -H newc --quiet) | gzip -1 >"$folder/initrd"
 rm -rf "$init"
-image=$(ls "$kernel"/boot/vmlinuz-* "$kernel"/usr/lib/modules/*/vmlinuz 2>/dev/null | head -n 1)
+image=$(ls "$kernel"/boot/vmlinuz-* "$kernel"/usr/lib/modules/*/vmlinuz 2>/dev/null | sed -n 1p)
 truncate -s 256M "$folder/disk"
 
 daemon=/usr/lib/qemu/virtiofsd

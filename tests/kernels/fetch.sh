@@ -19,7 +19,7 @@ done
 own_lists "$folder" "$suite" "$architecture"
 # A version that left the archive before its list did is replaced by the one before it, and named.
 # shellcheck disable=SC2086
-candidates=$(apt-cache $own search --names-only "^$pattern\$" | awk '{ print $1 }' | sort -rV | head -n 6)
+candidates=$(apt-cache $own search --names-only "^$pattern\$" | awk '{ print $1 }' | sort -rV | sed -n 1,6p)
 [ -n "$candidates" ] || fail "$suite has no package that matches $pattern"
 for package in $candidates; do
     release=$(echo "$package" | sed -E 's/^linux-(image|binary)-//; s/-unsigned$//')

@@ -20,7 +20,7 @@ done
 set -- "$1"
 one() { # NAME SUITE PATTERN [ARCHITECTURE]
     kernel=$("$here/fetch.sh" "$cache" "$2" "$3" ${4+"$4"})
-    image=$(ls "$kernel"/boot/vmlinuz-* "$kernel"/usr/lib/modules/*/vmlinuz 2>/dev/null | head -n 1)
+    image=$(ls "$kernel"/boot/vmlinuz-* "$kernel"/usr/lib/modules/*/vmlinuz 2>/dev/null | sed -n 1p)
     sources="$sources $1=$image"
 }
 sources=

@@ -5,7 +5,7 @@ fail() { echo "$0: $1" >&2; exit 1; }
 # own_lists FOLDER SUITE [ARCHITECTURE]: sets $own, the options with which apt knows that suite alone, and $mirror.
 own_lists() {
     # The mirror that this machine uses already: of Debian itself, not of its security updates or of others.
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -E '/debian/?$' | head -n 1)
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -E '/debian/?$' | sed -n 1p)
     [ -n "$mirror" ] || mirror=http://deb.debian.org/debian/
     case $2 in *-security) mirror=$(echo "$mirror" | sed 's,/debian/*$,/debian-security/,') ;; esac
     lists=$1/lists/$2${3:+-$3}

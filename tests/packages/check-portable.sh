@@ -36,7 +36,7 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc
 apt-get install --yes --no-install-recommends /var/tmp/*.deb
-ldd --version | head -n 1
+ldd --version | sed -n 1p
 tailwater --version
 tailwater-agent --version
 tailwater-agent check-config >/dev/null

@@ -15,7 +15,7 @@ echo "$file"
 mkdir -p "$1"
 # shellcheck disable=SC2016  # apt fills these in
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v suite="$own" '($2 == suite || $2 == "stable") && $3 == "main" && $1 ~ /^(https?|file|copy):/ { print $1; exit }')
+    awk -v suite="$own" '($2 == suite || $2 == "stable") && $3 == "main" && $1 ~ /^(https?|file|copy):/ { if (!found++) print $1 }')
 mirror=${TAILWATER_TEST_MIRROR:-$mirror}
 if [ -z "$mirror" ]; then
     echo "packages/root: apt of this machine knows no mirror of $suite main that debootstrap can fetch from" >&2
