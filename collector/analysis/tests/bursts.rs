@@ -4,10 +4,12 @@
 
 mod support;
 
-use support::diagnose;
-use support::sim::{At, Do, Sim};
+use support::sim::{At, Do, Sim, Trace};
+use support::{diagnose, inputs, last_versions, outputs};
+use tailwater_analysis::Config;
 use tailwater_model::Incident;
 use tailwater_model::incident::Resource;
+use tailwater_model::window::{EdgeInfo, EdgeWindow, Input, ListenerInfo, ListenerWindow};
 
 /// Event-driven tiers before a database that reads some calls at a time from a pool's connections, as in the laboratory's `nx3`; each costs it
 /// so many times the CPU of the simulation's other tests (3.75 times are all of its CPU).
@@ -77,4 +79,71 @@ fn what_held_requests_back_is_named_where_the_batch_is_less_than_a_burst() {
         let incidents = diagnose(sim.act(At::App, 8000..8300, what));
         assert_eq!(roots(&incidents), [("app-1", resource)], "{incidents:#?}");
     }
+}
+
+/// The application's host by its name and address, the workload that serves there, and the neighbour, in the simulation.
+const APP: (&str, [u8; 4], u32, u32) = ("app-1", [10, 0, 0, 2], 1, 2);
+
+/// The neighbour on the application's host is a server that the application calls; to it comes what `came` makes of what came to the
+/// application.
+fn neighbour_serves(trace: &mut Trace, came: impl Fn(u64) -> u64) {
+    const ID: u32 = 9;
+    let (host, address, server, neighbour) = APP;
+    for name in &mut trace.names {
+        let Input::Entities { host: of, listeners, edges, .. } = name else { continue };
+        if of != host {
+            continue;
+        }
+        listeners.push(ListenerInfo {
+            id: ID,
+            workload: neighbour,
+            address: address.into(),
+            port: 9_000,
+            path: None,
+            comm: "burner".into(),
+            pool: None,
+        });
+        edges.push(EdgeInfo {
+            id: ID,
+            workload: server,
+            remote_address: address.into(),
+            remote_port: 9_000,
+            path: None,
+        });
+    }
+    for window in trace.windows.iter_mut().filter(|window| window.host == host) {
+        let received = came(window.listeners[&1].arrivals);
+        let listener = ListenerWindow {
+            arrivals: received,
+            received,
+            answered: received,
+            limit: 128,
+            workers_seen: 2,
+            ..ListenerWindow::default()
+        };
+        let edge = EdgeWindow { started: received, answered: received, ..EdgeWindow::default() };
+        *window.listeners.entry(ID).or_default() = listener;
+        *window.edges.entry(ID).or_default() = edge;
+    }
+}
+
+#[test]
+fn a_neighbour_that_works_for_the_same_burst_is_no_cause_of_its_own() {
+    let sim = Sim { bursts: vec![(6000..6300, 6.0)], ..Sim::default() };
+    let trace = || sim.clone().act(At::App, 6000..6600, Do::Neighbour(0.6)).run();
+    let told = |trace: &Trace| last_versions(&outputs(&Config::default(), inputs(trace)));
+    let no_server = told(&trace());
+    assert_eq!(roots(&no_server), [("app-1", Resource::CpuNeighbour)], "{no_server:#?}");
+    let mut serves = trace();
+    neighbour_serves(&mut serves, |came| came);
+    let carried = told(&serves);
+    assert_eq!(roots(&carried), [("web-1", Resource::Burst)], "{carried:#?}");
+    let mut beside = trace();
+    neighbour_serves(&mut beside, |_| 20);
+    let as_ever = told(&beside);
+    assert_eq!(
+        roots(&as_ever),
+        [("app-1", Resource::CpuNeighbour)],
+        "to it came as many as ever: {as_ever:#?}"
+    );
 }

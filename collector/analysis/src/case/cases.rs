@@ -306,9 +306,11 @@ fn turned_out_own(case: &Case, wave: &Wave, view: View<'_>) -> bool {
         .is_some_and(|found| began_after(found, last_drop) && surely_another(found, before))
 }
 
-/// What began while the first wave was still being caught up is its effect, and so is what that load uses up.
+/// What began while the first wave was still being caught up is its effect, and so is what that load uses up, here or at a neighbour.
 fn began_after(found: &Candidate, last_drop: u64) -> bool {
-    !found.episode.by_load && found.episode.first > last_drop.saturating_add(ONSET_TOLERANCE)
+    !found.episode.by_load
+        && !found.carried
+        && found.episode.first > last_drop.saturating_add(ONSET_TOLERANCE)
 }
 
 /// Whether something from outside was found, with some certainty, and it is not what was found before.

@@ -7,7 +7,7 @@
 use super::bridge::Batch;
 use super::order::{Between, order};
 use super::step::{Place, Step};
-use super::surge::{Surge, surge};
+use super::surge::{Surge, is_under_the_same, surge};
 use super::view::{LONGEST_WINDOWS, Node, View, stands};
 use crate::episode::culprits;
 use crate::episode::{Episode, cpu, event_loop, of_resources, quality, stall, stopped};
@@ -24,7 +24,7 @@ const BADLY_TIMED: f64 = 0.7;
 /// An episode that ended this long before the drop (100 ms), and before half of the queue's growth, fits badly.
 const OVER_SINCE: u64 = 2;
 const WAS_OVER: f64 = 0.6;
-/// What a tier's own load used up, when more requests than usual had come.
+/// What a tier's own load used up, or that of a neighbour on the way of the same requests, when more of them than usual had come.
 const CARRIED_BY_SURGE: f64 = 0.8;
 /// What something else explains can still be the root: a tier whose growth calls below explain, or more requests than usual at a tier that
 /// stood still, which would have met the usual ones as still.
@@ -54,6 +54,8 @@ pub(crate) struct Candidate {
     pub(crate) rule: String,
     /// What lowered it, in clauses.
     pub(crate) against: Vec<String>,
+    /// The requests that came, which were more than usual, explain its episode: it is their effect.
+    pub(crate) carried: bool,
 }
 
 impl Candidate {
@@ -63,6 +65,7 @@ impl Candidate {
             score: episode.quality,
             rule: format!("{:.2} for the episode", episode.quality),
             against: Vec::new(),
+            carried: false,
             episode,
         }
     }
@@ -353,7 +356,12 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
         if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
             && candidate.episode.by_load
         {
+            candidate.carried = true;
             candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");
+        }
+        if is_under_the_same(view, &candidate.place, &candidate.episode, path, at) {
+            candidate.carried = true;
+            candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come to that neighbour, too");
         }
         let position = path.iter().position(|s| s.place == candidate.place);
         let strength: f64 = path

@@ -1,15 +1,17 @@
 //! More requests than usual: followed upwards along arrivals to who sent them first, or had stored them. Owns how many more that are, and
 //! what is no more than was held back or came again; ranks no cause.
 
-use super::step::PATH_MAX;
+use super::step::{PATH_MAX, Place, Step};
 use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View};
 use crate::baseline::QUEUE_MIN;
 use crate::config::RETRY_WINDOWS;
+use crate::episode::Episode;
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::sample::TierSample;
 use crate::series::{EDGE_WINDOWS, Series, average, quantile};
-use crate::topology::tier::TierKey;
+use crate::topology::tier::{Tier, TierKey};
+use tailwater_model::incident::Resource;
 
 /// A tier that took on this many times the usual rate may have been sent many times more.
 const SURGE_TAKEN: f64 = 1.8;
@@ -87,6 +89,40 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
         key = caller;
     }
     found.filter(|surge| surge.stored || view.offered_more(&surge.at, surge.onset, at))
+}
+
+/// Whether the neighbour that took the CPU is itself a tier on the way of the requests that overflowed a queue of `path`, and more of them than
+/// usual had come to it: then what it took is what these cost there, be they a burst or retries.
+pub(crate) fn is_under_the_same(
+    view: View<'_>,
+    victim: &Place,
+    episode: &Episode,
+    path: &[Step],
+    at: u64,
+) -> bool {
+    let Place::Tier(victim) = victim else { return false };
+    let taker = episode.culprits.first().filter(|_| episode.resource == Resource::CpuNeighbour);
+    let Some(taker) = taker.map(|taker| taker.workload.as_str()) else { return false };
+    let leads = |from: &TierKey, to: &TierKey| from == to || view.topology.leads(from, to);
+    let on_the_way = |key: &TierKey| {
+        let from_path = |step: &Step| matches!(&step.place, Place::Tier(from) if leads(from, key));
+        leads(key, victim) || leads(victim, key) || path.iter().any(from_path)
+    };
+    let surged = |key: &TierKey, tier: &Tier| {
+        let last = at.saturating_add(SURGE_AFTER);
+        let series = view.tier_series(&key.host, tier, at.saturating_sub(BEFORE_WINDOWS), last);
+        let came = series.map(TierSample::came);
+        // They come before they cost anything, if only by the edge of a window.
+        (episode.first.saturating_sub(EDGE_WINDOWS)..=episode.first)
+            .any(|onset| times_usual(&came, onset, at, SURGE_TAKEN).is_some())
+    };
+    view.topology.tiers.iter().any(|(key, tier)| {
+        key.host == victim.host
+            && key.workload != victim.workload
+            && tier.workload == taker
+            && on_the_way(key)
+            && surged(key, tier)
+    })
 }
 
 /// Whether a tier answers no fewer requests than usual, and each costs as much CPU: what fills it is how many come, not that it is slower.

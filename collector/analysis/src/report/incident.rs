@@ -103,6 +103,7 @@ impl Report<'_> {
             score: quality::FLOOD,
             rule: "by rule".to_owned(),
             against: Vec::new(),
+            carried: false,
         }
     }
 
