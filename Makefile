@@ -25,8 +25,8 @@ package-deps: build-deps
 	@$(ASK) && $(STEP) package-deps "What packages are tested with is installed" "10 s" $(SUDO) ./tests/packages/install.sh
 
 .PHONY: graph-deps
-graph-deps: build-deps
-	@$(ASK) && $(STEP) graph-deps "The service of goroutines is compiled" "40 s" $(SUDO) env "PATH=$$PATH" ./tests/goroutines/install.sh
+graph-deps: build-deps lab-deps
+	@$(ASK) && $(STEP) graph-deps "The service of goroutines is compiled" "40 s" $(SUDO) env "PATH=$$PATH" ./tests/graph/install.sh
 
 .PHONY: python-deps
 python-deps: build-deps

@@ -1,7 +1,6 @@
 //! What is done to a graph, where it matters, for how long, and what must be told of it. Pure: durations follow from what queues hold
 //! and how fast they fill.
 
-use crate::graph::part::Runtime;
 use crate::graph::plan::Graph;
 use crate::load::Random;
 use serde::{Deserialize, Serialize};
@@ -204,7 +203,7 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
     for (service, of) in graph.services.iter().enumerate() {
         if let Some(ms) = fills[service] {
             found.extend(stall(Cause::Pause, service, ms, 0.0));
-            if of.runtime == Runtime::EventLoop {
+            if of.runtime.can_be_blocked() {
                 found.extend(stall(Cause::Loop, service, ms, 0.0));
             }
         }
@@ -212,7 +211,9 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
             if of.locks {
                 found.extend(stall(Cause::Lock, service, ms, 0.0));
             }
-            found.extend(heavier(graph, &rates, service, ms));
+            if of.runtime.takes_orders() {
+                found.extend(heavier(graph, &rates, service, ms));
+            }
         }
     }
     found
@@ -258,6 +259,7 @@ pub fn causes(sequence: &[Planned]) -> BTreeSet<Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::part::Runtime;
 
     #[test]
     fn every_graph_has_enough_to_be_done_to_and_each_is_within_its_bounds() {
@@ -278,7 +280,7 @@ mod tests {
                     _ => assert!(DURATION_MS.contains(&planned.duration_ms), "seed {seed}: {planned:?}"),
                 }
                 if planned.cause == Cause::Loop {
-                    assert_eq!(graph.services[planned.service].runtime, Runtime::EventLoop);
+                    assert!(graph.services[planned.service].runtime.can_be_blocked());
                 }
                 if planned.cause == Cause::Lock {
                     assert!(graph.services[planned.service].locks);

@@ -1,7 +1,7 @@
 //! Service graphs made from a seed: real processes on hosts of their own that call each other, watched by an agent on each host and a
 //! collector, with causes injected, and what is told of them held against the truth.
 //!
-//! `plan`, `injections` and `judge` are pure; `node` is the one configurable service; `world` starts and stops, `run` has the rhythm.
+//! `plan`, `injections` and `judge` are pure; `node` is the one configurable service, `servers` are those as others run them; `world` starts and stops, `run` has the rhythm.
 
 pub mod injections;
 pub mod judge;
@@ -10,4 +10,5 @@ pub mod part;
 pub mod plan;
 pub mod results;
 pub mod run;
+mod servers;
 pub mod world;

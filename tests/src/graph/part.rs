@@ -13,6 +13,14 @@ pub enum Runtime {
     EventLoop,
     /// A goroutine for each connection, of which it takes every one, by the HTTP of Go's standard library.
     Goroutines,
+    /// The event loop of Node, by its own HTTP.
+    Node,
+    /// nginx, which passes each request on to one service.
+    Nginx,
+    /// HAProxy, which does so, too.
+    Haproxy,
+    /// Redis, of which one key is asked.
+    Redis,
 }
 
 impl Runtime {
@@ -23,6 +31,10 @@ impl Runtime {
             Runtime::Threads => "threads",
             Runtime::EventLoop => "event loop",
             Runtime::Goroutines => "goroutines",
+            Runtime::Node => "node",
+            Runtime::Nginx => "nginx",
+            Runtime::Haproxy => "haproxy",
+            Runtime::Redis => "redis",
         }
     }
 
@@ -31,6 +43,35 @@ impl Runtime {
     pub fn takes_all(self) -> bool {
         self != Runtime::Threads
     }
+
+    /// Whether it is the configurable service, which takes orders, and not a server as others run it, too.
+    #[must_use]
+    pub fn takes_orders(self) -> bool {
+        matches!(self, Runtime::Threads | Runtime::EventLoop | Runtime::Goroutines | Runtime::Node)
+    }
+
+    /// Whether one thread waits for all events, and can be made to sleep on it.
+    #[must_use]
+    pub fn can_be_blocked(self) -> bool {
+        matches!(self, Runtime::EventLoop | Runtime::Node | Runtime::Redis)
+    }
+
+    /// What it is asked in.
+    #[must_use]
+    pub fn protocol(self) -> Protocol {
+        if self == Runtime::Redis { Protocol::Redis } else { Protocol::Http }
+    }
+}
+
+/// How a service is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http,
+    /// RESP, one command at a time.
+    Redis,
 }
 
 /// A service's part.
@@ -61,6 +102,9 @@ pub struct Part {
 pub struct CallPart {
     /// Whom.
     pub to: SocketAddrV4,
+    /// How.
+    #[serde(default)]
+    pub protocol: Protocol,
     /// Requests of a hundred that make it.
     pub share_percent: u32,
     /// Connections that are kept: with threads no more are open at a time, and whoever finds none waits; the others open more and

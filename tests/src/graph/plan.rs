@@ -36,12 +36,24 @@ const REQUEST_US: f64 = 120.0;
 const CONNECTION_US: f64 = 60.0;
 /// … and each call; …
 const CALL_US: f64 = 90.0;
-/// … with goroutines so many times as much: Go's standard library is made for more than what these requests need.
+/// … with goroutines so many times as much: Go's standard library is made for more than what these requests need; …
 const GOROUTINES_TIMES: f64 = 2.0;
+/// … and so is that of Node; …
+const NODE_TIMES: f64 = 2.5;
+/// … while Redis looks up one key.
+const REDIS_TIMES: f64 = 0.4;
 /// Services of goroutines, of those that are none of an event loop.
 const GOROUTINES: f64 = 0.25;
 /// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
 const GOROUTINES_STREAM: u64 = 0x60_60_60;
+/// Services that pass each of their requests on to one other, and are nginx or HAProxy instead.
+const PROXIES: f64 = 0.5;
+/// Services that call nobody, and are Redis instead.
+const CACHES: f64 = 0.4;
+/// Event loops that are Node's.
+const NODES: f64 = 0.5;
+/// Which those are is drawn by itself, too.
+const SERVERS_STREAM: u64 = 0x5e_5e_5e;
 /// Graphs that are drawn before the smallest one has to do.
 const TRIES: u64 = 16;
 /// The first service's port; the others' follow.
@@ -98,6 +110,25 @@ pub struct Service {
     pub locks: bool,
     /// Whom it calls, in this order.
     pub calls: Vec<Call>,
+}
+
+impl Service {
+    /// Is of another runtime, and does what that one can.
+    fn becomes(&mut self, runtime: Runtime) {
+        self.runtime = runtime;
+        self.locks &= runtime != Runtime::Node && runtime.takes_orders();
+        if !runtime.takes_orders() {
+            (self.cpu_us, self.sleep_us, self.allocate_bytes) = (0, 0, 0);
+            for call in &mut self.calls {
+                (call.retries, call.budget_percent) = (0, None);
+            }
+        }
+    }
+}
+
+/// Whether a service can ask Redis.
+fn speaks_redis(service: &Service) -> bool {
+    matches!(service.runtime, Runtime::Threads | Runtime::EventLoop)
 }
 
 /// A call.
@@ -164,6 +195,7 @@ impl Graph {
         let of = &self.services[service];
         let calls = of.calls.iter().map(|call| CallPart {
             to: self.listener(call.to),
+            protocol: self.services[call.to].runtime.protocol(),
             share_percent: call.share_percent,
             pool: call.pool,
             timeout_ms: call.timeout_ms,
@@ -255,7 +287,12 @@ fn offered(services: &[Service], rates: &[f64]) -> Vec<f64> {
 /// CPU of a request in one service, µs.
 fn cost_us(service: &Service) -> f64 {
     let calls: f64 = service.calls.iter().map(|call| f64::from(call.share_percent) / 100.0 * CALL_US).sum();
-    let times = if service.runtime == Runtime::Goroutines { GOROUTINES_TIMES } else { 1.0 };
+    let times = match service.runtime {
+        Runtime::Goroutines => GOROUTINES_TIMES,
+        Runtime::Node => NODE_TIMES,
+        Runtime::Redis => REDIS_TIMES,
+        _ => 1.0,
+    };
     f64::from(service.cpu_us) + times * (REQUEST_US + CONNECTION_US + calls)
 }
 
@@ -300,6 +337,7 @@ impl Draw {
             users: 2,
             think_ms: u64::from(self.between(80, 160)),
         });
+        Draw::new(seed, SERVERS_STREAM + count as u64).servers(&mut services, batch.as_ref());
         // Costs are known: the rate that the machine bears follows.
         let sum = |source| offered(&services, &visits(&services, [source, None])).iter().sum::<f64>();
         let of_batch = sum(batch.as_ref().map(|batch| (batch.to, batch.per_second())));
@@ -394,6 +432,32 @@ impl Draw {
             allocate_bytes: if self.chance(0.4) { self.between(4, 128) << 10 } else { 0 },
             locks: self.chance(0.6),
             calls,
+        }
+    }
+
+    /// Servers as others run them take the place of configurable services that do what they do.
+    fn servers(&mut self, services: &mut [Service], batch: Option<&Batch>) {
+        for index in 0..services.len() {
+            let has_callers_of = |service: &Service| {
+                service.calls.iter().any(|call| call.to == index) && !speaks_redis(service)
+            };
+            let asked_in_http =
+                services.iter().any(has_callers_of) || batch.is_some_and(|batch| batch.to == index);
+            let threads = services.iter().filter(|of| of.runtime == Runtime::Threads).count();
+            let of = &services[index];
+            // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
+            let is_free = index > 0 && (of.runtime != Runtime::Threads || threads > 1);
+            let passes_on = matches!(of.calls.as_slice(), [one] if one.share_percent == 100);
+            let kind = if is_free && passes_on && self.chance(PROXIES) {
+                if self.chance(0.5) { Runtime::Nginx } else { Runtime::Haproxy }
+            } else if is_free && of.calls.is_empty() && !asked_in_http && self.chance(CACHES) {
+                Runtime::Redis
+            } else if of.runtime == Runtime::EventLoop && self.chance(NODES) {
+                Runtime::Node
+            } else {
+                continue;
+            };
+            services[index].becomes(kind);
         }
     }
 

@@ -6,12 +6,13 @@ use crate::console::progress::complain;
 use crate::graph::injections::{Cause, Planned};
 use crate::graph::part::Runtime;
 use crate::graph::plan::{Graph, address};
+use crate::graph::servers;
 use crate::lab::{CLIENT_ADDRESS, Ground, Load, Span, scenario};
 use crate::load::{Burst, LoadPlan, Mode};
 use crate::os::cgroup::Cgroup;
 use crate::os::clock::unix_ns;
 use crate::os::netns::NetNs;
-use crate::os::process::{readable, sibling_binary, signal};
+use crate::os::process::{readable, sibling_binary, signal, wait_for};
 use crate::truth::Place;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -51,21 +52,29 @@ struct Node {
     name: String,
     cgroup: Cgroup,
     child: Child,
+    /// Of one that takes orders.
+    spoken: Option<Spoken>,
+    log: PathBuf,
+}
+
+/// What is said to a service, and what it says.
+#[derive(Debug)]
+struct Spoken {
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    log: PathBuf,
 }
 
 impl Node {
     /// The next line that it writes, which it does at once.
     fn line(&mut self, within: Duration) -> Result<String> {
         let mut line = String::new();
-        if self.answers.buffer().is_empty() {
-            let speaks = readable(self.answers.get_ref(), within);
+        let spoken = self.spoken.as_mut().with_context(|| format!("{} does not speak", self.name))?;
+        if spoken.answers.buffer().is_empty() {
+            let speaks = readable(spoken.answers.get_ref(), within);
             let speaks = speaks.with_context(|| format!("listen to {}", self.name))?;
             ensure!(speaks, "service {} said nothing for {} s", self.name, within.as_secs());
         }
-        let read = self.answers.read_line(&mut line).with_context(|| format!("listen to {}", self.name))?;
+        let read = spoken.answers.read_line(&mut line).with_context(|| format!("listen to {}", self.name))?;
         if read == 0 {
             let said = fs::read_to_string(&self.log).unwrap_or_default();
             let said = if said.trim().is_empty() { "it said nothing".to_owned() } else { one_line(&said) };
@@ -76,21 +85,29 @@ impl Node {
 
     /// Has an order carried out that takes so long, and waits until it is.
     fn order(&mut self, order: &str, ms: u64) -> Result<Span> {
-        writeln!(self.orders, "{order}").with_context(|| format!("tell {}: {order}", self.name))?;
+        let spoken = self.spoken.as_mut().with_context(|| format!("{} takes no orders", self.name))?;
+        writeln!(spoken.orders, "{order}").with_context(|| format!("tell {}: {order}", self.name))?;
         let line = self.line(Duration::from_millis(ms) + ANSWERS_WITHIN)?;
         serde_json::from_str(&line)
             .with_context(|| format!("service {} said {line:?} to {order:?}", self.name))
     }
 }
 
-/// The program of a runtime.
-fn program(runtime: Runtime) -> Result<PathBuf> {
-    if runtime != Runtime::Goroutines {
-        return sibling_binary("graphnode");
-    }
-    let built = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/goroutines/graphnode"));
-    ensure!(built.exists(), "{} is not built: run tests/goroutines/install.sh", built.display());
-    Ok(built.to_owned())
+/// What starts a service that takes orders, without its part.
+fn program(runtime: Runtime) -> Result<Command> {
+    Ok(match runtime {
+        Runtime::Goroutines => {
+            let built = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/goroutines/graphnode"));
+            ensure!(built.exists(), "{} is not built: run tests/graph/install.sh", built.display());
+            Command::new(built)
+        }
+        Runtime::Node => {
+            let mut command = Command::new("node");
+            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/graph/node.js"));
+            command
+        }
+        _ => Command::new(sibling_binary("graphnode")?),
+    })
 }
 
 impl World {
@@ -145,22 +162,41 @@ impl World {
         let (host, netns) = &self.hosts[of.host];
         let folder = self.ground.folder().join(&of.name);
         fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
-        let (part, log) = (folder.join("part.json"), folder.join("output.log"));
-        fs::write(&part, serde_json::to_vec_pretty(&self.graph.part(service))?)
-            .with_context(|| format!("write {}", part.display()))?;
-        let mut command = Command::new(program(of.runtime)?);
-        command
-            .arg(&part)
-            .env_clear()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(&log).with_context(|| format!("create {}", log.display()))?);
+        let (part, log) = (self.graph.part(service), folder.join("output.log"));
         let cgroup = host.child(&of.name)?;
+        let name = of.name.clone();
+        let output = fs::File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        if !of.runtime.takes_orders() {
+            let mut command = servers::prepare(&part, &folder)?;
+            command.env_clear().stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+            let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
+            let mut node = Node { name, cgroup, child, spoken: None, log };
+            let what = format!("{} to serve as {}", of.runtime.name(), of.name);
+            wait_for(&what, ANSWERS_WITHIN, || {
+                if let Some(status) = node.child.try_wait()? {
+                    bail!(
+                        "{} ended, {status}: {}",
+                        of.runtime.name(),
+                        one_line(&fs::read_to_string(&node.log)?)
+                    );
+                }
+                let ready = netns.inside(|| servers::is_ready(&part))?;
+                Ok(ready.then_some(()))
+            })?;
+            return Ok(node);
+        }
+        let file = folder.join("part.json");
+        fs::write(&file, serde_json::to_vec_pretty(&part)?)
+            .with_context(|| format!("write {}", file.display()))?;
+        let mut command = program(of.runtime)?;
+        command.arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(output);
+        // Found by the path of whoever starts it, and told nothing else.
+        let path = std::env::var_os("PATH");
+        command.env_clear().envs(path.map(|path| ("PATH", path)));
         let mut child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
         let orders = child.stdin.take().context("a pipe to the service")?;
-        let answers = child.stdout.take().context("a pipe from the service")?;
-        let name = of.name.clone();
-        let mut node = Node { name, cgroup, child, orders, answers: BufReader::new(answers), log };
+        let answers = BufReader::new(child.stdout.take().context("a pipe from the service")?);
+        let mut node = Node { name, cgroup, child, spoken: Some(Spoken { orders, answers }), log };
         let line = node.line(ANSWERS_WITHIN).with_context(|| format!("start service {}", of.name))?;
         ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", of.name);
         Ok(node)
@@ -282,6 +318,12 @@ impl World {
                 Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
             }
             Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}"), ms),
+            Cause::Loop if self.graph.services[planned.service].runtime == Runtime::Redis => {
+                let at = self.graph.listener(planned.service);
+                let start_unix_ns = unix_ns();
+                self.hosts[host].1.inside(|| servers::sleep_redis(at, ms))?;
+                Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
+            }
             Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}"), ms),
             Cause::Heavier => {
                 self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount), ms)

@@ -4,7 +4,7 @@
 use super::control::{self, Order};
 use super::http;
 use super::work::Work;
-use crate::graph::part::{CallPart, Part};
+use crate::graph::part::{CallPart, Part, Protocol};
 use crate::lab::Span;
 use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, ensure};
@@ -187,7 +187,7 @@ impl Pool {
     async fn ask(&self) -> Result<(u16, Option<TcpStream>)> {
         if let Some(mut stream) = self.take() {
             let mut answer = Vec::with_capacity(512);
-            match exchange(&mut stream, false, &mut answer).await {
+            match exchange(&mut stream, self.call.protocol, false, &mut answer).await {
                 Ok(status) => return Ok((status, Some(stream))),
                 // The other end closed it while the request was on its way: as every client does, once more on a new one.
                 Err(_) if answer.is_empty() => {}
@@ -198,7 +198,7 @@ impl Pool {
         let close = self.in_use.get() > self.call.pool;
         let mut stream = TcpStream::connect(self.call.to).await?;
         stream.set_nodelay(true)?;
-        let status = exchange(&mut stream, close, &mut Vec::with_capacity(512)).await?;
+        let status = exchange(&mut stream, self.call.protocol, close, &mut Vec::with_capacity(512)).await?;
         Ok((status, (!close).then_some(stream)))
     }
 
@@ -210,11 +210,16 @@ impl Pool {
     }
 }
 
-async fn exchange(stream: &mut TcpStream, close: bool, answer: &mut Vec<u8>) -> Result<u16> {
-    stream.write_all(http::request(close)).await?;
+async fn exchange(
+    stream: &mut TcpStream,
+    protocol: Protocol,
+    close: bool,
+    answer: &mut Vec<u8>,
+) -> Result<u16> {
+    stream.write_all(http::request(protocol, close)).await?;
     loop {
         ensure!(stream.read_buf(answer).await? > 0, "the connection was closed before its answer");
-        if let Some(status) = http::status(answer)? {
+        if let Some(status) = http::status(protocol, answer)? {
             return Ok(status);
         }
     }

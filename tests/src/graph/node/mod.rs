@@ -1,5 +1,5 @@
-//! The configurable service of a graph, in two runtimes: threads and an event loop; that of goroutines is a program of Go
-//! (`tests/goroutines`). It speaks HTTP/1.1, takes CPU, sleeps, locks, allocates
+//! The configurable service of a graph, in two runtimes: threads and an event loop; those of goroutines and of Node are programs of their own
+//! (`tests/graph`). It speaks HTTP/1.1, takes CPU, sleeps, locks, allocates
 //! and calls as its part says, and takes orders on its standard input that hurt it. Knows nothing of graphs.
 
 mod control;
@@ -16,6 +16,6 @@ pub fn serve(part: Part) -> Result<()> {
     match part.runtime {
         Runtime::Threads => threads::serve(part),
         Runtime::EventLoop => event_loop::serve(part),
-        Runtime::Goroutines => bail!("a service of goroutines is another program: see tests/goroutines"),
+        other => bail!("a service of {} is another program: see tests/graph", other.name()),
     }
 }

@@ -4,7 +4,7 @@
 use super::control::{self, Order};
 use super::http;
 use super::work::Work;
-use crate::graph::part::{CallPart, Part};
+use crate::graph::part::{CallPart, Part, Protocol};
 use crate::lab::Span;
 use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, bail, ensure};
@@ -199,7 +199,7 @@ impl Pool {
         let close = self.call.pool == 0;
         if let Some(mut stream) = kept {
             let mut answer = Vec::with_capacity(512);
-            match exchange(&mut stream, close, &mut answer, deadline) {
+            match exchange(&mut stream, self.call.protocol, close, &mut answer, deadline) {
                 Ok(status) => return Ok((status, Some(stream))),
                 // The other end closed it while the request was on its way: as every client does, once more on a new one.
                 Err(_) if answer.is_empty() && Instant::now() < deadline => {}
@@ -210,13 +210,20 @@ impl Pool {
         ensure!(!left.is_zero(), "no time was left to connect");
         let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(self.call.to), left)?;
         stream.set_nodelay(true)?;
-        let status = exchange(&mut stream, close, &mut Vec::with_capacity(512), deadline)?;
+        let status =
+            exchange(&mut stream, self.call.protocol, close, &mut Vec::with_capacity(512), deadline)?;
         Ok((status, (!close).then_some(stream)))
     }
 }
 
-fn exchange(stream: &mut TcpStream, close: bool, answer: &mut Vec<u8>, deadline: Instant) -> Result<u16> {
-    stream.write_all(http::request(close))?;
+fn exchange(
+    stream: &mut TcpStream,
+    protocol: Protocol,
+    close: bool,
+    answer: &mut Vec<u8>,
+    deadline: Instant,
+) -> Result<u16> {
+    stream.write_all(http::request(protocol, close))?;
     let mut piece = [0; 1024];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -225,7 +232,7 @@ fn exchange(stream: &mut TcpStream, close: bool, answer: &mut Vec<u8>, deadline:
         let read = stream.read(&mut piece)?;
         ensure!(read > 0, "the connection was closed before its answer");
         answer.extend_from_slice(&piece[..read]);
-        if let Some(status) = http::status(answer)? {
+        if let Some(status) = http::status(protocol, answer)? {
             return Ok(status);
         }
     }

@@ -97,11 +97,19 @@ fn spin(us: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::part::Runtime;
+    use crate::graph::part::{Protocol, Runtime};
 
     fn work(share_percent: u32, retries: u32, budget_percent: Option<u32>) -> Work {
         let here = "127.0.0.1:1".parse().unwrap();
-        let call = CallPart { to: here, share_percent, pool: 1, timeout_ms: 1, retries, budget_percent };
+        let call = CallPart {
+            to: here,
+            protocol: Protocol::Http,
+            share_percent,
+            pool: 1,
+            timeout_ms: 1,
+            retries,
+            budget_percent,
+        };
         Work::new(Part {
             listen: here,
             runtime: Runtime::Threads,
