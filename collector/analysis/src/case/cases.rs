@@ -15,7 +15,7 @@ use crate::path::step::Place;
 use crate::path::view::{LONGEST_WINDOWS, View};
 use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tailwater_model::incident::{Resource, identity};
 use tailwater_model::window::{Host, WindowIndex};
 
@@ -25,6 +25,8 @@ const CASES_MAX: usize = 64;
 const WAVE_WINDOWS: u64 = 10;
 /// After this long without any, none of them is the retry of a SYN that was dropped before (1.2 s; timers are up to 64 ms late).
 const FRESH_WINDOWS: u64 = 24;
+/// What was felt of a root is told up to 5 s after that, and is asked for so long whose it was after a case is closed, windows (10 s).
+const CLOSED_WINDOWS: u64 = 200;
 /// A new wave with a cause of its own, this sure, is another incident.
 const OWN_CAUSE: f64 = 0.7;
 
@@ -52,6 +54,8 @@ pub(crate) struct Cases {
     refused: BTreeSet<Refused>,
     /// Of it, what this frame added.
     newly_refused: Vec<Refused>,
+    /// Roots of what was dropped, of cases that were closed lately, with the window in which they were.
+    closed_roots: VecDeque<(u64, Candidate)>,
 }
 
 impl Cases {
@@ -82,6 +86,23 @@ impl Cases {
         }
         self.absorb(view);
         std::mem::take(&mut self.newly_refused)
+    }
+
+    /// Roots of all that is dropped, or was of late.
+    pub(crate) fn roots_of_drops(&self) -> Vec<Candidate> {
+        let open = self.open.iter().filter_map(Case::root_of_drops);
+        open.chain(self.closed_roots.iter().map(|(_, root)| root)).cloned().collect()
+    }
+
+    /// Forgets the cases that are over.
+    pub(crate) fn close(&mut self, config: &Config, now: u64) {
+        let roots = self.open.iter().filter(|case| case.is_over(config, now)).filter_map(Case::root_of_drops);
+        self.closed_roots.extend(roots.map(|root| (now, root.clone())));
+        self.closed_roots.retain(|(at, _)| now <= at.saturating_add(CLOSED_WINDOWS));
+        while self.closed_roots.len() > CASES_MAX {
+            self.closed_roots.pop_front();
+        }
+        self.open.retain(|case| !case.is_over(config, now));
     }
 
     fn refuse(&mut self, host: &str, drops: bool) {

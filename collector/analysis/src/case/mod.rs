@@ -325,6 +325,23 @@ impl Case {
     fn root(&self) -> Option<&Candidate> {
         self.diagnosis.as_ref()?.candidates.first()
     }
+
+    /// The root of what it dropped, if it dropped something and the root is known.
+    pub(crate) fn root_of_drops(&self) -> Option<&Candidate> {
+        let known = |root: &&Candidate| root.episode.resource != Resource::Unexplained;
+        self.root().filter(|_| !self.drops.is_empty()).filter(known)
+    }
+
+    /// Whether its root is this one: the same resource at the same place, at the same time or right after it.
+    pub(crate) fn has_root(&self, of: &Candidate) -> bool {
+        self.root().is_some_and(|own| {
+            let (a, b) = (&own.episode, &of.episode);
+            own.place == of.place
+                && a.resource == b.resource
+                && a.first <= b.last.saturating_add(EDGE_WINDOWS)
+                && b.first <= a.last.saturating_add(EDGE_WINDOWS)
+        })
+    }
 }
 
 #[cfg(test)]

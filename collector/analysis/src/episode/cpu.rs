@@ -127,6 +127,10 @@ pub(crate) const LESS_THAN_USUAL: f64 = 0.85;
 /// Nor with a capacity of less than this part of the usual one.
 pub(crate) const LESS_CAPACITY: f64 = 0.8;
 
+/// Agents look at quotas once a second: where so many times the capacity is used, it is what was allowed before. A window may see a whole period
+/// of a quota, which is two windows long.
+const OLD_CAPACITY: f64 = 2.5;
+
 /// A workload that always uses so much of what it may, and hardly more now, is no less short than before.
 const ALWAYS_FULL: f64 = 0.75;
 const ALWAYS_MORE: f64 = 1.2;
@@ -266,13 +270,18 @@ impl Span<'_> {
         };
         let level = average((judged.0..=judged.1).map(busy));
         let own_usual = self.mean_of(|s| s.busy, self.usual);
+        let host_usual = self.mean_of(|s| s.host_busy, self.usual);
         let nominal = self.mean_of(|s| s.capacity, self.usual);
         let holds = |index: &u64| match verdict.resource {
             Resource::CpuNeighbour => busy(*index) >= MOST * level,
             // With its quota back it may well be throttled on, by what has piled up; but it gets what it usually does.
+            // Where the quota is that of its host, so is what got less: beside others that catch up, too, it gets little.
             Resource::CpuThrottled if !verdict.by_load => self.series.get(*index).is_some_and(|s| {
-                is_withheld(s, self.thresholds)
-                    && (s.busy < LESS_THAN_USUAL * own_usual || s.capacity < LESS_CAPACITY * nominal)
+                let of_host = s.host_throttled >= s.throttled;
+                let less = s.busy < LESS_THAN_USUAL * own_usual
+                    && (!of_host || s.host_busy < LESS_THAN_USUAL * host_usual);
+                let told = s.capacity < LESS_CAPACITY * nominal && s.host_busy <= OLD_CAPACITY * s.capacity;
+                is_withheld(s, self.thresholds) && (less || told)
             }),
             _ => true,
         };

@@ -29,6 +29,8 @@ const CARRIED_BY_SURGE: f64 = 0.8;
 /// What something else explains can still be the root: a tier whose growth calls below explain, or more requests than usual at a tier that
 /// stood still, which would have met the usual ones as still.
 const EXPLAINED_OTHERWISE: f64 = 0.6;
+/// What held a batch back in another branch.
+const OTHER_BRANCH: f64 = 0.95;
 /// An unobserved tier is this much less likely the root where an observed one behind it fits.
 const BRIDGED: f64 = 0.7;
 
@@ -56,6 +58,8 @@ pub(crate) struct Candidate {
     pub(crate) against: Vec<String>,
     /// The requests that came, which were more than usual, explain its episode: it is their effect.
     pub(crate) carried: bool,
+    /// It held requests back that then came as a batch: whatever it used up was before that.
+    pub(crate) before_batch: bool,
 }
 
 impl Candidate {
@@ -66,6 +70,7 @@ impl Candidate {
             rule: format!("{:.2} for the episode", episode.quality),
             against: Vec::new(),
             carried: false,
+            before_batch: false,
             episode,
         }
     }
@@ -77,8 +82,15 @@ impl Candidate {
     }
 }
 
-/// Episodes at a tier that began with its queue, `last`: nothing below explains the queue.
-pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last: bool) -> Vec<Candidate> {
+/// Episodes at a tier that began with its queue, `last`: nothing below explains the queue. With them, where more requests came because a tier
+/// above had stored them, and nothing was found there that held them back: that surge.
+pub(crate) fn at_tier(
+    view: View<'_>,
+    key: &TierKey,
+    node: &Node,
+    at: u64,
+    last: bool,
+) -> (Vec<Candidate>, Option<Surge>) {
     let place = Place::Tier(key.clone());
     let short = resources(view, key, node);
     let later = if last { stopping_later(&short, node, at) } else { Vec::new() };
@@ -99,17 +111,20 @@ pub(crate) fn at_tier(view: View<'_>, key: &TierKey, node: &Node, at: u64, last:
     let stood = !stops.is_empty();
     found.extend(stops.into_iter().map(|e| Candidate::new(place.clone(), e)));
     found.iter_mut().for_each(|c| c.against.extend(badly_timed(&c.episode, node.onset, at)));
+    let mut held = None;
     if let Some(surge) = surge(view, key, node, at, own_load) {
         let mut surged = from_surge(view, &surge, node, at);
         for burst in surged.iter_mut().filter(|c| stood && c.episode.resource == Resource::Burst) {
             burst.times(EXPLAINED_OTHERWISE, "as they came to a tier that stood still");
         }
+        let known = surged.iter().any(|c| c.episode.resource != Resource::Burst);
         found.extend(surged);
+        held = Some(surge).filter(|surge| surge.stored && !known);
     }
     if last {
         found.push(Candidate::new(place, unexplained(node, at)));
     }
-    found
+    (found, held)
 }
 
 /// The best episode of a tier that was short of a resource, or whose threads stood still, when a queue overflowed.
@@ -287,6 +302,31 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
     found
 }
 
+/// What held requests back in a tier that then sent them on as a batch, if it was not that tier itself: of what explains its queue, before the
+/// batch left, what lies in another branch below it.
+pub(crate) fn held_back_by(
+    mut found: Vec<Candidate>,
+    surge: &Surge,
+    node: &Node,
+    path: &[Step],
+) -> Vec<Candidate> {
+    found.retain(|c| {
+        let over = c.episode.last.saturating_add(LEAD_WINDOWS) >= node.onset && c.episode.first < node.onset;
+        let known = !matches!(c.episode.resource, Resource::Burst | Resource::Unexplained);
+        let elsewhere = !path.iter().any(|step| step.place == c.place);
+        over && known && elsewhere && c.place != Place::Tier(surge.at.clone())
+    });
+    for candidate in &mut found {
+        candidate.before_batch = true;
+        candidate.episode.why = format!(
+            "{}; requests waited for it in a tier above, and went on as a batch when it was over, {:.1} times the usual rate",
+            candidate.episode.why, surge.ratio
+        );
+        candidate.times(OTHER_BRANCH, "as it is in another branch than the queue that overflowed");
+    }
+    found
+}
+
 /// More requests came from a tier that no agent sees, to which calls had piled up: the root is there, whatever it is. That a burst
 /// came is no news then.
 pub(crate) fn batch_from(found: &mut Vec<Candidate>, batch: &Batch, node: &Node, at: u64) {
@@ -355,6 +395,7 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
     for candidate in candidates.iter_mut() {
         if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
             && candidate.episode.by_load
+            && !candidate.before_batch
         {
             candidate.carried = true;
             candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");

@@ -27,6 +27,11 @@ pub(crate) struct Diagnosis {
 
 /// Walks from `start`, whose queue was fullest (or dropped) in window `at`.
 pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
+    walk(view, start, at, true)
+}
+
+/// The same; `batches`: of a tier that had stored requests it is looked for what held them back, below it.
+fn walk(view: View<'_>, start: &TierKey, at: u64, batches: bool) -> Diagnosis {
     let mut path = Vec::new();
     let mut candidates = Vec::new();
     let mut above = None;
@@ -43,7 +48,13 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
         path.push(Step { place: Place::Tier(here.clone()), onset: node.onset, explains, part_of, why });
         let below = below(view, &here, &node, at, &path);
         let last = path.len() >= PATH_MAX || below.is_none();
-        let mut found = candidate::at_tier(view, &here, &node, at, last);
+        let (mut found, held) = candidate::at_tier(view, &here, &node, at, last);
+        if let Some(surge) = held.filter(|_| batches) {
+            // Its queue is looked at as it was before the batch left.
+            let before = node.onset.saturating_add(view.slack(&here.host, &surge.at.host, at));
+            let above = walk(view, &surge.at, before, false);
+            found.extend(candidate::held_back_by(above.candidates, &surge, &node, &path));
+        }
         if path.len() == 1
             && let Some(batch) = bridge::batch(view, &here, &node, at)
         {
@@ -93,7 +104,7 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
 /// Roots at a tier that might be behind an unobserved one, less likely than another.
 fn beside(view: View<'_>, bridge: &bridge::Bridge, at: u64) -> Vec<Candidate> {
     let Some(node) = view.around(&bridge.to, at) else { return Vec::new() };
-    let mut found = candidate::at_tier(view, &bridge.to, &node, at, false);
+    let (mut found, _) = candidate::at_tier(view, &bridge.to, &node, at, false);
     found.iter_mut().for_each(|c| {
         c.times(
             bridge.factor,

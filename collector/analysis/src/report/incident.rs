@@ -104,6 +104,7 @@ impl Report<'_> {
             rule: "by rule".to_owned(),
             against: Vec::new(),
             carried: false,
+            before_batch: false,
         }
     }
 

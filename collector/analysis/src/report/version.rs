@@ -6,6 +6,7 @@ use crate::baseline::Baseline;
 use crate::case::Case;
 use crate::case::cases::Cases;
 use crate::config::Config;
+use crate::path::candidate::Candidate;
 use crate::path::chain::Diagnosis;
 use crate::path::step::{Place, Step};
 use crate::path::view::View;
@@ -33,11 +34,12 @@ pub(crate) fn tell(
     now: u64,
 ) -> Vec<Incident> {
     let mut told = Vec::new();
+    let roots = cases.roots_of_drops();
     for case in &mut cases.open {
         let over = case.is_over(config, now);
-        told.extend(version(case, view, baselines, now, over));
+        told.extend(version(case, view, baselines, now, over, &roots));
     }
-    cases.open.retain(|case| !case.is_over(config, now));
+    cases.close(config, now);
     told
 }
 
@@ -48,25 +50,31 @@ pub(crate) fn close(
     baselines: &BTreeMap<TierKey, Baseline>,
     now: u64,
 ) -> Vec<Incident> {
+    let roots = cases.roots_of_drops();
     std::mem::take(&mut cases.open)
         .iter_mut()
-        .filter_map(|case| version(case, view, baselines, now, true))
+        .filter_map(|case| version(case, view, baselines, now, true, &roots))
         .collect()
 }
 
-/// A new version of a case's incident, if there is something new to tell.
+/// A new version of a case's incident, if there is something new to tell; `roots`: those of what is dropped, or was of late.
 fn version(
     case: &mut Case,
     view: View<'_>,
     baselines: &BTreeMap<TierKey, Baseline>,
     now: u64,
     over: bool,
+    roots: &[Candidate],
 ) -> Option<Incident> {
     let drops = !case.drops.is_empty();
     if !drops && !over && now.saturating_sub(case.opened) < TELL_WITHOUT_DROPS {
         return None;
     }
     let searched = case.judge(view, now);
+    // A queue that felt the very root of an incident with drops is a further symptom of it, and wakes nobody once more.
+    if !drops && case.told.is_none() && roots.iter().any(|root| case.has_root(root)) {
+        return None;
+    }
     let waits = now.saturating_sub(case.told_at) < counts_every(case, now);
     if !searched && !over && case.told.is_some() && waits {
         return None;
