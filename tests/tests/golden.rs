@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 use std::path::Path;
+use tailwater_tests::graph::golden as of_graphs;
 use tailwater_tests::score::golden::{Golden, misfits, render};
 
 /// Cells whose trace is diagnosed wrongly today, and why. An entry that is right after all fails the test: it is to be removed.
@@ -182,5 +183,31 @@ fn golden_traces_tell_the_packets_that_the_kernel_dropped() -> Result<()> {
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     ensure!(exact as f64 >= CONNECTIONS_RIGHT * errors.len() as f64, "{exact} of {} exact", errors.len());
     ensure!(at(0.9) <= CONNECTIONS_NINE_IN_TEN, "nine in ten within {}", at(0.9));
+    Ok(())
+}
+
+/// Injections into service graphs that an earlier version told wrongly (`graph-score --keep`): each wakes somebody once, and names its root.
+#[test]
+fn injections_into_graphs_that_were_told_wrongly_are_told_right() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/graph");
+    let all = Golden::all(&folder)?;
+    ensure!(!all.is_empty(), "no golden traces in {}", folder.display());
+    let update = std::env::var_os("UPDATE").is_some();
+    let mut wrong = Vec::new();
+    for golden in &all {
+        let incidents = replay(golden)?;
+        let text = render(&incidents)?;
+        if update {
+            std::fs::write(&golden.expected, &text)?;
+        }
+        let expected = std::fs::read_to_string(&golden.expected)
+            .with_context(|| format!("read {}: run with UPDATE=1", golden.expected.display()))?;
+        if text != expected {
+            wrong.push(format!("{}:\n--- expected\n{expected}--- replayed\n{text}", golden.cell));
+        }
+        let misfits = of_graphs::misfits(&of_graphs::injection(golden)?, &incidents);
+        wrong.extend(misfits.iter().map(|misfit| format!("{}: {misfit}", golden.cell)));
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }

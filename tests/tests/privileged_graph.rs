@@ -4,18 +4,29 @@
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
-use tailwater_tests::graph::injections::{Cause, candidates};
+use tailwater_tests::graph::injections::{Cause, Planned, candidates};
 use tailwater_tests::graph::part::Runtime;
 use tailwater_tests::graph::plan::Graph;
 use tailwater_tests::graph::world::World;
-use tailwater_tests::lab::{cpus, reaper};
+use tailwater_tests::lab::reaper;
 use tailwater_tests::os::clock::unix_ns;
 use tailwater_tests::truth::Recorder;
 
-/// A small one, whose last service is one of goroutines here.
-const SEED: u64 = 3;
-const CAUSES: [Cause; 6] =
-    [Cause::Pause, Cause::Lock, Cause::Squeeze, Cause::Neighbour, Cause::Heavier, Cause::Burst];
+/// A small one with a service of every runtime, as a machine of two CPUs bears it.
+const SEED: u64 = 5_721;
+const CPUS: usize = 2;
+/// What is done, and to a service of which runtime.
+const DONE: [(Cause, Runtime); 9] = [
+    (Cause::Pause, Runtime::Nginx),
+    (Cause::Loop, Runtime::Redis),
+    (Cause::Heavier, Runtime::Goroutines),
+    (Cause::Loop, Runtime::Node),
+    (Cause::Pause, Runtime::Haproxy),
+    (Cause::Lock, Runtime::EventLoop),
+    (Cause::Squeeze, Runtime::EventLoop),
+    (Cause::Neighbour, Runtime::Threads),
+    (Cause::Burst, Runtime::Threads),
+];
 /// For queues and retries of the one before to end.
 const BETWEEN: Duration = Duration::from_secs(5);
 
@@ -23,9 +34,7 @@ const BETWEEN: Duration = Duration::from_secs(5);
 fn privileged_a_graph_serves_its_load_and_what_is_done_to_it_has_packets_dropped() -> Result<()> {
     experiment("a service graph", || {
         let folder = tempfile::tempdir()?;
-        let mut graph = Graph::of(SEED, cpus());
-        let last = graph.services.len() - 1;
-        (graph.services[last].runtime, graph.services[last].locks) = (Runtime::Goroutines, true);
+        let graph = Graph::of(SEED, CPUS);
         println!("{}", graph.told());
         let all = candidates(&graph);
         let mut world = World::start(&graph, folder.path())?;
@@ -38,11 +47,12 @@ fn privileged_a_graph_serves_its_load_and_what_is_done_to_it_has_packets_dropped
         let loads = world.load(graph.rate_per_second, Duration::from_secs(120), 3)?;
         std::thread::sleep(Duration::from_secs(2));
         let mut spans = Vec::new();
-        for cause in CAUSES {
-            let here = all.iter().filter(|planned| planned.cause == cause);
-            // What is done to a service by its own order is done to that of goroutines, too.
-            let planned = here.max_by_key(|planned| (planned.service == last, -(planned.service as i64)));
-            let planned = planned.with_context(|| format!("no place for {}", cause.name()))?;
+        for (cause, runtime) in DONE {
+            let is_it = |planned: &&Planned| {
+                planned.cause == cause && graph.services[planned.service].runtime == runtime
+            };
+            let planned = all.iter().find(is_it);
+            let planned = planned.with_context(|| format!("no {} at {}", cause.name(), runtime.name()))?;
             let begun = unix_ns();
             world.inject(planned)?;
             std::thread::sleep(BETWEEN);

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, complain, say, seconds, title};
+use tailwater_tests::graph::golden;
 use tailwater_tests::graph::plan::Graph;
 use tailwater_tests::graph::results::{self, Results};
 use tailwater_tests::graph::run::{self, Pace};
@@ -22,6 +23,8 @@ use tailwater_tests::supervise::supervise;
 const SCORED: usize = 5;
 /// Hexadecimal digits of a commit that its seeds follow from.
 const DIGITS: usize = 16;
+/// Where injections are kept for the tests.
+const GOLDEN: &str = "tests/golden/graph";
 /// From one injection to the next, at least: whoever was refused twice comes again after three seconds.
 const SPACING: Duration = Duration::from_secs(8);
 /// Of --quick.
@@ -64,6 +67,9 @@ struct Arguments {
     /// Judges what an earlier run left in --folder by what this version says of its recordings, and runs nothing.
     #[arg(long)]
     replay: bool,
+    /// Keeps injections of earlier runs that are in --folder, by their ids, for the tests: `SEED/SERVICE-CAUSE#NUMBER`.
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    keep: Vec<String>,
     /// Prints the graphs and what would be done to them, and runs nothing.
     #[arg(long)]
     show: bool,
@@ -153,6 +159,9 @@ fn execute(arguments: &Arguments) -> Result<()> {
         show(&seeds, arguments.pace());
         return Ok(());
     }
+    if !arguments.keep.is_empty() {
+        return keep(arguments);
+    }
     if arguments.replay {
         return again(arguments, &seeds);
     }
@@ -205,6 +214,16 @@ fn tell(results: &Results, out: &Path) -> Result<()> {
     let broken: Vec<&str> = results.failed.iter().map(String::as_str).chain(broken).collect();
     if !broken.is_empty() {
         bail!("not all graphs were run to their end: {}", broken.join("; "));
+    }
+    Ok(())
+}
+
+fn keep(arguments: &Arguments) -> Result<()> {
+    for id in &arguments.keep {
+        let (seed, _) = id.split_once('/').with_context(|| format!("{id:?} is no id of an injection"))?;
+        let seed = u64::from_str_radix(seed, 16).with_context(|| format!("{seed:?} is no seed"))?;
+        let name = golden::keep(&arguments.folder(seed), id, Path::new(GOLDEN))?;
+        say(&format!("{GOLDEN}/{name}"));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //!
 //! `plan`, `injections` and `judge` are pure; `node` is the one configurable service, `servers` are those as others run them; `world` starts and stops, `run` has the rhythm.
 
+pub mod golden;
 pub mod injections;
 pub mod judge;
 pub mod node;

@@ -9,12 +9,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// The entry first. The later ones are called by the earlier ones only.
 const NAMES: [&str; SERVICES_MAX] = [
     "entry", "basket", "orders", "users", "search", "prices", "stock", "mail", "rates", "images", "archive",
-    "ledger",
+    "reviews", "wishes", "offers", "returns", "parcels", "taxes", "points", "themes", "ledger",
 ];
 const SERVICES_MIN: usize = 4;
-const SERVICES_MAX: usize = 12;
+const SERVICES_MAX: usize = 20;
 const HOSTS_MIN: usize = 3;
-const HOSTS_MAX: usize = 6;
+const HOSTS_MAX: usize = 10;
 /// Services in a chain, with the entry.
 const CHAIN_MIN: usize = 3;
 const CHAIN_MAX: usize = 5;
@@ -54,6 +54,10 @@ const CACHES: f64 = 0.4;
 const NODES: f64 = 0.5;
 /// Which those are is drawn by itself, too.
 const SERVERS_STREAM: u64 = 0x5e_5e_5e;
+/// With more services than this each of them works less for a request, or a machine of two CPUs bears none of these graphs: CPU of a request,
+/// µs, from and to.
+const MANY: usize = 10;
+const MANY_CPU_US: (u32, u32) = (80, 180);
 /// Graphs that are drawn before the smallest one has to do.
 const TRIES: u64 = 16;
 /// The first service's port; the others' follow.
@@ -419,6 +423,11 @@ impl Draw {
             }
         });
         let calls = calls.collect();
+        let (least, most) = match (edges.len() > MANY, is_leaf) {
+            (true, _) => MANY_CPU_US,
+            (false, true) => (150, 600),
+            (false, false) => (150, 350),
+        };
         Service {
             name: NAMES[if is_leaf && index + 1 == edges.len() { SERVICES_MAX - 1 } else { index }]
                 .to_owned(),
@@ -427,7 +436,7 @@ impl Draw {
             runtime: if self.chance(loops) { Runtime::EventLoop } else { Runtime::Threads },
             workers: 0,
             backlog: 0,
-            cpu_us: self.between(150, if is_leaf { 600 } else { 350 }),
+            cpu_us: self.between(least, most),
             sleep_us: if self.chance(0.3) { self.between(500, 3_000) } else { 0 },
             allocate_bytes: if self.chance(0.4) { self.between(4, 128) << 10 } else { 0 },
             locks: self.chance(0.6),
@@ -600,6 +609,45 @@ mod tests {
                 let mut calls = service.calls.iter();
                 assert!(!takes_all || calls.all(|call| call.pool > 0), "seed {}", graph.seed);
             }
+        }
+    }
+
+    #[test]
+    fn small_and_large_graphs_are_drawn_also_for_a_small_machine() {
+        let sizes = |of: fn(&Graph) -> usize| (0..100).map(move |seed| of(&Graph::of(seed, 2)));
+        let services: Vec<usize> = sizes(|graph| graph.services.len()).collect();
+        let hosts: Vec<usize> = sizes(|graph| graph.hosts.len()).collect();
+        for (sizes, smallest, largest) in
+            [(services, SERVICES_MIN, SERVICES_MAX), (hosts, HOSTS_MIN, HOSTS_MAX)]
+        {
+            let middle = usize::midpoint(smallest, largest);
+            assert!(sizes.contains(&smallest) && sizes.contains(&largest), "{sizes:?}");
+            let large = sizes.iter().filter(|size| **size > middle).count();
+            assert!((25..75).contains(&large), "{large} of {} are larger than {middle}", sizes.len());
+        }
+    }
+
+    #[test]
+    fn servers_as_others_run_them_are_in_most_graphs() {
+        let all: Vec<Graph> = (0..100).map(|seed| Graph::of(seed, 2)).collect();
+        let with = |runtime| {
+            all.iter().filter(|graph| graph.services.iter().any(|of| of.runtime == runtime)).count()
+        };
+        for (runtime, least) in
+            [(Runtime::Nginx, 20), (Runtime::Haproxy, 20), (Runtime::Redis, 40), (Runtime::Node, 40)]
+        {
+            assert!(with(runtime) >= least, "{} in {}", runtime.name(), with(runtime));
+        }
+        for graph in &all {
+            for of in &graph.services {
+                let asked_in = |call: &&Call| graph.services[call.to].runtime == Runtime::Redis;
+                let asks_redis = of.calls.iter().filter(asked_in).count() > 0;
+                assert!(!asks_redis || speaks_redis(of), "seed {}: {}", graph.seed, of.name);
+                let is_proxy = matches!(of.runtime, Runtime::Nginx | Runtime::Haproxy);
+                assert!(!is_proxy || matches!(of.calls.as_slice(), [one] if one.share_percent == 100));
+            }
+            let batch = graph.batch.as_ref().map(|batch| graph.services[batch.to].runtime);
+            assert_ne!(batch, Some(Runtime::Redis), "seed {}", graph.seed);
         }
     }
 

@@ -338,9 +338,18 @@ pub fn again(folder: &Path) -> Result<GraphResult> {
 
 /// The same of what was told of its recording elsewhere.
 pub fn judged(folder: &Path, reported: &[Reported]) -> Result<GraphResult> {
+    Ok(kept(folder)?.judged(reported, |_| 0))
+}
+
+fn kept(folder: &Path) -> Result<Kept> {
     let file = folder.join(SESSION);
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    let kept: Kept = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no session of a graph", file.display()))?;
-    Ok(kept.judged(reported, |_| 0))
+    serde_json::from_str(&text).with_context(|| format!("{} is no session of a graph", file.display()))
+}
+
+/// One injection of an earlier session, by the id of its truth.
+pub fn injection_of(folder: &Path, id: &str) -> Result<Injection> {
+    let all = kept(folder)?.injections;
+    let found = all.into_iter().find(|injection| injection.truth.id == id);
+    found.with_context(|| format!("{} has no injection {id}", folder.display()))
 }

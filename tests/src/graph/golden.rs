@@ -1,0 +1,116 @@
+//! Injections into graphs that were once told wrongly, kept: the seconds around each, cut out of its session's recording, with its truth and what
+//! its replay must say. Owns their form and their making; the replaying is the caller's.
+
+use super::judge::Injection;
+use super::run::injection_of;
+use crate::programs::reported::Reported;
+use crate::score::cut::cut;
+use crate::score::golden::{Golden, render};
+use crate::score::session::{TRACE, replay};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+
+/// Kept before the injection, for the usual levels …
+const BEFORE_NS: u64 = 5_000_000_000;
+/// … and after its end: retries, and the time after which an incident is over.
+const AFTER_NS: u64 = 7_000_000_000;
+/// Of zstd.
+const LEVEL: i32 = 19;
+
+/// Keeps the injection `id` of a session in the folder `out`, under the name that is returned.
+///
+/// # Errors
+/// No such injection, a session without its recording, a folder that cannot be written.
+pub fn keep(session: &Path, id: &str, out: &Path) -> Result<String> {
+    let injection = injection_of(session, id)?;
+    let name = id.replace(['/', '#'], "-");
+    let golden = Golden::of(out, &name);
+    let (from, to) = (injection.truth.start_unix_ns, injection.truth.end_unix_ns);
+    let recording = session.join(TRACE);
+    let file = fs::File::open(&recording).with_context(|| format!("open {}", recording.display()))?;
+    let mut trace = Vec::new();
+    cut(BufReader::new(file), &mut trace, from.saturating_sub(BEFORE_NS), to + AFTER_NS)?;
+    let unpacked = tempfile::NamedTempFile::new()?;
+    fs::write(unpacked.path(), &trace)?;
+    let text = render(&replay(unpacked.path())?)?;
+    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let packed = zstd::encode_all(trace.as_slice(), LEVEL)?;
+    let truth = serde_json::to_vec_pretty(&injection)?;
+    for (path, bytes) in
+        [(&golden.trace, packed), (&golden.truth, truth), (&golden.expected, text.into_bytes())]
+    {
+        fs::write(path, bytes).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(name)
+}
+
+/// The injection that a kept recording is of.
+///
+/// # Errors
+/// A truth that is missing or none.
+pub fn injection(golden: &Golden) -> Result<Injection> {
+    let text = fs::read(&golden.truth).with_context(|| format!("read {}", golden.truth.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no injection", golden.truth.display()))
+}
+
+/// What is told wrongly of it; empty: one incident wakes somebody, and names its root.
+#[must_use]
+pub fn misfits(injection: &Injection, incidents: &[Value]) -> Vec<String> {
+    let (from, to) =
+        (injection.truth.start_unix_ns.saturating_sub(BEFORE_NS / 5), injection.truth.to_unix_ns);
+    let reported = incidents.iter().map(Reported::of);
+    let alarms: Vec<Reported> =
+        reported.filter(|told| told.severity != "info" && (from..to).contains(&told.start_unix_ns)).collect();
+    let mut wrong = Vec::new();
+    if alarms.len() != 1 {
+        wrong.push(format!("{} alarms", alarms.len()));
+    }
+    for told in alarms {
+        let root = told.host == injection.host && injection.roots.contains(&told.workload);
+        if !root || !injection.cause.resources().contains(&told.resource.as_str()) {
+            let wanted = injection.cause.resources().join(" or ");
+            let (roots, host) = (injection.roots.join(" or "), &injection.host);
+            wrong.push(format!(
+                "{} of {}@{} instead of {wanted} of {roots}@{host}",
+                told.resource, told.workload, told.host
+            ));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::injections::Cause;
+    use crate::truth::TruthRecord;
+    use serde_json::json;
+
+    #[test]
+    fn another_root_and_a_second_alarm_are_misfits_and_what_wakes_nobody_is_none() {
+        let truth = TruthRecord {
+            start_unix_ns: 9_000_000_000,
+            end_unix_ns: 9_500_000_000,
+            to_unix_ns: 17_000_000_000,
+            ..TruthRecord::default()
+        };
+        let injection = Injection {
+            cause: Cause::Lock,
+            host: "hostb".into(),
+            roots: vec!["users".into()],
+            duration_ms: 500,
+            truth,
+        };
+        let told = |workload: &str, severity: &str| {
+            json!({"severity": severity, "start_unix_ns": 9_200_000_000_u64,
+                   "root": {"host": "hostb", "workload": workload, "resource": "lock"}})
+        };
+        assert!(misfits(&injection, &[told("users", "critical"), told("mail", "info")]).is_empty());
+        let wrong = misfits(&injection, &[told("users", "critical"), told("mail", "warning")]);
+        assert_eq!(wrong, ["2 alarms", "lock of mail@hostb instead of lock of users@hostb"]);
+        assert_eq!(misfits(&injection, &[]), ["0 alarms"]);
+    }
+}
