@@ -58,8 +58,8 @@ pub(crate) struct Candidate {
     pub(crate) against: Vec<String>,
     /// The requests that came, which were more than usual, explain its episode: it is their effect.
     pub(crate) carried: bool,
-    /// It held requests back that then came as a batch: whatever it used up was before that.
-    pub(crate) before_batch: bool,
+    /// It held requests back, which this tier stored and sent on as a batch: whatever it used up was before that.
+    pub(crate) before_batch: Option<TierKey>,
 }
 
 impl Candidate {
@@ -70,7 +70,7 @@ impl Candidate {
             rule: format!("{:.2} for the episode", episode.quality),
             against: Vec::new(),
             carried: false,
-            before_batch: false,
+            before_batch: None,
             episode,
         }
     }
@@ -317,7 +317,7 @@ pub(crate) fn held_back_by(
         over && known && elsewhere && c.place != Place::Tier(surge.at.clone())
     });
     for candidate in &mut found {
-        candidate.before_batch = true;
+        candidate.before_batch = Some(surge.at.clone());
         candidate.episode.why = format!(
             "{}; requests waited for it in a tier above, and went on as a batch when it was over, {:.1} times the usual rate",
             candidate.episode.why, surge.ratio
@@ -395,7 +395,7 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
     for candidate in candidates.iter_mut() {
         if surged.is_some_and(|first| first <= candidate.episode.first.saturating_add(ONSET_TOLERANCE))
             && candidate.episode.by_load
-            && !candidate.before_batch
+            && candidate.before_batch.is_none()
         {
             candidate.carried = true;
             candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");

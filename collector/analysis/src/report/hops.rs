@@ -50,6 +50,18 @@ impl<'a> Report<'a> {
             }
         }
         match (upto, &best.place) {
+            // Up to the tier that stored a batch, and from there down to what held it back.
+            (None, Place::Tier(root)) if best.before_batch.is_some() => {
+                if let Some(stored) = &best.before_batch {
+                    let way = |to| self.view.topology.path(stored, to).unwrap_or_default();
+                    for key in way(&self.case.start).into_iter().skip(1).rev() {
+                        let onset = onset_of(&key);
+                        add(Place::Tier(key), onset);
+                    }
+                    // These were full while it was held back, before anything overflowed.
+                    way(root).into_iter().for_each(|key| add(Place::Tier(key), best.episode.first));
+                }
+            }
             (Some(upto), _) => path.iter().take(upto + 1).for_each(|s| add(s.place.clone(), s.onset)),
             (None, Place::Tier(root)) => {
                 // The root lies upstream, or behind a tier that nobody observes.
@@ -194,6 +206,7 @@ impl<'a> Report<'a> {
             place if *place == step.place => Role::Root,
             _ if dropped => Role::Drop,
             Place::Tier(root) if self.view.topology.leads(root, key) => Role::Batch,
+            _ if best.before_batch.as_ref() == Some(key) => Role::Batch,
             _ => Role::Pushback,
         };
         hop

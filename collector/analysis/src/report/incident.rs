@@ -104,7 +104,7 @@ impl Report<'_> {
             rule: "by rule".to_owned(),
             against: Vec::new(),
             carried: false,
-            before_batch: false,
+            before_batch: None,
         }
     }
 
@@ -161,6 +161,9 @@ impl Report<'_> {
         if droppers.iter().any(|d| topology.leads(d, at)) {
             Kind::UpstreamCtqo
         } else if droppers.iter().any(|d| topology.leads(at, d)) {
+            Kind::DownstreamCtqo
+        } else if best.before_batch.is_some() {
+            // Neither calls the other: what it held back came down on them from above.
             Kind::DownstreamCtqo
         } else if !droppers.is_empty() {
             // Reached over a tier that nobody observes.
