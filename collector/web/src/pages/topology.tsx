@@ -1,8 +1,8 @@
 // Who calls whom, with what each tier does now, or did at a past moment that the collector still holds.
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { query, type Now, type NowAnswer, type Seen, type Topology as Graph } from "../api";
 import { useCell } from "../cell";
-import { layout, type Box, type Wire } from "../layout";
+import { fold, layout, MANY, type Box, type Folded, type Wire } from "../layout";
 import { agents } from "../live";
 import { moment as today, recording } from "../moment";
 import { Meter, Moment, MomentField, Note, Trail, useAsk, useBetween, Wait } from "../parts";
@@ -14,6 +14,8 @@ const EVERY_MS = 1000;
 const SECONDS = 5;
 /** A bottleneck of a tier that ended this recently is still shown. */
 const RECENT_MS = 15_000;
+/** Incidents that are named above the graph, where there are many tiers. */
+const TOUCHED_MAX = 4;
 
 function State({ now, live }: { now: Now; live: boolean }) {
   const m = now.metrics;
@@ -46,6 +48,45 @@ function State({ now, live }: { now: Now; live: boolean }) {
       </div>
       {lost > 0 && <div class="loss">✕ {plural(lost, "packet")} dropped</div>}
     </>
+  );
+}
+
+/** The same in two lines, where there are many tiers; of a folded one the fullest queue and the busiest CPU of its hosts, and the sums. */
+function SmallState({ nows, hosts }: { nows: Now[]; hosts: number }) {
+  const of = (now: Now, name: string) => now.metrics[name]?.max ?? null;
+  const known = nows.filter((now) => now.metrics["queued_requests"]?.last != null);
+  const several = nows.some((now) => (now.metrics["multiplexed_connections"]?.last ?? 0) > 0);
+  if (known.length === 0 && !several) return <p class="quiet">No windows in these {SECONDS} s.</p>;
+  const part = (now: Now) => (of(now, "accept_queue_depth") ?? 0) / Math.max(of(now, "accept_queue_limit") ?? 1, 1);
+  const fullest = nows.reduce((a, b) => (part(b) > part(a) ? b : a));
+  const sum = (name: string, pick: "sum" | "max") => nows.reduce((all, now) => all + (now.metrics[name]?.[pick] ?? 0), 0);
+  const cpus = nows.map((now) => of(now, "cpu_busy_ratio")).filter((cpu) => cpu !== null);
+  const lost = sum("drops", "sum");
+  const silent = hosts - nows.length;
+  return (
+    <>
+      <Meter name="Accept" value={of(fullest, "accept_queue_depth") ?? 0} limit={of(fullest, "accept_queue_limit")} tone="accept" hint={`deepest in ${SECONDS} s${hosts > 1 ? ", of the fullest" : ""}`} />
+      <div class="numbers">
+        {known.length > 0 ? <span><b>{number(sum("queued_requests", "max"))}</b> queued</span> : <span>connections only</span>}
+        {cpus.length > 0 && <span><b>{percent(Math.max(...cpus))}</b> CPU</span>}
+      </div>
+      {silent > 0 && <div class="quiet">{plural(silent, "host")} silent</div>}
+      {lost > 0 && <div class="loss">✕ {plural(lost, "packet")} dropped</div>}
+    </>
+  );
+}
+
+function SmallNode({ box, nows, hosts, tone, dim, spread }: { box: Box; nows: Now[]; hosts: number; tone: string; dim: boolean; spread: () => void }) {
+  const style = { left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, minHeight: `${box.height}px` };
+  const kind = `node small ${dim ? "dim" : ""}`;
+  if (box.ghost) return <div class={`${kind} ghost`} style={style}><b>{box.name}</b><span>no agent there</span></div>;
+  return (
+    <div class={`${kind} ${tone}`} style={style} title={box.listeners.join(", ") || "calls only"}>
+      {hosts > 1
+        ? <button class="spread" onClick={spread} title="Show each of them" aria-label={`${box.workload} on ${hosts} hosts: show each of them`}><b>{box.workload}</b> ×{hosts}</button>
+        : <a href={hostAddress(box.host, { workload: box.workload || undefined })}><b>{box.workload || box.host}</b>{box.workload && <span>@{box.host}</span>}</a>}
+      {nows.length > 0 ? <SmallState nows={nows} hosts={hosts} /> : <p class="quiet">{box.listeners.length === 0 ? "calls only" : "Nothing known."}</p>}
+    </div>
   );
 }
 
@@ -92,15 +133,32 @@ export function Topology() {
   const value = graph.state === "there" ? withThen(graph.value, then.state === "there" ? then.value.inventory : []) : null;
   const narrow = innerWidth < 760;
   const text = JSON.stringify(value);
-  const drawn = useMemo(() => (value ? layout(value, narrow) : null), [text, narrow]);
+  const [wanted, setWanted] = useState("");
+  const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+  const small = value !== null && value.nodes.length > MANY;
+  const drawn = useMemo(() => {
+    if (!value) return null;
+    const { graph, folded } = small ? fold(value, open) : { graph: value, folded: [] as Folded[] };
+    return { ...layout(graph, narrow, small), folded };
+  }, [text, narrow, open]);
   const now = state.state === "there" ? state.value : null;
-  const of = (box: Box) => now?.workloads.find((w) => w.host === box.host && w.workload === box.workload);
+  /** The hosts that a box stands for. */
+  const hostsOf = (box: Box): string[] => (box.host === "" ? drawn?.folded.find((f) => f.workload === box.workload)?.hosts ?? [] : [box.host]);
+  const nowsOf = (box: Box): Now[] => {
+    const hosts = hostsOf(box);
+    return now?.workloads.filter((w) => w.workload === box.workload && hosts.includes(w.host)) ?? [];
+  };
+  const isWanted = (box: Box) => {
+    const text = wanted.trim().toLowerCase();
+    return text === "" || [box.name, ...hostsOf(box), ...box.listeners].some((part) => part.toLowerCase().includes(text));
+  };
   const moment = at ?? (now ? msOf(now.now_unix_ns) : today());
   const { all } = useBetween(moment - RECENT_MS, moment);
   const touched = all.filter((i) => msOf(i.start_unix_ns) <= moment && msOf(i.end_unix_ns) >= moment - RECENT_MS && i.severity !== "info");
   const tone = (box: Box): string => {
-    if (touched.some((i) => i.version > 0 && i.root.host === box.host && i.root.workload === box.workload)) return "root";
-    return touched.some((i) => i.hops.some((h) => h.host === box.host && h.workload === box.workload)) ? "drop" : "";
+    const is = (of: { host: string; workload: string }) => of.workload === box.workload && (of.host === box.host || hostsOf(box).includes(of.host));
+    if (touched.some((i) => i.version > 0 && is(i.root))) return "root";
+    return touched.some((i) => i.hops.some(is)) ? "drop" : "";
   };
   const away = (known ?? []).filter((a) => !a.connected);
   return (
@@ -109,6 +167,8 @@ export function Topology() {
       <div class="controls">
         <span class={`badge ${at === null ? "open" : ""}`}>{at === null ? <><span class="pulse" aria-hidden="true" />{shown ? "the recording's" : "live, the"} last {SECONDS} s</> : <>the {SECONDS} s before <Moment ms={at} /></>}</span>
         <MomentField label="at" ms={at} set={(ms) => go(withQuery({ at: ms === null ? null : toAddress(ms) }))} />
+        {small && <input type="search" placeholder="Find tier, host, address" aria-label="Find a tier" value={wanted} onInput={(e) => setWanted(e.currentTarget.value)} />}
+        {open.size > 0 && <button class="chip" onClick={() => setOpen(new Set())}>fold again</button>}
         {at !== null && <a class="chip" href="/topology">{shown ? "to the recording's end" : "back to live"}</a>}
       </div>
       {away.length > 0 && <Note tone="bad" title={`${away.map((a) => a.host).join(", ")}: no agent connected.`}><p>What is shown there is not zero, it is unknown.</p></Note>}
@@ -116,11 +176,19 @@ export function Topology() {
       {state.state === "failed" && <Note tone="bad" title="The state cannot be read."><p>{state.error.message}</p></Note>}
       {graph.state === "waiting" && <Wait what="the topology" />}
       {drawn && drawn.boxes.length === 0 && <Note title="Nobody listens or calls yet."><p>The topology appears as agents see listeners and connections.</p></Note>}
+      {small && touched.length > 0 && (
+        <ul class="touched">
+          {touched.slice(0, TOUCHED_MAX).map((i) => <li key={i.id}><a href={`/incidents/${i.id}`}><b>{i.root.workload || i.root.tier}@{i.root.host}</b>{i.drops.length > 0 && <span class="loss"> ✕ {i.drops.map((d) => `${d.workload}@${d.host}`).join(", ")}</span>}</a></li>)}
+          {touched.length > TOUCHED_MAX && <li class="quiet">and {touched.length - TOUCHED_MAX} more</li>}
+        </ul>
+      )}
       {drawn && drawn.boxes.length > 0 && (
         <div class="canvas">
           <div class="graph" style={{ width: `${drawn.width}px`, height: `${drawn.height}px` }}>
             <Wires {...drawn} />
-            {drawn.boxes.map((box) => <Node key={box.key} box={box} now={of(box)} tone={tone(box)} live={at === null} />)}
+            {drawn.boxes.map((box) => small
+              ? <SmallNode key={box.key} box={box} nows={nowsOf(box)} hosts={hostsOf(box).length} tone={tone(box)} dim={!isWanted(box)} spread={() => setOpen(new Set([...open, box.workload]))} />
+              : <Node key={box.key} box={box} now={nowsOf(box)[0]} tone={tone(box)} live={at === null} />)}
           </div>
         </div>
       )}
