@@ -117,6 +117,9 @@ function HopCard({ hop, drops, i, index, of }: { hop: Hop; drops: Drops[]; i: In
 function Chain({ i }: { i: Incident }) {
   const hops = fromRoot(i.hops);
   const outward = i.kind === "downstream_ctqo";
+  // What waited for the root above it and came down on another tier: pushed back up to whoever stored it, and sent on from there.
+  const turns = hops.some((hop) => hop.role === "pushback") && hops.some((hop) => hop.role === "batch");
+  const sent = (from: Hop) => (turns ? from.role === "batch" : outward);
   return (
     <section aria-labelledby="chain">
       <h2 id="chain">Chain, from root to drop</h2>
@@ -125,7 +128,7 @@ function Chain({ i }: { i: Incident }) {
           n > 0 && (
             <li key={`to ${hop.host}`} class="push" aria-hidden="true">
               <svg viewBox="0 0 60 24"><path d="M2 12h52M46 4l10 8-10 8" /></svg>
-              <span>{outward ? "sent on" : "pushed back"}</span>
+              <span>{sent(hops[n - 1]!) ? "sent on" : "pushed back"}</span>
             </li>
           ),
           <HopCard key={hop.host + hop.listener} hop={hop} drops={i.drops} i={i} index={n} of={hops.length} />,

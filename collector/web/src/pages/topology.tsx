@@ -85,7 +85,7 @@ function SmallNode({ box, nows, hosts, tone, dim, spread }: { box: Box; nows: No
       {hosts > 1
         ? <button class="spread" onClick={spread} title="Show each of them" aria-label={`${box.workload} on ${hosts} hosts: show each of them`}><b>{box.workload}</b> ×{hosts}</button>
         : <a href={hostAddress(box.host, { workload: box.workload || undefined })}><b>{box.workload || box.host}</b>{box.workload && <span>@{box.host}</span>}</a>}
-      {nows.length > 0 ? <SmallState nows={nows} hosts={hosts} /> : <p class="quiet">{box.listeners.length === 0 ? "calls only" : "Nothing known."}</p>}
+      {box.listeners.length === 0 ? <p class="quiet">calls only</p> : nows.length > 0 ? <SmallState nows={nows} hosts={hosts} /> : <p class="quiet">Nothing known.</p>}
     </div>
   );
 }
