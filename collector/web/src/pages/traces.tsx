@@ -39,7 +39,7 @@ function List({ told }: { told: Told }) {
           </tbody>
         </table>
       </div>
-      {more > 0 && <p><button type="button" onClick={() => setAll(true)}>{plural(more, "more trace")}</button></p>}
+      {more > 0 && <p><button type="button" class="chip" onClick={() => setAll(true)}>{plural(more, "more trace")}</button></p>}
       <p class="quiet">By the clocks of those who sent them. In bold: services with the name of a tier or workload of the chain.</p>
     </>
   );
