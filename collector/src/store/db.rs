@@ -56,7 +56,10 @@ const MIGRATIONS: &[&str] = &[
         incident TEXT PRIMARY KEY,
         settled INTEGER NOT NULL,
         services TEXT NOT NULL
-    ) WITHOUT ROWID;
+    );
+    CREATE TRIGGER traces_of_gone AFTER DELETE ON incident BEGIN
+        DELETE FROM traces WHERE incident = old.id;
+    END;
 ",
 ];
 
@@ -375,7 +378,8 @@ impl Db {
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Writes traces of incidents, all or none, in place of what is there of the same ones.
+    /// Writes traces of incidents, all or none, in place of what is there of the same ones. Those of an incident that the disk never took are left out:
+    /// nothing would ever remove them.
     pub(super) fn put_traces<'a>(
         &mut self,
         of: impl Iterator<Item = &'a IncidentTraces>,
@@ -385,7 +389,8 @@ impl Db {
         {
             let mut statement = transaction
                 .prepare(
-                    "INSERT INTO traces (incident, settled, services) VALUES (?1, ?2, ?3)
+                    "INSERT INTO traces (incident, settled, services)
+                     SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM incident WHERE id = ?1)
                      ON CONFLICT (incident) DO UPDATE SET settled = excluded.settled, services = excluded.services",
                 )
                 .map_err(&failed)?;
@@ -408,7 +413,7 @@ impl Db {
         }))
     }
 
-    /// Removes the oldest closed incidents beyond `max`, and the traces of those that are gone.
+    /// Removes the oldest closed incidents beyond `max`, and by a trigger their traces.
     pub(super) fn prune(&mut self, max: usize) -> Result<(), DbError> {
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         let failed = self.failed();
@@ -418,9 +423,6 @@ impl Db {
                  LIMIT max(0, (SELECT count(*) FROM incident) - ?1))",
                 [max],
             )
-            .map_err(&failed)?;
-        self.connection
-            .execute("DELETE FROM traces WHERE incident NOT IN (SELECT id FROM incident)", [])
             .map_err(&failed)?;
         self.connection
             .execute(

@@ -48,7 +48,7 @@ fn a_database_of_before_keeps_its_incidents_and_takes_traces() {
     let (_, past, _) = running.close();
     // As the version before wrote it.
     let before = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
-    before.execute_batch("DROP TABLE traces; PRAGMA user_version = 1").unwrap();
+    before.execute_batch("DROP TRIGGER traces_of_gone; DROP TABLE traces; PRAGMA user_version = 1").unwrap();
     assert_eq!(past.traces("01A"), None, "while it is as it was nobody is told of an error");
     drop(before);
     let running = start(folder.path());
@@ -67,13 +67,15 @@ fn traces_go_with_their_incident() {
     db.put_traces(["01A", "01B"].map(|id| traces(id, true, 300)).iter()).unwrap();
     db.prune(1).unwrap();
     assert_eq!((db.traces("01A").unwrap(), db.traces("01B").unwrap().is_some()), (None, true));
+    db.put_traces([traces("01A", true, 300)].iter()).unwrap();
+    assert_eq!(db.traces("01A").unwrap(), None, "nor do they come once it is gone");
 }
 
 #[test]
 fn a_disk_that_refuses_traces_gets_them_later_and_what_is_too_much_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let Prepared { mut writer, past, store, .. } = prepared(folder.path());
-    // Those of no incident that is there are removed.
+    // Those of no incident that is there are not kept.
     lock(&store).put(closed("001"), None);
     writer.turn(Duration::ZERO);
     writer.db.as_ref().unwrap().set_full(true).unwrap();
