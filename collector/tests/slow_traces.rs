@@ -179,3 +179,52 @@ fn a_body_that_does_not_come_keeps_nobody_from_sending_and_reading() {
     }
     assert_eq!(status(&mut begin(0, "")), "200");
 }
+
+#[test]
+fn a_message_of_some_kilobytes_that_becomes_much_takes_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = start(folder.path());
+    let post = |packed: &[u8]| {
+        let mut stream = TcpStream::connect(serve.http).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(
+            stream,
+            "POST /v1/traces HTTP/1.0\r\nHost: {}\r\nContent-Type: application/x-protobuf\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+            serve.http,
+            packed.len()
+        )
+        .unwrap();
+        stream.write_all(packed).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[9..]).into_owned()
+    };
+    let gzip = |bytes: &[u8]| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(bytes).unwrap();
+        packed.finish().unwrap()
+    };
+    let field = |number: u32, value: &[u8]| {
+        let mut out = Vec::new();
+        prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut out);
+        prost::encoding::encode_varint(value.len() as u64, &mut out);
+        [&out, value].concat()
+    };
+    // Eight million spans of two bytes each, of which the generated types make some gigabytes; and as many attributes of a resource.
+    let twos = [0x12, 0].repeat(8_000_000);
+    let spans = gzip(&field(1, &field(2, &twos)));
+    let attributes = gzip(&field(1, &field(1, &[0x0a, 0].repeat(8_000_000))));
+    let zeros = gzip(&vec![0; 64 << 20]);
+    assert!([&spans, &attributes, &zeros].iter().all(|packed| packed.len() < 128 << 10));
+    assert_eq!(post(&gzip(&[])), "200");
+    let before = serve.resident_kib_most();
+    for _ in 0..3 {
+        assert_eq!(
+            (post(&spans).as_str(), post(&attributes).as_str(), post(&zeros).as_str()),
+            ("200", "200", "413")
+        );
+    }
+    let more = serve.resident_kib_most() - before;
+    assert!(more < 96 << 10, "{more} KiB more than before");
+    assert_eq!(serve.metric("tailwater_traces_spans_total{fate=\"unusable\"}"), 24_000_000);
+}
