@@ -225,6 +225,7 @@ fn a_message_of_some_kilobytes_that_becomes_much_takes_little_memory() {
         );
     }
     let more = serve.resident_kib_most() - before;
-    assert!(more < 96 << 10, "{more} KiB more than before");
+    // One is unpacked at a time, 16 MiB; an allocator keeps some for the next one.
+    assert!(more < 64 << 10, "{more} KiB more than before");
     assert_eq!(serve.metric("tailwater_traces_spans_total{fate=\"unusable\"}"), 24_000_000);
 }

@@ -234,9 +234,12 @@ impl Receiver {
 
 /// What gzip packed, as far as it is no more than a message may be.
 fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, Refused> {
-    let mut out = Vec::new();
-    let one_more = UNPACKED_MAX as u64 + 1;
-    MultiGzDecoder::new(bytes).take(one_more).read_to_end(&mut out).map_err(Refused::NotGzip)?;
+    // All the room at once: what grows by doubling has three times as much while it is copied, and of this only what is written to is taken.
+    let mut out = Vec::with_capacity(UNPACKED_MAX + 1);
+    MultiGzDecoder::new(bytes)
+        .take(UNPACKED_MAX as u64 + 1)
+        .read_to_end(&mut out)
+        .map_err(Refused::NotGzip)?;
     if out.len() > UNPACKED_MAX { Err(Refused::TooLargeUnpacked) } else { Ok(out) }
 }
 
