@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Programs by name, in two lanes: the guests take about as long as all of the others.
-LANES=("privileged_kernels" "privileged_packages page page_login page_silences page_sizing replay_page")
+LANES=("privileged_kernels" "privileged_packages page page_login page_silences page_sizing page_traces replay_page")
 
 out=target/privileged
 mkdir -p "$out"

@@ -147,6 +147,7 @@ pub struct Metrics {
     pub incidents: Labelled,
     pub store_failures: Counter,
     pub store_updates_dropped: Counter,
+    pub store_traces_dropped: Counter,
     pub store_windows_dropped: Counter,
     pub store_segments_written: Counter,
     pub store_segments_expired: Counter,
@@ -209,6 +210,11 @@ impl Metrics {
                 "store_updates_dropped",
                 "Incident versions not written because the disk was behind.",
                 &self.store_updates_dropped,
+            ),
+            (
+                "store_traces_dropped",
+                "Incidents whose slowest traces were not written because the disk was behind or refused.",
+                &self.store_traces_dropped,
             ),
             (
                 "trace_records_dropped",

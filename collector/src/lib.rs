@@ -2,7 +2,7 @@
 //! A library so that its parts can be tested; `main` is wiring and exit codes.
 //!
 //! The rooms stand along the way of a window: `ingest` takes it, `run` hands it to the analysis and what comes out to `live`, `store`,
-//! `alert`, `export` and `sizing`; `serve` shows it, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
+//! `alert`, `export` and `sizing`; `traces` takes the spans of others; `serve` shows it all, `client`, `draw` and `tui` are the other end of that. Which room may know which is in
 //! `tests/tests/arrows/table.rs`.
 
 pub mod access;
@@ -35,5 +35,6 @@ pub mod sizing;
 pub mod sla;
 pub mod store;
 pub mod text;
+pub mod traces;
 pub mod tui;
 pub mod verdict;

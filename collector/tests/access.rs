@@ -69,6 +69,7 @@ const EXPECTED: &[(&str, &str, Option<Role>)] = &[
     ("GET", "/api/v1/incidents/{id}", Some(Role::Read)),
     ("GET", "/api/v1/incidents/{id}/timeline", Some(Role::Read)),
     ("GET", "/api/v1/incidents/{id}/prevention", Some(Role::Read)),
+    ("GET", "/api/v1/incidents/{id}/traces", Some(Role::Read)),
     ("GET", "/api/v1/topology", Some(Role::Read)),
     ("GET", "/api/v1/congestion", Some(Role::Read)),
     ("GET", "/api/v1/advice", Some(Role::Read)),
@@ -87,6 +88,8 @@ const EXPECTED: &[(&str, &str, Option<Role>)] = &[
     ("POST", "/api/v1/silences", Some(Role::Operate)),
     ("POST", "/api/v1/silences/end", Some(Role::Operate)),
     ("POST", "/api/v1/record", Some(Role::Operate)),
+    // Those who may only read may not send.
+    ("POST", "/v1/traces", Some(Role::Send)),
     ("GET", "/api/v1/tokens", Some(Role::Admin)),
     ("GET", "/api/v1/audit", Some(Role::Admin)),
 ];
@@ -98,6 +101,7 @@ fn each_role_gets_from_each_route_what_it_may_and_nothing_else() {
             let role = match right.needs {
                 Needs::Nothing => None,
                 Needs::Role(role) => Some(role),
+                Needs::Sending => Some(Role::Send),
             };
             (right.method, right.path, role)
         })
@@ -105,7 +109,7 @@ fn each_role_gets_from_each_route_what_it_may_and_nothing_else() {
     assert_eq!(table, EXPECTED);
 
     let folder = tempfile::tempdir().unwrap();
-    let roles = [Role::Read, Role::Operate, Role::Admin];
+    let roles = [Role::Send, Role::Read, Role::Operate, Role::Admin];
     let tokens = roles.map(|role| token(folder.path(), &["create", role.name(), "--role", role.name()]));
     let serve = Serve::start(folder.path(), &[]);
     for (method, path, needs) in EXPECTED {
@@ -122,7 +126,7 @@ fn each_role_gets_from_each_route_what_it_may_and_nothing_else() {
         };
         let of = |headers: &[&str]| status(serve.http, &request(serve.http, (method, &path), headers, body));
         let nobody = of(&[]);
-        let by_role = [0, 1, 2].map(|n| of(&[&format!("Authorization: Bearer {}", tokens[n])]));
+        let by_role = [0, 1, 2, 3].map(|n| of(&[&format!("Authorization: Bearer {}", tokens[n])]));
         let told = format!("{method} {path}: without {nobody}, by role {by_role:?}");
         let Some(needs) = needs else {
             // The form itself says whether its token is good.
@@ -133,17 +137,18 @@ fn each_role_gets_from_each_route_what_it_may_and_nothing_else() {
             } else {
                 200
             };
-            assert!(nobody == fine && by_role == [fine; 3], "{told}");
+            assert!(nobody == fine && by_role == [fine; 4], "{told}");
             continue;
         };
         assert_eq!(nobody, 401, "{told}");
         for (role, got) in roles.iter().zip(by_role) {
             // Whoever is let in may have asked for something that is not there, or wrongly.
             let let_in = [200, 204, 400, 404].contains(&got);
-            assert!(if role >= needs { let_in } else { got == 403 }, "{told}");
+            let may = role >= needs && (*needs, *role) != (Role::Send, Role::Read);
+            assert!(if may { let_in } else { got == 403 }, "{told}");
         }
     }
-    let admin = format!("Authorization: Bearer {}", tokens[2]);
+    let admin = format!("Authorization: Bearer {}", tokens[3]);
     let admin = |path: &str| ask(serve.http, &request(serve.http, ("GET", path), &[&admin], "")).unwrap().1;
     let listed = admin("/api/v1/tokens");
     assert!(listed.contains("\"name\":\"operate\"") && !listed.contains("sha256"), "{listed}");

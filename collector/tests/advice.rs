@@ -84,6 +84,7 @@ impl Collector {
             metrics: Arc::clone(&metrics),
             export: Arc::default(),
             sizing: Arc::clone(&sizing),
+            traces: Arc::default(),
             alerts: Alerts::nobody(&Arc::default()),
             provisionals: Provisionals::default(),
         };

@@ -376,6 +376,7 @@ fn outlet() -> (Outlet, Shown, Arc<Metrics>) {
         metrics: Arc::clone(&metrics),
         export: Arc::default(),
         sizing: Arc::default(),
+        traces: Arc::default(),
         alerts: Alerts::nobody(&Arc::default()),
         provisionals: Provisionals::default(),
     };

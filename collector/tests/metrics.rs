@@ -38,6 +38,7 @@ fn own(name: &str) -> (&'static str, &'static str) {
         ("sizing_", "the sizing's thread"),
         ("advice_", "the sizing's thread"),
         ("store_", "the store's writer"),
+        ("traces_", "what exporters send"),
         ("incident", "the analysis"),
         ("findings", "the analysis"),
     ]

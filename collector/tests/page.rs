@@ -272,6 +272,7 @@ fn routes(folder: &std::path::Path, series: Series) -> (axum::Router, Arc<Mutex<
         alert::start(&[], &silences, config::Outbox::default(), folder, &[], &Arc::default(), clock).unwrap();
     let outlet = Outlet {
         sizing: Arc::default(),
+        traces: Arc::default(),
         shown: shown.clone(),
         metrics: Arc::clone(&metrics),
         export: Arc::default(),

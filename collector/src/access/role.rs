@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What somebody may do; each may what those before it may.
+/// What somebody may do; each may see and change what those before it may.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
+    /// Send spans, and see nothing: for exporters of traces.
+    Send,
     /// See everything that is shown, and scrape.
     #[default]
     Read,
@@ -22,6 +24,7 @@ impl Role {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Send => "send",
             Self::Read => "read",
             Self::Operate => "operate",
             Self::Admin => "admin",

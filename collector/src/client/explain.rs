@@ -2,14 +2,14 @@
 
 use super::options::Api;
 use super::{ClientError, Collector};
-use crate::draw::{earlier, explain, plot, prevention};
+use crate::draw::{earlier, explain, plot, prevention, traces};
 use crate::live::timeline::Timeline;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::io::Write;
 use std::path::Path;
 use tailwater_model::advice::AdviceView;
-use tailwater_model::{Incident, PreventionView};
+use tailwater_model::{Incident, PreventionView, TracesView};
 
 /// As many as a collector tells at once.
 pub(super) const INCIDENTS_MAX: usize = 10_000;
@@ -42,6 +42,9 @@ pub async fn explained(api: &Api, id: Option<&str>, plot: Option<&Path>, with: &
     let timeline = collector.get(&format!("/api/v1/incidents/{id}/timeline")).await?;
     show(&incident, &timeline, plot)?;
     if plot.is_none() {
+        if let Some(view) = known(collector.get(&format!("/api/v1/incidents/{id}/traces")).await)? {
+            show_traces(&view)?;
+        }
         let advice: Option<AdviceView> = known(collector.get("/api/v1/advice").await)?;
         let cut = list.incidents.len() >= INCIDENTS_MAX;
         show_earlier(&incident, &list.incidents, cut, advice.as_ref())?;
@@ -77,6 +80,12 @@ pub fn show_earlier(
     advice: Option<&AdviceView>,
 ) -> Result<()> {
     std::io::stdout().lock().write_all(earlier::text(incident, kept, cut, advice).as_bytes())?;
+    Ok(())
+}
+
+/// The slowest traces meanwhile, below the rest.
+fn show_traces(view: &TracesView) -> Result<()> {
+    std::io::stdout().lock().write_all(traces::text(view).as_bytes())?;
     Ok(())
 }
 

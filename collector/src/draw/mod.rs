@@ -6,3 +6,4 @@ pub mod explain;
 pub mod plot;
 pub mod prevention;
 mod resource;
+pub mod traces;

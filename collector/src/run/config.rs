@@ -13,6 +13,7 @@ use crate::run::endpoint::Endpoint;
 use crate::serve::front::HttpTls;
 use crate::serve::hosts;
 use crate::sla;
+use crate::traces::config::Traces;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,9 @@ pub struct Config {
     /// Where OpenTelemetry metrics and logs are sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<export::otlp::config::Otlp>,
+    /// Whether spans are taken, and which.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traces: Option<Traces>,
     /// Names and limits of tiers; the first that matches holds.
     pub tier: Vec<TierRule>,
     /// Times and thresholds of the analysis.
@@ -126,6 +130,7 @@ impl Default for Config {
             sla: Vec::new(),
             remote_write: Vec::new(),
             otlp: None,
+            traces: None,
             tier: Vec::new(),
             analysis: tailwater_analysis::Config::default(),
         }
@@ -260,6 +265,9 @@ impl Config {
             return rule("segment_seconds: must be 1 to 3600\n  remedy: leave it out for the default".into());
         }
         if let Some(Err(broken)) = self.otlp.as_ref().map(export::otlp::config::Otlp::check) {
+            return rule(broken);
+        }
+        if let Some(Err(broken)) = self.traces.as_ref().map(Traces::check) {
             return rule(broken);
         }
         if !self.analysis.tiers.is_empty() {
@@ -448,6 +456,7 @@ mod tests {
             "sla",
             "remote_write",
             "otlp",
+            "traces",
             "tier",
             "analysis",
             "analysis.thresholds",

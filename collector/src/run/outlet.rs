@@ -11,6 +11,7 @@ use crate::moments::Moments;
 use crate::run::provisional::Provisionals;
 use crate::serve::Shown;
 use crate::sizing::Sizing;
+use crate::traces::Traces;
 use std::sync::{Arc, PoisonError};
 use tailwater_analysis::{FindingKind, Output};
 use tailwater_model::incident::{Kind, State};
@@ -30,6 +31,8 @@ pub struct Outlet {
     pub sizing: Arc<Sizing>,
     /// Hooks.
     pub alerts: Alerts,
+    /// Slow traces of others, which are looked for when an incident is over.
+    pub traces: Arc<Traces>,
     /// Early alerts that wait for their windows.
     pub provisionals: Provisionals,
 }
@@ -110,6 +113,7 @@ impl Outlet {
         }
         let early = early.map(|m| Moments { decided: Clock::default().unix_ns(), ..m });
         self.alerts.incident(&incident, replaces, early);
+        self.traces.incident(&incident);
     }
 
     /// Shows the topology as it is now.

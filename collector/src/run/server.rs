@@ -33,6 +33,7 @@ use crate::serve::gate::{Gate, Rules};
 use crate::serve::{App, Readers, Shown, watchdog};
 use crate::sizing::Sizing;
 use crate::store;
+use crate::traces::{self, Traces};
 use anyhow::{Context, Result, anyhow};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,6 +162,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         Shown { store: opened.store, past: opened.past, series, topology, congestion: Arc::default(), live };
     let (alerts_stats, export) = (Arc::<Stats>::default(), Arc::<Export>::default());
     let sizing = Arc::new(Sizing::new(Arc::clone(&shown.topology), clock));
+    let traces = Traces::new(config.traces.clone(), clock);
     let hooks = alert::config::names(&config.hook);
     let silences = Arc::new(Silences::open(&config.silence, hooks, &config.data, clock)?);
     let (alerts, alerts_handle, alerts_task) = alert::start(
@@ -177,6 +179,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
         metrics: Arc::clone(&metrics),
         export: Arc::clone(&export),
         sizing: Arc::clone(&sizing),
+        traces: Arc::clone(&traces),
         alerts,
         provisionals: Provisionals::default(),
     };
@@ -227,6 +230,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let app = App::new(shown.clone(), registry, metrics, feed.clone(), Arc::clone(&alive), shutdown.clone())
         .telling(alerts_stats, export)
         .advising(Arc::clone(&sizing))
+        .tracing(Arc::clone(&traces))
         .promising(&config.sla);
     if let Some(own) = otlp.own {
         let of = app.clone();
@@ -235,10 +239,19 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let kept = Arc::clone(&shown.store);
     let find: alert::api::Find = Arc::new(move |id: &str| Some(lock(&kept).get(id)?.0));
     let routes = app.routes().merge(alert::api::routes(alerts_handle, asker, find));
+    let routes = routes.merge(traces::routes(Arc::clone(&traces)));
     let tokens = if front.gate.wanted() { "wanted" } else { "none wanted" };
     // Until the end of this function: what a reader has begun ends with its grace period.
     let readers = Readers::start().context("threads of readers")?;
     let answered = readers.spawn(front.serve(http, routes, shutdown.clone()));
+    // Beside the readers: looking for traces may take some milliseconds, for which no stream of an agent is to wait.
+    let queue = Arc::clone(&shown.past.queue);
+    let looked = readers.spawn(traces::keep(traces, shutdown.clone(), move |kept| queue.traces(kept)));
+    tasks.spawn(async move {
+        if let Err(e) = looked.await {
+            tracing::error!("the task that looks for traces ended by itself: {e}");
+        }
+    });
     tasks.spawn(async move {
         if let Err(e) = answered.await {
             tracing::error!("the HTTP side ended by itself: {e}");

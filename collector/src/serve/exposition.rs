@@ -76,6 +76,7 @@ fn own(out: &mut String, app: &App, now: u64) {
     app.export.writes.render(out);
     app.export.otlp.render(out);
     app.sizing.render(out);
+    app.traces.render(out);
 }
 
 fn agents(out: &mut String, agents: &[AgentView], now: u64) {

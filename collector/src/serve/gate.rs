@@ -271,6 +271,7 @@ impl Gate {
         }
         let role = match proxy.role_header.as_deref().and_then(|header| only(headers, header)) {
             None => proxy.role,
+            Some("send") => Role::Send,
             Some("read") => Role::Read,
             Some("operate") => Role::Operate,
             Some("admin") => Role::Admin,
@@ -295,16 +296,18 @@ impl Gate {
         if changes {
             own_page(request.uri(), request.headers())?;
         }
-        let Needs::Role(role) = needs else {
+        let role = match needs {
             // A cookie of before is no reason to refuse the form.
-            return Ok((needs, self.who(request.headers(), from).ok().flatten()));
+            Needs::Nothing => return Ok((needs, self.who(request.headers(), from).ok().flatten())),
+            Needs::Role(role) => role,
+            Needs::Sending => Role::Send,
         };
         let who = self.who(request.headers(), from)?.ok_or(Refused::NoToken)?;
         // A session comes along by itself, whoever made the browser ask; browsers say where a POST comes from.
         if changes && who.way == Way::Session && !request.headers().contains_key(header::ORIGIN) {
             return Err(Refused::Foreign("it does not say which".into()));
         }
-        if who.role < role {
+        if who.role < role || (needs == Needs::Sending && who.role == Role::Read) {
             return Err(match who.way {
                 Way::Open => Refused::Proof(role),
                 _ => Refused::Role { who, needs: role },
@@ -370,16 +373,21 @@ pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
     let (needs, who) = match gate.judged(&request, from) {
         Ok(judged) => judged,
         Err(refused) => {
-            // Of those whom nobody knows the count has to do: they could write the log full.
-            if changes && let Refused::Role { who, .. } = &refused {
+            // Of those whom nobody knows the count has to do, and of exporters, which come again without an end: they could write the log full.
+            if changes
+                && let Refused::Role { who, needs } = &refused
+                && *needs != Role::Send
+            {
                 note(Some(who.clone()), String::new(), refused.status());
             }
             return refuse(refused);
         }
     };
-    if !changes {
+    // Spans come by the hundred a second, and their handler bounds what it takes of a body.
+    if !changes || needs == Needs::Sending {
         let mut request = request;
-        if who.is_none() && gate.wanted() {
+        // Whoever may only send is told no more than a stranger.
+        if who.as_ref().is_none_or(|who| who.role == Role::Send) && gate.wanted() {
             request.extensions_mut().insert(Anonymous);
         }
         if let Some(who) = who {
@@ -396,7 +404,7 @@ pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
     // What needs nothing takes secrets.
     let detail = match needs {
         Needs::Nothing => String::new(),
-        Needs::Role(_) => String::from_utf8_lossy(&body).into_owned(),
+        Needs::Role(_) | Needs::Sending => String::from_utf8_lossy(&body).into_owned(),
     };
     let mut request = Request::from_parts(head, Body::from(body));
     if let Some(who) = who.clone() {

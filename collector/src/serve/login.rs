@@ -4,7 +4,7 @@ use super::Problem;
 use super::gate::{Gate, Peer};
 use crate::access::attempts::plain;
 use crate::access::audit::Change;
-use crate::access::role::{Way, Who};
+use crate::access::role::{Role, Way, Who};
 use crate::access::sessions::set_cookie;
 use axum::Extension;
 use axum::extract::State;
@@ -66,6 +66,10 @@ async fn login(
     }
     let from = from(peer);
     let Some(entry) = gate.good(shown.token.trim()) else { return gate.wrong_in_form(from) };
+    if entry.role == Role::Send {
+        let why = "this token sends spans and shows nothing: show one of the role read or higher";
+        return Problem(StatusCode::FORBIDDEN, why.into()).into_response();
+    }
     match gate.sessions.begin(entry.sha256, gate.clock.monotonic()) {
         Ok(session) => {
             let who = Who { name: entry.name, role: entry.role, way: Way::Session };

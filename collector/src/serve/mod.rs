@@ -20,6 +20,7 @@ mod responses;
 pub mod rights;
 mod series;
 mod shown;
+mod traces;
 mod turns;
 mod untaken;
 pub(crate) mod watchdog;
@@ -40,6 +41,7 @@ use crate::prevent::Preventions;
 use crate::sizing::Sizing;
 use crate::sla::Sla;
 use crate::store::Past;
+use crate::traces::Traces;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
@@ -103,6 +105,7 @@ pub struct App {
     asking: Arc<tokio::sync::Mutex<()>>,
     preventions: Arc<Preventions>,
     sla: Arc<[Sla]>,
+    traces: Arc<Traces>,
     pulse: Arc<std::sync::Mutex<watchdog::Pulse>>,
 }
 
@@ -140,6 +143,7 @@ impl App {
             asking: Arc::default(),
             preventions: Arc::default(),
             sla: Arc::default(),
+            traces: Arc::default(),
             pulse: Arc::default(),
         }
     }
@@ -160,6 +164,12 @@ impl App {
     #[must_use]
     pub fn promising(self, sla: &[Sla]) -> Self {
         Self { sla: sla.into(), ..self }
+    }
+
+    /// With the spans that this holds.
+    #[must_use]
+    pub fn tracing(self, traces: Arc<Traces>) -> Self {
+        Self { traces, ..self }
     }
 
     /// By another clock: what is shown happened then.
@@ -215,6 +225,7 @@ impl App {
             .route("/api/v1/incidents/{id}", get(incidents::incident))
             .route("/api/v1/incidents/{id}/timeline", get(incidents::timeline))
             .route("/api/v1/incidents/{id}/prevention", get(prevention::of_incident))
+            .route("/api/v1/incidents/{id}/traces", get(traces::of_incident))
             .route("/api/v1/topology", get(topology))
             .route("/api/v1/congestion", get(congestion))
             .route("/api/v1/advice", get(advice))

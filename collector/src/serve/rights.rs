@@ -11,6 +11,9 @@ pub enum Needs {
     Nothing,
     /// This role or a higher one.
     Role(Role),
+    /// The role of those who send, or one that may change something: whoever may only read adds nothing to what others see. Its handler reads the body, within
+    /// bounds of its own, and nobody notes each of its requests.
+    Sending,
 }
 
 /// A route's right.
@@ -35,6 +38,8 @@ pub enum Lane {
     Short,
     /// Answers that may take seconds: one at a time.
     Long,
+    /// In none, and its handler sends away whoever comes while it has enough to do.
+    Bounded,
     /// What monitoring asks for: it waits for nobody else's questions, and one is answered at a time.
     Monitoring,
 }
@@ -69,6 +74,7 @@ const TABLE: &[Right] = &[
     read("/api/v1/incidents/{id}"),
     read("/api/v1/incidents/{id}/timeline"),
     long("/api/v1/incidents/{id}/prevention"),
+    read("/api/v1/incidents/{id}/traces"),
     read("/api/v1/topology"),
     read("/api/v1/congestion"),
     long("/api/v1/advice"),
@@ -87,6 +93,8 @@ const TABLE: &[Right] = &[
     right("POST", "/api/v1/silences", Role::Operate),
     right("POST", "/api/v1/silences/end", Role::Operate),
     right("POST", "/api/v1/record", Role::Operate),
+    // Not below /api: exporters append it to whatever address they are given.
+    Right { method: "POST", path: "/v1/traces", needs: Needs::Sending, lane: Lane::Bounded },
     right("GET", "/api/v1/tokens", Role::Admin),
     right("GET", "/api/v1/audit", Role::Admin),
 ];

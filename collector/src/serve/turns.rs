@@ -271,7 +271,7 @@ impl Turns {
     fn of(&self, request: &Request) -> Option<&Arc<Line>> {
         let path = request.extensions().get::<MatchedPath>()?;
         match rights::lane(path.as_str()) {
-            Lane::Free => None,
+            Lane::Free | Lane::Bounded => None,
             Lane::Short if is_long(path.as_str(), request.uri(), self.clock.unix_ns()) => Some(&self.long),
             Lane::Short => Some(&self.short),
             Lane::Long => Some(&self.long),

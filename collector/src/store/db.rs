@@ -11,6 +11,7 @@ use std::time::Duration;
 use tailwater_model::Incident;
 use tailwater_model::incident::{State, Which};
 use tailwater_model::names::Seen;
+use tailwater_model::traces::IncidentTraces;
 use tailwater_model::window::WindowIndex;
 
 /// The file in the data folder.
@@ -23,7 +24,8 @@ pub const MARGIN_NS: u64 = 30_000_000_000;
 const SEEN_MAX: u64 = 200_000;
 
 /// Each takes the schema one version further; `PRAGMA user_version` counts them.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE incident (
         id TEXT PRIMARY KEY,
         version INTEGER NOT NULL,
@@ -48,7 +50,18 @@ const MIGRATIONS: &[&str] = &["
         PRIMARY KEY (kind, host, name)
     ) WITHOUT ROWID;
     CREATE INDEX seen_last ON seen (last_unix_ns);
-"];
+",
+    "
+    CREATE TABLE traces (
+        incident TEXT PRIMARY KEY,
+        settled INTEGER NOT NULL,
+        services TEXT NOT NULL
+    );
+    CREATE TRIGGER traces_of_gone AFTER DELETE ON incident BEGIN
+        DELETE FROM traces WHERE incident = old.id;
+    END;
+",
+];
 
 /// Why the database does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -365,7 +378,42 @@ impl Db {
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Removes the oldest closed incidents beyond `max`.
+    /// Writes traces of incidents, all or none, in place of what is there of the same ones. Those of an incident that the disk never took are left out:
+    /// nothing would ever remove them.
+    pub(super) fn put_traces<'a>(
+        &mut self,
+        of: impl Iterator<Item = &'a IncidentTraces>,
+    ) -> Result<(), DbError> {
+        let failed = self.failed();
+        let transaction = self.connection.transaction().map_err(&failed)?;
+        {
+            let mut statement = transaction
+                .prepare(
+                    "INSERT INTO traces (incident, settled, services)
+                     SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM incident WHERE id = ?1)
+                     ON CONFLICT (incident) DO UPDATE SET settled = excluded.settled, services = excluded.services",
+                )
+                .map_err(&failed)?;
+            for IncidentTraces { incident, settled, services } in of {
+                let Ok(json) = serde_json::to_string(services) else { continue };
+                statement.execute(params![incident, settled, json]).map_err(&failed)?;
+            }
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    /// The traces of an incident; `None`: there are none, or this build cannot read them.
+    pub(super) fn traces(&self, incident: &str) -> Result<Option<IncidentTraces>, DbError> {
+        let query = "SELECT settled, services FROM traces WHERE incident = ?1";
+        let row = |row: &Row<'_>| Ok((row.get::<_, bool>(0)?, row.get::<_, String>(1)?));
+        let found = self.connection.query_row(query, [incident], row).optional().map_err(self.failed())?;
+        Ok(found.and_then(|(settled, json)| {
+            let services = serde_json::from_str(&json).ok()?;
+            Some(IncidentTraces { incident: incident.to_owned(), settled, services })
+        }))
+    }
+
+    /// Removes the oldest closed incidents beyond `max`, and by a trigger their traces.
     pub(super) fn prune(&mut self, max: usize) -> Result<(), DbError> {
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         let failed = self.failed();

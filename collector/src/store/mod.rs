@@ -220,6 +220,7 @@ fn prepare(
         clock,
         db,
         unwritten,
+        traces: BTreeMap::new(),
         open: Vec::new(),
         open_bytes: 0,
         open_bytes_max: writer::OPEN_BYTES_MAX,
@@ -228,6 +229,7 @@ fn prepare(
         scanned: false,
         incidents_retry: None,
         windows_retry: None,
+        traces_retry: None,
     };
     Prepared { store, past, open_before, writer }
 }

@@ -24,6 +24,7 @@ use tailwater_model::Incident;
 use tailwater_model::TopologyView;
 use tailwater_model::incident::Which;
 use tailwater_model::names::{Names, Seen};
+use tailwater_model::traces::IncidentTraces;
 use tailwater_model::window::WindowIndex;
 
 /// Threads that read segments for one question, at most: the analysis needs a CPU too.
@@ -215,6 +216,12 @@ impl Past {
     pub fn incident(&self, id: &str) -> Option<(Incident, Option<Timeline>)> {
         let line = Db::reader(&self.folder)?.incident(id).ok()??;
         Some((line.incident, line.timeline))
+    }
+
+    /// The traces that were kept of an incident.
+    #[must_use]
+    pub fn traces(&self, incident: &str) -> Option<IncidentTraces> {
+        Db::reader(&self.folder)?.traces(incident).ok()?
     }
 
     /// Incidents with an id below `before` that touch `span` (Unix ns, both ends in it), newest first.

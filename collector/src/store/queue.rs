@@ -8,6 +8,7 @@ use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tailwater_model::traces::IncidentTraces;
 use tailwater_model::window::HostWindow;
 
 /// Memory of windows that may wait, about. They mostly are the windows that the series hold too.
@@ -19,8 +20,12 @@ const INCIDENTS_MAX: usize = 4096;
 struct Waiting {
     windows: WindowQueue,
     incidents: BTreeMap<String, Line>,
+    traces: BTreeMap<String, IncidentTraces>,
     closed: bool,
 }
+
+/// Incidents whose traces may wait: some hundred kilobytes each at the most.
+pub(super) const TRACES_MAX: usize = 64;
 
 /// See above.
 #[derive(Debug)]
@@ -37,6 +42,7 @@ pub struct Queue {
 pub(super) struct Taken {
     pub(super) windows: Vec<(Arc<HostWindow>, usize)>,
     pub(super) incidents: Vec<Line>,
+    pub(super) traces: Vec<IncidentTraces>,
     /// Nothing more will come.
     pub(super) closed: bool,
 }
@@ -89,6 +95,20 @@ impl Queue {
         true
     }
 
+    /// Traces of an incident, in place of those of the same one that still wait. They are written with what comes next, or soon.
+    pub fn traces(&self, of: IncidentTraces) {
+        if self.nowhere {
+            return;
+        }
+        let mut waiting = self.lock();
+        let full = waiting.traces.len() >= TRACES_MAX && !waiting.traces.contains_key(&of.incident);
+        if waiting.closed || full {
+            self.metrics.store_traces_dropped.inc();
+            return;
+        }
+        waiting.traces.insert(of.incident.clone(), of);
+    }
+
     /// Nothing more comes: the writer writes what waits and ends.
     pub(super) fn close(&self) {
         self.lock().closed = true;
@@ -104,6 +124,7 @@ impl Queue {
         Taken {
             windows: waiting.windows.take(),
             incidents: std::mem::take(&mut waiting.incidents).into_values().collect(),
+            traces: std::mem::take(&mut waiting.traces).into_values().collect(),
             closed: waiting.closed,
         }
     }

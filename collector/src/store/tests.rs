@@ -13,6 +13,9 @@ use tailwater_model::incident::{Kind, Resource};
 use tailwater_model::names::Names;
 use tailwater_model::window::*;
 
+#[path = "traces_tests.rs"]
+mod traces;
+
 const ALWAYS: (u64, u64) = (0, u64::MAX);
 
 fn settings(folder: &Path) -> Settings {

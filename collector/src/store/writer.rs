@@ -4,7 +4,7 @@
 use super::db::{Db, DbError};
 use super::health::{Health, Part};
 use super::inventory;
-use super::queue::Queue;
+use super::queue::{Queue, TRACES_MAX};
 use super::segment::SegmentError;
 use super::shelf::{Limits, Shelf, Span};
 use super::{Line, Settings, Store, supersede};
@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tailwater_model::TopologyView;
 use tailwater_model::names::Names;
+use tailwater_model::traces::IncidentTraces;
 use tailwater_model::window::HostWindow;
 
 /// Windows are looked at this often.
@@ -42,6 +43,8 @@ pub(super) struct Writer {
     pub(super) db: Option<Db>,
     /// Not on disk yet, by id.
     pub(super) unwritten: BTreeMap<String, Line>,
+    /// Traces that are not on disk yet, by incident.
+    pub(super) traces: BTreeMap<String, IncidentTraces>,
     /// The open segment.
     pub(super) open: Vec<(Arc<HostWindow>, usize)>,
     pub(super) open_bytes: usize,
@@ -53,6 +56,7 @@ pub(super) struct Writer {
     pub(super) scanned: bool,
     pub(super) incidents_retry: Option<Instant>,
     pub(super) windows_retry: Option<Instant>,
+    pub(super) traces_retry: Option<Instant>,
 }
 
 impl Writer {
@@ -65,6 +69,7 @@ impl Writer {
     pub(super) fn turn(&mut self, longest: Duration) -> bool {
         let taken = self.queue.take(longest);
         self.incidents(taken.incidents, taken.closed);
+        self.traces(taken.traces, taken.closed);
         self.windows(taken.windows, taken.closed);
         if taken.closed {
             self.ended();
@@ -77,6 +82,7 @@ impl Writer {
         let (windows, incidents) = (self.open.len(), self.unwritten.len());
         self.metrics.store_windows_dropped.add(windows as u64);
         self.metrics.store_updates_dropped.add(incidents as u64);
+        self.metrics.store_traces_dropped.add(self.traces.len() as u64);
         if windows + incidents > 0 {
             tracing::error!("{windows} windows and {incidents} incidents were not written before the end");
         }
@@ -133,6 +139,37 @@ impl Writer {
                     self.metrics.store_updates_dropped.inc();
                 }
             }
+        }
+    }
+
+    /// Writes traces once the incidents that came before them are on disk. A disk that refuses them refuses the next incident too, which tells of it.
+    fn traces(&mut self, taken: Vec<IncidentTraces>, closing: bool) {
+        for of in taken {
+            self.traces.insert(of.incident.clone(), of);
+        }
+        let ready = self.unwritten.is_empty() && self.due(self.traces_retry, closing);
+        let (true, Some(db)) = (!self.traces.is_empty() && ready, &mut self.db) else {
+            return self.bound_traces();
+        };
+        match db.put_traces(self.traces.values()) {
+            Ok(()) => {
+                self.traces_retry = None;
+                self.traces.clear();
+            }
+            Err(e) => {
+                self.traces_retry = Some(self.clock.monotonic() + RETRY_EVERY);
+                self.metrics.store_failures.inc();
+                tracing::debug!("traces: {e}");
+                self.bound_traces();
+            }
+        }
+    }
+
+    /// The oldest ones go where too many wait.
+    fn bound_traces(&mut self) {
+        while self.traces.len() > TRACES_MAX {
+            self.traces.pop_first();
+            self.metrics.store_traces_dropped.inc();
         }
     }
 

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "a module of several tests")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a failure is the test's")]
 
+pub mod application;
 pub mod browser;
 pub mod certificates;
 pub mod shows;

@@ -260,3 +260,26 @@ export function query(path: string, parameters: Record<string, string | number |
   }
   return `${path}?${text}`;
 }
+
+/** A span that was slow or failed, as a way to its trace. */
+export interface SlowTrace {
+  trace_id: string;
+  span_id: string;
+  name: string;
+  /** `host.name` as whoever sent it says; empty: it does not. */
+  host: string;
+  start_unix_ns: number;
+  end_unix_ns: number;
+  error: boolean;
+  /** Where it can be opened; absent: nowhere is configured. */
+  link?: string;
+}
+
+/** The slowest traces that passed while an incident lasted. */
+export interface Traces {
+  id: string;
+  state: "off" | "gathering" | "settled" | "missed";
+  slower_than_ms: number | null;
+  /** `tier`: a tier or workload on the incident's way has exactly that name. */
+  services: { service: string; tier: string | null; traces: SlowTrace[] }[];
+}

@@ -1,4 +1,4 @@
-//! What somebody asks over HTTP: method, target, headers and body, of all routes, with incidents to ask about.
+//! What somebody asks over HTTP: method, target, headers and body, of all routes, with incidents to ask about; and the spans that exporters send.
 
 use axum::Router;
 use axum::body::Body;
@@ -6,7 +6,10 @@ use axum::http::Request;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
+use tailwater::clock::Clock;
 use tailwater::run::replay;
+use tailwater::traces::config::Traces as Settings;
+use tailwater::traces::{self, Traces};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -47,5 +50,26 @@ pub(crate) fn request(bytes: &[u8]) {
             http_body_util::BodyExt::collect(answer.into_body()).await
         });
         assert!(answered.await.is_ok(), "an answer within {WITHIN:?}");
+    });
+}
+
+/// When the spans of the seed ended, Unix ns.
+pub const SPANS_UNIX_NS: u64 = 1_794_000_000_000_000_000;
+
+/// The first byte says whether the rest, an `ExportTraceServiceRequest`, is packed. Each message finds nothing of the one before.
+pub(crate) fn spans(bytes: &[u8]) {
+    let Some((packed, body)) = bytes.split_first() else { return };
+    let mut request = Request::post("/v1/traces").header("content-type", "application/x-protobuf");
+    if packed % 2 == 1 {
+        request = request.header("content-encoding", "gzip");
+    }
+    let Ok(request) = request.body(Body::from(body.to_vec())) else { return };
+    let settings = Settings { slower_than_ms: 200, link: None };
+    let routes = traces::routes(Traces::new(Some(settings), Clock::standing(SPANS_UNIX_NS)));
+    SERVER.0.block_on(async {
+        let answered = tokio::time::timeout(WITHIN, routes.oneshot(request)).await;
+        let Ok(Ok(answer)) = answered else { panic!("no answer within {WITHIN:?}") };
+        let status = answer.status().as_u16();
+        assert!([200, 400, 413].contains(&status), "{status}");
     });
 }

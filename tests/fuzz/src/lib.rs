@@ -9,6 +9,7 @@ mod scratch;
 mod segments;
 mod wire;
 
+pub use http::SPANS_UNIX_NS;
 pub use replies::key;
 
 /// One parser.
@@ -26,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire", take: wire::stream },
     Target { name: "recording", take: wire::recording },
     Target { name: "http", take: http::request },
+    Target { name: "spans", take: http::spans },
     Target { name: "agent_configuration", take: files::agent_configuration },
     Target { name: "collector_configuration", take: files::collector_configuration },
     Target { name: "tokens", take: files::tokens },

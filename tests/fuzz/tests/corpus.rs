@@ -6,6 +6,7 @@
 
 use prost::Message;
 use prost::bytes::Bytes;
+use prost::encoding::{WireType, encode_key, encode_varint};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use tailwater::ingest::tls::Speaker;
 use tailwater::live::events::Events;
 use tailwater::live::series::Series;
 use tailwater::store::{self, Settings};
-use tailwater_fuzz::TARGETS;
+use tailwater_fuzz::{SPANS_UNIX_NS, TARGETS};
 use tailwater_proto::WINDOW_NS;
 use tailwater_proto::trace::{MAGIC, TraceReader};
 use tailwater_proto::v1::trace_record::Body;
@@ -178,6 +179,40 @@ fn keep(target: &str, name: &str, bytes: &[u8]) {
     fs::write(folder(target).join(name), bytes).unwrap();
 }
 
+/// An `ExportTraceServiceRequest` of one service with a slow span, a fast one and one that failed.
+fn spans() -> Vec<u8> {
+    let field = |tag: u32, value: &[u8]| {
+        let mut out = Vec::new();
+        encode_key(tag, WireType::LengthDelimited, &mut out);
+        encode_varint(value.len() as u64, &mut out);
+        out.extend(value);
+        out
+    };
+    let number = |tag: u32, value: u64| {
+        let mut out = Vec::new();
+        encode_key(tag, WireType::Varint, &mut out);
+        encode_varint(value, &mut out);
+        out
+    };
+    let time = |tag: u32, unix_ns: u64| {
+        let mut out = Vec::new();
+        encode_key(tag, WireType::SixtyFourBit, &mut out);
+        out.extend(unix_ns.to_le_bytes());
+        out
+    };
+    let text =
+        |key: &str, value: &str| [field(1, key.as_bytes()), field(2, &field(1, value.as_bytes()))].concat();
+    let span = |id: u8, ns: u64, status: u64| {
+        let ids = [field(1, &[id; 16]), field(2, &[id; 8]), field(4, &[9; 8])].concat();
+        let times = [time(7, SPANS_UNIX_NS - ns), time(8, SPANS_UNIX_NS)].concat();
+        let rest = [field(9, &text("http.route", "/cart")), field(15, &number(3, status))].concat();
+        field(2, &[ids, field(5, b"GET /cart"), number(6, 2), times, rest].concat())
+    };
+    let resource = [field(1, &text("service.name", "shop")), field(1, &text("host.name", "web-1"))].concat();
+    let scope = [span(1, 900_000_000, 0), span(2, 5_000_000, 0), span(3, 5_000_000, 2)].concat();
+    field(1, &[field(1, &resource), field(2, &scope)].concat())
+}
+
 /// Run once for a new target: `cargo test --workspace --locked --test corpus -- --ignored`.
 #[test]
 #[ignore = "writes the seeds of the corpora"]
@@ -242,6 +277,7 @@ fn seeds_are_written() {
         "[[token]]\nname = \"a\"\nrole = \"read\"\nmade_unix_s = 1\nexpires_unix_s = 2\nsha256 = \"{hash}\"\n"
     );
     keep("tokens", "seed", token.as_bytes());
+    keep("spans", "seed", &[&[0][..], &spans()].concat());
     let mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
         30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
         31 22 0:27 / /sys/fs/cgroup/cpu\\040acct rw shared:5 master:2 - cgroup cgroup rw,cpu,cpuacct\n";

@@ -65,6 +65,7 @@ pub(crate) const TABLES: &[Table] = &[
             "incident",
             "advice",
             "prevention",
+            "traces",
         ],
         rooms: &[],
     },
@@ -146,8 +147,13 @@ pub(crate) const TABLES: &[Table] = &[
             ("sizing", &["live"]),
             // What would have prevented an incident, from the windows around it.
             ("prevent", &["live"]),
+            // Spans of others, and those of them that were slow while an incident lasted. Knows an incident, neither windows nor the store.
+            ("traces", &[]),
             // HTTP in: reads whatever there is to be shown.
-            ("serve", &["live", "store", "ingest", "alert", "export", "sizing", "prevent", "access"]),
+            (
+                "serve",
+                &["live", "store", "ingest", "alert", "export", "sizing", "prevent", "traces", "access"],
+            ),
             // Explain and plots: pictures of what is live.
             ("draw", &["live"]),
             // The commands that ask a collector over HTTP, and the shapes of what it answers.

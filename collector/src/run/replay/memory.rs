@@ -55,6 +55,7 @@ impl Memory {
             // Nobody is woken by what was.
             export: Arc::default(),
             sizing: Arc::clone(&sizing),
+            traces: Arc::default(),
             alerts: Alerts::nobody(&Arc::default()),
             provisionals: Provisionals::default(),
         };

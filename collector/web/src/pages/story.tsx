@@ -14,6 +14,7 @@ import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName
 import { Prevention } from "./prevention";
 import { byWhom, EndSilence, MakeSilence, Until, useOperates } from "./silence";
 import { Story as StoryTimeline } from "./timeline";
+import { Traces } from "./traces";
 
 /** A longer incident tells its tiers also as they are now. */
 const LONG_MS = 10_000;
@@ -321,6 +322,7 @@ export function Story({ id }: { id: string }) {
       <Chain i={i} />
       <StoryTimeline i={i} />
       <Reasons i={i} />
+      <Traces i={i} />
       <Prevention i={i} />
       <DropTable i={i} />
       <footer class="raw">
@@ -329,6 +331,7 @@ export function Story({ id }: { id: string }) {
         <a href={`/api/v1/incidents/${i.id}`} target="_blank" rel="noreferrer">JSON</a>
         <a href={`/api/v1/incidents/${i.id}/timeline`} target="_blank" rel="noreferrer">timeline JSON</a>
         <a href={`/api/v1/incidents/${i.id}/prevention`} target="_blank" rel="noreferrer">prevention JSON</a>
+        <a href={`/api/v1/incidents/${i.id}/traces`} target="_blank" rel="noreferrer">traces JSON</a>
       </footer>
     </main>
   );
