@@ -533,12 +533,12 @@ mod tests {
 
     #[test]
     fn a_squeeze_ends_when_its_host_gets_what_it_usually_does_also_for_who_gets_little_of_it() {
-        // 300 ms of squeeze, then 700 ms in which two servers share what the quota allows, and an agent that looks at the quota once a second.
+        // 500 ms of squeeze, then 500 ms in which two servers share what the quota allows, and an agent that looks at the quota once a second.
         let history = history(60, |i, window| {
             let (own, other, capacity, throttled) = match i {
-                40..46 => (1, 1, 2, 90),
-                46..52 => (9, 20, 2, 40),
-                52..60 => (9, 20, 30, 40),
+                40..50 => (1, 1, 2, 90),
+                50..54 => (9, 20, 2, 40),
+                54..60 => (9, 20, 30, 40),
                 _ => (15, 1, 30, 0),
             };
             window.cpu = Some(HostCpu {
@@ -559,7 +559,7 @@ mod tests {
         let series = use_series(&history, "h", 1, 0, 59);
         let found = episodes(&history, "h", 1, &series, false, 40, &Thresholds::default());
         assert_eq!(found.len(), 1, "{found:#?}");
-        assert_eq!((found[0].resource, found[0].first, found[0].last), (Resource::CpuThrottled, 40, 45));
+        assert_eq!((found[0].resource, found[0].first, found[0].last), (Resource::CpuThrottled, 40, 49));
     }
 
     #[test]
