@@ -23,24 +23,29 @@ fn replay_in_order(golden: &Golden, shuffle: Option<u64>) -> Result<Vec<serde_js
     replayed.incidents.iter().map(|incident| Ok(serde_json::to_value(incident)?)).collect()
 }
 
+/// What its replay says; that it is not what is expected is added to `wrong`. With UPDATE it is what is expected from now on.
+fn said_as_expected(golden: &Golden, wrong: &mut Vec<String>) -> Result<Vec<serde_json::Value>> {
+    let incidents = replay(golden)?;
+    let text = render(&incidents)?;
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&golden.expected, &text)?;
+    }
+    let expected = std::fs::read_to_string(&golden.expected)
+        .with_context(|| format!("read {}: run with UPDATE=1", golden.expected.display()))?;
+    if text != expected {
+        wrong.push(format!("{}:\n--- expected\n{expected}--- replayed\n{text}", golden.cell));
+    }
+    Ok(incidents)
+}
+
 #[test]
 fn golden_traces_say_what_they_said() -> Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let all = Golden::all(&folder)?;
     ensure!(!all.is_empty(), "no golden traces in {}", folder.display());
-    let update = std::env::var_os("UPDATE").is_some();
     let mut wrong = Vec::new();
     for golden in &all {
-        let incidents = replay(golden)?;
-        let text = render(&incidents)?;
-        if update {
-            std::fs::write(&golden.expected, &text)?;
-        }
-        let expected = std::fs::read_to_string(&golden.expected)
-            .with_context(|| format!("read {}: run with UPDATE=1", golden.expected.display()))?;
-        if text != expected {
-            wrong.push(format!("{}:\n--- expected\n{expected}--- replayed\n{text}", golden.cell));
-        }
+        let incidents = said_as_expected(golden, &mut wrong)?;
         let misfits = misfits(&golden.injection()?, &incidents);
         let known = KNOWN_WRONG.iter().find(|(name, _)| *name == golden.cell);
         match (misfits.is_empty(), known) {
@@ -192,19 +197,9 @@ fn injections_into_graphs_that_were_told_wrongly_are_told_right() -> Result<()> 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/graph");
     let all = Golden::all(&folder)?;
     ensure!(!all.is_empty(), "no golden traces in {}", folder.display());
-    let update = std::env::var_os("UPDATE").is_some();
     let mut wrong = Vec::new();
     for golden in &all {
-        let incidents = replay(golden)?;
-        let text = render(&incidents)?;
-        if update {
-            std::fs::write(&golden.expected, &text)?;
-        }
-        let expected = std::fs::read_to_string(&golden.expected)
-            .with_context(|| format!("read {}: run with UPDATE=1", golden.expected.display()))?;
-        if text != expected {
-            wrong.push(format!("{}:\n--- expected\n{expected}--- replayed\n{text}", golden.cell));
-        }
+        let incidents = said_as_expected(golden, &mut wrong)?;
         let misfits = of_graphs::misfits(&of_graphs::injection(golden)?, &incidents);
         wrong.extend(misfits.iter().map(|misfit| format!("{}: {misfit}", golden.cell)));
     }
