@@ -4,21 +4,16 @@
 use super::judge::Injection;
 use super::run::injection_of;
 use crate::programs::reported::Reported;
-use crate::score::cut::cut;
-use crate::score::golden::{Golden, render};
-use crate::score::session::{TRACE, replay};
+use crate::score::golden::{Golden, cut_out};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
-use std::io::BufReader;
 use std::path::Path;
 
 /// Kept before the injection, for the usual levels …
 const BEFORE_NS: u64 = 5_000_000_000;
 /// … and after its end: retries, and the time after which an incident is over.
 const AFTER_NS: u64 = 7_000_000_000;
-/// Of zstd.
-const LEVEL: i32 = 19;
 
 /// Keeps the injection `id` of a session in the folder `out`, under the name that is returned.
 ///
@@ -29,21 +24,9 @@ pub fn keep(session: &Path, id: &str, out: &Path) -> Result<String> {
     let name = id.replace(['/', '#'], "-");
     let golden = Golden::of(out, &name);
     let (from, to) = (injection.truth.start_unix_ns, injection.truth.end_unix_ns);
-    let recording = session.join(TRACE);
-    let file = fs::File::open(&recording).with_context(|| format!("open {}", recording.display()))?;
-    let mut trace = Vec::new();
-    cut(BufReader::new(file), &mut trace, from.saturating_sub(BEFORE_NS), to + AFTER_NS)?;
-    let unpacked = tempfile::NamedTempFile::new()?;
-    fs::write(unpacked.path(), &trace)?;
-    let text = render(&replay(unpacked.path())?)?;
+    let (trace, incidents) = cut_out(session, from.saturating_sub(BEFORE_NS), to + AFTER_NS)?;
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    let packed = zstd::encode_all(trace.as_slice(), LEVEL)?;
-    let truth = serde_json::to_vec_pretty(&injection)?;
-    for (path, bytes) in
-        [(&golden.trace, packed), (&golden.truth, truth), (&golden.expected, text.into_bytes())]
-    {
-        fs::write(path, bytes).with_context(|| format!("write {}", path.display()))?;
-    }
+    golden.write(&trace, &injection, &incidents)?;
     Ok(name)
 }
 

@@ -7,8 +7,8 @@ use crate::score::cut::cut;
 use crate::score::judge::{judge, plan};
 use crate::score::model::{Injection, Plan};
 use crate::score::session;
-use crate::truth::TruthRecord;
 use anyhow::{Context, Result};
+use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 use std::io::{BufReader, Read};
@@ -80,7 +80,8 @@ impl Golden {
         session::of_cell(serde_json::from_str(&text)?)
     }
 
-    fn write(&self, trace: &[u8], truth: &TruthRecord, incidents: &[Value]) -> Result<()> {
+    /// Writes its three files; `truth` is what its injection is read back from.
+    pub(crate) fn write(&self, trace: &[u8], truth: &impl Serialize, incidents: &[Value]) -> Result<()> {
         std::fs::write(&self.truth, serde_json::to_string_pretty(truth)? + "\n")
             .with_context(|| format!("write {}", self.truth.display()))?;
         std::fs::write(&self.trace, zstd::encode_all(trace, LEVEL)?)
@@ -196,6 +197,18 @@ pub fn misfits(injection: &Injection, incidents: &[Value]) -> Vec<String> {
 /// A trace, the injection that it is of, what its replay says, and what of that is wrong.
 type Cut<'a> = (Vec<u8>, &'a Injection, Vec<Value>, Vec<String>);
 
+/// What a session recorded between these times, Unix ns, and what the replay of that says.
+pub(crate) fn cut_out(session: &Path, from: u64, to: u64) -> Result<(Vec<u8>, Vec<Value>)> {
+    let recording = session.join(session::TRACE);
+    let file = std::fs::File::open(&recording).with_context(|| format!("open {}", recording.display()))?;
+    let mut trace = Vec::new();
+    cut(BufReader::new(file), &mut trace, from, to)?;
+    let unpacked = tempfile::NamedTempFile::new()?;
+    std::fs::write(unpacked.path(), &trace)?;
+    let incidents = session::replay(unpacked.path())?;
+    Ok((trace, incidents))
+}
+
 /// Cuts a golden trace for each cell out of the sessions that a run of the matrix left below `sessions`: of the injections that went as
 /// planned the first one whose replay fits the cell, else the first. Returns the cells without one, with the reason.
 pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String>> {
@@ -213,11 +226,7 @@ pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String
             let last = truth.places.iter().map(|place| place.last_drop_unix_ns).max().unwrap_or(0);
             let end = if cell.expected.sustained { truth.end_unix_ns.max(last) } else { truth.end_unix_ns };
             let to = truth.to_unix_ns.min(end + AFTER_NS);
-            let mut trace = Vec::new();
-            cut(BufReader::new(std::fs::File::open(session.join(session::TRACE))?), &mut trace, from, to)?;
-            let unpacked = tempfile::NamedTempFile::new()?;
-            std::fs::write(unpacked.path(), &trace)?;
-            let incidents = session::replay(unpacked.path())?;
+            let (trace, incidents) = cut_out(&session, from, to)?;
             let wrong = misfits(injection, &incidents);
             let fits = wrong.is_empty();
             if fits || first.is_none() {
@@ -241,6 +250,7 @@ pub fn record(cells: &[&Cell], out: &Path, sessions: &Path) -> Result<Vec<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::truth::TruthRecord;
     use serde_json::json;
 
     fn incident(kind: &str, resource: &str) -> Value {
