@@ -167,7 +167,7 @@ fn an_incident_and_its_metrics_pass_through_a_collector_of_others_over_grpc_and_
 
 #[test]
 fn a_receiver_that_hangs_or_is_missing_delays_neither_agents_nor_incidents_nor_the_end() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = common::folder_in_memory();
     let hangs = OtlpReceiver::start(|_| Answer::Hang);
     let missing = format!("http://{}", free_address());
     for (name, url) in [("hangs", hangs.url()), ("missing", missing)] {

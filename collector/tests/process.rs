@@ -57,7 +57,7 @@ fn kill_9_and_a_restart_keep_incidents_explainable() {
 
 #[test]
 fn sigterm_ends_with_0_within_5_seconds_whatever_is_connected() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = common::folder_in_memory();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let hook = format!("http://{}/never-answers", silent.local_addr().unwrap());
     let serve = Serve::start(folder.path(), &["--webhook", &hook]);

@@ -189,6 +189,40 @@ fn a_past_time_is_answered_after_a_restart() {
     assert_eq!(get(http, "/api/v1/series?host=nobody&metric=drops").unwrap().0, 404);
 }
 
+/// The C library's `fsync` on a disk that has much else to do.
+const SLOW_DISK: &str = r"
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int fsync(int fd) {
+    const struct timespec busy = {0, 400000000};
+    nanosleep(&busy, 0);
+    return (int)syscall(SYS_fsync, fd);
+}
+";
+
+/// Fails where the process ends before a slow disk has what the last minute brought: each restart beside a backup would lose it.
+#[test]
+fn a_slow_disk_is_waited_for_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("slow_disk.c"), folder.path().join("slow_disk.so"));
+    std::fs::write(&source, SLOW_DISK).unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    assert!(
+        compile.status().unwrap().success(),
+        "compile the slow disk (make build-deps installs a C compiler)"
+    );
+    let serve =
+        Serve::start_in(folder.path(), &[("LD_PRELOAD", library.to_str().unwrap())], QUICK.as_slice());
+    overflow(&serve, "a");
+    let log = folder.path().join("log");
+    assert_eq!(serve.terminate().0.code(), Some(0));
+    let log = std::fs::read_to_string(log).unwrap();
+    assert_eq!(segments(&folder.path().join("data")).len(), 1, "{log}");
+    assert!(log.contains("the disk is slow"), "whoever restarts it sees what it waits for: {log}");
+}
+
 /// Columns per file as the documentation lists them.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence.md")).unwrap();

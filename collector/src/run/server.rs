@@ -1,5 +1,6 @@
 //! `tailwater serve`: builds the parts, connects them, and takes them down in order on SIGTERM. Owns the grace periods, which
-//! add up to less than 5 s; knows none of the parts' insides.
+//! add up to less than 5 s, and to less than half a minute where windows that agents need not send again are not on the disk yet; knows
+//! none of the parts' insides.
 
 use super::driver;
 use super::machine;
@@ -46,12 +47,15 @@ use tokio_util::task::TaskTracker;
 
 /// Streams end and HTTP answers finish within this.
 const STREAMS_WITHIN: Duration = Duration::from_millis(1000);
-/// The analysis works off its queue within this.
+/// The analysis works off its queue within this, or is waited for ([`OWED_WITHIN`]).
 const ANALYSIS_WITHIN: Duration = Duration::from_millis(700);
 /// Alerts that are being sent get this long.
 const ALERTS_WITHIN: Duration = Duration::from_millis(1000);
-/// The disk gets this long.
+/// The disk has taken what the last minute brought within this, or is waited for ([`OWED_WITHIN`]).
 const DISK_WITHIN: Duration = Duration::from_millis(1000);
+/// Longer than the two above is each waited for where it still holds windows that were acknowledged: nobody else has them. A disk beside a
+/// backup takes seconds for each sync; one that hangs is left after this, before systemd (`TimeoutStopSec`) or Kubernetes end the process.
+const OWED_WITHIN: Duration = Duration::from_secs(10);
 /// Metrics and records that wait to be sent get this long.
 const SENDERS_WITHIN: Duration = Duration::from_millis(800);
 
@@ -280,7 +284,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
             stopped.await.ok();
             analysis.await.ok();
         };
-        late("analysis", tokio::time::timeout(ANALYSIS_WITHIN, ended).await.is_err());
+        owed("analysis", ANALYSIS_WITHIN, ended).await;
     }
     late("alerts", tokio::time::timeout(ALERTS_WITHIN, alerts_task).await.is_err());
     shown.store.lock().unwrap_or_else(PoisonError::into_inner).close();
@@ -294,13 +298,28 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<()> {
             thread.join().ok();
         }
     });
-    late("disk", tokio::time::timeout(DISK_WITHIN, written).await.is_err());
+    owed("disk", DISK_WITHIN, written).await;
     senders_stop.cancel();
     senders.close();
     late("metrics sent elsewhere", tokio::time::timeout(SENDERS_WITHIN, senders.wait()).await.is_err());
     match died {
         Some(_) => Err(anyhow!("the analysis ended by itself: this is a bug; the log above says where")),
         None => Ok(()),
+    }
+}
+
+/// Waits for what still has windows that agents need not send again: `usual` without a word, [`OWED_WITHIN`] with one.
+async fn owed<W: Future>(what: &str, usual: Duration, work: W) {
+    let mut work = std::pin::pin!(work);
+    if tokio::time::timeout(usual, &mut work).await.is_ok() {
+        return;
+    }
+    let most = OWED_WITHIN.as_secs();
+    tracing::warn!("the {what} is slow: what it has not taken yet is waited for, {most} s at the most");
+    if tokio::time::timeout(OWED_WITHIN, work).await.is_err() {
+        tracing::error!(
+            "the {what} did not end: windows of up to the last minute were acknowledged and may be lost"
+        );
     }
 }
 

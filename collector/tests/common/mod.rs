@@ -51,6 +51,11 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// A folder in memory, where the machine has such a place: for what is promised of a collector whose disk is not busy with something else.
+pub fn folder_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// An address that stays free until the collector takes it, also across its restarts: below the range from which the kernel takes the
 /// ports of clients, and another one each time.
 pub fn free_address() -> SocketAddr {
@@ -129,22 +134,36 @@ impl Serve {
     }
 
     pub fn start_at(folder: &Path, grpc: SocketAddr, http: SocketAddr, extra: &[&str]) -> Self {
-        Self::start_with(folder, &grpc.to_string(), grpc, http, extra)
+        Self::start_with(folder, &grpc.to_string(), grpc, http, extra, &[])
+    }
+
+    /// With these variables of environment.
+    pub fn start_in(folder: &Path, variables: &[(&str, &str)], extra: &[&str]) -> Self {
+        let (grpc, http) = (free_address(), free_address());
+        Self::start_with(folder, &grpc.to_string(), grpc, http, extra, variables)
     }
 
     /// As the collector of one machine: agents meet it at a socket.
     pub fn start_local(folder: &Path, socket: &Path) -> Self {
         let (none, url) = (SocketAddr::from(([0; 4], 0)), format!("unix://{}", socket.display()));
-        Self::start_with(folder, &url, none, free_address(), &[])
+        Self::start_with(folder, &url, none, free_address(), &[], &[])
     }
 
-    fn start_with(folder: &Path, said: &str, grpc: SocketAddr, http: SocketAddr, extra: &[&str]) -> Self {
+    fn start_with(
+        folder: &Path,
+        said: &str,
+        grpc: SocketAddr,
+        http: SocketAddr,
+        extra: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let log = folder.join("log");
         let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
         let child = tailwater()
             .args(["serve", "--grpc", said, "--http", &http.to_string(), "--data"])
             .arg(folder.join("data"))
             .args(extra)
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
