@@ -4,7 +4,7 @@
 use super::settled::Settled;
 use super::trigger::Trigger;
 use super::wave::Wave;
-use super::{Case, Lost};
+use super::{Case, Lost, are_again};
 use crate::baseline::Level;
 use crate::config::Config;
 use crate::episode::drop::Dropped;
@@ -171,21 +171,50 @@ impl Cases {
     }
 
     /// The place of the case that drops of a tier belong to; `None`: they are an incident of their own.
-    fn dropping(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+    fn dropping(
+        &self,
+        view: View<'_>,
+        config: &Config,
+        tier: &TierKey,
+        now: u64,
+        dropped: &[&Dropped],
+    ) -> Option<usize> {
         // What goes on is of whom it was so far, also where a queue elsewhere has been felt since, in a case that leads here.
         let goes_on =
             |case: &Case| case.last_drop_of(tier).is_some_and(|last| now.saturating_sub(last) < WAVE_WINDOWS);
         if let Some(ongoing) = self.open.iter().rposition(goes_on) {
             return Some(ongoing);
         }
-        let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
-        let newest = self.belongs(view, config, tier, now)?;
-        if self.open.get(newest).is_some_and(|case| !case.drops.is_empty()) {
-            return Some(newest).filter(|i| !own(i));
+        let own = |i: &usize| {
+            !are_again(dropped) && self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now))
+        };
+        let newest = self.belongs(view, config, tier, now);
+        if let Some(newest) = newest.filter(|i| self.open.get(*i).is_some_and(|case| !case.drops.is_empty()))
+            && !own(&newest)
+        {
+            return Some(newest);
         }
         // A wave may have been felt before it overflowed the queue: that is no incident of its own.
+        let felt = newest.filter(|i| self.open.get(*i).is_some_and(|case| case.drops.is_empty()));
         let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now));
-        wave.filter(|i| !own(i)).or(Some(newest))
+        let wave = wave.filter(|i| felt.is_some() && !own(i));
+        wave.or_else(|| self.of_one_cause(view, config, tier, now)).or(felt)
+    }
+
+    /// The place of the newest case that dropped for the very cause for which this tier drops now, though neither calls the other.
+    fn of_one_cause(&self, view: View<'_>, config: &Config, tier: &TierKey, now: u64) -> Option<usize> {
+        let going = |case: &&Case| !case.drops.is_empty() && !case.is_over(config, now);
+        if !self.open.iter().any(|case| going(&case)) {
+            return None;
+        }
+        let found = diagnose(view, tier, now);
+        let found = found.candidates.first().filter(|found| found.score >= OWN_CAUSE && !found.carried)?;
+        self.open.iter().rposition(|case| {
+            // One that dropped in this very window has not been judged yet.
+            let judged =
+                || diagnose(view, &case.start, case.at).candidates.first().map(|c| c.is_cause_of(found));
+            going(&case) && case.root().map(|root| root.is_cause_of(found)).or_else(judged) == Some(true)
+        })
     }
 
     /// A queue felt something, without drops.
@@ -224,7 +253,7 @@ impl Cases {
         dropped: &[&Dropped],
     ) -> Lost {
         let id = identify(view, &trigger.tier, dropped.iter().map(|d| d.listener).min(), now);
-        let case = match self.dropping(view, config, &trigger.tier, now) {
+        let case = match self.dropping(view, config, &trigger.tier, now, dropped) {
             Some(index) => self.open.get_mut(index),
             None if self.makes_room() => {
                 self.open.push(Case::open(trigger, now, id.clone()));
@@ -389,7 +418,7 @@ mod tests {
         felt.tiers.insert(key(1));
         let cases = Cases { open: vec![dropping, felt], ..Cases::default() };
         let config = Config::default();
-        let of = |now| cases.dropping(view, &config, &key(1), now);
+        let of = |now| cases.dropping(view, &config, &key(1), now, &[]);
         assert_eq!(of(102), Some(0));
         assert_eq!(of(100 + WAVE_WINDOWS - 1), Some(0));
         assert_eq!(of(100 + WAVE_WINDOWS), Some(1), "a new wave is of whom it was felt by");

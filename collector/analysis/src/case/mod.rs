@@ -70,6 +70,8 @@ pub(crate) struct Case {
     pub(crate) sustained: Option<(TierKey, u64, sustain::Kept)>,
     /// Waves of drops that it took and that may still turn out to be an incident of their own.
     waves: Waves,
+    /// Those who were dropped last had been dropped before, each time as a connection that the client takes for open.
+    again: bool,
 }
 
 /// Dropped packets of a tier in one frame, by what they were.
@@ -78,6 +80,14 @@ struct Lost {
     syns: u64,
     acks: u64,
     repeated: u64,
+}
+
+/// Whether most of what was dropped are connections that were dropped before: their last ACK or first request comes again after a time that
+/// doubles (`tcp_retransmit_timer`, `inet_csk_reqsk_queue_prune`), and whoever waited together comes together.
+fn are_again(dropped: &[&Dropped]) -> bool {
+    let sum = |of: fn(&Dropped) -> u64| dropped.iter().map(|d| of(d)).fold(0, u64::saturating_add);
+    let again = sum(|d| d.repeated.min(d.final_ack));
+    again > 0 && again.saturating_mul(2) >= sum(|d| d.drops)
 }
 
 impl Case {
@@ -102,6 +112,7 @@ impl Case {
             root_watch: None,
             sustained: None,
             waves: Waves::default(),
+            again: false,
         }
     }
 
@@ -117,6 +128,7 @@ impl Case {
             lost.acks = lost.acks.saturating_add(d.final_ack);
             lost.repeated = lost.repeated.saturating_add(d.repeated.min(d.final_ack));
         }
+        self.again = are_again(dropped);
         self.waves.take(now, dropped);
         lost
     }
@@ -266,9 +278,9 @@ impl Case {
         }
     }
 
-    /// Whether clients whose retries kept it alive may come to this tier again.
+    /// Whether clients whose retries kept it alive, or that were dropped again and again, may come to this tier once more.
     fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
-        self.sustained.is_some()
+        (self.sustained.is_some() || self.again)
             && now <= self.last_active.saturating_add(self.backoff_windows())
             && self.is_of(view, tier)
     }
@@ -313,11 +325,13 @@ impl Case {
         (quiet / WINDOW_NS).max(self.backoff_windows())
     }
 
-    /// How long the clients that retries kept alive may wait for their next one; 0 where that was not so.
+    /// How long the clients that retries kept alive, or that were dropped again and again, may wait for their next one; 0 where there are none.
     fn backoff_windows(&self) -> u64 {
         let first = self.drops.values().map(|d| d.first).min();
-        match (&self.sustained, first.zip(self.last_drop())) {
-            (Some(_), Some((first, last))) => last.saturating_sub(first).min(BACKOFF_WINDOWS),
+        match first.zip(self.last_drop()) {
+            Some((first, last)) if self.sustained.is_some() || self.again => {
+                last.saturating_sub(first).min(BACKOFF_WINDOWS)
+            }
             _ => 0,
         }
     }
@@ -332,21 +346,53 @@ impl Case {
         self.root().filter(|_| !self.drops.is_empty()).filter(known)
     }
 
-    /// Whether its root is this one: the same resource at the same place, at the same time or right after it.
+    /// Whether its root is this one.
     pub(crate) fn has_root(&self, of: &Candidate) -> bool {
-        self.root().is_some_and(|own| {
-            let (a, b) = (&own.episode, &of.episode);
-            own.place == of.place
-                && a.resource == b.resource
-                && a.first <= b.last.saturating_add(EDGE_WINDOWS)
-                && b.first <= a.last.saturating_add(EDGE_WINDOWS)
-        })
+        self.root().is_some_and(|own| own.is_cause_of(of))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What was dropped: packets, last ACKs among them, and of those the ones of connections that were dropped before.
+    fn dropped(drops: u64, final_ack: u64, repeated: u64) -> Dropped {
+        Dropped {
+            tier: TierKey { host: "web".into(), workload: 1, listener: 1 },
+            listener: 7,
+            drops,
+            sk_drops: drops,
+            final_ack,
+            repeated,
+            slow: 0,
+            refused: false,
+            arrivals: 0,
+            depth: 25,
+            limit: 24,
+        }
+    }
+
+    /// Fails where a case ends though those whom it dropped again and again have not come for the last time: the wave of theirs that comes
+    /// next would wake somebody once more.
+    #[test]
+    fn whoever_was_dropped_again_and_again_is_waited_for_as_long_as_it_has_tried() {
+        let config = Config::default();
+        let quiet = config.quiet_ns / WINDOW_NS;
+        let over_after = |newest: Dropped| {
+            let trigger = Trigger { tier: newest.tier.clone(), level: Level::Drop, ratio: 1.0 };
+            let mut case = Case::open(&trigger, 1000, "id".to_owned());
+            case.take_drops(1000, &[&dropped(50, 0, 0)]);
+            case.take_drops(1090, &[&newest]);
+            case.last_active = 1090;
+            (1090..2000).find(|now| case.is_over(&config, *now)).unwrap() - 1090
+        };
+        assert_eq!(over_after(dropped(40, 40, 40)), 91, "it has tried for 90 windows");
+        assert_eq!(over_after(dropped(40, 20, 20)), 91);
+        assert_eq!(over_after(dropped(40, 20, 19)), quiet + 1, "most came for the first time");
+        assert_eq!(over_after(dropped(40, 40, 0)), quiet + 1);
+        assert_eq!(over_after(dropped(0, 0, 0)), quiet + 1);
+    }
 
     #[test]
     fn whatever_goes_on_is_closed_when_it_is_a_day_old() {

@@ -166,6 +166,7 @@ impl Span<'_> {
             unit: "ratio",
             quality: verdict.quality,
             by_load: verdict.by_load,
+            of_host: self.is_of_host(&verdict),
             event_loop: None,
             culprits: self.who(&verdict),
             why: format!(
@@ -182,6 +183,18 @@ impl Span<'_> {
 
     fn mean_of(&self, f: fn(&UseSample) -> f64, (from, to): (u64, u64)) -> f64 {
         average(self.series.range(from, to).map(|(_, s)| f(s)))
+    }
+
+    /// Whether all of the host got less: nobody's own quota is the reason.
+    fn is_of_host(&self, verdict: &Verdict) -> bool {
+        let during = |f: fn(&UseSample) -> f64| self.mean_of(f, self.judged());
+        match verdict.resource {
+            Resource::CpuThrottled => {
+                !verdict.by_load && during(|s| s.host_throttled) >= during(|s| s.throttled)
+            }
+            Resource::CpuSteal => true,
+            _ => false,
+        }
     }
 
     fn verdict(&self) -> Verdict {

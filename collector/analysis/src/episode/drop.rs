@@ -45,20 +45,26 @@ pub(crate) struct DropCount {
     last_acks: u64,
     /// Attempts whose SYN was dropped.
     syns: f64,
-    /// Attempts whose last ACK was.
-    acks: u64,
+    /// Attempts whose last ACK was, and whose SYN had not been.
+    acks: f64,
     /// Connections that a Unix socket refused.
     refused: u64,
-    /// Of `acks`, the ones for which that took half a second or longer.
+    /// Dropped last ACKs of connections that had been asked for half a second before, or longer.
     slow: u64,
-    /// Dropped SYNs of the last second, by window.
-    recent: BTreeMap<u64, u64>,
+    /// Dropped last ACKs of attempts whose SYN had been dropped before.
+    acks_again: f64,
+    /// Dropped SYNs that did not come again yet, by the window in which they were dropped.
+    recent: BTreeMap<u64, f64>,
 }
 
+/// A SYN comes again one second later, and its timer is up to 64 ms late: [`RETRY_WINDOWS`] after the window in which it was dropped, or so many
+/// more.
+const LATE_WINDOWS: u64 = 2;
+
 impl DropCount {
-    /// Adds a window's drops. The kernel side tells which of the last ACKs are of a connection that was dropped before. The rest are SYNs,
-    /// which nobody sees: of those dropped one second before, as many come again and are dropped again as are dropped of all that
-    /// arrive now.
+    /// Adds a window's drops. The kernel side tells which of the last ACKs are of a connection that was dropped before. Of a SYN nobody sees
+    /// whether it came before: as many come again as were dropped one second earlier, and of all attempts of a window as great a part of those
+    /// is dropped as of the others, their SYN or their last ACK.
     pub(crate) fn add(&mut self, window: u64, d: &Dropped) {
         if self.count == 0 {
             self.first = window;
@@ -77,7 +83,6 @@ impl DropCount {
             self.with_room = self.with_room.saturating_add(d.drops);
         }
         let acks = d.final_ack.saturating_sub(d.repeated);
-        self.acks = self.acks.saturating_add(acks);
         self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
         // Over all windows: the socket's counter is looked at some ms after a segment was dropped, maybe in the next one.
         self.last_acks = self.last_acks.saturating_add(d.final_ack);
@@ -85,16 +90,26 @@ impl DropCount {
             .into_iter()
             .fold(self.count, u64::saturating_sub);
         self.syn_packets = self.syn_packets.saturating_add(syns);
-        let accepted = d.arrivals.saturating_add(acks);
-        let before = |windows: u64| {
-            window.checked_sub(windows).and_then(|at| self.recent.get(&at)).copied().unwrap_or(0) as f64
-        };
-        let again = f64::midpoint(before(RETRY_WINDOWS), before(RETRY_WINDOWS + 1));
-        let dropped_part = syns as f64 / (syns as f64 + accepted as f64).max(1.0);
-        self.syns += (syns as f64 - again * dropped_part).max(0.0);
-        self.recent.retain(|at, _| at.saturating_add(RETRY_WINDOWS) >= window);
-        let now = self.recent.entry(window).or_default();
-        *now = now.saturating_add(syns);
+        let (syns, acks) = (syns as f64, acks as f64);
+        let attempts = (syns + acks + d.arrivals as f64).max(1.0);
+        let again = self.come_again(window, attempts) / attempts;
+        self.syns += syns * (1.0 - again);
+        self.acks += acks * (1.0 - again);
+        self.acks_again += acks * again;
+        *self.recent.entry(window).or_default() += syns;
+    }
+
+    /// How many of the attempts of a window are those of a SYN that was dropped a second before.
+    fn come_again(&mut self, window: u64, attempts: f64) -> f64 {
+        self.recent.retain(|at, _| at.saturating_add(RETRY_WINDOWS + LATE_WINDOWS) >= window);
+        let mut again = 0.0;
+        // Who was dropped together comes together, and beside them few come for the first time: whoever may have come has, the oldest first.
+        for (_, left) in self.recent.range_mut(..=window.saturating_sub(RETRY_WINDOWS)) {
+            let come = left.min(attempts - again);
+            *left -= come;
+            again += come;
+        }
+        again
     }
 
     /// Dropped SYNs so far.
@@ -104,12 +119,12 @@ impl DropCount {
 
     /// Estimate of the distinct connection attempts behind the packets.
     pub(crate) fn connections(&self) -> u64 {
-        (self.syns.round() as u64).saturating_add(self.acks).saturating_add(self.refused)
+        ((self.syns + self.acks).round() as u64).saturating_add(self.refused)
     }
 
-    /// Estimate of those that had to wait for a second or longer.
+    /// Estimate of those that had to wait for a second or longer: whose SYN was dropped, and the others that were asked for so long before.
     pub(crate) fn very_long(&self) -> u64 {
-        (self.syns.round() as u64).saturating_add(self.slow)
+        (self.syns + (self.slow as f64 - self.acks_again).max(0.0)).round() as u64
     }
 
     /// What most of them were dropped for: those whom a flood shut out all come at its end, and fill the accept queue then.
@@ -164,9 +179,11 @@ mod tests {
         check(&[(100, syns(50)), (110, syns(50))], (100, 100, 100));
         // All of them come again, in two windows, and nothing else does.
         check(&[(100, syns(50)), (120, syns(25)), (121, syns(25))], (100, 50, 50));
+        // All of them come again, find room for their SYN, and none for their last ACK: once soon, and once half a second later.
+        check(&[(100, syns(50)), (121, of(50, 50, 0, 0, 3)), (131, of(50, 50, 50, 50, 0))], (150, 53, 53));
         // A steady overflow that lets half of what comes in: of 40 a window, half of them retries, 10 are dropped retries.
         let windows: Vec<_> = (100..130).map(|w| (w, of(20, 0, 0, 0, 20))).collect();
-        check(&windows, (600, 600 - 10 * 10 + 5, 600 - 10 * 10 + 5));
+        check(&windows, (600, 600 - 10 * 10, 600 - 10 * 10));
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn episode(run: &[(u64, &BlockedLoop)]) -> Option<Episode> {
         unit: MILLISECONDS,
         quality: if uninterruptible { quality::EVENT_LOOP_DISK } else { quality::EVENT_LOOP },
         by_load: false,
+        of_host: false,
         culprits: Vec::new(),
         why: format!("{} while requests lay unread", words(&blocked)),
         event_loop: Some(blocked),

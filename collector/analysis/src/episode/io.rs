@@ -45,6 +45,7 @@ pub(crate) fn episodes(
                     + if named { quality::IO_NAMED } else { 0.0 }
                     + if device >= MOST { quality::IO_QUEUED } else { 0.0 },
                 by_load: named && culprits.first().is_some_and(|c| c.workload == own),
+                of_host: false,
                 event_loop: None,
                 why: format!(
                     "up to {peak:.1} tasks blocked on block I/O (usually {before:.1}), device queue {}",

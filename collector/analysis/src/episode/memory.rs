@@ -37,6 +37,7 @@ pub(crate) fn episodes(
                 unit: "tasks",
                 quality: quality::MEMORY,
                 by_load: false,
+                of_host: false,
                 event_loop: None,
                 culprits: culprits::workloads(history, host, &stalls, |w| w != workload),
                 why: format!(

@@ -37,6 +37,8 @@ pub(crate) struct Episode {
     pub(crate) quality: f64,
     /// Brought by the tier's own requests: an effect of more arrivals, where there were more.
     pub(crate) by_load: bool,
+    /// All of its host was short of it: the quota was the host's, or the hypervisor took the CPU.
+    pub(crate) of_host: bool,
     pub(crate) culprits: Vec<Culprit>,
     /// Of an event loop that was blocked: which, and what it did.
     pub(crate) event_loop: Option<EventLoop>,

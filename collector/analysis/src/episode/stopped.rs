@@ -49,6 +49,7 @@ pub(crate) fn episodes(
                 unit: THREADS,
                 quality: quality::STOPPED,
                 by_load: false,
+                of_host: false,
                 event_loop: None,
                 culprits: Vec::new(),
                 why: format!(

@@ -75,6 +75,25 @@ impl Candidate {
         }
     }
 
+    /// Whether this one is the same cause as another, seen at two queues or at one: the same place at the same time, or two that wanted for the
+    /// same thing on one host, because all of it did or because the same workload took it from both.
+    pub(crate) fn is_cause_of(&self, other: &Self) -> bool {
+        let (a, b) = (&self.episode, &other.episode);
+        let at_once =
+            a.first <= b.last.saturating_add(EDGE_WINDOWS) && b.first <= a.last.saturating_add(EDGE_WINDOWS);
+        if a.resource != b.resource || a.resource == Resource::Unexplained || !at_once {
+            return false;
+        }
+        let (Place::Tier(here), Place::Tier(there)) = (&self.place, &other.place) else {
+            return self.place == other.place;
+        };
+        let taker = |e: &Episode| e.culprits.first().map(|c| c.workload.clone());
+        let taken = matches!(a.resource, Resource::CpuNeighbour | Resource::Io)
+            && taker(a).is_some()
+            && taker(a) == taker(b);
+        here == there || here.host == there.host && (a.of_host && b.of_host || taken)
+    }
+
     pub(crate) fn times(&mut self, factor: f64, reason: &str) {
         self.score *= factor;
         self.rule = format!("{} x {factor:.2} {reason}", self.rule);
@@ -291,6 +310,7 @@ fn from_surge(view: View<'_>, surge: &Surge, node: &Node, at: u64) -> Vec<Candid
         unit: "ratio",
         quality: if surge.stored { quality::BURST_STORED } else { quality::BURST },
         by_load: false,
+        of_host: false,
         event_loop: None,
         culprits: client
             .map(|c| Culprit { pid: 0, comm: c.comm.clone(), workload: c.workload.clone(), share: 1.0 })
@@ -356,6 +376,7 @@ fn unexplained(node: &Node, at: u64) -> Episode {
         unit: "ratio",
         quality: quality::UNEXPLAINED,
         by_load: false,
+        of_host: false,
         event_loop: None,
         culprits: Vec::new(),
         why: "its queue grew, nothing below it explains that, and no resource measured there was short"
@@ -379,6 +400,7 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
         unit: "ratio",
         quality,
         by_load: false,
+        of_host: false,
         event_loop: None,
         culprits: Vec::new(),
         why: format!("{}, and {why}", step.why),
@@ -452,5 +474,64 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
     });
     for candidate in candidates.iter_mut() {
         candidate.score = (candidate.score.clamp(0.0, 1.0) * 100.0).round() / 100.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short_of(resource: Resource, host: &str, workload: u32, span: (u64, u64)) -> Candidate {
+        let key = TierKey { host: host.into(), workload, listener: 0 };
+        let episode = Episode {
+            resource,
+            first: span.0,
+            last: span.1,
+            peak: 1.0,
+            unit: "ratio",
+            quality: 0.9,
+            by_load: false,
+            of_host: false,
+            culprits: Vec::new(),
+            event_loop: None,
+            why: String::new(),
+        };
+        Candidate::new(Place::Tier(key), episode)
+    }
+
+    fn by(taker: &str, mut of: Candidate) -> Candidate {
+        of.episode.culprits =
+            vec![Culprit { pid: 1, comm: "burn".into(), workload: taker.into(), share: 1.0 }];
+        of
+    }
+
+    fn of_host(mut of: Candidate) -> Candidate {
+        of.episode.of_host = true;
+        of
+    }
+
+    #[test]
+    fn two_tiers_have_one_cause_where_all_of_their_host_wanted_for_it_or_one_took_it_from_both() {
+        use Resource::{CpuNeighbour, CpuThrottled, Io};
+        let one = |a: &Candidate, b: &Candidate| {
+            assert_eq!(a.is_cause_of(b), b.is_cause_of(a));
+            a.is_cause_of(b)
+        };
+        let quota = |workload, host, span| of_host(short_of(CpuThrottled, host, workload, span));
+        assert!(one(&quota(1, "a", (100, 110)), &quota(2, "a", (101, 112))));
+        assert!(!one(&quota(1, "a", (100, 110)), &quota(2, "b", (100, 110))), "on another host");
+        assert!(!one(&quota(1, "a", (100, 110)), &quota(2, "a", (120, 130))), "at another time");
+        let own = short_of(CpuThrottled, "a", 2, (100, 110));
+        assert!(!one(&quota(1, "a", (100, 110)), &own), "its own quota");
+        assert!(one(&own, &own));
+        for resource in [CpuNeighbour, Io] {
+            let taken = |by_whom, workload| by(by_whom, short_of(resource, "a", workload, (100, 110)));
+            assert!(one(&taken("backup", 1), &taken("backup", 2)));
+            assert!(!one(&taken("backup", 1), &taken("cron", 2)), "{resource:?}");
+            let unknown = |workload| short_of(resource, "a", workload, (100, 110));
+            assert!(!one(&unknown(1), &unknown(2)), "nobody knows who took it: {resource:?}");
+        }
+        let unexplained = short_of(Resource::Unexplained, "a", 1, (100, 110));
+        assert!(!one(&unexplained, &unexplained));
     }
 }

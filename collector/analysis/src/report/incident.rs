@@ -92,6 +92,7 @@ impl Report<'_> {
             unit: "ratio",
             quality: quality::FLOOD,
             by_load: false,
+            of_host: false,
             event_loop: None,
             culprits: Vec::new(),
             why: "drops outnumber completed handshakes, the accept queue had room and no more requests were taken on: SYNs that nobody means to complete"
@@ -156,8 +157,10 @@ impl Report<'_> {
             };
         };
         let topology = self.view.topology;
+        // What it wanted for, so did all of its host: who dropped there as well and has no part in its calls dropped beside it.
+        let beside = |d: &TierKey| d.host == at.host && !topology.leads(d, at) && !topology.leads(at, d);
         let droppers: BTreeSet<&TierKey> =
-            self.case.drops.keys().map(|(tier, _)| tier).filter(|d| *d != at).collect();
+            self.case.drops.keys().map(|(tier, _)| tier).filter(|d| *d != at && !beside(d)).collect();
         if droppers.iter().any(|d| topology.leads(d, at)) {
             Kind::UpstreamCtqo
         } else if droppers.iter().any(|d| topology.leads(at, d)) {
