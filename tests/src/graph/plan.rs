@@ -78,6 +78,10 @@ pub struct Graph {
     pub clients_keep_alive: bool,
     /// Further clients, of one service inside.
     pub batch: Option<Batch>,
+    /// Whoever calls waits twice as long before each further SYN (1, 3, 7, 15 s), as Linux before 6.5 does; later ones send the first four a
+    /// second apart (`tcp_syn_linear_timeouts`).
+    #[serde(default)]
+    pub syns_back_off: bool,
 }
 
 /// A "VM".
@@ -253,11 +257,12 @@ impl Graph {
             format!("{} ({}, {}){calls}", of.name, self.hosts[of.host].name, of.runtime.name())
         });
         format!(
-            "{} services on {} hosts, {:.0} requests a second, {:.2} CPUs offered\n  {}",
+            "{} services on {} hosts, {:.0} requests a second, {:.2} CPUs offered, SYNs again after {}\n  {}",
             self.services.len(),
             self.hosts.len(),
             self.rate_per_second,
             self.offered().iter().sum::<f64>(),
+            if self.syns_back_off { "1, 3 and 7 s" } else { "1, 2 and 3 s" },
             services.collect::<Vec<_>>().join("; ")
         )
     }
@@ -354,7 +359,9 @@ impl Draw {
         self.room(&mut services, &rates, batch.as_ref());
         let hosts = self.hosts(&mut services, &rates);
         let clients_keep_alive = services[0].runtime.takes_all() && self.chance(0.3);
-        Graph { seed, hosts, services, rate_per_second, clients_keep_alive, batch }
+        // Every other seed, whatever else is drawn of it.
+        let syns_back_off = seed.count_ones() % 2 == 1;
+        Graph { seed, hosts, services, rate_per_second, clients_keep_alive, batch, syns_back_off }
     }
 
     /// How far each service is from the entry, ascending: a chain, and others beside it, the first of them beside the entry's first call,

@@ -153,6 +153,10 @@ impl World {
         for (_, netns) in self.hosts.iter().chain([&self.client]) {
             netns.sysctl("net.ipv4.ip_local_port_range", "10000 65535")?;
             netns.sysctl("net.ipv4.tcp_tw_reuse", "1")?;
+            // Where the kernel has no such setting they back off anyway.
+            if self.graph.syns_back_off && Path::new("/proc/sys/net/ipv4/tcp_syn_linear_timeouts").exists() {
+                netns.sysctl("net.ipv4.tcp_syn_linear_timeouts", "0")?;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use super::settled::Settled;
 use super::trigger::Trigger;
 use super::wave::Wave;
-use super::{Case, Lost, are_again};
+use super::{Case, Lost};
 use crate::baseline::Level;
 use crate::config::Config;
 use crate::episode::drop::Dropped;
@@ -185,9 +185,10 @@ impl Cases {
         if let Some(ongoing) = self.open.iter().rposition(goes_on) {
             return Some(ongoing);
         }
-        let own = |i: &usize| {
-            !are_again(dropped) && self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now))
-        };
+        if let Some(before) = self.open.iter().rposition(|case| case.knows(now, dropped)) {
+            return Some(before);
+        }
+        let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
         let newest = self.belongs(view, config, tier, now);
         if let Some(newest) = newest.filter(|i| self.open.get(*i).is_some_and(|case| !case.drops.is_empty()))
             && !own(&newest)

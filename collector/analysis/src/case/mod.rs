@@ -11,7 +11,7 @@ mod watch;
 mod wave;
 
 use crate::baseline::Level;
-use crate::config::Config;
+use crate::config::{Config, RETRY_WINDOWS};
 use crate::episode::drop::{DropCount, DropCounts, Dropped};
 use crate::path::candidate::Candidate;
 use crate::path::chain::{Diagnosis, diagnose};
@@ -30,9 +30,12 @@ use trigger::Trigger;
 use watch::RootWatch;
 use wave::{Before, Waves, beyond};
 
-/// How long retries may keep away after an overload that they kept alive, windows (16 s). A client that was dropped again and again comes
-/// next after at most as long as it has tried (`tcp_retransmit_timer` doubles), and what is left of them after this is little.
+/// How long retries may keep away after an overload that they kept alive, or whose clients were dropped again and again, windows (16 s). Such a
+/// client comes next after at most as long as it has tried and its first wait more ([`FIRST_WAIT`]; `tcp_retransmit_timer` doubles), and what is
+/// left of them after this is little.
 const BACKOFF_WINDOWS: u64 = 320;
+/// The first wait of a dropped SYN, and how late its timer may be, windows.
+const FIRST_WAIT: u64 = RETRY_WINDOWS + 2;
 /// Windows between two looks whether retries keep a case alive: twice a second is often enough for what goes on for seconds.
 const SUSTAINED_EVERY: u64 = 10;
 
@@ -70,7 +73,7 @@ pub(crate) struct Case {
     pub(crate) sustained: Option<(TierKey, u64, sustain::Kept)>,
     /// Waves of drops that it took and that may still turn out to be an incident of their own.
     waves: Waves,
-    /// Those who were dropped last had been dropped before, each time as a connection that the client takes for open.
+    /// Those who were dropped last had been dropped before.
     again: bool,
 }
 
@@ -80,14 +83,6 @@ struct Lost {
     syns: u64,
     acks: u64,
     repeated: u64,
-}
-
-/// Whether most of what was dropped are connections that were dropped before: their last ACK or first request comes again after a time that
-/// doubles (`tcp_retransmit_timer`, `inet_csk_reqsk_queue_prune`), and whoever waited together comes together.
-fn are_again(dropped: &[&Dropped]) -> bool {
-    let sum = |of: fn(&Dropped) -> u64| dropped.iter().map(|d| of(d)).fold(0, u64::saturating_add);
-    let again = sum(|d| d.repeated.min(d.final_ack));
-    again > 0 && again.saturating_mul(2) >= sum(|d| d.drops)
 }
 
 impl Case {
@@ -119,6 +114,7 @@ impl Case {
     /// Counts what a tier dropped in a frame.
     fn take_drops(&mut self, now: u64, dropped: &[&Dropped]) -> Lost {
         let mut lost = Lost::default();
+        self.again = self.knows(now, dropped);
         for d in dropped {
             self.tiers.insert(d.tier.clone());
             let count: &mut DropCount = self.drops.entry((d.tier.clone(), d.listener)).or_default();
@@ -128,9 +124,21 @@ impl Case {
             lost.acks = lost.acks.saturating_add(d.final_ack);
             lost.repeated = lost.repeated.saturating_add(d.repeated.min(d.final_ack));
         }
-        self.again = are_again(dropped);
         self.waves.take(now, dropped);
         lost
+    }
+
+    /// Whether most of what is dropped in a window was dropped before, in this case: last ACKs, which the kernel side knows again, and SYNs that
+    /// are due. Whoever waited together comes together, after a time that doubles (`tcp_retransmit_timer`, `reqsk_timer_handler`).
+    fn knows(&self, now: u64, dropped: &[&Dropped]) -> bool {
+        let again = |d: &&Dropped| {
+            let Some(before) = self.drops.get(&(d.tier.clone(), d.listener)) else { return 0.0 };
+            let syns = d.drops.saturating_sub(d.final_ack) as f64;
+            d.repeated.min(d.final_ack) as f64 + before.awaited(now).min(syns)
+        };
+        let again: f64 = dropped.iter().map(again).sum();
+        let all = dropped.iter().map(|d| d.drops).fold(0, u64::saturating_add);
+        again > 0.0 && 2.0 * again >= all as f64
     }
 
     /// How it is now, before a wave of drops.
@@ -278,9 +286,9 @@ impl Case {
         }
     }
 
-    /// Whether clients whose retries kept it alive, or that were dropped again and again, may come to this tier once more.
+    /// Whether clients whose retries kept it alive may come to this tier again.
     fn is_backing_off(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
-        (self.sustained.is_some() || self.again)
+        self.sustained.is_some()
             && now <= self.last_active.saturating_add(self.backoff_windows())
             && self.is_of(view, tier)
     }
@@ -307,7 +315,7 @@ impl Case {
 
     /// Whether drops here would belong to it, and people know of it or will.
     pub(crate) fn covers(&self, view: View<'_>, config: &Config, tier: &TierKey, window: u64) -> bool {
-        let quiet = (config.quiet_ns / WINDOW_NS).max(self.backoff_windows());
+        let quiet = (config.quiet_ns / WINDOW_NS).max(self.open_windows(config));
         (self.told.is_some() || !self.drops.is_empty())
             && window <= self.last_active.saturating_add(quiet)
             && self.is_of(view, tier)
@@ -316,24 +324,31 @@ impl Case {
     /// Whether nothing can belong to it any more, or it has reached the age at which a case is closed.
     pub(crate) fn is_over(&self, config: &Config, now: u64) -> bool {
         let age = now.saturating_sub(self.opened);
-        now > self.last_active.saturating_add(self.quiet_windows(config))
+        now > self.last_active.saturating_add(self.open_windows(config))
             || age >= config.max_incident_ns / WINDOW_NS
     }
 
+    /// For so long after its last activity whatever happens at its tiers belongs to it.
     fn quiet_windows(&self, config: &Config) -> u64 {
         let quiet = if self.drops.is_empty() { config.quiet_without_drops_ns } else { config.quiet_ns };
         (quiet / WINDOW_NS).max(self.backoff_windows())
     }
 
-    /// How long the clients that retries kept alive, or that were dropped again and again, may wait for their next one; 0 where there are none.
+    /// For so long it is open: what is dropped after [`Case::quiet_windows`] belongs to it if it was dropped there before.
+    fn open_windows(&self, config: &Config) -> u64 {
+        let tried = if self.again { self.tried_windows().saturating_add(FIRST_WAIT) } else { 0 };
+        self.quiet_windows(config).max(tried.min(BACKOFF_WINDOWS))
+    }
+
+    /// How long the clients that retries kept alive may wait for their next one; 0 where that was not so.
     fn backoff_windows(&self) -> u64 {
+        if self.sustained.is_some() { self.tried_windows().min(BACKOFF_WINDOWS) } else { 0 }
+    }
+
+    /// From its first drop to its last one.
+    fn tried_windows(&self) -> u64 {
         let first = self.drops.values().map(|d| d.first).min();
-        match first.zip(self.last_drop()) {
-            Some((first, last)) if self.sustained.is_some() || self.again => {
-                last.saturating_sub(first).min(BACKOFF_WINDOWS)
-            }
-            _ => 0,
-        }
+        first.zip(self.last_drop()).map_or(0, |(first, last)| last.saturating_sub(first))
     }
 
     fn root(&self) -> Option<&Candidate> {
@@ -387,8 +402,9 @@ mod tests {
             case.last_active = 1090;
             (1090..2000).find(|now| case.is_over(&config, *now)).unwrap() - 1090
         };
-        assert_eq!(over_after(dropped(40, 40, 40)), 91, "it has tried for 90 windows");
-        assert_eq!(over_after(dropped(40, 20, 20)), 91);
+        let tried = 90 + FIRST_WAIT + 1;
+        assert_eq!(over_after(dropped(40, 40, 40)), tried);
+        assert_eq!(over_after(dropped(40, 20, 20)), tried);
         assert_eq!(over_after(dropped(40, 20, 19)), quiet + 1, "most came for the first time");
         assert_eq!(over_after(dropped(40, 40, 0)), quiet + 1);
         assert_eq!(over_after(dropped(0, 0, 0)), quiet + 1);

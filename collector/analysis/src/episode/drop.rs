@@ -54,11 +54,18 @@ pub(crate) struct DropCount {
     /// Dropped last ACKs of attempts whose SYN had been dropped before.
     acks_again: f64,
     /// Dropped SYNs that did not come again yet, by the window in which they were dropped.
-    recent: BTreeMap<u64, f64>,
+    waiting: BTreeMap<u64, Waiting>,
 }
 
-/// A SYN comes again one second later, and its timer is up to 64 ms late: [`RETRY_WINDOWS`] after the window in which it was dropped, or so many
-/// more.
+/// SYNs by how often they had come before: never, once, twice, and more often than that.
+type Waiting = [f64; 4];
+
+/// So many windows after it was dropped a SYN comes again, by how often it had come before, where its time doubles (1, 3, 7 and 15 s after the
+/// first one; Linux before 6.5, Windows, macOS). Later Linux sends the first four a second apart (`tcp_syn_linear_timeouts`).
+pub(crate) const BACKOFFS: [u64; 4] =
+    [RETRY_WINDOWS, 2 * RETRY_WINDOWS, 4 * RETRY_WINDOWS, 8 * RETRY_WINDOWS];
+
+/// Timers are up to 64 ms late: it comes then, or up to so many windows later.
 const LATE_WINDOWS: u64 = 2;
 
 impl DropCount {
@@ -92,24 +99,42 @@ impl DropCount {
         self.syn_packets = self.syn_packets.saturating_add(syns);
         let (syns, acks) = (syns as f64, acks as f64);
         let attempts = (syns + acks + d.arrivals as f64).max(1.0);
-        let again = self.come_again(window, attempts) / attempts;
+        let come = self.come_again(window, attempts);
+        let again = come.iter().sum::<f64>() / attempts;
         self.syns += syns * (1.0 - again);
         self.acks += acks * (1.0 - again);
         self.acks_again += acks * again;
-        *self.recent.entry(window).or_default() += syns;
+        let part = syns / attempts;
+        let waits = [syns * (1.0 - again), come[0] * part, come[1] * part, (come[2] + come[3]) * part];
+        self.waiting.insert(window, waits);
     }
 
-    /// How many of the attempts of a window are those of a SYN that was dropped a second before.
-    fn come_again(&mut self, window: u64, attempts: f64) -> f64 {
-        self.recent.retain(|at, _| at.saturating_add(RETRY_WINDOWS + LATE_WINDOWS) >= window);
-        let mut again = 0.0;
+    /// Takes those of dropped SYNs that come again in a window, of so many attempts in all.
+    fn come_again(&mut self, window: u64, attempts: f64) -> Waiting {
+        let longest = BACKOFFS[3].saturating_add(LATE_WINDOWS);
+        self.waiting.retain(|at, _| at.saturating_add(longest) >= window);
+        let (mut come, mut rest) = (Waiting::default(), attempts);
         // Who was dropped together comes together, and beside them few come for the first time: whoever may have come has, the oldest first.
-        for (_, left) in self.recent.range_mut(..=window.saturating_sub(RETRY_WINDOWS)) {
-            let come = left.min(attempts - again);
-            *left -= come;
-            again += come;
+        for (at, waits) in &mut self.waiting {
+            for (often, left) in
+                waits.iter_mut().enumerate().filter(|(often, _)| may_come(*at, *often, window))
+            {
+                let now = left.min(rest);
+                *left -= now;
+                rest -= now;
+                come[often] += now;
+            }
         }
-        again
+        come
+    }
+
+    /// How many SYNs may come again in a window.
+    pub(crate) fn awaited(&self, window: u64) -> f64 {
+        let of = |(at, waits): (&u64, &Waiting)| -> f64 {
+            let may = |(often, _): &(usize, &f64)| may_come(*at, *often, window);
+            waits.iter().enumerate().filter(may).map(|(_, left)| *left).sum()
+        };
+        self.waiting.iter().map(of).sum()
     }
 
     /// Dropped SYNs so far.
@@ -139,6 +164,13 @@ impl DropCount {
             DropReason::Other
         }
     }
+}
+
+/// Whether a SYN that was dropped in window `at`, and had come so often before, may come again in `window`.
+fn may_come(at: u64, often: usize, window: u64) -> bool {
+    let due =
+        |after: &u64| (*after..=after.saturating_add(LATE_WINDOWS)).contains(&window.saturating_sub(at));
+    due(&RETRY_WINDOWS) || BACKOFFS.get(often).is_some_and(due)
 }
 
 /// What each listener dropped.
@@ -181,6 +213,10 @@ mod tests {
         check(&[(100, syns(50)), (120, syns(25)), (121, syns(25))], (100, 50, 50));
         // All of them come again, find room for their SYN, and none for their last ACK: once soon, and once half a second later.
         check(&[(100, syns(50)), (121, of(50, 50, 0, 0, 3)), (131, of(50, 50, 50, 50, 0))], (150, 53, 53));
+        // The same ones after 1, 3, 7 and 15 s, where a client waits twice as long each time; nobody waits for three seconds at first.
+        let back_off = [(100, syns(50)), (120, syns(50)), (160, syns(50)), (241, syns(50)), (402, syns(50))];
+        check(&back_off, (250, 50, 50));
+        check(&[(100, syns(50)), (160, syns(50))], (100, 100, 100));
         // A steady overflow that lets half of what comes in: of 40 a window, half of them retries, 10 are dropped retries.
         let windows: Vec<_> = (100..130).map(|w| (w, of(20, 0, 0, 0, 20))).collect();
         check(&windows, (600, 600 - 10 * 10, 600 - 10 * 10));

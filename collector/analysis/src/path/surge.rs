@@ -4,8 +4,8 @@
 use super::step::{PATH_MAX, Place, Step};
 use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View};
 use crate::baseline::QUEUE_MIN;
-use crate::config::RETRY_WINDOWS;
 use crate::episode::Episode;
+use crate::episode::drop::BACKOFFS;
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::series::growth::{LEAD_WINDOWS, usual};
 use crate::series::sample::TierSample;
@@ -160,10 +160,10 @@ impl View<'_> {
             values: (first..=last.min(self.history.next.saturating_sub(1)))
                 .map(|i| {
                     let s = tier.get(i)?;
-                    let again = f64::midpoint(
-                        dropped(i.saturating_sub(RETRY_WINDOWS)),
-                        dropped(i.saturating_sub(RETRY_WINDOWS + 1)),
-                    );
+                    let again = BACKOFFS.map(|after| {
+                        f64::midpoint(dropped(i.saturating_sub(after)), dropped(i.saturating_sub(after + 1)))
+                    });
+                    let again = again.into_iter().fold(0.0, f64::max);
                     Some((s.came() - again).max(0.0))
                 })
                 .collect(),
