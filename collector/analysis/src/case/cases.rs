@@ -393,6 +393,50 @@ mod tests {
     use crate::frame::history::History;
     use crate::topology::graph::Topology;
 
+    fn dropped(drops: u64, final_ack: u64, repeated: u64) -> Dropped {
+        Dropped {
+            tier: TierKey { host: "h".into(), workload: 1, listener: 0 },
+            listener: 7,
+            drops,
+            sk_drops: drops,
+            final_ack,
+            repeated,
+            slow: 0,
+            refused: false,
+            arrivals: 0,
+            depth: 25,
+            limit: 24,
+        }
+    }
+
+    /// Fails where a wave of clients that back off is told as another incident, or where whatever overflows while they are waited for is
+    /// taken for one.
+    #[test]
+    fn after_the_quiet_only_what_was_dropped_before_belongs_to_an_incident() {
+        let (history, topology, congestion, thresholds) =
+            (History::default(), Topology::default(), Congestion::default(), Thresholds::default());
+        let view = View::of(&history, &topology, &congestion, &thresholds);
+        let config = Config::default();
+        let key = dropped(1, 0, 0).tier;
+        let mut case =
+            Case::open(&Trigger { tier: key.clone(), level: Level::Drop, ratio: 1.0 }, 1000, "burst".into());
+        case.take_drops(1000, &[&dropped(50, 0, 0)]);
+        case.take_drops(1058, &[&dropped(40, 40, 40)]);
+        case.last_active = 1058;
+        let late = 1058 + config.quiet_ns / tailwater_model::window::WINDOW_NS + 1;
+        assert!(!case.is_over(&config, late));
+        let felt =
+            Case::open(&Trigger { tier: key.clone(), level: Level::Near, ratio: 1.0 }, late, "felt".into());
+        let again = dropped(40, 40, 40);
+        for (open, other) in [(vec![case.clone()], None), (vec![case, felt], Some(1))] {
+            let cases = Cases { open, ..Cases::default() };
+            let of = |d: &Dropped| cases.dropping(view, &config, &key, late, &[d]);
+            assert_eq!(of(&again), Some(0));
+            assert_eq!(of(&dropped(40, 0, 0)), other, "they come for the first time");
+            assert_eq!(of(&Dropped { listener: 8, ..again.clone() }), other, "another queue");
+        }
+    }
+
     #[test]
     fn a_drop_that_goes_on_stays_in_its_case_though_a_newer_one_leads_to_its_tier() {
         let (history, topology, congestion, thresholds) =
@@ -400,19 +444,7 @@ mod tests {
         let view = View::of(&history, &topology, &congestion, &thresholds);
         let key = |workload| TierKey { host: "h".into(), workload, listener: 0 };
         let trigger = |workload, level| Trigger { tier: key(workload), level, ratio: 1.0 };
-        let dropped = Dropped {
-            tier: key(1),
-            listener: 7,
-            drops: 44,
-            sk_drops: 44,
-            final_ack: 0,
-            repeated: 0,
-            slow: 0,
-            refused: false,
-            arrivals: 0,
-            depth: 25,
-            limit: 24,
-        };
+        let dropped = dropped(44, 0, 0);
         let mut dropping = Case::open(&trigger(1, Level::Drop), 100, "dropping".into());
         dropping.take_drops(100, &[&dropped]);
         let mut felt = Case::open(&trigger(2, Level::Near), 101, "felt".into());

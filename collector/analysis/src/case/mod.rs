@@ -12,7 +12,7 @@ mod wave;
 
 use crate::baseline::Level;
 use crate::config::{Config, RETRY_WINDOWS};
-use crate::episode::drop::{DropCount, DropCounts, Dropped};
+use crate::episode::drop::{DropCount, DropCounts, Dropped, LATE_WINDOWS};
 use crate::path::candidate::Candidate;
 use crate::path::chain::{Diagnosis, diagnose};
 use crate::path::step::Place;
@@ -35,7 +35,7 @@ use wave::{Before, Waves, beyond};
 /// left of them after this is little.
 const BACKOFF_WINDOWS: u64 = 320;
 /// The first wait of a dropped SYN, and how late its timer may be, windows.
-const FIRST_WAIT: u64 = RETRY_WINDOWS + 2;
+const FIRST_WAIT: u64 = RETRY_WINDOWS + LATE_WINDOWS;
 /// Windows between two looks whether retries keep a case alive: twice a second is often enough for what goes on for seconds.
 const SUSTAINED_EVERY: u64 = 10;
 
@@ -149,6 +149,7 @@ impl Case {
             last_active: self.last_active,
             settled: self.settled.clone(),
             sustained: self.sustained.clone(),
+            again: self.again,
         }
     }
 
@@ -173,7 +174,7 @@ impl Case {
         own.attempts = self.attempts.clone();
         (self.drops, self.retransmits, self.last_active) =
             (before.drops, before.retransmits, before.last_active);
-        (self.settled, self.sustained) = (before.settled, before.sustained);
+        (self.settled, self.sustained, self.again) = (before.settled, before.sustained, before.again);
         self.told_at = 0;
         Some(own)
     }

@@ -18,6 +18,7 @@ pub(crate) struct Before {
     pub(super) last_active: u64,
     pub(super) settled: Settled,
     pub(super) sustained: Option<(TierKey, u64, Kept)>,
+    pub(super) again: bool,
 }
 
 /// One wave that a case took.

@@ -66,7 +66,7 @@ pub(crate) const BACKOFFS: [u64; 4] =
     [RETRY_WINDOWS, 2 * RETRY_WINDOWS, 4 * RETRY_WINDOWS, 8 * RETRY_WINDOWS];
 
 /// Timers are up to 64 ms late: it comes then, or up to so many windows later.
-const LATE_WINDOWS: u64 = 2;
+pub(crate) const LATE_WINDOWS: u64 = 2;
 
 impl DropCount {
     /// Adds a window's drops. The kernel side tells which of the last ACKs are of a connection that was dropped before. Of a SYN nobody sees
