@@ -189,14 +189,15 @@ impl Cases {
             return Some(before);
         }
         let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
+        let has_drops = |i: &usize| self.open.get(*i).is_some_and(|case| !case.drops.is_empty());
         let newest = self.belongs(view, config, tier, now);
-        if let Some(newest) = newest.filter(|i| self.open.get(*i).is_some_and(|case| !case.drops.is_empty()))
+        if let Some(newest) = newest.filter(has_drops)
             && !own(&newest)
         {
             return Some(newest);
         }
         // A wave may have been felt before it overflowed the queue: that is no incident of its own.
-        let felt = newest.filter(|i| self.open.get(*i).is_some_and(|case| case.drops.is_empty()));
+        let felt = newest.filter(|i| !has_drops(i));
         let wave = self.open.iter().rposition(|case| case.is_backing_off(view, tier, now));
         let wave = wave.filter(|i| felt.is_some() && !own(i));
         wave.or_else(|| self.of_one_cause(view, config, tier, now)).or(felt)
@@ -390,24 +391,9 @@ mod tests {
     use super::*;
     use crate::baseline::congestion::Congestion;
     use crate::config::Thresholds;
+    use crate::episode::fixture::dropped;
     use crate::frame::history::History;
     use crate::topology::graph::Topology;
-
-    fn dropped(drops: u64, final_ack: u64, repeated: u64) -> Dropped {
-        Dropped {
-            tier: TierKey { host: "h".into(), workload: 1, listener: 0 },
-            listener: 7,
-            drops,
-            sk_drops: drops,
-            final_ack,
-            repeated,
-            slow: 0,
-            refused: false,
-            arrivals: 0,
-            depth: 25,
-            limit: 24,
-        }
-    }
 
     /// Fails where a wave of clients that back off is told as another incident, or where whatever overflows while they are waited for is
     /// taken for one.

@@ -371,23 +371,7 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What was dropped: packets, last ACKs among them, and of those the ones of connections that were dropped before.
-    fn dropped(drops: u64, final_ack: u64, repeated: u64) -> Dropped {
-        Dropped {
-            tier: TierKey { host: "web".into(), workload: 1, listener: 1 },
-            listener: 7,
-            drops,
-            sk_drops: drops,
-            final_ack,
-            repeated,
-            slow: 0,
-            refused: false,
-            arrivals: 0,
-            depth: 25,
-            limit: 24,
-        }
-    }
+    use crate::episode::fixture::dropped;
 
     /// Fails where a case ends though those whom it dropped again and again have not come for the last time: the wave of theirs that comes
     /// next would wake somebody once more.

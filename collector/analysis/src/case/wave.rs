@@ -95,21 +95,10 @@ pub(super) fn beyond(counted: &BTreeMap<Host, u64>, before: &BTreeMap<Host, u64>
 mod tests {
     use super::*;
     use crate::baseline::Level;
+    use crate::episode::fixture;
 
     fn dropped() -> Dropped {
-        Dropped {
-            tier: TierKey { host: "db-1".into(), workload: 1, listener: 0 },
-            listener: 1,
-            drops: 3,
-            sk_drops: 3,
-            final_ack: 0,
-            repeated: 0,
-            refused: false,
-            slow: 0,
-            arrivals: 0,
-            depth: 25,
-            limit: 24,
-        }
+        fixture::dropped(3, 0, 0)
     }
 
     /// Waves that began at these windows, each with drops in two windows.

@@ -179,22 +179,10 @@ pub(crate) type DropCounts = BTreeMap<(TierKey, EntityId), DropCount>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::episode::fixture;
 
     fn of(drops: u64, final_ack: u64, repeated: u64, slow: u64, arrivals: u64) -> Dropped {
-        let tier = TierKey { host: "web-1".into(), workload: 1, listener: 0 };
-        Dropped {
-            tier,
-            listener: 1,
-            drops,
-            sk_drops: drops.saturating_add(final_ack),
-            final_ack,
-            repeated,
-            slow,
-            refused: false,
-            arrivals,
-            depth: 129,
-            limit: 128,
-        }
+        Dropped { slow, arrivals, depth: 129, limit: 128, ..fixture::dropped(drops, final_ack, repeated) }
     }
 
     /// Windows with what was dropped in them; then what was dropped, how many connections that were, and how many waited for a second.

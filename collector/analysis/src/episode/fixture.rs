@@ -1,7 +1,9 @@
-//! A small past of one host, for the table tests of the rules.
+//! A small past of one host, and what a queue of it dropped, for the table tests of the rules.
 
+use crate::episode::drop::Dropped;
 use crate::frame::align::Frame;
 use crate::frame::history::{History, Update};
+use crate::topology::tier::TierKey;
 use std::sync::Arc;
 use tailwater_model::window::{HostWindow, WindowIndex, WorkloadInfo};
 
@@ -19,4 +21,22 @@ pub(crate) fn history(count: u64, fill: impl Fn(u64, &mut HostWindow)) -> Histor
         history.push(Frame { index: WindowIndex(index), hosts: [("h".to_owned(), Arc::new(window))].into() });
     }
     history
+}
+
+/// What listener 7 of workload 1 on host `h` dropped in a window: packets, last ACKs among them, and of those the ones of connections that were
+/// dropped before.
+pub(crate) fn dropped(drops: u64, final_ack: u64, repeated: u64) -> Dropped {
+    Dropped {
+        tier: TierKey { host: "h".into(), workload: 1, listener: 0 },
+        listener: 7,
+        drops,
+        sk_drops: drops.saturating_add(final_ack),
+        final_ack,
+        repeated,
+        slow: 0,
+        refused: false,
+        arrivals: 0,
+        depth: 25,
+        limit: 24,
+    }
 }
