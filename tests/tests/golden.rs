@@ -79,6 +79,7 @@ fn golden_traces_say_what_would_have_prevented_them() -> Result<()> {
             let view = replayed.prevention(incident).context("windows were asked for")?;
             let Some(answer) = view.answer else {
                 writeln!(text, "  refused: {}", view.why.unwrap_or_default())?;
+                view.queue.iter().try_for_each(|queue| writeln!(text, "  by count: {}", queue.sentence))?;
                 continue;
             };
             let of = answer.reproduction;

@@ -31,7 +31,7 @@ fn event_driven() -> Sim {
 /// The application stands twice. What it had stored by the end of the second time overflows the database some ms before a window ends: too
 /// little of it to tell it from the retries of the first time, of which the last were dropped 1.2 s before.
 fn twice() -> Sim {
-    event_driven().act(At::App, 6000..6250, Do::Pause).act(At::App, 8590..9240, Do::Pause)
+    event_driven().act(At::App, 6000..6250, Do::Pause).act(At::App, 8590..9246, Do::Pause)
 }
 
 fn packets(incident: &Incident) -> u64 {

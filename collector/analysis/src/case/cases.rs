@@ -11,12 +11,12 @@ use crate::episode::drop::Dropped;
 use crate::frame::history::LOOK_WINDOWS;
 use crate::path::candidate::{Candidate, ONSET_TOLERANCE};
 use crate::path::chain::diagnose;
-use crate::path::step::Place;
+use crate::path::step::{Place, Step};
 use crate::path::view::{LONGEST_WINDOWS, View};
 use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tailwater_model::incident::{Resource, identity};
+use tailwater_model::incident::{Culprit, Resource, identity};
 use tailwater_model::window::{Host, WindowIndex};
 
 /// Open cases at a time. For drops the oldest makes room that has none and was not told; what finds no place is [`Refused`].
@@ -188,7 +188,10 @@ impl Cases {
         if let Some(before) = self.open.iter().rposition(|case| case.knows(now, dropped)) {
             return Some(before);
         }
-        let own = |i: &usize| self.open.get(*i).is_some_and(|case| has_own_cause(case, view, tier, now));
+        let own = |i: &usize| {
+            let own = |case: &Case| has_own_cause(case, view, tier, now) || is_apart(case, view, tier, now);
+            self.open.get(*i).is_some_and(own)
+        };
         let has_drops = |i: &usize| self.open.get(*i).is_some_and(|case| !case.drops.is_empty());
         let newest = self.belongs(view, config, tier, now);
         if let Some(newest) = newest.filter(has_drops)
@@ -336,7 +339,7 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     let now_found = diagnose(view, tier, now);
     let Some(found) = now_found.candidates.first() else { return false };
     // Nor is a wave without a cause a new one: dropped clients come again after 1, 2, 3, 5 and 7 s.
-    if !began_after(found, last_drop) || found.episode.resource == Resource::Unexplained {
+    if !began_after(found, case, last_drop) || found.episode.resource == Resource::Unexplained {
         return false;
     }
     // After an overload that retries kept alive more of them come for seconds; what a tier does under them is no cause either.
@@ -346,28 +349,47 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
     surely_another(found, before)
 }
 
-/// The same of a wave that was taken into the case, by what its windows show by now. What drops do to a tier shows in the windows after
-/// them, too: so it has to be surely another cause, however long ago the last drop was.
-fn turned_out_own(case: &Case, wave: &Wave, view: View<'_>) -> bool {
-    let Some(last_drop) = wave.before.drops.values().map(|d| d.last).max() else { return false };
-    let Some(before) = case.root() else { return false };
-    let found = diagnose(view, &wave.trigger.tier, wave.first);
-    found
-        .candidates
-        .first()
-        .is_some_and(|found| began_after(found, last_drop) && surely_another(found, before))
-}
-
-/// What began while the first wave was still being caught up is its effect, and so is what that load uses up, here or at a neighbour.
-fn began_after(found: &Candidate, last_drop: u64) -> bool {
-    !found.episode.by_load
+/// Whether a tier that drops for the first time while others do has a cause of its own: each of both is sure, neither lies on the other's way, and
+/// the one is no effect of the other. A burst reaches every tier below it, so what is found there is none.
+fn is_apart(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
+    let Some(before) = case.root().filter(|before| before.score >= OWN_CAUSE) else { return false };
+    if case.last_drop_of(tier).is_some() || !is_outside(before) {
+        return false;
+    }
+    let now_found = diagnose(view, tier, now);
+    let Some(found) = now_found.candidates.first() else { return false };
+    let on = |path: &[Step], of: &Candidate| path.iter().any(|step| step.place == of.place);
+    let its_way = case.diagnosis.as_ref().is_some_and(|d| on(&d.path, found));
+    is_sure(found)
+        && !is_by_a_service(view, found)
         && !found.carried
-        && found.episode.first > last_drop.saturating_add(ONSET_TOLERANCE)
+        && !found.episode.by_load
+        && found.place != before.place
+        && !now_found.candidates.iter().any(|of| before.is_cause_of(of))
+        && !on(&now_found.path, before)
+        && !its_way
 }
 
-/// Whether something from outside was found, with some certainty, and it is not what was found before.
-fn surely_another(found: &Candidate, before: &Candidate) -> bool {
-    let outside = matches!(
+/// Whether what took the CPU is itself a tier: it may do so for those very requests.
+fn is_by_a_service(view: View<'_>, found: &Candidate) -> bool {
+    let Place::Tier(at) = &found.place else { return false };
+    let taker = found.episode.culprits.first().filter(|_| found.episode.resource == Resource::CpuNeighbour);
+    let is = |taker: &Culprit| {
+        let mut tiers = view.topology.tiers.iter();
+        tiers.any(|(key, tier)| key.host == at.host && tier.workload == taker.workload)
+    };
+    taker.is_some_and(is)
+}
+
+/// Whether something from outside was found, with some certainty. What fills a queue takes longer than a window. What shows in one alone, in which the
+/// clients of the wave before come again, may be what these do to the tiers below.
+fn is_sure(found: &Candidate) -> bool {
+    is_outside(found) && found.score >= OWN_CAUSE && found.episode.last > found.episode.first
+}
+
+/// Whether something was found that no load of its tier makes.
+fn is_outside(found: &Candidate) -> bool {
+    matches!(
         found.episode.resource,
         Resource::CpuNeighbour
             | Resource::CpuThrottled
@@ -376,14 +398,40 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
             | Resource::Pause
             | Resource::EventLoop
             | Resource::Lock
-    );
+    )
+}
+
+/// The same of a wave that was taken into the case, by what its windows show by now. What drops do to a tier shows in the windows after
+/// them, too: so it has to be surely another cause, however long ago the last drop was.
+fn turned_out_own(case: &Case, wave: &Wave, view: View<'_>) -> bool {
+    let Some(last_drop) = wave.before.last_drop() else { return false };
+    let Some(before) = case.root() else { return false };
+    let found = diagnose(view, &wave.trigger.tier, wave.first);
+    found
+        .candidates
+        .first()
+        .is_some_and(|found| began_after(found, case, last_drop) && surely_another(found, before))
+}
+
+/// What began while a wave was still being caught up is its effect, and so is what that load uses up, here or at a neighbour. What began before the
+/// last drop, but in the calm before the wave that this one is of, is none: those who had been dropped came again meanwhile.
+fn began_after(found: &Candidate, case: &Case, last_drop: u64) -> bool {
+    let first = found.episode.first;
+    let in_the_calm = |wave: &Wave| {
+        let before = wave.before.last_drop();
+        before.is_some_and(|last| first >= last.saturating_add(WAVE_WINDOWS)) && first <= wave.first
+    };
+    !found.episode.by_load
+        && !found.carried
+        && (first > last_drop.saturating_add(ONSET_TOLERANCE) || case.waves.iter().any(in_the_calm))
+}
+
+/// Whether what was found is sure, and is not what was found before.
+fn surely_another(found: &Candidate, before: &Candidate) -> bool {
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
     let later = found.episode.first
         > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
-    // What fills a queue takes longer than a window. What shows in one alone, in which the clients of the wave before come again, may be what
-    // these do to the tiers below.
-    let lasts = found.episode.last > found.episode.first;
-    outside && found.score >= OWN_CAUSE && later && lasts
+    is_sure(found) && later
 }
 
 #[cfg(test)]
@@ -391,7 +439,7 @@ mod tests {
     use super::*;
     use crate::baseline::congestion::Congestion;
     use crate::config::Thresholds;
-    use crate::episode::fixture::dropped;
+    use crate::episode::fixture::{dropped, short_of};
     use crate::frame::history::History;
     use crate::topology::graph::Topology;
 
@@ -421,6 +469,30 @@ mod tests {
             assert_eq!(of(&dropped(40, 0, 0)), other, "they come for the first time");
             assert_eq!(of(&Dropped { listener: 8, ..again.clone() }), other, "another queue");
         }
+    }
+
+    /// Fails where clients that come again while something new stands make it an effect of what dropped them, or where what stands while a wave is
+    /// being caught up is no effect of it.
+    #[test]
+    fn what_begins_in_the_calm_before_a_wave_is_no_effect_of_the_wave_before() {
+        let tier = dropped(1, 0, 0).tier;
+        let trigger = Trigger { tier: tier.clone(), level: Level::Drop, ratio: 1.0 };
+        let mut case = Case::open(&trigger, 1000, "before".into());
+        case.take_drops(1000, &[&dropped(50, 0, 0)]);
+        for (first, drops) in [(1040, 5), (1051, 30)] {
+            let before = case.before_wave();
+            case.waves.begin(Wave { first, trigger: trigger.clone(), id: first.to_string(), before });
+            case.take_drops(first, &[&dropped(drops, 0, 0)]);
+        }
+        let began =
+            |first| Candidate::new(Place::Tier(tier.clone()), short_of(Resource::EventLoop, (first, 1050)));
+        let own = |first| began_after(&began(first), &case, 1040);
+        assert!(own(1037) && own(1040), "the clients came again meanwhile");
+        assert!(own(1044), "after it");
+        assert!(!own(1041), "while it is caught up");
+        assert!(!own(1009) && own(1010), "half a second after the first one");
+        let own_load = Candidate { carried: true, ..began(1037) };
+        assert!(!began_after(&own_load, &case, 1040));
     }
 
     #[test]

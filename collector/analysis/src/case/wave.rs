@@ -21,6 +21,13 @@ pub(crate) struct Before {
     pub(super) again: bool,
 }
 
+impl Before {
+    /// Window of the newest drop.
+    pub(super) fn last_drop(&self) -> Option<u64> {
+        self.drops.values().map(|d| d.last).max()
+    }
+}
+
 /// One wave that a case took.
 #[derive(Debug, Clone)]
 pub(crate) struct Wave {

@@ -1,10 +1,12 @@
 //! A small past of one host, and what a queue of it dropped, for the table tests of the rules.
 
+use crate::episode::Episode;
 use crate::episode::drop::Dropped;
 use crate::frame::align::Frame;
 use crate::frame::history::{History, Update};
 use crate::topology::tier::TierKey;
 use std::sync::Arc;
+use tailwater_model::incident::Resource;
 use tailwater_model::window::{HostWindow, WindowIndex, WorkloadInfo};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -21,6 +23,23 @@ pub(crate) fn history(count: u64, fill: impl Fn(u64, &mut HostWindow)) -> Histor
         history.push(Frame { index: WindowIndex(index), hosts: [("h".to_owned(), Arc::new(window))].into() });
     }
     history
+}
+
+/// An episode of something that was short from one window to another.
+pub(crate) fn short_of(resource: Resource, (first, last): (u64, u64)) -> Episode {
+    Episode {
+        resource,
+        first,
+        last,
+        peak: 1.0,
+        unit: "ratio",
+        quality: 0.9,
+        by_load: false,
+        of_host: false,
+        culprits: Vec::new(),
+        event_loop: None,
+        why: String::new(),
+    }
 }
 
 /// What listener 7 of workload 1 on host `h` dropped in a window: packets, last ACKs among them, and of those the ones of connections that were

@@ -63,7 +63,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    fn new(place: Place, episode: Episode) -> Self {
+    pub(crate) fn new(place: Place, episode: Episode) -> Self {
         Self {
             place,
             score: episode.quality,
@@ -410,8 +410,9 @@ pub(crate) fn beyond_sight(step: &Step, at: u64, bridged: bool) -> Candidate {
 
 /// Applies what holds for the whole path, orders best first, and keeps one of equal place and resource.
 pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_>, start: &TierKey, at: u64) {
-    let surged =
-        candidates.iter().filter(|c| c.episode.resource == Resource::Burst).map(|c| c.episode.first).min();
+    let bursts = || candidates.iter().filter(|c| c.episode.resource == Resource::Burst);
+    let surged = bursts().map(|c| c.episode.first).min();
+    let surged_at: Vec<Place> = bursts().map(|c| c.place.clone()).collect();
     // Of a tier there are mostly several.
     let mut clocks: Vec<(Host, Between)> = Vec::new();
     for candidate in candidates.iter_mut() {
@@ -422,7 +423,7 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
             candidate.carried = true;
             candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come");
         }
-        if is_under_the_same(view, &candidate.place, &candidate.episode, path, at) {
+        if is_under_the_same(view, &candidate.place, &candidate.episode, path, &surged_at, at) {
             candidate.carried = true;
             candidate.times(CARRIED_BY_SURGE, "as more requests than usual had come to that neighbour, too");
         }
@@ -480,23 +481,11 @@ pub(crate) fn rank(candidates: &mut Vec<Candidate>, path: &[Step], view: View<'_
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::episode::fixture;
 
     fn short_of(resource: Resource, host: &str, workload: u32, span: (u64, u64)) -> Candidate {
         let key = TierKey { host: host.into(), workload, listener: 0 };
-        let episode = Episode {
-            resource,
-            first: span.0,
-            last: span.1,
-            peak: 1.0,
-            unit: "ratio",
-            quality: 0.9,
-            by_load: false,
-            of_host: false,
-            culprits: Vec::new(),
-            event_loop: None,
-            why: String::new(),
-        };
-        Candidate::new(Place::Tier(key), episode)
+        Candidate::new(Place::Tier(key), fixture::short_of(resource, span))
     }
 
     fn by(taker: &str, mut of: Candidate) -> Candidate {

@@ -2,12 +2,13 @@
 //! what is no more than was held back or came again; ranks no cause.
 
 use super::step::{PATH_MAX, Place, Step};
-use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View};
+use super::view::{BEFORE_WINDOWS, LONGEST_WINDOWS, Node, STANDS_RATIO, View, stands};
 use crate::baseline::QUEUE_MIN;
+use crate::config::RETRY_WINDOWS;
 use crate::episode::Episode;
-use crate::episode::drop::BACKOFFS;
+use crate::episode::drop::{BACKOFFS, LATE_WINDOWS};
 use crate::frame::history::HISTORY_WINDOWS;
-use crate::series::growth::{LEAD_WINDOWS, usual};
+use crate::series::growth::{LEAD_WINDOWS, PAST_WINDOWS, usual};
 use crate::series::sample::TierSample;
 use crate::series::{EDGE_WINDOWS, Series, average, quantile};
 use crate::topology::tier::{Tier, TierKey};
@@ -76,10 +77,9 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
         }
         let up = view.node(&caller, tier, at, onset.saturating_sub(LONGEST_WINDOWS), at);
         let since = onset.saturating_sub(EDGE_WINDOWS + view.slack(&key.host, &caller.host, at));
-        if ratio >= many
-            && had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER))
-            && !view.was_sent_many(&caller, &up, at)
-        {
+        let stored =
+            had_stored(&up.tier, &sent, since, at.saturating_add(SURGE_AFTER)) || kept_waiting(&up, since);
+        if ratio >= many && stored && !view.was_sent_many(&caller, &up, at) {
             let onset = up.onset.min(onset);
             found = Some(Surge { at: caller, onset, ratio, client: None, stored: true });
             break;
@@ -91,13 +91,15 @@ pub(crate) fn surge(view: View<'_>, here: &TierKey, node: &Node, at: u64, own_lo
     found.filter(|surge| surge.stored || view.offered_more(&surge.at, surge.onset, at))
 }
 
-/// Whether the neighbour that took the CPU is itself a tier on the way of the requests that overflowed a queue of `path`, and more of them than
-/// usual had come to it: then what it took is what these cost there, be they a burst or retries.
+/// Whether the neighbour that took the CPU is itself a tier on the way of the requests that overflowed a queue of `path`, or below a tier to which
+/// a burst came that is said to have overflowed it, and more of them than usual had come to it: then what it took is what these cost there, be
+/// they a burst or retries.
 pub(crate) fn is_under_the_same(
     view: View<'_>,
     victim: &Place,
     episode: &Episode,
     path: &[Step],
+    bursts: &[Place],
     at: u64,
 ) -> bool {
     let Place::Tier(victim) = victim else { return false };
@@ -105,8 +107,9 @@ pub(crate) fn is_under_the_same(
     let Some(taker) = taker.map(|taker| taker.workload.as_str()) else { return false };
     let leads = |from: &TierKey, to: &TierKey| from == to || view.topology.leads(from, to);
     let on_the_way = |key: &TierKey| {
-        let from_path = |step: &Step| matches!(&step.place, Place::Tier(from) if leads(from, key));
-        leads(key, victim) || leads(victim, key) || path.iter().any(from_path)
+        let from = |place: &Place| matches!(place, Place::Tier(from) if leads(from, key));
+        let mut places = path.iter().map(|step| &step.place).chain(bursts);
+        leads(key, victim) || leads(victim, key) || places.any(from)
     };
     let surged = |key: &TierKey, tier: &Tier| {
         let last = at.saturating_add(SURGE_AFTER);
@@ -160,17 +163,26 @@ impl View<'_> {
             values: (first..=last.min(self.history.next.saturating_sub(1)))
                 .map(|i| {
                     let s = tier.get(i)?;
-                    let again = BACKOFFS.map(|after| {
+                    let due = |after: u64| {
                         f64::midpoint(dropped(i.saturating_sub(after)), dropped(i.saturating_sub(after + 1)))
-                    });
+                    };
+                    let again = BACKOFFS.map(|after| came_again(due, after));
                     let again = again.into_iter().fold(0.0, f64::max);
                     Some((s.came() - again).max(0.0))
                 })
                 .collect(),
         };
+        // Whoever is seen for half a second only may have been sent as many all day.
+        if offered.range(first, onset.saturating_sub(1)).count() < PAST_WINDOWS {
+            return false;
+        }
         // What is usual is asked of all that is remembered, not of a stall that may fill the last seconds.
         let before = quantile(offered.range(first, onset.saturating_sub(1)).map(|(_, v)| *v), 0.5);
         let rate = before.max(usual(&offered, onset)).max(1.0);
+        // A queue grows a little after the first of them came.
+        let came_before = |first: &u64| offered.get(*first).is_some_and(|v| *v >= SURGE_TAKEN * rate);
+        let earlier = (onset.saturating_sub(EDGE_WINDOWS)..onset).rev().take_while(came_before).last();
+        let onset = earlier.unwrap_or(onset);
         // Held back: what did not come in the trough right before, and what waited to be read when it ended.
         let trough =
             (first..onset).rev().take_while(|i| offered.get(*i).is_none_or(|v| *v < STANDS_RATIO * rate));
@@ -184,6 +196,20 @@ impl View<'_> {
         }
         most >= self.thresholds.burst_ratio * rate
     }
+}
+
+/// How many may come now for the time after which a SYN waits so long: `due` says how many were dropped so many windows ago. Who waits twice as
+/// long as the time before was dropped then, too.
+fn came_again(due: impl Fn(u64) -> f64, after: u64) -> f64 {
+    let mut least = due(after);
+    let (mut ago, mut wait) = (after, after / 2);
+    while wait >= RETRY_WINDOWS {
+        ago += wait;
+        // Each timer is late by itself.
+        least = least.min((ago..=ago + LATE_WINDOWS).map(&due).fold(0.0, f64::max));
+        wait /= 2;
+    }
+    least
 }
 
 /// A caller, and how many times as much as usual it sent.
@@ -221,6 +247,16 @@ fn had_stored(tier: &Series<TierSample>, sent: &Series<f64>, from: u64, to: u64)
     got - 1.0 < STORED_RATIO * (sent - 1.0)
 }
 
+/// Whether a tier hardly read what came while its queue grew, until `from`, when it sent more than usual: then its callers had stored requests, too,
+/// and what came to it from then on is no measure of what it had stored itself.
+fn kept_waiting(node: &Node, from: u64) -> bool {
+    let Some(last) = from.checked_sub(1).filter(|last| node.onset <= *last) else { return false };
+    let received = node.tier.map(|s| s.received);
+    let read = average(received.range(node.onset, last).map(|(_, v)| *v));
+    let waiting = node.tier.get(last).map_or(0.0, |s| s.waiting);
+    waiting >= QUEUE_MIN && stands(read, usual(&received, node.onset))
+}
+
 /// How many times the usual rate came from `onset` on, if at least `least`: over the first window, or the first two, or as many as show the
 /// most. A surge begins anywhere in its first window, and may go on after the drop.
 pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -> Option<f64> {
@@ -234,4 +270,22 @@ pub(crate) fn times_usual(rate: &Series<f64>, onset: u64, at: u64, least: f64) -
     }
     let ratio = most / before;
     (ratio >= least && most >= QUEUE_MIN).then_some(ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails where new clients are taken for old ones because something was dropped 2, 4 or 8 s ago, of which nothing had been dropped before.
+    #[test]
+    fn who_waits_longer_was_dropped_before() {
+        let [one, two, four, eight] = BACKOFFS;
+        let dropped = |at: &'static [u64]| move |ago: u64| if at.contains(&ago) { 100.0 } else { 0.0 };
+        let again = |at, after| came_again(dropped(at), after) > 0.0;
+        assert!(again(&[20], one));
+        assert!(!again(&[40], two) && again(&[40, 60], two) && again(&[40, 62], two));
+        assert!(!again(&[80], four) && !again(&[80, 120], four) && again(&[80, 120, 140], four));
+        assert!(!again(&[160], eight) && !again(&[160, 240, 280], eight));
+        assert!(again(&[160, 240, 280, 300], eight) && again(&[160, 241, 281, 302], eight));
+    }
 }

@@ -2,11 +2,11 @@
 //! same eight seconds of the same tiers, whose windows lie all over memory. A window does not change, so each is looked at once. Owns what is
 //! kept and for how long; what it says is the same as without it.
 
-use super::Series;
 use super::sample::{
     CallSample, TierSample, UseSample, call_sample, limits_stay, measured_use, quota_of, tier_sample,
     with_quota,
 };
+use super::{Series, remembered};
 use crate::frame::history::{HISTORY_WINDOWS, History};
 use crate::topology::tier::Tier;
 use std::cell::RefCell;
@@ -118,9 +118,8 @@ impl<T: Copy> Spans<T> {
         sample: impl Fn(&HostWindow) -> T,
     ) -> Series<T> {
         let next = history.next;
-        let to = last.min(next.saturating_sub(1)).min(first.saturating_add(HISTORY_WINDOWS as u64));
         // What is not remembered any more is not told from here, either.
-        let from = first.max(next.saturating_sub(HISTORY_WINDOWS as u64));
+        let (from, to) = remembered(history, first, last);
         let mut hosts = self.hosts.borrow_mut();
         if from > to || !make_place(&mut hosts, host, ids.clone()) {
             return Series::draw(history, host, first, last, sample);
@@ -132,10 +131,8 @@ impl<T: Copy> Spans<T> {
         span.used = next;
         span.forget(next.saturating_sub(HISTORY_WINDOWS as u64));
         span.fill(from, to, |index| history.windows_of(host).at(index).map(&sample));
-        let mut values: Vec<Option<T>> = Vec::with_capacity((to - first) as usize + 1);
-        values.resize((from - first) as usize, None);
-        values.extend(span.values.range((from - span.first) as usize..=(to - span.first) as usize));
-        Series { first, values }
+        let values = span.values.range((from - span.first) as usize..=(to - span.first) as usize);
+        Series { first: from, values: values.copied().collect() }
     }
 }
 
@@ -304,6 +301,24 @@ mod tests {
         assert_eq!(looked.get(), 81, "the new one");
         spans.frame(FIRST + 5 * UNUSED_WINDOWS, false);
         assert!(spans.hosts.borrow().is_empty());
+    }
+
+    /// Fails where a span that reaches back beyond what is remembered ends before the windows that it was asked for.
+    #[test]
+    fn of_a_span_that_is_too_long_the_newest_windows_are_there() {
+        let (mut history, spans) = (History::default(), Spans::<u64>::default());
+        let last = FIRST + 2 * HISTORY_WINDOWS as u64;
+        for index in FIRST..=last {
+            history.push(frame(index, Some(1)));
+        }
+        for back in [0, 1, HISTORY_WINDOWS as u64, 2 * HISTORY_WINDOWS as u64, last] {
+            let drawn = Series::draw(&history, "a", last - back, last + 2, |w| w.index.0);
+            assert_eq!(drawn.get(last), Some(&last), "{back} windows back");
+            assert_eq!(
+                drawn,
+                spans.series(&history, "a", [1].into_iter(), (last - back, last + 2), |w| w.index.0)
+            );
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ const USUAL_WINDOWS: u64 = 80;
 /// What happens at a moment may have begun this long before it (500 ms): these windows are not asked for what was usual.
 pub(crate) const LEAD_WINDOWS: u64 = 10;
 /// With fewer windows than this there is hardly any past.
-const PAST_WINDOWS: usize = 10;
+pub(crate) const PAST_WINDOWS: usize = 10;
 /// Part of the windows before, the quietest, that show the level of something that waits.
 const QUIET_PART: f64 = 0.1;
 /// Windows in a row that were quiet: 200 ms, longer than answers hold a queue down that is full again at once.

@@ -53,6 +53,7 @@ impl<T> Series<T> {
         if all == 0 { 0.0 } else { 1.0 - self.range(from, to).count() as f64 / all as f64 }
     }
 
+    /// `[first, last]` of a host; of a longer span than is remembered its newest end.
     pub(crate) fn draw(
         history: &History,
         host: &str,
@@ -60,10 +61,15 @@ impl<T> Series<T> {
         last: u64,
         mut f: impl FnMut(&HostWindow) -> T,
     ) -> Self {
-        let last = last.min(history.next.saturating_sub(1)).min(first.saturating_add(HISTORY_WINDOWS as u64));
+        let (first, last) = remembered(history, first, last);
         let windows = history.windows_of(host);
         Self { first, values: (first..=last).map(|index| windows.at(index).map(&mut f)).collect() }
     }
+}
+
+/// Of `[first, last]` what can be remembered.
+fn remembered(history: &History, first: u64, last: u64) -> (u64, u64) {
+    (first.max(history.next.saturating_sub(HISTORY_WINDOWS as u64)), last.min(history.next.saturating_sub(1)))
 }
 
 /// An integral over one window as a mean.
