@@ -16,8 +16,33 @@ pub struct PreventionView {
     pub refused: Option<Reason>,
     /// Why, as a sentence; `null`: there is one.
     pub why: Option<String>,
+    /// Where there is no answer: the accept queue that would have held all that came. `null`: there is an answer, or that is not known either.
+    #[serde(default)]
+    pub queue: Option<HoldingQueue>,
     /// `null`: there is none.
     pub answer: Option<PreventionAnswer>,
+}
+
+/// An accept queue that would have dropped nobody, by what came and what was accepted, window by window. No model: how long they would have
+/// waited in it, and what would have come of the tiers behind it, is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldingQueue {
+    /// `tomcat@app-1`.
+    pub tier: String,
+    /// Host.
+    pub host: Host,
+    /// Name of the workload.
+    pub workload: String,
+    /// `address:port`.
+    pub listener: String,
+    /// Its limit as it is.
+    pub backlog: u32,
+    /// Most connections that would have waited at a time.
+    pub held: u64,
+    /// A limit that holds a fifth more.
+    pub enough: u32,
+    /// All of it as a line.
+    pub sentence: String,
 }
 
 /// The incident's first attempts, replayed with other sizes.

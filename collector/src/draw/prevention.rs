@@ -13,6 +13,9 @@ pub fn text(view: &PreventionView) -> String {
     let Some(answer) = &view.answer else {
         let why = view.why.as_deref().unwrap_or("the collector does not say why");
         labelled(&mut out, "Prevent", &format!("not said: {why}"));
+        if let Some(queue) = &view.queue {
+            wrap(&mut out, &format!("By count alone: {}", queue.sentence), INDENT);
+        }
         return lines(&out);
     };
     let of = &answer.reproduction;
@@ -67,7 +70,7 @@ mod tests {
             "first_overflow": null,
         });
         let answer = serde_json::json!({
-            "id": "01", "version": 2, "refused": null, "why": null,
+            "id": "01", "version": 2, "refused": null, "why": null, "queue": null,
             "answer": {
                 "start_unix_ns": 0, "end_unix_ns": 9, "judged_start_unix_ns": 1_000_000_000_u64,
                 "judged_end_unix_ns": 1_750_000_000_u64, "first_attempts": 849, "p99_wanted_s": 0.5, "tiers": [], "overflowed": 0,
@@ -99,5 +102,20 @@ Prevent   849 first attempts of 750 ms, replayed with other sizes. With none
         }))
         .unwrap();
         assert_eq!(text(&refused), "Prevent   not said: the incident is not over yet\n");
+        let counted: PreventionView = serde_json::from_value(serde_json::json!({
+            "id": "01", "version": 2, "refused": { "reason": "not_reproduced" }, "why": "the model drops 0 packets where 262 were dropped",
+            "queue": {
+                "tier": "db@db-1", "host": "db-1", "workload": "db", "listener": "10.0.0.3:3306", "backlog": 24, "held": 262, "enough": 320,
+                "sentence": "accept queue of db@db-1 24 → 320: would have held the 262 connections that waited at most",
+            },
+            "answer": null,
+        }))
+        .unwrap();
+        let expect = "\
+Prevent   not said: the model drops 0 packets where 262 were dropped
+          By count alone: accept queue of db@db-1 24 → 320: would have held the
+          262 connections that waited at most
+";
+        assert_eq!(text(&counted), expect, "{}", text(&counted));
     }
 }

@@ -30,15 +30,20 @@ pub(super) fn first_attempts(
     if per_connection > PER_CONNECTION_MAX {
         return Err(Refusal::KeptConnections { tier: place.name(), per_connection });
     }
-    let (mut syns, mut acks) = (Syns::new(retries), LastAcks::default());
     // From the first row on: what was dropped before the range comes again in it.
-    let attempts = front.iter().take(range.end).enumerate().map(|(n, row)| {
+    Ok(first_of_each(&front[..range.end], retries).split_off(range.start))
+}
+
+/// Connection attempts of each window, less those that had been dropped in one before it and came again as `retries` says.
+pub(super) fn first_of_each(rows: &[Option<Row>], retries: Retries) -> Vec<u32> {
+    let (mut syns, mut acks) = (Syns::new(retries), LastAcks::default());
+    let attempts = rows.iter().enumerate().map(|(n, row)| {
         let row = row.unwrap_or_default();
         let came = row.listen.arrivals.saturating_add(attempts_dropped(&row));
         let came = came.saturating_sub(acks.let_in(n, &row));
         u32::try_from(syns.first_of(n, came, row.listen.drops_syn)).unwrap_or(u32::MAX)
     });
-    Ok(attempts.collect::<Vec<_>>().split_off(range.start))
+    attempts.collect()
 }
 
 /// Attempts that were dropped: SYNs, and last ACKs, of which one that comes again and again is one.

@@ -1,11 +1,13 @@
 //! What would have prevented an incident: its first attempts once more through a model of its tiers, with other sizes. Worked out when somebody
 //! asks, from the windows around it, in memory or on disk; nothing of it is on the way of an alert. This file owns the order of that and
 //! what is remembered of answers; `asked` reads sizes that somebody asks about, `places` says which tiers call which, `seen` reads their
-//! windows, `costs`, `attempts` and `modelled` make chains of them, `told` says the answer. The model itself is `tailwater_sizing::prevent`. Knows no store and no HTTP.
+//! windows, `costs`, `attempts` and `modelled` make chains of them, `told` says the answer; where there is none, `holding` counts what a queue
+//! would have had to hold. The model itself is `tailwater_sizing::prevent`. Knows no store and no HTTP.
 
 mod asked;
 mod attempts;
 mod costs;
+mod holding;
 mod modelled;
 mod places;
 mod seen;
@@ -41,11 +43,13 @@ pub fn prevention(
     topology: &TopologyView,
     read: impl Fn(&str, WindowIndex, WindowIndex) -> Vec<Series>,
 ) -> PreventionView {
-    let answer = modelled_of(incident, topology, read).and_then(|(places, modelled)| {
+    let answer = modelled_of(incident, topology, &read).and_then(|(places, modelled)| {
         let found = with_wanted(&modelled, sought)?;
         Ok(told::answer(&places, &modelled, &found))
     });
-    told::view(incident, answer)
+    let is_asked = answer.as_ref().err().is_some_and(holding::is_asked);
+    let queue = is_asked.then(|| holding::holding(incident, &read)).flatten();
+    PreventionView { queue, ..told::view(incident, answer) }
 }
 
 /// What had come of `incident` with these sizes, or why that cannot be said; otherwise as [`prevention`].

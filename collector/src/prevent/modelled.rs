@@ -73,7 +73,7 @@ impl Span {
     }
 
     /// Places of the rows that are replayed: as far around the incident as rows are there.
-    fn replayed(&self, front: &[Option<Row>]) -> Result<Range<usize>, Refusal> {
+    pub(super) fn replayed(&self, front: &[Option<Row>]) -> Result<Range<usize>, Refusal> {
         let (begin, end) = (self.place(self.begin), self.place(self.end).min(front.len().saturating_sub(1)));
         if front.get(begin..=end).is_none_or(|rows| rows.iter().any(Option::is_none)) {
             return Err(Refusal::NotSeen {

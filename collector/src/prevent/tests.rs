@@ -150,6 +150,8 @@ fn windows(series: &mut Series, window: u64, change: &impl Fn(&str, &mut HostWin
             drops: dropped,
             drops_syn: dropped,
             depth_max: in_system.saturating_sub(150) as u32,
+            depth_last: if stops { held(window + 1).0.saturating_sub(150) as u32 } else { 0 },
+            accepts: if stops { 150_u64.saturating_sub(in_system).min(PER_WINDOW) } else { PER_WINDOW },
             response_ns: answered * 2_200_000,
             in_flight_ns,
             in_flight_max: in_system.min(150) as u32,
@@ -280,6 +282,18 @@ fn what_cannot_be_said_has_a_reason() {
     assert_eq!(refused(&elsewhere, |_, _| {}), "not_seen");
     let kept = |_: &str, w: &mut HostWindow| w.listeners.values_mut().for_each(|l| l.received *= 3);
     assert_eq!(refused(&incident(), kept), "kept_connections");
+    // 500 come, 150 of whom are accepted; the margin is on those who wait.
+    let queue = asked(&incident(), kept).queue.unwrap();
+    let told = (queue.tier.as_str(), queue.backlog, queue.held, queue.enough);
+    assert_eq!(told, ("apache2@web-1", 128, 350, 420), "{queue:?}");
+    assert_eq!(asked(&Incident { kind: Kind::SynFlood, ..incident() }, kept).queue, None);
+    let kept_and_lost = |host: &str, w: &mut HostWindow| {
+        kept(host, w);
+        if w.index.0 == FIRST + 304 {
+            w.uncovered = tailwater_model::window::SignalSet::of(["requests"]);
+        }
+    };
+    assert_eq!(asked(&incident(), kept_and_lost).queue, None, "a window that is missing is not guessed");
     let lost = |host: &str, w: &mut HostWindow| {
         if host == "web-1" && w.index.0 == FIRST + 304 {
             w.uncovered = tailwater_model::window::SignalSet::of(["requests"]);

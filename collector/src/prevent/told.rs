@@ -15,12 +15,14 @@ use tailwater_sizing::prevent::{self as model, Effect, Entry, Knob, MARGIN, Outc
 pub(super) fn view(incident: &Incident, answer: Result<PreventionAnswer, Refusal>) -> PreventionView {
     let (id, version) = (incident.id.clone(), incident.version);
     match answer {
-        Ok(answer) => PreventionView { id, version, refused: None, why: None, answer: Some(answer) },
+        Ok(answer) => {
+            PreventionView { id, version, refused: None, why: None, queue: None, answer: Some(answer) }
+        }
         Err(refusal) => {
             let name = serde_json::to_value(&refusal).ok();
             let reason = name.and_then(|v| v["reason"].as_str().map(str::to_owned)).unwrap_or_default();
             let (refused, why) = (Some(Reason { reason }), Some(refusal.to_string()));
-            PreventionView { id, version, refused, why, answer: None }
+            PreventionView { id, version, refused, why, queue: None, answer: None }
         }
     }
 }

@@ -185,6 +185,8 @@ export interface Replayed { drops: number[]; p99_s: number | null; goodput: { wi
 /** What would have prevented an incident, or why that is not said. */
 export interface Prevention {
   id: string; version: number; why: string | null;
+  /** Where there is no answer: the accept queue that would have held all that came. */
+  queue: { sentence: string } | null;
   answer: {
     first_attempts: number; attempts_factor: number; margin: number; p99_wanted_s: number; assumed: string[]; untried: string[];
     reproduction: { predicted: number; seen: number; ratio: number };

@@ -14,7 +14,7 @@ use tailwater_tests::lab::cells::{Cell, cells, find};
 use tailwater_tests::os::kernel_release;
 use tailwater_tests::prevention::answer::{Candidate, Change};
 use tailwater_tests::prevention::results::{Results, Row};
-use tailwater_tests::prevention::trial::{Trial, run};
+use tailwater_tests::prevention::trial::{Trial, Trials};
 use tailwater_tests::supervise::supervise;
 
 /// One of each kind of incident, in stacks of threads and behind an event-driven front.
@@ -63,7 +63,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
     let asked: Vec<&str> = arguments.cell.iter().map(String::as_str).collect();
     let names: &[&str] = if asked.is_empty() { &KINDS } else { &asked };
     let known = || cells().iter().map(|cell| cell.name).collect::<Vec<_>>().join(", ");
-    let cells: Vec<&Cell> = names
+    let cells: Vec<&'static Cell> = names
         .iter()
         .map(|name| find(name).with_context(|| format!("no cell {name}{REMEDY}there are {}", known())))
         .collect::<Result<_>>()?;
@@ -97,17 +97,21 @@ fn execute(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// What is counted says nothing of a half.
 fn half(of: &Candidate) -> Option<Vec<Change>> {
+    if of.effect == "holds" {
+        return None;
+    }
     of.changes.iter().map(Change::halved).collect()
 }
 
-fn of_cell(arguments: &Arguments, cell: &Cell, repeat: u32, results: &mut Results) -> Result<()> {
+fn of_cell(arguments: &Arguments, cell: &'static Cell, repeat: u32, results: &mut Results) -> Result<()> {
     let begun = Instant::now();
     let folder = arguments.folder.join(format!("{}-{repeat}", cell.name));
-    let (base, halves) = run(cell, &[], &folder.join("unchanged"), |answer| {
-        answer.preventing().and_then(half).into_iter().collect()
-    })?;
-    let answer = match &base.answer {
+    let mut trials = Trials::start(cell, &folder)?;
+    let (base, answer, halves) =
+        trials.unchanged(|answer| answer.preventing().and_then(half).into_iter().collect())?;
+    let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
             say(&format!("{} #{repeat}: {} packets dropped, {why}", cell.name, base.dropped));
@@ -125,9 +129,9 @@ fn of_cell(arguments: &Arguments, cell: &Cell, repeat: u32, results: &mut Result
         return Ok(());
     };
     let halves = halves.first().and_then(|answer| answer.candidates.first());
-    for (said, is_half, name) in [(Some(whole), false, "whole"), (halves, true, "half")] {
+    for (said, is_half) in [(Some(whole), false), (halves, true)] {
         let Some(said) = said else { continue };
-        let (then, _) = run(cell, &said.changes, &folder.join(name), |_| Vec::new())?;
+        let then = trials.with(&said.changes)?;
         let row = row(cell, repeat, &base, answer.predicted, &then, is_half).with(said);
         say(&format!(
             "{} #{repeat}: {}: {} of {} packets dropped, {} predicted ({} s)",
@@ -143,7 +147,7 @@ fn of_cell(arguments: &Arguments, cell: &Cell, repeat: u32, results: &mut Result
     Ok(())
 }
 
-fn row(cell: &Cell, repeat: u32, base: &Trial, predicted: u64, then: &Trial, is_half: bool) -> Row {
+fn row(cell: &Cell, repeat: u32, base: &Trial, predicted: Option<u64>, then: &Trial, is_half: bool) -> Row {
     Row {
         cell: cell.name.to_owned(),
         repeat,

@@ -47,7 +47,7 @@ impl Change {
 pub struct Candidate {
     /// All at once.
     pub changes: Vec<Change>,
-    /// `prevents`, `slow`, `tight`, `moves`, `lessens` or `nothing`.
+    /// `prevents`, `slow`, `tight`, `moves`, `lessens` or `nothing`; or `holds`: counted where the model says nothing.
     pub effect: String,
     /// Packets that are dropped then.
     pub dropped: u64,
@@ -62,8 +62,8 @@ pub struct Candidate {
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// Packets that the model drops with nothing changed.
-    pub predicted: u64,
+    /// Packets that the model drops with nothing changed; none where it says nothing.
+    pub predicted: Option<u64>,
     /// The candidates, the most helpful first.
     pub candidates: Vec<Candidate>,
 }
@@ -79,25 +79,45 @@ impl Answer {
         }
         let json: Value = serde_json::from_str(body).context("GET prevention answers with JSON")?;
         let answer = &json["answer"];
+        if answer.is_null() && json["queue"].is_object() {
+            return Ok(Ok(Self { predicted: None, candidates: vec![holding(&json["queue"])?] }));
+        }
         if answer.is_null() {
             return Ok(Err(json["why"].as_str().context("an answer, or why there is none")?.to_owned()));
         }
         let hosts: Vec<&str> =
             list(&answer["tiers"])?.iter().map(|tier| tier["host"].as_str().unwrap_or_default()).collect();
-        let predicted = answer["reproduction"]["predicted"].as_u64().context("`reproduction.predicted`")?;
+        let predicted =
+            Some(answer["reproduction"]["predicted"].as_u64().context("`reproduction.predicted`")?);
         let candidates = list(&answer["candidates"])?.iter().map(|of| candidate(of, &hosts));
         Ok(Ok(Self { predicted, candidates: candidates.collect::<Result<_>>()? }))
     }
 }
 
 impl Answer {
-    /// What is said first to prevent it, of what the laboratory can change; or, where nothing does, to leave no drops and be slow.
+    /// What is said first to prevent it, of what the laboratory can change; or, where nothing does, to leave no drops and be slow, or to hold
+    /// all that came.
     #[must_use]
     pub fn preventing(&self) -> Option<&Candidate> {
         let can = |of: &&Candidate| of.changes.iter().all(Change::can_be_made);
         let of = |effect: &str| self.candidates.iter().filter(can).find(|of| of.effect == effect);
-        of("prevents").or_else(|| of("slow"))
+        of("prevents").or_else(|| of("slow")).or_else(|| of("holds"))
     }
+}
+
+/// The accept queue that would have held all that came.
+fn holding(queue: &Value) -> Result<Candidate> {
+    let size = |key: &str| queue[key].as_u64().and_then(|size| u32::try_from(size).ok());
+    let host = queue["host"].as_str().context("a queue's `host`")?.to_owned();
+    let change = Change { what: "backlog".to_owned(), host, from: size("backlog"), to: size("enough") };
+    Ok(Candidate {
+        changes: vec![change],
+        effect: "holds".to_owned(),
+        dropped: 0,
+        dropped_with_margin: None,
+        p99_s: None,
+        sentence: queue["sentence"].as_str().unwrap_or_default().to_owned(),
+    })
 }
 
 fn list(value: &Value) -> Result<&[Value]> {
@@ -173,7 +193,7 @@ mod tests {
         let answer = Answer::read(200, ANSWER).unwrap().unwrap();
         let first = &answer.candidates[0];
         assert_eq!(first.dropped_with_margin, Some(7));
-        assert_eq!((answer.predicted, first.effect.as_str(), first.dropped), (310, "slow", 0));
+        assert_eq!((answer.predicted, first.effect.as_str(), first.dropped), (Some(310), "slow", 0));
         assert_eq!(answer.preventing(), Some(first), "nothing prevents it, and this leaves no drops");
         assert_eq!((first.p99_s, first.changes[0].asked().as_str()), (Some(1.9), "backlog@web-1=640"));
         assert_eq!(first.changes[0].halved().unwrap().to, Some(384));
@@ -191,6 +211,11 @@ mod tests {
         let refused =
             r#"{"id":"01A","version":3,"refused":{"reason":"x"},"why":"too little is known","answer":null}"#;
         assert_eq!(Answer::read(200, refused).unwrap(), Err("too little is known".to_owned()));
+        let counted = r#"{"id":"01A","version":3,"refused":{"reason":"x"},"why":"too little is known","answer":null,
+            "queue":{"host":"db-1","backlog":24,"enough":320,"sentence":"all of them"}}"#;
+        let counted = Answer::read(200, counted).unwrap().unwrap();
+        let holds = counted.preventing().unwrap();
+        assert_eq!((counted.predicted, holds.changes[0].asked().as_str()), (None, "backlog@db-1=320"));
         for (status, body) in
             [(404, "no such incident"), (200, "no JSON"), (200, "{}"), (200, r#"{"answer":{}}"#)]
         {

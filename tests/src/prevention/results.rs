@@ -28,8 +28,8 @@ pub struct Row {
     pub effect: String,
     /// Packets dropped with nothing changed.
     pub unchanged: u64,
-    /// The same by the model.
-    pub unchanged_predicted: u64,
+    /// The same by the model, if it says so.
+    pub unchanged_predicted: Option<u64>,
     /// Packets that the model drops.
     pub predicted: u64,
     /// Packets that the model drops with its margin, if that was worked out.
@@ -52,7 +52,7 @@ impl Row {
     /// Whether it was said to leave no drops, in time or not.
     #[must_use]
     pub fn is_promise(&self) -> bool {
-        ["prevents", "slow"].contains(&self.effect.as_str())
+        ["prevents", "slow", "holds"].contains(&self.effect.as_str())
     }
 
     /// Whether it was, and packets were dropped.
@@ -140,6 +140,7 @@ impl Results {
             let error =
                 if row.is_broken_promise() || row.error() > 0.15 { format!("**{error}**") } else { error };
             let p99 = |of: Option<f64>| of.map_or_else(|| "never".to_owned(), |of| format!("{of:.2}"));
+            let by_model = |of: Option<u64>| of.map_or_else(|| "not said".to_owned(), |of| of.to_string());
             writeln!(
                 out,
                 "| {} #{} | {} | {} | {} ({}) | {} ({}, {}) | {error} | {} ({}) | {:.1} % |",
@@ -148,12 +149,12 @@ impl Results {
                 changes(&row.changes, row.is_half),
                 row.effect,
                 row.unchanged,
-                row.unchanged_predicted,
+                by_model(row.unchanged_predicted),
                 row.seen,
                 row.predicted,
-                row.predicted_with_margin.map_or_else(|| "not said".to_owned(), |most| most.to_string()),
+                by_model(row.predicted_with_margin),
                 p99(row.p99_s[1]),
-                p99(row.p99_s[0]),
+                if row.effect == "holds" { "not said".to_owned() } else { p99(row.p99_s[0]) },
                 row.steal * 100.0
             )?;
         }
@@ -204,7 +205,7 @@ mod tests {
             }],
             effect: effect.into(),
             unchanged: 300,
-            unchanged_predicted: 310,
+            unchanged_predicted: Some(310),
             predicted,
             predicted_with_margin: Some(predicted),
             seen,

@@ -1,8 +1,8 @@
 //! One injection into a watched lab: what it dropped by the kernel's count, how long its requests took by the clients, and what is said
-//! would have prevented it. Starts and stops everything; judges nothing.
+//! would have prevented it; then the same into servers that were started anew with other limits. Starts and stops everything; judges nothing.
 
 use crate::lab::cells::Cell;
-use crate::lab::{LabConfig, Scale, scenario};
+use crate::lab::{LabConfig, scenario};
 use crate::load::{LoadReport, Outcome};
 use crate::prevention::answer::{Answer, Change, changed};
 use crate::programs::daemons::http_get;
@@ -10,9 +10,9 @@ use crate::programs::reported::Reported;
 use crate::score::session::places;
 use crate::system::System;
 use crate::truth::{Recorder, TruthRecord};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Load before the injection: the usual level has to be known.
@@ -35,64 +35,81 @@ pub struct Trial {
     pub p99_s: Option<f64>,
     /// Part of the time that the hypervisor took, 0 to 1.
     pub steal: f64,
-    /// What is said would have prevented it, and of each change that was asked for; or why nothing is.
-    pub answer: Result<Answer, String>,
 }
 
-/// Injects the cell's millibottleneck into its lab with these changes. `ask`: further changes that are asked about, each after the first
-/// answer, which it is chosen by.
-pub fn run(
-    cell: &Cell,
-    changes: &[Change],
-    folder: &Path,
-    ask: impl FnOnce(&Answer) -> Vec<Vec<Change>>,
-) -> Result<(Trial, Vec<Answer>)> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
-    }
-    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    let config: LabConfig = changed(cell.stack, &scenario::lab(cell.stack), changes)?;
-    let recording = folder.join("trial.trace").display().to_string();
-    let system = System::start(config, folder, &["--record".to_owned(), recording])?;
-    ensure!(
-        system.lab.config().scale == Scale::TUNED,
-        "this machine bears {:.2} of the laboratory: a change of its sizes would not be the one that was asked about",
-        system.lab.config().scale.requests
-    );
-    let recorder = Recorder::start(&places(&system))?;
-    let longest = BEFORE + AFTER + Duration::from_secs(60);
-    let ((report, mut truth), seen) = system.lab.observed(|| {
-        let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
-        std::thread::sleep(BEFORE);
-        let injected = system.lab.inject(&cell.injection)?;
-        std::thread::sleep(AFTER);
-        load.stop()?;
-        let to_unix_ns = injected.end_unix_ns + AFTER.as_nanos() as u64;
-        let truth = injected.truth(cell.name.to_owned(), to_unix_ns);
-        Ok((load.wait()?, truth))
-    })?;
-    truth.observe(&recorder.stop()?, &[]);
-    let (answer, further) = match id_of(&system, &truth)? {
-        None => (Err("no incident was told".to_owned()), Vec::new()),
-        Some(id) => {
-            let path = format!("/api/v1/incidents/{id}/prevention");
-            let (status, body) = http_get(system.collector.http, &path)?;
-            let file = folder.join("prevention.json");
-            fs::write(&file, &body).with_context(|| format!("write {}", file.display()))?;
-            let answer = Answer::read(status, &body)?;
-            let asked = answer.as_ref().map(ask).unwrap_or_default();
-            let further = asked.iter().map(|changes| what_if(&system, &path, changes));
-            (answer, further.collect::<Result<Vec<_>>>()?)
+/// A watched lab into which the same is injected again and again. On a machine that bears less it is smaller, as all labs are, and stays as it
+/// is from the first injection on: sizes are changed in the very lab that they were told of, under the same load.
+#[derive(Debug)]
+pub struct Trials {
+    cell: &'static Cell,
+    system: System,
+    at_first: LabConfig,
+    folder: PathBuf,
+}
+
+impl Trials {
+    /// Starts the cell's lab as it is; logs, recording and answer go under `folder`.
+    pub fn start(cell: &'static Cell, folder: &Path) -> Result<Self> {
+        if folder.exists() {
+            fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
         }
-    };
-    let trial = Trial {
-        dropped: truth.dropped(),
-        tiers: truth.dropping_tiers().into_iter().map(str::to_owned).collect(),
-        p99_s: p99_s(&report, truth.from_unix_ns, truth.end_unix_ns + JUDGED_NS),
-        steal: seen.machine.steal_ratio,
-        answer,
-    };
-    Ok((trial, further))
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        let recording = folder.join("trial.trace").display().to_string();
+        let system = System::start(scenario::lab(cell.stack), folder, &["--record".to_owned(), recording])?;
+        let at_first = system.lab.config().clone();
+        Ok(Self { cell, system, at_first, folder: folder.to_owned() })
+    }
+
+    /// Injects, and asks what would have prevented what came of it; or why nothing is said. `ask`: further changes that are asked about, each
+    /// after the first answer, which it is chosen by.
+    pub fn unchanged(
+        &self,
+        ask: impl FnOnce(&Answer) -> Vec<Vec<Change>>,
+    ) -> Result<(Trial, Result<Answer, String>, Vec<Answer>)> {
+        let (trial, truth) = self.inject()?;
+        let Some(id) = id_of(&self.system, &truth)? else {
+            return Ok((trial, Err("no incident was told".to_owned()), Vec::new()));
+        };
+        let path = format!("/api/v1/incidents/{id}/prevention");
+        let (status, body) = http_get(self.system.collector.http, &path)?;
+        let file = self.folder.join("prevention.json");
+        fs::write(&file, &body).with_context(|| format!("write {}", file.display()))?;
+        let answer = Answer::read(status, &body)?;
+        let asked = answer.as_ref().map(ask).unwrap_or_default();
+        let further =
+            asked.iter().map(|changes| what_if(&self.system, &path, changes)).collect::<Result<_>>()?;
+        Ok((trial, answer, further))
+    }
+
+    /// Injects the same into servers that are started anew with these changes of how they were at first.
+    pub fn with(&mut self, changes: &[Change]) -> Result<Trial> {
+        self.system.lab.restart_with(changed(self.cell.stack, &self.at_first, changes)?)?;
+        Ok(self.inject()?.0)
+    }
+
+    fn inject(&self) -> Result<(Trial, TruthRecord)> {
+        let system = &self.system;
+        let recorder = Recorder::start(&places(system))?;
+        let longest = BEFORE + AFTER + Duration::from_secs(60);
+        let ((report, mut truth), seen) = system.lab.observed(|| {
+            let load = system.lab.load(&system.lab.default_load(longest.as_millis() as u64))?;
+            std::thread::sleep(BEFORE);
+            let injected = system.lab.inject(&self.cell.injection)?;
+            std::thread::sleep(AFTER);
+            load.stop()?;
+            let to_unix_ns = injected.end_unix_ns + AFTER.as_nanos() as u64;
+            let truth = injected.truth(self.cell.name.to_owned(), to_unix_ns);
+            Ok((load.wait()?, truth))
+        })?;
+        truth.observe(&recorder.stop()?, &[]);
+        let trial = Trial {
+            dropped: truth.dropped(),
+            tiers: truth.dropping_tiers().into_iter().map(str::to_owned).collect(),
+            p99_s: p99_s(&report, truth.from_unix_ns, truth.end_unix_ns + JUDGED_NS),
+            steal: seen.machine.steal_ratio,
+        };
+        Ok((trial, truth))
+    }
 }
 
 /// The alarming incident of that time with the most drops.

@@ -48,6 +48,15 @@ function Answer({ told }: { told: NonNullable<Told["answer"]> }) {
   );
 }
 
+function Refused({ told }: { told: Told }) {
+  return (
+    <>
+      <p class="quiet">Not said by the model: {told.why}.</p>
+      {told.queue && <p>By count alone: {told.queue.sentence}.</p>}
+    </>
+  );
+}
+
 export function Prevention({ i }: { i: Incident }) {
   // Asked again for each version: an incident that is open is not answered.
   const wanted = i.drops.length > 0 && i.version > 0;
@@ -58,7 +67,7 @@ export function Prevention({ i }: { i: Incident }) {
       <h2 id="prevented">What would have prevented it</h2>
       {asked.state === "waiting" && <Wait what="the replay" />}
       {asked.state === "failed" && <p class="quiet">Not known: {asked.error.message}</p>}
-      {asked.state === "there" && (asked.value.answer ? <Answer told={asked.value.answer} /> : <p class="quiet">Not said: {asked.value.why}.</p>)}
+      {asked.state === "there" && (asked.value.answer ? <Answer told={asked.value.answer} /> : <Refused told={asked.value} />)}
     </section>
   );
 }

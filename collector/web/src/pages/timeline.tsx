@@ -62,9 +62,11 @@ function merge(grid: Grid, i: Incident, kept: Timeline | null, held: Map<string,
   return { tiers, resource: kept?.resource ? from(kept.resource.values, "resource") : null, retried };
 }
 
-function useHeld(i: Incident, grid: Grid, kept: Timeline | null): Map<string, Values> {
-  const [held, set] = useState(new Map<string, Values>());
+/** What the collector holds, and whether that is the answer to what is asked now; until it is here, the one before stays. */
+function useHeld(i: Incident, grid: Grid, kept: Timeline | null): { held: Map<string, Values>; whole: boolean } {
   const metric = kept?.resource?.metric;
+  const question = [i.id, i.version, grid.times[0], grid.times.at(-1), metric].join(" ");
+  const [answer, set] = useState({ to: "", held: new Map<string, Values>() });
   useEffect(() => {
     const stop = new AbortController();
     const [start, end] = [nsOf(grid.times[0] ?? 0), nsOf((grid.times.at(-1) ?? 0) - 1)];
@@ -84,11 +86,11 @@ function useHeld(i: Incident, grid: Grid, kept: Timeline | null): Map<string, Va
         }
       }),
     ).then((all) => {
-      if (!stop.signal.aborted) set(new Map(all.filter((one) => one !== null)));
+      if (!stop.signal.aborted) set({ to: question, held: new Map(all.filter((one) => one !== null)) });
     });
     return () => stop.abort();
-  }, [i.id, i.version, grid, metric]);
-  return held;
+  }, [question, grid]);
+  return { held: answer.held, whole: answer.to === question };
 }
 
 const ratio = (metric: string): boolean => metric.endsWith("_ratio");
@@ -106,7 +108,7 @@ export function Story({ i }: { i: Incident }) {
     Math.max(msOf(i.end_unix_ns), lastDrop > 0 ? lastDrop + RETRY_MS : 0) + AFTER_MS,
   ];
   const grid = useMemo(() => gridOf(from, to, POINTS_MAX), [from, to]);
-  const held = useHeld(i, grid, kept);
+  const { held, whole } = useHeld(i, grid, kept);
   const rows = useMemo(() => merge(grid, i, kept, held), [grid, i, kept, held]);
   // Where requests are not known the accept queue is all that is known of a queue.
   const queue = (n: number) => (turns(i.hops[n]!) ? rows.tiers[n]!.queued_requests : rows.tiers[n]!.accept_queue_depth);
@@ -122,7 +124,7 @@ export function Story({ i }: { i: Incident }) {
   const missing = gaps(grid, every).reduce((sum, g) => sum + g.to - g.from, 0);
   const resource = kept?.resource?.metric;
   return (
-    <section class="timeline" aria-labelledby="timeline" data-range={`${grid.times[0]} ${grid.times.at(-1)}`}
+    <section class="timeline" aria-labelledby="timeline" aria-busy={asked.state === "waiting" || !whole} data-range={`${grid.times[0]} ${grid.times.at(-1)}`}
       data-marks={JSON.stringify(happened)}>
       <h2 id="timeline">Timeline, 50 ms windows <span class="quiet">{zoneName(from, in_)}</span></h2>
       <ul class="marks">
