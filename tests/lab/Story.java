@@ -3,6 +3,7 @@ import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
+import java.lang.ref.Reference;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
@@ -23,6 +24,8 @@ public final class Story extends HttpServlet {
     private static final long serialVersionUID = 1L;
     private transient DataSource pool;
     private final transient ReentrantReadWriteLock index = new ReentrantReadWriteLock();
+    /** What a request keeps until it is answered, in kB: `Heap.kept_kb` of the lab. */
+    private static final int KEPT_KB = Integer.getInteger("lab.kept_kb", 0);
 
     @Override
     public void init() throws ServletException {
@@ -52,6 +55,7 @@ public final class Story extends HttpServlet {
             return;
         }
         StringBuilder page = new StringBuilder(4096);
+        byte[][] kept = kept();
         try (Connection db = pool.getConnection()) {
             int author = story(db, id, page);
             if (author == 0) {
@@ -67,11 +71,22 @@ public final class Story extends HttpServlet {
             log("story " + id, e);
             response.sendError(503, "database");
             return;
+        } finally {
+            Reference.reachabilityFence(kept);
         }
         byte[] bytes = page.append("</body></html>\n").toString().getBytes(StandardCharsets.UTF_8);
         response.setContentType("text/html;charset=utf-8");
         response.setContentLength(bytes.length);
         response.getOutputStream().write(bytes);
+    }
+
+    /** Stands for what frameworks hold for a request: many small objects, as 16 of 64 bytes with their headers for each kB. */
+    private static byte[][] kept() {
+        byte[][] kept = new byte[KEPT_KB * 16][];
+        for (int i = 0; i < kept.length; i++) {
+            kept[i] = new byte[48];
+        }
+        return kept;
     }
 
     /** Stands for work on shared data under a lock; says when it held it. */

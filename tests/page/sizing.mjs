@@ -1,6 +1,6 @@
 // Sizes of pools: what is awaited, what is advised and on what it rests, what has no size, and a collector that does not answer.
 // Usage: sizing.mjs URL FOLDER
-import { check, drawn, open, same, say, THEMES, tidy } from "./browser.mjs";
+import { check, CUT_OFF, drawn, goTo, open, same, say, THEMES, tidy } from "./browser.mjs";
 
 const [base, shots] = process.argv.slice(2);
 const { browser, page: newPage, shot, wrong, forgiven } = await open(base, shots);
@@ -11,8 +11,7 @@ const card = (port) => `li[data-listener$=" ${port}"]`;
 // Nothing was learnt: what is awaited, no number. By the keys, from the list.
 await page.goto(`${base}/`);
 await page.waitForSelector("main.list, main .note");
-await page.keyboard.press("g");
-await page.keyboard.press("s");
+await goTo(page, "s");
 await page.waitForSelector("text=No size is advised yet.");
 await has("main", "Nothing was learnt so far.");
 await has("main", "Now: no listener had a request whose windows and name are known.");
@@ -29,7 +28,7 @@ say("advise");
 await page.waitForSelector(card(8080));
 same(await page.locator(".advice").count(), 3, "listeners with a size");
 same(await page.locator(".refusal").count(), 2, "listeners without one");
-same((await drawn(page)).filled, 3, "curves that are drawn");
+await drawn(page, ({ filled }) => filled === 3, "three curves");
 await has(`${card(8080)} .line`, "tomcat10@app:8080: 16 at a time are enough (13 to 22 cost ≤ 2 %)");
 same(await page.locator(`${card(8080)} > :first-child`).getAttribute("class"), "line", "the line to act on comes first");
 await has(`${card(8080)} .evidence-class`, "measured Loads on both sides of the best one were seen.");
@@ -82,7 +81,7 @@ for (const theme of Object.keys(THEMES).filter((name) => name !== "light")) {
 }
 
 // Nobody answers: said, as on other pages.
-forgiven.push("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET");
+forgiven.push(...CUT_OFF);
 say("stop");
 await page.waitForSelector('.note.bad[role="alert"] >> text=The advice cannot be read.');
 await has(".note.bad", "the collector does not answer");

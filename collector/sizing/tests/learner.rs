@@ -306,6 +306,32 @@ fn what_is_left_out_is_counted_by_reason_and_refused_by_name() {
 }
 
 #[test]
+fn what_a_request_waits_is_known_of_a_server_that_its_quota_always_throttles_a_little() {
+    // 50 requests a second of 2 ms each in the mean, 10 ms from first byte to last, and 0.5 of a CPU.
+    let low = |throttled_s: f64, answered: f64| Second {
+        cells: vec![
+            Cell { bin: 0, seconds: 0.5, completions: 0.0 },
+            Cell { bin: 1, seconds: 0.5, completions: answered },
+        ],
+        in_flight_s: answered * 0.01,
+        answered,
+        cpu_s: Some(answered * 0.002),
+        cpus: Some(0.5),
+        is_quota: true,
+        throttled_s: Some(throttled_s),
+        ..Second::default()
+    };
+    let after = |throttled_s: f64| {
+        let mut learner = Learner::default();
+        (0..60).for_each(|at| learner.push(&low(throttled_s, 50.0 + f64::from(at % 5))));
+        assert_eq!(learner.seconds_learnt(), 0.0, "the curve has no use for them");
+        learner.wait_s()
+    };
+    near("W", after(0.02).unwrap(), 0.008, 1e-6);
+    assert_eq!(after(0.2), None, "then it is the quota that they wait for");
+}
+
+#[test]
 fn a_learner_is_stored_in_20_kb_and_a_damaged_one_is_refused() {
     let mut random = Noise(5);
     let mut learner = Learner::default();

@@ -11,10 +11,8 @@ use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say, seconds, title};
 use tailwater_tests::lab::{Lab, LabConfig};
 use tailwater_tests::os::kernel_release;
-use tailwater_tests::sizing::advice::{Class, Pool};
-use tailwater_tests::sizing::cells::{CELLS, Cell, GRID, LOADS};
-use tailwater_tests::sizing::goodput::SLA_MS;
-use tailwater_tests::sizing::judge::{self, ADVICE};
+use tailwater_tests::sizing::cells::{CELLS, Cell, GRID};
+use tailwater_tests::sizing::judged::{advised, again, judged};
 use tailwater_tests::sizing::learn::learn;
 use tailwater_tests::sizing::results::{CellResult, Results, told};
 use tailwater_tests::sizing::sweep::{self, Pace};
@@ -40,7 +38,7 @@ struct Arguments {
     #[arg(long)]
     advice_only: bool,
     /// How long the advice is learnt from, in all.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=3600))]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=3600))]
     learn_seconds: u32,
     /// Measured seconds of each load.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=600))]
@@ -55,6 +53,9 @@ struct Arguments {
     /// server differ by 5 %, so that a ratio of 0.97 needs many.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pools: Vec<u32>,
+    /// Judges what is in this `sizing-score.json` once more, and measures nothing.
+    #[arg(long)]
+    again: Option<PathBuf>,
     /// Where `sizing-score.json` and `sizing-score.md` go (--quick: `.lab/sizing-quick`).
     #[arg(long)]
     out: Option<PathBuf>,
@@ -113,6 +114,12 @@ fn main() -> ExitCode {
 }
 
 fn execute(arguments: &Arguments) -> Result<()> {
+    if let Some(file) = &arguments.again {
+        let results = again(file, &arguments.label)?;
+        results.write(&arguments.out())?;
+        say(&results.markdown()?);
+        return Ok(());
+    }
     let cells = arguments.cells()?;
     // SAFETY: geteuid takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
@@ -138,7 +145,9 @@ fn execute(arguments: &Arguments) -> Result<()> {
             number + 1,
             cells.len()
         ));
-        match measure(cell, arguments) {
+        let swept = cell.swept_as.and_then(|name| results.cells.iter().find(|other| other.name == name));
+        let measured = measure(cell, arguments, swept);
+        match measured {
             Ok(cell) => results.cells.extend(cell),
             Err(error) => results.broken.push(format!("{}: {}", cell.name, failure::sentence(&error))),
         }
@@ -157,8 +166,8 @@ fn execute(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Learns, freezes, sweeps and judges one cell; `None`: it was not to be swept.
-fn measure(cell: &Cell, arguments: &Arguments) -> Result<Option<CellResult>> {
+/// Learns, freezes, sweeps and judges one cell; `None`: it was not to be swept. `swept` is what was measured of the same servers already.
+fn measure(cell: &Cell, arguments: &Arguments, swept: Option<&CellResult>) -> Result<Option<CellResult>> {
     let folder = arguments.folder.join(cell.name);
     // What an earlier collector kept would be learnt from again.
     if folder.exists() {
@@ -171,7 +180,10 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<Option<CellResult>> {
     let unfitted = LabConfig { warm_up_requests: 0, ..default.clone() };
     let mut lab = Lab::start_logging(unfitted, Some(folder.join("servers")))?;
     lab.restart_with(default.clone())?;
-    let capacity = sweep::capacity(cell, &lab, pace)?;
+    let capacity = match swept {
+        Some(swept) => swept.capacity.clone(),
+        None => sweep::capacity(cell, &lab, pace)?,
+    };
     say(&format!(
         "  {:.0} requests a second; the {} tier took {:.0} % of its quota, the load generator {:.2} CPUs",
         capacity.per_second,
@@ -185,40 +197,21 @@ fn measure(cell: &Cell, arguments: &Arguments) -> Result<Option<CellResult>> {
         return Ok(None);
     }
 
-    let rule_of_thumb = capacity.rule_of_thumb(default.limits(cell.critical).cores);
-    let mut candidates =
-        vec![("default", cell.default_pool), ("cores · (1 + W/D)", cell.each(rule_of_thumb))];
-    let interval =
-        advice.pool().map(|pool| (cell.each(pool.at_least), pool.at_most.map(|most| cell.each(most))));
-    // A lower bound raises a pool that is smaller, and leaves the others alone: so does whoever follows it.
-    let followed = |pool: &Pool| {
-        let each = cell.each(pool.advised);
-        if pool.class == Class::Extrapolated { each.max(cell.default_pool) } else { each }
-    };
-    candidates.extend(advice.pool().map(|pool| (ADVICE, followed(pool))));
+    let candidates = advised(cell, &capacity, &advice);
     let pools = sweep::pools(arguments.grid(), candidates.iter().map(|(_, pool)| *pool));
-    say(&format!("  pools {pools:?}: {}", seconds(pace.sweep_takes(pools.len()))));
-    let runs = sweep::sweep(cell, &mut lab, &pools, &capacity, pace)?;
-    let readings: Vec<judge::Reading> = LOADS
-        .into_iter()
-        .flat_map(|load| (0..SLA_MS.len()).map(move |sla| (load, sla)))
-        .filter_map(|(load, sla)| judge::read(&runs, load, sla, &candidates, interval))
-        .collect();
-    // Runs carry the pool of each server, advice the total.
-    let default_total = cell.default_pool * cell.shared_by;
-    let verdict = judge::verdict(cell.answerable, &advice, capacity.critical_ratio, default_total, &readings);
-    say(&format!("  {}", verdict.text()));
-    Ok(Some(CellResult {
-        name: cell.name.to_owned(),
-        about: cell.about.to_owned(),
-        answerable: cell.answerable,
-        critical: cell.critical.name().to_owned(),
-        shared_by: cell.shared_by,
-        capacity,
-        rule_of_thumb,
-        advice,
-        readings,
-        verdict,
-        runs,
-    }))
+    let swept_already =
+        swept.filter(|swept| pools.iter().all(|pool| swept.runs.iter().any(|run| run.pool == *pool)));
+    let runs = match swept_already {
+        Some(swept) => {
+            say(&format!("  pools {pools:?}: as swept for {}", swept.name));
+            swept.runs.clone()
+        }
+        None => {
+            say(&format!("  pools {pools:?}: {}", seconds(pace.sweep_takes(pools.len()))));
+            sweep::sweep(cell, &mut lab, &pools, &capacity, pace)?
+        }
+    };
+    let result = judged(cell, capacity, advice, &runs, swept_already.and(cell.swept_as));
+    say(&format!("  {}", result.verdict.text()));
+    Ok(Some(result))
 }

@@ -22,6 +22,18 @@ pub struct Limits {
     pub pool: u32,
 }
 
+/// Memory of an application's JVM.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Heap {
+    /// The heap, MB.
+    pub heap_mb: u32,
+    /// Its young generation, MB.
+    pub young_mb: u32,
+    /// What each request keeps until it is answered, kB, in objects of 64 bytes: with many requests in service the collector has much to
+    /// copy, and finds little to free.
+    pub kept_kb: u32,
+}
+
 /// Limits and switches of one lab.
 #[derive(Debug, Clone)]
 pub struct LabConfig {
@@ -48,6 +60,8 @@ pub struct LabConfig {
     /// Connections that Tomcat holds at a time; none: as many as it has workers. Where there are fewer workers than the front keeps
     /// connections open, one that nobody uses would keep out one that somebody waits on.
     pub app_connections: Option<u32>,
+    /// Memory of Tomcat.
+    pub app_heap: Heap,
     /// Speed of the disk under the database.
     pub disk_bytes_per_second: u64,
     /// The front writes an access log (to memory).

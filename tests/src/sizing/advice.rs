@@ -1,11 +1,11 @@
 //! What `GET /api/v1/advice` says of one listener's pool, as the laboratory reads it. Knows the shape of the answer, no collector and no lab.
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How sure advice is, and so what it may say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// The curve was seen on both sides of its best point.
@@ -17,7 +17,7 @@ pub enum Class {
 }
 
 /// A pool, as advised.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// How sure.
     pub class: Class,
@@ -32,7 +32,7 @@ pub struct Pool {
 }
 
 /// What was said, or that nothing was.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Advice {
     /// A pool.

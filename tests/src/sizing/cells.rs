@@ -1,7 +1,7 @@
 //! The one table of sizing cells: a lab, the pool in it that is swept, what the advice is learnt from, and whether it can be answered at
 //! all, written down before anything is measured. Plain values; runs nothing.
 
-use crate::lab::{LabConfig, Limits, scenario};
+use crate::lab::{Heap, LabConfig, Limits, scenario};
 use crate::stack::{Stack, Tier};
 
 /// Pools that are tried, besides the cell's default.
@@ -42,6 +42,9 @@ pub struct Cell {
     pub default_pool: u32,
     /// Loads that the advice is learnt from, of the capacity, each for as long as the others.
     pub learnt_from: &'static [f64],
+    /// The cell whose servers and default pool these are: where it was swept, its capacity and its sweep are this one's too. Only what is learnt
+    /// differs.
+    pub swept_as: Option<&'static str>,
     /// Share of requests that wait for the disk.
     pub comment_ratio: f64,
     /// Limits of the lab apart from the pool.
@@ -55,72 +58,61 @@ const RAMP: &[f64] = &[0.2, 0.5, 0.8, 1.0, 1.3];
 /// Never more than a third.
 const LIGHT: &[f64] = &[0.1, 0.2, 0.3];
 
+const TOMCAT_CRITICAL: Cell = Cell {
+    name: "tomcat-critical",
+    about: "Tomcat has half a CPU; the pool is its maxThreads",
+    answerable: true,
+    stack: Stack::Nx0,
+    critical: Tier::App,
+    shared_by: 1,
+    default_pool: SHIPPED_POOL,
+    learnt_from: RAMP,
+    swept_as: None,
+    comment_ratio: 0.1,
+    limits: tomcat_critical,
+    set: max_threads,
+};
+
+const DB_CRITICAL: Cell = Cell {
+    name: "db-critical",
+    about: "MariaDB has a quarter of a CPU; the pool is the connections to it",
+    critical: Tier::Db,
+    limits: db_critical,
+    set: connections,
+    ..TOMCAT_CRITICAL
+};
+
 /// The cells, in the order in which they are run.
 pub const CELLS: &[Cell] = &[
-    Cell {
-        name: "tomcat-critical",
-        about: "Tomcat has half a CPU; the pool is its maxThreads",
-        answerable: true,
-        stack: Stack::Nx0,
-        critical: Tier::App,
-        shared_by: 1,
-        default_pool: SHIPPED_POOL,
-        learnt_from: RAMP,
-        comment_ratio: 0.1,
-        limits: tomcat_critical,
-        set: max_threads,
-    },
-    Cell {
-        name: "db-critical",
-        about: "MariaDB has a quarter of a CPU; the pool is the connections to it",
-        answerable: true,
-        stack: Stack::Nx0,
-        critical: Tier::Db,
-        shared_by: 1,
-        default_pool: SHIPPED_POOL,
-        learnt_from: RAMP,
-        comment_ratio: 0.1,
-        limits: db_critical,
-        set: connections,
-    },
+    TOMCAT_CRITICAL,
     Cell {
         name: "unsaturated",
         about: "as tomcat-critical, but no more than light load is ever seen: only a lower bound may be told",
         answerable: false,
-        stack: Stack::Nx0,
-        critical: Tier::App,
-        shared_by: 1,
-        default_pool: SHIPPED_POOL,
         learnt_from: LIGHT,
-        comment_ratio: 0.1,
-        limits: tomcat_critical,
-        set: max_threads,
+        swept_as: Some(TOMCAT_CRITICAL.name),
+        ..TOMCAT_CRITICAL
     },
+    Cell {
+        name: "small-heap",
+        about: "as tomcat-critical in a heap of 96 MB, of which each request keeps 256 kB until it is answered; the pool is its maxThreads",
+        limits: small_heap,
+        ..TOMCAT_CRITICAL
+    },
+    DB_CRITICAL,
     Cell {
         name: "twins-db-critical",
         about: "as db-critical with two Tomcats: each may have half of the connections",
-        answerable: true,
         stack: Stack::Twins,
-        critical: Tier::Db,
         shared_by: 2,
-        default_pool: SHIPPED_POOL,
-        learnt_from: RAMP,
-        comment_ratio: 0.1,
-        limits: db_critical,
-        set: connections,
+        ..DB_CRITICAL
     },
     Cell {
         name: "demo",
         about: "the demo's system as it is, Tomcat with 0.6 of a CPU; the pool is its maxThreads",
-        answerable: true,
-        stack: Stack::Nx0,
-        critical: Tier::App,
-        shared_by: 1,
         default_pool: DEMO_POOL,
-        learnt_from: RAMP,
-        comment_ratio: 0.1,
         limits: demo,
-        set: max_threads,
+        ..TOMCAT_CRITICAL
     },
 ];
 
@@ -130,6 +122,10 @@ fn tomcat_critical(lab: LabConfig) -> LabConfig {
         db: Limits { cores: 0.9, workers: 500, backlog: 512, pool: 0 },
         ..lab
     }
+}
+
+fn small_heap(lab: LabConfig) -> LabConfig {
+    LabConfig { app_heap: Heap { heap_mb: 96, young_mb: 24, kept_kb: 256 }, ..tomcat_critical(lab) }
 }
 
 fn demo(lab: LabConfig) -> LabConfig {
@@ -206,11 +202,23 @@ mod tests {
                     cell.name
                 );
             }
+            if let Some(other) = cell.swept_as.map(|name| find(name).expect("a cell of the table")) {
+                let same = |of: &Cell| {
+                    format!("{:?} {} {:?}", of.lab(of.default_pool), of.comment_ratio, of.critical)
+                };
+                assert_eq!(same(cell), same(other), "{}", cell.name);
+            }
             let saturates = cell.learnt_from.iter().any(|load| *load >= 1.0);
             assert_eq!(cell.answerable, saturates, "{}: what never saturates cannot be answered", cell.name);
         }
+        let each = |name, total| find(name).unwrap().each(total);
         assert_eq!(
-            (CELLS[0].each(26), CELLS[3].each(27), CELLS[3].each(1), CELLS[0].each(9000)),
+            (
+                each("tomcat-critical", 26),
+                each("twins-db-critical", 27),
+                each("twins-db-critical", 1),
+                each("tomcat-critical", 9000)
+            ),
             (26, 14, 1, 220)
         );
     }

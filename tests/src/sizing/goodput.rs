@@ -1,14 +1,14 @@
 //! Goodput: answers within a limit of time, second by second, from the clients' log and nothing else. Pure; knows no lab and no advice.
 
 use crate::load::{Outcome, Request};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A request answered later has not been served, ms: what a user puts up with, and the literature's agreement (TOMPECS'19 uses both).
 pub const SLA_MS: [u64; 2] = [500, 3_000];
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// One second of planned arrivals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// Requests that were to arrive in it.
     pub arrived: u32,
@@ -17,7 +17,7 @@ pub struct Block {
 }
 
 /// One load on one pool.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     /// The pool.
     pub pool: u32,

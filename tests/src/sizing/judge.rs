@@ -251,14 +251,15 @@ pub fn verdict(
     }
 }
 
-/// A lower bound is allowed, if it is one.
+/// A lower bound is allowed, if it is one: what is advised is what is raised to, or that bound and no more, which lets a larger pool stay.
 fn unanswerable(advice: &Advice, default: u32, readings: &[Reading]) -> Verdict {
     let pool = match advice {
         Advice::Told(pool) => pool,
         Advice::Refused(_) => return Verdict::RightlySilent,
         Advice::Absent(why) => return Verdict::Unanswered(why.clone()),
     };
-    if pool.class != Class::Extrapolated || pool.at_most.is_some() || pool.advised < default {
+    let lowers = pool.advised < default && pool.advised != pool.at_least;
+    if pool.class != Class::Extrapolated || pool.at_most.is_some() || lowers {
         return Verdict::FalselyAnswered(format!("{:?}, {} instead of {default}", pool.class, pool.advised));
     }
     match readings.iter().find(|reading| reading.informative && !reading.good_below.is_empty()) {

@@ -96,7 +96,9 @@ fn what_cannot_be_answered_may_have_a_lower_bound_and_nothing_else() {
     let runs = sweep(KNEE);
     let of = |advice: Advice| judged(false, &advice, &runs).0;
     assert_eq!(of(Advice::Refused("light load".to_owned())), Verdict::RightlySilent);
+    // "At least 8: 200 may stay" is told as 8, or as what is raised to.
     assert_eq!(of(told(Class::Extrapolated, 200, 8, None)), Verdict::RightlySilent);
+    assert_eq!(of(told(Class::Extrapolated, 8, 8, None)), Verdict::RightlySilent);
     for answered in [
         told(Class::Measured, 16, 16, Some(32)),
         told(Class::Extrapolated, 16, 8, None),

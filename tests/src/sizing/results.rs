@@ -2,6 +2,7 @@
 
 use crate::console::written::written;
 use crate::sizing::advice::{Advice, Pool};
+use crate::sizing::dcm::Dcm;
 use crate::sizing::goodput::Run;
 use crate::sizing::judge::{Candidate, Reading, Verdict};
 use crate::sizing::sweep::{Capacity, Pace};
@@ -60,12 +61,16 @@ pub struct CellResult {
     pub rule_of_thumb: u32,
     /// What was said.
     pub advice: Advice,
+    /// What DCM's law says, trained by the sweep itself.
+    pub dcm: Option<Dcm>,
     /// By load and limit of time.
     pub readings: Vec<Reading>,
     /// What becomes of it.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Each load on each pool.
+    /// The cell that this one has capacity and sweep from; none: its own.
+    pub swept_as: Option<&'static str>,
+    /// Each load on each pool; empty if another cell has them.
     pub runs: Vec<Run>,
 }
 
@@ -136,6 +141,14 @@ impl Results {
 
 impl CellResult {
     fn markdown(&self, out: &mut String) -> Result<()> {
+        if let Some(other) = self.swept_as {
+            writeln!(
+                out,
+                "\n## {}\n\n{}. Capacity and sweep are those of {other}: the same servers.\n",
+                self.name, self.about
+            )?;
+            return self.ratios(out);
+        }
         let Capacity { per_second, demand_s, light_s, client_cores, critical_ratio } = &self.capacity;
         writeln!(out, "\n## {}\n\n{}.", self.name, self.about)?;
         writeln!(
@@ -148,6 +161,16 @@ impl CellResult {
         )?;
         self.curves(out)?;
         self.ratios(out)?;
+        match self.dcm {
+            Some(Dcm { in_flight, throughput, nearest, .. }) => writeln!(
+                out,
+                "\nDCM's law, trained by the odd repeats of this sweep: {in_flight:.1} in flight are best, with {throughput:.0}/s; {nearest} is the nearest that was tried."
+            )?,
+            None => writeln!(
+                out,
+                "\nDCM's law, trained by the odd repeats of this sweep, has no best: throughput was not seen to rise and to fall."
+            )?,
+        }
         let most = |of: &dyn Fn(&Run) -> f64| self.runs.iter().map(of).fold(0.0, f64::max);
         writeln!(
             out,
@@ -274,8 +297,8 @@ mod tests {
             critical_ratio: 0.98,
         };
         let ratio = Ratio { value: 0.985, low: 0.97, high: 1.0 };
-        results.cells.push(CellResult {
-            name: "made-up".to_owned(),
+        let cell = |name: &str, swept_as, runs| CellResult {
+            name: name.to_owned(),
             about: "about nothing".to_owned(),
             answerable: true,
             critical: "app".to_owned(),
@@ -295,6 +318,7 @@ mod tests {
                 at_most: Some(20),
                 seen_to: None,
             }),
+            dcm: None,
             readings: vec![Reading {
                 load: 1.3,
                 sla_ms: 500,
@@ -313,10 +337,15 @@ mod tests {
                 good_below: Vec::new(),
             }],
             verdict: Verdict::Right,
-            runs: vec![run(2), run(16)],
-        });
+            swept_as,
+            runs,
+        };
+        results.cells.push(cell("made-up", None, vec![run(2), run(16)]));
+        results.cells.push(cell("twin", Some("made-up"), Vec::new()));
         let text = results.markdown().unwrap();
         for line in [
+            "| twin | yes | 16 (12 to 20), measured | 9 | right |",
+            "Capacity and sweep are those of made-up",
             "| made-up | yes | 16 (12 to 20), measured | 9 | right |",
             "| 2 | 305 | 98 % of its quota | 0.31 CPUs | 2.0 % |",
             "| 16 | **695** |",

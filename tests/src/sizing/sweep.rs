@@ -9,21 +9,23 @@ use crate::os::cpus;
 use crate::sizing::cells::{Cell, LOADS};
 use crate::sizing::goodput::{Run, blocks};
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Duration;
 
 /// A request that is not answered by now is of no use to anybody: longer than each limit of goodput.
 const TIMEOUT_MS: u64 = 4_000;
-/// Users who measure the capacity: as many as keep the tier busy, fewer than the front holds.
-const CAPACITY_USERS: u32 = 100;
+/// Users who measure the capacity, one number after the other: as many as keep the tier busy, fewer than the front holds. The most that any of
+/// them got is the capacity: a database under a small quota answered 192 requests a second to 100 users, and was then full to 61 % at most
+/// under 250 requests a second that did not come all at once.
+const CAPACITY_USERS: [u32; 3] = [10, 30, 100];
 /// Of the capacity, for what a request takes alone.
 const LIGHT: f64 = 0.2;
 /// What starting the servers anew and warming them up usually takes.
 const RESTARTS_USUALLY: Duration = Duration::from_secs(14);
 
 /// How long everything is loaded.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Pace {
     /// Before the measured seconds of each load, s.
     pub warm_s: u32,
@@ -43,7 +45,7 @@ impl Pace {
 }
 
 /// What a cell can serve under the default pool.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Capacity {
     /// Requests a second under saturation: 1.0 of all loads of the cell, pinned down once.
     pub per_second: f64,
@@ -96,22 +98,29 @@ pub fn plan(cell: &Cell, mode: Mode, seconds: u32, seed: u64) -> LoadPlan {
 /// Measures the capacity of a lab that runs with the default pool.
 pub fn capacity(cell: &Cell, lab: &Lab, pace: Pace) -> Result<Capacity> {
     let (quota, seconds) = (lab.config().limits(cell.critical).cores, pace.warm_s + pace.measured_s);
-    let usually = Duration::from_secs(u64::from(seconds) * 2 + 2);
+    let usually = Duration::from_secs((u64::from(seconds) + 1) * (CAPACITY_USERS.len() as u64 + 1));
     step("the capacity under the default pool is measured", usually, || {
-        let users = Mode::Closed { users: CAPACITY_USERS, think_ms: 0 };
-        let (full, seen) = send(lab, &plan(cell, users, seconds, 1))?;
-        let first = full.requests.iter().map(|request| request.start_unix_ns).min().unwrap_or(0);
-        let measured =
-            blocks(&full.requests, first + u64::from(pace.warm_s) * 1_000_000_000, pace.measured_s);
-        let answered: u64 = measured.iter().map(|block| u64::from(block.within[1])).sum();
-        let per_second = answered as f64 / f64::from(pace.measured_s.max(1));
+        let mut most: Option<(f64, LoadReport, Observed)> = None;
+        for users in CAPACITY_USERS {
+            let users = Mode::Closed { users, think_ms: 0 };
+            let (full, seen) = send(lab, &plan(cell, users, seconds, 1))?;
+            let first = full.requests.iter().map(|request| request.start_unix_ns).min().unwrap_or(0);
+            let measured =
+                blocks(&full.requests, first + u64::from(pace.warm_s) * 1_000_000_000, pace.measured_s);
+            let answered: u64 = measured.iter().map(|block| u64::from(block.within[1])).sum();
+            let per_second = answered as f64 / f64::from(pace.measured_s.max(1));
+            if most.as_ref().is_none_or(|(most, ..)| per_second > *most) {
+                most = Some((per_second, full, seen));
+            }
+            lab.drain()?;
+        }
+        let (per_second, full, seen) = most.context("some users asked")?;
         ensure!(
             per_second >= 10.0,
             "{}: {per_second:.0} requests a second are no capacity: look into the servers' logs",
             cell.name
         );
         let cores = seen.cores(cell.critical).context("the critical tier is one of the stack")?;
-        lab.drain()?;
         let light = Mode::Open { rate_per_second: LIGHT * per_second };
         let (light, _) = send(lab, &plan(cell, light, seconds, 2))?;
         let good = light.requests.iter().filter(|request| request.outcome == Outcome::Answered);

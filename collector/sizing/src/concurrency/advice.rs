@@ -165,7 +165,8 @@ pub fn advise(curve: &Curve, conditions: &Conditions, deployment: &Deployment) -
         let best = no_best(&fit, has_penalty);
         return flat_advice(flat, class, best, factor);
     }
-    let reached = |limit: &u32| seen_to >= bins::middle_of(bins::bin_of(*limit));
+    // Full hardware ends the curve, not the pool.
+    let reached = |limit: &u32| !is_full && seen_to >= bins::middle_of(bins::bin_of(*limit));
     if let Some(limit) = conditions.pool_limit.filter(reached) {
         return refusal(&Refusal::PoolCapped { limit, seen: seen_to }, seen_to);
     }
@@ -306,8 +307,13 @@ mod tests {
 
     /// Blocks in which every load up to `most` had a second, with the answers that `of` gives; no noise.
     fn curve(of: impl Fn(f64) -> f64, most: u32) -> Curve {
+        curve_of(of, most, 60)
+    }
+
+    /// The same with so many blocks.
+    fn curve_of(of: impl Fn(f64) -> f64, most: u32, blocks: u32) -> Curve {
         let mut curve = Curve::default();
-        for _ in 0..60 {
+        for _ in 0..blocks {
             let cell = |n: u32| {
                 let bin = bins::bin_of(n);
                 Cell { bin: bin as u8, seconds: 1.0, completions: of(bins::middle_of(bin)) }
@@ -355,6 +361,10 @@ mod tests {
         assert_eq!((pool.advised, pool.at_most), (10, None), "no penalty was seen");
         assert!(matches!(advice.in_flight.refusal(), Some(Refusal::NoPenalty { .. })));
         // The same by a pool's doing says nothing of what lies beyond.
+        // Nor does a pool that is used up where hardware is: too little was seen yet, and that is said.
+        let short = curve_of(|n| 100.0 * (n / 10.0).min(1.0), 40, 1);
+        let refused = advise(&short, &Conditions { pool_limit: Some(40), ..full() }, &Deployment::default());
+        assert!(!matches!(refused.pool.refusal(), None | Some(Refusal::PoolCapped { .. })), "{refused:?}");
         let capped = Conditions { pool_limit: Some(40), used_ratio: 0.5, ..Conditions::default() };
         let refused = advise(&flat, &capped, &Deployment::default());
         assert!(matches!(refused.pool.refusal(), Some(Refusal::PoolCapped { limit: 40, .. })), "{refused:?}");

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 /// Seconds without which a cost is not told.
 const SECONDS_MIN: f64 = 30.0;
+/// Seconds, with as many answers, after which what one request needs is known as well: their mean is then known within some percent, and a
+/// server that fell over is not under low load again until somebody helps it.
+const SECONDS_BUSY_MIN: f64 = 10.0;
+const ANSWERS_BUSY_MIN: f64 = 1000.0;
 /// Standard errors of a 95 % interval.
 const ERRORS: f64 = 1.96;
 
@@ -70,9 +74,13 @@ impl Cost {
         self.in_flight_s / self.seconds
     }
 
-    /// Response time by Little's law, s, where x are answers; none with too few.
-    pub(super) fn response_s(&self) -> Option<f64> {
-        (self.seconds >= SECONDS_MIN && self.x > 0.0).then(|| self.in_flight_s / self.x)
+    /// What one request needs, where x are answers and y CPU time: that less `background` in each second, and its response time by Little's law,
+    /// both s; none with too few seconds or answers.
+    pub(super) fn one_request(&self, background: f64) -> Option<(f64, f64)> {
+        let is_busy = self.seconds >= SECONDS_BUSY_MIN && self.x >= ANSWERS_BUSY_MIN;
+        let is_known = self.seconds >= SECONDS_MIN && self.x > 0.0 || is_busy;
+        let cpu_s = (self.y - background * self.seconds) / self.x;
+        (is_known && cpu_s > 0.0).then(|| (cpu_s, self.in_flight_s / self.x))
     }
 
     /// y for each x, and nothing more: what to expect of seconds like these; none with too few.
@@ -137,6 +145,22 @@ mod tests {
         );
         let back: Cost = serde_json::from_str(&serde_json::to_string(&cost).unwrap()).unwrap();
         assert!((back.each(background).unwrap().value / each.value - 1.0).abs() < 1e-5 && back.is_sane());
+    }
+
+    #[test]
+    fn what_a_request_needs_is_known_of_half_a_minute_or_of_a_thousand_answers() {
+        let of = |seconds: u32, answers: f64| {
+            let mut cost = Cost::default();
+            (0..seconds).for_each(|_| cost.add(1.0, answers, answers * 2e-3, answers * 10e-3));
+            cost.one_request(0.0)
+        };
+        let near = |of: Option<(f64, f64)>| {
+            of.is_some_and(|(cpu_s, response_s)| {
+                (cpu_s - 2e-3).abs() < 1e-9 && (response_s - 10e-3).abs() < 1e-9
+            })
+        };
+        assert!(near(of(30, 2.0)) && near(of(10, 100.0)), "{:?} {:?}", of(30, 2.0), of(10, 100.0));
+        assert_eq!((of(29, 2.0), of(9, 1e6), of(40, 0.0)), (None, None, None));
     }
 
     #[test]

@@ -20,6 +20,10 @@ const SECONDS_MIN: f64 = 60.0;
 const ANSWERS_MIN: f64 = 1000.0;
 /// Part of its CPUs in use below which nobody waits for one: W is read there.
 const LOW_PART: f64 = 0.5;
+/// Part of a second for which a quota may throttle a server that leaves half of its CPUs unused, and W is read there all the same: now and
+/// then a burst ends a period early, and under a quota there is hardly a second without one. What requests wait then makes W, and a pool that
+/// is told by it, too large by some percent.
+const THROTTLED_LOW_PART: f64 = 0.05;
 /// Full seconds without which no class may lower a pool (as windows of the plateau's class).
 const FULL_SECONDS_MIN: f64 = 20.0;
 /// Tiers are named by who asks.
@@ -123,6 +127,11 @@ impl Learner {
         });
         if let Some(taint) = taint {
             self.leave_out(taint, length);
+            let is_low = used.is_some_and(|used| used < LOW_PART)
+                && second.throttled_s.is_some_and(|of| of <= THROTTLED_LOW_PART * length);
+            if let Some(cpu_s) = second.cpu_s.filter(|_| taint == Taint::Throttled && is_low) {
+                self.sums.low.add(length, second.answered, cpu_s, second.in_flight_s);
+            }
             if let Some(cpu_s) = second.cpu_s.filter(|_| taint.keeps_costs()) {
                 let load = second.in_flight_at_work();
                 let cost = &mut self.sums.cpu_left_out[load_group(load)];
@@ -272,17 +281,17 @@ impl Learner {
     /// What a request needs under low load: among many it costs more, and waits for the CPU as well.
     fn unsaturated(&self) -> Option<Unsaturated> {
         let low = &self.sums.low;
-        let cpu_s = low.each(low.background())?.value;
+        let (cpu_s, _) = low.one_request(low.background())?;
         Some(Unsaturated { cpus: self.sums.cpus?, cpu_s, wait_s: self.wait_s()? })
     }
 
-    /// W: response time less CPU time of a request under low load, s; none before half a minute of that. The tiers below answer later when
+    /// W: response time less CPU time of a request under low load, s; none before half a minute or a thousand requests of that. The tiers below answer later when
     /// this one is full: what they take then, by their own count, if it is more.
     pub fn wait_s(&self) -> Option<f64> {
         let low = &self.sums.low;
-        let cpu_s = low.each(low.background())?.value;
+        let (cpu_s, response_s) = low.one_request(low.background())?;
         let below_s = self.sums.below_full.ratio().unwrap_or(0.0);
-        Some((low.response_s()? - cpu_s).max(below_s))
+        Some((response_s - cpu_s).max(below_s))
     }
 
     /// D: CPU time of a request with its 95 % interval, s, without what is used in any case; none before half a minute.

@@ -43,10 +43,15 @@ pub(super) fn tomcat(tier: Tier, config: &LabConfig, folders: &Folders) -> Resul
     fs::copy(compiled_servlet()?, classes.join("Story.class"))?;
 
     let home = "/usr/share/tomcat10";
+    let heap = config.app_heap;
     let mut command = Command::new("java");
     command
         // The client compiler only: warm within seconds, and no compiler threads that take the quota later on.
-        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms192m", "-Xmx192m", "-Xmn96m", "-Xss256k"])
+        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss256k"])
+        .arg(format!("-Xms{}m", heap.heap_mb))
+        .arg(format!("-Xmx{}m", heap.heap_mb))
+        .arg(format!("-Xmn{}m", heap.young_mb))
+        .arg(format!("-Dlab.kept_kb={}", heap.kept_kb))
         .args(["-XX:+AlwaysPreTouch", "-XX:-UsePerfData", "-Xshare:auto"])
         .arg(format!("-Dcatalina.home={home}"))
         .arg(format!("-Dcatalina.base={}", folders.dir.display()))
