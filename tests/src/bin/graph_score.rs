@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, complain, say, seconds, title};
 use tailwater_tests::graph::golden;
+use tailwater_tests::graph::injections;
 use tailwater_tests::graph::plan::Graph;
 use tailwater_tests::graph::results::{self, Results};
 use tailwater_tests::graph::run::{self, Pace};
@@ -28,8 +29,12 @@ const GOLDEN: &str = "tests/golden/graph";
 /// From one injection to the next, at least: whoever was refused twice comes again after three seconds.
 const SPACING: Duration = Duration::from_secs(8);
 /// Of --quick.
-const QUICK: Pace =
-    Pace { injections: 8, control: Duration::from_secs(10), spacing: Duration::from_millis(6_500) };
+const QUICK: Pace = Pace {
+    injections: 8,
+    together: 1,
+    control: Duration::from_secs(10),
+    spacing: Duration::from_millis(6_500),
+};
 
 /// Scores the diagnosis on service graphs.
 #[derive(Debug, Parser)]
@@ -46,6 +51,9 @@ struct Arguments {
     /// Injections into each graph.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     injections: u32,
+    /// So many of them at once, each of another cause and on another host.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8), conflicts_with_all = ["scored", "quick"])]
+    together: u32,
     /// Seconds under load in which nothing is injected, for each graph.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     control: u64,
@@ -130,6 +138,7 @@ impl Arguments {
         }
         Pace {
             injections: self.injections as usize,
+            together: self.together as usize,
             control: Duration::from_secs(self.control),
             spacing: SPACING,
         }
@@ -170,8 +179,12 @@ fn execute(arguments: &Arguments) -> Result<()> {
         bail!("the laboratory needs root{REMEDY}run `make graph-score`, which asks for it");
     }
     let (begun, pace) = (Instant::now(), arguments.pace());
+    let at_once = match arguments.together {
+        1 => String::new(),
+        many => format!(", up to {many} at once"),
+    };
     let mut results = Results {
-        label: arguments.label.clone(),
+        label: format!("{}{at_once}", arguments.label),
         seeds: seeds.clone(),
         scored: arguments.scored,
         begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
@@ -256,7 +269,8 @@ fn show(seeds: &[u64], pace: Pace) {
         let graph = Graph::of(*seed, lab::cpus());
         title(&format!("graph {seed:x}"));
         say(&format!("  {}", graph.told()));
-        for planned in tailwater_tests::graph::injections::sequence(&graph, pace.injections) {
+        let sequence = injections::sequence(&graph, pace.injections);
+        for planned in injections::groups(&graph, sequence, pace.together).into_iter().flatten() {
             let of = &graph.services[planned.service];
             say(&format!(
                 "  {} at {} on {}, {} ms, {:.2}",

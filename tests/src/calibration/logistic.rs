@@ -25,10 +25,25 @@ pub struct Model {
 
 impl Model {
     /// Learns from rows of equally many numbers and whether each is right. `ridge`: the penalty on the square of each weight, in units of the
-    /// number's standard deviation or of 0.1 if that is more; the constant is not penalised. `None` without rows, or where the equations have no
-    /// solution.
+    /// number's standard deviation or of 0.1 if that is more; the constant is not penalised. `never_for`: places of numbers that cannot speak for
+    /// a verdict, whatever a few rows say; one whose weight would be above 0 is left out, until there is none. `None` without rows, or where the
+    /// equations have no solution.
     #[must_use]
-    pub fn learn(rows: &[(&[f64], bool)], ridge: f64) -> Option<Self> {
+    pub fn learn(rows: &[(&[f64], bool)], ridge: f64, never_for: &[usize]) -> Option<Self> {
+        let mut left_out = Vec::new();
+        loop {
+            let model = Self::fit(rows, ridge, &left_out)?;
+            let speaks_for = |n: &&usize| model.weights.get(**n).is_some_and(|weight| *weight > 0.0);
+            let before = left_out.len();
+            left_out.extend(never_for.iter().filter(speaks_for));
+            if left_out.len() == before {
+                return Some(model);
+            }
+        }
+    }
+
+    /// Learns from all numbers but those at these places, whose weights are 0.
+    fn fit(rows: &[(&[f64], bool)], ridge: f64, left_out: &[usize]) -> Option<Self> {
         let width = rows.first()?.0.len();
         let count = rows.len() as f64;
         let mean = |n: usize| rows.iter().filter_map(|(x, _)| x.get(n)).sum::<f64>() / count;
@@ -40,7 +55,7 @@ impl Model {
                 let squares = rows.iter().filter_map(|(x, _)| x.get(n)).map(|v| (v - mean) * (v - mean));
                 let spread = (squares.sum::<f64>() / count).sqrt();
                 // What hardly varies where one learns may vary much elsewhere: a small step here must not decide all there.
-                if spread > SPREAD_MIN { spread.max(SPREAD_LEAST) } else { 0.0 }
+                if spread > SPREAD_MIN && !left_out.contains(&n) { spread.max(SPREAD_LEAST) } else { 0.0 }
             })
             .collect();
         // One first, for the constant.
@@ -155,7 +170,7 @@ mod tests {
 
     fn learnt(rows: &[([f64; 2], bool)], ridge: f64) -> Model {
         let rows: Vec<(&[f64], bool)> = rows.iter().map(|(x, right)| (x.as_slice(), *right)).collect();
-        Model::learn(&rows, ridge).unwrap()
+        Model::learn(&rows, ridge, &[]).unwrap()
     }
 
     #[test]
@@ -174,6 +189,21 @@ mod tests {
         let right = rows.iter().filter(|(_, right)| *right).count() as f64 / rows.len() as f64;
         assert!(model.weights.iter().all(|w| w.abs() < 1e-3), "{model:?}");
         assert!((model.chance(&[0.5, 0.5]) - right).abs() < 1e-3);
+    }
+
+    /// Two numbers speak for the verdict where it is learnt, and one of them may not.
+    #[test]
+    fn what_cannot_speak_for_a_verdict_has_no_weight_above_nothing() {
+        let rows: Vec<([f64; 2], bool)> =
+            (0..400_u32).map(|n| ([f64::from(n % 2), f64::from(n % 3)], n % 2 == 1 || n % 3 == 2)).collect();
+        let rows: Vec<(&[f64], bool)> = rows.iter().map(|(x, right)| (x.as_slice(), *right)).collect();
+        let free = Model::learn(&rows, 1.0, &[]).unwrap();
+        assert!(free.weights.iter().all(|weight| *weight > 0.5), "{free:?}");
+        let bound = Model::learn(&rows, 1.0, &[0]).unwrap();
+        assert_eq!(bound.weights[0].to_bits(), 0.0_f64.to_bits());
+        assert!(bound.weights[1] > 0.5, "{bound:?}");
+        let against: Vec<(&[f64], bool)> = rows.iter().map(|(x, right)| (*x, !right)).collect();
+        assert!(Model::learn(&against, 1.0, &[0]).unwrap().weights[0] < -0.5);
     }
 
     #[test]
@@ -196,6 +226,6 @@ mod tests {
         assert_eq!(model.weights[1].to_bits(), 0.0_f64.to_bits(), "it never varies");
         let all_right: Vec<([f64; 2], bool)> = (0..40).map(|n| ([f64::from(n % 3), 0.5], true)).collect();
         assert!(learnt(&all_right, 1.0).chance(&[1.0, 0.5]) > 0.95);
-        assert_eq!(Model::learn(&[], 1.0), None);
+        assert_eq!(Model::learn(&[], 1.0, &[]), None);
     }
 }

@@ -49,17 +49,30 @@ fn numbers(verdict: &Verdict) -> &[f64] {
     verdict.numbers.as_deref().unwrap_or_default()
 }
 
-fn learn<'a>(of: impl Iterator<Item = &'a &'a Verdict>, ridge: f64) -> Result<Model> {
+/// Numbers that say how little was seen. Where one learns most verdicts are right, also of those, and so they may seem to speak for them.
+const NEVER_FOR: [&str; 4] = ["behind_unseen", "windows_missing", "clock_error", "polled"];
+
+/// The places of [`NEVER_FOR`].
+fn never_for(names: &[String]) -> Vec<usize> {
+    (0..names.len()).filter(|n| NEVER_FOR.contains(&names[*n].as_str())).collect()
+}
+
+fn learn<'a>(of: impl Iterator<Item = &'a &'a Verdict>, ridge: f64, never_for: &[usize]) -> Result<Model> {
     let rows: Vec<(&[f64], bool)> = of.map(|v| (numbers(v), v.right)).collect();
-    Model::learn(&rows, ridge).context("nothing can be learnt of these verdicts")
+    Model::learn(&rows, ridge, never_for).context("nothing can be learnt of these verdicts")
 }
 
 /// Chances of verdicts, in their order, each by a model that saw none of what `part` deals to the same part.
-fn held_out<K: Ord>(named: &[&Verdict], part: impl Fn(&Verdict) -> K, ridge: f64) -> Result<Vec<f64>> {
+fn held_out<K: Ord>(
+    named: &[&Verdict],
+    part: impl Fn(&Verdict) -> K,
+    ridge: f64,
+    never_for: &[usize],
+) -> Result<Vec<f64>> {
     let parts: BTreeSet<K> = named.iter().map(|v| part(v)).collect();
     let mut models: BTreeMap<&K, Model> = BTreeMap::new();
     for one in &parts {
-        models.insert(one, learn(named.iter().filter(|v| part(v) != *one), ridge)?);
+        models.insert(one, learn(named.iter().filter(|v| part(v) != *one), ridge, never_for)?);
     }
     let chance = |v: &&Verdict| -> Result<f64> {
         let model = models.get(&part(v)).context("each part has a model")?;
@@ -72,6 +85,7 @@ impl<'a> Calibration<'a> {
     /// Learns.
     pub fn of(verdicts: &'a Verdicts) -> Result<Self> {
         let score = verdicts.names.iter().position(|name| name == SCORE).context("no number of the score")?;
+        let never_for = never_for(&verdicts.names);
         let named: Vec<&Verdict> = verdicts.all.iter().filter(|v| v.numbers.is_some()).collect();
         ensure!(!named.is_empty(), "no verdict has numbers");
         let groups: BTreeSet<&str> = named.iter().map(|v| v.group.as_str()).collect();
@@ -82,12 +96,12 @@ impl<'a> Calibration<'a> {
             .map(|factor| RIDGE * factor)
             .into_iter()
             .map(|ridge| {
-                let chances = held_out(&named, fold, ridge)?;
+                let chances = held_out(&named, fold, ridge, &never_for)?;
                 let all: Vec<Forecast> = named.iter().zip(chances).map(|(v, c)| forecast(v, c)).collect();
                 Ok((ridge, brier(&all)))
             })
             .collect::<Result<_>>()?;
-        let chances = held_out(&named, fold, RIDGE)?;
+        let chances = held_out(&named, fold, RIDGE, &never_for)?;
         let rows = named.iter().zip(chances).map(|(v, chance)| {
             let rule = numbers(v).get(score).copied().unwrap_or(0.0);
             (*v, forecast(v, rule), forecast(v, chance))
@@ -100,14 +114,14 @@ impl<'a> Calibration<'a> {
             .filter(|v| matches!(v.source, Source::Laboratory | Source::Composed))
             .copied()
             .collect();
-        let chances = held_out(&of_stacks, stack, RIDGE)?;
+        let chances = held_out(&of_stacks, stack, RIDGE, &never_for)?;
         // Drawn together is what was held out together.
         let stacks: BTreeSet<String> = of_stacks.iter().map(|v| stack(v)).collect();
         let place = |v: &Verdict| stacks.iter().position(|s| *s == stack(v)).unwrap_or(0);
         let by_stack = of_stacks.iter().zip(chances).filter(|(v, _)| of_lab(v));
         let by_stack =
             by_stack.map(|(v, chance)| Forecast { chance, right: v.right, group: place(v) }).collect();
-        let model = learn(named.iter(), RIDGE)?;
+        let model = learn(named.iter(), RIDGE, &never_for)?;
         Ok(Self { verdicts, named: rows, by_stack, model, ridges })
     }
 

@@ -4,7 +4,7 @@
 use crate::graph::plan::Graph;
 use crate::load::Random;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A stall lasts as much longer than queues take to fill …
 const BEYOND: f64 = 1.35;
@@ -244,6 +244,29 @@ pub fn sequence(graph: &Graph, count: usize) -> Vec<Planned> {
     sequence
 }
 
+/// The same in groups of up to so many that are made at once, each on other hosts, and no burst beside another. Of what is left at the end some groups
+/// are smaller.
+#[must_use]
+pub fn groups(graph: &Graph, sequence: Vec<Planned>, together: usize) -> Vec<Vec<Planned>> {
+    let mut left = VecDeque::from(sequence);
+    let mut groups = Vec::new();
+    while let Some(first) = left.pop_front() {
+        let mut group = vec![first];
+        let mut at = 0;
+        while group.len() < together && at < left.len() {
+            let host = |planned: &Planned| graph.services[planned.service].host;
+            let apart = |with: &Planned| host(with) != host(&left[at]) && with.cause != left[at].cause;
+            if group.iter().all(apart) {
+                group.extend(left.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        groups.push(group);
+    }
+    groups
+}
+
 fn shuffle<T>(items: &mut [T], random: &mut Random) {
     for last in (1..items.len()).rev() {
         items.swap(last, (random.bits() % (last as u64 + 1)) as usize);
@@ -297,6 +320,25 @@ mod tests {
             assert_eq!((sequence.len(), &sequence), (20, &super::sequence(&graph, 20)));
             let there = causes(&candidates(&graph)).len();
             assert_eq!(causes(&sequence[..there]).len(), there, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_is_done_at_once_is_done_to_other_hosts_and_nothing_is_left_out() {
+        for seed in 0..50 {
+            let graph = Graph::of(seed, 2);
+            let all = sequence(&graph, 20);
+            assert_eq!(
+                groups(&graph, all.clone(), 1),
+                all.iter().map(|p| vec![p.clone()]).collect::<Vec<_>>()
+            );
+            let groups = groups(&graph, all.clone(), 3);
+            assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 20, "seed {seed}");
+            assert!(groups.iter().any(|group| group.len() == 3), "seed {seed}");
+            for group in &groups {
+                let hosts: BTreeSet<usize> = group.iter().map(|p| graph.services[p.service].host).collect();
+                assert_eq!((hosts.len(), causes(group).len()), (group.len(), group.len()), "seed {seed}");
+            }
         }
     }
 

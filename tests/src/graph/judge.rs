@@ -84,6 +84,12 @@ pub struct Judged {
     pub strays: Vec<Reported>,
 }
 
+/// Whether others were made at the same moment: what was dropped then is of all of them, and an incident belongs to the one that it names.
+fn is_beside(injections: &[Injection], of: usize) -> bool {
+    let moment = injections[of].truth.from_unix_ns;
+    injections.iter().enumerate().any(|(other, it)| other != of && it.truth.from_unix_ns == moment)
+}
+
 /// Judges one session; injections in order of time.
 #[must_use]
 pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) -> Judged {
@@ -93,7 +99,11 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
             (0..incidents.len()).filter(|told| fits(injection, &incidents[*told])).map(|told| (of, told)),
         );
     }
-    pairs.sort_by_key(|(of, told)| Reverse(rank(&injections[*of], &incidents[*told])));
+    let beside: Vec<bool> = (0..injections.len()).map(|of| is_beside(injections, of)).collect();
+    pairs.sort_by_key(|(of, told)| {
+        let (injection, told) = (&injections[*of], &incidents[*told]);
+        Reverse((beside[*of] && is_root(injection, told), rank(injection, told)))
+    });
     let mut matched: Vec<Option<usize>> = vec![None; injections.len()];
     let mut taken = vec![false; incidents.len()];
     for (of, told) in pairs {
@@ -114,10 +124,21 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
             None => judged.strays.push(incident.clone()),
         }
     }
-    for ((injection, told), echoes) in injections.iter().zip(matched).zip(echoes) {
-        judged.rows.push(row(graph, injection, told.and_then(|told| incidents.get(told)), echoes));
+    for (((injection, told), echoes), beside) in injections.iter().zip(matched).zip(echoes).zip(beside) {
+        let mut row = row(graph, injection, told.and_then(|told| incidents.get(told)), echoes);
+        row.induced &= !beside || may_have_hurt(graph, injection);
+        judged.rows.push(row);
     }
     judged
+}
+
+/// Whether somebody was hurt where an injection may hurt: at its roots, before or behind them.
+fn may_have_hurt(graph: &Graph, injection: &Injection) -> bool {
+    let tiers = injection.truth.dropping_tiers();
+    let at = || tiers.iter().filter_map(|tier| graph.find(tier));
+    let mut roots = injection.roots.iter().filter_map(|root| graph.find(root));
+    tiers.is_empty()
+        || roots.any(|root| at().any(|at| at == root || graph.reaches(at, root) || graph.reaches(root, at)))
 }
 
 /// Whether an incident can be about an injection, by its time alone.
@@ -282,6 +303,34 @@ mod tests {
         let injections = [paused(&graph, 100, 40), paused(&graph, 101, 40)];
         let judged = judge(&graph, &injections, &[told(&injections[0], "one")]);
         assert_eq!(judged.rows.iter().filter(|row| row.reported.is_some()).count(), 1);
+    }
+
+    /// Fails where of two that were made at once the one that is told first is held against the other.
+    #[test]
+    fn of_those_that_were_made_at_once_an_incident_is_the_verdict_on_the_one_that_it_names() {
+        let graph = Graph::of(1, 2);
+        let first = paused(&graph, 100, 40);
+        let other = graph.services.iter().find(|of| {
+            graph.hosts[of.host].name != first.host && of.name != "entry" && of.name != first.roots[0]
+        });
+        let other = other.expect("a graph has several hosts");
+        let second = Injection {
+            host: graph.hosts[other.host].name.clone(),
+            roots: vec![other.name.clone()],
+            ..first.clone()
+        };
+        let injections = [first, second];
+        let incidents = [
+            Reported { dropped: 400, ..told(&injections[1], "second") },
+            told(&injections[0], "first"),
+            told(&injections[0], "echo"),
+        ];
+        let judged = judge(&graph, &injections, &incidents);
+        for (row, id) in judged.rows.iter().zip(["first", "second"]) {
+            assert_eq!(row.reported.as_ref().map(|told| told.id.as_str()), Some(id));
+            assert!(row.root_right && row.resource_right, "{row:?}");
+        }
+        assert_eq!(judged.rows.iter().map(|row| row.echoes.len()).sum::<usize>(), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::console::failure::{REMEDY, sentence};
 use crate::console::progress::{complain, say, step};
-use crate::graph::injections::{Planned, sequence};
+use crate::graph::injections::{Planned, groups, sequence};
 use crate::graph::judge::{Injection, judge};
 use crate::graph::plan::Graph;
 use crate::graph::results::{GraphResult, Stray};
@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub struct Pace {
     /// Injections.
     pub injections: usize,
+    /// Of them so many at once.
+    pub together: usize,
     /// Under load, before the first of them.
     pub control: Duration,
     /// From one injection's begin to the next's, at least.
@@ -38,7 +40,7 @@ impl Pace {
         WARM + SERVED_FOR
             + KNOWN
             + self.control
-            + self.spacing * self.injections as u32
+            + self.spacing * self.injections.div_ceil(self.together.max(1)) as u32
             + Duration::from_secs(30)
     }
 }
@@ -164,8 +166,8 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
         fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    let planned = sequence(graph, pace.injections);
-    let mut watched = Watched::start(graph, folder)?;
+    let planned = groups(graph, sequence(graph, pace.injections), pace.together);
+    let watched = Watched::start(graph, folder)?;
     let recorder = Recorder::start(&watched.world.places())?;
     let served = || watched.served_rate(&recorder);
     let mut rate = step("a load is tried", WARM + SERVED_FOR, served)?;
@@ -182,14 +184,21 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
     let control = [control_from, unix_ns()];
 
     let (mut injections, mut prepared_from, mut broken) = (Vec::new(), Vec::new(), Broken::default());
-    for (number, plan) in planned.iter().enumerate() {
+    let mut groups_of = Vec::new();
+    for (number, group) in planned.iter().enumerate() {
         let (begun, begun_unix_ns) = (Instant::now(), unix_ns());
-        match watched.world.inject(plan) {
-            Ok((start, end)) => {
-                let injection = injection(graph, plan, number + 1, [start, end]);
+        match watched.world.inject_together(group) {
+            Ok(spans) => {
+                let from = spans.iter().map(|(start, _)| *start).min().unwrap_or(begun_unix_ns);
+                let from = from.saturating_sub(BEFORE_NS);
                 // What is dropped while one is prepared belongs to none.
-                prepared_from.push(begun_unix_ns.min(injection.truth.from_unix_ns));
-                injections.push(injection);
+                prepared_from.push(begun_unix_ns.min(from));
+                for (plan, (start, end)) in group.iter().zip(spans) {
+                    let mut injection = injection(graph, plan, injections.len() + 1, [start, end]);
+                    injection.truth.from_unix_ns = from;
+                    groups_of.push(number);
+                    injections.push(injection);
+                }
             }
             Err(error) => {
                 broken.because(format!(
@@ -211,7 +220,8 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
             std::thread::sleep(Duration::from_millis(20));
             calm = calmed(&watched);
         }
-        say(&told(graph, plan, number + 1, planned.len(), recorder.last_drop_unix_ns() >= begun_unix_ns));
+        let dropped = recorder.last_drop_unix_ns() >= begun_unix_ns;
+        say(&told(graph, group, number + 1, planned.len(), dropped));
         if !calm {
             rate *= RELIEVED;
             complain(&format!(
@@ -250,8 +260,8 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
     if !slow.unread.is_empty() {
         broken.because(format!("slow answers are not known of {}", slow.unread.join("; ")));
     }
-    for (index, injection) in injections.iter_mut().enumerate() {
-        injection.truth.to_unix_ns = prepared_from.get(index + 1).copied().unwrap_or(end_unix_ns);
+    for (injection, group) in injections.iter_mut().zip(groups_of) {
+        injection.truth.to_unix_ns = prepared_from.get(group + 1).copied().unwrap_or(end_unix_ns);
         injection.truth.observe(&log, &slow.starts);
     }
     let broken = broken.told();
@@ -296,16 +306,15 @@ fn injection(graph: &Graph, plan: &Planned, number: usize, [start, end]: [u64; 2
     }
 }
 
-fn told(graph: &Graph, plan: &Planned, number: usize, of: usize, dropped: bool) -> String {
-    let service = &graph.services[plan.service];
+fn told(graph: &Graph, group: &[Planned], number: usize, of: usize, dropped: bool) -> String {
+    let one = |plan: &Planned| {
+        let service = &graph.services[plan.service];
+        let host = &graph.hosts[service.host].name;
+        format!("{} at {} on {host}, {} ms", plan.cause.name(), service.name, plan.duration_ms)
+    };
     let drops = if dropped { "packets were dropped" } else { "nothing was dropped" };
-    format!(
-        "  {number} of {of}: {} at {} on {}, {} ms: {drops}",
-        plan.cause.name(),
-        service.name,
-        graph.hosts[service.host].name,
-        plan.duration_ms
-    )
+    let all: Vec<String> = group.iter().map(one).collect();
+    format!("  {number} of {of}: {}: {drops}", all.join("; "))
 }
 
 impl Kept {
@@ -347,9 +356,11 @@ fn kept(folder: &Path) -> Result<Kept> {
     serde_json::from_str(&text).with_context(|| format!("{} is no session of a graph", file.display()))
 }
 
-/// One injection of an earlier session, by the id of its truth.
-pub fn injection_of(folder: &Path, id: &str) -> Result<Injection> {
-    let all = kept(folder)?.injections;
-    let found = all.into_iter().find(|injection| injection.truth.id == id);
-    found.with_context(|| format!("{} has no injection {id}", folder.display()))
+/// One injection of an earlier session, by the id of its truth, and those that were made at the same moment.
+pub fn injection_of(folder: &Path, id: &str) -> Result<(Injection, Vec<Injection>)> {
+    let mut all = kept(folder)?.injections;
+    let at = all.iter().position(|injection| injection.truth.id == id);
+    let found = all.remove(at.with_context(|| format!("{} has no injection {id}", folder.display()))?);
+    all.retain(|beside| beside.truth.from_unix_ns == found.truth.from_unix_ns);
+    Ok((found, all))
 }

@@ -20,6 +20,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 /// Memory of a graph's processes, and of what watches them, MiB.
@@ -52,8 +54,8 @@ struct Node {
     name: String,
     cgroup: Cgroup,
     child: Child,
-    /// Of one that takes orders.
-    spoken: Option<Spoken>,
+    /// Of one that takes orders, one at a time.
+    spoken: Option<Mutex<Spoken>>,
     log: PathBuf,
 }
 
@@ -65,10 +67,14 @@ struct Spoken {
 }
 
 impl Node {
+    fn spoken(&self) -> Result<MutexGuard<'_, Spoken>> {
+        let spoken = self.spoken.as_ref().with_context(|| format!("{} takes no orders", self.name))?;
+        Ok(spoken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The next line that it writes, which it does at once.
-    fn line(&mut self, within: Duration) -> Result<String> {
+    fn line(&self, spoken: &mut Spoken, within: Duration) -> Result<String> {
         let mut line = String::new();
-        let spoken = self.spoken.as_mut().with_context(|| format!("{} does not speak", self.name))?;
         if spoken.answers.buffer().is_empty() {
             let speaks = readable(spoken.answers.get_ref(), within);
             let speaks = speaks.with_context(|| format!("listen to {}", self.name))?;
@@ -84,10 +90,10 @@ impl Node {
     }
 
     /// Has an order carried out that takes so long, and waits until it is.
-    fn order(&mut self, order: &str, ms: u64) -> Result<Span> {
-        let spoken = self.spoken.as_mut().with_context(|| format!("{} takes no orders", self.name))?;
+    fn order(&self, order: &str, ms: u64) -> Result<Span> {
+        let mut spoken = self.spoken()?;
         writeln!(spoken.orders, "{order}").with_context(|| format!("tell {}: {order}", self.name))?;
-        let line = self.line(Duration::from_millis(ms) + ANSWERS_WITHIN)?;
+        let line = self.line(&mut spoken, Duration::from_millis(ms) + ANSWERS_WITHIN)?;
         serde_json::from_str(&line)
             .with_context(|| format!("service {} said {line:?} to {order:?}", self.name))
     }
@@ -200,8 +206,10 @@ impl World {
         let mut child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
         let orders = child.stdin.take().context("a pipe to the service")?;
         let answers = BufReader::new(child.stdout.take().context("a pipe from the service")?);
-        let mut node = Node { name, cgroup, child, spoken: Some(Spoken { orders, answers }), log };
-        let line = node.line(ANSWERS_WITHIN).with_context(|| format!("start service {}", of.name))?;
+        let spoken = Some(Mutex::new(Spoken { orders, answers }));
+        let node = Node { name, cgroup, child, spoken, log };
+        let line = node.spoken().and_then(|mut spoken| node.line(&mut spoken, ANSWERS_WITHIN));
+        let line = line.with_context(|| format!("start service {}", of.name))?;
         ensure!(line.trim() == "ready", "service {} said {line:?} when it was started", of.name);
         Ok(node)
     }
@@ -276,8 +284,22 @@ impl World {
         Load::start(&self.ground, &self.client, self.loads.fetch_add(1, Ordering::Relaxed), plan)
     }
 
+    /// Does all that is planned at the same time, and waits until it is over; when each hurt.
+    pub fn inject_together(&self, planned: &[Planned]) -> Result<Vec<(u64, u64)>> {
+        let started = std::thread::scope(|scope| {
+            let started: Vec<_> =
+                planned.iter().map(|planned| scope.spawn(move || self.inject(planned))).collect();
+            started.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        let ended = started.into_iter().map(|ended| match ended {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect()
+    }
+
     /// Does what is planned, and waits until it is over; when it hurt.
-    pub fn inject(&mut self, planned: &Planned) -> Result<(u64, u64)> {
+    pub fn inject(&self, planned: &Planned) -> Result<(u64, u64)> {
         let span = self.hurt(planned).with_context(|| {
             let of = &self.graph.services[planned.service];
             format!("inject {} into {}", planned.cause.name(), of.name)
@@ -285,7 +307,7 @@ impl World {
         Ok((span.start_unix_ns, span.end_unix_ns))
     }
 
-    fn hurt(&mut self, planned: &Planned) -> Result<Span> {
+    fn hurt(&self, planned: &Planned) -> Result<Span> {
         let (host, ms) = (self.graph.services[planned.service].host, planned.duration_ms);
         match planned.cause {
             Cause::Neighbour => {
