@@ -197,13 +197,16 @@ fn probes_are_answered_with_the_collectors_time() {
     runtime().block_on(async {
         let mut agent = Agent::connect(serve.grpc, hello("web-1", "a")).await;
         agent.welcome().await;
-        let before = unix_ns();
-        agent
-            .say(Body::ClockProbe(ClockProbe { id: 7, agent_unix_ns: before, ..ClockProbe::default() }))
-            .await;
-        let Reply::ClockReply(reply) = agent.hear().await else { panic!("not a clock reply") };
-        assert_eq!((reply.id, reply.agent_unix_ns), (7, before));
-        assert!((before..=unix_ns()).contains(&reply.collector_receive_unix_ns));
+        // The quickest of them counts: on a machine that is busy one may take long.
+        for id in 1..=20 {
+            let before = unix_ns();
+            agent
+                .say(Body::ClockProbe(ClockProbe { id, agent_unix_ns: before, ..ClockProbe::default() }))
+                .await;
+            let Reply::ClockReply(reply) = agent.hear().await else { panic!("not a clock reply") };
+            assert_eq!((reply.id, reply.agent_unix_ns), (id, before));
+            assert!((before..=unix_ns()).contains(&reply.collector_receive_unix_ns));
+        }
     });
     let clock = &serve.json("/api/v1/agents")["agents"][0]["clock"];
     assert_eq!(clock["offset_ns"], 0);

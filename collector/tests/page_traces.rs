@@ -17,21 +17,24 @@ fn privileged_the_slowest_traces_are_listed_with_their_links_and_come_until_all_
     let serve = Serve::start(folder.path(), &["--config", file.to_str().unwrap(), QUICK[0], QUICK[1]]);
     let application = Application::start(serve.http, "gzip", &["apache2.service", "checkout"], "");
     wait_for("spans", || (serve.metric("tailwater_traces_spans_total{fate=\"kept\"}") > 0).then_some(()));
-    overflow(&serve, "an agent");
-    let id = wait_for("the incident to close", || {
-        let listed = serve.json("/api/v1/incidents?state=closed");
-        listed["incidents"][0]["id"].as_str().map(str::to_owned)
-    });
     let mut application = Some(application);
-    converse("traces.mjs", serve.http, &id, |word| {
-        // Asked once the page has said that more may come.
-        let told = serve.json(&format!("/api/v1/incidents/{id}/traces"));
+    let mut id = String::new();
+    converse("traces.mjs", serve.http, "", |word| {
         match word {
+            // Only now: to a page that is opened 20 s after its incident no more comes.
+            "ready" => {
+                overflow(&serve, "an agent");
+                id = wait_for("the incident to close", || {
+                    let listed = serve.json("/api/v1/incidents?state=closed");
+                    listed["incidents"][0]["id"].as_str().map(str::to_owned)
+                });
+                Some(serde_json::Value::from(id.as_str()).to_string())
+            }
             "gathering" => {
                 application.take().map(Application::end);
                 Some("\"no more comes\"".to_owned())
             }
-            "settled" => Some(told.to_string()),
+            "settled" => Some(serve.json(&format!("/api/v1/incidents/{id}/traces")).to_string()),
             _ => None,
         }
     });

@@ -6,6 +6,8 @@ import { createInterface } from "node:readline";
 import { join } from "node:path";
 
 export const THEMES = { light: {}, dark: { colorScheme: "dark" }, phone: { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, hasTouch: true } };
+/** What a browser complains of while nobody answers, or when whoever answers goes in the middle of it. */
+export const CUT_OFF = ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "ERR_CONTENT_LENGTH_MISMATCH"];
 /** What a starved machine may take for one step. */
 const STEP_MS = 30_000;
 
@@ -71,13 +73,18 @@ export async function open(base, shots) {
   return { browser, page, shot, wrong, forgiven };
 }
 
+/** Goes where "g" and this key lead: both at once, because the second one counts for a moment only. */
+export const goTo = (page, key) =>
+  page.evaluate((key) => {
+    for (const next of ["g", key]) (document.activeElement ?? document.body).dispatchEvent(new KeyboardEvent("keydown", { key: next, bubbles: true, cancelable: true }));
+  }, key);
+
 /** What a chart holds, by its name: `{ line: { max, sum } }`. */
 export async function values(page, name) {
   const chart = page.locator(`figure.chart[aria-label^=${JSON.stringify(`${name}.`)}]`);
   return JSON.parse(await chart.getAttribute("data-values"));
 }
 
-/** Charts that have something drawn in them, of how many. */
 /** Waits until every chart of a host's page is drawn, opened by a click on a link to `to` or ("load") as it loads; how long both took. */
 export const hostDrawn = (page, how, to) =>
   page.evaluate(async ([how, to]) => {
@@ -98,7 +105,8 @@ export const hostDrawn = (page, how, to) =>
     return { ms: Math.round(performance.now() - begun), data_ms: Number(document.querySelector(".panels").dataset.tookMs) };
   }, [how, to]);
 
-export const drawn = (page) =>
+/** Charts that have something drawn in them, of how many. */
+const counted = (page) =>
   page.evaluate(() => {
     const all = [...document.querySelectorAll("figure.chart canvas")];
     const filled = all.filter((canvas) => {
@@ -109,6 +117,17 @@ export const drawn = (page) =>
     });
     return { filled: filled.length, all: all.length };
   });
+
+/** Waits until so many charts are drawn that it is enough: they are some frames after what they show is in the page. */
+export async function drawn(page, enough, text) {
+  const end = Date.now() + STEP_MS;
+  for (;;) {
+    const found = await counted(page);
+    if (enough(found)) return;
+    check(Date.now() < end, `${text}: ${found.filled} of ${found.all} charts are drawn`);
+    await page.waitForTimeout(20);
+  }
+}
 
 /** Nothing sticks out to the right, and everything that can be used has a name. */
 export async function tidy(page) {

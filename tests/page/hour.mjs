@@ -1,6 +1,6 @@
 // An hour of one host: drawn at once, with extremes that a mean would hide, gaps that are no zeros; and what the page says when there is
 // nothing to show. Usage: hour.mjs URL FOLDER START_MS
-import { check, drawn, hostDrawn, open, same, say, tidy, values } from "./browser.mjs";
+import { check, CUT_OFF, drawn, goTo, hostDrawn, open, same, say, tidy, values } from "./browser.mjs";
 
 const [base, shots, begin] = process.argv.slice(2);
 const start = Number(begin);
@@ -22,8 +22,7 @@ say("measured", { what: "an hour of 50 ms windows of one host, opened from the l
 await page.reload({ waitUntil: "commit" });
 say("measured", { what: "the same, as a reload of the page", ...(await full("load")) });
 same(await page.locator(".panels").getAttribute("data-step-ms"), "4000", "windows of a point");
-const counted = await drawn(page);
-check(counted.filled >= 6 && counted.filled === counted.all, `all charts are drawn: ${JSON.stringify(counted)}`);
+await drawn(page, ({ filled, all }) => filled >= 6 && filled === all, "the hour");
 same((await values(page, "Drops"))["dropped packets"].max, 40, "one window's drops");
 same((await values(page, "Queues"))["queued requests"].max, 279, "six windows' queue");
 const shares = await values(page, "Response time, by share of answers");
@@ -176,8 +175,7 @@ await themeIs("dark");
 await page.keyboard.press("d");
 await themeIs("light");
 for (const [second, selector] of [["h", "main.hosts"], ["t", "main.topology"], ["i", "main.list"]]) {
-  await page.keyboard.press("g");
-  await page.keyboard.press(second);
+  await goTo(page, second);
   await page.waitForSelector(selector);
 }
 await page.goto(`${base}/hosts`);
@@ -227,7 +225,9 @@ check((await page.locator(".marks .expected").textContent()).startsWith("first r
 // The collector goes, and comes back.
 await page.goto(`${base}/`);
 await page.waitForSelector(".connection.live");
-forgiven.push("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET");
+// Without a list there is nothing that the page could say is old.
+await page.waitForSelector("main.list ol.rows");
+forgiven.push(...CUT_OFF);
 say("stop");
 await page.waitForSelector(".lost-banner");
 await page.waitForSelector("text=collector unreachable for");

@@ -3,6 +3,9 @@
 # drives it, from the lockfile beside this script. Does nothing when all of it is there.
 set -eu
 cd "$(dirname "$0")"
+# Two tests may want it at the same time.
+exec 9<.
+flock 9
 
 packages=""
 command -v chromium >/dev/null 2>&1 || packages="$packages chromium"

@@ -17,6 +17,8 @@ const banner = await page.locator(".recording-banner").textContent();
 for (const part of ["A recording", recording.file, clock(recording.start_unix_ns), clock(recording.end_unix_ns)]) {
   check(banner.includes(part), `${part} in the banner: ${banner}`);
 }
+// It does once the stream of events is open, which comes last.
+await page.waitForSelector(".connection.live");
 check((await page.locator(".connection").textContent()).startsWith("recording"), "the bar says that it is a recording");
 same(await page.locator("li.row").evaluateAll((rows) => rows.map((r) => r.dataset.id)), [...incidents].sort((a, b) => b.start_unix_ns - a.start_unix_ns).map((i) => i.id), "the incidents");
 // "The last 15 minutes" end where the recording does.
@@ -31,8 +33,7 @@ await page.goto(`${base}/incidents/${worst.id}`);
 await page.waitForSelector(`main.story[data-version="${worst.version}"]`);
 same(await page.locator("h1.sentence").textContent(), worst.title, "the sentence");
 await page.waitForSelector("section.timeline[data-marks] .mark");
-const { filled, all } = await drawn(page);
-check(filled >= worst.hops.length + 1 && filled === all, `${filled} of ${all} charts are drawn`);
+await drawn(page, ({ filled, all }) => filled >= worst.hops.length + 1 && filled === all, "the story");
 await tidy(page);
 await page.evaluate(() => document.fonts.ready);
 await shot(page, "recording-story-light");
@@ -52,6 +53,7 @@ await shot(page, "recording-topology-light");
 
 // Hosts, and one of them with its charts over the whole recording, without being asked for a time.
 await page.goto(`${base}/hosts`);
+await page.waitForSelector(".recording-banner");
 await page.waitForSelector(".card .trail");
 same(await page.locator(".card .badge").allTextContents(), (await ask("/api/v1/agents")).agents.map(() => "recorded"), "the state of every host");
 check(!(await page.locator("main").textContent()).includes("0 B"), "what a recording does not hold is not zero");
@@ -61,7 +63,7 @@ const host = worst.drops[0].host;
 await page.goto(`${base}/hosts/${host}`);
 await page.waitForSelector(".panels figure.chart");
 same((await values(page, "Drops"))["dropped packets"].max > 0, true, "the drops are in the charts");
-check((await drawn(page)).filled >= 6, "the signals are drawn");
+await drawn(page, ({ filled }) => filled >= 6, "the signals");
 check(!(await page.locator("main").textContent()).includes("not connected"), "it is not called away");
 await shot(page, "recording-host-light");
 for (const theme of ["dark", "phone"]) {

@@ -1,6 +1,6 @@
 // Silences as somebody uses them who was woken: from the incident, by the keys, with the collector's words where something is wrong; what they
 // hold back, and their end. Who may only read sees them. Usage: silences.mjs URL FOLDER TOKENS
-import { check, hear, open, same, say, tidy } from "./browser.mjs";
+import { check, goTo, hear, open, same, say, tidy } from "./browser.mjs";
 
 const [base, shots, tokens] = process.argv.slice(2);
 const { ann, bob } = JSON.parse(tokens);
@@ -38,8 +38,7 @@ await reader.keyboard.press("s");
 same(await reader.locator("#silence, dialog.form").count(), 0, "buttons and forms of a reader");
 await tidy(reader);
 await shot(reader, "silences-none-light");
-await reader.keyboard.press("g");
-await reader.keyboard.press("i");
+await goTo(reader, "i");
 await reader.waitForSelector("li.row");
 await reader.locator("li.row a").first().click();
 await reader.waitForSelector("main.story");
@@ -121,8 +120,7 @@ same(await hear(), 0, "messages under the silence");
 await inBoth(page, "silenced-list");
 
 // Listed, with what it held back; another one that is for another place.
-await page.keyboard.press("g");
-await page.keyboard.press("q");
+await goTo(page, "q");
 const card = (id) => `main.silences li[data-id=${id}]`;
 await page.waitForSelector(card("s1"));
 for (const part of ["a deploy of web", "holds", "host web-1, workload apache2.service", "by ann", "since the collector's start: 20", "s1"]) await has(page, card("s1"), part);
@@ -147,6 +145,7 @@ same(await page.locator("main [style]").count(), 0, "styles of elements");
 await page.locator(`${card("s1")} dd a`).first().click();
 await page.waitForSelector("main.story .badges .badge.silenced");
 await inBoth(page, "silenced-story");
+await page.waitForSelector(".silenced-by");
 same(await page.locator(".silenced-by").count(), 1, "only the silence that covers it");
 
 // On a phone.
@@ -185,7 +184,7 @@ check((await focused(page)).includes("card silence"), "j goes to the first silen
 await page.locator(`${card("s1")} .end`).focus();
 await page.keyboard.press("Enter");
 await page.waitForSelector(card("s1"), { state: "detached" });
-await has(page, ".done", "s1 has ended.");
+await page.locator(".done", { hasText: "s1 has ended." }).waitFor();
 await page.waitForFunction(() => document.activeElement?.classList.contains("done"));
 await phone.locator(`${card("s1")} .end`).click();
 await phone.locator(`${card("s1")} [role=alert]`, { hasText: 'no silence that was made is called "s1"' }).waitFor();

@@ -1,10 +1,13 @@
 // The slowest traces of an incident as somebody opens them: by service, three of each and the rest on demand, each with its link; and that the page goes on
-// asking until all are there. Usage: traces.mjs URL FOLDER INCIDENT
+// asking until all are there. Usage: traces.mjs URL FOLDER; the test makes the incident once the browser is there, because its page is only so long
+// one to which more may come.
 import { check, hear, open, same, say, tidy } from "./browser.mjs";
 
-const [base, shots, id] = process.argv.slice(2);
+const [base, shots] = process.argv.slice(2);
 const { browser, page: newPage, shot, wrong } = await open(base, shots);
 const page = await newPage("light");
+say("ready");
+const id = await hear();
 await page.goto(`${base}/incidents/${id}`);
 const section = page.locator("#traces");
 await section.waitFor();
