@@ -226,7 +226,8 @@ impl Agent {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let mut connection = collector.connections.recv().await.unwrap();
+        let connected = tokio::time::timeout(Duration::from_secs(60), collector.connections.recv()).await;
+        let mut connection = connected.expect("the agent connects within a minute").unwrap();
         let told: Arc<Mutex<Told>> = Arc::default();
         let (kept, name, port) = (told.clone(), load.name.clone(), load.port);
         tokio::spawn(async move {
@@ -355,13 +356,14 @@ async fn privileged_a_pause_of_two_seconds_loses_no_window_and_changes_none() {
 }
 
 #[tokio::test]
-async fn privileged_an_agent_squeezed_to_a_hundredth_of_a_cpu_loses_no_window() {
+async fn privileged_an_agent_squeezed_to_a_fiftieth_of_a_cpu_loses_no_window() {
     let load = Load::start("squeeze");
     let name = format!("tailwater-test-squeezed-{}", std::process::id());
     // Before the agents: what is in it must be gone when it is removed.
     let squeezed = Cgroup::new(&name);
     let (disturbed, beside, from) = pair(&load).await;
-    squeezed.quota(&name, Some(1));
+    // Twice what it may use in the mean: with that alone a window that takes longer is never made up for, and after three seconds of it the ring ends.
+    squeezed.quota(&name, Some(2));
     squeezed.take(disturbed.process.id());
     beside.told_up_to(from + 120).await;
     squeezed.quota(&name, None);
@@ -456,7 +458,8 @@ async fn privileged_sigterm_sends_what_is_measured_and_exits_zero() {
         if let Some(status) = agent.process.try_wait().unwrap() {
             break status;
         }
-        assert!(asked.elapsed() < Duration::from_secs(5), "still there after 5 s");
+        // A second of the sampler, three to send what is kept, and the detaching of its programs.
+        assert!(asked.elapsed() < Duration::from_secs(20), "still there after 20 s");
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert_eq!(status.code(), Some(0));

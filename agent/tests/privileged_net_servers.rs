@@ -196,7 +196,7 @@ fn privileged_mariadb_answers_what_its_general_log_has() {
             let _server = mariadb(folder.path());
             let mut probe = Probe::attach();
             std::thread::scope(|s| {
-                for _ in 0..4 {
+                let ask = || {
                     s.spawn(|| {
                         for _ in 0..5 {
                             let asked = quiet(
@@ -218,14 +218,16 @@ fn privileged_mariadb_answers_what_its_general_log_has() {
                             .unwrap();
                             assert!(asked.success());
                         }
-                    });
-                }
+                    })
+                };
+                let asking = [ask(), ask(), ask(), ask()];
+                probe.until_ended(|| asking.iter().all(|one| one.is_finished()));
             });
             let count = |word: &str| {
                 let log = std::fs::read_to_string(folder.path().join("general.log")).unwrap();
                 log.lines().filter(|l| l.split_whitespace().any(|w| w == word)).count() as u64
             };
-            until("all hung up", || count("Quit") == 20);
+            probe.drain_within(30, "all hung up", |_| count("Quit") == 20);
             let at = (namespace::inode(), SQL);
             probe.drain_past_now();
             probe.drain_until("closed", |p| p.requests(at).open_last == 0 && p.calls(at).open_last == 0);

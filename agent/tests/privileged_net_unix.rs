@@ -78,8 +78,10 @@ fn overflow(mut probe: Probe) {
         }
     }
     assert_eq!((connected.len(), refused), (BACKLOG as usize + 1, 35), "the kernel holds one more");
-    probe.drain_past_now();
-    probe.drain_past_now();
+    probe.drain_until("all are told", |p| {
+        let queue = p.queue(at);
+        (queue.drops, queue.depth_last) == (35, 5)
+    });
     let queue = probe.queue(at);
     let story = format!("{queue:?}, losses {:?}", probe.net.kernel_losses());
     assert_eq!((queue.limit, queue.depth_max, queue.depth_last), (4, 5, 5), "{story}");

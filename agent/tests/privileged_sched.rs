@@ -107,6 +107,11 @@ fn busy_time() {
 
 #[test]
 fn privileged_run_queue_shape_of_pinned_spinners() {
+    // What was stolen for long is booked later, and a reader that is away is late.
+    kernel::experiment("pinned spinners", run_queue_shape_of_pinned_spinners);
+}
+
+fn run_queue_shape_of_pinned_spinners() {
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("spinners");
     let other = Cgroup::new("neighbour");
@@ -163,6 +168,11 @@ fn totals(windows: &[Window], id: CgroupId) -> [u64; 5] {
 
 #[test]
 fn privileged_late_drain_equals_prompt_drain() {
+    // What was stolen for long is booked later, and a reader that is away is late.
+    kernel::experiment("a late drain", late_drain_equals_prompt_drain);
+}
+
+fn late_drain_equals_prompt_drain() {
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("lag");
     let spinners: Vec<Spinner> =
@@ -216,6 +226,11 @@ fn privileged_late_drain_equals_prompt_drain() {
 
 #[test]
 fn privileged_unskipped_laps_are_counted_and_repaired() {
+    // What was stolen for long is booked later, and a reader that is away is late.
+    kernel::experiment("laps", unskipped_laps_are_counted_and_repaired);
+}
+
+fn unskipped_laps_are_counted_and_repaired() {
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("lapped");
     let spinners: Vec<Spinner> =
@@ -233,6 +248,11 @@ fn privileged_unskipped_laps_are_counted_and_repaired() {
 
 #[test]
 fn privileged_windows_of_which_records_were_overwritten_are_not_told() {
+    // What was stolen for long is booked later, and a reader that is away is late.
+    kernel::experiment("overwritten records", windows_of_which_records_were_overwritten_are_not_told);
+}
+
+fn windows_of_which_records_were_overwritten_are_not_told() {
     let btf = KernelBtf::read().unwrap();
     let groups: Vec<Cgroup> = (0..12).map(|i| Cgroup::new(&format!("overwritten{i}"))).collect();
     // So many possible CPUs leave each the shortest log: a dozen cgroups fill it in five windows.
@@ -310,6 +330,11 @@ fn privileged_slots_of_removed_cgroups_return() {
 
 #[test]
 fn privileged_epoch_correction_keeps_levels() {
+    // What was stolen for long is booked later, and a reader that is away is late.
+    kernel::experiment("epoch correction", epoch_correction_keeps_levels);
+}
+
+fn epoch_correction_keeps_levels() {
     let btf = KernelBtf::read().unwrap();
     let group = Cgroup::new("epoch");
     let spinners: Vec<Spinner> =

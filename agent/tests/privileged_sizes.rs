@@ -92,10 +92,11 @@ fn privileged_what_the_kernel_holds_for_128_cpus_has_a_bound() {
 #[test]
 fn privileged_a_thousand_cgroups_are_told_apart_on_128_cpus() {
     let btf = KernelBtf::read().unwrap();
+    // First: a thousand folders in every tree take longer than the ring holds on some machines.
+    let groups: Vec<Cgroup> = (0..1_000).map(|n| Cgroup::new(&format!("of-many-{n}"))).collect();
     let config = AttachConfig { cpus: 128, ..attach_config(&btf, 1_024) };
     let mut signal = SchedSignal::attach(&config).unwrap();
     let mut drained = Drained::from_now();
-    let groups: Vec<Cgroup> = (0..1_000).map(|n| Cgroup::new(&format!("of-many-{n}"))).collect();
     let mut seen = BTreeSet::new();
     let mut see = |signal: &mut SchedSignal, drained: &mut Drained| {
         for window in drained.until_now(signal) {

@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
 use std::net::{Ipv6Addr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tailwater_agent::attach::loader::{KernelBtf, LoadError, possible_cpus};
 use tailwater_agent::clock::Clock;
@@ -23,6 +25,15 @@ pub struct Probe {
     pub clock: Clock,
     pub next: u64,
     pub windows: Vec<Window>,
+}
+
+/// Tells threads to end, also where a check fails before the end of their scope, which would wait for them for ever.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Probe {
@@ -98,6 +109,31 @@ impl Probe {
             self.windows.push(window);
             self.next += 1;
         }
+    }
+
+    /// Waits for a program that succeeds, and drains meanwhile.
+    pub fn until_done(&mut self, command: &mut Command) {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            self.wait();
+        };
+        assert!(status.success(), "{command:?}: {status}");
+    }
+
+    /// Waits for threads that end by themselves, and drains meanwhile.
+    pub fn until_ended(&mut self, is_over: impl Fn() -> bool) {
+        while !is_over() {
+            self.wait();
+        }
+    }
+
+    /// Some milliseconds, and drains.
+    pub fn wait(&mut self) {
+        std::thread::sleep(Duration::from_millis(20));
+        self.drain();
     }
 
     /// As the sampler does when it was away for too long; returns how many windows were lost.
