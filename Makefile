@@ -141,9 +141,9 @@ unit: build-deps python-deps test-servers ## Tests that need no privileges
 
 .PHONY: privileged
 privileged: programs lab-deps package-deps graph-deps ## Tests on real kernel programs, servers and drops (root)
-	@$(STEP) tests "The tests are compiled" "5 min" $(CARGO) test --workspace --locked --no-run
+	@$(STEP) tests "The tests are compiled" "5 min" $(CARGO) test --workspace --locked --no-run --tests
 	@sync # what the build left to be written would stall the lab's disks
-	$(SUDO) env "PATH=$$PATH" ./tests/privileged.sh
+	$(SUDO) env "PATH=$$PATH" $${CARGO_INCREMENTAL+CARGO_INCREMENTAL=$$CARGO_INCREMENTAL} ./tests/privileged.sh
 
 .PHONY: scale
 scale: build ## How many agents one collector serves: simulated agents on a real one (root for its cgroup, some 8 minutes; SCALE_FLAGS)

@@ -20,8 +20,14 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
-if ! apt-get update -qq || ! apt-get install -y -qq --no-install-recommends "$@" >/dev/null; then
-    echo "$who: apt-get could not install: $*" >&2
-    echo "  remedy: see what it said above (no network, no room, another apt-get at work), and start again" >&2
-    exit 1
-fi
+# A mirror that is being renewed, or another apt-get at work, is over in a while.
+install() {
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+}
+for pause in 5 20 0; do
+    install "$@" && exit 0
+    sleep "$pause"
+done
+echo "$who: apt-get could not install: $*" >&2
+echo "  remedy: see what it said above (no network, no room, another apt-get at work), and start again" >&2
+exit 1

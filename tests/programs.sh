@@ -1,9 +1,9 @@
 #!/bin/bash
-# Compiles the tests and prints their programs, a line each: folder of the crate, name, program.
+# Compiles the tests (the examples are held by the linter alone) and prints their programs, a line each: folder of the crate, name, program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo test --workspace --locked --no-run --message-format=json-render-diagnostics |
+cargo test --workspace --locked --no-run --tests --message-format=json-render-diagnostics |
     python3 -c '
 import json, os, sys
 for line in sys.stdin:

@@ -34,8 +34,7 @@ for package in $candidates; do
     esac
     for one in $packages; do
         rm -f "$folder/download/$one"_*.deb
-        # shellcheck disable=SC2086
-        (cd "$folder/download" && apt-get $own download "$one" >/dev/null 2>&1) || { rm -rf "$kernel"; kernel=; break; }
+        (cd "$folder/download" && own_apt download "$one") || { rm -rf "$kernel"; kernel=; break; }
         dpkg -x "$folder/download/$one"_*.deb "$kernel"
         rm -f "$folder/download/$one"_*.deb
     done

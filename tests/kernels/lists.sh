@@ -14,6 +14,17 @@ own_lists() {
     own="-o Dir::Etc::sourcelist=$lists/sources.list -o Dir::Etc::sourceparts=$lists/parts -o Dir::State::lists=$lists/state \
         -o Dir::Cache=$lists/cache -o Dir::Cache::archives=$lists/cache/archives -o Dir::State::status=/dev/null \
         -o APT::Default-Release= -o Acquire::Languages=none -o APT::Sandbox::User=root${3:+ -o APT::Architecture=$3 -o APT::Architectures=$3}"
-    # shellcheck disable=SC2086  # options on purpose
-    apt-get $own update -qq >/dev/null 2>&1 || fail "the list of packages of $2 cannot be had from $mirror"
+    own_apt update -qq || fail "the list of packages of $2 cannot be had from $mirror"
+}
+
+# own_apt ARGUMENT...: apt-get with $own, quietly and up to three times, as a mirror may be in the middle of being renewed; what it said if
+# it never succeeds.
+own_apt() {
+    for pause in 5 20 0; do
+        # shellcheck disable=SC2086  # options on purpose
+        said=$(apt-get $own "$@" 2>&1) && return 0
+        sleep "$pause"
+    done
+    echo "$said" >&2
+    return 1
 }

@@ -12,8 +12,7 @@ if [ ! -e "$folder/complete" ]; then
     mkdir -p "$folder"
     own_lists "$1" bookworm-backports
     for package in qemu-system-x86 qemu-system-data; do
-        # shellcheck disable=SC2086  # options on purpose
-        (cd "$folder" && apt-get $own download "$package" >/dev/null 2>&1) || fail "$package cannot be had from $mirror"
+        (cd "$folder" && own_apt download "$package") || fail "$package cannot be had from $mirror"
         dpkg -x "$folder/$package"_*.deb "$folder"
         rm -f "$folder/$package"_*.deb
     done

@@ -35,9 +35,13 @@ done
 work=$(mktemp -d "$1/.root.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-# What it mounts is mounted in here only, so that nothing is left over whatever happens.
-if ! unshare --mount --pid --fork --kill-child debootstrap --variant=minbase --include="$include" \
-    "$suite" "$work/root" "$mirror" >"$work/log" 2>&1; then
+# What it mounts is mounted in here only, so that nothing is left over whatever happens. Twice, as a mirror may be in the middle of being renewed.
+make_root() {
+    rm -rf "$work/root"
+    unshare --mount --pid --fork --kill-child debootstrap --variant=minbase --include="$include" \
+        "$suite" "$work/root" "$mirror" >"$work/log" 2>&1
+}
+if ! make_root && ! { sleep 20; make_root; }; then
     tail -n 30 "$work/log" "$work/root/debootstrap/debootstrap.log" >&2 || true
     exit 1
 fi

@@ -1,7 +1,7 @@
 //! Holds the line that ARCHITECTURE.md draws between the crates: who may depend on whom, and what the pure crates must not see. And
-//! that programs and tests are built of the same crates with the same features, which are compiled once then.
+//! that programs and tests are built of the same crates with the same features, which are compiled once then, and no test is left unbuilt.
 
-use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package, Target};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -119,4 +119,21 @@ fn tests_ask_for_no_feature_that_programs_are_built_without() {
         built_twice.is_empty(),
         "a dev-dependency changes their features: name it in tests/Cargo.toml\n{built_twice:#?}"
     );
+}
+
+/// A program without tests is compiled once, not a second time with an empty harness (`test = false`). Fails where somebody wrote a test into one,
+/// which would never run.
+#[test]
+fn whose_tests_are_not_built_has_none() {
+    let all = packages();
+    let targets = all.iter().flat_map(|p| &p.targets);
+    let unbuilt: Vec<&Target> = targets.filter(|t| t.is_bin() && !t.test).collect();
+    assert!(unbuilt.len() > 10, "programs without tests are compiled twice: {unbuilt:?}");
+    for target in unbuilt {
+        let text = std::fs::read_to_string(&target.src_path).expect("the sources are here");
+        let has = text.lines().any(|line| line.contains("test]") || line.trim_end().ends_with("mod tests {"));
+        assert!(!has, "{}: has tests, and `test = false` in its Cargo.toml", target.src_path);
+        let elsewhere = text.lines().any(|line| line.starts_with("mod ") && line.trim_end().ends_with(';'));
+        assert!(!elsewhere, "{}: has modules, whose tests would not be built either", target.src_path);
+    }
 }

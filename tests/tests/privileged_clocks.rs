@@ -10,7 +10,9 @@ use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{Lab, LabConfig};
 use tailwater_tests::os::clock::unix_ns;
-use tailwater_tests::programs::daemons::{Collector, Daemon, binary, http_get, start_agent, wait_for};
+use tailwater_tests::programs::daemons::{
+    Collector, Daemon, ENDS_WITHIN, binary, http_get, start_agent, wait_for,
+};
 use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{Provoked, System, host};
 
@@ -155,10 +157,10 @@ fn privileged_wrong_clocks_change_neither_chain_nor_times() -> Result<()> {
 
     // The estimates that were used are part of what was recorded.
     for agent in &mut system.agents {
-        agent.terminate(Duration::from_secs(5))?;
+        agent.terminate(ENDS_WITHIN)?;
     }
     let id = incident["id"].as_str().context("an id")?;
-    system.collector.daemon.terminate(Duration::from_secs(5))?;
+    system.collector.daemon.terminate(ENDS_WITHIN)?;
     let replayed = replay(&trace, &[])?;
     let again = replayed.lines().find(|line| line.contains(id)).context("the replay has the incident")?;
     let again: Value = serde_json::from_str(again)?;

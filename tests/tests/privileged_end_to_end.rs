@@ -10,7 +10,7 @@ use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::LabConfig;
 use tailwater_tests::os::clock::unix_ns;
-use tailwater_tests::programs::daemons::{binary, http_get};
+use tailwater_tests::programs::daemons::{ENDS_WITHIN, binary, http_get};
 use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{Provoked, System, briefly, is_alarming};
 
@@ -128,11 +128,11 @@ fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Re
 
     // Everything ends when told to, and what was recorded says the same again.
     for agent in &mut system.agents {
-        let status = agent.terminate(Duration::from_secs(5))?;
+        let status = agent.terminate(ENDS_WITHIN)?;
         assert!(status.success(), "agent: {status}\n{}", agent.output());
     }
     let live: Vec<String> = system.collector.incidents()?.iter().map(|i| i["id"].to_string()).collect();
-    let status = system.collector.daemon.terminate(Duration::from_secs(5))?;
+    let status = system.collector.daemon.terminate(ENDS_WITHIN)?;
     assert!(status.success(), "collector: {status}\n{}", system.collector.daemon.output());
     let first = replay(&trace, &[])?;
     assert!(!first.is_empty());

@@ -48,6 +48,18 @@ fn counts(trace: &Path, tier: Tier) -> Result<(u64, u64, u64)> {
     ))
 }
 
+/// The last windows are on their way: waits until the counts have stood still for two seconds.
+fn at_rest(trace: &Path) -> Result<()> {
+    let mut last = (u64::MAX, u64::MAX);
+    wait_for("the last windows", Duration::from_secs(60), || {
+        std::thread::sleep(Duration::from_secs(2));
+        let now = (counts(trace, Tier::Web)?.0, counts(trace, Tier::Db)?.0);
+        let still = now == last;
+        last = now;
+        Ok(still.then_some(()))
+    })
+}
+
 #[test]
 fn privileged_requests_equal_the_servers_own_logs() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -55,7 +67,7 @@ fn privileged_requests_equal_the_servers_own_logs() -> Result<()> {
     let config = LabConfig { web_access_log: true, db_general_log: true, ..LabConfig::default() };
     let system = System::start(config, folder.path(), &["--record".into(), trace.display().to_string()])?;
     // What was under way when the agents came is in the logs and not in the windows: count from a moment of rest.
-    std::thread::sleep(Duration::from_secs(1));
+    at_rest(&trace)?;
     for (name, keep_alive) in [("connection per request", false), ("keep-alive", true)] {
         let access_before = lines(&system.lab.web_access_log())?;
         let (commands_before, quits_before) = general_log(&system.lab.db_general_log())?;
@@ -64,15 +76,7 @@ fn privileged_requests_equal_the_servers_own_logs() -> Result<()> {
         let plan = LoadPlan { keep_alive, ..LoadPlan::new(Mode::Closed { users: 40, think_ms: 100 }, 8_000) };
         let summary = system.lab.load(&plan)?.wait()?.summary;
         assert_eq!(summary.failed, 0);
-        // The last windows are on their way: wait until the counts have stood still for a second.
-        let mut last = (u64::MAX, u64::MAX);
-        wait_for("the last windows", Duration::from_secs(10), || {
-            std::thread::sleep(Duration::from_secs(1));
-            let now = (counts(&trace, Tier::Web)?.0, counts(&trace, Tier::Db)?.0);
-            let still = now == last;
-            last = now;
-            Ok(still.then_some(()))
-        })?;
+        at_rest(&trace)?;
         let access = lines(&system.lab.web_access_log())? - access_before;
         let (commands, quits) = general_log(&system.lab.db_general_log())?;
         let (commands, quits) = (commands - commands_before, quits - quits_before);

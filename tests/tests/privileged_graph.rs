@@ -37,7 +37,7 @@ fn privileged_a_graph_serves_its_load_and_what_is_done_to_it_has_packets_dropped
         let graph = Graph::of(SEED, CPUS);
         println!("{}", graph.told());
         let all = candidates(&graph);
-        let mut world = World::start(&graph, folder.path())?;
+        let world = World::start(&graph, folder.path())?;
         let run = world.cgroup_path(0).split('/').nth(2).context("a run's id")?.to_owned();
         let recorder = Recorder::start(&world.places())?;
         world.load(graph.rate_per_second / 2.0, Duration::from_secs(3), 1)?.wait()?;

@@ -2,6 +2,7 @@
 //! was counted must be what the kernel counted. The whole matrix is `make lab-score`.
 
 use anyhow::{Result, ensure};
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::cells::{Cell, find};
 use tailwater_tests::score::model::Plan;
 use tailwater_tests::score::results::Results;
@@ -19,6 +20,10 @@ const CELLS: [(Stack, &[&str]); 2] = [
 
 #[test]
 fn privileged_cells_of_the_matrix_are_diagnosed_as_the_truth_says() -> Result<()> {
+    experiment("cells of the matrix", diagnosed_as_the_truth_says)
+}
+
+fn diagnosed_as_the_truth_says() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut rows, mut strays) = (Vec::new(), Vec::new());
     for (stack, names) in CELLS {

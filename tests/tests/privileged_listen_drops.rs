@@ -191,7 +191,7 @@ fn overflow(case: &Case, listener: &OwnedFd) -> Result<Happened> {
         let of_case = all.into_iter().find(|l| l.port == case.port);
         of_case.context("the listener is in sock_diag")
     };
-    wait_for("a full queue", Duration::from_secs(5), || {
+    wait_for("a full queue", Duration::from_secs(30), || {
         let now = look()?;
         Ok((now.limit == BACKLOG as u32 && now.queue == now.limit + 1).then_some(()))
     })?;
@@ -200,7 +200,7 @@ fn overflow(case: &Case, listener: &OwnedFd) -> Result<Happened> {
     }
     let enough = 12 + held.len() as u64;
     held.iter().try_for_each(request)?;
-    wait_for("each SYN and each last ACK to meet the full queue", Duration::from_secs(5), || {
+    wait_for("each SYN and each last ACK to meet the full queue", Duration::from_secs(30), || {
         Ok((netstat("ListenDrops")? >= enough).then_some(()))
     })?;
     std::thread::sleep(RETRIED_FOR);
@@ -298,7 +298,7 @@ fn count(case: &Case) -> Result<()> {
         // What a listener does before the agent knows whose it is is not told.
         let waited = served.recv().map_err(|_| anyhow!("there is no listener")).and_then(|()| {
             let name = format!(":{}\"", case.port);
-            wait_for("the listener's first window", Duration::from_secs(10), || {
+            wait_for("the listener's first window", Duration::from_secs(30), || {
                 Ok(http_get(collector.http, "/metrics")?.1.contains(&name).then_some(()))
             })
         });
@@ -323,7 +323,7 @@ fn count(case: &Case) -> Result<()> {
     let listener = sums.listeners.get(&(HOST.to_owned(), case.port.into())).context("its windows")?;
     let [final_ack, by_cookie] =
         [Metric::ListenDropsFinalAck, Metric::ListenDropsCookie].map(|metric| listener.sum(metric));
-    let by_reason = wait_for("the counters to have all windows", Duration::from_secs(10), || {
+    let by_reason = wait_for("the counters to have all windows", Duration::from_secs(30), || {
         let by_reason = exported(&collector, case.port)?;
         Ok((by_reason.iter().sum::<u64>() >= packets).then_some(by_reason))
     })?;

@@ -49,7 +49,7 @@ fn privileged_agents_that_poll_name_the_root_or_nobody() -> Result<()> {
     let lab = Lab::start(LabConfig::default())?;
     let system = System::around_with(lab, folder.path(), &[], |_| Some(vec!["--poll-only".to_owned()]))?;
     // What is covered follows the first greeting within a second.
-    wait_for("all agents to say that they poll", Duration::from_secs(5), || {
+    wait_for("all agents to say that they poll", Duration::from_secs(30), || {
         let (_, agents) = http_get(system.collector.http, "/api/v1/agents")?;
         let agents: Value = serde_json::from_str(&agents)?;
         let agents = agents["agents"].as_array().context("agents")?;

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "the test measures with its own clock")]
 
 use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::{LabConfig, scenario};
@@ -14,6 +15,8 @@ use tailwater_tests::stack::Tier;
 use tailwater_tests::system::{System, briefly, is_alarming};
 
 const WINDOW_NS: u64 = 50_000_000;
+/// What is sent once a second may take this long on a machine that is taken away.
+const ARRIVED_WITHIN: Duration = Duration::from_secs(30);
 
 #[test]
 fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
@@ -29,34 +32,30 @@ fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
     let trace = folder.path().join("after.trace");
     system.collector.restart_with(&["--record".into(), trace.display().to_string()])?;
     system.wait_for_agents()?;
-    std::thread::sleep(Duration::from_secs(3));
-    let kept = TraceSums::read(&trace)?;
-    // From a little after the death (what was in flight then was lost with the collector's memory) to a little before now.
-    let (first, last) = (died_unix_ns / WINDOW_NS + 4, unix_ns() / WINDOW_NS - 20);
-    for (host, windows) in &kept.windows {
-        let missing: Vec<u64> = (first..last).filter(|w| !windows.contains(w)).collect();
-        assert!(
-            missing.is_empty(),
-            "{host}: {} of {} windows never came: {missing:?}",
-            missing.len(),
-            last - first
-        );
-    }
-    assert_eq!(kept.windows.len(), 3, "every agent came back: {:?}", kept.windows.keys());
+    // From a little after the death (what was in flight then was lost with the collector's memory) to now.
+    let (first, last) = (died_unix_ns / WINDOW_NS + 4, unix_ns() / WINDOW_NS);
+    let mut missing = BTreeMap::new();
+    wait_for("every window of every agent", ARRIVED_WITHIN, || {
+        let kept = TraceSums::read(&trace)?;
+        let of = |windows: &BTreeSet<u64>| (first..last).filter(|w| !windows.contains(w)).collect::<Vec<_>>();
+        missing = kept.windows.iter().map(|(host, windows)| (host.clone(), of(windows))).collect();
+        Ok((missing.len() == 3 && missing.values().all(Vec::is_empty)).then_some(()))
+    })
+    .with_context(|| format!("of {} windows each these never came: {missing:?}", last - first))?;
 
     // An agent dies. The others' streams do not notice.
     let mut dead = system.agents.remove(Tier::App as usize);
     dead.kill()?;
-    std::thread::sleep(Duration::from_secs(1));
     let now = unix_ns() / WINDOW_NS;
-    let others = TraceSums::read(&trace)?;
-    for host in ["web-1", "db-1"] {
-        let newest = others.windows.get(host).and_then(|w| w.last()).context("windows")?;
-        assert!(now.saturating_sub(*newest) < 20, "{host} fell behind when another agent died");
-    }
+    wait_for("the others' next windows", ARRIVED_WITHIN, || {
+        let others = TraceSums::read(&trace)?;
+        let newest = |host| others.windows.get(host).and_then(|w| w.last().copied());
+        Ok(["web-1", "db-1"].iter().all(|host| newest(*host).is_some_and(|of| of > now)).then_some(()))
+    })
+    .context("web-1 or db-1 fell behind when another agent died")?;
     let agent = system.start_agent(Tier::App, &[])?;
     system.agents.insert(Tier::App as usize, agent);
-    wait_for("the new agent's windows", Duration::from_secs(15), || {
+    wait_for("the new agent's windows", Duration::from_secs(60), || {
         let newest = TraceSums::read(&trace)?.windows.get("app-1").and_then(|w| w.last().copied());
         Ok(newest.is_some_and(|newest| newest > now + 20).then_some(()))
     })?;

@@ -20,7 +20,7 @@ mod servers;
 pub mod spawner;
 mod truth;
 
-pub use config::{CLIENT_ADDRESS, LabConfig, Limits, Scale};
+pub use config::{CLIENT_ADDRESS, Heap, LabConfig, Limits, Scale};
 pub use fit::Fit;
 pub use ground::Ground;
 pub(crate) use inject::Span;

@@ -17,6 +17,9 @@ pub const RUN_ROOT: &str = "/run/tailwater-lab";
 /// Parent of every lab's cgroups.
 pub const CGROUP_ROOT: &str = "/tailwater-lab";
 
+/// So often the folder of all runs is made where another run takes it away just then.
+const FOLDER_TRIES: usize = 10;
+
 /// First argument of the guard's command line.
 pub const GUARD: &str = "guard";
 
@@ -39,9 +42,8 @@ pub struct RunLock {
 impl RunLock {
     /// Takes the lock of a run and writes the owner's pid into it.
     pub fn take(run: &str) -> Result<Self> {
-        std::fs::create_dir_all(RUN_ROOT).with_context(|| format!("create {RUN_ROOT}"))?;
         let path = lock_path(run);
-        let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        let file = lock_file(&path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!("a lab with run id {run} is running already"),
@@ -52,6 +54,19 @@ impl RunLock {
         std::fs::write(&path, std::process::id().to_string())?;
         Ok(Self { _file: file })
     }
+}
+
+/// Makes a lock's file in the folder of all runs. Whoever removes the last run removes the folder, too, maybe just before the file is made.
+fn lock_file(path: &Path) -> Result<File> {
+    let mut made = Err(std::io::ErrorKind::NotFound.into());
+    for _ in 0..FOLDER_TRIES {
+        std::fs::create_dir_all(RUN_ROOT).with_context(|| format!("create {RUN_ROOT}"))?;
+        made = File::create(path);
+        if !made.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            break;
+        }
+    }
+    made.with_context(|| format!("create {}", path.display()))
 }
 
 /// The pid of a run's owner, if the run is alive.
@@ -99,6 +114,8 @@ pub fn reap_stale() -> Result<Vec<String>> {
             reaped.push(run);
         }
     }
+    // One that was ended before it had a lock left the folder alone. It stays while another run is in it.
+    let _ = std::fs::remove_dir(RUN_ROOT);
     Ok(reaped)
 }
 
@@ -106,8 +123,7 @@ pub fn reap_stale() -> Result<Vec<String>> {
 /// looks again.
 pub fn reap_dead(run: &str) -> Result<bool> {
     let path = lock_path(run);
-    std::fs::create_dir_all(RUN_ROOT).with_context(|| format!("create {RUN_ROOT}"))?;
-    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    let file = lock_file(&path)?;
     file.lock().with_context(|| format!("lock {}", path.display()))?;
     // The one that had the lock may have removed everything, the lock's file included; this one's is then the only trace.
     let others = runs_with_more_than_a_lock()?.contains(run);

@@ -1,7 +1,7 @@
 //! What the lab does by default: the limits of each stack and its rate. Every number that was found by trying is here, in the table
 //! of cells, or with the plan of a load, with the reason; nothing here does anything.
 
-use crate::lab::{LabConfig, Limits, Scale, cells};
+use crate::lab::{Heap, LabConfig, Limits, Scale, cells};
 use crate::load::RATE_PER_SECOND;
 use crate::stack::Stack;
 
@@ -23,6 +23,8 @@ pub const LAB: LabConfig = LabConfig {
     web_defer_accept: true,
     clients_keep_alive: false,
     app_connections: None,
+    // Room for every request that it can have: collections take no time that anybody notices.
+    app_heap: Heap { heap_mb: 192, young_mb: 96, kept_kb: 0 },
     disk_bytes_per_second: 20 << 20,
     web_access_log: true,
     db_general_log: false,

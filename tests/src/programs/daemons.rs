@@ -5,6 +5,9 @@ use crate::console::failure;
 use crate::os::process::die_with_parent;
 pub use crate::os::process::{sibling_binary as binary, wait_for};
 
+/// What a daemon may take from SIGTERM to its exit: a collector waits 10 s for its analysis and 10 s for its disk, where they are behind.
+pub const ENDS_WITHIN: Duration = Duration::from_secs(30);
+
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -71,7 +74,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// SIGTERM, then waits for the exit for at most `grace`.
+    /// SIGTERM, then waits for the exit for at most `grace`; [`ENDS_WITHIN`] unless a test holds a promise about it.
     pub fn terminate(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.signal(libc::SIGTERM)?;
         let deadline = Instant::now() + grace;

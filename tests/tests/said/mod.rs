@@ -20,8 +20,10 @@ pub fn said(output: &Output) -> String {
     ] {
         assert!(!text.contains(never), "{never:?} in what it said:\n{text}");
     }
-    let lines = text.trim_end().lines().count();
-    assert!((1..=6).contains(&lines), "{lines} lines:\n{text}");
+    assert!(!text.trim().is_empty(), "it said nothing");
+    // A laboratory on a machine that bears less says for itself what it was fitted to.
+    let lines = text.trim_end().lines().filter(|line| !line.starts_with("lab: ")).count();
+    assert!(lines <= 6, "{lines} lines:\n{text}");
     text
 }
 
