@@ -96,7 +96,7 @@ fn privileged_a_thousand_cgroups_are_told_apart_on_128_cpus() {
     let groups: Vec<Cgroup> = (0..1_000).map(|n| Cgroup::new(&format!("of-many-{n}"))).collect();
     let config = AttachConfig { cpus: 128, ..attach_config(&btf, 1_024) };
     let mut signal = SchedSignal::attach(&config).unwrap();
-    let mut drained = Drained::from_now();
+    let mut drained = Drained::from_the_open();
     let mut seen = BTreeSet::new();
     let mut see = |signal: &mut SchedSignal, drained: &mut Drained| {
         for window in drained.until_now(signal) {

@@ -170,8 +170,14 @@ pub struct Drained {
 }
 
 impl Drained {
+    /// From the first whole window that comes.
     pub fn from_now() -> Self {
         Self { next: unix_ns() / WINDOW_NS + 1 }
+    }
+
+    /// From the window that is open: whatever comes from now on is in one that is read, and some of what came before it.
+    pub fn from_the_open() -> Self {
+        Self { next: unix_ns() / WINDOW_NS }
     }
 
     /// Every window that is closed by now.
