@@ -114,7 +114,7 @@ advisories: lint-deps ## RustSec advisories against the lockfile (needs the netw
 page-deps:
 	@command -v npm >/dev/null || { echo "the page needs Node 20 or later: install it, or leave collector/web alone" >&2; exit 1; }
 	@cd collector/web && { cmp -s package-lock.json node_modules/.built-from || \
-	  { npm ci --ignore-scripts --loglevel=error && cp package-lock.json node_modules/.built-from; }; }
+	  { ../../deploy/again.sh npm ci --ignore-scripts --loglevel=error && cp package-lock.json node_modules/.built-from; }; }
 
 .PHONY: page
 page: page-deps ## Builds the page (collector/web) anew

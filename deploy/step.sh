@@ -26,16 +26,21 @@ clear_line() { [ -z "$living" ] || printf '\r\033[K'; }
 # A group of its own, so that all of it can be ended; sudo could not ask for a password there, so that make asks before.
 set -m
 SECONDS=0
-"$@" >"$log" 2>&1 </dev/null &
-step=$!
+step=""
+# Before the step begins: whoever is interrupted between the two would end and leave it behind.
 stop() {
-    kill -TERM -- "-$step" 2>/dev/null
-    wait "$step" 2>/dev/null
+    step=${step:-${!:-}}
+    if [ -n "$step" ]; then
+        kill -TERM -- "-$step" 2>/dev/null
+        wait "$step" 2>/dev/null
+    fi
     clear_line
     echo "$what: interrupted after $(spent) (what it said: $log)" >&2
     exit 130
 }
 trap stop INT TERM HUP
+"$@" >"$log" 2>&1 </dev/null &
+step=$!
 
 told=0
 while kill -0 "$step" 2>/dev/null; do

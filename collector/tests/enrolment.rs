@@ -286,6 +286,8 @@ fn a_backup_of_the_authoritys_folder_brings_back_who_joined_and_nobody_who_was_r
 fn a_host_joins_beside_those_who_ask_without_an_end_and_memory_stays_in_its_bounds() {
     /// Beyond what the collector takes anyway: 32 connections with a megabyte of HTTP/2's window each, twice.
     const MORE_KIB_MAX: u64 = 64 * 1024;
+    // A guard: the strangers' own handshakes take the CPUs that the collector answers with.
+    const JOINED_WITHIN: Duration = Duration::from_secs(90);
     let place = Arc::new(Place::new());
     let serve = place.serve("");
     let first = place.join("first");
@@ -361,7 +363,7 @@ fn a_host_joins_beside_those_who_ask_without_an_end_and_memory_stays_in_its_boun
         match runtime().block_on(place.ask(token.clone(), "honest", &key, [127, 0, 0, 1])) {
             Ok(cert) => break cert,
             Err(e) => {
-                assert!(begun.elapsed() < Duration::from_secs(30), "{tries} tries: {e:?}\n{}", serve.log())
+                assert!(begun.elapsed() < JOINED_WITHIN, "{tries} tries: {e:?}\n{}", serve.log())
             }
         }
     };
@@ -381,7 +383,7 @@ fn a_host_joins_beside_those_who_ask_without_an_end_and_memory_stays_in_its_boun
         told(&large),
         told(&idle)
     );
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(took < JOINED_WITHIN, "{took:?}");
     assert!(more_kib < MORE_KIB_MAX, "{before_kib} KiB before, {more_kib} more");
     // Nobody got in, and the log has a few lines of each address.
     assert!(!place.command(&["enrolled"]).contains("web-1"));

@@ -85,8 +85,10 @@ fn absurd_and_undecodable_batches_are_refused_one_by_one_and_logged_once_per_kin
         assert_eq!(agent.acked().await, 7, "the stream goes on");
     });
     assert_eq!(serve.metric("tailwater_batches_refused_total{reason=\"absurd_value\"}"), 2);
-    let lines = serve.log().lines().filter(|l| l.contains("beyond the physical bound")).count();
-    assert_eq!(lines, 1, "{}", serve.log());
+    // The log has a thread of its own.
+    let lines = || serve.log().lines().filter(|l| l.contains("beyond the physical bound")).count();
+    wait_for("the log to say so", || (lines() > 0).then_some(()));
+    assert_eq!(lines(), 1, "{}", serve.log());
 }
 
 #[test]

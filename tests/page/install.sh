@@ -18,6 +18,6 @@ command -v npm >/dev/null 2>&1 || {
     exit 1
 }
 if ! cmp -s package-lock.json node_modules/.built-from; then
-    npm ci --ignore-scripts --loglevel=error
+    ../../deploy/again.sh npm ci --ignore-scripts --loglevel=error
     cp package-lock.json node_modules/.built-from
 fi

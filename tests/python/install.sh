@@ -8,5 +8,5 @@ cmp -s "$wanted" "$folder/installed.txt" && exit 0
 rm -rf "$folder"
 mkdir -p target
 python3 -m venv "$folder"
-"$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted"
+deploy/again.sh "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted"
 cp "$wanted" "$folder/installed.txt"

@@ -5,6 +5,7 @@
 #   install.sh FOLDER PACKAGE...
 set -eu
 
+again=$(cd "$(dirname "$0")/../../deploy" && pwd)/again.sh
 folder=$1
 shift
 mkdir -p "$folder"
@@ -22,10 +23,10 @@ for package in "$@"; do
                 echo "  remedy: sudo apt-get update, then again" >&2
                 exit 1
             fi
-            apt-get update -qq
+            "$again" apt-get update -qq
             updated=yes
         fi
-        (cd "$work" && apt-get download -qq "$package" >/dev/null)
+        (cd "$work" && "$again" apt-get download -qq "$package" >/dev/null)
     fi
     dpkg-deb -x "$work"/*.deb "$folder"
     rm -rf "$work"

@@ -88,7 +88,7 @@ fn step(script: &str) -> (tempfile::TempDir, Command) {
 
 #[test]
 fn a_step_that_takes_long_says_so_in_plain_lines_and_one_that_fails_says_why() {
-    let (_folder, mut command) = step("echo part; sleep 2.5");
+    let (_folder, mut command) = step("echo part; sleep 6");
     let output = command.output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();

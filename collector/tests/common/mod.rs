@@ -10,10 +10,13 @@ pub mod certificates;
 pub mod shows;
 
 use prost::Message;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_proto::columnar::TableBuilder;
@@ -57,13 +60,23 @@ pub fn folder_in_memory() -> tempfile::TempDir {
 }
 
 /// An address that stays free until the collector takes it, also across its restarts: below the range from which the kernel takes the
-/// ports of clients, and another one each time.
+/// ports of clients, and another one each time. Another program of tests does not get it as long as this one lasts.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    // For each user, because nobody may write what another one made.
+    let user = std::fs::metadata("/proc/self").unwrap().uid();
+    let folder = std::env::temp_dir().join(format!("tailwater-test-ports-{user}"));
+    std::fs::create_dir_all(&folder).unwrap();
     loop {
         let n = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(61));
         let port = 10_000 + u16::try_from(n % 20_000).unwrap();
+        let mark = File::create(folder.join(port.to_string())).unwrap();
+        if mark.try_lock().is_err() {
+            continue;
+        }
         if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            TAKEN.lock().unwrap().push(mark);
             return listener.local_addr().unwrap();
         }
     }
@@ -443,8 +456,9 @@ pub async fn until_ended(index: u64) {
     tokio::time::sleep(Duration::from_nanos(end.saturating_sub(unix_ns()))).await;
 }
 
-/// Half a second without drops ends an incident, so that tests need not wait for longer.
-pub const QUICK: [&str; 2] = ["--set", "analysis.quiet_ns=500000000"];
+/// Half a second without drops ends an incident, so that tests need not wait for longer. A host is waited for longer than usual: what a test
+/// says as an agent comes late where the machine does something else, and is to be told all the same.
+pub const QUICK: [&str; 2] = ["--set", "analysis.quiet_ns=500000000;analysis.lateness_ns=3000000000"];
 
 /// One overflow as it happens: quiet windows, a drop notice, six windows with three drops each, and quiet ones until it is over.
 pub fn overflow(serve: &Serve, instance: &str) {

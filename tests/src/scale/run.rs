@@ -237,7 +237,18 @@ async fn measured(plan: &Plan) -> Result<Row> {
     let incidents = incidents.get("incidents").unwrap_or(&incidents).as_array().cloned().unwrap_or_default();
     let heard = judge(&shared.fleet, clock, &episodes, &receiver.deliveries(), &incidents);
     let (connected, refused) = (Counted::get(&counted.connected), Counted::get(&counted.refused));
-    let (batches, acknowledged) = (Counted::get(&counted.batches), Counted::get(&counted.acknowledged));
+    let batches = Counted::get(&counted.batches);
+    let unacknowledged = || {
+        [&counted.acknowledged, &counted.batches_refused, &counted.lost]
+            .into_iter()
+            .fold(batches, |left, of| left.saturating_sub(Counted::get(of)))
+    };
+    // What was on its way at that moment has its answer a moment later.
+    let until = after(clock, clock.long(TOLD_WITHIN));
+    while unacknowledged() > 0 && clock.unix_ns() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let unacknowledged = unacknowledged();
     let (batches_refused, lost) = (Counted::get(&counted.batches_refused), Counted::get(&counted.lost));
     let (reasons, in_cgroup) = (counted.reasons(), collector.in_group());
     readers.shutdown().await;
@@ -281,10 +292,7 @@ async fn measured(plan: &Plan) -> Result<Row> {
         batches,
         batches_refused,
         batches_lost: lost,
-        unacknowledged: batches
-            .saturating_sub(acknowledged)
-            .saturating_sub(batches_refused)
-            .saturating_sub(lost),
+        unacknowledged,
         reasons,
         late_p99_ms,
         acknowledged_p50_ms,
@@ -303,6 +311,11 @@ async fn measured(plan: &Plan) -> Result<Row> {
     })
 }
 
+/// The moment after so long from now, Unix ns.
+fn after(clock: Clock, long: Duration) -> u64 {
+    clock.unix_ns().saturating_add(u64::try_from(long.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// All connections go with `begin`, which says how long a collector was away; waits until all agents are back, or for no longer than that
 /// may last.
 async fn returned(
@@ -316,7 +329,7 @@ async fn returned(
     counted.back.store(0, std::sync::atomic::Ordering::Relaxed);
     counted.back_after.clear();
     let ready_ms = begin()?;
-    let give_up = shared.clock.unix_ns() + u64::try_from(BACK_WITHIN.as_nanos()).unwrap_or(u64::MAX);
+    let give_up = after(shared.clock, BACK_WITHIN);
     while Counted::get(&counted.back) < plan.agents as u64 && shared.clock.unix_ns() < give_up {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

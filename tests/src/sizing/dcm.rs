@@ -1,7 +1,7 @@
 //! What DCM would set (Chen et al., "DCM: Dynamic Concurrency Management for Scaling n-Tier Applications in Cloud", equations 5 and 7): its law of
 //! concurrency, fitted to a sweep of its own. Pure, and shares no code with the collector, which has the same law and learns it from traffic.
 
-use crate::sizing::goodput::{Run, SLA_MS};
+use crate::sizing::goodput::{Run, nearest, training};
 use serde::Serialize;
 
 /// The law of one server: N requests in flight are answered at N / (S0 + α(N−1) + βN(N−1)) a second.
@@ -22,20 +22,11 @@ pub struct Dcm {
 }
 
 impl Dcm {
-    /// Trained by the odd repeats of a sweep, which is what the best pool is chosen by: each pool under the largest load, answers within the longest
-    /// limit. `None`: throughput was not seen to rise and to fall (S0 ≤ α or β ≤ 0), and the law has no best.
+    /// Trained by what the best pool of a sweep is chosen by. `None`: throughput was not seen to rise and to fall (S0 ≤ α or β ≤ 0), and the law has no best.
     #[must_use]
     pub fn trained(runs: &[Run]) -> Option<Self> {
-        let most = runs.iter().map(|run| run.load).fold(0.0, f64::max);
-        let training: Vec<&Run> = runs.iter().filter(|run| run.repeat % 2 == 1 && run.load >= most).collect();
-        let mut pools: Vec<u32> = training.iter().map(|run| run.pool).collect();
-        pools.sort_unstable();
-        pools.dedup();
-        let points: Vec<(f64, f64)> = training
-            .iter()
-            .map(|run| (f64::from(run.pool), run.goodput(SLA_MS.len() - 1)))
-            .filter(|point| point.1 > 0.0)
-            .collect();
+        let training = training(runs);
+        let points: Vec<(f64, f64)> = training.iter().map(|(pool, goodput)| (f64::from(*pool), *goodput)).collect();
         let [service_s, contention_s, coherency_s] = fitted(&points)?;
         let in_flight = ((service_s - contention_s) / coherency_s).sqrt();
         if !(in_flight.is_finite() && coherency_s > 0.0) {
@@ -43,8 +34,7 @@ impl Dcm {
         }
         let time_s =
             service_s + contention_s * (in_flight - 1.0) + coherency_s * in_flight * (in_flight - 1.0);
-        let apart = |pool: &u32| (f64::from(*pool).ln() - in_flight.ln()).abs();
-        let nearest = pools.into_iter().min_by(|a, b| apart(a).total_cmp(&apart(b)))?;
+        let nearest = nearest(&training, in_flight)?;
         Some(Self {
             service_s,
             contention_s,

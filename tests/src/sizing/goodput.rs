@@ -48,6 +48,22 @@ impl Run {
     }
 }
 
+/// What the best pool of a sweep is chosen by, and others may be trained by: a point for each odd repeat under the largest load, of the pool and its answers
+/// a second within the longest limit; those without an answer are left out.
+#[must_use]
+pub fn training(runs: &[Run]) -> Vec<(u32, f64)> {
+    let most = runs.iter().map(|run| run.load).fold(0.0, f64::max);
+    let trained = runs.iter().filter(|run| run.repeat % 2 == 1 && run.load >= most);
+    trained.map(|run| (run.pool, run.goodput(SLA_MS.len() - 1))).filter(|(_, goodput)| *goodput > 0.0).collect()
+}
+
+/// Of the pools of a training the nearest to `in_flight`, by their ratio; none of none.
+#[must_use]
+pub fn nearest(training: &[(u32, f64)], in_flight: f64) -> Option<u32> {
+    let apart = |pool: u32| (f64::from(pool).ln() - in_flight.ln()).abs();
+    training.iter().map(|(pool, _)| *pool).min_by(|a, b| apart(*a).total_cmp(&apart(*b)))
+}
+
 /// The measured seconds of a load: requests whose planned arrival was in the `seconds` after `from_unix_ns`.
 #[must_use]
 pub fn blocks(requests: &[Request], from_unix_ns: u64, seconds: u32) -> Vec<Block> {

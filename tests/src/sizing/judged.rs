@@ -6,6 +6,7 @@ use crate::sizing::advice::{Advice, Class, Pool};
 use crate::sizing::cells::{self, Cell, LOADS};
 use crate::sizing::dcm::Dcm;
 use crate::sizing::goodput::{Run, SLA_MS};
+use crate::sizing::gradient2::Gradient2;
 use crate::sizing::judge::{self, ADVICE};
 use crate::sizing::results::{CellResult, Results};
 use crate::sizing::sweep::{Capacity, Pace};
@@ -43,6 +44,9 @@ pub fn judged(
     let mut candidates = advised(cell, &capacity, &advice);
     let dcm = Dcm::trained(runs);
     candidates.extend(dcm.map(|dcm| ("DCM, nearest tried", dcm.nearest)));
+    // A limiter stands in each server, and the pools of a sweep are of each.
+    let gradient2 = Gradient2::emulated(runs);
+    candidates.extend(gradient2.map(|of| ("Gradient2, emulated, nearest tried", of.nearest)));
     let interval =
         advice.pool().map(|pool| (cell.each(pool.at_least), pool.at_most.map(|most| cell.each(most))));
     let readings: Vec<judge::Reading> = LOADS
@@ -63,6 +67,7 @@ pub fn judged(
         capacity,
         advice,
         dcm,
+        gradient2,
         readings,
         verdict,
         swept_as,

@@ -4,6 +4,7 @@ use crate::console::written::written;
 use crate::sizing::advice::{Advice, Pool};
 use crate::sizing::dcm::Dcm;
 use crate::sizing::goodput::Run;
+use crate::sizing::gradient2::Gradient2;
 use crate::sizing::judge::{Candidate, Reading, Verdict};
 use crate::sizing::sweep::{Capacity, Pace};
 use anyhow::Result;
@@ -63,6 +64,8 @@ pub struct CellResult {
     pub advice: Advice,
     /// What DCM's law says, trained by the sweep itself.
     pub dcm: Option<Dcm>,
+    /// Where Gradient2's limit would be, emulated with the times of the sweep.
+    pub gradient2: Option<Gradient2>,
     /// By load and limit of time.
     pub readings: Vec<Reading>,
     /// What becomes of it.
@@ -170,6 +173,12 @@ impl CellResult {
                 out,
                 "\nDCM's law, trained by the odd repeats of this sweep, has no best: throughput was not seen to rise and to fall."
             )?,
+        }
+        if let Some(Gradient2 { limit, hour, nearest }) = self.gradient2 {
+            writeln!(
+                out,
+                "\nGradient2, emulated with the times of the odd repeats: its limit is {limit:.0} after ten minutes of overload, and {hour:.0} after an hour; {nearest} is the nearest to the former that was tried."
+            )?;
         }
         let most = |of: &dyn Fn(&Run) -> f64| self.runs.iter().map(of).fold(0.0, f64::max);
         writeln!(
@@ -319,6 +328,7 @@ mod tests {
                 seen_to: None,
             }),
             dcm: None,
+            gradient2: Some(Gradient2 { limit: 28.1, hour: 67.4, nearest: 16 }),
             readings: vec![Reading {
                 load: 1.3,
                 sla_ms: 500,
@@ -350,6 +360,7 @@ mod tests {
             "| 2 | 305 | 98 % of its quota | 0.31 CPUs | 2.0 % |",
             "| 16 | **695** |",
             "| 1.3×, 500 ms | 16 | yes | 0.985 (0.970 to 1.000) | – | holds the best |",
+            "its limit is 28 after ten minutes of overload, and 67 after an hour; 16 is",
             "load generator 0.31 CPUs, its lateness (p99) 1.5 ms",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

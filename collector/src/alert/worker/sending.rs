@@ -98,14 +98,16 @@ impl Worker {
             Err(DeliveryError::Later { why, after }) => (why, after),
         };
         item.tries += 1;
-        self.stats.failed.inc();
         let age_ns = self.clock.unix_ns().saturating_sub(item.since_unix_ns);
         if age_ns >= self.hook.retry_for_s.saturating_mul(1_000_000_000) {
+            self.stats.failed.inc();
             return self.dead(&item, &format!("given up after {} tries: {why}", item.tries));
         }
         let pause = pause(item.tries, after, fastrand::f64());
         tracing::debug!(hook = %self.name, id = %item.message.id, "again in {pause:?}: {why}");
         self.outbox.mark(&self.name, &item.message, Fate::Waiting, item.tries, &why);
+        // Whoever reads the count finds the reason.
+        self.stats.failed.inc();
         if !open {
             return; // its thread stays busy: what comes after it must not overtake it, also over a restart
         }

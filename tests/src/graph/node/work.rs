@@ -157,7 +157,10 @@ mod tests {
             work.request();
             thread_cpu_ns() - before
         };
-        assert!((2_000_000..6_000_000).contains(&of(100)));
+        // An interrupt's time is booked on whoever it interrupts: of many the quickest had none.
+        let plain: Vec<u64> = (0..20).map(|_| of(100)).collect();
+        assert!(plain.iter().all(|ns| *ns >= 2_000_000), "{plain:?}");
+        assert!(plain.iter().any(|ns| *ns < 6_000_000), "{plain:?}");
         assert!(of(400) >= 8_000_000);
     }
 }
