@@ -115,6 +115,7 @@ fn privileged_doctor_tells_every_signal_its_hook_and_why_not_others() {
 
 #[test]
 fn privileged_dump_writes_as_many_windows_as_asked_in_order() {
+    const WINDOWS: usize = 20;
     // A workload that nothing happened to in a window is not in it: this one is never idle.
     let done = std::sync::atomic::AtomicBool::new(false);
     let output = std::thread::scope(|s| {
@@ -123,7 +124,7 @@ fn privileged_dump_writes_as_many_windows_as_asked_in_order() {
                 std::hint::spin_loop()
             }
         });
-        let output = agent(&["dump", "--json", "--windows", "5"], &[]);
+        let output = agent(&["dump", "--json", "--windows", &WINDOWS.to_string()], &[]);
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         output
     });
@@ -140,8 +141,8 @@ fn privileged_dump_writes_as_many_windows_as_asked_in_order() {
     let capacity = sum("cpu_capacity_ns");
     assert!(all.abs_diff(capacity) < capacity / 10, "{all} of {capacity} ns is all there is: {hosts:#?}");
     let starts: Vec<u64> = hosts.iter().map(|l| l["window_unix_ns"].as_u64().unwrap()).collect();
-    assert_eq!(starts.len(), 5);
+    assert_eq!(starts.len(), WINDOWS);
     assert!(starts.windows(2).all(|w| w[1] == w[0] + 50_000_000), "{starts:?}");
     let workloads = text.lines().filter(|l| l.contains("\"kind\":\"workload\"")).count();
-    assert!(workloads >= 5, "each window has at least the workload of this test");
+    assert!(workloads >= WINDOWS, "each window has at least the workload of this test");
 }

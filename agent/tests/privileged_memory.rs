@@ -25,7 +25,7 @@ fn privileged_reclaim_of_a_limited_cgroup_is_its_own() {
     let mut signal =
         MemorySignal::attach(&attach_config(&btf, 64)).expect("the memory signal attaches as root");
     assert_eq!(signal.coverage()[0].signal, SignalKind::Memory);
-    let mut drained = Drained::from_now();
+    let mut drained = Drained::from_the_open();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).display().to_string();
     let script = |name: &str| format!("exec dd if=/dev/zero of={} bs=1M count=96", file(name));

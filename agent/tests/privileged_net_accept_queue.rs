@@ -611,6 +611,7 @@ fn privileged_healthy_handshakes_are_no_drops_however_many_there_are() {
             let at = (namespace::inode(), port);
             let stop = AtomicBool::new(false);
             let made = std::thread::scope(|clients| {
+                let _end = StopAtEnd(&stop);
                 let handshakes = || {
                     let mut made = 0;
                     while !stop.load(Ordering::Relaxed) {

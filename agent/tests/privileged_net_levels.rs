@@ -4,7 +4,7 @@
 mod kernel;
 mod net_probe;
 
-use net_probe::Probe;
+use net_probe::{Probe, StopAtEnd};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ fn without_a_drain() {
     starved.next = prompt.clock.window().0;
     prompt.next = starved.next;
     let stop = Arc::new(AtomicBool::new(false));
+    let _end = StopAtEnd(&stop);
     let clients = load(port, &stop);
     // One more than is wanted: the window that is open then is drained below, and no other has to be. The ring holds 64.
     while prompt.clock.window().0 < starved.next + 40 {

@@ -62,7 +62,6 @@ fn connect(at: SocketAddr) -> TcpStream {
 fn privileged_a_hundred_thousand_turns_on_four_connections_are_never_multiplexed() {
     let mut probe = Probe::attach();
     let at = serve_turns(Duration::ZERO, 2);
-    let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         let clients: Vec<_> = (0..4)
             .map(|_| {
@@ -74,14 +73,7 @@ fn privileged_a_hundred_thousand_turns_on_four_connections_are_never_multiplexed
                 })
             })
             .collect();
-        s.spawn(|| {
-            clients.into_iter().for_each(|c| c.join().unwrap());
-            done.store(true, Ordering::Relaxed);
-        });
-        while !done.load(Ordering::Relaxed) {
-            probe.drain();
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        probe.until_ended(|| clients.iter().all(std::thread::ScopedJoinHandle::is_finished));
     });
     probe.drain_past_now();
     let (requests, calls) = (probe.requests(at.port()), probe.calls(at.port()));

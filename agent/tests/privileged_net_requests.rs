@@ -319,7 +319,10 @@ fn privileged_a_client_that_dies_in_its_request() {
     // The end of its stream is read; then this side gives up.
     assert_eq!(stream.read(&mut request).unwrap(), 0);
     drop(stream);
-    probe.drain_until("both sides aborted", |p| p.requests(port).aborted == 1 && p.calls(port).aborted == 1);
+    probe.drain_until("both sides aborted and closed", |p| {
+        let (requests, calls) = (p.requests(port), p.calls(port));
+        (requests.aborted, calls.aborted) == (1, 1) && (requests.open_last, calls.open_last) == (0, 0)
+    });
     let (requests, calls) = (probe.requests(port), probe.calls(port));
     assert_eq!(
         (requests.received, requests.answered, requests.in_flight_last, requests.open_last),

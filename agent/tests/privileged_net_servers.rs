@@ -109,23 +109,25 @@ fn privileged_apache_answers_as_many_as_its_access_log_has_lines() {
             let _server = apache(folder.path());
             let mut probe = Probe::attach();
             std::thread::scope(|s| {
+                let mut clients = Vec::new();
                 for _ in 0..6 {
-                    s.spawn(|| {
+                    clients.push(s.spawn(|| {
                         let mut stream = connect();
                         for i in 0..100 {
                             get(&mut stream, if i % 10 == 0 { "/large" } else { "/small" }, true);
                         }
-                    });
-                    s.spawn(|| {
+                    }));
+                    clients.push(s.spawn(|| {
                         for _ in 0..50 {
                             get(&mut connect(), "/small", false);
                         }
-                    });
+                    }));
                 }
+                probe.until_ended(|| clients.iter().all(std::thread::ScopedJoinHandle::is_finished));
             });
             let lines =
                 || std::fs::read_to_string(folder.path().join("access.log")).unwrap().lines().count() as u64;
-            until("the log is written", || lines() >= 900);
+            probe.drain_within(30, "the log is written", |_| lines() >= 900);
             let at = (namespace::inode(), HTTP);
             probe.drain_past_now();
             probe.drain_until("closed", |p| p.requests(at).open_last == 0 && p.calls(at).open_last == 0);

@@ -8,8 +8,8 @@ mod common;
 mod receiver;
 
 use common::{
-    Agent, QUICK, Serve, WINDOW_NS, batch, folder_in_memory, free_address, get, hello, names, overflow, runtime, unix_ns,
-    until_ended, wait_for,
+    Agent, QUICK, Serve, WINDOW_NS, batch, folder_in_memory, free_address, get, hello, names, overflow,
+    runtime, unix_ns, until_ended, wait_for,
 };
 use receiver::{Answer, Receiver};
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,8 +215,7 @@ fn a_slow_disk_is_waited_for_at_the_end() {
     );
     // In memory, so that the disk is as slow as was said and no slower.
     let kept = folder_in_memory();
-    let serve =
-        Serve::start_in(kept.path(), &[("LD_PRELOAD", library.to_str().unwrap())], QUICK.as_slice());
+    let serve = Serve::start_in(kept.path(), &[("LD_PRELOAD", library.to_str().unwrap())], QUICK.as_slice());
     overflow(&serve, "a");
     let log = kept.path().join("log");
     assert_eq!(serve.terminate().0.code(), Some(0));

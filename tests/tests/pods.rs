@@ -12,7 +12,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
-use tailwater_tests::programs::daemons::{Daemon, binary, free_port, http_get, wait_for};
+use tailwater_tests::programs::daemons::{Daemon, binary, http_get, two_free_ports, wait_for};
 
 const POD: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJl";
 const ACCOUNT: &str = "tailwater:tailwater-agent";
@@ -45,7 +45,7 @@ impl Place {
     fn new(node: &str) -> Self {
         let api = ApiServer::start();
         api.say(vouched(ACCOUNT, Some(node), &["tailwater"]));
-        let (grpc, http) = (free_port().unwrap(), free_port().unwrap());
+        let (grpc, http) = two_free_ports().unwrap();
         let place = Self { folder: tempfile::tempdir().unwrap(), api, grpc, http };
         for name in ["ours", "theirs"] {
             authority(place.folder.path(), name);

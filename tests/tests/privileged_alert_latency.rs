@@ -36,9 +36,9 @@ fn the_account_is_right(measured: &Measured) {
 #[test]
 fn privileged_the_first_drop_reaches_the_webhook_within_250_ms_at_p99() -> Result<()> {
     experiment("first drop to webhook", || {
-        let measured = measure(Plan { listeners: 40, rounds: 3, spinners: 0 })?;
+        let measured = measure(Plan { listeners: 40, rounds: 6, spinners: 0 })?;
         println!("{}", measured.said());
-        assert_eq!(measured.episodes.len(), 120);
+        assert_eq!(measured.episodes.len(), 240);
         each_is_told(&measured);
         the_account_is_right(&measured);
         Ok(())
@@ -48,7 +48,7 @@ fn privileged_the_first_drop_reaches_the_webhook_within_250_ms_at_p99() -> Resul
 #[test]
 fn privileged_an_alert_beside_two_spinners_comes_too() -> Result<()> {
     experiment("first drop to webhook beside two spinners", || {
-        let measured = measure(Plan { listeners: 40, rounds: 2, spinners: 2 })?;
+        let measured = measure(Plan { listeners: 40, rounds: 3, spinners: 2 })?;
         println!("{}", measured.said());
         each_is_told(&measured);
         the_account_is_right(&measured);

@@ -5,6 +5,8 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 use tailwater_tests::disturbed::experiment;
@@ -113,10 +115,16 @@ fn privileged_wrong_clocks_change_neither_chain_nor_times() -> Result<()> {
     };
     let folder = tempfile::tempdir()?;
     let trace = folder.path().join("run.trace");
-    let lab = Lab::start(LabConfig::default())?;
+    let lab = experiment("the lab starts", || Lab::start(LabConfig::default()))?;
     let record = ["--record".to_owned(), trace.display().to_string()];
-    let started = unix_ns();
-    let mut system = System::around_with(lab, folder.path(), &record, |tier| Some(wrong(tier).arguments()))?;
+    // Asked for right before an agent is started.
+    let started = RefCell::new(BTreeMap::new());
+    let arguments = |tier| {
+        started.borrow_mut().insert(host(tier), unix_ns());
+        Some(wrong(tier).arguments())
+    };
+    let mut system = System::around_with(lab, folder.path(), &record, arguments)?;
+    let started = started.into_inner();
 
     let incident = experiment("db-io", || {
         // Past the first seconds, in which the clocks are found out.
@@ -152,7 +160,8 @@ fn privileged_wrong_clocks_change_neither_chain_nor_times() -> Result<()> {
         Ok(incident)
     })?;
     for tier in [Tier::Web, Tier::App, Tier::Db] {
-        check_clock(&system.collector, host(tier), wrong(tier), started)?;
+        let started = started.get(host(tier)).context("an agent for each tier")?;
+        check_clock(&system.collector, host(tier), wrong(tier), *started)?;
     }
 
     // The estimates that were used are part of what was recorded.

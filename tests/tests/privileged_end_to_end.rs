@@ -114,11 +114,9 @@ fn replay(trace: &std::path::Path, extra: &[&str]) -> Result<Vec<u8>> {
 fn privileged_two_millibottlenecks_are_named_and_a_quiet_minute_is_quiet() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let trace = folder.path().join("run.trace");
-    let mut system = System::start(
-        LabConfig::default(),
-        folder.path(),
-        &["--record".into(), trace.display().to_string()],
-    )?;
+    let mut system = experiment("the system starts", || {
+        System::start(LabConfig::default(), folder.path(), &["--record".into(), trace.display().to_string()])
+    })?;
 
     experiment("a quiet minute", || quiet_minute(&system))?;
     sizes_rest_on_what_was_read_and_seen(&system)?;

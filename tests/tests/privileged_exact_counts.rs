@@ -6,6 +6,7 @@ use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 use tailwater_proto::v1::Metric;
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::LabConfig;
 use tailwater_tests::load::{LoadPlan, Mode};
 use tailwater_tests::programs::daemons::wait_for;
@@ -65,7 +66,9 @@ fn privileged_requests_equal_the_servers_own_logs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let trace = folder.path().join("counts.trace");
     let config = LabConfig { web_access_log: true, db_general_log: true, ..LabConfig::default() };
-    let system = System::start(config, folder.path(), &["--record".into(), trace.display().to_string()])?;
+    let system = experiment("the system starts", || {
+        System::start(config.clone(), folder.path(), &["--record".into(), trace.display().to_string()])
+    })?;
     // What was under way when the agents came is in the logs and not in the windows: count from a moment of rest.
     at_rest(&trace)?;
     for (name, keep_alive) in [("connection per request", false), ("keep-alive", true)] {

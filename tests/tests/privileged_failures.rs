@@ -9,7 +9,7 @@ use said::said_all;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use tailwater_tests::programs::daemons::{binary, free_port};
+use tailwater_tests::programs::daemons::{binary, two_free_ports};
 use traces::{nothing_left, traces};
 
 /// A program in a mount namespace of its own, after `prepare` (a shell's commands).
@@ -67,7 +67,7 @@ fn privileged_a_full_disk_is_named_with_its_folder() {
     let full = format!(
         "mount -t tmpfs -o size=64k none {path}; dd if=/dev/zero of={path}/all bs=4k 2>/dev/null || true"
     );
-    let (grpc, http) = (free_port().unwrap(), free_port().unwrap());
+    let (grpc, http) = two_free_ports().unwrap();
     let arguments = ["serve", "--grpc", &format!("127.0.0.1:{grpc}"), "--http", &format!("127.0.0.1:{http}")];
     let data = format!("{path}/data");
     let mut command =

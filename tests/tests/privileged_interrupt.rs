@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::lab::reaper;
 use tailwater_tests::os::process::{signal, wait_for};
 use traces::{nothing_left, traces};
@@ -46,43 +47,53 @@ fn privileged_a_demo_that_is_interrupted_leaves_nothing_whenever_it_is() {
     let before = traces();
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
     for ((words, seconds), number) in MOMENTS.into_iter().zip(signals.into_iter().cycle()) {
-        let folder = tempfile::tempdir().unwrap();
-        let output = folder.path().join("output");
-        let file = File::create(&output).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
-        command.arg("--folder").arg(folder.path().join("demo")).env("RUST_BACKTRACE", "1");
-        // Whoever runs the tests in the background may have them ignored.
-        // SAFETY: signal is async-signal-safe and touches nothing of the parent.
-        unsafe {
-            command.pre_exec(move || {
-                for number in signals {
-                    libc::signal(number, libc::SIG_DFL);
-                }
-                Ok(())
-            });
-        }
-        let mut demo = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
-        // Not a wait for an event: the moment is what is varied.
-        wait_for(words, SAID_WITHIN, || {
-            let ended = demo.try_wait()?;
-            ensure!(ended.is_none(), "the demo ended by itself before it said \"{words}\": {ended:?}");
-            Ok(std::fs::read_to_string(&output)?.contains(words).then_some(()))
+        // On a machine that is taken away a demo gives up by itself.
+        experiment(words, || {
+            interrupted((words, seconds), number, signals);
+            Ok(())
         })
         .unwrap();
-        std::thread::sleep(Duration::from_secs_f64(seconds));
-        signal(demo.id().cast_signed(), number).unwrap();
-        let told = Instant::now();
-        let ended = demo.wait_with_output().unwrap();
-        let took = told.elapsed();
-        let so_far = std::fs::read_to_string(&output).unwrap_or_default();
-        println!(
-            "signal {number}, {seconds} s after \"{words}\": over in {:.1} s; it had said last: {}",
-            took.as_secs_f64(),
-            so_far.lines().rev().find(|line| !line.is_empty()).unwrap_or_default()
-        );
-        said_all(&ended, &["demo: interrupted after", "demo: interrupted; everything removed"]);
-        assert_eq!(ended.status.code(), Some(128 + number));
-        assert!(took < ENDS_WITHIN, "it took {took:?}");
         nothing_left(&before);
     }
+}
+
+/// A demo that is sent a signal so many seconds after it said these words says so, and ends.
+fn interrupted((words, seconds): (&str, f64), number: i32, signals: [i32; 3]) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("output");
+    let file = File::create(&output).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
+    command.arg("--folder").arg(folder.path().join("demo")).env("RUST_BACKTRACE", "1");
+    // Whoever runs the tests in the background may have them ignored.
+    // SAFETY: signal is async-signal-safe and touches nothing of the parent.
+    unsafe {
+        command.pre_exec(move || {
+            for number in signals {
+                libc::signal(number, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    let mut demo = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
+    // Not a wait for an event: the moment is what is varied.
+    wait_for(words, SAID_WITHIN, || {
+        let ended = demo.try_wait()?;
+        ensure!(ended.is_none(), "the demo ended by itself before it said \"{words}\": {ended:?}");
+        Ok(std::fs::read_to_string(&output)?.contains(words).then_some(()))
+    })
+    .unwrap();
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    signal(demo.id().cast_signed(), number).unwrap();
+    let told = Instant::now();
+    let ended = demo.wait_with_output().unwrap();
+    let took = told.elapsed();
+    let so_far = std::fs::read_to_string(&output).unwrap_or_default();
+    println!(
+        "signal {number}, {seconds} s after \"{words}\": over in {:.1} s; it had said last: {}",
+        took.as_secs_f64(),
+        so_far.lines().rev().find(|line| !line.is_empty()).unwrap_or_default()
+    );
+    said_all(&ended, &["demo: interrupted after", "demo: interrupted; everything removed"]);
+    assert_eq!(ended.status.code(), Some(128 + number));
+    assert!(took < ENDS_WITHIN, "it took {took:?}");
 }

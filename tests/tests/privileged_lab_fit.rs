@@ -46,12 +46,12 @@ fn overflow(lab: &Lab, name: &str) -> Result<()> {
 #[test]
 fn privileged_lab_at_half_the_speed_overflows_the_same_queue() -> Result<()> {
     let tuned = LabConfig::of(Stack::Nx0);
-    let lab = match Lab::start(tuned.clone().slower(2.0)) {
+    let lab = match experiment("the lab starts at half the speed", || Lab::start(tuned.clone().slower(2.0))) {
         // Measured by the laboratory itself, twice: half of a machine that is itself half of the one where it was tuned. It says so and
         // ends, as it must; what is left of the test is held at a little less.
-        Err(error) if error.to_string().contains("CPUs are too slow for it") => {
-            println!("{error}: now at 0.7 of the speed");
-            Lab::start(tuned.clone().slower(1.4))?
+        Err(error) if format!("{error:#}").contains("CPUs are too slow for it") => {
+            println!("{error:#}: now at 0.7 of the speed");
+            experiment("the lab starts at 0.7 of the speed", || Lab::start(tuned.clone().slower(1.4)))?
         }
         other => other?,
     };
@@ -96,6 +96,6 @@ impl Drop for Spinner {
 #[test]
 fn privileged_lab_beside_a_spinner_overflows_the_same_queue() -> Result<()> {
     let _spinner = Spinner::start()?;
-    let lab = Lab::start(LabConfig::default())?;
+    let lab = experiment("the lab starts beside a spinner", || Lab::start(LabConfig::default()))?;
     overflows_the_front(&lab)
 }

@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tailwater_tests::disturbed::experiment;
 use tailwater_tests::programs::daemons::{Daemon, ENDS_WITHIN, wait_for};
 use tailwater_tests::programs::one_machine::{self, all, get};
 
@@ -56,6 +57,11 @@ fn lately(host: &str, metric: &str) -> Result<Option<(f64, f64, usize)>> {
 
 #[test]
 fn privileged_an_http2_server_that_stands_still_is_told_and_its_requests_are_not() -> Result<()> {
+    // A machine that is taken away stands still itself, which is an incident more.
+    experiment("an HTTP/2 server that stands still", stands_still_and_is_told)
+}
+
+fn stands_still_and_is_told() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut up, host) = one_machine::up(folder.path(), &[])?;
     let server = node(folder.path(), "server", SERVE, &[])?;

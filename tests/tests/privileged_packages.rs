@@ -147,7 +147,9 @@ fn get(system: &CleanSystem, path: &str) -> Result<String> {
 /// Its windows come, and its user and sandbox cost no signal that root without a sandbox has here.
 fn windows_arrive(system: &CleanSystem) -> Result<()> {
     let agent = wait_for("windows of the agent", Duration::from_secs(20), || {
-        let answer: Value = serde_json::from_str(&get(system, "/api/v1/agents")?)?;
+        // It may not listen yet.
+        let Ok(answer) = get(system, "/api/v1/agents") else { return Ok(None) };
+        let answer: Value = serde_json::from_str(&answer)?;
         let agent = &answer["agents"][0];
         let there = agent["connected"] == true && agent["batches"].as_u64() > Some(10);
         Ok(there.then(|| agent.clone()))
@@ -247,7 +249,9 @@ fn a_hang_ends_and_a_secret_is_read(system: &CleanSystem) -> Result<()> {
     system.run(&["systemctl", "daemon-reload"])?;
     system.run(&["systemctl", "restart", "tailwater.service"])?;
     wait_for("the agent to come back", Duration::from_secs(30), || {
-        let answer: Value = serde_json::from_str(&get(system, "/api/v1/agents")?)?;
+        // It may not listen yet.
+        let Ok(answer) = get(system, "/api/v1/agents") else { return Ok(None) };
+        let answer: Value = serde_json::from_str(&answer)?;
         Ok((answer["agents"][0]["connected"] == true).then_some(()))
     })
 }

@@ -48,7 +48,7 @@ impl Site {
         let script = format!(
             "<?php $f = fopen('{lock}', 'r'); flock($f, LOCK_SH);\n\
              for ($s = 'x', $i = 0; $i < 400; $i++) {{ $s = sha1($s); }}\n\
-             flock($f, LOCK_UN); echo 'story ', $s;\n"
+             flock($f, LOCK_UN); usleep(5000); echo 'story ', $s;\n"
         );
         std::fs::write(at("index.php"), script)?;
         std::fs::write(

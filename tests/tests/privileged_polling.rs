@@ -46,7 +46,7 @@ fn privileged_without_the_capability_the_agent_polls() -> Result<()> {
 #[test]
 fn privileged_agents_that_poll_name_the_root_or_nobody() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let lab = Lab::start(LabConfig::default())?;
+    let lab = experiment("the lab starts", || Lab::start(LabConfig::default()))?;
     let system = System::around_with(lab, folder.path(), &[], |_| Some(vec!["--poll-only".to_owned()]))?;
     // What is covered follows the first greeting within a second.
     wait_for("all agents to say that they poll", Duration::from_secs(30), || {

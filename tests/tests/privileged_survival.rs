@@ -21,13 +21,15 @@ const ARRIVED_WITHIN: Duration = Duration::from_secs(30);
 #[test]
 fn privileged_the_rest_goes_on_when_a_daemon_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut system = System::start(LabConfig::default(), folder.path(), &[])?;
-    let load = system.lab.load(&system.lab.default_load(60_000))?;
+    let mut system =
+        experiment("the system starts", || System::start(LabConfig::default(), folder.path(), &[]))?;
+    // Longer than all that follows, and what follows is waited for: ended below.
+    let load = system.lab.load(&system.lab.default_load(600_000))?;
     std::thread::sleep(Duration::from_secs(2));
 
     // The collector dies, stays away for two seconds and comes back with a new trace.
-    let died_unix_ns = unix_ns();
     system.collector.daemon.kill()?;
+    let died_unix_ns = unix_ns();
     std::thread::sleep(Duration::from_secs(2));
     let trace = folder.path().join("after.trace");
     system.collector.restart_with(&["--record".into(), trace.display().to_string()])?;

@@ -5,7 +5,7 @@
 use std::net::{Ipv6Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tailwater_agent::attach::loader::{KernelBtf, LoadError, possible_cpus};
 use tailwater_agent::clock::Clock;
 use tailwater_agent::config::Late;
@@ -19,6 +19,8 @@ use tailwater_agent::window::{
 
 /// A closed window is read only after hooks that began inside it are done.
 const MARGIN_NS: u64 = 10_000_000;
+/// What is waited for and does not come by then will not: a test says so in place of hanging.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
 
 pub struct Probe {
     pub net: NetSignals,
@@ -113,10 +115,15 @@ impl Probe {
 
     /// Waits for a program that succeeds, and drains meanwhile.
     pub fn until_done(&mut self, command: &mut Command) {
+        let begun = Instant::now();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
                 break status;
+            }
+            if begun.elapsed() > HANGS_AFTER {
+                let _ = child.kill();
+                panic!("{command:?} goes on for ever");
             }
             self.wait();
         };
@@ -125,7 +132,9 @@ impl Probe {
 
     /// Waits for threads that end by themselves, and drains meanwhile.
     pub fn until_ended(&mut self, is_over: impl Fn() -> bool) {
+        let begun = Instant::now();
         while !is_over() {
+            assert!(begun.elapsed() < HANGS_AFTER, "something goes on for ever");
             self.wait();
         }
     }

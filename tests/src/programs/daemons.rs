@@ -21,6 +21,13 @@ pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// Two of them.
+pub fn two_free_ports() -> Result<(u16, u16)> {
+    // Both at a time: the first would be free again for the second.
+    let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    Ok((one.local_addr()?.port(), other.local_addr()?.port()))
+}
+
 /// A child process whose output goes to a file; killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
@@ -126,8 +133,9 @@ pub struct Collector {
 impl Collector {
     /// Starts `tailwater serve` with its data under `folder` and waits until it is ready.
     pub fn start(folder: &Path, extra: &[String]) -> Result<Self> {
-        let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let (grpc, http) = two_free_ports()?;
+        let (grpc, http) =
+            (SocketAddr::from(([127, 0, 0, 1], grpc)), SocketAddr::from(([127, 0, 0, 1], http)));
         Self::start_at(folder, grpc, http, extra)
     }
 

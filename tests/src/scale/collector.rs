@@ -4,7 +4,7 @@
 use super::clock::SimClock;
 use crate::os::cgroup::{self, Cgroup, Hierarchy};
 use crate::os::ticks_per_second;
-use crate::programs::daemons::{Daemon, binary, free_port, http_get, wait_for};
+use crate::programs::daemons::{Daemon, binary, http_get, two_free_ports, wait_for};
 use anyhow::{Context, Result, bail};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -61,8 +61,9 @@ impl Drop for Group {
 impl Measured {
     /// Starts it with the certificates of `folder`, its data there, alerts to `webhook`, and waits until it is ready.
     pub fn start(folder: &Path, clock: SimClock, webhook: &str, more: &[String]) -> Result<Self> {
-        let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let (grpc, http) = two_free_ports()?;
+        let (grpc, http) =
+            (SocketAddr::from(([127, 0, 0, 1], grpc)), SocketAddr::from(([127, 0, 0, 1], http)));
         Self::start_at(folder, clock, webhook, more, (grpc, http))
     }
 

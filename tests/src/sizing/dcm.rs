@@ -26,7 +26,8 @@ impl Dcm {
     #[must_use]
     pub fn trained(runs: &[Run]) -> Option<Self> {
         let training = training(runs);
-        let points: Vec<(f64, f64)> = training.iter().map(|(pool, goodput)| (f64::from(*pool), *goodput)).collect();
+        let points: Vec<(f64, f64)> =
+            training.iter().map(|(pool, goodput)| (f64::from(*pool), *goodput)).collect();
         let [service_s, contention_s, coherency_s] = fitted(&points)?;
         let in_flight = ((service_s - contention_s) / coherency_s).sqrt();
         if !(in_flight.is_finite() && coherency_s > 0.0) {

@@ -54,7 +54,10 @@ impl Run {
 pub fn training(runs: &[Run]) -> Vec<(u32, f64)> {
     let most = runs.iter().map(|run| run.load).fold(0.0, f64::max);
     let trained = runs.iter().filter(|run| run.repeat % 2 == 1 && run.load >= most);
-    trained.map(|run| (run.pool, run.goodput(SLA_MS.len() - 1))).filter(|(_, goodput)| *goodput > 0.0).collect()
+    trained
+        .map(|run| (run.pool, run.goodput(SLA_MS.len() - 1)))
+        .filter(|(_, goodput)| *goodput > 0.0)
+        .collect()
 }
 
 /// Of the pools of a training the nearest to `in_flight`, by their ratio; none of none.

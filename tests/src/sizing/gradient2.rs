@@ -111,7 +111,9 @@ mod tests {
         let times = times(&[(8, 400.0), (2, 150.0), (2, 250.0)]);
         assert_eq!(times, vec![(2.0, 0.01), (8.0, 0.02)]);
         let close = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < 1e-12;
-        assert!(close(at(&times, 5.0), 0.015) && close(at(&times, 2.0), 0.01) && close(at(&times, 8.0), 0.02));
+        assert!(
+            close(at(&times, 5.0), 0.015) && close(at(&times, 2.0), 0.01) && close(at(&times, 8.0), 0.02)
+        );
         assert!(close(at(&times, 1.0), 0.005) && close(at(&times, 16.0), 0.04));
         assert_eq!(at(&[], 1.0), None);
         assert_eq!(Gradient2::emulated(&[]), None);
