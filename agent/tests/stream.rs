@@ -67,7 +67,7 @@ impl Log {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        if tokio::time::timeout(Duration::from_secs(10), found).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(30), found).await.is_err() {
             panic!("the log never says {text:?}:\n{}", String::from_utf8_lossy(&self.0.lock().unwrap()));
         }
     }
@@ -211,7 +211,7 @@ async fn taken(agent: &Agent) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), taken).await.expect("it is taken");
+    tokio::time::timeout(Duration::from_secs(30), taken).await.expect("it is taken");
 }
 
 #[tokio::test]

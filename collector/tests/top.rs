@@ -109,7 +109,13 @@ impl Pty {
     }
 
     fn wait(&self, part: &str) -> String {
-        wait_for(&format!("\"{part}\" on the screen"), || Some(self.text()).filter(|t| t.contains(part)))
+        self.wait_all(&[part])
+    }
+
+    /// All of these at a time: a screen comes in pieces.
+    fn wait_all(&self, parts: &[&str]) -> String {
+        let has_all = |text: &String| parts.iter().all(|part| text.contains(part));
+        wait_for(&format!("{parts:?} on the screen"), || Some(self.text()).filter(has_all))
     }
 
     fn press(&mut self, keys: &str) {
@@ -167,21 +173,18 @@ fn an_overflow_is_seen_as_it_happens_and_the_terminal_is_as_before() {
     });
     let line = text.lines().find(|l| l.contains("web@web-1")).unwrap();
     assert!(line.contains("█████ 129/128 150/150"), "{line}");
-    let incident = top.wait("apache2@web-1 dropped 18");
-    assert!(incident.contains("1 agent"), "{incident}");
+    top.wait_all(&["apache2@web-1 dropped 18", "1 agent"]);
 
     // The agent is gone: said at once, and the values are not zero but unknown.
     top.wait("No agent connected: web-1");
     top.wait("no agent connected for");
     // A column of a second each: the drops are some seconds ago.
     top.press("\r++");
-    let page = top.wait("18 all");
-    assert!(page.contains("129/128") && page.contains("what follows is old"), "{page}");
+    top.wait_all(&["18 all", "129/128", "what follows is old"]);
     top.press("\x1b");
     top.wait("Incidents");
     top.press("\t\r");
-    let story = top.wait("Chain ");
-    assert!(story.contains("dropped") && story.contains("accept queue 129/128"), "{story}");
+    top.wait_all(&["Chain ", "dropped", "accept queue 129/128"]);
     top.press("h?");
     top.wait("quit");
 
@@ -202,9 +205,9 @@ fn every_way_out_restores_the_terminal() {
     let url = format!("http://{}", free_address());
     for way in ["q", "\x03", "TERM", "INT"] {
         let mut top = Pty::top(&url, &["--ascii"], &[("NO_COLOR", "1")]);
-        let text = top.wait("trying again");
+        let text = top.wait_all(&["trying again", "tailwater  away"]);
         assert!(modes(&top.master).raw(), "{way:?}");
-        assert!(text.is_ascii() && text.contains("tailwater  away"), "{text}");
+        assert!(text.is_ascii(), "{text}");
         {
             let screen = top.screen.lock().unwrap();
             let cells = (0..LINES).flat_map(|y| (0..COLUMNS).map(move |x| (y, x)));

@@ -41,7 +41,7 @@ pub struct Connection {
 impl Connection {
     /// The next message that `wanted` picks; the others are passed over.
     pub async fn next<T>(&mut self, what: &str, wanted: impl Fn(Body) -> Option<T>) -> T {
-        let found = tokio::time::timeout(Duration::from_secs(10), async {
+        let found = tokio::time::timeout(Duration::from_secs(30), async {
             loop {
                 let message = self.from_agent.recv().await.expect("the agent still sends");
                 if let Some(found) = message.body.and_then(&wanted) {
@@ -49,7 +49,7 @@ impl Connection {
                 }
             }
         });
-        found.await.unwrap_or_else(|_| panic!("no {what} within 10 s"))
+        found.await.unwrap_or_else(|_| panic!("no {what} within 30 s"))
     }
 
     pub async fn batch(&mut self) -> v1::WindowBatch {
@@ -175,8 +175,8 @@ impl Collector {
     }
 
     pub async fn connection(&mut self) -> Connection {
-        let waited = tokio::time::timeout(Duration::from_secs(10), self.connections.recv()).await;
-        waited.expect("an agent connects within 10 s").expect("the server runs")
+        let waited = tokio::time::timeout(Duration::from_secs(30), self.connections.recv()).await;
+        waited.expect("an agent connects within 30 s").expect("the server runs")
     }
 }
 

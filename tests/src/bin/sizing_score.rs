@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
@@ -12,10 +12,11 @@ use tailwater_tests::console::progress::{self, say, seconds, title};
 use tailwater_tests::lab::{Lab, LabConfig};
 use tailwater_tests::os::kernel_release;
 use tailwater_tests::sizing::cells::{CELLS, Cell, GRID};
-use tailwater_tests::sizing::judged::{advised, again, judged};
+use tailwater_tests::sizing::judged::{Staircases, advised, again, judged};
 use tailwater_tests::sizing::learn::learn;
 use tailwater_tests::sizing::results::{CellResult, Results, told};
-use tailwater_tests::sizing::sweep::{self, Pace};
+use tailwater_tests::sizing::sweep::{self, Capacity, Pace};
+use tailwater_tests::sizing::wang;
 use tailwater_tests::supervise::supervise;
 
 /// What a quick look takes of the whole: one cell, three pools, twice.
@@ -37,6 +38,9 @@ struct Arguments {
     /// Learns and freezes the advice, and sweeps nothing.
     #[arg(long)]
     advice_only: bool,
+    /// Asks with more and more users, and neither learns nor sweeps: `sizing-steps.json`, for --again.
+    #[arg(long)]
+    steps_only: bool,
     /// How long the advice is learnt from, in all.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=3600))]
     learn_seconds: u32,
@@ -56,6 +60,9 @@ struct Arguments {
     /// Judges what is in this `sizing-score.json` once more, and measures nothing.
     #[arg(long)]
     again: Option<PathBuf>,
+    /// With --again: what `--steps-only` measured, for cells that have none of their own.
+    #[arg(long, requires = "again")]
+    steps: Option<PathBuf>,
     /// Where `sizing-score.json` and `sizing-score.md` go (--quick: `.lab/sizing-quick`).
     #[arg(long)]
     out: Option<PathBuf>,
@@ -115,7 +122,7 @@ fn main() -> ExitCode {
 
 fn execute(arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.again {
-        let results = again(file, &arguments.label)?;
+        let results = again(file, arguments.steps.as_deref(), &arguments.label)?;
         results.write(&arguments.out())?;
         say(&results.markdown()?);
         return Ok(());
@@ -125,9 +132,13 @@ fn execute(arguments: &Arguments) -> Result<()> {
     if unsafe { libc::geteuid() } != 0 {
         bail!("the laboratory needs root{REMEDY}run `make sizing-score`, which asks for it");
     }
+    if arguments.steps_only {
+        return staircases(&cells, arguments);
+    }
     // The default, the rule of thumb and the advice are tried besides the grid.
     let pools = sweep::pools(arguments.grid(), []).len() + 2;
     let each = PREPARED_IN
+        + arguments.pace().staircase_takes()
         + Duration::from_secs(u64::from(arguments.learn_s()) + 15)
         + arguments.pace().sweep_takes(pools);
     title(&format!("{} cells, {} at most for each", cells.len(), seconds(each)));
@@ -166,23 +177,54 @@ fn execute(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Learns, freezes, sweeps and judges one cell; `None`: it was not to be swept. `swept` is what was measured of the same servers already.
-fn measure(cell: &Cell, arguments: &Arguments, swept: Option<&CellResult>) -> Result<Option<CellResult>> {
-    let folder = arguments.folder.join(cell.name);
+/// What more and more users get of each cell that has servers of its own.
+fn staircases(cells: &[&Cell], arguments: &Arguments) -> Result<()> {
+    let mut all = Staircases::new();
+    for cell in cells.iter().filter(|cell| cell.swept_as.is_none()) {
+        title(&format!("{}: {}", cell.name, cell.about));
+        let lab = started(cell, &arguments.folder.join(cell.name))?;
+        let steps = sweep::staircase(cell, &lab, arguments.pace())?;
+        for step in &steps {
+            say(&format!("  {:>4} users: {:.0} answers a second", step.users, step.per_second));
+        }
+        say(&format!("  minJobs: {:?}", wang::min_jobs(&steps)));
+        all.insert(cell.name.to_owned(), steps);
+    }
+    let file = arguments.out().join("sizing-steps.json");
+    std::fs::create_dir_all(arguments.out())?;
+    std::fs::write(&file, serde_json::to_string_pretty(&all)? + "\n")
+        .with_context(|| format!("write {}", file.display()))
+}
+
+/// The cell's lab with its default pool, in a folder of which nothing older is left.
+fn started(cell: &Cell, folder: &Path) -> Result<Lab> {
     // What an earlier collector kept would be learnt from again.
     if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        std::fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
     }
-    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let pace = arguments.pace();
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let default = cell.lab(cell.default_pool);
     // Not warmed up, it is not fitted to the machine either.
     let unfitted = LabConfig { warm_up_requests: 0, ..default.clone() };
     let mut lab = Lab::start_logging(unfitted, Some(folder.join("servers")))?;
-    lab.restart_with(default.clone())?;
+    lab.restart_with(default)?;
+    Ok(lab)
+}
+
+/// Learns, freezes, sweeps and judges one cell; `None`: it was not to be swept. `swept` is what was measured of the same servers already.
+fn measure(cell: &Cell, arguments: &Arguments, swept: Option<&CellResult>) -> Result<Option<CellResult>> {
+    let folder = arguments.folder.join(cell.name);
+    let pace = arguments.pace();
+    let mut lab = started(cell, &folder)?;
     let capacity = match swept {
         Some(swept) => swept.capacity.clone(),
-        None => sweep::capacity(cell, &lab, pace)?,
+        None => {
+            let capacity = sweep::capacity(cell, &lab, pace)?;
+            let steps = sweep::staircase(cell, &lab, pace)?;
+            // A server that fell over under its users may not come back by itself.
+            lab.restart_with(cell.lab(cell.default_pool))?;
+            Capacity { steps, ..capacity }
+        }
     };
     say(&format!(
         "  {:.0} requests a second; the {} tier took {:.0} % of its quota, the load generator {:.2} CPUs",

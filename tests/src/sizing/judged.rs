@@ -10,8 +10,11 @@ use crate::sizing::gradient2::Gradient2;
 use crate::sizing::judge::{self, ADVICE};
 use crate::sizing::results::{CellResult, Results};
 use crate::sizing::sweep::{Capacity, Pace};
+use crate::sizing::wang::{self, Step};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Pools that somebody sets or advises, which are tried besides the grid.
@@ -24,6 +27,7 @@ pub fn advised(cell: &Cell, capacity: &Capacity, advice: &Advice) -> Vec<(&'stat
     };
     let mut all =
         vec![("default", cell.default_pool), ("cores · (1 + W/D)", cell.each(rule_of_thumb(cell, capacity)))];
+    all.extend(wang::min_jobs(&capacity.steps).map(|jobs| ("minJobs of A", cell.each(jobs))));
     all.extend(advice.pool().map(|pool| (ADVICE, followed(pool))));
     all
 }
@@ -98,14 +102,22 @@ struct MeasuredCell {
     runs: Vec<Run>,
 }
 
-/// Judges what is in `file` once more; `label` says who does.
+/// What more and more users got in a run of its own, by cell.
+pub type Staircases = BTreeMap<String, Vec<Step>>;
+
+fn read<T: DeserializeOwned>(file: &Path, what: &str) -> Result<T> {
+    let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not {what}", file.display()))
+}
+
+/// Judges what is in `file` once more; `label` says who does. Cells that have no staircase have that of `steps`.
 ///
 /// # Errors
 /// A file that is none of a score, or of cells that there are not any more; names them.
-pub fn again(file: &Path, label: &str) -> Result<Results> {
-    let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
-    let old: Measured = serde_json::from_slice(&text)
-        .with_context(|| format!("{} is not what a sizing score measured", file.display()))?;
+pub fn again(file: &Path, steps: Option<&Path>, label: &str) -> Result<Results> {
+    let old: Measured = read(file, "what a sizing score measured")?;
+    let steps: Staircases =
+        steps.map(|of| read(of, "what --steps-only measured")).transpose()?.unwrap_or_default();
     let mut results = Results::new(format!("{}; judged by {label}", old.label), old.pace, old.learn_s);
     (results.begun_unix_s, results.took_s) = (old.begun_unix_s, old.took_s);
     (results.kernel, results.cpus, results.broken) = (old.kernel, old.cpus, old.broken);
@@ -119,9 +131,14 @@ pub fn again(file: &Path, label: &str) -> Result<Results> {
         };
         let swept = measured.swept_as.as_deref();
         let of = old.cells.iter().find(|other| other.name == swept.unwrap_or(&measured.name));
-        let runs = &of.context("a cell's sweep is in the file")?.runs;
+        let of = of.context("a cell's sweep is in the file")?;
+        let runs = &of.runs;
         let swept_as = cell.swept_as.filter(|_| swept.is_some());
-        results.cells.push(judged(cell, measured.capacity.clone(), measured.advice.clone(), runs, swept_as));
+        let mut capacity = measured.capacity.clone();
+        if let Some(own) = steps.get(of.name.as_str()).filter(|_| capacity.steps.is_empty()) {
+            capacity.steps.clone_from(own);
+        }
+        results.cells.push(judged(cell, capacity, measured.advice.clone(), runs, swept_as));
     }
     Ok(results)
 }
@@ -156,6 +173,7 @@ mod tests {
             light_s: 2e-3,
             client_cores: 0.1,
             critical_ratio: 0.97,
+            steps: vec![Step { users: 2, per_second: 500.0 }, Step { users: 8, per_second: 900.0 }],
         };
         let pool = Pool { class: Class::Plateau, advised: 32, at_least: 30, at_most: None, seen_to: None };
         let mut results = Results::new("one".to_owned(), Pace { warm_s: 1, measured_s: 3, repeats: 2 }, 9);
@@ -164,14 +182,14 @@ mod tests {
         results.cells.push(judged(twin, capacity, Advice::Told(pool), &runs, twin.swept_as));
         let folder = tempfile::tempdir().unwrap();
         results.write(folder.path()).unwrap();
-        let back = again(&folder.path().join("sizing-score.json"), "two").unwrap();
+        let back = again(&folder.path().join("sizing-score.json"), None, "two").unwrap();
         assert_eq!(back.label, "one; judged by two");
         let text = |of: &Results| of.markdown().unwrap().replace("; judged by two", "");
         assert_eq!(text(&back), text(&results));
         assert_eq!(back.cells[0].verdict, judge::Verdict::Right);
         let other = folder.path().join("other.json");
         std::fs::write(&other, "{}").unwrap();
-        let error = format!("{:#}", again(&other, "two").err().unwrap());
+        let error = format!("{:#}", again(&other, None, "two").err().unwrap());
         assert!(error.contains("other.json is not what a sizing score measured"), "{error}");
     }
 }

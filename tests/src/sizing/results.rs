@@ -152,7 +152,7 @@ impl CellResult {
             )?;
             return self.ratios(out);
         }
-        let Capacity { per_second, demand_s, light_s, client_cores, critical_ratio } = &self.capacity;
+        let Capacity { per_second, demand_s, light_s, client_cores, critical_ratio, steps } = &self.capacity;
         writeln!(out, "\n## {}\n\n{}.", self.name, self.about)?;
         writeln!(
             out,
@@ -162,6 +162,15 @@ impl CellResult {
             critical_ratio * 100.0,
             light_s * 1e3
         )?;
+        if !steps.is_empty() {
+            let told: Vec<String> =
+                steps.iter().map(|step| format!("{} → {:.0}", step.users, step.per_second)).collect();
+            writeln!(
+                out,
+                "Users who ask one request after the other, and answers a second to all of them: {}.\n",
+                told.join(", ")
+            )?;
+        }
         self.curves(out)?;
         self.ratios(out)?;
         match self.dcm {
@@ -289,6 +298,7 @@ mod tests {
     use super::*;
     use crate::sizing::advice::Class;
     use crate::sizing::judge::{Point, Ratio};
+    use crate::sizing::wang::Step;
 
     #[test]
     fn the_page_has_the_curve_the_ratio_and_what_the_load_generator_took() {
@@ -318,6 +328,7 @@ mod tests {
                 light_s: 0.012,
                 client_cores: 0.3,
                 critical_ratio: 0.99,
+                steps: vec![Step { users: 1, per_second: 80.0 }, Step { users: 2, per_second: 160.4 }],
             },
             rule_of_thumb: 9,
             advice: Advice::Told(Pool {
@@ -361,6 +372,7 @@ mod tests {
             "| 16 | **695** |",
             "| 1.3×, 500 ms | 16 | yes | 0.985 (0.970 to 1.000) | – | holds the best |",
             "its limit is 28 after ten minutes of overload, and 67 after an hour; 16 is",
+            "answers a second to all of them: 1 → 80, 2 → 160.",
             "load generator 0.31 CPUs, its lateness (p99) 1.5 ms",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

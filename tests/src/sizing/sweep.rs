@@ -8,6 +8,7 @@ use crate::os::clock::unix_ns;
 use crate::os::cpus;
 use crate::sizing::cells::{Cell, LOADS};
 use crate::sizing::goodput::{Run, blocks};
+use crate::sizing::wang::{self, Step};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -19,6 +20,8 @@ const TIMEOUT_MS: u64 = 4_000;
 /// them got is the capacity: a database under a small quota answered 192 requests a second to 100 users, and was then full to 61 % at most
 /// under 250 requests a second that did not come all at once.
 const CAPACITY_USERS: [u32; 3] = [10, 30, 100];
+/// Users of the staircase.
+const STEP_USERS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Of the capacity, for what a request takes alone.
 const LIGHT: f64 = 0.2;
 /// What starting the servers anew and warming them up usually takes.
@@ -36,6 +39,12 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// What the staircase takes at most.
+    #[must_use]
+    pub fn staircase_takes(&self) -> Duration {
+        Duration::from_secs(u64::from(self.warm_s + self.measured_s) + 1) * STEP_USERS.len() as u32
+    }
+
     /// What a sweep of so many pools takes.
     #[must_use]
     pub fn sweep_takes(&self, pools: usize) -> Duration {
@@ -57,6 +66,9 @@ pub struct Capacity {
     pub client_cores: f64,
     /// What the critical tier took of its quota under saturation, 0 to 1.
     pub critical_ratio: f64,
+    /// What more and more users got; none where nobody asked, as in results of before.
+    #[serde(default)]
+    pub steps: Vec<Step>,
 }
 
 impl Capacity {
@@ -102,17 +114,10 @@ pub fn capacity(cell: &Cell, lab: &Lab, pace: Pace) -> Result<Capacity> {
     step("the capacity under the default pool is measured", usually, || {
         let mut most: Option<(f64, LoadReport, Observed)> = None;
         for users in CAPACITY_USERS {
-            let users = Mode::Closed { users, think_ms: 0 };
-            let (full, seen) = send(lab, &plan(cell, users, seconds, 1))?;
-            let first = full.requests.iter().map(|request| request.start_unix_ns).min().unwrap_or(0);
-            let measured =
-                blocks(&full.requests, first + u64::from(pace.warm_s) * 1_000_000_000, pace.measured_s);
-            let answered: u64 = measured.iter().map(|block| u64::from(block.within[1])).sum();
-            let per_second = answered as f64 / f64::from(pace.measured_s.max(1));
+            let (per_second, full, seen) = closed(cell, lab, users, pace)?;
             if most.as_ref().is_none_or(|(most, ..)| per_second > *most) {
                 most = Some((per_second, full, seen));
             }
-            lab.drain()?;
         }
         let (per_second, full, seen) = most.context("some users asked")?;
         ensure!(
@@ -132,7 +137,33 @@ pub fn capacity(cell: &Cell, lab: &Lab, pace: Pace) -> Result<Capacity> {
             light_s: times.iter().sum::<f64>() / times.len() as f64,
             client_cores: seen.client_cores,
             critical_ratio: cores / quota,
+            steps: Vec::new(),
         })
+    })
+}
+
+/// What so many users get who ask one request after the other: answers a second, and what was seen meanwhile.
+fn closed(cell: &Cell, lab: &Lab, users: u32, pace: Pace) -> Result<(f64, LoadReport, Observed)> {
+    let users = Mode::Closed { users, think_ms: 0 };
+    let (report, seen) = send(lab, &plan(cell, users, pace.warm_s + pace.measured_s, 1))?;
+    let first = report.requests.iter().map(|request| request.start_unix_ns).min().unwrap_or(0);
+    let measured = blocks(&report.requests, first + u64::from(pace.warm_s) * 1_000_000_000, pace.measured_s);
+    let answered: u64 = measured.iter().map(|block| u64::from(block.within[1])).sum();
+    lab.drain()?;
+    Ok((answered as f64 / f64::from(pace.measured_s.max(1)), report, seen))
+}
+
+/// What more and more users get of a lab that runs with the default pool, up to the first number that gets no more.
+pub fn staircase(cell: &Cell, lab: &Lab, pace: Pace) -> Result<Vec<Step>> {
+    step("more and more users ask", pace.staircase_takes(), || {
+        let mut steps = Vec::new();
+        for users in STEP_USERS {
+            steps.push(Step { users, per_second: closed(cell, lab, users, pace)?.0 });
+            if wang::min_jobs(&steps) != Some(users) {
+                break;
+            }
+        }
+        Ok(steps)
     })
 }
 
@@ -235,6 +266,7 @@ mod tests {
             light_s,
             client_cores: 0.1,
             critical_ratio: 1.0,
+            steps: Vec::new(),
         };
         assert_eq!(capacity(0.010).rule_of_thumb(0.5), 5);
         assert_eq!(capacity(0.0).rule_of_thumb(0.5), 1, "less than its own CPU is noise");
