@@ -95,6 +95,10 @@ pub struct TierAdvice {
     /// Part of the best throughput that the size of now costs when all of it is in use, 0 to 1, as far as was seen; `null`: no penalty is known.
     #[serde(default)]
     pub limit_loss: Option<f64>,
+    /// Of the advised ones, how many are for connections that callers hold between their calls, at the most; `null`: its callers' pools are not the
+    /// limit, or it is not known.
+    #[serde(default)]
+    pub held_between_calls: Option<u32>,
     /// `law`, `utilisation`, `plateau`, `mva` or `none`.
     pub model: String,
     /// What it bears of the present load, and of more; `null`: nothing came in the last ten minutes.

@@ -332,6 +332,41 @@ fn what_a_request_waits_is_known_of_a_server_that_its_quota_always_throttles_a_l
 }
 
 #[test]
+fn what_callers_do_between_their_calls_is_read_where_nobody_waits() {
+    // 100 calls a second of 4 ms each, of requests that are with the caller for 7 ms for each of them.
+    let of = |used: f64, own_s: f64| Second {
+        cells: vec![
+            Cell { bin: 0, seconds: 0.6, completions: 0.0 },
+            Cell { bin: 1, seconds: 0.4, completions: 100.0 },
+        ],
+        in_flight_s: 0.4,
+        answered: 100.0,
+        cpu_s: Some(used),
+        cpus: Some(1.0),
+        callers: Some((own_s, 0.4)),
+        ..Second::default()
+    };
+    let after = |calm: f64| {
+        let mut learner = Learner::default();
+        for _ in 0..60 {
+            learner.push(&of(0.2, calm));
+            // Among many they wait for a connection, too, which is not to hold one.
+            learner.push(&of(0.9, 30.0));
+        }
+        let back: Learner = serde_json::from_str(&serde_json::to_string(&learner).unwrap()).unwrap();
+        assert_eq!(back.between_calls_s().is_some(), learner.between_calls_s().is_some());
+        learner.between_calls_s()
+    };
+    near("between calls", after(0.7).unwrap(), 3e-3, 1e-4);
+    assert_eq!(after(0.3), None, "it does more than it is asked for");
+    let unknown = Second { callers: None, ..of(0.2, 0.0) };
+    assert_eq!(learnt(&vec![unknown; 60]).between_calls_s(), None);
+    let mut damaged = Learner::default();
+    damaged.push(&Second { callers: Some((f64::NAN, 0.4)), ..of(0.2, 0.7) });
+    assert!(damaged.left_out().any(|(taint, _)| taint == Taint::Impossible));
+}
+
+#[test]
 fn a_learner_is_stored_in_20_kb_and_a_damaged_one_is_refused() {
     let mut random = Noise(5);
     let mut learner = Learner::default();

@@ -88,12 +88,12 @@ impl Learned {
             // What was known is of other requests.
             (s.first_unix_ns, s.little) = (second.end_unix_ns, Sides::default());
         }
-        if let Some((answered, time_s)) = second.by_callers {
+        if let Some(of) = second.by_callers {
             s.little.seconds += length_s(second);
             s.little.in_flight_s += second.in_flight_s;
             s.little.answered += second.answered;
-            s.little.callers_s += time_s;
-            s.little.callers_answered += answered;
+            s.little.callers_s += of.time_s;
+            s.little.callers_answered += of.answered;
         }
     }
 
@@ -105,6 +105,11 @@ impl Learned {
     /// What may be said of its pool.
     pub(super) fn advise(&self, deployment: &Deployment, pool_limit: Option<u32>) -> Advice {
         self.learner.advise(pool_limit, deployment)
+    }
+
+    /// How long its callers may hold a connection between calls, s for each call; `None`: not known.
+    pub(super) fn between_calls_s(&self) -> Option<f64> {
+        self.learner.between_calls_s()
     }
 
     /// CPU time of a request, s.
@@ -221,6 +226,7 @@ fn handed_over(second: &Joined) -> Second {
         throttled_s: Some(second.throttled_s),
         calls: Some(second.calls as f64),
         below_s: second.below_s,
+        callers: second.by_callers.and_then(|of| Some((of.own_s?, of.time_s))),
         serving: match second.worker_shared_max {
             _ if is_multiplexed => Serving::Multiplexed,
             0 | 1 => Serving::Workers,

@@ -56,8 +56,8 @@ pub(super) struct Joined {
     /// What its calls took below, as those below count it, s. A caller that waits for a CPU itself reads its answers late, and would count that.
     /// `None`: not all that it calls is observed.
     pub(super) below_s: Option<f64>,
-    /// By those who call it: calls answered, and the time that they took, s. `None`: nobody who calls it is observed.
-    pub(super) by_callers: Option<(u64, f64)>,
+    /// By those who call it. `None`: not all who call it are observed, or nobody is.
+    pub(super) by_callers: Option<ByCallers>,
     /// Calls that were answered.
     pub(super) calls: u64,
     /// Time for which a quota throttled it, s.
@@ -65,6 +65,17 @@ pub(super) struct Joined {
     /// Most requests that one of its threads had at once; above 1 it is event-driven.
     pub(super) worker_shared_max: u32,
     pub(super) taints: BTreeSet<Taint>,
+}
+
+/// What the observed callers of a server's port counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ByCallers {
+    /// Calls that were answered.
+    pub(super) answered: u64,
+    /// The time that they took, s.
+    pub(super) time_s: f64,
+    /// ∫N dt of the requests that the callers have themselves, s; `None`: of one that called none was seen.
+    pub(super) own_s: Option<f64>,
 }
 
 /// What a second is judged by.
@@ -233,10 +244,9 @@ impl Seen<'_> {
         callee
     }
 
-    /// What the observed callers of a server's port counted: calls answered, and their time, s.
-    fn by_callers(self, server: &Server, port: u16, first: u64, last: u64) -> Option<(u64, f64)> {
-        let mut calls = Calls::default();
-        let mut is_seen = false;
+    /// What the observed callers of a server's port counted.
+    fn by_callers(self, server: &Server, port: u16, first: u64, last: u64) -> Option<ByCallers> {
+        let mut calls: BTreeMap<&Server, Calls> = BTreeMap::new();
         for (caller, remote) in self.who.callers(server) {
             if !remote.ends_with(&format!(":{port}")) {
                 continue;
@@ -246,11 +256,22 @@ impl Seen<'_> {
             let edges: Vec<EntityId> =
                 host.names.calls(measured).filter(|(_, to)| to == remote).map(|(edge, _)| edge).collect();
             for window in host.windows(first, last) {
-                is_seen = true;
-                edges.iter().for_each(|edge| calls.add(window, *edge));
+                let of_caller = calls.entry(caller).or_default();
+                edges.iter().for_each(|edge| of_caller.add(window, *edge));
             }
         }
-        (is_seen && !calls.is_multiplexed).then(|| (calls.answered, calls.response_ns as f64 / 1e9))
+        if calls.is_empty() || calls.values().any(|of| of.is_multiplexed) {
+            return None;
+        }
+        let asked = calls.iter().filter(|(_, of)| of.answered > 0);
+        let own = asked.map(|(caller, _)| self.callee(caller, first, last).in_flight_ns);
+        // Who calls without being asked holds connections for reasons of its own.
+        let own_ns = own.map(|ns| Some(ns).filter(|ns| *ns > 0)).sum::<Option<u64>>();
+        Some(ByCallers {
+            answered: calls.values().map(|of| of.answered).sum(),
+            time_s: calls.values().map(|of| of.response_ns).sum::<u64>() as f64 / 1e9,
+            own_s: own_ns.map(|ns| ns as f64 / 1e9),
+        })
     }
 
     /// Whether an incident of this server, or of one below it, was open around then. One whose root is this server's own load is what is

@@ -359,7 +359,17 @@ fn callers_count_the_same_requests_from_their_side() {
     let mut view = three_tiers();
     view.edges.retain(|edge| edge.from_host != "app-2");
     world.who.update(&view);
-    let (answered, time_s) = joined(&world, "db").unwrap().by_callers.unwrap();
-    assert_eq!(answered, 100);
-    assert!((time_s - 2.0).abs() < 1e-9);
+    let of = joined(&world, "db").unwrap().by_callers.unwrap();
+    assert_eq!((of.answered, of.own_s), (100, Some(2.0)), "{of:?}");
+    assert!((of.time_s - 2.0).abs() < 1e-9);
+    // One that calls and was asked for nothing.
+    let idle = |host: &str, _, w: &mut HostWindow| {
+        if host == "app-1" {
+            w.edges.insert(7, EdgeWindow { answered: 5, response_ns: WINDOW_NS, ..EdgeWindow::default() });
+            w.listeners.clear();
+        }
+    };
+    let mut batch = self::world(idle);
+    batch.who.update(&view);
+    assert_eq!(joined(&batch, "db").unwrap().by_callers.unwrap().own_s, None);
 }

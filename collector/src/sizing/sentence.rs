@@ -73,9 +73,13 @@ fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool, decision: Decis
         How::Is => format!(": {key} {change}"),
         How::Make => format!(": {key} = {change}"),
         How::OfCallers => {
-            format!(
-                ": its callers' pools together {all} and what they hold between calls, and {key} above that"
-            )
+            let held = of.held_between_calls.map(|held| u64::from(held) * u64::from(of.servers));
+            let held = match held {
+                None => " and what they hold between calls".to_owned(),
+                Some(0) => String::new(),
+                Some(held) => format!(", {held} of them for what they hold between calls"),
+            };
+            format!(": its callers' pools together {all}{held}, and {key} above that")
         }
         How::PerBackend => format!(": it has no workers; {key}"),
     }
@@ -141,6 +145,7 @@ mod tests {
             in_flight: refused(),
             expected_loss: Answer::Refused { refused: Reason { reason: "x".into() }, why: "x".into() },
             limit_loss: None,
+            held_between_calls: None,
             costs: Vec::new(),
             headroom: None,
             change: None,
@@ -168,6 +173,16 @@ mod tests {
              52 and what they hold between calls, and max_connections above that; in each of 2 servers; plateau, 3 h 12 min of traffic, up to 61 in \
              flight; CPU is critical; it is 200 now"
         );
+        let held = TierAdvice { held_between_calls: Some(2), ..two.clone() };
+        let told = line(&held, setting_of("mariadbd", ""));
+        assert!(
+            told.contains(
+                "pools together 52, 4 of them for what they hold between calls, and max_connections"
+            ),
+            "{told}"
+        );
+        let none = line(&TierAdvice { held_between_calls: Some(0), ..two }, setting_of("mariadbd", ""));
+        assert!(none.contains("pools together 52, and max_connections above that"), "{none}");
         let bound = TierAdvice { critical: None, ..advice("extrapolated", None) };
         assert_eq!(
             line(&bound, None),

@@ -67,8 +67,11 @@ fn of(
     let limit = learned.limit();
     let mut advice = learned.advise(&deployment, limit.map(|limit| limit.size));
     let setting = setting_of(learned.comm(), &key.workload);
-    if setting.is_some_and(|setting| setting.how == How::OfCallers) {
-        // How long callers hold a connection between their calls is not seen: fewer connections than calls are too few, and as many may be.
+    let is_of_callers = setting.is_some_and(|setting| setting.how == How::OfCallers);
+    let between_s = learned.between_calls_s().filter(|_| is_of_callers);
+    let held = between_s.and_then(|between_s| advice.for_connections(between_s, &deployment));
+    if is_of_callers && held.is_none() {
+        // For how long callers hold a connection between their calls is not known: fewer connections than calls are too few, and as many may be.
         advice.only_raises();
     }
     // A listener's own reason says more.
@@ -112,6 +115,7 @@ fn of(
         in_flight: answer(&advice.in_flight, range),
         expected_loss: answer(&advice.expected_loss, |loss| *loss),
         limit_loss: advice.limit_loss,
+        held_between_calls: held.filter(|_| advice.pool.value().is_some()),
         model: model(advice.model).to_owned(),
         headroom: headroom(key, learned, learners, who, now_unix_ns),
         ceilings: ceilings(key, learned, setting, learners, who),

@@ -156,7 +156,7 @@ export interface TierAdvice {
   learnt_s: number; seen_to: number; cpu_s_per_request: Range | null; cpus: number | null; critical: string | null;
   pool: Answer<Pool>; throughput_max: Answer<Range>; in_flight: Answer<Range>; expected_loss: Answer<number>;
   left_out: { taint: string; seconds: number }[]; points: CurvePoint[];
-  limit_loss?: number | null; costs?: CostPoint[]; headroom?: Headroom | null;
+  limit_loss?: number | null; held_between_calls?: number | null; costs?: CostPoint[]; headroom?: Headroom | null;
   servers?: number; visits?: number | null; setting?: string | null; limit?: number | null; limit_set_by?: string | null;
   ceilings?: { what: string; most: number; limit: number; sentence: string }[];
   change?: { at_unix_ns: number; verdict: string; sentence: string } | null;

@@ -105,6 +105,28 @@ impl Advice {
         self.limit_loss = None;
     }
 
+    /// Makes sizes of connections of sizes in flight: who holds a connection between calls, for up to `between_s` for each of them, has so many more of
+    /// them (equation 6 of A, with that and the call as RTconn). Fewer than are to be in flight are too few all the same; from the upper end on, with those
+    /// that may be held, more are in flight. Returns how many of the advised ones are for that; `None`: there is nothing that may lower a
+    /// pool, and nothing was done.
+    pub fn for_connections(&mut self, between_s: f64, deployment: &Deployment) -> Option<u32> {
+        let factor = deployment.factor().ok()?;
+        // Calls a second of each server.
+        let each = self.throughput_max.value()?.value / factor;
+        let Claim::Told { class, value: pool } = &mut self.pool else { return None };
+        let held = (each * between_s).ceil();
+        if !class.may_lower() || !held.is_finite() || held < 0.0 {
+            return None;
+        }
+        // `as` saturates.
+        let held = held as u32;
+        pool.advised = pool.advised.saturating_add(held);
+        pool.at_most = pool.at_most.map(|most| most.saturating_add(held));
+        // What is held is a bound, and not measured.
+        *class = class.weaker(Class::Plateau);
+        Some(held)
+    }
+
     /// Takes from it what would lower a pool: hardware was not seen full, or the pool is not the one that the curve is of.
     pub fn only_raises(&mut self) {
         if let Claim::Told { class, value } = &mut self.pool {
@@ -325,6 +347,37 @@ mod tests {
 
     fn full() -> Conditions {
         Conditions { saturated_windows: 100, used_ratio: 1.0, ..Conditions::default() }
+    }
+
+    #[test]
+    fn connections_are_as_many_as_are_in_flight_and_what_is_held_between_calls() {
+        let range = PoolRange { advised: 15, at_least: 13, at_most: Some(33), seen_to: 60.0 };
+        let of = |class, at_most| {
+            let throughput = Estimate { value: 500.0, low: 490.0, high: 510.0 };
+            Advice {
+                pool: Claim::Told { class, value: PoolRange { at_most, ..range } },
+                throughput_max: Claim::Told { class, value: throughput },
+                ..refusal(&Refusal::MixDrift, 60.0)
+            }
+        };
+        // Two servers with four calls for each request: each answers 1,000 calls a second, and 2.4 connections are held.
+        let deployment = Deployment { servers: 2, visits: 4.0, ..Deployment::default() };
+        let mut advice = of(Class::Measured, Some(33));
+        assert_eq!(advice.for_connections(2.4e-3, &deployment), Some(3));
+        let told = Claim::Told {
+            class: Class::Plateau,
+            value: PoolRange { advised: 18, at_most: Some(36), ..range },
+        };
+        assert_eq!(advice.pool, told);
+        let mut advice = of(Class::Plateau, None);
+        assert_eq!(advice.for_connections(0.0, &deployment), Some(0));
+        assert_eq!(advice, of(Class::Plateau, None));
+        for mut nothing in [of(Class::Extrapolated, None), refusal(&Refusal::MixDrift, 60.0)] {
+            let before = nothing.clone();
+            assert_eq!(nothing.for_connections(1e-3, &deployment), None);
+            assert_eq!(nothing, before);
+        }
+        assert_eq!(of(Class::Plateau, None).for_connections(f64::NAN, &deployment), None);
     }
 
     const LAW: Law = Law { service_s: 2e-3, contention_s: 5e-4, coherency_s: 6e-6 };

@@ -60,6 +60,9 @@ struct Sums {
     cpu_left_out: [Cost; GROUPS],
     /// CPU of seconds in which at most half was used.
     low: Cost,
+    /// Callers' own time (y) and that of their calls (in flight) in those seconds.
+    #[serde(default)]
+    callers_low: Cost,
     /// Time below of full seconds.
     #[serde(default)]
     below_full: Cost,
@@ -92,6 +95,7 @@ impl TryFrom<Stored> for Learner {
         let costs = sums.cpu.iter().chain(&sums.cpu_pending).chain(&sums.cpu_left_out);
         let others = [
             &sums.low,
+            &sums.callers_low,
             &sums.below_full,
             &sums.calls,
             &sums.calls_pending,
@@ -130,7 +134,7 @@ impl Learner {
             let is_low = used.is_some_and(|used| used < LOW_PART)
                 && second.throttled_s.is_some_and(|of| of <= THROTTLED_LOW_PART * length);
             if let Some(cpu_s) = second.cpu_s.filter(|_| taint == Taint::Throttled && is_low) {
-                self.sums.low.add(length, second.answered, cpu_s, second.in_flight_s);
+                self.sums.calm(second, cpu_s);
             }
             if let Some(cpu_s) = second.cpu_s.filter(|_| taint.keeps_costs()) {
                 let load = second.in_flight_at_work();
@@ -157,7 +161,7 @@ impl Learner {
             s.below_full.add(length, second.answered, below_s, second.in_flight_s);
         }
         if let Some(cpu_s) = second.cpu_s.filter(|_| used.is_none_or(|used| used < LOW_PART)) {
-            s.low.add(length, second.answered, cpu_s, second.in_flight_s);
+            s.calm(second, cpu_s);
         }
         if second.is_quota && !is_full {
             s.speeds.add(&second.cells);
@@ -294,6 +298,14 @@ impl Learner {
         Some((response_s - cpu_s).max(below_s))
     }
 
+    /// How long a request of its callers is with them and in no call to it, for each call that it answers, s: no connection that is given back with the
+    /// request is held for longer between calls. Of seconds in which nobody waits for a CPU here, nor for a connection. None before half a minute
+    /// or a thousand calls of that, and where callers have less to do themselves than they call, as whoever works without being asked.
+    pub fn between_calls_s(&self) -> Option<f64> {
+        let (own_s, calls_s) = self.sums.callers_low.one_request(0.0)?;
+        (own_s >= calls_s).then_some(own_s - calls_s)
+    }
+
     /// D: CPU time of a request with its 95 % interval, s, without what is used in any case; none before half a minute.
     pub fn cpu_s_per_request(&self) -> Option<Estimate> {
         let mut all = Cost::default();
@@ -381,8 +393,18 @@ impl Sums {
     fn age(&mut self, keep: f64) {
         self.full_s *= keep;
         let costs = self.cpu.iter_mut().chain(&mut self.cpu_left_out);
-        costs.chain([&mut self.low, &mut self.below_full, &mut self.calls]).for_each(|of| of.age(keep));
+        let others = [&mut self.low, &mut self.callers_low, &mut self.below_full, &mut self.calls];
+        costs.chain(others).for_each(|of| of.age(keep));
         self.speeds.age(keep);
+    }
+
+    /// Takes a second in which nobody waited for a CPU.
+    fn calm(&mut self, second: &Second, cpu_s: f64) {
+        let length = second.seconds();
+        self.low.add(length, second.answered, cpu_s, second.in_flight_s);
+        if let Some((own_s, calls_s)) = second.callers {
+            self.callers_low.add(length, second.answered, own_s, calls_s);
+        }
     }
 }
 

@@ -102,6 +102,8 @@ pub struct Second {
     pub calls: Option<f64>,
     /// What its calls took below, as those below count it, s; none if not measured.
     pub below_s: Option<f64>,
+    /// ∫N dt of those who call it, requests · s: of the requests that they have themselves, and of their calls to it; none if not measured.
+    pub callers: Option<(f64, f64)>,
     /// How it takes requests.
     pub serving: Serving,
     /// Why it is to be left out, if it is.
@@ -153,6 +155,8 @@ impl Second {
             ("throttled time, s,", self.throttled_s),
             ("the number of calls", self.calls),
             ("time below, s,", self.below_s),
+            ("∫N dt of callers, s,", self.callers.map(|of| of.0)),
+            ("∫N dt of calls, s,", self.callers.map(|of| of.1)),
         ] {
             value.map_or(Ok(0.0), |of| not_negative(what, of))?;
         }
