@@ -6,6 +6,7 @@
     reason = "tests measure real time, and fail by panic"
 )]
 
+#[allow(unreachable_pub, reason = "a module of test binaries")]
 #[path = "../../tests/src/disturbed.rs"]
 mod disturbed;
 mod support;

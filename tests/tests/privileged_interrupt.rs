@@ -76,12 +76,17 @@ fn interrupted((words, seconds): (&str, f64), number: i32, signals: [i32; 3]) {
     }
     let mut demo = command.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
     // Not a wait for an event: the moment is what is varied.
-    wait_for(words, SAID_WITHIN, || {
+    let said = wait_for(words, SAID_WITHIN, || {
         let ended = demo.try_wait()?;
         ensure!(ended.is_none(), "the demo ended by itself before it said \"{words}\": {ended:?}");
         Ok(std::fs::read_to_string(&output)?.contains(words).then_some(()))
-    })
-    .unwrap();
+    });
+    if said.is_err() {
+        // It would go on beside the next one.
+        let _ = signal(demo.id().cast_signed(), libc::SIGTERM);
+        let _ = demo.wait();
+    }
+    said.unwrap();
     std::thread::sleep(Duration::from_secs_f64(seconds));
     signal(demo.id().cast_signed(), number).unwrap();
     let told = Instant::now();

@@ -1,6 +1,7 @@
 //! What the socket tests share: signals attached beside the test, windows drained as the sampler drains them, and sums over
 //! them by listener and by edge. Owns no assertion but that levels are sane.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for real time to pass")]
 
 use std::net::{Ipv6Addr, TcpStream};
 use std::process::{Command, Stdio};

@@ -234,11 +234,13 @@ impl Seen<'_> {
     fn callee(self, (host, workload): &Server, first: u64, last: u64) -> Callee {
         let Some(host) = self.hosts.get(host) else { return Callee::default() };
         let Some((id, measured)) = host.names.workload(workload) else { return Callee::default() };
-        let mut callee = Callee::default();
+        let mut callee = Callee { is_all_seen: true, ..Callee::default() };
         for window in host.windows(first, last) {
             let moment = Moment::of(window, &host.names, id, measured);
             callee.in_flight_ns = callee.in_flight_ns.saturating_add(moment.in_flight_ns);
             callee.answered = callee.answered.saturating_add(moment.answered);
+            let is_known = window.lost_before == 0 && !window.uncovered.with(window.sampled).meets(needed());
+            callee.is_all_seen &= is_known && moment.multiplexed == 0;
             callee.busy.insert(window.index.0, moment.is_full() || !held_up(&[moment]).is_empty());
         }
         callee
@@ -264,9 +266,10 @@ impl Seen<'_> {
             return None;
         }
         let asked = calls.iter().filter(|(_, of)| of.answered > 0);
-        let own = asked.map(|(caller, _)| self.callee(caller, first, last).in_flight_ns);
-        // Who calls without being asked holds connections for reasons of its own.
-        let own_ns = own.map(|ns| Some(ns).filter(|ns| *ns > 0)).sum::<Option<u64>>();
+        let own = asked.map(|(caller, _)| self.callee(caller, first, last));
+        // Who calls without being asked holds connections for reasons of its own; of whom not all is seen, too little would be.
+        let own_ns =
+            own.map(|of| Some(of.in_flight_ns).filter(|ns| *ns > 0 && of.is_all_seen)).sum::<Option<u64>>();
         Some(ByCallers {
             answered: calls.values().map(|of| of.answered).sum(),
             time_s: calls.values().map(|of| of.response_ns).sum::<u64>() as f64 / 1e9,
@@ -306,6 +309,8 @@ struct Callee {
     busy: BTreeMap<u64, bool>,
     in_flight_ns: u64,
     answered: u64,
+    /// No window was lost before any of these, all is measured in them, and no connection carries several requests at a time.
+    is_all_seen: bool,
 }
 
 impl Callee {

@@ -1,5 +1,6 @@
 //! Dashboards' queries, asked as Grafana would ask them: it is not in Debian itself.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "helpers of tests: a failure is the test's")]
+#![allow(clippy::disallowed_methods, reason = "tests need deadlines")]
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use super::{Server, escape, root};

@@ -135,8 +135,8 @@ fn execute(arguments: &Arguments) -> Result<()> {
     if arguments.steps_only {
         return staircases(&cells, arguments);
     }
-    // The default, the rule of thumb and the advice are tried besides the grid.
-    let pools = sweep::pools(arguments.grid(), []).len() + 2;
+    // The default, the rule of thumb, minJobs and the advice are tried besides the grid.
+    let pools = sweep::pools(arguments.grid(), []).len() + 3;
     let each = PREPARED_IN
         + arguments.pace().staircase_takes()
         + Duration::from_secs(u64::from(arguments.learn_s()) + 15)
@@ -180,6 +180,8 @@ fn execute(arguments: &Arguments) -> Result<()> {
 /// What more and more users get of each cell that has servers of its own.
 fn staircases(cells: &[&Cell], arguments: &Arguments) -> Result<()> {
     let mut all = Staircases::new();
+    let file = arguments.out().join("sizing-steps.json");
+    std::fs::create_dir_all(arguments.out())?;
     for cell in cells.iter().filter(|cell| cell.swept_as.is_none()) {
         title(&format!("{}: {}", cell.name, cell.about));
         let lab = started(cell, &arguments.folder.join(cell.name))?;
@@ -189,11 +191,11 @@ fn staircases(cells: &[&Cell], arguments: &Arguments) -> Result<()> {
         }
         say(&format!("  minJobs: {:?}", wang::min_jobs(&steps)));
         all.insert(cell.name.to_owned(), steps);
+        // What was measured of a long run is kept, however it ends.
+        std::fs::write(&file, serde_json::to_string_pretty(&all)? + "\n")
+            .with_context(|| format!("write {}", file.display()))?;
     }
-    let file = arguments.out().join("sizing-steps.json");
-    std::fs::create_dir_all(arguments.out())?;
-    std::fs::write(&file, serde_json::to_string_pretty(&all)? + "\n")
-        .with_context(|| format!("write {}", file.display()))
+    Ok(())
 }
 
 /// The cell's lab with its default pool, in a folder of which nothing older is left.

@@ -135,7 +135,8 @@ pub fn again(file: &Path, steps: Option<&Path>, label: &str) -> Result<Results> 
         let runs = &of.runs;
         let swept_as = cell.swept_as.filter(|_| swept.is_some());
         let mut capacity = measured.capacity.clone();
-        if let Some(own) = steps.get(of.name.as_str()).filter(|_| capacity.steps.is_empty()) {
+        if let Some(own) = steps.get(cell.swept_as.unwrap_or(cell.name)).filter(|_| capacity.steps.is_empty())
+        {
             capacity.steps.clone_from(own);
         }
         results.cells.push(judged(cell, capacity, measured.advice.clone(), runs, swept_as));
