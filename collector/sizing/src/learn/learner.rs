@@ -26,6 +26,8 @@ const LOW_PART: f64 = 0.5;
 const THROTTLED_LOW_PART: f64 = 0.05;
 /// Full seconds without which no class may lower a pool (as windows of the plateau's class).
 const FULL_SECONDS_MIN: f64 = 20.0;
+/// Part of the time of its calls for which a caller must have requests itself: whoever calls without being asked holds connections for reasons of its own.
+const ASKED_FOR_PART: f64 = 0.5;
 /// Tiers are named by who asks.
 const TIER: &str = "this server";
 
@@ -298,12 +300,12 @@ impl Learner {
         Some((response_s - cpu_s).max(below_s))
     }
 
-    /// How long a request of its callers is with them and in no call to it, for each call that it answers, s: no connection that is given back with the
-    /// request is held for longer between calls. Of seconds in which nobody waits for a CPU here, nor for a connection. None before half a minute
-    /// or a thousand calls of that, and where callers have less to do themselves than they call, as whoever works without being asked.
+    /// How long a connection may be held between calls, s for each call that is answered: for no longer than the callers' own requests last, if it is given
+    /// back with the request or after its last call, which may come after the request's answer. Of seconds in which nobody waits for a CPU here, nor for
+    /// a connection. None before half a minute or a thousand calls of that, and where callers call for much that nobody asked them for.
     pub fn between_calls_s(&self) -> Option<f64> {
         let (own_s, calls_s) = self.sums.callers_low.one_request(0.0)?;
-        (own_s >= calls_s).then_some(own_s - calls_s)
+        (own_s >= ASKED_FOR_PART * calls_s).then_some(own_s)
     }
 
     /// D: CPU time of a request with its 95 % interval, s, without what is used in any case; none before half a minute.
