@@ -10,6 +10,9 @@ folder=$1
 shift
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
+# Two tests may want it at the same time.
+exec 9>"$folder/.lock"
+flock 9
 updated=""
 for package in "$@"; do
     [ -e "$folder/.$package" ] && continue

@@ -132,7 +132,7 @@ mod tests {
                     "throughput_max": { "class": "measured", "value": { "value": 946.0, "low": 940.0, "high": 950.0 } },
                     "in_flight": { "class": "measured", "value": { "value": 27.0, "low": 25.0, "high": 30.0 } },
                     "expected_loss": { "class": "measured", "value": 0.01 }, "model": "law", "little": null, "left_out": [],
-                    "limit_loss": 0.2, "headroom": null, "ceilings": [], "change": change, "costs": [], "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
+                    "limit_loss": 0.2, "held_between_calls": null, "headroom": null, "ceilings": [], "change": change, "costs": [], "points": [], "sentence": "tomcat10@app:8080: 26 at a time are enough",
                 },
                 {
                     "tier": "db\u{1b}@db", "host": "db", "workload": "x", "address": "::", "port": 3306, "servers": 1,
@@ -142,7 +142,7 @@ mod tests {
                     "throughput_max": { "refused": { "reason": "no_plateau" }, "why": "x" },
                     "in_flight": { "refused": { "reason": "no_plateau" }, "why": "x" },
                     "expected_loss": { "refused": { "reason": "no_plateau" }, "why": "x" }, "model": "none", "little": null,
-                    "limit_loss": null, "headroom": null, "ceilings": [], "change": null, "costs": [], "left_out": [], "points": [], "sentence": "db@db:3306: no size",
+                    "limit_loss": null, "held_between_calls": null, "headroom": null, "ceilings": [], "change": null, "costs": [], "left_out": [], "points": [], "sentence": "db@db:3306: no size",
                 },
             ],
         });
