@@ -244,11 +244,12 @@ async fn measured(plan: &Plan) -> Result<Row> {
     };
     // Each agent sends ten times a second, and is answered up to 200 ms later: of each, two are always on their way.
     let until = after(clock, TOLD_WITHIN);
-    while unacknowledged() > 2 * plan.agents as u64 && clock.unix_ns() < until {
+    let mut left = unacknowledged();
+    while left > 2 * plan.agents as u64 && clock.unix_ns() < until {
         tokio::time::sleep(Duration::from_millis(20)).await;
+        left = unacknowledged();
     }
     let batches = Counted::get(&counted.batches);
-    let unacknowledged = unacknowledged();
     let (batches_refused, lost) = (Counted::get(&counted.batches_refused), Counted::get(&counted.lost));
     let (reasons, in_cgroup) = (counted.reasons(), collector.in_group());
     readers.shutdown().await;
@@ -292,7 +293,7 @@ async fn measured(plan: &Plan) -> Result<Row> {
         batches,
         batches_refused,
         batches_lost: lost,
-        unacknowledged,
+        unacknowledged: left,
         reasons,
         late_p99_ms,
         acknowledged_p50_ms,
