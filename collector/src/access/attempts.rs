@@ -3,7 +3,7 @@
 //! Nobody finds a token by trying: this keeps the log and the audit readable, and says "slower" to a program with an old token. Whoever shows
 //! a right one is let in whatever came from there before: else a stranger behind the same address could lock everybody there out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
@@ -67,20 +67,24 @@ impl Attempts {
 }
 
 /// Connections that came to nothing, by what they came to.
+///
+/// What they came to is a kind, which the code names, and within it a sort of its reason: an agent without a certificate does not hide one with
+/// a foreign certificate behind the same address, whatever their reasons' hashes are.
 #[derive(Debug, Default)]
-pub struct Fruitless([Attempts; SORTS]);
+pub struct Fruitless(Mutex<BTreeMap<(&'static str, u64), Attempts>>);
 
-/// Sorts of these that are counted apart: an agent without a certificate does not hide one with a foreign certificate behind the same address.
-const SORTS: usize = 32;
+/// Sorts of one kind's reasons that are counted apart. Few, as each remembers places of its own, and whoever comes may choose the reason.
+const SORTS: u64 = 8;
 
 impl Fruitless {
-    /// Whether it is told that something from there came to nothing, and why: as seldom as of wrong tokens, for each sort of `why`.
-    pub fn is_told(&self, from: IpAddr, why: &str, now: Instant) -> bool {
+    /// Whether it is told that something from there came to nothing, and why: as seldom as of wrong tokens, for each kind and sort of `why`.
+    pub fn is_told(&self, from: IpAddr, kind: &'static str, why: &str, now: Instant) -> bool {
         // Lengths and numbers in it are whoever came there's to choose.
         let mut sort = DefaultHasher::new();
         why.chars().filter(|c| !c.is_ascii_digit()).for_each(|c| c.hash(&mut sort));
-        let sort = sort.finish() as usize % SORTS;
-        self.0.get(sort).is_none_or(|attempts| attempts.wrong(from, now) == Wrong::Told)
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempts = kinds.entry((kind, sort.finish() % SORTS)).or_default();
+        attempts.wrong(from, now) == Wrong::Told
     }
 }
 
@@ -125,17 +129,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_reason_that_comes_without_an_end_does_not_hide_another() {
+    fn one_kind_that_comes_without_an_end_does_not_hide_another() {
         let (fruitless, begin) = (Fruitless::default(), begin());
         let from = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let told = |why: &str| (0..40).filter(|_| fruitless.is_told(from, why, begin)).count();
-        assert_eq!(told("the agent showed no certificate"), BURST as usize);
-        assert_eq!(told("the agent's certificate is not accepted: UnknownIssuer"), BURST as usize);
-        assert!((0..40).all(|n| !fruitless.is_told(
-            from,
-            &format!("{n}the agent showed no certificate"),
-            begin
-        )));
+        let told = |kind, why: &str| (0..40).filter(|_| fruitless.is_told(from, kind, why, begin)).count();
+        let kinds = ["no_certificate", "certificate", "alert", "not_tls", "went_away", "silent"];
+        // Whatever is said of them: one reason here, so that their hashes are one.
+        assert!(kinds.into_iter().all(|kind| told(kind, "the reason") == BURST as usize));
+        assert_eq!(told("alert", "3the reason"), 0, "numbers are no reason of their own");
+        let apart = (0..26_u8).filter(|n| told("alert", &char::from(b'a' + n).to_string()) > 0).count();
+        assert!((2..=SORTS as usize).contains(&apart), "{apart} sorts of reasons");
     }
 
     fn begin() -> Instant {

@@ -86,14 +86,14 @@ pub async fn serve(listener: Listener, tls: Option<AgentsTls>, ingest: Arc<Inges
         };
         let Some(stream) = stream else {
             ingest.metrics.connections_refused.inc("stranger");
-            if ingest.tells_of(&peer, "stranger") {
+            if ingest.tells_of(&peer, "stranger", "") {
                 tracing::warn!(%peer, "connection refused: neither root, nor this collector's user, nor of the group of its socket");
             }
             continue;
         };
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
             ingest.metrics.connections_refused.inc("too_many");
-            if ingest.tells_of(&peer, "too_many") {
+            if ingest.tells_of(&peer, "too_many", "") {
                 tracing::warn!(%peer, "connection refused: too many are open; raise agents_max");
             }
             continue;
@@ -121,7 +121,7 @@ async fn speaks(peeked: impl Future<Output = std::io::Result<usize>>, peer: &str
         Ok(bytes) => bytes.is_ok_and(|n| n > 0), // else closed without a word: a health check
         Err(_) => {
             ingest.metrics.connections_refused.inc("silent");
-            if ingest.tells_of(peer, "silent") {
+            if ingest.tells_of(peer, "silent", "") {
                 tracing::warn!(%peer, "connection closed: nothing came within {} s", SPEAK_WITHIN.as_secs());
             }
             false
@@ -183,26 +183,26 @@ async fn over_tcp(
             let joins = http2(stream, peer.clone(), speaker, Arc::clone(&ingest));
             if tokio::time::timeout(JOIN_WITHIN, joins).await.is_err() {
                 ingest.metrics.connections_refused.inc("silent");
-                if ingest.tells_of(&peer, "joining") {
+                if ingest.tells_of(&peer, "joining", "") {
                     tracing::warn!(%peer, "connection closed: it showed no certificate that is somebody's, and stayed for {} s", JOIN_WITHIN.as_secs());
                 }
             }
         }
         Ok(Err(e)) => {
-            let (by, why) = who_refused(&e);
+            let (by, reason, why) = who_refused(&e);
             let (kind, more) = match (by, &side) {
                 ("agent", Some(side)) => ("tls_agent", side.if_refused()),
                 ("agent", None) => ("tls_agent", ""),
                 _ => ("tls_collector", ""),
             };
             ingest.metrics.connections_refused.inc(kind);
-            if ingest.tells_of(&peer, &why) {
+            if ingest.tells_of(&peer, reason, &why) {
                 tracing::warn!(%peer, "TLS handshake refused by the {by}: {why}{more}");
             }
         }
         Err(_) => {
             ingest.metrics.connections_refused.inc("silent");
-            if ingest.tells_of(&peer, "handshake") {
+            if ingest.tells_of(&peer, "handshake", "") {
                 tracing::warn!(%peer, "TLS handshake not finished within {} s", SPEAK_WITHIN.as_secs());
             }
         }
@@ -273,7 +273,7 @@ async fn http2(
             tracing::debug!(%peer, "connection gone: {e}{source}");
         } else {
             ingest.metrics.connections_refused.inc("not_grpc");
-            if ingest.tells_of(&peer, "not_grpc") {
+            if ingest.tells_of(&peer, "not_grpc", "") {
                 tracing::warn!(%peer, "connection closed, it does not speak gRPC (HTTP/2) as it should: {e}{source}");
             }
         }

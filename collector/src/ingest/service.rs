@@ -59,8 +59,8 @@ impl Ingest {
     /// Whether the log tells that something of `peer` came to nothing, and why: as seldom as of wrong tokens from one place, for each reason.
     /// Whoever connects without an end is counted each time, and does not fill the disk.
     #[must_use]
-    pub fn tells_of(&self, peer: &str, why: &str) -> bool {
-        self.fruitless.is_told(address(peer), why, self.clock.monotonic())
+    pub fn tells_of(&self, peer: &str, kind: &'static str, why: &str) -> bool {
+        self.fruitless.is_told(address(peer), kind, why, self.clock.monotonic())
     }
 }
 
@@ -112,7 +112,7 @@ impl Connection {
             Ok(Ok(None)) => return,
             Ok(Err(status)) => {
                 ingest.metrics.agents_refused.inc("no_hello");
-                if ingest.tells_of(&self.peer, "no_hello") {
+                if ingest.tells_of(&self.peer, "no_hello", "") {
                     tracing::warn!(peer = %self.peer, "stream ended before a Hello: {}", status.message());
                 }
                 return;
@@ -278,7 +278,8 @@ impl Connection {
             self.ingest.metrics.limits.reached("agent_queue", 1, self.ingest.clock.unix_ns());
         }
         // Who was let in is known by name, and waits before it comes again.
-        let told = !matches!(kind, "hello" | "no_hello") || self.ingest.tells_of(&self.peer, &refusal.reason);
+        let told =
+            !matches!(kind, "hello" | "no_hello") || self.ingest.tells_of(&self.peer, kind, &refusal.reason);
         if self.ingest.shutdown.is_cancelled() {
             tracing::debug!(peer = %self.peer, "stream ended: {}", refusal.reason);
         } else if told {

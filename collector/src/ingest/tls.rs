@@ -288,24 +288,30 @@ fn server_config(files: &Tls) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// Which side ended a handshake, and why.
+/// Which side ended a handshake, what kind of end it was, and why.
 #[must_use]
-pub fn who_refused(error: &std::io::Error) -> (&'static str, String) {
+pub fn who_refused(error: &std::io::Error) -> (&'static str, &'static str, String) {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
     match inner {
-        Some(rustls::Error::AlertReceived(alert)) => {
-            ("agent", format!("it does not accept this collector's certificate (TLS alert {alert:?})"))
-        }
-        Some(rustls::Error::NoCertificatesPresented) => {
-            ("collector", "the agent showed no certificate: set cert and key in its [tls]".into())
-        }
+        Some(rustls::Error::AlertReceived(alert)) => (
+            "agent",
+            "alert",
+            format!("it does not accept this collector's certificate (TLS alert {alert:?})"),
+        ),
+        Some(rustls::Error::NoCertificatesPresented) => (
+            "collector",
+            "no_certificate",
+            "the agent showed no certificate: set cert and key in its [tls]".into(),
+        ),
         Some(rustls::Error::InvalidCertificate(why)) => {
-            ("collector", format!("the agent's certificate is not accepted: {why:?}"))
+            ("collector", "certificate", format!("the agent's certificate is not accepted: {why:?}"))
         }
-        Some(rustls::Error::InvalidMessage(_)) => {
-            ("collector", "what came is not TLS: the agent's collector URL must begin with https://".into())
-        }
-        Some(other) => ("collector", other.to_string()),
-        None => ("agent", format!("the connection went away during the handshake: {error}")),
+        Some(rustls::Error::InvalidMessage(_)) => (
+            "collector",
+            "not_tls",
+            "what came is not TLS: the agent's collector URL must begin with https://".into(),
+        ),
+        Some(other) => ("collector", "tls", other.to_string()),
+        None => ("agent", "went_away", format!("the connection went away during the handshake: {error}")),
     }
 }
