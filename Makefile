@@ -88,7 +88,12 @@ up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4
 	$(SUDO) ./target/debug/tailwater up
 
 .PHONY: test
-test: lint unit privileged ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
+test: ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
+	@# What fails early does not hide what fails late: one run, which takes most of an hour where nothing is built, tells all of it.
+	@rm -f target/units/failed
+	@$(SUDO) rm -f target/privileged/failed
+	@$(MAKE) --no-print-directory --keep-going lint unit privileged || { \
+	  for of in target/units target/privileged; do ./tests/failed.sh $$of || true; done; exit 1; }
 
 .PHONY: check
 check: build-deps ## The quick look before a commit: format, lints, unit tests of the crates that changed (SINCE=COMMIT)
@@ -190,7 +195,7 @@ lab-score-quick: build lab-deps ## Each cell of the matrix once
 	$(SUDO) ./target/release/lab-score --repeat 1 --out .lab/score-quick --label "$$(git describe --always --dirty)" $(LAB_SCORE_FLAGS)
 
 .PHONY: sizing-score
-sizing-score: build lab-deps ## Advice about pools against sweeps of them: tests/results (about 2 hours; SIZING_SCORE_FLAGS=--quick: 6 minutes)
+sizing-score: build lab-deps ## Advice about pools against sweeps of them: tests/results (about 3 hours; SIZING_SCORE_FLAGS=--quick: 6 minutes)
 	$(SUDO) ./target/release/sizing-score --label "$$(git describe --always --dirty)" $(SIZING_SCORE_FLAGS)
 
 .PHONY: prevention-score

@@ -148,11 +148,13 @@ struct Server {
     second: u64,
     /// What it is set up for.
     pool: u32,
+    /// Whether a worker is a connection's.
+    is_held: Option<bool>,
 }
 
 impl Server {
     fn new() -> Self {
-        Self { random: Random(7), second: 0, pool: 200 }
+        Self { random: Random(7), second: 0, pool: 200, is_held: None }
     }
 
     fn names(&self) -> Input {
@@ -174,6 +176,7 @@ impl Server {
                 pool: Some(PoolSize {
                     size: self.pool,
                     set_by: "maxThreads in /srv/conf/server.xml".into(),
+                    held_by_connection: self.is_held,
                     ..PoolSize::default()
                 }),
             }],
@@ -310,6 +313,48 @@ fn a_server_whose_law_is_known_is_advised_its_best_size_which_a_restart_and_the_
     assert!(printed.stdout.is_empty() && complaint.contains("\"elsewhere\""), "{complaint}");
     let (code, _) = get(collector.http, "/api/v1/advice?host=app").unwrap();
     assert_eq!((code, get(collector.http, "/api/v1/advice?hots=app").unwrap().0), (200, 400));
+    collector.end();
+}
+
+/// Clients keep each connection for 0.4 s after the answer. Where the CPU is not full, half as much of it is used.
+fn kept(window: &mut HostWindow) {
+    let workload = window.workloads.get_mut(&3).unwrap();
+    if workload.busy_ns < WINDOW_NS * 95 / 100 {
+        workload.busy_ns /= 2;
+        window.cpu.get_or_insert_default().busy_ns /= 2;
+    }
+    let listener = window.listeners.get_mut(&9).unwrap();
+    let in_flight = listener.in_flight_ns as f64 / WINDOW_NS as f64;
+    listener.open_last = (in_flight + listener.answered as f64 * WINDOWS_PER_S as f64 * 0.4).round() as u32;
+}
+
+#[test]
+fn workers_that_connections_hold_without_a_request_are_added_to_what_should_be_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start(folder.path());
+    let mut server = Server { is_held: Some(false), ..Server::new() };
+    server.run(&mut collector, 400, kept);
+    let free = collector.learnt(380.0, 0.0);
+    assert_eq!(free.held_between_calls, None, "{}", free.sentence);
+    server.is_held = Some(true);
+    server.run(&mut collector, 20, kept);
+    let held = wait_for("what is held", || {
+        collector.advice().tiers.into_iter().find(|of| of.held_between_calls.is_some())
+    });
+    let (free, pool) = (*free.pool.value().unwrap(), *held.pool.value().unwrap());
+    // By Little's law, at the most that it answers, and at the most that came in a second.
+    let most = LAW.optimum().unwrap().throughput * 0.4;
+    let extra = f64::from(held.held_between_calls.unwrap());
+    assert!((0.85..1.05).contains(&(extra / most)), "{extra} of {most}: {}", held.sentence);
+    let more = |now: u32, before: u32| f64::from(now) - f64::from(before);
+    assert!((more(pool.at_least, free.at_least) - extra).abs() < 5.0, "{pool:?} {free:?}");
+    assert!(
+        (more(pool.at_most.unwrap(), free.at_most.unwrap()) / most - 1.0).abs() < 0.1,
+        "{pool:?} {free:?}"
+    );
+    let told =
+        format!(": {} at a time are enough, {extra} of them for connections that are kept", pool.advised);
+    assert!(held.sentence.contains(&told), "{}", held.sentence);
     collector.end();
 }
 

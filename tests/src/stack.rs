@@ -21,6 +21,8 @@ pub enum Tier {
     Cache,
     /// Another application, on the application server's "VM".
     Guest,
+    /// The database of the application tier's second server, on the first one's "VM".
+    DbB,
 }
 
 impl Tier {
@@ -37,14 +39,16 @@ impl Tier {
             Tier::AppB => "appb",
             Tier::Cache => "cache",
             Tier::Guest => "guest",
+            Tier::DbB => "dbb",
         }
     }
 
-    /// The tier whose "VM" (namespace, address, cgroup with the quota, agent) it lives in: itself, unless it is a guest.
+    /// The tier whose "VM" (namespace, address, cgroup with the quota, agent) it lives in: itself, unless it is a guest or the second database.
     #[must_use]
     pub fn home(self) -> Tier {
         match self {
             Tier::Guest => Tier::App,
+            Tier::DbB => Tier::Db,
             own => own,
         }
     }
@@ -55,7 +59,7 @@ impl Tier {
         match self.home() {
             Tier::Web => "web-1",
             Tier::App | Tier::Guest => "app-1",
-            Tier::Db => "db-1",
+            Tier::Db | Tier::DbB => "db-1",
             Tier::AppB => "app-2",
             Tier::Cache => "cache-1",
         }
@@ -67,7 +71,7 @@ impl Tier {
         let last = match self.home() {
             Tier::Web => 2,
             Tier::App | Tier::Guest => 3,
-            Tier::Db => 4,
+            Tier::Db | Tier::DbB => 4,
             Tier::AppB => 5,
             Tier::Cache => 6,
         };
@@ -171,11 +175,13 @@ pub enum Stack {
     Twins,
     /// `nx0`, whose Tomcat shares its "VM" with another application's server.
     Shared,
+    /// `twins`, of which each has a database of its own, on one "VM".
+    Databases,
 }
 
 impl Stack {
     /// Every stack.
-    pub const ALL: [Stack; 9] = [
+    pub const ALL: [Stack; 10] = [
         Stack::Nx0,
         Stack::Nx1,
         Stack::Nx2,
@@ -185,6 +191,7 @@ impl Stack {
         Stack::Haproxy,
         Stack::Twins,
         Stack::Shared,
+        Stack::Databases,
     ];
 
     /// Name, as on the command line and at the beginning of a cell's.
@@ -200,18 +207,20 @@ impl Stack {
             Stack::Haproxy => "haproxy",
             Stack::Twins => "twins",
             Stack::Shared => "shared",
+            Stack::Databases => "databases",
         }
     }
 
     /// Its tiers, front to back, then those beside the way.
     #[must_use]
     pub fn tiers(self) -> &'static [Tier] {
-        use Tier::{App, AppB, Cache, Db, Guest, Web};
+        use Tier::{App, AppB, Cache, Db, DbB, Guest, Web};
         match self {
             Stack::Nx0 | Stack::Nx1 | Stack::Nx2 | Stack::Nx3 | Stack::Nx0Kept | Stack::Nx1Kept => &Tier::ALL,
             Stack::Haproxy => &[Web, App, Db, Cache],
             Stack::Twins => &[Web, App, Db, AppB],
             Stack::Shared => &[Web, App, Db, Guest],
+            Stack::Databases => &[Web, App, Db, AppB, DbB],
         }
     }
 
@@ -219,9 +228,15 @@ impl Stack {
     #[must_use]
     pub fn applications(self) -> &'static [Tier] {
         match self {
-            Stack::Twins => &[Tier::App, Tier::AppB],
+            Stack::Twins | Stack::Databases => &[Tier::App, Tier::AppB],
             _ => &[Tier::App],
         }
+    }
+
+    /// The database of one of these.
+    #[must_use]
+    pub fn database_of(self, application: Tier) -> Tier {
+        if (self, application) == (Stack::Databases, Tier::AppB) { Tier::DbB } else { Tier::Db }
     }
 
     /// The tiers that are a "VM" of their own: one agent each, in this order.
@@ -241,7 +256,7 @@ impl Stack {
             (_, Tier::App | Tier::AppB) => Software::Tomcat,
             (Stack::Nx3, Tier::Db) => Software::MariaDbPool,
             (Stack::Haproxy, Tier::Db) => Software::Postgres,
-            (_, Tier::Db) => Software::MariaDb,
+            (_, Tier::Db | Tier::DbB) => Software::MariaDb,
             (_, Tier::Cache) => Software::Redis,
             (_, Tier::Guest) => Software::Reports,
         }
@@ -261,6 +276,7 @@ impl Stack {
             Tier::App | Tier::AppB => 8080,
             Tier::Db if self == Stack::Haproxy => 5432,
             Tier::Db => 3306,
+            Tier::DbB => 3307,
             Tier::Cache => 6379,
             Tier::Guest => 8090,
         };

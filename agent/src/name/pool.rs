@@ -28,13 +28,16 @@ pub struct Pool {
     pub set_by: String,
     /// What else bounds it.
     pub bounds: Bounds,
+    /// Whether a worker is a connection's for as long as that is open, and not only while it has a request; `None`: not known.
+    pub held_by_connection: Option<bool>,
 }
 
 impl Pool {
     /// `None`: zero is no size, and what is larger than a number of threads can be was not understood.
     fn new(size: u64, key: &str, place: &str) -> Option<Self> {
         let size = u32::try_from(size).ok().filter(|size| (1..=SIZE_MAX).contains(size))?;
-        Some(Self { size, set_by: format!("{key} in {place}"), bounds: Bounds::default() })
+        let set_by = format!("{key} in {place}");
+        Some(Self { size, set_by, bounds: Bounds::default(), held_by_connection: None })
     }
 }
 
@@ -107,7 +110,10 @@ mod tests {
         std::fs::write(host.root().join("proc/7/limits"), limits).unwrap();
         let bounds = Bounds { open_files: Some(1024), ..Bounds::default() };
         let set_by = "max_connections in its command line".to_owned();
-        assert_eq!(of(host.root(), 7, &at), Some(Pool { size: 90, set_by, bounds }));
+        assert_eq!(
+            of(host.root(), 7, &at),
+            Some(Pool { size: 90, set_by, bounds, held_by_connection: None })
+        );
         assert_eq!(of(host.root(), 8, &at), None, "gone");
         let other = Host::new(7, "vim", &["vim", "--max-connections=90"]);
         assert_eq!(of(other.root(), 7, &at), None);

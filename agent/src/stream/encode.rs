@@ -443,6 +443,7 @@ fn pool(of: &Pool) -> v1::Pool {
         memory_limit_bytes,
         memory_used_bytes,
         processes,
+        held_by_connection: of.held_by_connection,
     }
 }
 

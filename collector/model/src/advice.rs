@@ -33,8 +33,22 @@ pub struct SystemAdvice {
     pub critical: Option<String>,
     /// Everything that can be full, the one that is most often first.
     pub resources: Vec<ResourceUse>,
+    /// What it is short of; `null`: no more was offered than is answered, or it is not known.
+    #[serde(default)]
+    pub short: Option<Short>,
     /// All of it as a line.
     pub sentence: String,
+}
+
+/// How much more is offered at a front than the hardware that ends its throughput answers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Short {
+    /// Requests a second in its busiest minute, or the busiest hundredth of many: answers, and attempts that came to nothing, each once.
+    pub offered_per_second: f64,
+    /// The most that the critical tier answers, in requests of the front.
+    pub answered_per_second: f64,
+    /// Servers of the critical tier that are missing; not whole ones.
+    pub servers: f64,
 }
 
 /// How much of a tier's hardware was in use in the seconds in which throughput was at its end.
@@ -95,8 +109,8 @@ pub struct TierAdvice {
     /// Part of the best throughput that the size of now costs when all of it is in use, 0 to 1, as far as was seen; `null`: no penalty is known.
     #[serde(default)]
     pub limit_loss: Option<f64>,
-    /// Of the advised ones, how many are for connections that callers hold between their calls, at the most; `null`: its callers' pools are not the
-    /// limit, or it is not known.
+    /// Of the advised ones, how many are for connections without a request: of a server whose callers' pools are its limit, those that callers hold between their
+    /// calls, at the most; of one whose workers connections hold, those that clients keep. `null`: it is neither, or it is not known.
     #[serde(default)]
     pub held_between_calls: Option<u32>,
     /// `law`, `utilisation`, `plateau`, `mva` or `none`.

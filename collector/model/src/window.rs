@@ -241,6 +241,9 @@ pub struct PoolSize {
     /// Processes of its cgroup; `None`: not known.
     #[serde(default)]
     pub processes: Option<u32>,
+    /// Whether a worker is a connection's for as long as that is open, and not only while it has a request; `None`: not known.
+    #[serde(default)]
+    pub held_by_connection: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -368,6 +368,63 @@ fn what_callers_do_between_their_calls_is_read_where_nobody_waits() {
 }
 
 #[test]
+fn what_a_connection_is_open_without_a_request_is_read_where_nobody_waits() {
+    // 100 answers a second of 4 ms each; a connection is open for half a second more.
+    let of = |used: f64, open_s: f64| Second {
+        cells: vec![
+            Cell { bin: 0, seconds: 0.6, completions: 0.0 },
+            Cell { bin: 1, seconds: 0.4, completions: 100.0 },
+        ],
+        in_flight_s: 0.4,
+        answered: 100.0,
+        offered: Some(100.0),
+        open_s: Some(open_s),
+        cpu_s: Some(used),
+        cpus: Some(1.0),
+        ..Second::default()
+    };
+    let mut learner = Learner::default();
+    for n in 0..100 {
+        learner.push(&of(0.2, 50.4));
+        learner.push(&of(0.9, 9.0));
+        // What an incident held up came all the same.
+        let (taint, start_unix_s) = (Some(Taint::Incident), 6_000 + n);
+        learner.push(&Second { offered: Some(300.0), taint, start_unix_s, ..of(0.2, 1e3) });
+        if n < 2 {
+            learner.push(&Second { offered: Some(1e6), taint, ..of(0.2, 1e3) });
+        }
+        learner.push(&Second { offered: Some(1e9), taint: Some(Taint::CoverageGap), ..of(0.2, 1e3) });
+    }
+    let back: Learner = serde_json::from_str(&serde_json::to_string(&learner).unwrap()).unwrap();
+    for learner in [&learner, &back] {
+        near("unused", learner.open_unused_s().unwrap(), 0.5, 1e-3);
+        near("offered", learner.offered_most().unwrap(), 300.0, 0.06);
+    }
+    assert_eq!(learnt(&vec![Second { open_s: None, ..of(0.2, 0.0) }; 60]).open_unused_s(), None);
+    assert_eq!(learnt(&vec![of(0.2, 0.4); 60]).open_unused_s(), Some(0.0));
+    let noisy: Vec<Second> = (0..60).map(|n| of(0.2, if n % 2 == 0 { 0.0 } else { 0.8 })).collect();
+    near("noise is no rest", 1.0 + learnt(&noisy).open_unused_s().unwrap(), 1.0, 1e-6);
+}
+
+#[test]
+fn a_load_that_lasts_is_told_by_whole_minutes() {
+    let mut learner = Learner::default();
+    for n in 0..300 {
+        let offered = if n % 60 == 7 { 5_000.0 } else { 100.0 };
+        learner.push(&Second {
+            start_unix_s: 60_000 + n,
+            cells: vec![Cell { bin: 1, seconds: 1.0, completions: 100.0 }],
+            in_flight_s: 1.0,
+            answered: 100.0,
+            offered: Some(offered),
+            ..Second::default()
+        });
+    }
+    near("the busiest second", learner.offered_most().unwrap(), 5_000.0, 0.05);
+    near("the busiest minute", learner.offered_in_a_minute().unwrap(), (59.0 * 100.0 + 5_000.0) / 60.0, 0.05);
+}
+
+#[test]
 fn a_learner_is_stored_in_20_kb_and_a_damaged_one_is_refused() {
     let mut random = Noise(5);
     let mut learner = Learner::default();
@@ -387,6 +444,10 @@ fn a_learner_is_stored_in_20_kb_and_a_damaged_one_is_refused() {
             is_quota: true,
             throttled_s: Some(0.0),
             calls: Some(answered * 1.7),
+            // As uneven as a listener of no other server is.
+            offered: Some(20_000_f64.powf(random.even())),
+            open_s: Some(n * whole * 3.1),
+            callers: Some((n * whole, n * whole / 2.0)),
             ..Second::default()
         });
     }

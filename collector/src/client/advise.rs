@@ -120,7 +120,7 @@ mod tests {
             "learning_since_unix_ns": 1, "made_unix_ns": 2, "nothing": null, "refused_listeners": 3,
             "systems": [{
                 "front": "apache2@web", "seconds": 340.0, "critical": "CPU of tomcat10",
-                "resources": [{ "tier": "tomcat10", "what": "cpu", "used_ratio": 0.99, "full_ratio": 0.98 }],
+                "resources": [{ "tier": "tomcat10", "what": "cpu", "used_ratio": 0.99, "full_ratio": 0.98 }], "short": null,
                 "sentence": "apache2@web: throughput ends at the CPU of tomcat10, full in 98 % of 5 min 40 s in which something was full",
             }],
             "tiers": [

@@ -13,22 +13,24 @@ use tailwater_sizing::evidence::Decision;
 /// Files that a server has open beside those of its requests: libraries, logs, what listens and polls.
 const FILES_BESIDE: u64 = 256;
 
-/// The ceilings of a listener's pool, the lowest first.
+/// The ceilings of a listener's pool, the lowest first. `idle`: workers that are advised for connections without a request, which call nobody.
 pub(super) fn ceilings(
     key: &Key,
     learned: &Learned,
     setting: Option<Setting>,
+    idle: u32,
     learners: &Learners,
     who: &Who,
 ) -> Vec<Ceiling> {
     let server = key.server();
     let calls = who.callees(&server).next().is_some();
     let own = learned.limit();
-    let mut all: Vec<Ceiling> = own.and_then(|own| open_files(own, calls)).into_iter().collect();
+    let mut all: Vec<Ceiling> = own.and_then(|own| open_files(own, calls, idle)).into_iter().collect();
     all.extend(own.zip(setting).and_then(|(own, setting)| memory(own, setting)));
     // Of a database its callers' pools are the limit, and each has ceilings of its own.
-    if setting.is_none_or(|setting| matches!(setting.how, How::Is | How::Make)) {
-        all.extend(connections(&server, learners, who));
+    if setting.is_none_or(|setting| matches!(setting.how, How::Is | How::IsOfConnections | How::Make)) {
+        let below = connections(&server, learners, who);
+        all.extend(below.into_iter().map(|of| Ceiling { most: of.most.saturating_add(idle), ..of }));
     }
     all.sort_by_key(|of| of.most);
     all
@@ -49,10 +51,12 @@ pub(super) fn capped(decision: Decision, now: Option<u32>, ceilings: &[Ceiling])
 }
 
 /// Of a server whose requests are all in one process: one file for each, and another for its call below.
-fn open_files(own: &PoolSize, calls: bool) -> Option<Ceiling> {
+fn open_files(own: &PoolSize, calls: bool, idle: u32) -> Option<Ceiling> {
     let limit = own.open_files.filter(|_| own.processes == Some(1))?;
     let each = 1 + u64::from(calls);
-    let most = at_a_time(limit.saturating_sub(FILES_BESIDE) / each);
+    let (left, idle) = (limit.saturating_sub(FILES_BESIDE), u64::from(idle));
+    // One for each that is idle, as far as there are so many; the others have one for their call as well.
+    let most = at_a_time(idle.min(left) + left.saturating_sub(idle) / each);
     let sentence = format!(
         "{limit} open files of its process let in {most} at a time ({each} for each, {FILES_BESIDE} beside)"
     );
@@ -173,7 +177,7 @@ mod tests {
     fn of_tomcat(tomcat: &PoolSize, connections: u32) -> Vec<Ceiling> {
         let (learners, who) = tiers(tomcat, connections);
         let (key, learned) = learners.iter().find(|(key, _)| key.host == "app-2").unwrap();
-        ceilings(key, learned, setting_of("java", "tomcat10.service"), &learners, &who)
+        ceilings(key, learned, setting_of("java", "tomcat10.service"), 0, &learners, &who)
     }
 
     #[test]
@@ -205,6 +209,10 @@ mod tests {
         assert_eq!(told[1].most, 5000, "the lowest comes first");
         let several = PoolSize { processes: Some(5), ..one };
         assert_eq!(of_tomcat(&several, 10_000).len(), 1, "each process has files of its own");
+        // 100 idle ones have one file each, and what is left of them is two for each of the others.
+        let open = PoolSize { open_files: Some(1024), processes: Some(1), ..pool(200) };
+        assert_eq!(open_files(&open, true, 100).unwrap().most, 100 + 334);
+        assert_eq!(open_files(&open, true, 9_999).unwrap().most, 768);
         let few = PoolSize { open_files: Some(100), processes: Some(1), ..pool(200) };
         assert_eq!(of_tomcat(&few, 10_000)[0].most, 0);
     }

@@ -94,9 +94,9 @@ impl Ends {
     }
 
     /// Of each front whose throughput was at its end.
-    pub(super) fn told(&self, who: &Who) -> Vec<SystemAdvice> {
+    pub(super) fn told(&self, who: &Who) -> Vec<(&Server, SystemAdvice)> {
         let known = self.by_front.iter().filter(|(_, end)| end.seconds >= NEEDED_S);
-        known.map(|(front, end)| end.told(format!("{}@{}", who.tier(front), front.0))).collect()
+        known.map(|(front, end)| (front, end.told(format!("{}@{}", who.tier(front), front.0)))).collect()
     }
 
     /// Why no single size is right for this server: it takes turns with others, or is full with them at once.
@@ -178,6 +178,7 @@ impl End {
             seconds: self.seconds,
             critical: found.ok().map(|at| resources[at].name.clone()),
             resources: told,
+            short: None,
             sentence,
         }
     }

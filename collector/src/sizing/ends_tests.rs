@@ -82,7 +82,7 @@ fn the_hardware_that_is_always_full_is_critical_in_all_servers_of_its_tier() {
     });
     let told = ends.told(&who);
     assert_eq!(told.len(), 1);
-    let told = &told[0];
+    let told = &told[0].1;
     assert_eq!((told.front.as_str(), told.critical.as_deref()), ("apache2@web", Some("CPU of tomcat10")));
     assert!((told.seconds - 12.0).abs() < 0.2, "each second once: {}", told.seconds);
     assert_eq!(
@@ -99,7 +99,7 @@ fn tiers_that_are_full_by_turns_are_named_and_get_no_size() {
         "db" if n % 20 >= 12 => blocked(window, 3),
         _ => {}
     });
-    let told = &ends.told(&who)[0];
+    let told = &ends.told(&who)[0].1;
     assert_eq!(told.critical, None);
     assert!(told.sentence.contains("no single size is right"), "{}", told.sentence);
     assert!(
@@ -173,14 +173,14 @@ fn what_was_long_ago_gives_way_to_what_is() {
         "db" if n >= 300 * 20 => full(window),
         _ => {}
     });
-    let told = &ends.told(&who)[0];
+    let told = &ends.told(&who)[0].1;
     assert_eq!(told.critical, None, "an eighth of what counts is still the application's: {}", told.sentence);
     let (ends, who) = after(1500, |host, n, window| match host {
         "app-1" | "app-2" if n < 300 * 20 => full(window),
         "db" if n >= 300 * 20 => full(window),
         _ => {}
     });
-    assert_eq!(ends.told(&who)[0].critical.as_deref(), Some("CPU of mariadb"));
+    assert_eq!(ends.told(&who)[0].1.critical.as_deref(), Some("CPU of mariadb"));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn where_two_are_nearly_full_both_are_named_and_neither_is_critical() {
         "db" if n % 20 >= 7 => full(window),
         _ => {}
     });
-    let told = &ends.told(&who)[0];
+    let told = &ends.told(&who)[0].1;
     let expect = "apache2@web: nothing is critical by itself, of 20 s in which something was full; full was the CPU of tomcat10 in 90 %, the CPU of mariadb in 65 %";
     assert_eq!((told.critical.as_deref(), told.sentence.as_str()), (None, expect));
 }

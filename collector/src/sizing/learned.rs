@@ -11,6 +11,7 @@ use tailwater_sizing::concurrency::{Advice, Deployment};
 use tailwater_sizing::curve::{Cell, Demand, Point};
 use tailwater_sizing::evidence::Estimate;
 use tailwater_sizing::learn::{Learner, Second, Serving, Taint as Why, agrees};
+use tailwater_sizing::prevent::{Came, FirstAttempts, Retries};
 
 /// Seconds from which Little's law is checked.
 const COMPARED_SECONDS_MIN: f64 = 30.0;
@@ -27,6 +28,42 @@ pub(super) struct Learned {
     /// One that was kept by a version before knows none.
     #[serde(default)]
     set_ups: SetUps,
+    /// Who was dropped lately, and comes again within seconds: not worth keeping.
+    #[serde(skip)]
+    firsts: Firsts,
+}
+
+/// First attempts by either way in which kernels try again.
+#[derive(Debug)]
+struct Firsts([FirstAttempts; Retries::ALL.len()]);
+
+impl Default for Firsts {
+    fn default() -> Self {
+        Self(Retries::ALL.map(FirstAttempts::new))
+    }
+}
+
+impl Clone for Firsts {
+    /// Whoever looks at a copy learns nothing more.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Firsts {
+    /// Requests that were to be served in a second: answers, and first attempts beyond those that were let in. By the way that has fewer: nobody knows which
+    /// one a client has.
+    fn offered(&mut self, second: &Joined) -> f64 {
+        let arrivals: u64 = second.came.iter().map(|(_, came)| came.arrivals).sum();
+        let first = self.0.iter_mut().map(|firsts| {
+            let of = |(window, came): &(u64, Came)| {
+                firsts.next(usize::try_from(*window).unwrap_or(usize::MAX), came)
+            };
+            second.came.iter().map(of).sum::<u64>()
+        });
+        let first = first.min().unwrap_or(0);
+        (second.answered as f64 + first as f64 - arrivals as f64).max(0.0)
+    }
 }
 
 /// All but what the learner has.
@@ -80,7 +117,8 @@ impl Learned {
             *s.left_out.entry(*taint).or_default() += 1;
         }
         let before = self.learner.begun_anew();
-        self.learner.push(&handed_over(second));
+        let offered = self.firsts.offered(second);
+        self.learner.push(&Second { offered: Some(offered), ..handed_over(second) });
         if !second.taints.is_empty() {
             return;
         }
@@ -110,6 +148,21 @@ impl Learned {
     /// How long its callers may hold a connection between calls, s for each call; `None`: not known.
     pub(super) fn between_calls_s(&self) -> Option<f64> {
         self.learner.between_calls_s()
+    }
+
+    /// How long a connection is open without a request, s for each answer; `None`: not known.
+    pub(super) fn open_unused_s(&self) -> Option<f64> {
+        self.learner.open_unused_s()
+    }
+
+    /// The same of its busiest minutes.
+    pub(super) fn offered_in_a_minute(&self) -> Option<f64> {
+        self.learner.offered_in_a_minute()
+    }
+
+    /// Requests a second that were to be served in its busiest hundredth of seconds; `None`: not known.
+    pub(super) fn offered_most(&self) -> Option<f64> {
+        self.learner.offered_most()
     }
 
     /// CPU time of a request, s.
@@ -220,6 +273,9 @@ fn handed_over(second: &Joined) -> Second {
         cells,
         in_flight_s: second.in_flight_s,
         answered: second.answered as f64,
+        // What comes again is told from what came first by what was dropped before.
+        offered: None,
+        open_s: Some(second.open_s),
         cpu_s: Some(second.cpu_s),
         cpus: Some(second.cpus).filter(|cpus| *cpus > 0.0),
         is_quota: second.owned.quota_ns.is_some(),
@@ -233,7 +289,12 @@ fn handed_over(second: &Joined) -> Second {
             _ => Serving::EventDriven,
         },
         // Of several reasons one that spoils what requests cost, if there is one.
-        taint: second.taints.iter().filter_map(|taint| why(*taint)).min_by_key(|why| why.keeps_costs()),
+        // Nor is one told in place of what was not seen.
+        taint: second
+            .taints
+            .iter()
+            .filter_map(|taint| why(*taint))
+            .min_by_key(|why| (*why != Why::CoverageGap, why.keeps_costs())),
     }
 }
 

@@ -171,6 +171,8 @@ pub(super) mod tests {
             in_flight_s: 2.0,
             waiting_s: 0.0,
             drops: 0,
+            came: Vec::new(),
+            open_s: 2.0,
             servers: 1,
             cpu_s: 0.1 + 1e-3 * answered as f64,
             cpus: 2.0,

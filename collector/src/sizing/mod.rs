@@ -1,6 +1,6 @@
 //! What pools should be, learnt from the traffic that is seen: time in state of every listener, joined with the windows of the same
 //! seconds. A thread of its own takes both from a bounded queue, so nothing of it is on the way of an alert. This file owns the queue, the
-//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `setup` holds a change against what was before, `ends` remembers which hardware ends throughput, `told` says it, `metrics` counts it, `kept` is the disk.
+//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `setup` holds a change against what was before, `ends` remembers which hardware ends throughput, `short` by how much it is too little, `told` says it, `metrics` counts it, `kept` is the disk.
 
 mod ceilings;
 mod changed;
@@ -17,6 +17,7 @@ mod second;
 mod sentence;
 mod servers;
 mod setup;
+mod short;
 mod taint;
 mod told;
 mod who;

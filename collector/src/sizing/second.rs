@@ -10,9 +10,10 @@ use super::who::{Server, Who};
 use std::collections::{BTreeMap, BTreeSet};
 use tailwater_model::incident::Resource;
 use tailwater_model::window::{
-    EntityId, HostStates, ListenerStates, SignalSet, StateCell, WINDOW_NS, WindowIndex,
+    EntityId, HostStates, ListenerStates, ListenerWindow, SignalSet, StateCell, WINDOW_NS, WindowIndex,
 };
 use tailwater_sizing::learn::is_full;
+use tailwater_sizing::prevent::Came;
 
 /// Part of the host's CPUs stolen over the second from which it is left out.
 const STOLEN_PART: f64 = 0.05;
@@ -43,6 +44,10 @@ pub(super) struct Joined {
     pub(super) waiting_s: f64,
     /// Packets that its accept queue dropped.
     pub(super) drops: u64,
+    /// What came to its accept queue, by the windows in which anything did.
+    pub(super) came: Vec<(u64, Came)>,
+    /// Integral of its accepted connections that are open, s.
+    pub(super) open_s: f64,
     /// CPU time of the workload, s.
     pub(super) cpu_s: f64,
     /// CPUs that it may use.
@@ -118,7 +123,7 @@ impl Seen<'_> {
         let mut moments = Vec::with_capacity(states.windows as usize);
         let (mut unknown, mut lost) = (SignalSet::default(), false);
         let (mut answered, mut in_flight_ns, mut worker_shared_max, mut backlog) = (0, 0, 0, 0);
-        let (mut waiting_ns, mut drops) = (0_u64, 0_u64);
+        let (mut waiting_ns, mut drops, mut open, mut came) = (0_u64, 0_u64, 0_u64, Vec::new());
         for window in host.windows(first, last) {
             lost |= window.lost_before > 0;
             unknown = unknown.with(window.uncovered).with(window.sampled);
@@ -130,6 +135,9 @@ impl Seen<'_> {
                 backlog = backlog.max(l.limit);
                 waiting_ns = waiting_ns.saturating_add(l.depth_ns).saturating_add(l.unread_ns);
                 drops = drops.saturating_add(l.drops);
+                came.push((window.index.0, came_to(l)));
+                // Each window's end stands for it: connections that hold a worker are open for longer than a window.
+                open = open.saturating_add(u64::from(l.open_last));
             }
         }
         if moments.is_empty() {
@@ -174,6 +182,8 @@ impl Seen<'_> {
             in_flight_s: in_flight_ns as f64 / 1e9,
             waiting_s: waiting_ns as f64 / 1e9,
             drops,
+            came,
+            open_s: open as f64 * WINDOW_NS as f64 / 1e9,
             cpu_s: used_ns / 1e9,
             cpus: may_use_ns / length_ns,
             windows: moments.len() as u32,
@@ -289,6 +299,15 @@ impl Seen<'_> {
             let unexplained = is_full && span.resource == Resource::Unexplained;
             then && !own_load && !unexplained && self.who.reaches(server, &span.tiers)
         })
+    }
+}
+
+fn came_to(l: &ListenerWindow) -> Came {
+    Came {
+        arrivals: l.arrivals,
+        drops_syn: l.drops_syn,
+        drops_final_ack: l.drops_final_ack,
+        drops_repeated: l.drops_repeated,
     }
 }
 

@@ -135,6 +135,24 @@ fn a_quiet_second_is_the_tiers_own_and_adds_up() {
 }
 
 #[test]
+fn open_connections_and_what_came_to_the_queue_are_those_of_its_windows() {
+    let world = world(|host, n, window| {
+        if host == "app-1" && n == 3 {
+            window.listeners.clear();
+        } else if host == "app-1" {
+            let of = window.listeners.get_mut(&1).unwrap();
+            (of.open_last, of.arrivals, of.drops_syn, of.drops_final_ack, of.drops_repeated) =
+                (40, 5, n, 3, 1);
+        }
+    });
+    let second = joined(&world, "app-1").unwrap();
+    assert!((second.open_s - 19.0 * 40.0 * 0.05).abs() < 1e-9, "{second:?}");
+    assert_eq!(second.came.len(), 19);
+    let came = Came { arrivals: 5, drops_syn: 7, drops_final_ack: 3, drops_repeated: 1 };
+    assert_eq!(second.came[6], (FIRST + 7, came));
+}
+
+#[test]
 fn what_its_own_windows_say_is_named() {
     let from = |least: u64, change: fn(&mut HostWindow)| {
         taints(move |n, w| {

@@ -14,7 +14,11 @@ pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>, decision: Deci
         Answer::Refused { why, .. } => return format!("{name}: no size: {why}; {learnt}{}", left_out(of)),
         Answer::Told { class, value } => (class, value),
     };
-    let mut parts = vec![format!("{name}: {}{}", size(class, pool), words(of, setting, pool, decision))];
+    let mut parts = vec![format!(
+        "{name}: {}{}",
+        size(class, pool, of.held_between_calls.filter(|n| *n > 0 && !is_of_callers(setting))),
+        words(of, setting, pool, decision)
+    )];
     if of.servers > 1 {
         parts.push(format!("in each of {} servers", of.servers));
     }
@@ -55,13 +59,21 @@ fn change(limit: Option<u32>, decision: Decision, advised: u32) -> String {
 }
 
 /// The size, with what more and fewer cost.
-fn size(class: &str, pool: &Pool) -> String {
+fn size(class: &str, pool: &Pool, held: Option<u32>) -> String {
+    let held = held
+        .map(|n| format!(", {n} of them for connections that are kept without a request"))
+        .unwrap_or_default();
     let Pool { advised, at_least, at_most, seen_to } = pool;
     match at_most {
-        _ if class == "extrapolated" => format!("at least {at_least} at a time (a lower bound)"),
-        Some(at_most) => format!("{advised} at a time are enough ({at_least} to {at_most} cost ≤ 2 %)"),
-        None => format!("{advised} at a time are enough (more cost nothing up to {seen_to:.0})"),
+        _ if class == "extrapolated" => format!("at least {at_least} at a time{held} (a lower bound)"),
+        Some(at_most) => format!("{advised} at a time are enough{held} ({at_least} to {at_most} cost ≤ 2 %)"),
+        None => format!("{advised} at a time are enough{held} (more cost nothing up to {seen_to:.0})"),
     }
+}
+
+/// Whether what is held is said with the callers' pools.
+fn is_of_callers(setting: Option<Setting>) -> bool {
+    setting.is_some_and(|setting| setting.how == How::OfCallers)
 }
 
 /// Where that size is set.
@@ -70,7 +82,7 @@ fn words(of: &TierAdvice, setting: Option<Setting>, pool: &Pool, decision: Decis
     let all = u64::from(pool.advised) * u64::from(of.servers);
     let change = change(of.limit, decision, pool.advised);
     match how {
-        How::Is => format!(": {key} {change}"),
+        How::Is | How::IsOfConnections => format!(": {key} {change}"),
         How::Make => format!(": {key} = {change}"),
         How::OfCallers => {
             let held = of.held_between_calls.map(|held| u64::from(held) * u64::from(of.servers));
@@ -183,6 +195,18 @@ mod tests {
         );
         let none = line(&TierAdvice { held_between_calls: Some(0), ..two }, setting_of("mariadbd", ""));
         assert!(none.contains("pools together 52, and max_connections above that"), "{none}");
+        let apache = setting_of("apache2", "");
+        let kept = TierAdvice { held_between_calls: Some(20), limit: Some(61), ..advice("plateau", None) };
+        let told = line(&kept, apache);
+        assert!(
+            told.contains(
+                ": 26 at a time are enough, 20 of them for connections that are kept without a request (more cost \
+                 nothing up to 61): MaxRequestWorkers may stay at 61;"
+            ),
+            "{told}"
+        );
+        let none = line(&TierAdvice { held_between_calls: Some(0), ..kept }, apache);
+        assert!(none.contains(": 26 at a time are enough (more cost"), "{none}");
         let bound = TierAdvice { critical: None, ..advice("extrapolated", None) };
         assert_eq!(
             line(&bound, None),

@@ -15,6 +15,8 @@ pub(super) struct Setting {
 pub(super) enum How {
     /// The key is the size.
     Is,
+    /// It is, and a worker may be a connection's for as long as that is open: what the server's files say decides, and where they do not, it is taken to be.
+    IsOfConnections,
     /// Several keys make the size, as a product or a sum.
     Make,
     /// The server takes what comes: the pools of its callers limit it, and the key must not be below their sum.
@@ -28,7 +30,7 @@ const fn setting(key: &'static str, how: How) -> Setting {
 }
 
 pub(super) const TOMCAT: Setting = setting("maxThreads of the Connector in server.xml", How::Is);
-const APACHE: Setting = setting("MaxRequestWorkers", How::Is);
+const APACHE: Setting = setting("MaxRequestWorkers", How::IsOfConnections);
 pub(super) const GUNICORN: Setting = setting("gunicorn's workers × threads", How::Make);
 pub(super) const PHP: Setting = setting("pm.max_children of the pool", How::Is);
 const MARIADB: Setting = setting("max_connections", How::OfCallers);

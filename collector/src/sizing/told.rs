@@ -7,7 +7,8 @@ use super::ends::Ends;
 use super::learned::Learned;
 use super::learners::{Key, Learners};
 use super::sentence::sentence;
-use super::servers::{How, setting_of};
+use super::servers::{How, Setting, setting_of};
+use super::short;
 use super::who::{Server, Who};
 use std::collections::BTreeSet;
 use tailwater_model::advice::{
@@ -25,8 +26,15 @@ pub(super) fn view(
     states: bool,
     now_unix_ns: u64,
 ) -> AdviceView {
-    let mut tiers: Vec<TierAdvice> =
-        learners.iter().map(|(key, learned)| of(key, learned, learners, ends, who, now_unix_ns)).collect();
+    let told =
+        |(key, learned): (&Key, &Learned)| (key.clone(), of(key, learned, learners, ends, who, now_unix_ns));
+    let tiers: Vec<(Key, TierAdvice)> = learners.iter().map(told).collect();
+    let systems = ends.told(who).into_iter().map(|(front, mut system)| {
+        short::tell(&mut system, front, &tiers, learners, who);
+        system
+    });
+    let systems = systems.collect();
+    let mut tiers: Vec<TierAdvice> = tiers.into_iter().map(|(_, of)| of).collect();
     tiers.sort_by(|a, b| {
         let by = |of: &TierAdvice| (of.tier.clone(), of.workload.clone(), of.address.clone(), of.port);
         by(a).cmp(&by(b))
@@ -36,7 +44,7 @@ pub(super) fn view(
         learning_since_unix_ns: learners.iter().map(|(_, learned)| learned.span().0).min(),
         made_unix_ns: Some(now_unix_ns),
         nothing,
-        systems: ends.told(who),
+        systems,
         tiers,
         refused_listeners: learners.refused() as u64,
     }
@@ -65,13 +73,21 @@ fn of(
     let visits = visits(key, learned, learners, who);
     let deployment = Deployment { servers, visits: visits.unwrap_or(1.0), ..Deployment::default() };
     let limit = learned.limit();
-    let mut advice = learned.advise(&deployment, limit.map(|limit| limit.size));
     let setting = setting_of(learned.comm(), &key.workload);
+    let held_workers = held(learned, setting);
+    // Where connections hold workers, as many requests as there are workers are never in flight.
+    let in_flight_limit = limit.filter(|_| held_workers == Held::Nothing).map(|limit| limit.size);
+    let mut advice = learned.advise(&deployment, in_flight_limit);
     let is_of_callers = setting.is_some_and(|setting| setting.how == How::OfCallers);
     let between_s = learned.between_calls_s().filter(|_| is_of_callers);
     let held = between_s.and_then(|between_s| advice.for_connections(between_s, &deployment));
-    if is_of_callers && held.is_none() {
-        // For how long callers hold a connection between their calls is not known: fewer connections than calls are too few, and as many may be.
+    let held = match held_workers {
+        Held::For(unused_s, offered) => advice.for_held_workers(unused_s, offered, &deployment),
+        _ => held,
+    };
+    if (is_of_callers || held_workers != Held::Nothing) && held.is_none() {
+        // For how long a connection is held between calls, or a worker between requests, is not known: fewer than are in flight are too few, and as
+        // many may be.
         advice.only_raises();
     }
     // A listener's own reason says more.
@@ -94,6 +110,10 @@ fn of(
         cpu_s: of.cpu_s,
         error_s: of.error_s,
     });
+    let idle = match held_workers {
+        Held::For(..) => held.unwrap_or(0),
+        _ => 0,
+    };
     let mut told = TierAdvice {
         tier: format!("{}@{}", who.tier(&server), key.host),
         host: key.host.clone(),
@@ -118,7 +138,7 @@ fn of(
         held_between_calls: held.filter(|_| advice.pool.value().is_some()),
         model: model(advice.model).to_owned(),
         headroom: headroom(key, learned, learners, who, now_unix_ns),
-        ceilings: ceilings(key, learned, setting, learners, who),
+        ceilings: ceilings(key, learned, setting, idle, learners, who),
         change: learned.last_change().map(|change| changed::told(&change, setting)),
         little: learned.little().map(|(in_flight, by_callers, holds)| Little {
             in_flight,
@@ -135,6 +155,32 @@ fn of(
     told
 }
 
+/// What connections without a request hold of a server's workers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Held {
+    /// Nothing: a worker is free for the next request once it answered.
+    Nothing,
+    /// A worker is a connection's, or may be, and it is not known for how long, or not even that.
+    Unknown,
+    /// A worker for this long for each answer, s, and so many answers a second are to be given at the most.
+    For(f64, f64),
+}
+
+/// Of a listener.
+fn held(learned: &Learned, setting: Option<Setting>) -> Held {
+    let known = learned.open_unused_s().zip(learned.offered_most());
+    let said = learned.limit().and_then(|limit| limit.held_by_connection);
+    match (said, known) {
+        (Some(true), Some((unused_s, offered))) => Held::For(unused_s, offered),
+        (Some(true), None) => Held::Unknown,
+        (Some(false), _) => Held::Nothing,
+        (None, _) if setting.is_none_or(|setting| setting.how != How::IsOfConnections) => Held::Nothing,
+        // If it were so it would make no difference.
+        (None, Some((unused_s, offered))) if unused_s * offered < 1.0 => Held::Nothing,
+        (None, _) => Held::Unknown,
+    }
+}
+
 /// What it bears of the present load.
 fn headroom(
     key: &Key,
@@ -144,11 +190,17 @@ fn headroom(
     now_unix_ns: u64,
 ) -> Option<Headroom> {
     let per_second = learned.per_second(now_unix_ns)?;
+    let workers =
+        learned.limit().map(|limit| match held(learned, setting_of(learned.comm(), &key.workload)) {
+            // Those that connections hold without a request take nothing in; `as` saturates.
+            Held::For(unused_s, _) => limit.size.saturating_sub((per_second * unused_s).ceil() as u32),
+            _ => limit.size,
+        });
     let present = Present {
         rate: per_second,
         cpu_s: learned.cpu_s().map(|of| of.value),
         cpus: learned.cpus(),
-        workers: learned.limit().map(|limit| limit.size),
+        workers,
         backlog: learned.backlog(),
         callers_most: callers_most(key, learners, who),
     };
@@ -246,6 +298,7 @@ mod tests {
     use super::*;
     use crate::sizing::learners::tests::second;
     use crate::sizing::who::tests::{server, three_tiers};
+    use tailwater_model::window::PoolSize;
 
     #[test]
     fn visits_are_answers_of_all_servers_of_a_tier_for_each_of_the_front() {
@@ -274,6 +327,43 @@ mod tests {
                 ("tomcat10@app-2".into(), 2, Some(1.0)),
             ]
         );
+    }
+
+    #[test]
+    fn workers_are_held_where_the_agent_says_so_and_by_guess_nothing_is_lowered() {
+        let told = |comm: &str, held_by_connection, open_s| {
+            let mut learners = Learners::default();
+            for n in 0..70 {
+                let mut of = second(&server("web", "apache2.service"), 80, 100, n * 1_000_000_000);
+                of.owned.comm = comm.into();
+                of.owned.pool = Some(PoolSize { size: 150, held_by_connection, ..PoolSize::default() });
+                of.open_s = open_s;
+                learners.learn(&of);
+            }
+            let (_, learned) = learners.iter().next().unwrap();
+            let setting = setting_of(comm, "x");
+            let present = headroom(
+                learners.iter().next().unwrap().0,
+                learned,
+                &learners,
+                &Who::default(),
+                70_000_000_000,
+            );
+            (held(learned, setting), present.unwrap().places)
+        };
+        // 2 s of requests, and 50 of connections, for 100 answers a second: half a second for each of them.
+        let (held, places) = told("apache2", Some(true), 52.0);
+        let Held::For(unused_s, offered) = held else { panic!("{held:?}") };
+        assert!((unused_s - 0.5).abs() < 1e-6 && (offered / 100.0 - 1.0).abs() < 0.05, "{held:?}");
+        assert_eq!(places, Some(150 - 50 + 128 + 1), "less those that are held");
+        for (comm, said, open_s, expect) in [
+            ("apache2", Some(false), 52.0, Held::Nothing),
+            ("apache2", None, 52.0, Held::Unknown),
+            ("apache2", None, 2.5, Held::Nothing),
+            ("java", None, 52.0, Held::Nothing),
+        ] {
+            assert_eq!(told(comm, said, open_s), (expect, Some(150 + 128 + 1)), "{comm} {said:?} {open_s}");
+        }
     }
 
     #[test]

@@ -230,6 +230,9 @@ pub struct Pool {
     /// in its cgroup
     #[prost(uint32, optional, tag = "6")]
     pub processes: ::core::option::Option<u32>,
+    /// A worker is a connection's for as long as that is open, and not only while it has a request; absent: not known.
+    #[prost(bool, optional, tag = "7")]
+    pub held_by_connection: ::core::option::Option<bool>,
 }
 /// A workload's outbound connections to one remote address and port.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

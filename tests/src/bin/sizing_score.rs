@@ -84,10 +84,10 @@ impl Arguments {
         if self.quick { QUICK_LEARN_S } else { self.learn_seconds }
     }
 
-    fn grid(&self) -> &[u32] {
+    fn grid(&self, cell: &Cell) -> &[u32] {
         match self.pools.as_slice() {
             [] if self.quick => &QUICK_GRID,
-            [] => &GRID,
+            [] => cell.grid,
             asked => asked,
         }
     }
@@ -136,7 +136,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
         return staircases(&cells, arguments);
     }
     // The default, the rule of thumb, minJobs and the advice are tried besides the grid.
-    let pools = sweep::pools(arguments.grid(), []).len() + 3;
+    let pools = sweep::pools(&GRID, []).len() + 3;
     let each = PREPARED_IN
         + arguments.pace().staircase_takes()
         + Duration::from_secs(u64::from(arguments.learn_s()) + 15)
@@ -182,7 +182,7 @@ fn staircases(cells: &[&Cell], arguments: &Arguments) -> Result<()> {
     let mut all = Staircases::new();
     let file = arguments.out().join("sizing-steps.json");
     std::fs::create_dir_all(arguments.out())?;
-    for cell in cells.iter().filter(|cell| cell.swept_as.is_none()) {
+    for cell in cells.iter().filter(|cell| cell.swept_as.is_none() && has_steps(cell)) {
         title(&format!("{}: {}", cell.name, cell.about));
         let lab = started(cell, &arguments.folder.join(cell.name))?;
         let steps = sweep::staircase(cell, &lab, arguments.pace())?;
@@ -196,6 +196,10 @@ fn staircases(cells: &[&Cell], arguments: &Arguments) -> Result<()> {
             .with_context(|| format!("write {}", file.display()))?;
     }
     Ok(())
+}
+
+fn has_steps(cell: &Cell) -> bool {
+    cell.advised == cell.critical
 }
 
 /// The cell's lab with its default pool, in a folder of which nothing older is left.
@@ -221,8 +225,12 @@ fn measure(cell: &Cell, arguments: &Arguments, swept: Option<&CellResult>) -> Re
     let capacity = match swept {
         Some(swept) => swept.capacity.clone(),
         None => {
+            if let Some(pool) = cell.capacity_pool {
+                lab.restart_with(cell.lab(pool))?;
+            }
             let capacity = sweep::capacity(cell, &lab, pace)?;
-            let steps = sweep::staircase(cell, &lab, pace)?;
+            // minJobs is of the critical tier, and says nothing of another one's pool.
+            let steps = if has_steps(cell) { sweep::staircase(cell, &lab, pace)? } else { Vec::new() };
             // A server that fell over under its users may not come back by itself.
             lab.restart_with(cell.lab(cell.default_pool))?;
             Capacity { steps, ..capacity }
@@ -242,10 +250,13 @@ fn measure(cell: &Cell, arguments: &Arguments, swept: Option<&CellResult>) -> Re
     }
 
     let candidates = advised(cell, &capacity, &advice);
-    let pools = sweep::pools(arguments.grid(), candidates.iter().map(|(_, pool)| *pool));
+    let pools = sweep::pools(arguments.grid(cell), candidates.iter().map(|(_, pool)| *pool));
     let swept_already =
         swept.filter(|swept| pools.iter().all(|pool| swept.runs.iter().any(|run| run.pool == *pool)));
+    // A lower bound would be held against a sweep; silence is not.
+    let is_silent = !cell.answerable && advice.pool().is_none();
     let runs = match swept_already {
+        None if is_silent => Vec::new(),
         Some(swept) => {
             say(&format!("  pools {pools:?}: as swept for {}", swept.name));
             swept.runs.clone()

@@ -55,6 +55,10 @@ pub struct LabConfig {
     pub guest_weight: f64,
     /// Apache asks for TCP_DEFER_ACCEPT, as it does by default: a connection enters the accept queue with its first data.
     pub web_defer_accept: bool,
+    /// Two databases on one "VM" have a cgroup each, with half of its CPU as a quota of its own; else they share one.
+    pub databases_apart: bool,
+    /// Apache serves with mpm_worker: a connection holds its thread until it is closed. Else with mpm_event.
+    pub web_thread_per_connection: bool,
     /// Clients use their connections again instead of a new one for each request.
     pub clients_keep_alive: bool,
     /// Connections that Tomcat holds at a time; none: as many as it has workers. Where there are fewer workers than the front keeps
@@ -135,7 +139,7 @@ impl LabConfig {
         match tier {
             Tier::Web => &self.web,
             Tier::App | Tier::AppB => &self.app,
-            Tier::Db => &self.db,
+            Tier::Db | Tier::DbB => &self.db,
             Tier::Cache => &self.cache,
             Tier::Guest => &self.guest,
         }

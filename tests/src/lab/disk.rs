@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Size of the file system: MariaDB's files (about 130 MB) and the flood's.
+/// Size of the file system: MariaDB's files (about 130 MB, twice where there are two) and the flood's.
 const SIZE_BYTES: u64 = 400 << 20;
 
 /// A mounted disk.

@@ -148,9 +148,14 @@ impl Lab {
         let mut tiers = Vec::new();
         for tier in stack.tiers().iter().copied() {
             let cgroup = top.child(tier.home().name())?;
+            // Two that are to be told apart have different names.
+            let own = match tier {
+                Tier::DbB if config.databases_apart => format!("{}-b", stack.workload(tier)),
+                _ => stack.workload(tier).to_owned(),
+            };
             tiers.push(TierHandle {
                 tier,
-                server_cgroup: cgroup.child(stack.workload(tier))?,
+                server_cgroup: cgroup.child(&own)?,
                 cgroup,
                 netns: NetNs::of(tier.home().name(), ground.run()),
                 dir: folder.join(tier.name()),
@@ -200,7 +205,7 @@ impl Lab {
 
     fn start_servers(&mut self) -> Result<()> {
         // Back to front: each needs the next to be ready.
-        let order = [Tier::Db, Tier::Cache, Tier::Guest, Tier::AppB, Tier::App, Tier::Web];
+        let order = [Tier::Db, Tier::DbB, Tier::Cache, Tier::Guest, Tier::AppB, Tier::App, Tier::Web];
         for tier in order {
             let Some(index) = self.tiers.iter().position(|handle| handle.tier == tier) else {
                 continue;
@@ -215,7 +220,7 @@ impl Lab {
 
     fn start_server(&self, index: usize) -> Result<Child> {
         let tier = &self.tiers[index];
-        let folders = servers::Folders { dir: tier.dir.clone(), data: self.disk.mount().join("data") };
+        let folders = servers::Folders { dir: tier.dir.clone(), data: self.data_of(tier.tier) };
         let command = servers::prepare(tier.tier, &self.config, &folders)?;
         let software = self.config.stack.software(tier.tier);
         let mut child = self.ground.spawner().spawn(
@@ -267,18 +272,41 @@ impl Lab {
             std::fs::remove_dir_all(&handle.dir)
                 .with_context(|| format!("remove {}", handle.dir.display()))?;
         }
+        for server in self.databases_apart() {
+            server.set_cpu_quota(self.config.quota_period_us, None)?;
+        }
         for handle in self.homes() {
             handle.cgroup.set_cpu_quota(self.config.quota_period_us, None)?;
         }
         self.disk.unlimit(&self.tier(Tier::Db).cgroup)?;
-        let data = self.disk.mount().join("data");
-        std::fs::remove_dir_all(&data).with_context(|| format!("remove {}", data.display()))
+        let databases = self.stack().tiers().iter().filter(|tier| matches!(tier, Tier::Db | Tier::DbB));
+        for data in databases.map(|tier| self.data_of(*tier)) {
+            std::fs::remove_dir_all(&data).with_context(|| format!("remove {}", data.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Files of a database; the other tiers have none.
+    fn data_of(&self, tier: Tier) -> PathBuf {
+        self.disk.mount().join(if tier == Tier::DbB { "data-b" } else { "data" })
+    }
+
+    /// Cgroups of two databases that have one each.
+    fn databases_apart(&self) -> Vec<&Cgroup> {
+        let is_one = |handle: &&TierHandle| matches!(handle.tier, Tier::Db | Tier::DbB);
+        let own: Vec<&Cgroup> = self.tiers.iter().filter(is_one).map(|of| &of.server_cgroup).collect();
+        if own.len() > 1 && self.config.databases_apart { own } else { Vec::new() }
     }
 
     fn set_quotas(&self) -> Result<()> {
         for handle in self.homes() {
             let cores = self.config.limits(handle.tier).cores;
             handle.cgroup.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
+        }
+        let databases = self.databases_apart();
+        for server in &databases {
+            let cores = self.config.db.cores / databases.len() as f64;
+            server.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
         }
         if self.stack().tiers().contains(&Tier::Guest) {
             self.tier(Tier::Guest).server_cgroup.set_cpu_weight(self.config.guest_weight)?;
@@ -377,6 +405,7 @@ impl Lab {
             app_b: optional(Tier::AppB)?,
             cache: optional(Tier::Cache)?,
             guest: optional(Tier::Guest)?,
+            db_b: optional(Tier::DbB)?,
             client_syn_retransmits: truth::read_syn_retransmits(&self.client.1)?,
         })
     }

@@ -21,6 +21,8 @@ pub const LAB: LabConfig = LabConfig {
     guest: Limits { cores: 0.6, workers: 4, backlog: 128, pool: 0 },
     guest_weight: 60.0,
     web_defer_accept: true,
+    web_thread_per_connection: false,
+    databases_apart: true,
     clients_keep_alive: false,
     app_connections: None,
     // Room for every request that it can have: collections take no time that anybody notices.
@@ -91,7 +93,7 @@ pub fn lab(stack: Stack) -> LabConfig {
             ..LAB
         },
         // Half the requests for each of the two; the front's workers are soon all with the sick one.
-        Stack::Twins => LabConfig { stack, app: Limits { cores: 0.35, ..LAB.app }, ..LAB },
+        Stack::Twins | Stack::Databases => LabConfig { stack, app: Limits { cores: 0.35, ..LAB.app }, ..LAB },
         Stack::Shared => LabConfig { stack, ..LAB },
     }
 }
@@ -100,9 +102,13 @@ pub fn lab(stack: Stack) -> LabConfig {
 #[must_use]
 pub fn rate_per_second(stack: Stack) -> f64 {
     match stack {
-        Stack::Nx0 | Stack::Nx1 | Stack::Nx0Kept | Stack::Nx1Kept | Stack::Twins | Stack::Shared => {
-            RATE_PER_SECOND
-        }
+        Stack::Nx0
+        | Stack::Nx1
+        | Stack::Nx0Kept
+        | Stack::Nx1Kept
+        | Stack::Twins
+        | Stack::Shared
+        | Stack::Databases => RATE_PER_SECOND,
         // So that the retries of one overflow are not the next: opening a connection costs the database more than a query.
         Stack::Nx2 => 500.0,
         Stack::Nx3 => 800.0,

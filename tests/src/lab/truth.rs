@@ -64,6 +64,8 @@ pub struct Truth {
     pub cache: Option<TierTruth>,
     /// The guest, in a stack that has one: its listener; the namespace's and the cgroup's counters are its host's.
     pub guest: Option<TierTruth>,
+    /// The second database, in a stack that has one: likewise.
+    pub db_b: Option<TierTruth>,
     /// `TCPSynRetrans` in the client's namespace.
     pub client_syn_retransmits: u64,
 }
@@ -79,6 +81,7 @@ impl Truth {
             Tier::AppB => self.app_b.as_ref(),
             Tier::Cache => self.cache.as_ref(),
             Tier::Guest => self.guest.as_ref(),
+            Tier::DbB => self.db_b.as_ref(),
         };
         found.unwrap_or_else(|| panic!("this stack has no tier {}", tier.name()))
     }
@@ -104,6 +107,7 @@ impl Truth {
             app_b: self.app_b.zip(earlier.app_b).map(|(late, early)| minus(&late, &early)),
             cache: self.cache.zip(earlier.cache).map(|(late, early)| minus(&late, &early)),
             guest: self.guest.zip(earlier.guest).map(|(late, early)| minus(&late, &early)),
+            db_b: self.db_b.zip(earlier.db_b).map(|(late, early)| minus(&late, &early)),
             client_syn_retransmits: self
                 .client_syn_retransmits
                 .saturating_sub(earlier.client_syn_retransmits),

@@ -214,6 +214,15 @@ async fn exchange(
     if state.plan.keep_alive {
         return Ok(Some(connection));
     }
+    if state.plan.close_after_ms > 0 {
+        let pause = Duration::from_millis(state.plan.close_after_ms);
+        // Beside the plan: its user or arrival has its answer.
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(pause).await;
+            drop(connection);
+        });
+        return Ok(None);
+    }
     // The server closes first: the port that waits out TIME_WAIT is then not one of the client's.
     answer.clear();
     while connection.read_buf(&mut answer).await? > 0 && answer.len() < ANSWER_BYTES_MAX {}
@@ -239,7 +248,8 @@ fn request_text(state: &State) -> String {
     let mut random = state.random.borrow_mut();
     let id = 1 + random.bits() % STORIES;
     let comment = if random.ratio() < state.plan.comment_ratio { "&comment=1" } else { "" };
-    let connection = if state.plan.keep_alive { "keep-alive" } else { "close" };
+    let is_kept = state.plan.keep_alive || state.plan.close_after_ms > 0;
+    let connection = if is_kept { "keep-alive" } else { "close" };
     format!("GET /story?id={id}{comment} HTTP/1.1\r\nHost: lab\r\nConnection: {connection}\r\n\r\n")
 }
 

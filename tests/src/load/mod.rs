@@ -30,6 +30,10 @@ pub struct LoadPlan {
     pub bursts: Vec<Burst>,
     /// Use connections again instead of a new one for each request.
     pub keep_alive: bool,
+    /// Keep a connection for so long after its answer, and close it then: a client that is slow to close, to a server that would take another request. 0: the server
+    /// closes. Nothing where connections are used again.
+    #[serde(default)]
+    pub close_after_ms: u64,
     /// Share of requests (0 to 1) that also write to the database.
     pub comment_ratio: f64,
     /// Give up on a request after this.
@@ -87,6 +91,7 @@ impl LoadPlan {
             requests_max: None,
             bursts: Vec::new(),
             keep_alive: false,
+            close_after_ms: 0,
             comment_ratio: COMMENT_RATIO,
             timeout_ms: 20_000,
             seed: 1,

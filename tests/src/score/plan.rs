@@ -67,6 +67,10 @@ mod tests {
         let mut run: Vec<&Cell> = Vec::new();
         for stack in Stack::ALL {
             let sequence = sequence(&all, stack, Repeat::PerCause(60));
+            // What only sizes are measured with has no cells.
+            if sequence.is_empty() {
+                continue;
+            }
             assert!(sequence.iter().all(|cell| cell.stack == stack));
             let sustained = sequence.iter().filter(|cell| cell.expected.sustained).count();
             assert!(

@@ -6,6 +6,13 @@ use crate::stack::{Stack, Tier};
 
 /// Pools that are tried, besides the cell's default.
 pub const GRID: [u32; 8] = [2, 4, 8, 16, 32, 64, 128, SHIPPED_POOL];
+/// The same of Apache's workers.
+const FRONT_GRID: [u32; 6] = [32, 64, 128, 256, 384, FRONT_MOST];
+const FRONT_MOST: u32 = 512;
+/// `MaxRequestWorkers` of Apache as Debian ships it.
+const SHIPPED_WORKERS: u32 = 150;
+/// For how long a client that is slow to close keeps its connection after the answer, ms.
+const CLOSES_AFTER_MS: u64 = 200;
 /// `maxThreads` of Tomcat as shipped.
 const SHIPPED_POOL: u32 = 200;
 /// Loads that each is tried under, of the capacity.
@@ -34,8 +41,16 @@ pub struct Cell {
     pub answerable: bool,
     /// Servers.
     pub stack: Stack,
-    /// The tier that runs out of CPU; the advice that is judged is the one for its listener.
+    /// The tier that runs out of CPU.
     pub critical: Tier,
+    /// The tier whose pool it is: the advice that is judged is the one for its listener.
+    pub advised: Tier,
+    /// Pools that are tried, besides the default.
+    pub grid: &'static [u32],
+    /// The pool that the capacity is measured with, where the default is less than the critical tier needs.
+    pub capacity_pool: Option<u32>,
+    /// For how long clients keep their connections after the answer, ms.
+    pub close_after_ms: u64,
     /// How many servers share what is advised: connections to a database are advised in total and set for each application.
     pub shared_by: u32,
     /// The pool that the advice is learnt under, in each server.
@@ -64,6 +79,10 @@ const TOMCAT_CRITICAL: Cell = Cell {
     answerable: true,
     stack: Stack::Nx0,
     critical: Tier::App,
+    advised: Tier::App,
+    grid: &GRID,
+    capacity_pool: None,
+    close_after_ms: 0,
     shared_by: 1,
     default_pool: SHIPPED_POOL,
     learnt_from: RAMP,
@@ -77,6 +96,7 @@ const DB_CRITICAL: Cell = Cell {
     name: "db-critical",
     about: "MariaDB has a quarter of a CPU; the pool is the connections to it",
     critical: Tier::Db,
+    advised: Tier::Db,
     limits: db_critical,
     set: connections,
     ..TOMCAT_CRITICAL
@@ -108,6 +128,32 @@ pub const CELLS: &[Cell] = &[
         ..DB_CRITICAL
     },
     Cell {
+        name: "two-databases",
+        about: "as twins-db-critical, but each Tomcat has a database of its own, with an eighth of a CPU and a cgroup; the pool is the connections to each",
+        stack: Stack::Databases,
+        ..DB_CRITICAL
+    },
+    Cell {
+        name: "two-databases-in-one",
+        about: "as two-databases, but both in one cgroup, with a quarter of a CPU: which of them used the CPU is not told, so no size may be",
+        answerable: false,
+        stack: Stack::Databases,
+        limits: databases_in_one,
+        ..DB_CRITICAL
+    },
+    Cell {
+        name: "slow-clients",
+        about: "as tomcat-critical, but clients close a fifth of a second after the answer, and a connection holds a thread of Apache's mpm_worker until then; the pool is MaxRequestWorkers",
+        advised: Tier::Web,
+        grid: &FRONT_GRID,
+        default_pool: SHIPPED_WORKERS,
+        capacity_pool: Some(FRONT_MOST),
+        close_after_ms: CLOSES_AFTER_MS,
+        limits: slow_clients,
+        set: request_workers,
+        ..TOMCAT_CRITICAL
+    },
+    Cell {
         name: "demo",
         about: "the demo's system as it is, Tomcat with 0.6 of a CPU; the pool is its maxThreads",
         default_pool: DEMO_POOL,
@@ -128,6 +174,10 @@ fn small_heap(lab: LabConfig) -> LabConfig {
     LabConfig { app_heap: Heap { heap_mb: 96, young_mb: 24, kept_kb: 256 }, ..tomcat_critical(lab) }
 }
 
+fn slow_clients(lab: LabConfig) -> LabConfig {
+    LabConfig { web_thread_per_connection: true, ..tomcat_critical(lab) }
+}
+
 fn demo(lab: LabConfig) -> LabConfig {
     LabConfig { web: scenario::lab(Stack::Nx0).web, ..lab }
 }
@@ -140,8 +190,16 @@ fn db_critical(lab: LabConfig) -> LabConfig {
     }
 }
 
+fn databases_in_one(lab: LabConfig) -> LabConfig {
+    LabConfig { databases_apart: false, ..db_critical(lab) }
+}
+
 fn max_threads(lab: &mut LabConfig, pool: u32) {
     lab.app.workers = pool;
+}
+
+fn request_workers(lab: &mut LabConfig, pool: u32) {
+    lab.web.workers = pool;
 }
 
 fn connections(lab: &mut LabConfig, pool: u32) {
@@ -170,10 +228,19 @@ impl Cell {
         lab
     }
 
+    /// CPUs of what is behind the pool that is advised: two databases on one "VM" that have a cgroup each have half of its CPUs each.
+    #[must_use]
+    pub fn advised_cores(&self) -> f64 {
+        let lab = self.lab(self.default_pool);
+        let is_half = self.stack == Stack::Databases && lab.databases_apart;
+        lab.limits(self.critical).cores / if is_half { 2.0 } else { 1.0 }
+    }
+
     /// The pool of each server, of what is advised in total: rounded up, at least one. More than the front lets in is the same.
     #[must_use]
     pub fn each(&self, total: u32) -> u32 {
-        total.div_ceil(self.shared_by.max(1)).clamp(1, self.lab(1).web.workers)
+        let most = if self.advised == Tier::Web { FRONT_MOST } else { self.lab(1).web.workers };
+        total.div_ceil(self.shared_by.max(1)).clamp(1, most)
     }
 }
 
@@ -186,18 +253,20 @@ mod tests {
         for cell in CELLS {
             let (small, large) = (cell.lab(2), cell.lab(cell.default_pool));
             assert_ne!(
-                (small.app.workers, small.app.pool),
-                (large.app.workers, large.app.pool),
+                (small.web.workers, small.app.workers, small.app.pool),
+                (large.web.workers, large.app.workers, large.app.pool),
                 "{}",
                 cell.name
             );
             let applications = cell.stack.applications().len() as u32;
-            assert_eq!(cell.shared_by > 1, applications > 1, "{}", cell.name);
+            let is_asking = |tier: &&Tier| cell.stack.database_of(**tier) == Tier::Db;
+            let sharing = cell.stack.applications().iter().filter(is_asking).count();
+            assert_eq!(cell.shared_by > 1, sharing > 1, "{}", cell.name);
             for lab in [&small, &large] {
                 assert!(lab.db.workers >= applications * lab.app.pool, "{}: max_connections", cell.name);
                 assert!(lab.app_connections.unwrap() > lab.web.workers, "{}: maxConnections", cell.name);
                 assert!(
-                    lab.web.workers + 10 >= cell.default_pool,
+                    cell.advised == Tier::Web || lab.web.workers + 10 >= cell.default_pool,
                     "{}: the front lets the default pool be used",
                     cell.name
                 );
@@ -208,8 +277,9 @@ mod tests {
                 };
                 assert_eq!(same(cell), same(other), "{}", cell.name);
             }
+            assert!(cell.grid.is_sorted() && cell.capacity_pool.is_none_or(|pool| pool >= cell.default_pool));
             let saturates = cell.learnt_from.iter().any(|load| *load >= 1.0);
-            assert_eq!(cell.answerable, saturates, "{}: what never saturates cannot be answered", cell.name);
+            assert!(!cell.answerable || saturates, "{}: what never saturates cannot be answered", cell.name);
         }
         let each = |name, total| find(name).unwrap().each(total);
         assert_eq!(

@@ -18,6 +18,8 @@ const GOAL: f64 = 0.97;
 const GOAL_EXTRAPOLATED: f64 = 0.90;
 /// Inside the advised interval no pool may be worse than this.
 const INSIDE_MIN: f64 = 0.98;
+/// Times a pool that is as good as the best under every load and limit from which a lower bound is too high.
+const BOUND_TOO_HIGH: f64 = 1.5;
 /// Of its quota: a tier that takes less is not what the others wait for. With periods of 10 ms no server takes all of it: 0.90 to 0.93 were
 /// seen with 140 requests waiting, over whole loads that begin and end slower.
 const CRITICAL_MIN: f64 = 0.85;
@@ -286,10 +288,25 @@ fn answered(pool: &Pool, readings: &[Reading]) -> Verdict {
             wrong.push(format!("{place} {:?} inside its interval are worse", reading.worse_inside));
         }
     }
+    if pool.class == Class::Extrapolated
+        && let Some(enough) = good_everywhere(readings)
+        && f64::from(pool.at_least) > BOUND_TOO_HIGH * f64::from(enough)
+    {
+        wrong.push(format!("at least {}, but {enough} suffice", pool.at_least));
+    }
     if !wrong.is_empty() {
         return Verdict::Wrong(wrong.join("; "));
     }
     if open.is_empty() { Verdict::Right } else { Verdict::Open(open.join("; ")) }
+}
+
+/// The smallest pool below the advised least that is as good as the best under every load and limit that tells pools apart.
+fn good_everywhere(readings: &[Reading]) -> Option<u32> {
+    let mut informative = readings.iter().filter(|reading| reading.informative);
+    let first = informative.next()?.good_below.clone();
+    let good = informative
+        .fold(first, |good, of| good.into_iter().filter(|pool| of.good_below.contains(pool)).collect());
+    good.into_iter().min()
 }
 
 /// Name of the candidate that is judged.

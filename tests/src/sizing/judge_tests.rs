@@ -63,6 +63,9 @@ fn advice_that_costs_a_seventh_is_wrong_and_its_ratio_says_so() {
     assert_eq!(verdict, Verdict::Right);
     let (verdict, _) = judged(true, &told(Class::Extrapolated, 64, 20, None), &sweep(KNEE));
     assert!(matches!(verdict, Verdict::Wrong(_)), "{verdict:?}");
+    // 16 are enough under every load and limit.
+    let (verdict, _) = judged(true, &told(Class::Extrapolated, 32, 25, None), &sweep(KNEE));
+    assert_eq!(verdict, Verdict::Wrong("at least 25, but 16 suffice".to_owned()));
 }
 
 #[test]

@@ -25,15 +25,18 @@ pub fn advised(cell: &Cell, capacity: &Capacity, advice: &Advice) -> Vec<(&'stat
         let each = cell.each(pool.advised);
         if pool.class == Class::Extrapolated { each.max(cell.default_pool) } else { each }
     };
-    let mut all =
-        vec![("default", cell.default_pool), ("cores · (1 + W/D)", cell.each(rule_of_thumb(cell, capacity)))];
+    let mut all = vec![("default", cell.default_pool)];
+    // It is of the tier that runs out of CPU, and says nothing of another one's pool.
+    if cell.advised == cell.critical {
+        all.push(("cores · (1 + W/D)", cell.each(rule_of_thumb(cell, capacity))));
+    }
     all.extend(wang::min_jobs(&capacity.steps).map(|jobs| ("minJobs of A", cell.each(jobs))));
     all.extend(advice.pool().map(|pool| (ADVICE, followed(pool))));
     all
 }
 
 fn rule_of_thumb(cell: &Cell, capacity: &Capacity) -> u32 {
-    capacity.rule_of_thumb(cell.lab(cell.default_pool).limits(cell.critical).cores)
+    capacity.rule_of_thumb(cell.advised_cores())
 }
 
 /// A cell's result. `swept_as`: the cell whose sweep `runs` are, if it is another.
@@ -66,6 +69,7 @@ pub fn judged(
         about: cell.about.to_owned(),
         answerable: cell.answerable,
         critical: cell.critical.name().to_owned(),
+        advised: cell.advised.name().to_owned(),
         shared_by: cell.shared_by,
         rule_of_thumb: rule_of_thumb(cell, &capacity),
         capacity,

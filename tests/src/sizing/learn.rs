@@ -37,8 +37,8 @@ pub fn learn(
     let (status, body) = http_get(system.collector.http, "/api/v1/advice")?;
     let file = folder.join(FROZEN);
     fs::write(&file, &body).with_context(|| format!("write {}", file.display()))?;
-    let port = system.lab.stack().listener(cell.critical).port();
-    let advice = Advice::read(status, &body, cell.critical.host(), port)?;
+    let port = system.lab.stack().listener(cell.advised).port();
+    let advice = Advice::read(status, &body, cell.advised.host(), port)?;
     let System { lab, .. } = system;
     Ok((lab, advice))
 }

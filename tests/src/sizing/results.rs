@@ -54,9 +54,11 @@ pub struct CellResult {
     pub answerable: bool,
     /// The tier that runs out of CPU.
     pub critical: String,
+    /// The tier whose pool it is.
+    pub advised: String,
     /// Servers that share what is advised.
     pub shared_by: u32,
-    /// Under the default pool.
+    /// Under the default pool, or the cell's own for that.
     pub capacity: Capacity,
     /// `cores · (1 + W / D)`, in total.
     pub rule_of_thumb: u32,
@@ -156,7 +158,7 @@ impl CellResult {
         writeln!(out, "\n## {}\n\n{}.", self.name, self.about)?;
         writeln!(
             out,
-            "Capacity under the default pool: {per_second:.0}/s, {:.2} ms of the {} tier's CPU for each request (it took {:.0} % of its quota), {:.1} ms for the client under light load; the load generator took {client_cores:.2} CPUs.\n",
+            "Capacity: {per_second:.0}/s, {:.2} ms of the {} tier's CPU for each request (it took {:.0} % of its quota), {:.1} ms for the client under light load; the load generator took {client_cores:.2} CPUs.\n",
             demand_s * 1e3,
             self.critical,
             critical_ratio * 100.0,
@@ -170,6 +172,10 @@ impl CellResult {
                 "Users who ask one request after the other, and answers a second to all of them: {}.\n",
                 told.join(", ")
             )?;
+        }
+        if self.runs.is_empty() {
+            writeln!(out, "Not swept: it cannot be answered, and no size was told.")?;
+            return Ok(());
         }
         self.curves(out)?;
         self.ratios(out)?;
@@ -321,6 +327,7 @@ mod tests {
             about: "about nothing".to_owned(),
             answerable: true,
             critical: "app".to_owned(),
+            advised: "app".to_owned(),
             shared_by: 1,
             capacity: Capacity {
                 per_second: 700.0,

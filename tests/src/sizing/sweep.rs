@@ -1,4 +1,4 @@
-//! Loads a cell's lab: the capacity under the default pool, and each pool of the grid under each load. Knows nothing of advice, and
+//! Loads a cell's lab: its capacity, and each pool of the grid under each load. Knows nothing of advice, and
 //! judges nothing.
 
 use crate::console::progress::step;
@@ -53,7 +53,7 @@ impl Pace {
     }
 }
 
-/// What a cell can serve under the default pool.
+/// What a cell can serve under the default pool, or under a larger one where that does not let its critical tier be full.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Capacity {
     /// Requests a second under saturation: 1.0 of all loads of the cell, pinned down once.
@@ -102,16 +102,17 @@ pub fn plan(cell: &Cell, mode: Mode, seconds: u32, seed: u64) -> LoadPlan {
     LoadPlan {
         timeout_ms: TIMEOUT_MS,
         comment_ratio: cell.comment_ratio,
+        close_after_ms: cell.close_after_ms,
         seed,
         ..LoadPlan::new(mode, u64::from(seconds) * 1000)
     }
 }
 
-/// Measures the capacity of a lab that runs with the default pool.
+/// Measures the capacity of a lab that runs with the pool for that.
 pub fn capacity(cell: &Cell, lab: &Lab, pace: Pace) -> Result<Capacity> {
     let (quota, seconds) = (lab.config().limits(cell.critical).cores, pace.warm_s + pace.measured_s);
     let usually = Duration::from_secs((u64::from(seconds) + 1) * (CAPACITY_USERS.len() as u64 + 1));
-    step("the capacity under the default pool is measured", usually, || {
+    step("the capacity is measured", usually, || {
         let mut most: Option<(f64, LoadReport, Observed)> = None;
         for users in CAPACITY_USERS {
             let (per_second, full, seen) = closed(cell, lab, users, pace)?;

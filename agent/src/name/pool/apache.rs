@@ -197,7 +197,15 @@ impl Reader {
         } else if let Some(most) = servers.filter(|most| *most < size) {
             (size, key) = (most, "ServerLimit");
         }
-        Pool::new(size, key, &workers.file)
+        // Workers of mpm_event hand a connection that has no request to the listener's thread; those of the others wait for its next one. Which
+        // module it is where one was compiled in, its files do not say.
+        let mpm = |name: &str| loaded.contains(&format!("mpm_{name}_module"));
+        let held_by_connection = match (mpm("event"), mpm("worker") || mpm("prefork")) {
+            (_, true) => Some(true),
+            (true, false) => Some(false),
+            (false, false) => None,
+        };
+        Some(Pool { held_by_connection, ..Pool::new(size, key, &workers.file)? })
     }
 }
 
@@ -277,6 +285,20 @@ mod tests {
             read(&debian(&later, EVENT)),
             Some((50, "MaxRequestWorkers in /etc/apache2/apache2.conf".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_worker_is_a_connections_unless_the_module_of_events_serves() {
+        let held = |module: &str| {
+            let (main, own) =
+                (MAIN.replace("IncludeOptional mods-enabled/*.load\n", module), "MaxRequestWorkers 40\n");
+            debian(&main, own).told_whole(pool).unwrap().held_by_connection
+        };
+        let load = |name: &str| format!("LoadModule mpm_{name}_module x.so\n");
+        assert_eq!(held(&load("event")), Some(false));
+        assert_eq!(held(&load("worker")), Some(true));
+        assert_eq!(held(&load("prefork")), Some(true));
+        assert_eq!(held(""), None, "one that was compiled in");
     }
 
     #[test]

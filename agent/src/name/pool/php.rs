@@ -46,7 +46,8 @@ pub(super) fn pool(process: &Process, at: &Listen) -> Option<Pool> {
     };
     let (_, own) = sections.into_iter().find(here)?;
     let (size, file) = own.children?;
-    Pool::new(size, "pm.max_children", &file)
+    // A child reads its next request from the connection that it has, if whoever called keeps it (FastCGI's FCGI_KEEP_CONN).
+    Some(Pool { held_by_connection: Some(true), ..Pool::new(size, "pm.max_children", &file)? })
 }
 
 #[cfg(test)]
@@ -72,6 +73,8 @@ mod tests {
         let at = |listen: Listen| host.told(|process| pool(process, &listen));
         let read = |port| at(Listen::Port(port));
         assert_eq!(read(9000), Some((12, "pm.max_children in /etc/php/8.2/fpm/pool.d/shop.conf".to_owned())));
+        let whole = host.told_whole(|process| pool(process, &Listen::Port(9000)));
+        assert_eq!(whole.unwrap().held_by_connection, Some(true));
         assert_eq!(read(9001), None, "not set");
         assert_eq!(read(80), None, "no pool");
         let www = at(Listen::Path("/run/php/www.sock".into()));

@@ -270,7 +270,12 @@ pub(in super::super) mod tests {
             &self,
             read: impl Fn(&Process) -> Option<Pool>,
         ) -> Option<(u32, String)> {
-            read(&self.process()).map(|pool| (pool.size, pool.set_by))
+            self.told_whole(read).map(|pool| (pool.size, pool.set_by))
+        }
+
+        /// All that it says.
+        pub(in super::super) fn told_whole(&self, read: impl Fn(&Process) -> Option<Pool>) -> Option<Pool> {
+            read(&self.process())
         }
     }
 

@@ -127,6 +127,30 @@ impl Advice {
         Some(held)
     }
 
+    /// Makes workers of sizes in flight where a worker is a connection's: each answer's connection holds one for `unused_s` more without a request, so by Little's
+    /// law so many more are needed as that times the rate (A's λ · hold). At least those for `offered` requests a second, as far as the hardware answers
+    /// them; more workers are all in use at the most that it answers. Returns how many of the advised ones are for that; `None`: no size was told, or what is
+    /// given is no time or no rate, and nothing was done.
+    pub fn for_held_workers(&mut self, unused_s: f64, offered: f64, deployment: &Deployment) -> Option<u32> {
+        let factor = deployment.factor().ok()?;
+        let each = self.throughput_max.value()?.value / factor;
+        let Claim::Told { class, value: pool } = &mut self.pool else { return None };
+        if ![unused_s, offered, each].iter().all(|of| of.is_finite() && *of >= 0.0) {
+            return None;
+        }
+        let (least, most) = ((offered.min(each) * unused_s).ceil(), (each * unused_s).ceil());
+        // `as` saturates.
+        let (least, most) = (least as u32, most as u32);
+        pool.at_least = pool.at_least.saturating_add(least);
+        pool.advised = pool.advised.saturating_add(least);
+        pool.at_most = pool.at_most.map(|at_most| at_most.saturating_add(most));
+        // So many workers were all in use when as many requests as that were seen in flight.
+        pool.seen_to += f64::from(most);
+        // What is held is seen from outside, and not all of it.
+        *class = class.weaker(Class::Plateau);
+        Some(least)
+    }
+
     /// Takes from it what would lower a pool: hardware was not seen full, or the pool is not the one that the curve is of.
     pub fn only_raises(&mut self) {
         if let Claim::Told { class, value } = &mut self.pool {
@@ -326,6 +350,7 @@ fn of_system(class: Class, each: Estimate, factor: f64) -> Claim<Estimate> {
 mod tests {
     use super::*;
     use crate::curve::{Block, Cell};
+    use crate::evidence::Decision;
 
     /// Blocks in which every load up to `most` had a second, with the answers that `of` gives; no noise.
     fn curve(of: impl Fn(f64) -> f64, most: u32) -> Curve {
@@ -378,6 +403,41 @@ mod tests {
             assert_eq!(nothing, before);
         }
         assert_eq!(of(Class::Plateau, None).for_connections(f64::NAN, &deployment), None);
+    }
+
+    #[test]
+    fn workers_that_connections_hold_are_as_many_more_as_arrive_while_one_is_held() {
+        let range = PoolRange { advised: 15, at_least: 13, at_most: Some(33), seen_to: 60.0 };
+        let throughput = Estimate { value: 500.0, low: 490.0, high: 510.0 };
+        let of = |class| Advice {
+            pool: Claim::Told { class, value: range },
+            throughput_max: Claim::Told { class, value: throughput },
+            ..refusal(&Refusal::MixDrift, 60.0)
+        };
+        let one = Deployment::default();
+        for class in [Class::Measured, Class::Plateau, Class::Extrapolated] {
+            let mut advice = of(class);
+            assert_eq!(advice.for_held_workers(0.4, 300.0, &one), Some(120));
+            let value = PoolRange { advised: 135, at_least: 133, at_most: Some(233), seen_to: 260.0 };
+            assert_eq!(advice.pool, Claim::Told { class: class.weaker(Class::Plateau), value });
+        }
+        // Nothing was seen to cost more up to 60 in flight, which hold 260 workers.
+        let mut open = of(Class::Plateau);
+        open.pool = Claim::Told { class: Class::Plateau, value: PoolRange { at_most: None, ..range } };
+        open.for_held_workers(0.4, 300.0, &one);
+        assert_eq!(open.pool.decide(Some(250)), Decision::Keep);
+        assert_eq!(open.pool.decide(Some(100)), Decision::Raise(135));
+        // More than it answers nobody can hold; and without a rest nobody holds one.
+        assert_eq!(of(Class::Plateau).for_held_workers(0.4, 9e9, &one), Some(200));
+        let mut none = of(Class::Plateau);
+        let as_before = none.clone();
+        assert_eq!(none.for_held_workers(0.0, 300.0, &one), Some(0));
+        assert_eq!(none, as_before);
+        for (unused_s, offered) in [(f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, -1.0)] {
+            let mut advice = of(Class::Plateau);
+            let told = advice.for_held_workers(unused_s, offered, &one);
+            assert!(told.is_none() && advice == of(Class::Plateau), "{unused_s} {offered} {told:?}");
+        }
     }
 
     const LAW: Law = Law { service_s: 2e-3, contention_s: 5e-4, coherency_s: 6e-6 };

@@ -77,10 +77,18 @@ impl Cost {
     /// What one request needs, where x are answers and y CPU time: that less `background` in each second, and its response time by Little's law,
     /// both s; none with too few seconds or answers.
     pub(super) fn one_request(&self, background: f64) -> Option<(f64, f64)> {
-        let is_busy = self.seconds >= SECONDS_BUSY_MIN && self.x >= ANSWERS_BUSY_MIN;
-        let is_known = self.seconds >= SECONDS_MIN && self.x > 0.0 || is_busy;
         let cpu_s = (self.y - background * self.seconds) / self.x;
-        (is_known && cpu_s > 0.0).then(|| (cpu_s, self.in_flight_s / self.x))
+        (self.is_enough() && cpu_s > 0.0).then(|| (cpu_s, self.in_flight_s / self.x))
+    }
+
+    /// y for each request, where that may well be nothing, and its response time, s; none with too few seconds or answers.
+    pub(super) fn for_each_request(&self) -> Option<(f64, f64)> {
+        self.is_enough().then(|| (self.y / self.x, self.in_flight_s / self.x))
+    }
+
+    fn is_enough(&self) -> bool {
+        let is_busy = self.seconds >= SECONDS_BUSY_MIN && self.x >= ANSWERS_BUSY_MIN;
+        self.seconds >= SECONDS_MIN && self.x > 0.0 || is_busy
     }
 
     /// y for each x, and nothing more: what to expect of seconds like these; none with too few.
@@ -161,6 +169,9 @@ mod tests {
         };
         assert!(near(of(30, 2.0)) && near(of(10, 100.0)), "{:?} {:?}", of(30, 2.0), of(10, 100.0));
         assert_eq!((of(29, 2.0), of(9, 1e6), of(40, 0.0)), (None, None, None));
+        let mut nothing = Cost::default();
+        (0..30).for_each(|_| nothing.add(1.0, 2.0, 0.0, 0.5));
+        assert_eq!((nothing.for_each_request(), nothing.one_request(0.0)), (Some((0.0, 0.25)), None));
     }
 
     #[test]

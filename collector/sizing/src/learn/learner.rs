@@ -2,6 +2,7 @@
 //! sustained capacity have files of their own.
 
 use super::cost::Cost;
+use super::offered::Offered;
 use super::second::{Second, Serving, Taint};
 use super::shift::{self, Said};
 use super::sustained::Speeds;
@@ -65,6 +66,17 @@ struct Sums {
     /// Callers' own time (y) and that of their calls (in flight) in those seconds.
     #[serde(default)]
     callers_low: Cost,
+    /// Time of open connections (y) and of requests in those seconds.
+    #[serde(default)]
+    open_low: Cost,
+    /// Seconds by what was offered in them.
+    #[serde(default)]
+    offered: Offered,
+    /// Minutes likewise, and the one that is not over with what was offered in it.
+    #[serde(default)]
+    offered_minutes: Offered,
+    #[serde(default)]
+    minute: (u64, f64),
     /// Time below of full seconds.
     #[serde(default)]
     below_full: Cost,
@@ -90,7 +102,11 @@ impl TryFrom<Stored> for Learner {
 
     fn try_from(Stored { curve, sums }: Stored) -> Result<Self, Refusal> {
         let numbers = [sums.seconds, sums.answered, sums.full_s, sums.used_ratio, sums.seen_to];
-        let numbers = numbers.into_iter().chain(sums.cpus).chain(sums.left_out.values().copied());
+        let numbers = numbers
+            .into_iter()
+            .chain([sums.minute.1])
+            .chain(sums.cpus)
+            .chain(sums.left_out.values().copied());
         for value in numbers {
             crate::evidence::not_negative("a stored number of a learner", value)?;
         }
@@ -98,13 +114,18 @@ impl TryFrom<Stored> for Learner {
         let others = [
             &sums.low,
             &sums.callers_low,
+            &sums.open_low,
             &sums.below_full,
             &sums.calls,
             &sums.calls_pending,
             &sums.cpu_chunk,
             &sums.calls_chunk,
         ];
-        if !costs.chain(others).all(Cost::is_sane) || !sums.speeds.is_sane() {
+        if !costs.chain(others).all(Cost::is_sane)
+            || !sums.speeds.is_sane()
+            || !sums.offered.is_sane()
+            || !sums.offered_minutes.is_sane()
+        {
             return Err(Refusal::Input { what: "a stored sum of a learner", value: f64::NAN });
         }
         Ok(Self { curve, sums })
@@ -121,6 +142,10 @@ impl Learner {
             return;
         }
         self.sums.serving = second.serving;
+        // Whatever spoils a second otherwise: it was to serve as many.
+        if let Some(offered) = second.offered.filter(|_| second.taint != Some(Taint::CoverageGap)) {
+            self.sums.was_offered(second.start_unix_s, length, offered);
+        }
         let used = second.used_ratio();
         let is_full = second.is_full() == Some(true);
         let taint = second.taint.or(match used {
@@ -224,6 +249,9 @@ impl Learner {
             begun_anew: old.begun_anew.saturating_add(1),
             serving: old.serving,
             left_out: old.left_out,
+            offered: old.offered,
+            offered_minutes: old.offered_minutes,
+            minute: old.minute,
             cpu: old.cpu_pending,
             calls: old.calls_pending,
             ..Sums::default()
@@ -308,6 +336,25 @@ impl Learner {
         (own_s >= ASKED_FOR_PART * calls_s).then_some(own_s)
     }
 
+    /// How long a connection is open without a request, s for each answer: what clients keep, and what they close late. Of seconds in which nobody
+    /// waits for a CPU here, so that a request that is not read yet is not taken for none. None before half a minute or a thousand answers of that.
+    pub fn open_unused_s(&self) -> Option<f64> {
+        // Of the sums: in a single second the one is a sample and the other is exact.
+        let (open_s, response_s) = self.sums.open_low.for_each_request()?;
+        Some((open_s - response_s).max(0.0))
+    }
+
+    /// Requests a second that were to be served in the busiest hundredth of the seconds in which there were any, those that were left out among them. None
+    /// before a minute of them.
+    pub fn offered_most(&self) -> Option<f64> {
+        self.sums.offered.most()
+    }
+
+    /// The same of whole minutes: what comes and goes within seconds is no load that lasts.
+    pub fn offered_in_a_minute(&self) -> Option<f64> {
+        self.sums.offered_minutes.most()
+    }
+
     /// D: CPU time of a request with its 95 % interval, s, without what is used in any case; none before half a minute.
     pub fn cpu_s_per_request(&self) -> Option<Estimate> {
         let mut all = Cost::default();
@@ -387,7 +434,12 @@ impl Learner {
 
     /// What it takes in memory, bytes, about: of a tree's nodes only the largest that there can be is counted.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.curve.bytes() + bins::BINS * 12 + 512
+        size_of::<Self>()
+            + self.curve.bytes()
+            + bins::BINS * 12
+            + self.sums.offered.bytes()
+            + self.sums.offered_minutes.bytes()
+            + 512
     }
 }
 
@@ -395,9 +447,23 @@ impl Sums {
     fn age(&mut self, keep: f64) {
         self.full_s *= keep;
         let costs = self.cpu.iter_mut().chain(&mut self.cpu_left_out);
-        let others = [&mut self.low, &mut self.callers_low, &mut self.below_full, &mut self.calls];
+        let others =
+            [&mut self.low, &mut self.callers_low, &mut self.open_low, &mut self.below_full, &mut self.calls];
         costs.chain(others).for_each(|of| of.age(keep));
         self.speeds.age(keep);
+    }
+
+    fn was_offered(&mut self, start_unix_s: u64, length: f64, requests: f64) {
+        self.offered.add(length, requests);
+        let minute = start_unix_s / 60;
+        if minute != self.minute.0 {
+            let (_, before) = std::mem::replace(&mut self.minute, (minute, 0.0));
+            // The first of all is none, and one that began in its middle is too small, which only makes less of it.
+            if before > 0.0 {
+                self.offered_minutes.add(60.0, before);
+            }
+        }
+        self.minute.1 += requests;
     }
 
     /// Takes a second in which nobody waited for a CPU.
@@ -406,6 +472,9 @@ impl Sums {
         self.low.add(length, second.answered, cpu_s, second.in_flight_s);
         if let Some((own_s, calls_s)) = second.callers {
             self.callers_low.add(length, second.answered, own_s, calls_s);
+        }
+        if let Some(open_s) = second.open_s {
+            self.open_low.add(length, second.answered, open_s, second.in_flight_s);
         }
     }
 }

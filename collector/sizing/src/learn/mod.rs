@@ -7,6 +7,7 @@
 mod cost;
 mod learner;
 mod little;
+mod offered;
 mod second;
 mod shift;
 mod sustained;

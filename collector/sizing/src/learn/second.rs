@@ -90,6 +90,10 @@ pub struct Second {
     pub in_flight_s: f64,
     /// Requests answered.
     pub answered: f64,
+    /// Requests that were to be served: answers, and attempts that were dropped for the first time, less those that were let in after that; none if not known.
+    pub offered: Option<f64>,
+    /// ∫N dt of the connections that are open, connections · s; none if not measured.
+    pub open_s: Option<f64>,
     /// CPU time of its workload, s; none if not measured.
     pub cpu_s: Option<f64>,
     /// CPUs that it may use, a quota as a fraction; none if not known.
@@ -151,7 +155,9 @@ impl Second {
         not_negative("the number of answers", self.answered)?;
         self.cpus.map_or(Ok(1.0), |of| positive("the number of CPUs", of))?;
         for (what, value) in [
+            ("the number of requests that were to be served", self.offered),
             ("CPU time, s,", self.cpu_s),
+            ("∫N dt of open connections, s,", self.open_s),
             ("throttled time, s,", self.throttled_s),
             ("the number of calls", self.calls),
             ("time below, s,", self.below_s),

@@ -2,7 +2,7 @@
 //! pools, or one server more. Owns the model of the chain, its replay, and the search for the smallest change; knows no incident, no window
 //! of a listener, and draws nothing at random: the same input gives the same answer everywhere.
 //!
-//! `chain` is what goes in, `replay` (with `server`, one server of a tier) the discrete-event simulation, `outcome` what came out,
+//! `attempts` tells first attempts from those that come again, `chain` is what goes in, `replay` (with `server`, one server of a tier) the discrete-event simulation, `outcome` what came out,
 //! `reproduce` whether the model gives what was seen, `knob` what can be changed, `margin` how much more than what was seen that has to stand, and `search` the smallest changes with what each does.
 //!
 //! # What is modelled
@@ -15,6 +15,7 @@
 //! Service times are the mean ones and arrivals are spread evenly in their window, so queues of a tier that is nearly full all the time
 //! are too short here: the model is for overflows that a stall or a burst makes, and is asked first whether it reproduces the one seen.
 
+mod attempts;
 mod chain;
 mod knob;
 mod margin;
@@ -24,6 +25,7 @@ mod reproduce;
 mod search;
 mod server;
 
+pub use attempts::{Came, FirstAttempts};
 pub use chain::{Chain, Entry, Retries, Tier, WINDOW_S};
 pub use knob::{Change, Knob, SIZE_MAX};
 pub use margin::MARGIN;

@@ -378,6 +378,7 @@ impl Converter {
                     memory_limit_bytes: pool.memory_limit_bytes,
                     memory_used_bytes: pool.memory_used_bytes,
                     processes: pool.processes.filter(|n| *n > 0),
+                    held_by_connection: pool.held_by_connection,
                 }),
             });
         }

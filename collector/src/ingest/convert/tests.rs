@@ -261,6 +261,7 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
             set_by: "x".repeat(5000),
             open_files: Some(1024),
             processes: Some(0),
+            held_by_connection: Some(true),
             ..Default::default()
         }),
         ..Default::default()
@@ -273,6 +274,7 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
     let pool = listeners[0].pool.as_ref().unwrap();
     assert_eq!((pool.size, pool.set_by.len()), (150, 1000), "a place has a bound");
     assert_eq!((pool.open_files, pool.processes, pool.memory_limit_bytes), (Some(1024), None, None));
+    assert_eq!(pool.held_by_connection, Some(true));
 }
 
 #[test]

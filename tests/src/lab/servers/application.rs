@@ -19,7 +19,7 @@ pub(super) fn tomcat(tier: Tier, config: &LabConfig, folders: &Folders) -> Resul
         fs::create_dir_all(folders.dir.join(folder))?;
     }
     fs::create_dir_all(&classes)?;
-    let db = config.stack.listener(Tier::Db);
+    let db = config.stack.listener(config.stack.database_of(tier));
     let text = fill(
         include_str!("../../../lab/server.xml"),
         tier,

@@ -21,13 +21,13 @@ const SOCKET: &str = "mariadb.sock";
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// One thread for each connection, or its pool of threads.
-pub(super) fn mariadb(config: &LabConfig, folders: &Folders) -> Result<Command> {
+pub(super) fn mariadb(tier: Tier, config: &LabConfig, folders: &Folders) -> Result<Command> {
     let general_log = if config.db_general_log {
         format!("general_log = ON\ngeneral_log_file = {}", general_log(&folders.dir).display())
     } else {
         "general_log = OFF".to_owned()
     };
-    let threads = match config.stack.software(Tier::Db) {
+    let threads = match config.stack.software(tier) {
         // As many groups as the literature's queue had threads; a thread that waits for a disk or a lock is replaced.
         Software::MariaDbPool => "thread_handling = pool-of-threads\nthread_pool_size = 8",
         _ => "thread_handling = one-thread-per-connection\nthread_cache_size = 100",
@@ -35,7 +35,7 @@ pub(super) fn mariadb(config: &LabConfig, folders: &Folders) -> Result<Command> 
     let file = folders.dir.join("my.cnf");
     let text = fill(
         include_str!("../../../lab/my.cnf"),
-        Tier::Db,
+        tier,
         config,
         folders,
         &[("GENERAL_LOG", general_log), ("THREADS", threads.to_owned())],

@@ -35,6 +35,7 @@ pub(super) fn apache(config: &LabConfig, folders: &Folders) -> Result<Command> {
         &[
             ("PROXY_PASS", pass),
             ("ACCESS_LOG", access_log),
+            ("MPM", if config.web_thread_per_connection { "worker" } else { "event" }.to_owned()),
             ("ACCEPT_FILTER", if config.web_defer_accept { "data" } else { "none" }.to_owned()),
         ],
     );

@@ -47,7 +47,7 @@ pub(crate) fn prepare(tier: Tier, config: &LabConfig, folders: &Folders) -> Resu
         Software::AsyncApp => application::asyncapp(tier, config)?,
         Software::Gunicorn => python::bulletin(config, folders)?,
         Software::Reports => python::reports(config, folders)?,
-        Software::MariaDb | Software::MariaDbPool => database::mariadb(config, folders)?,
+        Software::MariaDb | Software::MariaDbPool => database::mariadb(tier, config, folders)?,
         Software::Postgres => postgres::postgres(config, folders)?,
         Software::Redis => database::redis(config, folders)?,
     };
