@@ -150,9 +150,9 @@ impl Learned {
         self.learner.between_calls_s()
     }
 
-    /// How long a connection is open without a request, s for each answer; `None`: not known.
-    pub(super) fn open_unused_s(&self) -> Option<f64> {
-        self.learner.open_unused_s()
+    /// How long a connection is open without a request, and in all, s for each answer; `None`: not known.
+    pub(super) fn open_s(&self) -> Option<(f64, f64)> {
+        self.learner.open_s()
     }
 
     /// The same of its busiest minutes.

@@ -82,7 +82,10 @@ fn of(
     let between_s = learned.between_calls_s().filter(|_| is_of_callers);
     let held = between_s.and_then(|between_s| advice.for_connections(between_s, &deployment));
     let held = match held_workers {
-        Held::For(unused_s, offered) => advice.for_held_workers(unused_s, offered, &deployment),
+        Held::For(Open { unused_s, open_s, offered }) => {
+            let by_curve = advice.for_held_workers(unused_s, offered, &deployment);
+            by_curve.or_else(|| advice.by_open_connections(unused_s, open_s, offered))
+        }
         _ => held,
     };
     if (is_of_callers || held_workers != Held::Nothing) && held.is_none() {
@@ -162,21 +165,33 @@ enum Held {
     Nothing,
     /// A worker is a connection's, or may be, and it is not known for how long, or not even that.
     Unknown,
-    /// A worker for this long for each answer, s, and so many answers a second are to be given at the most.
-    For(f64, f64),
+    /// A worker for each connection.
+    For(Open),
+}
+
+/// What is known of connections that hold workers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Open {
+    /// For how long one has no request, for each answer, s.
+    unused_s: f64,
+    /// For how long it is open, for each answer, s.
+    open_s: f64,
+    /// So many answers a second are to be given at the most.
+    offered: f64,
 }
 
 /// Of a listener.
 fn held(learned: &Learned, setting: Option<Setting>) -> Held {
-    let known = learned.open_unused_s().zip(learned.offered_most());
+    let known = learned.open_s().zip(learned.offered_most());
+    let known = known.map(|((unused_s, open_s), offered)| Open { unused_s, open_s, offered });
     let said = learned.limit().and_then(|limit| limit.held_by_connection);
     match (said, known) {
-        (Some(true), Some((unused_s, offered))) => Held::For(unused_s, offered),
+        (Some(true), Some(open)) => Held::For(open),
         (Some(true), None) => Held::Unknown,
         (Some(false), _) => Held::Nothing,
         (None, _) if setting.is_none_or(|setting| setting.how != How::IsOfConnections) => Held::Nothing,
         // If it were so it would make no difference.
-        (None, Some((unused_s, offered))) if unused_s * offered < 1.0 => Held::Nothing,
+        (None, Some(of)) if of.unused_s * of.offered < 1.0 => Held::Nothing,
         (None, _) => Held::Unknown,
     }
 }
@@ -193,7 +208,7 @@ fn headroom(
     let workers =
         learned.limit().map(|limit| match held(learned, setting_of(learned.comm(), &key.workload)) {
             // Those that connections hold without a request take nothing in; `as` saturates.
-            Held::For(unused_s, _) => limit.size.saturating_sub((per_second * unused_s).ceil() as u32),
+            Held::For(of) => limit.size.saturating_sub((per_second * of.unused_s).ceil() as u32),
             _ => limit.size,
         });
     let present = Present {
@@ -353,8 +368,9 @@ mod tests {
         };
         // 2 s of requests, and 50 of connections, for 100 answers a second: half a second for each of them.
         let (held, places) = told("apache2", Some(true), 52.0);
-        let Held::For(unused_s, offered) = held else { panic!("{held:?}") };
-        assert!((unused_s - 0.5).abs() < 1e-6 && (offered / 100.0 - 1.0).abs() < 0.05, "{held:?}");
+        let Held::For(of) = held else { panic!("{held:?}") };
+        assert!((of.unused_s - 0.5).abs() < 1e-6 && (of.open_s - 0.52).abs() < 1e-6, "{of:?}");
+        assert!((of.offered / 100.0 - 1.0).abs() < 0.05, "{of:?}");
         assert_eq!(places, Some(150 - 50 + 128 + 1), "less those that are held");
         for (comm, said, open_s, expect) in [
             ("apache2", Some(false), 52.0, Held::Nothing),

@@ -143,7 +143,7 @@ pub const CELLS: &[Cell] = &[
     },
     Cell {
         name: "slow-clients",
-        about: "as tomcat-critical, but clients close a fifth of a second after the answer, and a connection holds a thread of Apache's mpm_worker until then; the pool is MaxRequestWorkers",
+        about: "as tomcat-critical with a quarter of a CPU, but clients close a fifth of a second after the answer, and a connection holds a thread of Apache's mpm_worker until then; the pool is MaxRequestWorkers",
         advised: Tier::Web,
         grid: &FRONT_GRID,
         default_pool: SHIPPED_WORKERS,
@@ -175,7 +175,9 @@ fn small_heap(lab: LabConfig) -> LabConfig {
 }
 
 fn slow_clients(lab: LabConfig) -> LabConfig {
-    LabConfig { web_thread_per_connection: true, ..tomcat_critical(lab) }
+    // A default that is far too small would be an overload of connections from the middle of the ramp on, and the rest of it would tell nothing.
+    let lab = LabConfig { web_thread_per_connection: true, ..tomcat_critical(lab) };
+    LabConfig { app: Limits { cores: 0.25, ..lab.app }, ..lab }
 }
 
 fn demo(lab: LabConfig) -> LabConfig {

@@ -151,6 +151,26 @@ impl Advice {
         Some(least)
     }
 
+    /// Tells how many workers are needed at the least where no curve says what should be in flight, because too little was seen that is the server's own: by
+    /// Little's law `offered` requests a second have a connection open for `open_s` each, `unused_s` of it without a request. Returns as
+    /// [`Advice::for_held_workers`] does.
+    pub fn by_open_connections(&mut self, unused_s: f64, open_s: f64, offered: f64) -> Option<u32> {
+        let Claim::Refused { refused: Refusal::LittleTraffic { .. } | Refusal::Tainted { .. } } = &self.pool
+        else {
+            return None;
+        };
+        let (held, all) = ((offered * unused_s).ceil(), (offered * open_s).ceil());
+        if ![unused_s, open_s, offered, held, all].iter().all(|of| of.is_finite() && *of >= 0.0) || all < 1.0
+        {
+            return None;
+        }
+        // `as` saturates.
+        let least = all as u32;
+        let value = PoolRange { advised: least, at_least: least, at_most: None, seen_to: self.seen_to };
+        self.pool = Claim::Told { class: Class::Extrapolated, value };
+        Some((held as u32).min(least))
+    }
+
     /// Takes from it what would lower a pool: hardware was not seen full, or the pool is not the one that the curve is of.
     pub fn only_raises(&mut self) {
         if let Claim::Told { class, value } = &mut self.pool {
@@ -437,6 +457,26 @@ mod tests {
             let mut advice = of(Class::Plateau);
             let told = advice.for_held_workers(unused_s, offered, &one);
             assert!(told.is_none() && advice == of(Class::Plateau), "{unused_s} {offered} {told:?}");
+        }
+    }
+
+    #[test]
+    fn where_no_curve_is_known_open_connections_say_how_many_workers_there_are_at_the_least() {
+        let little = Refusal::LittleTraffic { seconds: 20.0, answered: 9e3, needed_s: 60.0, needed: 1e3 };
+        let mut advice = refusal(&little, 30.0);
+        assert_eq!(advice.by_open_connections(0.2, 0.21, 1_000.0), Some(200));
+        let value = PoolRange { advised: 210, at_least: 210, at_most: None, seen_to: 30.0 };
+        assert_eq!(advice.pool, Claim::Told { class: Class::Extrapolated, value });
+        assert_eq!(
+            (advice.pool.decide(Some(150)), advice.pool.decide(Some(400))),
+            (Decision::Raise(210), Decision::Keep)
+        );
+        // What is refused for another reason stays so, and so does everything without a number.
+        let event = Refusal::EventDriven { tier: "x".into() };
+        assert_eq!(refusal(&event, 30.0).by_open_connections(0.2, 0.21, 1_000.0), None);
+        for (unused_s, open_s, offered) in [(f64::NAN, 0.2, 1.0), (0.1, 0.2, f64::INFINITY), (0.0, 0.0, 9.0)]
+        {
+            assert_eq!(refusal(&little, 30.0).by_open_connections(unused_s, open_s, offered), None);
         }
     }
 

@@ -338,10 +338,12 @@ impl Learner {
 
     /// How long a connection is open without a request, s for each answer: what clients keep, and what they close late. Of seconds in which nobody
     /// waits for a CPU here, so that a request that is not read yet is not taken for none. None before half a minute or a thousand answers of that.
-    pub fn open_unused_s(&self) -> Option<f64> {
+    /// Beside it how long it is open in all, with the time of a request under low load.
+    pub fn open_s(&self) -> Option<(f64, f64)> {
         // Of the sums: in a single second the one is a sample and the other is exact.
         let (open_s, response_s) = self.sums.open_low.for_each_request()?;
-        Some((open_s - response_s).max(0.0))
+        let unused_s = (open_s - response_s).max(0.0);
+        Some((unused_s, unused_s + response_s))
     }
 
     /// Requests a second that were to be served in the busiest hundredth of the seconds in which there were any, those that were left out among them. None
