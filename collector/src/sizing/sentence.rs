@@ -22,7 +22,8 @@ pub(super) fn sentence(of: &TierAdvice, setting: Option<Setting>, decision: Deci
     if of.servers > 1 {
         parts.push(format!("in each of {} servers", of.servers));
     }
-    parts.push(format!("{class}, {learnt}, up to {:.0} in flight", of.seen_to));
+    let seen = if of.seen_to < 0.5 { String::new() } else { format!(", up to {:.0} in flight", of.seen_to) };
+    parts.push(format!("{class}, {learnt}{seen}"));
     parts.push(match of.critical.as_deref() {
         Some("cpu") => "CPU is critical".to_owned(),
         Some(other) => format!("{other} is critical"),
