@@ -90,10 +90,10 @@ up: programs ## Collector and agent for this machine, page on http://127.0.0.1:4
 .PHONY: test
 test: ## Everything CI runs: formatting, lints, licences, docs, unit and privileged tests
 	@# What fails early does not hide what fails late: one run, which takes most of an hour where nothing is built, tells all of it.
-	@rm -f target/units/failed
-	@$(SUDO) rm -f target/privileged/failed
-	@$(MAKE) --no-print-directory --keep-going lint unit privileged || { \
-	  for of in target/units target/privileged; do ./tests/failed.sh $$of || true; done; exit 1; }
+	@$(SUDO) rm -f target/units/failed target/privileged/failed
+	@failed=; for part in lint unit privileged; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	  [ -z "$$failed" ] || { for of in target/units target/privileged; do ./tests/failed.sh $$of || true; done; \
+	  echo "make test failed in:$$failed (each by itself: make lint, make unit, make privileged)" >&2; exit 1; }
 
 .PHONY: check
 check: build-deps ## The quick look before a commit: format, lints, unit tests of the crates that changed (SINCE=COMMIT)

@@ -56,7 +56,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    /// Whether the log tells that something of `peer` came to nothing, and why: as seldom as of wrong tokens from one place, for each reason.
+    /// Whether the log tells that something of `peer` came to nothing, and why: as seldom as of wrong tokens from one place, for each kind of end and sort of reason.
     /// Whoever connects without an end is counted each time, and does not fill the disk.
     #[must_use]
     pub fn tells_of(&self, peer: &str, kind: &'static str, why: &str) -> bool {

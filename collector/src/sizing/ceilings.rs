@@ -29,8 +29,11 @@ pub(super) fn ceilings(
     all.extend(own.zip(setting).and_then(|(own, setting)| memory(own, setting)));
     // Of a database its callers' pools are the limit, and each has ceilings of its own.
     if setting.is_none_or(|setting| matches!(setting.how, How::Is | How::IsOfConnections | How::Make)) {
-        let below = connections(&server, learners, who);
-        all.extend(below.into_iter().map(|of| Ceiling { most: of.most.saturating_add(idle), ..of }));
+        all.extend(connections(&server, learners, who).into_iter().map(|of| Ceiling {
+            most: of.most.saturating_add(idle),
+            sentence: of.sentence + &and_idle(u64::from(idle)),
+            ..of
+        }));
     }
     all.sort_by_key(|of| of.most);
     all
@@ -56,11 +59,19 @@ fn open_files(own: &PoolSize, calls: bool, idle: u32) -> Option<Ceiling> {
     let each = 1 + u64::from(calls);
     let (left, idle) = (limit.saturating_sub(FILES_BESIDE), u64::from(idle));
     // One for each that is idle, as far as there are so many; the others have one for their call as well.
-    let most = at_a_time(idle.min(left) + left.saturating_sub(idle) / each);
+    let idle = idle.min(left);
+    let requests = (left - idle) / each;
+    let most = at_a_time(requests + idle);
     let sentence = format!(
-        "{limit} open files of its process let in {most} at a time ({each} for each, {FILES_BESIDE} beside)"
+        "{limit} open files of its process let in {requests} at a time ({each} for each, {FILES_BESIDE} beside){}",
+        and_idle(idle)
     );
     Some(Ceiling { what: "open_files".into(), most, limit, sentence })
+}
+
+/// Connections without a request, which hold a worker and call nobody.
+fn and_idle(idle: u64) -> String {
+    if idle > 0 { format!(", and {idle} connections without one") } else { String::new() }
 }
 
 /// Of a server with a process for each request: as many as its cgroup has memory for.
@@ -211,7 +222,14 @@ mod tests {
         assert_eq!(of_tomcat(&several, 10_000).len(), 1, "each process has files of its own");
         // 100 idle ones have one file each, and what is left of them is two for each of the others.
         let open = PoolSize { open_files: Some(1024), processes: Some(1), ..pool(200) };
-        assert_eq!(open_files(&open, true, 100).unwrap().most, 100 + 334);
+        let told = open_files(&open, true, 100).unwrap();
+        assert_eq!(told.most, 100 + 334);
+        assert!(
+            told.sentence
+                .contains("let in 334 at a time (2 for each, 256 beside), and 100 connections without one"),
+            "{}",
+            told.sentence
+        );
         assert_eq!(open_files(&open, true, 9_999).unwrap().most, 768);
         let few = PoolSize { open_files: Some(100), processes: Some(1), ..pool(200) };
         assert_eq!(of_tomcat(&few, 10_000)[0].most, 0);

@@ -11,7 +11,7 @@ use tailwater_sizing::concurrency::{Advice, Deployment};
 use tailwater_sizing::curve::{Cell, Demand, Point};
 use tailwater_sizing::evidence::Estimate;
 use tailwater_sizing::learn::{Learner, Second, Serving, Taint as Why, agrees};
-use tailwater_sizing::prevent::{Came, FirstAttempts, Retries};
+use tailwater_sizing::prevent::{FirstAttempts, Retries};
 
 /// Seconds from which Little's law is checked.
 const COMPARED_SECONDS_MIN: f64 = 30.0;
@@ -51,18 +51,22 @@ impl Clone for Firsts {
 }
 
 impl Firsts {
-    /// Requests that were to be served in a second: answers, and first attempts beyond those that were let in. By the way that has fewer: nobody knows which
-    /// one a client has.
-    fn offered(&mut self, second: &Joined) -> f64 {
-        let arrivals: u64 = second.came.iter().map(|(_, came)| came.arrivals).sum();
+    /// Requests that were to be served in a second: answers, and first attempts beyond those that were let in, which may be fewer. By the way that has fewer:
+    /// nobody knows which one a client has. `None`: not all of its windows are known.
+    fn offered(&mut self, second: &Joined) -> Option<f64> {
+        let arrivals = second.came.iter().fold(0_u64, |sum, (_, came)| sum.saturating_add(came.arrivals));
         let first = self.0.iter_mut().map(|firsts| {
-            let of = |(window, came): &(u64, Came)| {
-                firsts.next(usize::try_from(*window).unwrap_or(usize::MAX), came)
-            };
-            second.came.iter().map(of).sum::<u64>()
+            second.came.iter().fold(0_u64, |sum, (window, came)| {
+                sum.saturating_add(firsts.next(usize::try_from(*window).unwrap_or(usize::MAX), came))
+            })
         });
         let first = first.min().unwrap_or(0);
-        (second.answered as f64 + first as f64 - arrivals as f64).max(0.0)
+        let is_known = !second.taints.contains(&Taint::NotMeasured);
+        is_known.then(|| second.answered as f64 + first as f64 - arrivals as f64)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(FirstAttempts::bytes).sum()
     }
 }
 
@@ -118,7 +122,7 @@ impl Learned {
         }
         let before = self.learner.begun_anew();
         let offered = self.firsts.offered(second);
-        self.learner.push(&Second { offered: Some(offered), ..handed_over(second) });
+        self.learner.push(&Second { offered, ..handed_over(second) });
         if !second.taints.is_empty() {
             return;
         }
@@ -155,14 +159,14 @@ impl Learned {
         self.learner.open_s()
     }
 
-    /// The same of its busiest minutes.
-    pub(super) fn offered_in_a_minute(&self) -> Option<f64> {
-        self.learner.offered_in_a_minute()
-    }
-
     /// Requests a second that were to be served in its busiest hundredth of seconds; `None`: not known.
     pub(super) fn offered_most(&self) -> Option<f64> {
         self.learner.offered_most()
+    }
+
+    /// The same of its busiest minutes.
+    pub(super) fn offered_in_a_minute(&self) -> Option<f64> {
+        self.learner.offered_in_a_minute()
     }
 
     /// CPU time of a request, s.
@@ -252,7 +256,7 @@ impl Learned {
 
     /// Memory, about.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.learner.bytes() + self.set_ups.bytes()
+        size_of::<Self>() + self.learner.bytes() + self.set_ups.bytes() + self.firsts.bytes()
     }
 }
 
@@ -273,7 +277,7 @@ fn handed_over(second: &Joined) -> Second {
         cells,
         in_flight_s: second.in_flight_s,
         answered: second.answered as f64,
-        // What comes again is told from what came first by what was dropped before.
+        // Whoever hands it over knows what was dropped before, and fills it in.
         offered: None,
         open_s: Some(second.open_s),
         cpu_s: Some(second.cpu_s),
@@ -289,12 +293,7 @@ fn handed_over(second: &Joined) -> Second {
             _ => Serving::EventDriven,
         },
         // Of several reasons one that spoils what requests cost, if there is one.
-        // Nor is one told in place of what was not seen.
-        taint: second
-            .taints
-            .iter()
-            .filter_map(|taint| why(*taint))
-            .min_by_key(|why| (*why != Why::CoverageGap, why.keeps_costs())),
+        taint: second.taints.iter().filter_map(|taint| why(*taint)).min_by_key(|why| why.keeps_costs()),
     }
 }
 
@@ -323,5 +322,31 @@ impl Sums {
 
     fn rate_at(&self, unix_ns: u64) -> f64 {
         self.rate * self.keeps(unix_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sizing::learners::tests::second;
+    use tailwater_sizing::prevent::Came;
+
+    #[test]
+    fn what_was_dropped_and_came_again_is_offered_once() {
+        let mut firsts = Firsts::default();
+        let window = |window, arrivals, drops_syn| (window, Came { arrivals, drops_syn, ..Came::default() });
+        let mut offered = |came: Vec<(u64, Came)>, answered| {
+            let of = second(&("web".to_owned(), "apache2.service".to_owned()), 80, answered, 0);
+            firsts.offered(&Joined { came, ..of })
+        };
+        // 20 are dropped, come a second later, and are let in.
+        assert_eq!(offered(vec![window(1_000, 80, 20)], 80), Some(100.0));
+        assert_eq!(offered(vec![window(1_020, 100, 0)], 100), Some(80.0));
+        // Answered are fewer than are let in, and more come again than that: it is made up for by those that were counted before.
+        assert_eq!(offered(vec![window(1_040, 0, 50)], 0), Some(50.0));
+        assert_eq!(offered(vec![window(1_060, 50, 0)], 0), Some(-50.0));
+        let of = second(&("web".to_owned(), "apache2.service".to_owned()), 80, 9, 0);
+        let unseen = Joined { taints: [Taint::NotMeasured].into(), ..of };
+        assert_eq!(Firsts::default().offered(&unseen), None);
     }
 }

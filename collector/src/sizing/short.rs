@@ -8,8 +8,10 @@ use tailwater_model::advice::{Short, SystemAdvice, TierAdvice};
 /// Times what it answers from which more is offered: what is offered in a minute is known within a twentieth, and of 20 requests a second comes so many
 /// more by chance in one minute of a hundred.
 const OFFERED_FROM: f64 = 1.1;
-/// Part of a front's answers that its listeners without a busy minute may have.
-const UNKNOWN_PART: f64 = 0.01;
+/// Times what it answers from which more is offered than clients make who are to be served: a flood is no reason for more servers.
+const OFFERED_TO: f64 = 5.0;
+/// Part of a front's answers that one of its listeners must have: the busiest minutes of several are not the same ones.
+const ONE_PART: f64 = 0.99;
 
 /// Adds to the advice on a front's throughput what it is short of, if one tier's CPU ends it, that tier's best throughput is known, and more was offered.
 pub(super) fn tell(
@@ -30,9 +32,9 @@ pub(super) fn tell(
     let Some(offered) = offered(front, learners) else { return };
     let Some(short) = short(offered, answers, servers) else { return };
     system.sentence = format!(
-        "{}; no pool helps against {:.0} requests/s in the busiest minute where {:.0} are answered: short by {:.1} servers of {tier}, or shed above \
-         {:.0}/s at {}",
-        system.sentence, offered, answers, short.servers, answers, system.front
+        "{}; up to {offered:.0} requests/s came in the busiest minute and {answers:.0} can be answered, which no pool changes: short by {:.1} servers of \
+         {tier}, or shed above {answers:.0}/s at {}",
+        system.sentence, short.servers, system.front
     );
     system.short = Some(short);
 }
@@ -43,19 +45,12 @@ fn ended_by(system: &SystemAdvice) -> Option<&str> {
     system.resources.iter().any(|of| of.what == "cpu" && of.tier == tier).then_some(tier)
 }
 
-/// Requests a second at all listeners of a front in their busiest minutes; `None`: too much of it is not known.
+/// Requests a second at a front in its busiest minute; `None`: not known, or more than one of its listeners has them.
 fn offered(front: &Server, learners: &Learners) -> Option<f64> {
     let own = || learners.iter().filter(|(key, _)| key.server() == *front).map(|(_, learned)| learned);
     let newest = own().map(|of| of.span().1).max()?;
-    let (mut offered, mut all, mut unknown) = (0.0, 0.0, 0.0);
-    for of in own() {
-        all += of.rate_at(newest);
-        match of.offered_in_a_minute() {
-            Some(most) => offered += most,
-            None => unknown += of.rate_at(newest),
-        }
-    }
-    (offered > 0.0 && unknown <= UNKNOWN_PART * all).then_some(offered)
+    let all: f64 = own().map(|of| of.rate_at(newest)).sum();
+    own().find(|of| of.rate_at(newest) >= ONE_PART * all)?.offered_in_a_minute()
 }
 
 /// The most requests of the system per second that a tier allows, if that was seen.
@@ -67,7 +62,7 @@ fn best(of: &TierAdvice) -> Option<f64> {
 
 fn short(offered: f64, answers: f64, servers: u32) -> Option<Short> {
     let over = offered / answers;
-    (over >= OFFERED_FROM).then(|| Short {
+    (OFFERED_FROM..OFFERED_TO).contains(&over).then(|| Short {
         offered_per_second: offered,
         answered_per_second: answers,
         servers: f64::from(servers) * (over - 1.0),
@@ -126,11 +121,12 @@ mod tests {
         assert!((short.servers / (2.0 * (short.offered_per_second / 160.0 - 1.0)) - 1.0).abs() < 1e-9);
         assert_eq!(
             of.sentence,
-            "apache2@web: throughput ends; no pool helps against 256 requests/s in the busiest minute where 160 are answered: short by 1.2 servers \
-             of mariadb, or shed above 160/s at apache2@web"
+            "apache2@web: throughput ends; up to 256 requests/s came in the busiest minute and 160 can be answered, which no pool changes: short by 1.2 \
+             servers of mariadb, or shed above 160/s at apache2@web"
         );
         for (critical, class, most) in [
             (Some("CPU of mariadb"), "plateau", 250.0),
+            (Some("CPU of mariadb"), "plateau", 50.0),
             (Some("CPU of mariadb"), "extrapolated", 160.0),
             (Some("disk of mariadb"), "plateau", 160.0),
             (Some("CPU of tomcat10"), "plateau", 160.0),
@@ -138,5 +134,13 @@ mod tests {
         ] {
             assert_eq!(told(critical, class, most), system(critical), "{critical:?} {class} {most}");
         }
+        // Another listener of the front has a part of what comes.
+        let mut several = Learners::default();
+        for at in 0..200 {
+            several.learn(&second(&front, 80, 256, at * 1_000_000_000));
+            several.learn(&second(&front, 443, 20, at * 1_000_000_000));
+        }
+        assert_eq!((offered(&front, &several), offered(&front, &Learners::default())), (None, None));
+        assert!(offered(&front, &learners).is_some());
     }
 }

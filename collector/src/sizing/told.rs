@@ -97,6 +97,7 @@ fn of(
     if let Some(several) = ends.several(who, &server).filter(|_| advice.pool.value().is_some()) {
         advice.refuse(&several);
     }
+    let held = held.filter(|_| advice.pool.value().is_some());
     let mut left_out: Vec<LeftOut> = learned
         .left_out()
         .iter()
@@ -138,7 +139,7 @@ fn of(
         in_flight: answer(&advice.in_flight, range),
         expected_loss: answer(&advice.expected_loss, |loss| *loss),
         limit_loss: advice.limit_loss,
-        held_between_calls: held.filter(|_| advice.pool.value().is_some()),
+        held_between_calls: held,
         model: model(advice.model).to_owned(),
         headroom: headroom(key, learned, learners, who, now_unix_ns),
         ceilings: ceilings(key, learned, setting, idle, learners, who),
@@ -205,12 +206,14 @@ fn headroom(
     now_unix_ns: u64,
 ) -> Option<Headroom> {
     let per_second = learned.per_second(now_unix_ns)?;
-    let workers =
-        learned.limit().map(|limit| match held(learned, setting_of(learned.comm(), &key.workload)) {
+    let workers = learned.limit().and_then(|limit| {
+        match held(learned, setting_of(learned.comm(), &key.workload)) {
             // Those that connections hold without a request take nothing in; `as` saturates.
-            Held::For(of) => limit.size.saturating_sub((per_second * of.unused_s).ceil() as u32),
-            _ => limit.size,
-        });
+            Held::For(of) => Some(limit.size.saturating_sub((per_second * of.unused_s).ceil() as u32)),
+            Held::Unknown if limit.held_by_connection == Some(true) => None,
+            Held::Unknown | Held::Nothing => Some(limit.size),
+        }
+    });
     let present = Present {
         rate: per_second,
         cpu_s: learned.cpu_s().map(|of| of.value),

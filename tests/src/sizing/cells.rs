@@ -264,7 +264,8 @@ mod tests {
             let is_asking = |tier: &&Tier| cell.stack.database_of(**tier) == Tier::Db;
             let sharing = cell.stack.applications().iter().filter(is_asking).count();
             assert_eq!(cell.shared_by > 1, sharing > 1, "{}", cell.name);
-            for lab in [&small, &large] {
+            let tried = cell.grid.iter().copied().chain(cell.capacity_pool).map(|pool| cell.lab(pool));
+            for lab in &tried.chain([small, large]).collect::<Vec<_>>() {
                 assert!(lab.db.workers >= applications * lab.app.pool, "{}: max_connections", cell.name);
                 assert!(lab.app_connections.unwrap() > lab.web.workers, "{}: maxConnections", cell.name);
                 assert!(

@@ -226,13 +226,13 @@ fn below(count: usize, random: &mut Random) -> usize {
 }
 
 /// Judges a cell. `critical_ratio`: what the tier took of its quota when the capacity was measured; `default`: the pool as shipped, in
-/// total; `readings` are of all loads and limits.
+/// total; `servers`: how many share what is advised in total, while `readings`, of all loads and limits, are of the pool of each.
 #[must_use]
 pub fn verdict(
     answerable: bool,
     advice: &Advice,
     critical_ratio: f64,
-    default: u32,
+    (default, servers): (u32, u32),
     readings: &[Reading],
 ) -> Verdict {
     if critical_ratio < CRITICAL_MIN {
@@ -248,7 +248,7 @@ pub fn verdict(
         return Verdict::Uninformative;
     }
     match advice {
-        Advice::Told(pool) => answered(pool, readings),
+        Advice::Told(pool) => answered(pool, servers, readings),
         Advice::Refused(why) | Advice::Absent(why) => Verdict::Unanswered(why.clone()),
     }
 }
@@ -272,7 +272,7 @@ fn unanswerable(advice: &Advice, default: u32, readings: &[Reading]) -> Verdict 
     }
 }
 
-fn answered(pool: &Pool, readings: &[Reading]) -> Verdict {
+fn answered(pool: &Pool, servers: u32, readings: &[Reading]) -> Verdict {
     let goal = if pool.class == Class::Extrapolated { GOAL_EXTRAPOLATED } else { GOAL };
     let (mut wrong, mut open) = (Vec::new(), Vec::new());
     for reading in readings.iter().filter(|reading| reading.informative) {
@@ -290,9 +290,9 @@ fn answered(pool: &Pool, readings: &[Reading]) -> Verdict {
     }
     if pool.class == Class::Extrapolated
         && let Some(enough) = good_everywhere(readings)
-        && f64::from(pool.at_least) > BOUND_TOO_HIGH * f64::from(enough)
+        && f64::from(pool.at_least) > BOUND_TOO_HIGH * f64::from(enough) * f64::from(servers)
     {
-        wrong.push(format!("at least {}, but {enough} suffice", pool.at_least));
+        wrong.push(format!("at least {}, but {enough} in each suffice", pool.at_least));
     }
     if !wrong.is_empty() {
         return Verdict::Wrong(wrong.join("; "));

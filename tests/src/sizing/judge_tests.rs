@@ -37,7 +37,7 @@ fn judged(answerable: bool, advice: &Advice, runs: &[Run]) -> (Verdict, Vec<Read
     let interval = pool.map(|pool| (pool.at_least, pool.at_most));
     let readings: Vec<Reading> =
         (0..SLA_MS.len()).filter_map(|sla| read(runs, 1.3, sla, &candidates, interval)).collect();
-    (verdict(answerable, advice, 0.97, 200, &readings), readings)
+    (verdict(answerable, advice, 0.97, (200, 1), &readings), readings)
 }
 
 const KNEE: &[(u32, u32)] = &[(2, 300), (8, 700), (16, 1000), (32, 990), (64, 850), (200, 600)];
@@ -65,7 +65,7 @@ fn advice_that_costs_a_seventh_is_wrong_and_its_ratio_says_so() {
     assert!(matches!(verdict, Verdict::Wrong(_)), "{verdict:?}");
     // 16 are enough under every load and limit.
     let (verdict, _) = judged(true, &told(Class::Extrapolated, 32, 25, None), &sweep(KNEE));
-    assert_eq!(verdict, Verdict::Wrong("at least 25, but 16 suffice".to_owned()));
+    assert_eq!(verdict, Verdict::Wrong("at least 25, but 16 in each suffice".to_owned()));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_flat_sweep_counts_for_nobody() {
 fn a_tier_that_was_not_short_of_cpu_makes_the_cell_void() {
     let advice = told(Class::Measured, 16, 16, Some(32));
     let (_, readings) = judged(true, &advice, &sweep(KNEE));
-    let verdict = verdict(true, &advice, 0.7, 200, &readings);
+    let verdict = verdict(true, &advice, 0.7, (200, 1), &readings);
     assert!(matches!(&verdict, Verdict::Void(why) if why.contains("70 %")), "{verdict:?}");
 }
 

@@ -63,7 +63,8 @@ pub fn judged(
         .collect();
     // Runs carry the pool of each server, advice the total.
     let default_total = cell.default_pool * cell.shared_by;
-    let verdict = judge::verdict(cell.answerable, &advice, capacity.critical_ratio, default_total, &readings);
+    let totals = (default_total, cell.shared_by);
+    let verdict = judge::verdict(cell.answerable, &advice, capacity.critical_ratio, totals, &readings);
     CellResult {
         name: cell.name.to_owned(),
         about: cell.about.to_owned(),

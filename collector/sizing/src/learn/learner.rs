@@ -29,6 +29,8 @@ const THROTTLED_LOW_PART: f64 = 0.05;
 const FULL_SECONDS_MIN: f64 = 20.0;
 /// Part of the time of its calls for which a caller must have requests itself: whoever calls without being asked holds connections for reasons of its own.
 const ASKED_FOR_PART: f64 = 0.5;
+/// Times what was answered for which attempts that came to nothing are taken for requests.
+const OFFERED_MOST: f64 = 2.0;
 /// Tiers are named by who asks.
 const TIER: &str = "this server";
 
@@ -72,6 +74,9 @@ struct Sums {
     /// Seconds by what was offered in them.
     #[serde(default)]
     offered: Offered,
+    /// And by what was answered in them.
+    #[serde(default)]
+    answered_seconds: Offered,
     /// Minutes likewise, and the one that is not over with what was offered in it.
     #[serde(default)]
     offered_minutes: Offered,
@@ -102,11 +107,7 @@ impl TryFrom<Stored> for Learner {
 
     fn try_from(Stored { curve, sums }: Stored) -> Result<Self, Refusal> {
         let numbers = [sums.seconds, sums.answered, sums.full_s, sums.used_ratio, sums.seen_to];
-        let numbers = numbers
-            .into_iter()
-            .chain([sums.minute.1])
-            .chain(sums.cpus)
-            .chain(sums.left_out.values().copied());
+        let numbers = numbers.into_iter().chain(sums.cpus).chain(sums.left_out.values().copied());
         for value in numbers {
             crate::evidence::not_negative("a stored number of a learner", value)?;
         }
@@ -124,7 +125,9 @@ impl TryFrom<Stored> for Learner {
         if !costs.chain(others).all(Cost::is_sane)
             || !sums.speeds.is_sane()
             || !sums.offered.is_sane()
+            || !sums.answered_seconds.is_sane()
             || !sums.offered_minutes.is_sane()
+            || !sums.minute.1.is_finite()
         {
             return Err(Refusal::Input { what: "a stored sum of a learner", value: f64::NAN });
         }
@@ -143,8 +146,8 @@ impl Learner {
         }
         self.sums.serving = second.serving;
         // Whatever spoils a second otherwise: it was to serve as many.
-        if let Some(offered) = second.offered.filter(|_| second.taint != Some(Taint::CoverageGap)) {
-            self.sums.was_offered(second.start_unix_s, length, offered);
+        if let Some(offered) = second.offered {
+            self.sums.was_offered(second, length, offered);
         }
         let used = second.used_ratio();
         let is_full = second.is_full() == Some(true);
@@ -250,6 +253,7 @@ impl Learner {
             serving: old.serving,
             left_out: old.left_out,
             offered: old.offered,
+            answered_seconds: old.answered_seconds,
             offered_minutes: old.offered_minutes,
             minute: old.minute,
             cpu: old.cpu_pending,
@@ -346,10 +350,11 @@ impl Learner {
         Some((unused_s, unused_s + response_s))
     }
 
-    /// Requests a second that were to be served in the busiest hundredth of the seconds in which there were any, those that were left out among them. None
-    /// before a minute of them.
+    /// Requests a second that were to be served in the busiest hundredth of seconds, those that were left out among them; at the most [`OFFERED_MOST`] times what
+    /// was answered in as busy ones, since whoever floods is not to be served. None before a minute.
     pub fn offered_most(&self) -> Option<f64> {
-        self.sums.offered.most()
+        let answered = self.sums.answered_seconds.most()?;
+        self.sums.offered.most().map(|offered| offered.min(OFFERED_MOST * answered))
     }
 
     /// The same of whole minutes: what comes and goes within seconds is no load that lasts.
@@ -440,6 +445,7 @@ impl Learner {
             + self.curve.bytes()
             + bins::BINS * 12
             + self.sums.offered.bytes()
+            + self.sums.answered_seconds.bytes()
             + self.sums.offered_minutes.bytes()
             + 512
     }
@@ -455,9 +461,10 @@ impl Sums {
         self.speeds.age(keep);
     }
 
-    fn was_offered(&mut self, start_unix_s: u64, length: f64, requests: f64) {
-        self.offered.add(length, requests);
-        let minute = start_unix_s / 60;
+    fn was_offered(&mut self, second: &Second, length: f64, requests: f64) {
+        self.offered.add(length, requests.max(0.0));
+        self.answered_seconds.add(length, second.answered);
+        let minute = second.start_unix_s / 60;
         if minute != self.minute.0 {
             let (_, before) = std::mem::replace(&mut self.minute, (minute, 0.0));
             // The first of all is none, and one that began in its middle is too small, which only makes less of it.

@@ -82,7 +82,7 @@ pub enum Serving {
 /// What one listener did in about a second.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Second {
-    /// When it began, Unix s: only kept, to say since when there is evidence.
+    /// When it began, Unix s: to say since when there is evidence, and which seconds are of one minute.
     pub start_unix_s: u64,
     /// Time and answers by requests in flight, idle time (bin 0) included. Together they are the second's length.
     pub cells: Vec<Cell>,
@@ -90,7 +90,8 @@ pub struct Second {
     pub in_flight_s: f64,
     /// Requests answered.
     pub answered: f64,
-    /// Requests that were to be served: answers, and attempts that were dropped for the first time, less those that were let in after that; none if not known.
+    /// Requests that were to be served: answers, and attempts that were dropped for the first time, less those that were let in after that, which may be more;
+    /// none if not known.
     pub offered: Option<f64>,
     /// ∫N dt of the connections that are open, connections · s; none if not measured.
     pub open_s: Option<f64>,
@@ -153,9 +154,11 @@ impl Second {
         positive("the length of a second, s,", self.seconds())?;
         not_negative("∫N dt, s,", self.in_flight_s)?;
         not_negative("the number of answers", self.answered)?;
+        if let Some(value) = self.offered.filter(|of| !of.is_finite()) {
+            return Err(Refusal::Input { what: "the number of requests that were to be served", value });
+        }
         self.cpus.map_or(Ok(1.0), |of| positive("the number of CPUs", of))?;
         for (what, value) in [
-            ("the number of requests that were to be served", self.offered),
             ("CPU time, s,", self.cpu_s),
             ("∫N dt of open connections, s,", self.open_s),
             ("throttled time, s,", self.throttled_s),

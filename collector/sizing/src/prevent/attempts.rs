@@ -43,6 +43,15 @@ impl FirstAttempts {
         Self { syns: Syns::new(retries), acks: LastAcks::default() }
     }
 
+    /// What it takes in memory, bytes, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let times = self.syns.after.len() * size_of::<u64>() + size_of::<Vec<u64>>();
+        (self.syns.due.len() + self.syns.late.len()) * (times + size_of::<usize>())
+            + self.acks.due.len() * size_of::<[u64; LAST_ACK_AGAIN.len() + 1]>()
+            + size_of::<Self>()
+    }
+
     /// How many came for the first time in this window, which is later than all before.
     pub fn next(&mut self, window: usize, came: &Came) -> u64 {
         let all = came.arrivals.saturating_add(came.dropped());
@@ -60,6 +69,8 @@ struct Syns {
     due: BTreeMap<usize, Vec<u64>>,
     /// Those that were due in this window and the last ones, and did not come yet.
     late: VecDeque<Vec<u64>>,
+    /// The window before this one that was told of.
+    last: Option<usize>,
 }
 
 impl Syns {
@@ -67,29 +78,35 @@ impl Syns {
         let windows = |s: &f64| (s / WINDOW_S).round() as usize;
         let mut before = 0;
         let after = retries.times_s().iter().map(windows).map(|at| at - std::mem::replace(&mut before, at));
-        Self { after: after.collect(), due: BTreeMap::new(), late: VecDeque::new() }
+        Self { after: after.collect(), due: BTreeMap::new(), late: VecDeque::new(), last: None }
     }
 
     /// How many of those that `came` in this window came for the first time; `dropped`: SYNs of all of them.
     fn first_of(&mut self, window: usize, came: u64, dropped: u64) -> u64 {
         let none = vec![0; self.after.len()];
-        // Of windows that nobody told of.
-        self.due = self.due.split_off(&window);
-        self.late.push_front(self.due.remove(&window).unwrap_or_else(|| none.clone()));
+        // In a window that nobody told of nothing came: who was due in it is late, as far as anybody is waited for.
+        let oldest = window.saturating_sub(RETRY_SPREAD - 1);
+        let from = self.last.map_or(window, |last| oldest.max(last.saturating_add(1)));
+        for at in from..=window {
+            self.late.push_front(self.due.remove(&at).unwrap_or_else(|| none.clone()));
+        }
         self.late.truncate(RETRY_SPREAD);
+        self.due = self.due.split_off(&window);
+        self.last = Some(window);
         let (mut first, mut again) = (came, none);
         for late in self.late.iter_mut().rev() {
             for (waits, again) in late.iter_mut().zip(&mut again) {
                 let these = first.min(*waits);
                 first -= these;
                 *waits -= these;
-                *again += these;
+                *again = again.saturating_add(these);
             }
         }
         // Whoever comes to a full queue is dropped, for whichever time it comes.
         let mut dropped = dropped.min(came);
         for (time, n) in again.iter().enumerate().rev() {
-            let these = share(dropped, *n, first + again[..=time].iter().sum::<u64>());
+            let these =
+                share(dropped, *n, again[..=time].iter().fold(first, |sum, n| sum.saturating_add(*n)));
             dropped -= these;
             self.comes_again(window, time + 1, these);
         }
@@ -99,7 +116,9 @@ impl Syns {
 
     fn comes_again(&mut self, window: usize, time: usize, n: u64) {
         if let Some(after) = self.after.get(time).filter(|_| n > 0) {
-            self.due.entry(window + after).or_insert_with(|| vec![0; self.after.len()])[time] += n;
+            let times =
+                self.due.entry(window.saturating_add(*after)).or_insert_with(|| vec![0; self.after.len()]);
+            times[time] = times[time].saturating_add(n);
         }
     }
 }
@@ -122,19 +141,24 @@ impl LastAcks {
     fn let_in(&mut self, window: usize, came: &Came) -> u64 {
         self.due = self.due.split_off(&window);
         let mut due = self.due.remove(&window).unwrap_or_default();
-        let in_all: u64 = due.iter().sum();
+        let in_all = due.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
         let mut again = came.drops_repeated.min(in_all);
         let dropped_again = again;
         for (times, waits) in due.iter_mut().enumerate() {
             let these = again.min(*waits);
             again -= these;
-            if let Some(after) = LAST_ACK_AGAIN.get(times + 1) {
-                self.due.entry(window + after).or_default()[times + 1] += these;
-            }
+            self.comes_again(window, times + 1, these);
         }
         let new = came.drops_final_ack.saturating_sub(came.drops_repeated);
-        self.due.entry(window + LAST_ACK_AGAIN[0]).or_default()[0] += new;
+        self.comes_again(window, 0, new);
         in_all - dropped_again
+    }
+
+    fn comes_again(&mut self, window: usize, time: usize, n: u64) {
+        if let Some(after) = LAST_ACK_AGAIN.get(time).filter(|_| n > 0) {
+            let times = self.due.entry(window.saturating_add(*after)).or_default();
+            times[time] = times[time].saturating_add(n);
+        }
     }
 }
 
@@ -180,6 +204,28 @@ mod tests {
         assert_eq!(first(Retries::Linear, linear), vec![10; 200]);
         assert_ne!(first(Retries::Linear, doubling), vec![10; 200]);
         assert_ne!(first(Retries::Doubling, linear), vec![10; 200]);
+    }
+
+    #[test]
+    fn windows_that_nobody_told_of_are_windows_in_which_nobody_came() {
+        // All of window 5 is dropped, and comes again in window 25 or in one after it; the windows between are told of, or not.
+        let told = |all: bool, late: usize| {
+            let mut syns = Syns::new(Retries::Linear);
+            let first = (0..60).filter(|n| all || [5, 25 + late].contains(n)).map(|n| {
+                let came = if n == 5 || n == 25 + late { 10 } else { 0 };
+                syns.first_of(n, came, if n == 5 { 10 } else { 0 })
+            });
+            first.sum::<u64>()
+        };
+        for late in 0..6 {
+            assert_eq!(told(false, late), told(true, late), "{late} windows late");
+        }
+        assert_eq!((told(false, 2), told(false, 3)), (10, 20));
+        // What did not come for an hour is waited for no more.
+        let mut syns = Syns::new(Retries::Linear);
+        syns.first_of(5, 10, 10);
+        assert_eq!((syns.first_of(25, 0, 0), syns.first_of(72_000, 10, 0)), (0, 10));
+        assert_eq!(syns.first_of(usize::MAX, u64::MAX, u64::MAX), u64::MAX);
     }
 
     #[test]
