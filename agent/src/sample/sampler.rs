@@ -349,6 +349,9 @@ impl<S: Sink> Sampler<S> {
         }
         let before = self.clock.window();
         if let Some(correction) = self.clock.correct() {
+            if self.clock.window().0 > before.0 + 1 {
+                self.tell_closed(before);
+            }
             for Attached { source, .. } in &mut self.sources {
                 source.set_epoch_offset_ns(correction.offset_ns);
             }
@@ -362,6 +365,15 @@ impl<S: Sink> Sampler<S> {
             self.stepped(before, after);
         }
         self.clock_read = self.clock.window();
+    }
+
+    /// Windows that have closed since they were last looked for, by the boundaries of before: those that follow know nothing of them. A window that closed a
+    /// moment ago may lack what a hook is just adding to it, which is less than all of it.
+    fn tell_closed(&mut self, open: WindowIndex) {
+        while let Some(next) = self.next.filter(|next| next.0 < open.0) {
+            self.drain(next, open.0);
+            self.next = Some(WindowIndex(next.0 + 1));
+        }
     }
 
     /// The clock was put forward, or went on while the machine slept: the windows in between never were, and none of them was lost. What was

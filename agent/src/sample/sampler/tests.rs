@@ -215,9 +215,14 @@ fn what_a_clock_that_was_put_forward_left_out_was_not_lost() {
     b.sampler.stepped(open(72_014), open(72_017));
     assert_eq!(b.sampler.sink.lost, 2);
     assert_eq!(b.tick_at(72_019, 7_000_000), [(73_018, false)]);
+    // Another one had, and is told before the boundaries move.
+    b.sampler.tell_closed(open(72_020));
+    b.sampler.stepped(open(72_020), open(72_023));
+    assert_eq!(b.sampler.sink.lost, 2);
+    assert_eq!(b.tick_at(72_025, 7_000_000), [(73_019, false), (73_024, false)]);
     // By less than a window: one is longer.
-    b.sampler.stepped(open(72_019), open(72_020));
-    assert_eq!((b.sampler.sink.lost, b.skipped.lock().unwrap().len()), (2, 2));
+    b.sampler.stepped(open(72_025), open(72_026));
+    assert_eq!((b.sampler.sink.lost, b.skipped.lock().unwrap().len()), (2, 3));
 }
 
 #[test]

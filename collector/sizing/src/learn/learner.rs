@@ -462,14 +462,15 @@ impl Sums {
     }
 
     fn was_offered(&mut self, second: &Second, length: f64, requests: f64) {
-        self.offered.add(length, requests.max(0.0));
-        self.answered_seconds.add(length, second.answered);
+        let keep = (-length / HALF_LIFE_S).exp2();
+        self.offered.add(length, requests.max(0.0), keep);
+        self.answered_seconds.add(length, second.answered, keep);
         let minute = second.start_unix_s / 60;
         if minute != self.minute.0 {
             let (_, before) = std::mem::replace(&mut self.minute, (minute, 0.0));
             // The first of all is none, and one that began in its middle is too small, which only makes less of it.
             if before > 0.0 {
-                self.offered_minutes.add(60.0, before);
+                self.offered_minutes.add(60.0, before, (-60.0 / HALF_LIFE_S).exp2());
             }
         }
         self.minute.1 += requests;

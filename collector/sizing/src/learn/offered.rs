@@ -1,6 +1,5 @@
 //! How many requests a second a listener was to serve, by seconds. Owns bins of rates and the busiest hundredth; knows no request and no pool.
 
-use super::learner::HALF_LIFE_S;
 use serde::{Deserialize, Serialize};
 
 /// Bins to a doubling of the rate: each is within a twentieth of its middle.
@@ -15,10 +14,9 @@ const BUSIEST: f64 = 0.01;
 pub(super) struct Offered(Vec<(u16, f32)>);
 
 impl Offered {
-    /// A second of this length, with so many requests.
-    pub(super) fn add(&mut self, seconds: f64, requests: f64) {
-        let keep = (-seconds / HALF_LIFE_S).exp2() as f32;
-        self.0.iter_mut().for_each(|of| of.1 *= keep);
+    /// A second of this length, with so many requests. What was added before counts for `keep` of what it did.
+    pub(super) fn add(&mut self, seconds: f64, requests: f64, keep: f64) {
+        self.0.iter_mut().for_each(|of| of.1 *= keep as f32);
         // `as` saturates.
         let bin = (PARTS * (requests / seconds).max(1.0).log2()).round() as u16;
         match self.0.binary_search_by_key(&bin, |of| of.0) {
@@ -57,13 +55,13 @@ mod tests {
     fn the_busiest_hundredth_is_told_and_one_second_of_many_is_not() {
         let mut offered = Offered::default();
         assert_eq!(offered.most(), None);
-        (0..59).for_each(|_| offered.add(1.0, 100.0));
+        (0..59).for_each(|_| offered.add(1.0, 100.0, 1.0));
         assert_eq!(offered.most(), None, "59 s");
-        (0..241).for_each(|_| offered.add(1.0, 100.0));
+        (0..241).for_each(|_| offered.add(1.0, 100.0, 1.0));
         let near = |of: Option<f64>, expect: f64| (of.unwrap() / expect - 1.0).abs() < 0.05;
-        offered.add(1.0, 9_000.0);
+        offered.add(1.0, 9_000.0, 1.0);
         assert!(near(offered.most(), 100.0), "one burst: {:?}", offered.most());
-        (0..5).for_each(|_| offered.add(0.5, 250.0));
+        (0..5).for_each(|_| offered.add(0.5, 250.0, 1.0));
         assert!(near(offered.most(), 500.0), "{:?}", offered.most());
         assert!(offered.is_sane());
         let back: Offered = serde_json::from_str(&serde_json::to_string(&offered).unwrap()).unwrap();
@@ -75,9 +73,9 @@ mod tests {
     fn there_are_no_more_bins_than_rates_have_doublings() {
         let mut offered = Offered::default();
         for rate in [0.0, 0.3, 1e300] {
-            offered.add(1.0, rate);
+            offered.add(1.0, rate, 1.0);
         }
-        (0..100_000).for_each(|n| offered.add(1.0, f64::from(n)));
+        (0..100_000).for_each(|n| offered.add(1.0, f64::from(n), 1.0));
         assert!(offered.0.len() < 200, "{}", offered.0.len());
     }
 }
