@@ -62,7 +62,7 @@ impl Firsts {
         });
         let first = first.min().unwrap_or(0);
         let is_known = !second.taints.contains(&Taint::NotMeasured);
-        is_known.then(|| second.answered as f64 + first as f64 - arrivals as f64)
+        is_known.then_some(second.answered as f64 + first as f64 - arrivals as f64)
     }
 
     fn bytes(&self) -> usize {

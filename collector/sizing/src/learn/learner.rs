@@ -350,7 +350,7 @@ impl Learner {
         Some((unused_s, unused_s + response_s))
     }
 
-    /// Requests a second that were to be served in the busiest hundredth of seconds, those that were left out among them; at the most [`OFFERED_MOST`] times what
+    /// Requests a second that were to be served in the busiest hundredth of seconds, those that were left out among them; at the most twice what
     /// was answered in as busy ones, since whoever floods is not to be served. None before a minute.
     pub fn offered_most(&self) -> Option<f64> {
         let answered = self.sums.answered_seconds.most()?;
