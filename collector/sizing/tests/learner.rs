@@ -331,10 +331,9 @@ fn what_a_request_waits_is_known_of_a_server_that_its_quota_always_throttles_a_l
     assert_eq!(after(0.2), None, "then it is the quota that they wait for");
 }
 
-#[test]
-fn what_callers_do_between_their_calls_is_read_where_nobody_waits() {
-    // 100 calls a second of 4 ms each, of requests that are with the caller for 7 ms for each of them.
-    let of = |used: f64, own_s: f64| Second {
+/// A second of 100 answers of 4 ms each, on one CPU of which so much was used.
+fn hundred(used: f64) -> Second {
+    Second {
         cells: vec![
             Cell { bin: 0, seconds: 0.6, completions: 0.0 },
             Cell { bin: 1, seconds: 0.4, completions: 100.0 },
@@ -343,9 +342,14 @@ fn what_callers_do_between_their_calls_is_read_where_nobody_waits() {
         answered: 100.0,
         cpu_s: Some(used),
         cpus: Some(1.0),
-        callers: Some((own_s, 0.4)),
         ..Second::default()
-    };
+    }
+}
+
+#[test]
+fn what_callers_do_between_their_calls_is_read_where_nobody_waits() {
+    // Of requests that are with the caller for 7 ms for each of its calls.
+    let of = |used: f64, own_s: f64| Second { callers: Some((own_s, 0.4)), ..hundred(used) };
     let after = |calm: f64| {
         let mut learner = Learner::default();
         for _ in 0..60 {
@@ -369,20 +373,8 @@ fn what_callers_do_between_their_calls_is_read_where_nobody_waits() {
 
 #[test]
 fn what_a_connection_is_open_without_a_request_is_read_where_nobody_waits() {
-    // 100 answers a second of 4 ms each; a connection is open for half a second more.
-    let of = |used: f64, open_s: f64| Second {
-        cells: vec![
-            Cell { bin: 0, seconds: 0.6, completions: 0.0 },
-            Cell { bin: 1, seconds: 0.4, completions: 100.0 },
-        ],
-        in_flight_s: 0.4,
-        answered: 100.0,
-        offered: Some(100.0),
-        open_s: Some(open_s),
-        cpu_s: Some(used),
-        cpus: Some(1.0),
-        ..Second::default()
-    };
+    // A connection is open for half a second more than for its answer.
+    let of = |used: f64, open_s: f64| Second { offered: Some(100.0), open_s: Some(open_s), ..hundred(used) };
     let mut learner = Learner::default();
     for n in 0..100 {
         learner.push(&of(0.2, 50.4));

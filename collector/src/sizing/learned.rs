@@ -21,7 +21,7 @@ const RATE_HALF_S: f64 = 600.0;
 const SAME_REQUESTS: f64 = 0.05;
 
 /// See above.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Learned {
     learner: Learner,
     sums: Sums,
@@ -40,13 +40,6 @@ struct Firsts([FirstAttempts; Retries::ALL.len()]);
 impl Default for Firsts {
     fn default() -> Self {
         Self(Retries::ALL.map(FirstAttempts::new))
-    }
-}
-
-impl Clone for Firsts {
-    /// Whoever looks at a copy learns nothing more.
-    fn clone(&self) -> Self {
-        Self::default()
     }
 }
 

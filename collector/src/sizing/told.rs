@@ -141,7 +141,7 @@ fn of(
         limit_loss: advice.limit_loss,
         held_between_calls: held,
         model: model(advice.model).to_owned(),
-        headroom: headroom(key, learned, learners, who, now_unix_ns),
+        headroom: headroom(key, learned, held_workers, learners, who, now_unix_ns),
         ceilings: ceilings(key, learned, setting, idle, learners, who),
         change: learned.last_change().map(|change| changed::told(&change, setting)),
         little: learned.little().map(|(in_flight, by_callers, holds)| Little {
@@ -201,18 +201,17 @@ fn held(learned: &Learned, setting: Option<Setting>) -> Held {
 fn headroom(
     key: &Key,
     learned: &Learned,
+    held: Held,
     learners: &Learners,
     who: &Who,
     now_unix_ns: u64,
 ) -> Option<Headroom> {
     let per_second = learned.per_second(now_unix_ns)?;
-    let workers = learned.limit().and_then(|limit| {
-        match held(learned, setting_of(learned.comm(), &key.workload)) {
-            // Those that connections hold without a request take nothing in; `as` saturates.
-            Held::For(of) => Some(limit.size.saturating_sub((per_second * of.unused_s).ceil() as u32)),
-            Held::Unknown if limit.held_by_connection == Some(true) => None,
-            Held::Unknown | Held::Nothing => Some(limit.size),
-        }
+    let workers = learned.limit().and_then(|limit| match held {
+        // Those that connections hold without a request take nothing in; `as` saturates.
+        Held::For(of) => Some(limit.size.saturating_sub((per_second * of.unused_s).ceil() as u32)),
+        Held::Unknown if limit.held_by_connection == Some(true) => None,
+        Held::Unknown | Held::Nothing => Some(limit.size),
     });
     let present = Present {
         rate: per_second,
@@ -358,16 +357,10 @@ mod tests {
                 of.open_s = open_s;
                 learners.learn(&of);
             }
-            let (_, learned) = learners.iter().next().unwrap();
-            let setting = setting_of(comm, "x");
-            let present = headroom(
-                learners.iter().next().unwrap().0,
-                learned,
-                &learners,
-                &Who::default(),
-                70_000_000_000,
-            );
-            (held(learned, setting), present.unwrap().places)
+            let (key, learned) = learners.iter().next().unwrap();
+            let held = held(learned, setting_of(comm, "x"));
+            let present = headroom(key, learned, held, &learners, &Who::default(), 70_000_000_000);
+            (held, present.unwrap().places)
         };
         // 2 s of requests, and 50 of connections, for 100 answers a second: half a second for each of them.
         let (held, places) = told("apache2", Some(true), 52.0);
