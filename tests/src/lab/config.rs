@@ -22,6 +22,17 @@ pub struct Limits {
     pub pool: u32,
 }
 
+/// How two databases on one "VM" share its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Databases {
+    /// In one cgroup: by runnable thread.
+    OneCgroup,
+    /// A cgroup for each, with half of the CPU as a quota of its own.
+    OwnQuotas,
+    /// A cgroup for each, with equal weights and no quota of its own.
+    OwnWeights,
+}
+
 /// Memory of an application's JVM.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Heap {
@@ -45,6 +56,8 @@ pub struct LabConfig {
     pub web: Limits,
     /// Limits of the application tier: of each of its servers, where there are two.
     pub app: Limits,
+    /// Limits of the second server of the application tier, if they are others.
+    pub app_b: Option<Limits>,
     /// Limits of the database.
     pub db: Limits,
     /// Limits of a cache, in a stack that has one.
@@ -55,8 +68,8 @@ pub struct LabConfig {
     pub guest_weight: f64,
     /// Apache asks for TCP_DEFER_ACCEPT, as it does by default: a connection enters the accept queue with its first data.
     pub web_defer_accept: bool,
-    /// Two databases on one "VM" have a cgroup each, with half of its CPU as a quota of its own; else they share one.
-    pub databases_apart: bool,
+    /// How two databases on one "VM" share its CPU.
+    pub databases: Databases,
     /// Apache serves with mpm_worker: a connection holds its thread until it is closed. Else with mpm_event.
     pub web_thread_per_connection: bool,
     /// Clients use their connections again instead of a new one for each request.
@@ -104,7 +117,8 @@ impl LabConfig {
     /// As on a machine whose CPUs are so many times slower: less CPU for everybody, and nothing that knows of it.
     #[must_use]
     pub fn slower(mut self, times: f64) -> Self {
-        for limits in [&mut self.web, &mut self.app, &mut self.db, &mut self.cache, &mut self.guest] {
+        let own = [&mut self.web, &mut self.app, &mut self.db, &mut self.cache, &mut self.guest];
+        for limits in own.into_iter().chain(&mut self.app_b) {
             limits.cores /= times;
         }
         self
@@ -124,6 +138,7 @@ impl LabConfig {
         Self {
             web: holding(self.web),
             app: holding(self.app),
+            app_b: self.app_b.map(holding),
             db: Limits { backlog: scale.count(self.db.backlog), ..cores(self.db) },
             cache: cores(self.cache),
             guest: cores(self.guest),
@@ -138,7 +153,8 @@ impl LabConfig {
     pub fn limits(&self, tier: Tier) -> &Limits {
         match tier {
             Tier::Web => &self.web,
-            Tier::App | Tier::AppB => &self.app,
+            Tier::App => &self.app,
+            Tier::AppB => self.app_b.as_ref().unwrap_or(&self.app),
             Tier::Db | Tier::DbB => &self.db,
             Tier::Cache => &self.cache,
             Tier::Guest => &self.guest,

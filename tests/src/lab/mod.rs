@@ -20,7 +20,7 @@ mod servers;
 pub mod spawner;
 mod truth;
 
-pub use config::{CLIENT_ADDRESS, Heap, LabConfig, Limits, Scale};
+pub use config::{CLIENT_ADDRESS, Databases, Heap, LabConfig, Limits, Scale};
 pub use fit::Fit;
 pub use ground::Ground;
 pub(crate) use inject::Span;
@@ -110,6 +110,15 @@ impl TierHandle {
     }
 }
 
+/// The cgroup of a tier's server below that of its "VM". Two that are to be told apart have different names.
+fn server_cgroup(vm: &Cgroup, tier: Tier, config: &LabConfig) -> Result<Cgroup> {
+    let name = config.stack.workload(tier);
+    match tier {
+        Tier::DbB if config.databases != Databases::OneCgroup => vm.child(&format!("{name}-b")),
+        _ => vm.child(name),
+    }
+}
+
 /// A running lab. Dropping it removes everything it put on the machine.
 #[derive(Debug)]
 pub struct Lab {
@@ -148,14 +157,9 @@ impl Lab {
         let mut tiers = Vec::new();
         for tier in stack.tiers().iter().copied() {
             let cgroup = top.child(tier.home().name())?;
-            // Two that are to be told apart have different names.
-            let own = match tier {
-                Tier::DbB if config.databases_apart => format!("{}-b", stack.workload(tier)),
-                _ => stack.workload(tier).to_owned(),
-            };
             tiers.push(TierHandle {
                 tier,
-                server_cgroup: cgroup.child(&own)?,
+                server_cgroup: server_cgroup(&cgroup, tier, &config)?,
                 cgroup,
                 netns: NetNs::of(tier.home().name(), ground.run()),
                 dir: folder.join(tier.name()),
@@ -272,7 +276,7 @@ impl Lab {
             std::fs::remove_dir_all(&handle.dir)
                 .with_context(|| format!("remove {}", handle.dir.display()))?;
         }
-        for server in self.databases_apart() {
+        for server in self.databases_of_own_quotas() {
             server.set_cpu_quota(self.config.quota_period_us, None)?;
         }
         for handle in self.homes() {
@@ -291,11 +295,19 @@ impl Lab {
         self.disk.mount().join(if tier == Tier::DbB { "data-b" } else { "data" })
     }
 
-    /// Cgroups of two databases that have one each.
-    fn databases_apart(&self) -> Vec<&Cgroup> {
+    /// Has the servers that are started next where this configuration wants them.
+    fn place_servers(&mut self) -> Result<()> {
+        for handle in &mut self.tiers {
+            handle.server_cgroup = server_cgroup(&handle.cgroup, handle.tier, &self.config)?;
+        }
+        Ok(())
+    }
+
+    /// Cgroups of two databases that have a quota each.
+    fn databases_of_own_quotas(&self) -> Vec<&Cgroup> {
         let is_one = |handle: &&TierHandle| matches!(handle.tier, Tier::Db | Tier::DbB);
         let own: Vec<&Cgroup> = self.tiers.iter().filter(is_one).map(|of| &of.server_cgroup).collect();
-        if own.len() > 1 && self.config.databases_apart { own } else { Vec::new() }
+        if own.len() > 1 && self.config.databases == Databases::OwnQuotas { own } else { Vec::new() }
     }
 
     fn set_quotas(&self) -> Result<()> {
@@ -303,7 +315,7 @@ impl Lab {
             let cores = self.config.limits(handle.tier).cores;
             handle.cgroup.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
         }
-        let databases = self.databases_apart();
+        let databases = self.databases_of_own_quotas();
         for server in &databases {
             let cores = self.config.db.cores / databases.len() as f64;
             server.set_cpu_quota(self.config.quota_period_us, Some(cores))?;
@@ -420,6 +432,19 @@ impl Lab {
         let plan = LoadPlan { keep_alive: plan.keep_alive || self.config.clients_keep_alive, ..plan.clone() };
         let number = self.loads.fetch_add(1, Ordering::Relaxed);
         Load::start(&self.ground, &self.client, number, &plan)
+    }
+}
+
+impl Lab {
+    /// Removes what the load generators of loads that are over wrote: it is in memory.
+    pub fn forget_loads(&self) -> Result<()> {
+        for entry in std::fs::read_dir(self.folder())?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("load-") {
+                std::fs::remove_dir_all(entry.path())
+                    .with_context(|| format!("remove {}", entry.path().display()))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -272,6 +272,7 @@ impl Lab {
     pub(super) fn start_anew(&mut self, config: LabConfig) -> Result<()> {
         self.stop_servers()?;
         self.config = config;
+        self.place_servers()?;
         self.set_network_limits()?;
         self.start_servers()?;
         self.warm_up()?;

@@ -1,7 +1,7 @@
 //! What the lab does by default: the limits of each stack and its rate. Every number that was found by trying is here, in the table
 //! of cells, or with the plan of a load, with the reason; nothing here does anything.
 
-use crate::lab::{Heap, LabConfig, Limits, Scale, cells};
+use crate::lab::{Databases, Heap, LabConfig, Limits, Scale, cells};
 use crate::load::RATE_PER_SECOND;
 use crate::stack::Stack;
 
@@ -16,13 +16,14 @@ pub const LAB: LabConfig = LabConfig {
     quota_period_us: 10_000,
     web: Limits { cores: 0.5, workers: 150, backlog: 128, pool: 150 },
     app: Limits { cores: 0.6, workers: 160, backlog: 128, pool: 50 },
+    app_b: None,
     db: Limits { cores: 0.6, workers: 200, backlog: 80, pool: 0 },
     cache: Limits { cores: 0.2, workers: 1000, backlog: 128, pool: 0 },
     guest: Limits { cores: 0.6, workers: 4, backlog: 128, pool: 0 },
     guest_weight: 60.0,
     web_defer_accept: true,
     web_thread_per_connection: false,
-    databases_apart: true,
+    databases: Databases::OwnQuotas,
     clients_keep_alive: false,
     app_connections: None,
     // Room for every request that it can have: collections take no time that anybody notices.

@@ -1,7 +1,7 @@
 //! The one table of sizing cells: a lab, the pool in it that is swept, what the advice is learnt from, and whether it can be answered at
 //! all, written down before anything is measured. Plain values; runs nothing.
 
-use crate::lab::{Heap, LabConfig, Limits, scenario};
+use crate::lab::{Databases, Heap, LabConfig, Limits, scenario};
 use crate::stack::{Stack, Tier};
 
 /// Pools that are tried, besides the cell's default.
@@ -193,7 +193,7 @@ fn db_critical(lab: LabConfig) -> LabConfig {
 }
 
 fn databases_in_one(lab: LabConfig) -> LabConfig {
-    LabConfig { databases_apart: false, ..db_critical(lab) }
+    LabConfig { databases: Databases::OneCgroup, ..db_critical(lab) }
 }
 
 fn max_threads(lab: &mut LabConfig, pool: u32) {
@@ -234,7 +234,7 @@ impl Cell {
     #[must_use]
     pub fn advised_cores(&self) -> f64 {
         let lab = self.lab(self.default_pool);
-        let is_half = self.stack == Stack::Databases && lab.databases_apart;
+        let is_half = self.stack == Stack::Databases && lab.databases != Databases::OneCgroup;
         lab.limits(self.critical).cores / if is_half { 2.0 } else { 1.0 }
     }
 

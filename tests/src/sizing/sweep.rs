@@ -11,7 +11,6 @@ use crate::sizing::goodput::{Run, blocks};
 use crate::sizing::wang::{self, Step};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::time::Duration;
 
 /// A request that is not answered by now is of no use to anybody: longer than each limit of goodput.
@@ -87,12 +86,8 @@ fn send(lab: &Lab, plan: &LoadPlan) -> Result<(LoadReport, Observed)> {
         cpus::pin_process(load.pid().cast_signed(), cpus::allowed()?.saturating_sub(1))?;
         load.wait()
     })?;
-    // Their logs are in memory, and a sweep has hundreds of them.
-    for entry in fs::read_dir(lab.folder())?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with("load-") {
-            fs::remove_dir_all(entry.path()).with_context(|| format!("remove {}", entry.path().display()))?;
-        }
-    }
+    // A sweep has hundreds of them.
+    lab.forget_loads()?;
     Ok(result)
 }
 
