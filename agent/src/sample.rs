@@ -10,5 +10,6 @@ pub mod repeated;
 pub mod sampler;
 pub mod sched;
 pub mod self_stats;
+pub mod shares;
 pub mod slots;
 pub mod throttle;

@@ -57,6 +57,8 @@ pub struct Window {
     pub states: Option<States>,
     /// Event loops that read nothing in it although requests waited.
     pub blocked_loops: Vec<BlockedLoop>,
+    /// What the processes of groups with several servers had of the CPU, where threads waited for it.
+    pub cpu_shares: Vec<CpuShares>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -319,6 +321,40 @@ pub struct BlockedLoop {
     pub waited_ns: u64,
     pub uninterruptible: bool,
     pub slept_in: String,
+}
+
+/// What the processes of one group of the scheduler had of the CPU between two looks at their threads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuShares {
+    /// The cgroup that the scheduler has as a group.
+    pub cgroup: CgroupId,
+    /// Windows from the one in which it was looked last to the one that tells it.
+    pub windows_ago: u32,
+    /// Time between the two looks.
+    pub span_ns: u64,
+    /// Those that ran or waited, most first.
+    pub processes: Vec<ProcessShare>,
+}
+
+/// What one process had of the CPU, and how long its threads waited for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "see telemetry.proto: CpuShare")]
+pub struct ProcessShare {
+    /// Its own cgroup, which may be one below.
+    pub cgroup: CgroupId,
+    /// 0: several that are not told apart.
+    pub pid: u32,
+    pub comm: String,
+    pub ran_ns: u64,
+    pub waited_ns: u64,
+    pub threads: u32,
+}
+
+impl ProcessShare {
+    /// Time in which its threads ran or wanted to.
+    pub fn spent_ns(&self) -> u64 {
+        self.ran_ns.saturating_add(self.waited_ns)
+    }
 }
 
 /// Which resource a culprit used.

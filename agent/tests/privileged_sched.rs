@@ -5,11 +5,15 @@
 mod kernel;
 
 use kernel::{Cgroup, Drained, Spinner, attach_config, epoch_offset_ns, proc_stat_busy_ns, unix_ns};
+use std::path::Path;
 use std::time::Duration;
 use tailwater_agent::attach::loader::{AttachConfig, KernelBtf};
+use tailwater_agent::name::cgroup::Mounts;
+use tailwater_agent::name::workload::Entities;
 use tailwater_agent::sample::sched::SchedSignal;
+use tailwater_agent::sample::shares::Shares;
 use tailwater_agent::signal::SignalSource;
-use tailwater_agent::window::{CgroupId, CulpritResource, TaskSample, WINDOW_NS, Window};
+use tailwater_agent::window::{CgroupId, CulpritResource, ListenerKey, TaskSample, WINDOW_NS, Window};
 
 /// At 250 Hz; a faster tick errs less.
 const TICK_NS: u64 = 4_000_000;
@@ -150,6 +154,53 @@ fn run_queue_shape_of_pinned_spinners() {
     neighbour.stop();
     for s in spinners {
         s.stop();
+    }
+}
+
+#[test]
+fn privileged_the_cpu_of_a_group_is_told_by_process_as_its_threads_had_it() {
+    kernel::experiment("shares of a group", shares_of_a_group);
+}
+
+/// One spinner is a server, and four others on the same CPU, of which one is another server: each has a fifth and waits for four.
+fn shares_of_a_group() {
+    let btf = KernelBtf::read().unwrap();
+    let group = Cgroup::new("shares");
+    let mut signal = attach(&btf, 64);
+    let all: Vec<Spinner> = (0..5).map(|_| Spinner::start(&group, "while :; do :; done", &[0])).collect();
+    let mut entities = Entities::new(Mounts::read().unwrap(), Path::new("/"));
+    for (port, server) in (81..).zip(&all[..2]) {
+        let (address, owner, pid) = (std::net::Ipv6Addr::UNSPECIFIED, group.id(), server.pid());
+        entities.listener(ListenerKey { netns: 1, address, port, owner, pid });
+    }
+    assert!(entities.told_apart(group.id()), "two servers are in it");
+    let (mut shares, mut drained) = (Shares::new(Path::new("/")), Drained::from_now());
+    let mut told = Vec::new();
+    for _ in 0..200 {
+        std::thread::sleep(Duration::from_millis(50));
+        for mut window in drained.until_now(&mut signal) {
+            shares.step(&mut window, &entities);
+            told.append(&mut window.cpu_shares);
+        }
+        if told.len() == 2 {
+            break;
+        }
+    }
+    assert_eq!(told.len(), 2, "two looks after the first one");
+    for of in &told {
+        println!("{of:?}");
+        assert_eq!(of.cgroup, group.id());
+        assert!(of.windows_ago <= 30, "it is told a second later");
+        let mut pids: Vec<u32> = of.processes.iter().map(|p| p.pid).collect();
+        pids.sort_unstable();
+        let mut expected: Vec<u32> = all.iter().map(Spinner::pid).collect();
+        expected.sort_unstable();
+        assert_eq!(pids, expected);
+        for process in &of.processes {
+            within("of the CPU", process.ran_ns, of.span_ns / 5, 0.25, 0);
+            within("of the wait", process.waited_ns, of.span_ns * 4 / 5, 0.1, 0);
+            assert_eq!((process.threads, process.cgroup), (1, group.id()));
+        }
     }
 }
 

@@ -224,6 +224,22 @@ impl CgroupTree {
         parents(path).find_map(|p| self.quotas.get(p))
     }
 
+    /// Where a cgroup's processes are listed.
+    pub fn folder(&self, path: &str) -> Option<PathBuf> {
+        self.mounts.identity().map(|root| below(root, path))
+    }
+
+    /// Whether the scheduler has a group of its own for a cgroup, so that the threads in it share what that one gets; by the version of the
+    /// controller. `None`: its tasks are those of a cgroup above it.
+    pub fn scheduled(&self, path: &str) -> Option<CpuVersion> {
+        let (root, version) = self.mounts.cpu()?;
+        let weight = match version {
+            CpuVersion::V1 => "cpu.shares",
+            CpuVersion::V2 => "cpu.weight",
+        };
+        below(root, path).join(weight).exists().then_some(version)
+    }
+
     /// Processes of a cgroup, without those of its children; at most `limit`, oldest first as the kernel lists them.
     pub fn processes(&self, path: &str, limit: usize) -> Vec<u32> {
         let Some(root) = self.mounts.identity() else {

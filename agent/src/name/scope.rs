@@ -80,6 +80,7 @@ impl Scope {
             unix_paths: _, // names of listeners and edges that are narrowed themselves
             states,
             blocked_loops,
+            cpu_shares,
             culprits,
             polled: _,
         } = window;
@@ -95,6 +96,7 @@ impl Scope {
             rows.retain(|(process, _)| self.holds(process.cgroup, entities));
         }
         culprits.retain(|c| self.holds(c.workload, entities));
+        cpu_shares.retain(|shares| self.holds(shares.cgroup, entities));
         let states = states.as_mut().map(|of| &mut of.listeners);
         macro_rules! by_socket {
             ($($section:ident: $owner:ident),*) => {

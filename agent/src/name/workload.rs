@@ -427,6 +427,16 @@ impl Entities {
         self.other
     }
 
+    /// Whether a listener of this cgroup is known.
+    pub fn listens(&self, cgroup: CgroupId) -> bool {
+        self.listeners.values().any(|listener| listener.key.owner == cgroup)
+    }
+
+    /// Whether the servers of a cgroup are told apart.
+    pub fn told_apart(&self, cgroup: CgroupId) -> bool {
+        self.servers.told_apart(cgroup)
+    }
+
     /// Id of the workload that a process belongs to: its server's where several share its cgroup, else its cgroup's.
     pub fn process(&mut self, process: ProcessKey) -> u32 {
         if !self.servers.told_apart(process.cgroup) {

@@ -198,6 +198,35 @@ impl<W: Write + Send> Dump<W> {
     }
 }
 
+impl<W: Write + Send> Dump<W> {
+    fn cpu_shares(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for (of, one) in batch.cpu_shares.iter().flat_map(|of| of.neighbours.iter().map(move |one| (of, one)))
+        {
+            let [cgroup, server] = [of.workload, one.workload].map(|id| self.name(EntityKind::Workload, id));
+            match self.form {
+                Form::Text => {
+                    let who = if one.comm.is_empty() { &server } else { &one.comm };
+                    let [ran, waited, span] =
+                        [one.ran_ns, one.waited_ns, of.span_ns].map(|ns| in_unit("ns", ns));
+                    let (who, cgroup) = (printable(who), printable(&cgroup));
+                    self.line(&format!(
+                        "{time}  shares   {who:<28} of {span} its {} threads ran {ran}, waited for a CPU {waited}  in {cgroup}",
+                        one.threads
+                    ));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "cpu_share",
+                        "workload": cgroup, "server": server, "comm": one.comm, "windows_ago": of.windows_ago,
+                        "span_ns": of.span_ns, "ran_ns": one.ran_ns, "waited_ns": one.waited_ns, "threads": one.threads,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+}
+
 impl<W: Write + Send> Sink for Dump<W> {
     fn window(&mut self, mut window: Window) {
         if self.done() {
@@ -214,6 +243,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         }
         self.culprits(&time, &window, &batch);
         self.blocked_loops(&time, &window, &batch);
+        self.cpu_shares(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

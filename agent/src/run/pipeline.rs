@@ -7,10 +7,12 @@ use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sink};
+use crate::sample::shares::Shares;
 use crate::sample::throttle::Quotas;
 use crate::stream::encode::{self, Encoder, HostView, sections};
 use crate::stream::outbox::Outbox;
 use crate::window::{ListenDrop, RESPONSE_BUCKETS, WINDOW_NS, Window};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tailwater_proto::v1;
@@ -65,12 +67,13 @@ pub struct View {
     scope: Option<Scope>,
     quotas: Quotas,
     watched: Watched,
+    shares: Shares,
 }
 
 impl View {
     /// `quotas` is where the throttling signal takes its cgroups from, `watched` where those do that are polled.
     pub fn new(entities: Entities, scope: Option<Scope>, quotas: Quotas, watched: Watched) -> Self {
-        let mut view = Self { entities, scope, quotas, watched };
+        let mut view = Self { entities, scope, quotas, watched, shares: Shares::new(Path::new("/")) };
         view.look_around();
         view
     }
@@ -104,6 +107,7 @@ impl View {
         if refreshed {
             self.look_around();
         }
+        self.shares.step(window, &self.entities);
         if let Some(scope) = &mut self.scope {
             scope.narrow(window, &mut self.entities);
         }

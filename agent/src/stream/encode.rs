@@ -14,6 +14,7 @@ use crate::window::{
     Window,
 };
 use held::Held;
+use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use table::TableBuilder;
 use tailwater_proto::v1::{self, EntityKind, Metric, WindowFlag};
@@ -90,6 +91,7 @@ impl Encoder {
             culprits: culprits(windows, entities),
             in_flight_states: states(windows, entities),
             blocked_loops: blocked_loops(windows, entities),
+            cpu_shares: cpu_shares(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -278,6 +280,40 @@ fn blocked_loops(windows: &[Window], entities: &mut Entities) -> Vec<v1::Blocked
         waited_ns: l.waited_ns,
         uninterruptible: l.uninterruptible,
         slept_in: l.slept_in.clone(),
+    })
+    .collect()
+}
+
+/// By server, or by command where a cgroup holds several and a process belongs to none; servers first, then who spent most.
+fn cpu_shares(windows: &[Window], entities: &mut Entities) -> Vec<v1::CpuShares> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.cpu_shares.iter().map(move |s| (offset, s)));
+    all.map(|(window_offset, of)| {
+        let mut neighbours: BTreeMap<(u32, &str), v1::CpuShare> = BTreeMap::new();
+        for process in &of.processes {
+            let own = entities.workload(process.cgroup);
+            let server = entities.process(ProcessKey { cgroup: process.cgroup, pid: process.pid });
+            let is_mixed = process.cgroup == of.cgroup || entities.told_apart(process.cgroup);
+            let comm = if server == own && is_mixed { process.comm.as_str() } else { "" };
+            let sum = neighbours.entry((server, comm)).or_insert_with(|| v1::CpuShare {
+                workload: server,
+                comm: comm.to_owned(),
+                ..v1::CpuShare::default()
+            });
+            sum.ran_ns = sum.ran_ns.saturating_add(process.ran_ns);
+            sum.waited_ns = sum.waited_ns.saturating_add(process.waited_ns);
+            sum.threads = sum.threads.saturating_add(process.threads);
+        }
+        let mut neighbours: Vec<v1::CpuShare> = neighbours.into_values().collect();
+        neighbours.sort_by_key(|of| {
+            (!of.comm.is_empty(), std::cmp::Reverse(of.ran_ns.saturating_add(of.waited_ns)))
+        });
+        v1::CpuShares {
+            window_offset,
+            workload: entities.workload(of.cgroup),
+            windows_ago: of.windows_ago,
+            span_ns: of.span_ns,
+            neighbours,
+        }
     })
     .collect()
 }

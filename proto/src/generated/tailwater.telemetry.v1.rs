@@ -288,6 +288,44 @@ pub struct WindowBatch {
     pub in_flight_states: ::prost::alloc::vec::Vec<InFlightStates>,
     #[prost(message, repeated, tag = "59")]
     pub blocked_loops: ::prost::alloc::vec::Vec<BlockedLoop>,
+    #[prost(message, repeated, tag = "60")]
+    pub cpu_shares: ::prost::alloc::vec::Vec<CpuShares>,
+}
+/// Who had the CPU where several servers share one group of the scheduler, while threads waited for it there: within one group it shares by
+/// runnable thread. Told at most once a second, by the kernel's sums of each thread at two moments; of threads that ended between them nothing.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CpuShares {
+    /// of the window that tells it, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// Workload.id of the cgroup that the scheduler has as a group; those below it may have none of their own
+    #[prost(uint32, tag = "2")]
+    pub workload: u32,
+    /// from the window of the second look to that one
+    #[prost(uint32, tag = "3")]
+    pub windows_ago: u32,
+    /// between the two looks
+    #[prost(uint64, tag = "4")]
+    pub span_ns: u64,
+    /// those that ran or waited, servers first; at most 33
+    #[prost(message, repeated, tag = "5")]
+    pub neighbours: ::prost::alloc::vec::Vec<CpuShare>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CpuShare {
+    /// Workload.id of the server, or of the cgroup
+    #[prost(uint32, tag = "1")]
+    pub workload: u32,
+    /// of a program that is no server of a cgroup that holds several; "~other": several programs; empty: all of the workload
+    #[prost(string, tag = "2")]
+    pub comm: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub ran_ns: u64,
+    /// sum over its threads: runnable, without a CPU
+    #[prost(uint64, tag = "4")]
+    pub waited_ns: u64,
+    #[prost(uint32, tag = "5")]
+    pub threads: u32,
 }
 /// A thread that serves several connections of a listener and read nothing in a whole window, in which requests waited there: it was outside
 /// of its wait for events (epoll_wait and its kin). Told from the second such window in a row on, by a look at the thread after its end.
