@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
-    AgentStatus, ClockProbe, Column, DropEvent, Entities, EntityKind, InFlightStates, Table, WindowBatch,
-    Workload, agent_message::Body,
+    AgentStatus, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates, Table,
+    WindowBatch, Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -106,7 +106,12 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
         // A million accounts of nothing.
         6 => {
             let in_flight_states = vec![InFlightStates::default(); 1_000_000];
-            vec![Body::Batch(WindowBatch { in_flight_states, ..batch(64, Vec::new()) })]
+            let cpu_shares = vec![CpuShares::default(); 1_000_000];
+            let empty = || batch(64, Vec::new());
+            vec![
+                Body::Batch(WindowBatch { in_flight_states, ..empty() }),
+                Body::Batch(WindowBatch { cpu_shares, ..empty() }),
+            ]
         }
         _ => {
             let long = Workload { id: 1, name: "x".repeat(3 << 20), ..Workload::default() };

@@ -140,7 +140,7 @@ impl Pipeline {
             Input::Window(window) => self.window(&mut out, window),
             Input::Drop(notice) => self.notice(&mut out, &notice),
             // What sizing learns from: no rule reads it.
-            Input::States(_) => {}
+            Input::States(_) | Input::Shares(_) => {}
             Input::Tick { unix_ns } => {
                 self.aligner.tick(unix_ns);
                 self.clock_unix_ns = self.clock_unix_ns.max(unix_ns);

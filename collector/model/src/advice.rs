@@ -16,6 +16,9 @@ pub struct AdviceView {
     /// Where throughput ends, of each front whose throughput was seen at its end, by front.
     #[serde(default)]
     pub systems: Vec<SystemAdvice>,
+    /// Servers that take CPU from another one in the same cgroup, by host and cgroup.
+    #[serde(default)]
+    pub stealing: Vec<StealingAdvice>,
     /// By tier, host, workload, address and port.
     pub tiers: Vec<TierAdvice>,
     /// Listeners that are not learnt, because there are more than the collector learns.
@@ -37,6 +40,42 @@ pub struct SystemAdvice {
     #[serde(default)]
     pub short: Option<Short>,
     /// All of it as a line.
+    pub sentence: String,
+}
+
+/// A server that has more than its part of the CPU of a cgroup, and another one there that has less, because more of its threads want to run; as it
+/// was when it was worst.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StealingAdvice {
+    /// Host.
+    pub host: Host,
+    /// Path of the cgroup whose CPU they share.
+    pub cgroup: String,
+    /// Who has more.
+    pub thief: String,
+    /// Who has least of what is due to it.
+    pub victim: String,
+    /// When it was so last, Unix ns.
+    pub seen_unix_ns: u64,
+    /// Seconds of full CPUs in which both wanted more that were seen by then; the older weigh less, by half after 15 of them.
+    pub seconds: f64,
+    /// CPUs that they share, the mean of those seconds.
+    pub cpus: f64,
+    /// Parts of those CPUs, 0 to 1: what the thief has.
+    pub thief_ratio: f64,
+    /// What the victim has.
+    pub victim_ratio: f64,
+    /// What is due to the victim: an equal part, or less if it wants less; what others leave goes to those who want more.
+    pub due_ratio: f64,
+    /// Threads of the thief that ran or wanted to, in the mean.
+    pub thief_runnable: f64,
+    /// The same of the victim.
+    pub victim_runnable: f64,
+    /// So many of the thief at a time take nothing.
+    pub thief_runnable_max: u32,
+    /// What came of it since, as the same shares say: `fixed`, `better` or `unchanged`; `null`: it is so still, or nothing is known.
+    pub after: Option<String>,
+    /// All of it as a line to act on.
     pub sentence: String,
 }
 

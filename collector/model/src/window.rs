@@ -57,6 +57,8 @@ pub enum Input {
     Window(#[serde(with = "shared")] Arc<HostWindow>),
     /// What listeners did at each number of requests in flight, over some of those windows.
     States(Box<HostStates>),
+    /// Whose the CPU of a cgroup was that several servers share.
+    Shares(Box<HostShares>),
     /// Drop seen, ahead of its window. Only speeds the first alert; the windows are the truth.
     Drop(DropNotice),
     /// The collector's clock. Moves the watermark.
@@ -470,6 +472,33 @@ pub struct StateCell {
     pub time_ns: u64,
     /// Answers that ended such a state: the request that was answered is counted in its number.
     pub answered: u64,
+}
+
+/// What the servers and other programs of one group of the scheduler had of the CPU between two looks at their threads, of which more than one waited
+/// for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostShares {
+    pub host: Host,
+    /// The window in which it was looked last.
+    pub last: WindowIndex,
+    /// Time between the two looks.
+    pub span_ns: u64,
+    /// The cgroup that the scheduler has as a group.
+    pub workload: EntityId,
+    pub neighbours: Vec<CpuShare>,
+}
+
+/// What one of them had, and how long its threads waited.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CpuShare {
+    /// The server, or the cgroup.
+    pub workload: EntityId,
+    /// Of a program that is no server, in a cgroup that holds several; empty: all of the workload.
+    pub comm: String,
+    pub ran_ns: u64,
+    /// Sum over its threads.
+    pub waited_ns: u64,
+    pub threads: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

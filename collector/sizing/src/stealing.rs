@@ -15,6 +15,9 @@ const WAITING_MIN: f64 = 0.75;
 /// Part of the CPUs that a neighbour must lack. C's least case, 43.66 against 55.9 %, is 6 %; equal pools share within 1 %.
 const STOLEN_MIN: f64 = 0.03;
 
+/// Part of what was lacked before from which nothing is better: two spans differ by some percent.
+const STILL_PART: f64 = 0.8;
+
 /// Where neighbours stand to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,6 +47,11 @@ impl Neighbour {
     fn runnable(&self) -> f64 {
         self.running + self.waiting
     }
+
+    /// CPUs that it can use: a thread uses one.
+    fn most(&self) -> f64 {
+        if self.waiting < WAITING_MIN { self.running } else { self.runnable() }
+    }
 }
 
 /// A neighbour's part of the CPUs. Each ratio is of all CPUs, 0 to 1.
@@ -59,14 +67,14 @@ pub struct Standing {
     pub runnable_ratio: f64,
     /// Mean runnable threads.
     pub runnable: f64,
+    /// Whether it wants more than it has.
+    pub wants_more: bool,
 }
 
-/// What to change.
+/// What to change, if not a cgroup of its own is given to each, with its weight: then threads decide nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remedy {
-    /// A cgroup of its own for each, with this weight: that holds whatever the pools are.
-    pub cgroup_weights: Vec<(String, f64)>,
-    /// Or at the most so many runnable threads of the thief at a time.
+    /// At the most so many runnable threads of the thief at a time.
     pub thief_runnable_max: u32,
 }
 
@@ -97,43 +105,58 @@ pub enum Verdict {
     },
 }
 
-/// Judges neighbours that share `cpus` (a quota counts as a fraction).
+/// Where neighbours stand who share `cpus` (a quota counts as a fraction), and of whom two or more want more.
 ///
 /// # Errors
 /// [`Refusal::SeparateCgroups`] and [`Refusal::RootLevel`] where threads do not decide, [`Refusal::NotSaturated`] if
 /// CPUs were left, [`Refusal::NoNeighbour`] if fewer than two wanted more, [`Refusal::Input`] for what cannot be.
-pub fn judge(level: Level, cpus: f64, neighbours: &[Neighbour]) -> Result<Verdict, Refusal> {
+pub fn stand(level: Level, cpus: f64, neighbours: &[Neighbour]) -> Result<Vec<Standing>, Refusal> {
     match level {
         Level::OneCgroup => {}
         Level::OwnCgroups => return Err(Refusal::SeparateCgroups),
         Level::Root => return Err(Refusal::RootLevel),
     }
     are_full(cpus, neighbours)?;
-    if neighbours.iter().filter(|of| of.waiting >= WAITING_MIN).count() < 2 {
+    let standings = standings(cpus, neighbours);
+    if standings.iter().filter(|of| of.wants_more).count() < 2 {
         return Err(Refusal::NoNeighbour);
     }
-    let standings = standings(cpus, neighbours);
+    Ok(standings)
+}
+
+/// Judges neighbours that share `cpus`. Of neighbours who do not always want more at the same time, the mean of what [`stand`] says of each
+/// span is judged ([`verdict`]), never their mean use: who is idle while others wait lacks nothing.
+///
+/// # Errors
+/// As [`stand`].
+pub fn judge(level: Level, cpus: f64, neighbours: &[Neighbour]) -> Result<Verdict, Refusal> {
+    stand(level, cpus, neighbours).and_then(|standings| verdict(cpus, standings))
+}
+
+/// Judges where neighbours stood, in the mean of spans in which `cpus` were full.
+///
+/// # Errors
+/// [`Refusal::NoNeighbour`] if nobody wanted more.
+pub fn verdict(cpus: f64, standings: Vec<Standing>) -> Result<Verdict, Refusal> {
     let beyond = |of: &Standing| of.share_ratio - of.entitled_ratio;
-    let wants = |at: usize| neighbours[at].waiting >= WAITING_MIN;
-    let by = |a: &usize, b: &usize| beyond(&standings[*a]).total_cmp(&beyond(&standings[*b]));
-    let thief = (0..standings.len()).max_by(by);
-    let victim = (0..standings.len()).filter(|at| wants(*at)).min_by(by);
-    let (Some(thief), Some(victim)) = (thief, victim) else { return Err(Refusal::NoNeighbour) };
-    let stolen_ratio = -beyond(&standings[victim]);
-    if stolen_ratio < STOLEN_MIN || beyond(&standings[thief]) <= 0.0 {
+    let by = |a: &&Standing, b: &&Standing| beyond(a).total_cmp(&beyond(b));
+    let thief = standings.iter().max_by(by);
+    let victim = standings.iter().filter(|of| of.wants_more).min_by(by);
+    let Some((thief, victim)) = thief.zip(victim) else { return Err(Refusal::NoNeighbour) };
+    let stolen_ratio = -beyond(victim);
+    if stolen_ratio < STOLEN_MIN || beyond(thief) <= 0.0 {
         return Ok(Verdict::Fair { standings });
     }
     // By its threads the thief should have more too, and the victim less.
     let by_threads = |of: &Standing| of.runnable_ratio - of.entitled_ratio;
-    if by_threads(&standings[thief]) <= 0.0 || by_threads(&standings[victim]) >= 0.0 {
+    if by_threads(thief) <= 0.0 || by_threads(victim) >= 0.0 {
         return Ok(Verdict::Unexplained { standings });
     }
-    let fair_runnable = standings[victim].runnable * neighbours[thief].weight / neighbours[victim].weight;
-    let remedy = Remedy {
-        cgroup_weights: neighbours.iter().map(|of| (of.name.clone(), of.weight)).collect(),
-        thief_runnable_max: (fair_runnable.ceil() as u32).max(1),
-    };
-    let [thief, victim] = [thief, victim].map(|at| standings[at].clone());
+    // As many for each part as the victim has for its own, but no fewer than use the CPUs that are due to it.
+    let parts = if victim.entitled_ratio > 0.0 { thief.entitled_ratio / victim.entitled_ratio } else { 1.0 };
+    let fair = (victim.runnable * parts).round().max((thief.entitled_ratio * cpus).ceil());
+    let remedy = Remedy { thief_runnable_max: (fair as u32).max(1) };
+    let (thief, victim) = (thief.clone(), victim.clone());
     Ok(Verdict::Stealing { thief, victim, stolen_ratio, remedy })
 }
 
@@ -160,8 +183,9 @@ fn standings(cpus: f64, neighbours: &[Neighbour]) -> Vec<Standing> {
         let open = || neighbours.iter().zip(&entitled).enumerate().filter(|(_, (_, has))| has.is_none());
         let weights: f64 = open().map(|(_, (of, _))| of.weight).sum();
         let content: Vec<(usize, f64)> = open()
-            .filter(|(_, (of, _))| of.waiting < WAITING_MIN && of.running <= left * of.weight / weights)
-            .map(|(at, (of, _))| (at, of.running))
+            .map(|(at, (of, _))| (at, of.most(), left * of.weight / weights))
+            .filter(|(_, most, part)| most <= part)
+            .map(|(at, most, _)| (at, most))
             .collect();
         if content.is_empty() {
             let rest: Vec<(usize, f64)> =
@@ -177,6 +201,7 @@ fn standings(cpus: f64, neighbours: &[Neighbour]) -> Vec<Standing> {
         entitled_ratio: entitled.unwrap_or(0.0) / cpus,
         runnable_ratio: of.runnable() / runnable * used / cpus,
         runnable: of.runnable(),
+        wants_more: of.waiting >= WAITING_MIN,
     };
     neighbours.iter().zip(entitled).map(standing).collect()
 }
@@ -189,8 +214,22 @@ pub enum AfterFix {
     Fixed,
     /// It lacks less than before: so much, part of all CPUs.
     Better(f64),
-    /// It lacks as much or more: so much, part of all CPUs.
+    /// It lacks about as much, or more: so much, part of all CPUs.
     Unchanged(f64),
+}
+
+impl AfterFix {
+    /// Of a victim that lacked so much before, and lacks so much now, parts of all CPUs.
+    #[must_use]
+    pub fn of(before: f64, now: f64) -> Self {
+        if now < STOLEN_MIN {
+            Self::Fixed
+        } else if now < STILL_PART * before {
+            Self::Better(now)
+        } else {
+            Self::Unchanged(now)
+        }
+    }
 }
 
 /// Judges the victim of before by its neighbours of now. With cgroups of their own no judgement by threads is due, so
@@ -203,14 +242,7 @@ pub fn after_fix(victim: &str, stolen_ratio: f64, cpus: f64, now: &[Neighbour]) 
     are_full(cpus, now)?;
     let standings = standings(cpus, now);
     let is = standings.iter().find(|of| of.name == victim).ok_or(Refusal::NoNeighbour)?;
-    let lacks = is.entitled_ratio - is.share_ratio;
-    Ok(if lacks < STOLEN_MIN {
-        AfterFix::Fixed
-    } else if lacks < stolen_ratio {
-        AfterFix::Better(lacks)
-    } else {
-        AfterFix::Unchanged(lacks)
-    })
+    Ok(AfterFix::of(stolen_ratio, is.entitled_ratio - is.share_ratio))
 }
 
 #[cfg(test)]
@@ -244,6 +276,38 @@ mod tests {
         let few = neighbour("few", 0.6, 0.8);
         let many = neighbour("many", 0.4, 8.0);
         assert!(matches!(judge(Level::OneCgroup, 1.0, &[few, many]), Ok(Verdict::Unexplained { .. })));
+    }
+
+    #[test]
+    fn a_thread_uses_one_cpu_and_no_more_is_due_to_it_and_the_remedy_leaves_no_cpu_idle() {
+        // Of eight CPUs two threads use two at the most, though half of the CPUs would be an equal part.
+        let few = neighbour("few", 1.0, 1.0);
+        let many = neighbour("many", 7.0, 21.0);
+        let Ok(Verdict::Stealing { victim, stolen_ratio, remedy, .. }) =
+            judge(Level::OneCgroup, 8.0, &[few, many])
+        else {
+            panic!("one of two threads never ran");
+        };
+        assert_eq!((victim.name.as_str(), victim.entitled_ratio), ("few", 0.25));
+        assert!((stolen_ratio - 0.125).abs() < 1e-12);
+        assert_eq!(remedy.thief_runnable_max, 6, "the CPUs that are left");
+    }
+
+    #[test]
+    fn means_are_judged_of_spans_in_which_both_wanted_more() {
+        // By turns: each has all while the other is idle.
+        let turn = |running, waiting, others| {
+            [neighbour("a", running, waiting), neighbour("b", 1.0 - running, others)]
+        };
+        assert_eq!(stand(Level::OneCgroup, 1.0, &turn(1.0, 9.0, 0.0)), Err(Refusal::NoNeighbour));
+        let once = stand(Level::OneCgroup, 1.0, &turn(0.2, 3.8, 15.2)).unwrap();
+        let Ok(Verdict::Stealing { thief, remedy, .. }) = verdict(1.0, once) else { panic!("b has 0.8") };
+        assert_eq!((thief.name.as_str(), remedy.thief_runnable_max), ("b", 4));
+        assert_eq!(verdict(1.0, Vec::new()), Err(Refusal::NoNeighbour));
+        assert_eq!(
+            [0.02, 0.1, 0.25, 0.4].map(|now| AfterFix::of(0.3, now)),
+            [AfterFix::Fixed, AfterFix::Better(0.1), AfterFix::Unchanged(0.25), AfterFix::Unchanged(0.4)]
+        );
     }
 
     #[test]

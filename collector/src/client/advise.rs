@@ -21,6 +21,7 @@ pub async fn advise(
     let mut view: AdviceView = Collector::new(api)?.get("/api/v1/advice").await?;
     let all = view.tiers.len();
     view.tiers.retain(|of| host.is_none_or(|host| of.host == host));
+    view.stealing.retain(|of| host.is_none_or(|host| of.host == host));
     let mut out = std::io::stdout().lock();
     if json {
         for one in &view.tiers {
@@ -52,7 +53,11 @@ fn table(view: &AdviceView, all: usize) -> String {
     for system in &view.systems {
         text.push_str(&format!("{}\n", line(&system.sentence)));
     }
-    if !view.systems.is_empty() && !view.tiers.is_empty() {
+    for of in &view.stealing {
+        text.push_str(&format!("{}\n", line(&of.sentence)));
+    }
+    let is_begun = !view.systems.is_empty() || !view.stealing.is_empty();
+    if is_begun && !view.tiers.is_empty() {
         text.push('\n');
     }
     if !view.tiers.is_empty() {
@@ -123,6 +128,11 @@ mod tests {
                 "resources": [{ "tier": "tomcat10", "what": "cpu", "used_ratio": 0.99, "full_ratio": 0.98 }], "short": null,
                 "sentence": "apache2@web: throughput ends at the CPU of tomcat10, full in 98 % of 5 min 40 s in which something was full",
             }],
+            "stealing": [{
+                "host": "app", "cgroup": "shop", "thief": "b", "victim": "a", "seen_unix_ns": 9, "seconds": 12.0, "cpus": 1.0, "thief_ratio": 0.8,
+                "victim_ratio": 0.2, "due_ratio": 0.5, "thief_runnable": 16.0, "victim_runnable": 4.0, "thief_runnable_max": 4, "after": null,
+                "sentence": "b@app takes CPU from a",
+            }],
             "tiers": [
                 {
                     "tier": "tomcat10@app", "host": "app", "workload": "tomcat10.service", "address": "::", "port": 8080,
@@ -150,6 +160,7 @@ mod tests {
         let text = table(&view, 2);
         let expect = "\
 apache2@web: throughput ends at the CPU of tomcat10, full in 98 % of 5 min 40 s in which something was full
+b@app takes CPU from a
 
 TIER               NOW  SIZE  RANGE  RESTS ON  TRAFFIC     SEEN TO  CRITICAL
 tomcat10@app:8080  200  26    24–33  measured  3 h 12 min  61       cpu

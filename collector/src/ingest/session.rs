@@ -55,6 +55,7 @@ fn weight(input: &Input) -> usize {
             Input::States(states) => {
                 NAME + states.listeners.iter().map(|of| 32 + of.cells.len() * 24).sum::<usize>()
             }
+            Input::Shares(shares) => NAME + shares.neighbours.len() * NAME,
             _ => NAME,
         };
     };

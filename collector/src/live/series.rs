@@ -197,7 +197,7 @@ impl Series {
                 trim(&mut series.gone.workloads);
                 trim(&mut series.gone.listeners);
             }
-            Input::States(_) | Input::Drop(_) | Input::Tick { .. } => {}
+            Input::States(_) | Input::Shares(_) | Input::Drop(_) | Input::Tick { .. } => {}
         }
         None
     }

@@ -48,7 +48,7 @@ impl Outlet {
                 self.shown.series.lock().unwrap_or_else(PoisonError::into_inner).saw(input)
             }
             // Nothing is kept of these. A drop is on its way to an alert, and readers may have the lock.
-            Input::States(_) | Input::Drop(_) | Input::Tick { .. } => None,
+            Input::States(_) | Input::Shares(_) | Input::Drop(_) | Input::Tick { .. } => None,
         };
         self.export.saw(input, kept.as_ref());
         self.sizing.saw(input, kept.as_ref());

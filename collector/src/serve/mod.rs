@@ -283,6 +283,7 @@ async fn advice(State(app): State<App>, Query(q): Query<AdviceQuery>) -> Result<
     let Some(host) = q.host else { return Ok(Json(view.as_ref()).into_response()) };
     let of_host = AdviceView {
         tiers: view.tiers.iter().filter(|of| of.host == host).cloned().collect(),
+        stealing: view.stealing.iter().filter(|of| of.host == host).cloned().collect(),
         ..view.as_ref().clone()
     };
     Ok(Json(of_host).into_response())

@@ -37,6 +37,11 @@ pub(super) struct Hosts {
 }
 
 impl Host {
+    /// The newest window that came.
+    pub(super) fn newest(&self) -> u64 {
+        self.windows.last_key_value().map_or(0, |(at, _)| *at)
+    }
+
     /// The windows from `first` to `last` that came, in order.
     pub(super) fn windows(&self, first: u64, last: u64) -> impl Iterator<Item = &HostWindow> {
         let span = (first <= last).then(|| self.windows.range(first..=last));

@@ -1,6 +1,6 @@
 //! What pools should be, learnt from the traffic that is seen: time in state of every listener, joined with the windows of the same
 //! seconds. A thread of its own takes both from a bounded queue, so nothing of it is on the way of an alert. This file owns the queue, the
-//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `setup` holds a change against what was before, `ends` remembers which hardware ends throughput, `short` by how much it is too little, `told` says it, `metrics` counts it, `kept` is the disk.
+//! thread, and when advice is worked out and kept; `hosts` and `second` join, `learners` learns, `setup` holds a change against what was before, `ends` remembers which hardware ends throughput, `short` by how much it is too little, `stealing` who takes CPU from whom in one cgroup, `told` says it, `metrics` counts it, `kept` is the disk.
 
 mod ceilings;
 mod changed;
@@ -18,6 +18,7 @@ mod sentence;
 mod servers;
 mod setup;
 mod short;
+mod stealing;
 mod taint;
 mod told;
 mod who;
@@ -34,6 +35,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use stealing::Stealing;
 use tailwater_model::advice::AdviceView;
 use tailwater_model::window::{HostWindow, Input, WindowIndex};
 use tailwater_model::{Incident, TopologyView};
@@ -64,6 +66,7 @@ struct Learning {
     incidents: BTreeMap<String, Span>,
     learners: Learners,
     ends: Ends,
+    stealing: Stealing,
     /// Whether time in state was ever told.
     states: bool,
 }
@@ -147,7 +150,7 @@ impl Sizing {
         if queue.open || self.at_once {
             queue.waiting.saw(input, kept, &self.dropped);
         }
-        if self.at_once && matches!(input, Input::Tick { .. } | Input::States(_)) {
+        if self.at_once && matches!(input, Input::Tick { .. } | Input::States(_) | Input::Shares(_)) {
             let taken = queue.waiting.take();
             drop(queue);
             self.learn(taken, false);
@@ -237,7 +240,7 @@ impl Sizing {
         let topology = Arc::clone(&lock(&self.topology));
         let mut learning = lock(&self.learning);
         learning.who.update(&topology);
-        let Taken { names, windows, states, incidents } = taken;
+        let Taken { names, windows, states, shares, incidents } = taken;
         learning.incidents.extend(incidents);
         for input in names {
             if !learning.hosts.said(input) {
@@ -258,6 +261,15 @@ impl Sizing {
                 learning.judge(false, &self.unjoined);
             }
         }
+        for of in shares {
+            let Learning { hosts, stealing, .. } = &mut *learning;
+            if !stealing.take(hosts, &of) {
+                self.dropped.shares.inc();
+            }
+        }
+        let Learning { hosts, stealing, .. } = &mut *learning;
+        stealing.check(hosts);
+        stealing.forget(hosts.newest());
         learning.judge(all, &self.unjoined);
         *lock(&self.counts) = learning.learners.counts();
     }
@@ -265,7 +277,8 @@ impl Sizing {
     fn advise(&self, now_unix_ns: u64) {
         let view = {
             let learning = lock(&self.learning);
-            told::view(&learning.learners, &learning.ends, &learning.who, learning.states, now_unix_ns)
+            let Learning { learners, ends, stealing, who, states, .. } = &*learning;
+            AdviceView { stealing: stealing.told(), ..told::view(learners, ends, who, *states, now_unix_ns) }
         };
         let mut told = lock(&self.told);
         told.view = Arc::new(view);
@@ -332,11 +345,16 @@ impl Sizing {
             "Seconds of listeners without a name, or without a window of theirs.",
             &unjoined,
         );
-        let Dropped { windows, states, names, incidents } = &self.dropped;
-        let dropped: Vec<_> =
-            [("windows", windows), ("states", states), ("names", names), ("incidents", incidents)]
-                .map(|(what, n)| (labels(&[("what", what)]), n.get() as f64))
-                .into();
+        let Dropped { windows, states, shares, names, incidents } = &self.dropped;
+        let dropped: Vec<_> = [
+            ("windows", windows),
+            ("states", states),
+            ("shares", shares),
+            ("names", names),
+            ("incidents", incidents),
+        ]
+        .map(|(what, n)| (labels(&[("what", what)]), n.get() as f64))
+        .into();
         counter(out, "sizing_dropped", "What was not learnt from because its thread was behind.", &dropped);
         counter(
             out,

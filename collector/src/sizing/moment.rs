@@ -34,7 +34,7 @@ pub(super) struct Moment {
     pub(super) host_busy_ns: u64,
     pub(super) steal_ns: u64,
     pub(super) busy_ns: u64,
-    wait_ns: u64,
+    pub(super) wait_ns: u64,
     pub(super) throttled_ns: u64,
     blocked_io_ns: u64,
     stalled_memory_ns: u64,

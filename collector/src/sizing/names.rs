@@ -130,6 +130,25 @@ impl HostNames {
         self.names.workloads.get(&id).map(|w| (id, measured(w)))
     }
 
+    /// Path of a workload's cgroup, and its name.
+    pub(super) fn called(&self, workload: EntityId) -> Option<(&str, &str)> {
+        self.names.workloads.get(&workload).map(|w| (w.cgroup.as_str(), w.name.as_str()))
+    }
+
+    /// Where the workload of this name listens.
+    pub(super) fn listens(&self, name: &str) -> Vec<(IpAddr, u16)> {
+        let own = self.by_name.get(name).into_iter().flat_map(|id| self.listeners(*id));
+        own.filter_map(|id| self.names.listeners.get(&id)).map(|l| (l.address, l.port)).collect()
+    }
+
+    /// Who listens at one of these now, by the id under which CPU is told. `None`: nobody, or several.
+    pub(super) fn who_listens(&self, at: &[(IpAddr, u16)]) -> Option<EntityId> {
+        let there = self.names.listeners.values().filter(|l| at.contains(&(l.address, l.port)));
+        let mut all = there.filter_map(|l| self.names.workloads.get(&l.workload)).map(measured);
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
+    }
+
     /// CPU ns per window that a workload's quota allows, or that of the cgroup that it shares; `None`: no quota.
     pub(super) fn quota_ns(&self, workload: EntityId) -> Option<u64> {
         let owner = self.names.workloads.get(&workload)?;

@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tailwater_model::Incident;
 use tailwater_model::incident::{Resource, State};
-use tailwater_model::window::{HostStates, HostWindow, Input};
+use tailwater_model::window::{HostShares, HostStates, HostWindow, Input};
 
 /// Memory of windows that wait, about; they mostly are those that the series hold too.
 const WINDOW_BYTES_MAX: usize = 16 << 20;
 /// Seconds of hosts that wait.
 const STATES_MAX: usize = 4096;
+/// Looks at cgroups whose servers share the CPU that wait.
+const SHARES_MAX: usize = 1024;
 /// Names that wait, entities of all hosts.
 const NAMES_MAX: usize = 65_536;
 /// Incidents that wait, each with its newest version.
@@ -63,6 +65,8 @@ pub(super) struct Dropped {
     pub(super) windows: Counter,
     /// Seconds of a host's time in state.
     pub(super) states: Counter,
+    /// Looks at cgroups whose servers share the CPU.
+    pub(super) shares: Counter,
     /// Messages with names.
     pub(super) names: Counter,
     /// Incidents.
@@ -74,6 +78,7 @@ pub(super) struct Dropped {
 pub(super) struct Waiting {
     windows: WindowQueue,
     states: VecDeque<HostStates>,
+    shares: VecDeque<HostShares>,
     names: VecDeque<Input>,
     names_count: usize,
     incidents: BTreeMap<String, Span>,
@@ -85,6 +90,7 @@ pub(super) struct Taken {
     pub(super) names: VecDeque<Input>,
     pub(super) windows: Vec<Arc<HostWindow>>,
     pub(super) states: VecDeque<HostStates>,
+    pub(super) shares: VecDeque<HostShares>,
     pub(super) incidents: BTreeMap<String, Span>,
 }
 
@@ -98,6 +104,13 @@ impl Waiting {
                 if self.states.len() > STATES_MAX {
                     self.states.pop_front();
                     dropped.states.inc();
+                }
+            }
+            (Input::Shares(shares), None) => {
+                self.shares.push_back((**shares).clone());
+                if self.shares.len() > SHARES_MAX {
+                    self.shares.pop_front();
+                    dropped.shares.inc();
                 }
             }
             (Input::Host(_) | Input::Entities { .. } | Input::Gone { .. }, None) => {
@@ -135,6 +148,7 @@ impl Waiting {
             names: std::mem::take(&mut self.names),
             windows: self.windows.take().into_iter().map(|(window, _)| window).collect(),
             states: std::mem::take(&mut self.states),
+            shares: std::mem::take(&mut self.shares),
             incidents: std::mem::take(&mut self.incidents),
         }
     }

@@ -45,6 +45,7 @@ pub(super) fn view(
         made_unix_ns: Some(now_unix_ns),
         nothing,
         systems,
+        stealing: Vec::new(),
         tiers,
         refused_listeners: learners.refused() as u64,
     }

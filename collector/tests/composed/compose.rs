@@ -120,6 +120,7 @@ fn host_of(input: &Input) -> Option<&str> {
         Input::Entities { host, .. } | Input::Gone { host, .. } => Some(host),
         Input::Window(window) => Some(&window.host),
         Input::States(states) => Some(&states.host),
+        Input::Shares(shares) => Some(&shares.host),
         Input::Drop(notice) => Some(&notice.host),
         Input::Tick { .. } => None,
     }

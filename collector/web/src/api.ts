@@ -163,7 +163,7 @@ export interface TierAdvice {
   little?: { in_flight: number; by_callers: number; holds: boolean } | null;
 }
 
-export interface Advice { learning_since_unix_ns: number | null; made_unix_ns?: number | null; nothing?: string | null; systems?: { front: string; sentence: string }[]; tiers: TierAdvice[]; refused_listeners: number }
+export interface Advice { learning_since_unix_ns: number | null; made_unix_ns?: number | null; nothing?: string | null; systems?: { front: string; sentence: string }[]; stealing?: { host: string; cgroup: string; sentence: string }[]; tiers: TierAdvice[]; refused_listeners: number }
 
 /** Something that was there at some time, whether it still is or not. */
 export interface Seen { kind: "host" | "workload" | "listener" | "tier"; host: string; name: string; detail: string; first_unix_ns: number; last_unix_ns: number }

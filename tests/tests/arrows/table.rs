@@ -210,6 +210,8 @@ pub(crate) const TABLES: &[Table] = &[
             ("controls", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // What was advised, held against sweeps of the pools.
             ("sizing", &["stack", "load", "programs", "lab", "system"]),
+            // Whose the CPU of a cgroup is, and what is said of it.
+            ("stealing", &["stack", "load", "programs", "lab", "system"]),
             // What would have prevented an incident, held against servers that were changed so.
             ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // Graphs of services from a seed, hurt and judged. A laboratory of its own, on the other's ground.

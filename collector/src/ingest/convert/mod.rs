@@ -1,18 +1,20 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `loops` and `states` read what is told
-//! beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `loops`, `shares` and `states` read what
+//! is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
 mod drop_packets;
 mod fields;
 mod loops;
+mod shares;
 mod states;
 
 use crate::ingest::limits::{self, Excess};
 use crate::ingest::sanity::{self, Absurd};
 use drop_packets::DropPackets;
 use loops::LoopsError;
+use shares::SharesError;
 use states::StatesError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +24,8 @@ use tailwater_model::responses::{BUCKETS, Counts};
 use tailwater_model::rows::Rows;
 use tailwater_model::window::{
     Coverage, CulpritResource, CulpritSample, DeviceInfo, DropNotice, EdgeInfo, EntityId, Gone, HostInfo,
-    HostStates, HostWindow, Input, ListenerInfo, PoolSize, SignalSet, WINDOW_NS, WindowIndex, WorkloadInfo,
+    HostShares, HostStates, HostWindow, Input, ListenerInfo, PoolSize, SignalSet, WINDOW_NS, WindowIndex,
+    WorkloadInfo,
 };
 use tailwater_proto::columnar::{DecodeError, TableValues, WINDOWS_MAX};
 use tailwater_proto::v1::{
@@ -86,6 +89,9 @@ pub enum ConvertError {
     /// Blocked event loops that cannot be.
     #[error(transparent)]
     Loops(#[from] LoopsError),
+    /// Shares of a CPU that cannot be.
+    #[error(transparent)]
+    Shares(#[from] SharesError),
     /// More than one message may hold.
     #[error(transparent)]
     Excess(#[from] Excess),
@@ -450,6 +456,7 @@ impl Converter {
             told.push((u64::from(states.window_offset), states.windows, listeners));
         }
         let blocked = loops::blocked(&batch.blocked_loops, count, |id| self.listeners.get(id))?;
+        let shares = shares::of_cgroups(&batch.cpu_shares, count, |id| self.workloads.get(id))?;
         let mut inputs = Vec::new();
         // Coverage that changes from batch to batch is told to the pipeline as what it is: another coverage of the host.
         let signals = batch.uncovered.iter().copied().filter(|signal| Signal::try_from(*signal).is_ok());
@@ -505,6 +512,11 @@ impl Converter {
         inputs.extend(told.into_iter().map(|(offset, windows, listeners)| {
             let (host, last) = (self.info.host.clone(), WindowIndex(first.0.saturating_add(offset)));
             Input::States(Box::new(HostStates { host, last, windows, listeners }))
+        }));
+        inputs.extend(shares.into_iter().map(|(offset, ago, shares)| {
+            let told = first.0.saturating_add(u64::from(offset));
+            let (host, last) = (self.info.host.clone(), WindowIndex(told.saturating_sub(u64::from(ago))));
+            Input::Shares(Box::new(HostShares { host, last, ..shares }))
         }));
         Ok(inputs)
     }

@@ -133,6 +133,7 @@ export function Sizing() {
       {advice && advised.length > 0 && since !== null && <p class="quiet">How many requests at a time each pool should let in, learnt from traffic since <Moment ms={msOf(since)} />.</p>}
       {advice && advised.length === 0 && <Awaited advice={advice} />}
       {(advice?.systems ?? []).map((s) => <p class="system" key={s.front}>{s.sentence}.</p>)}
+      {(advice?.stealing ?? []).map((s) => <p class="system" key={`${s.host} ${s.cgroup}`}>{s.sentence}.</p>)}
       {advised.length > 0 && <ul class="advised">{advised.map((t) => <Advised key={keyOf(t)} t={t} />)}</ul>}
       {refused.length > 0 && (
         <section aria-labelledby="refused">
