@@ -202,6 +202,10 @@ sizing-score: build lab-deps ## Advice about pools against sweeps of them: tests
 prevention-score: build lab-deps ## What is said would have prevented an incident against servers that were changed so: tests/results (about 75 minutes)
 	$(SUDO) ./target/release/prevention-score --label "$$(git describe --always --dirty)" $(PREVENTION_SCORE_FLAGS)
 
+.PHONY: stealing-score
+stealing-score: build lab-deps ## Whose the CPU of a cgroup is that two databases share, what is said of it and what each remedy does: tests/results (about 25 minutes)
+	$(SUDO) ./target/release/stealing-score --label "$$(git describe --always --dirty)" $(STEALING_SCORE_FLAGS)
+
 .PHONY: graph-score
 graph-score: build graph-deps ## Service graphs from seeds, hurt and scored against the truth (GRAPH_SCORE_FLAGS: --quick 2 minutes, --scored 25 and the ledger)
 	$(SUDO) ./target/release/graph-score --label "$$(git describe --always --dirty)" \

@@ -1,7 +1,7 @@
 //! What Tailwater's end-to-end tests stand on: a laboratory of real servers, its load generator, and the programs under test
 //! started as an operator would. None of it shares code with what it tests.
 //!
-//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `prevention`,
+//! From below: `os` and `console` → `stack`, `load`, `truth`, `programs` → `lab`, `guests` → `system` → `score`, `controls`, `sizing`, `stealing`, `prevention`,
 //! `demo`, `graph`, `peers`; `scale` beside them.
 //! Which room may use which is the table in `tests/tests/arrows/table.rs`.
 #![allow(
@@ -27,6 +27,7 @@ pub mod scale;
 pub mod score;
 pub mod sizing;
 pub mod stack;
+pub mod stealing;
 pub mod supervise;
 pub mod system;
 pub mod truth;
