@@ -199,6 +199,22 @@ pub struct Headroom {
     pub overflows_after_s: Option<f64>,
     /// Its callers together never have more at a time than it has places.
     pub outlasted: bool,
+    /// What the other servers of its tier bear when one is away; `null`: it has no other, or that is not known.
+    #[serde(default)]
+    pub without_one: Option<WithoutOne>,
+}
+
+/// A tier with one server less, in the busiest minute of the last seven days.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WithoutOne {
+    /// Servers that are left.
+    pub servers: u32,
+    /// Requests of the tier per second in that minute, the sum of what each server had in its own busiest one.
+    pub per_second: f64,
+    /// Days of the seven of which something was seen.
+    pub days: u32,
+    /// Part of their CPUs that these would take, 0 to 1; above 1 they cannot.
+    pub cpu_ratio: f64,
 }
 
 /// Requests at a time that something else than the pool lets in.

@@ -30,9 +30,25 @@ pub(super) fn text(view: &AdviceView, load: f64) -> String {
             has.per_second * load,
             standstill(has, load)
         ));
+        if let Some(short) = without_one(has, load) {
+            text.push_str(&format!("  {:<width$}  {short}\n", ""));
+        }
     }
     text.push_str(&first(&known, load));
     text
+}
+
+/// What the other servers of a tier do not bear when one is away.
+fn without_one(has: &Headroom, load: f64) -> Option<String> {
+    let of = has.without_one.filter(|of| of.cpu_ratio * load >= NEARLY_FULL)?;
+    let days =
+        if of.days == 1 { "of the day that was seen".to_owned() } else { format!("of {} days", of.days) };
+    Some(format!(
+        "with one of its {} servers away, the CPU of the rest is {:.0} % in use in the busiest minute {days} ({:.0}/s)",
+        of.servers + 1,
+        of.cpu_ratio * load * 100.0,
+        of.per_second * load
+    ))
 }
 
 fn standstill(has: &Headroom, load: f64) -> String {
@@ -100,6 +116,7 @@ pub(super) mod tests {
             serde_json::json!({
                 "per_second": per_second, "cpu_ratio": cpu, "full_at": cpu.map(|cpu| 1.0 / cpu), "places": places,
                 "overflows_after_s": after, "outlasted": outlasted,
+                "without_one": (places == Some(289)).then(|| serde_json::json!({ "servers": 1, "per_second": 1040.0, "days": 7, "cpu_ratio": 1.16 })),
             })
         };
         let view = AdviceView {
@@ -115,6 +132,7 @@ pub(super) mod tests {
 At 1.5 times the load of now:
   apache2@web-1:80     1395/s  CPU 57 %                     overflows in a standstill of 200 ms (279 places)
   tomcat@app-1:8080    1395/s  CPU 78 %                     its callers cannot fill its queue
+                     with one of its 2 servers away, the CPU of the rest is 174 % in use in the busiest minute of 7 days (1560/s)
   mariadb@db-1:3306    4500/s  CPU full from 1.43 times on  when its queue overflows is not known
 First: the CPU of mariadb@db-1:3306, full from 1.43 times the load of now; and the accept queue of apache2@web-1:80, in a standstill of 200 ms.
 ";

@@ -1,6 +1,7 @@
 //! What was learnt of one listener: its curve and what a request costs (`tailwater_sizing::learn`), how often it is asked, and what was
 //! left out. Owns how seconds are handed over and how all of it is kept on disk; knows no name and no other listener.
 
+use super::peaks::Peaks;
 use super::second::Joined;
 use super::setup::{Change, SetUps};
 use super::taint::Taint;
@@ -28,6 +29,8 @@ pub(super) struct Learned {
     /// One that was kept by a version before knows none.
     #[serde(default)]
     set_ups: SetUps,
+    #[serde(default)]
+    peaks: Peaks,
     /// Who was dropped lately, and comes again within seconds: not worth keeping.
     #[serde(skip)]
     firsts: Firsts,
@@ -115,6 +118,7 @@ impl Learned {
         }
         let before = self.learner.begun_anew();
         let offered = self.firsts.offered(second);
+        self.peaks.add(second.end_unix_ns, length_s(second), offered.unwrap_or(second.answered as f64));
         self.learner.push(&Second { offered, ..handed_over(second) });
         if !second.taints.is_empty() {
             return;
@@ -160,6 +164,11 @@ impl Learned {
     /// The same of its busiest minutes.
     pub(super) fn offered_in_a_minute(&self) -> Option<f64> {
         self.learner.offered_in_a_minute()
+    }
+
+    /// Requests a second of the busiest minute of the last seven days, and how many of those were seen; `None`: none was.
+    pub(super) fn peak_of_week(&self, now_unix_ns: u64) -> Option<(f64, u32)> {
+        self.peaks.week(now_unix_ns)
     }
 
     /// CPU time of a request, s.
@@ -249,7 +258,11 @@ impl Learned {
 
     /// Memory, about.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.learner.bytes() + self.set_ups.bytes() + self.firsts.bytes()
+        size_of::<Self>()
+            + self.learner.bytes()
+            + self.set_ups.bytes()
+            + self.firsts.bytes()
+            + self.peaks.bytes()
     }
 }
 

@@ -123,6 +123,13 @@ impl Learners {
         own.map(|(_, learned)| learned.rate_at(now_unix_ns)).reduce(|a, b| a + b)
     }
 
+    /// What is learnt of a server's listener at this port; of several addresses, the one that is asked most.
+    pub(super) fn at_port(&self, server: &Server, port: u16, now_unix_ns: u64) -> Option<&Learned> {
+        let own = self.by_key.iter().filter(|(key, _)| key.port == port && key.server() == *server);
+        own.map(|(_, learned)| learned)
+            .max_by(|a, b| a.rate_at(now_unix_ns).total_cmp(&b.rate_at(now_unix_ns)))
+    }
+
     /// Listeners that are not learnt.
     pub(super) fn refused(&self) -> usize {
         self.refused.len()

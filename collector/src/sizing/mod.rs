@@ -12,6 +12,7 @@ mod learners;
 mod metrics;
 mod moment;
 mod names;
+mod peaks;
 mod queue;
 mod second;
 mod sentence;

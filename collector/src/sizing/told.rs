@@ -13,6 +13,7 @@ use super::who::{Server, Who};
 use std::collections::BTreeSet;
 use tailwater_model::advice::{
     AdviceView, Answer, CostPoint, CurvePoint, Headroom, LeftOut, Little, Pool, Range, Reason, TierAdvice,
+    WithoutOne,
 };
 use tailwater_sizing::concurrency::{Deployment, Model};
 use tailwater_sizing::evidence::{Claim, Class, Estimate, PoolRange, Refusal};
@@ -233,7 +234,35 @@ fn headroom(
             Standstill::Outlasted | Standstill::Unknown => None,
         },
         outlasted: of.standstill == Standstill::Outlasted,
+        without_one: without_one(key, learned, learners, who, now_unix_ns),
     })
+}
+
+/// What the other servers of its tier bear in the week's busiest minute when one is away (the utilisation law). `None`: it has no other, or
+/// one of them or what a request costs is not known.
+fn without_one(
+    key: &Key,
+    learned: &Learned,
+    learners: &Learners,
+    who: &Who,
+    now_unix_ns: u64,
+) -> Option<WithoutOne> {
+    let alike = who.alike(&key.server(), key.port);
+    let servers = u32::try_from(alike.len()).ok()?.checked_sub(1).filter(|left| *left > 0)?;
+    let peak = |of: &Server| learners.at_port(of, key.port, now_unix_ns)?.peak_of_week(now_unix_ns);
+    let peaks = alike.iter().map(peak).collect::<Option<Vec<_>>>()?;
+    let per_second: f64 = peaks.iter().map(|(per_second, _)| per_second).sum();
+    let of_one = per_second / f64::from(servers);
+    let present = Present {
+        rate: of_one,
+        cpu_s: Some(learned.cpu_s()?.value),
+        cpus: Some(learned.cpus()?),
+        workers: None,
+        backlog: None,
+        callers_most: None,
+    };
+    let days = peaks.iter().map(|(_, days)| *days).min()?;
+    Some(WithoutOne { servers, per_second, days, cpu_ratio: bears::headroom(&present, 1.0).ok()?.cpu_ratio? })
 }
 
 /// Requests that all callers of a listener have at a time, at the most. `None`: others may call it, or of one of them it is not known.
@@ -317,6 +346,35 @@ mod tests {
     use crate::sizing::learners::tests::second;
     use crate::sizing::who::tests::{server, three_tiers};
     use tailwater_model::window::PoolSize;
+
+    #[test]
+    fn what_is_left_of_a_tier_must_bear_its_busiest_minute() {
+        let (mut learners, mut who) = (Learners::default(), Who::default());
+        who.update(&three_tiers());
+        let tier =
+            [("app-1", 400), ("app-2", 200)].map(|(host, most)| (server(host, "tomcat10.service"), most));
+        for (of, most) in &tier {
+            // A minute of more, among others; what a request costs is known of both.
+            for at in 0..600_u64 {
+                let answered = if at / 60 == 3 { *most } else { 100 + at % 40 };
+                learners.learn(&second(of, 8080, answered, (at + 1) * 1_000_000_000));
+            }
+        }
+        let told = |learners: &Learners| {
+            let view = view(learners, &Ends::default(), &who, true, 600_000_000_000);
+            view.tiers.iter().map(|of| of.headroom.unwrap().without_one).collect::<Vec<_>>()
+        };
+        for of in told(&learners) {
+            let of = of.unwrap();
+            assert_eq!((of.servers, of.days), (1, 1));
+            assert!((of.per_second / 600.0 - 1.0).abs() < 1e-3, "{of:?}");
+            // A millisecond each, of two CPUs.
+            assert!((of.cpu_ratio / 0.3 - 1.0).abs() < 0.05, "{of:?}");
+        }
+        let mut alone = Learners::default();
+        (0..600).for_each(|at| alone.learn(&second(&tier[0].0, 8080, 100, (at + 1) * 1_000_000_000)));
+        assert_eq!(told(&alone), [None], "of the other it is not known");
+    }
 
     #[test]
     fn visits_are_answers_of_all_servers_of_a_tier_for_each_of_the_front() {

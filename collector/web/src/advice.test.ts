@@ -1,6 +1,6 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
-import { changed, classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, standstill, whyNot } from "./advice";
+import { changed, classOf, curveOf, doublings, endsOf, leftOut, lineOf, part, parted, seconds, standstill, whyNot, withoutOne } from "./advice";
 import type { Pool, TierAdvice } from "./api";
 
 const refused = (reason: string, why?: string) => ({ refused: { reason }, ...(why === undefined ? {} : { why }) });
@@ -55,6 +55,12 @@ test("a standstill is told with its places, or why none overflows", () => {
   equal(standstill(has), "its accept queue overflows after 300 ms (279 places)");
   equal(standstill({ ...has, overflows_after_s: null, outlasted: true }), "its callers cannot fill its accept queue");
   equal(standstill({ ...has, overflows_after_s: null, places: null }), "when its accept queue overflows is not known");
+});
+
+test("what is left of a tier is told with the minute that it must bear", () => {
+  const of = { servers: 1, per_second: 940, days: 7, cpu_ratio: 1.16 };
+  equal(withoutOne(of), "CPU of the 1 server that is left: 116 % in the busiest minute of 7 days (940 requests/s)");
+  equal(withoutOne({ ...of, servers: 3, days: 1 }).startsWith("CPU of the 3 servers that are left: 116 % in the busiest minute of the day that was seen"), true);
 });
 
 test("costs are shown as what full CPUs would answer, where the size rests on them", () => {

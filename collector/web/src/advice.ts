@@ -1,7 +1,7 @@
 // Advice on pools in words, and what its curve shows. Pure; knows no component and no address.
-import type { Answer, Headroom, Pool, Range, TierAdvice } from "./api";
+import type { Answer, Headroom, Pool, Range, TierAdvice, WithoutOne } from "./api";
 import { length } from "./time";
-import { number } from "./words";
+import { number, plural } from "./words";
 
 /** What a class says of a number. */
 export const CLASSES: Record<string, string> = {
@@ -54,6 +54,12 @@ export const part = (ratio: number): string => (ratio > 0 && ratio < 0.001 ? "be
 export function standstill(h: Headroom): string {
   if (h.overflows_after_s !== null) return `its accept queue overflows after ${length(h.overflows_after_s * 1000)} (${number(h.places ?? 0)} places)`;
   return h.outlasted ? "its callers cannot fill its accept queue" : "when its accept queue overflows is not known";
+}
+
+/** What the other servers of a tier bear when one is away. */
+export function withoutOne(of: WithoutOne): string {
+  const when = of.days === 1 ? "of the day that was seen" : `of ${of.days} days`;
+  return `CPU of the ${plural(of.servers, "server")} that ${of.servers === 1 ? "is" : "are"} left: ${part(of.cpu_ratio)} in the busiest minute ${when} (${number(of.per_second)} requests/s)`;
 }
 
 /** What came of a change of sizes: the mark that it is shown with, if it is certain, and the line. */

@@ -148,7 +148,9 @@ export interface CurvePoint { in_flight: number; throughput: number; error: numb
 export interface CostPoint { in_flight: number; cpu_s: number; error_s: number }
 
 /** What a server bears of the present load; `full_at` times of it fill its CPUs. `overflows_after_s`: a standstill that overflows its accept queue. */
-export interface Headroom { per_second: number; cpu_ratio: number | null; full_at: number | null; places: number | null; overflows_after_s: number | null; outlasted: boolean }
+export interface Headroom { per_second: number; cpu_ratio: number | null; full_at: number | null; places: number | null; overflows_after_s: number | null; outlasted: boolean; without_one?: WithoutOne | null }
+/** A tier with one server less, in the busiest minute of the last seven days. */
+export interface WithoutOne { servers: number; per_second: number; days: number; cpu_ratio: number }
 
 /** What is advised on one listener of one server. `null`: not known. */
 export interface TierAdvice {

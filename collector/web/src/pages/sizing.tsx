@@ -1,6 +1,6 @@
 // What each tier's pool should be: a line to act on, what it rests on, and the curve behind it; below, what has no size and why.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { CLASSES, changed, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, standstill, told, whyNot } from "../advice";
+import { CLASSES, changed, classOf, curveOf, endsOf, leftOut, lineOf, part, parted, rangeOf, seconds, standstill, told, whyNot, withoutOne } from "../advice";
 import type { Advice, Answer, Range, TierAdvice } from "../api";
 import { Curve } from "../curve";
 import { Moment, Note, useAsk, Wait } from "../parts";
@@ -66,6 +66,7 @@ function Facts({ t }: { t: TierAdvice }) {
       <dt>CPU of a request</dt><dd>{t.cpu_s_per_request === null ? "unknown" : `${rangeOf(t.cpu_s_per_request, 1000)} ms`}{t.cpus === null ? "" : `, of ${number(t.cpus)} CPU${t.cpus === 1 ? "" : "s"}`}</dd>
       <dt>Critical</dt><dd>{t.critical === null ? "no hardware was seen full" : t.critical === "cpu" ? "CPU" : t.critical}</dd>
       {headroom && <><dt>Now</dt><dd>{number(headroom.per_second)} requests/s{headroom.cpu_ratio === null ? "" : `, ${part(headroom.cpu_ratio)} of its CPU; full at ${number(headroom.full_at ?? 0)} times that`}</dd></>}
+      {headroom?.without_one && <><dt>Without one</dt><dd>{withoutOne(headroom.without_one)}</dd></>}
       {headroom && <><dt>Standstill</dt><dd>{standstill(headroom)}</dd></>}
       {little && <><dt>Little's law</dt><dd class={little.holds ? undefined : "unheld"}>{little.holds ? "holds" : "does not hold"}: {number(little.in_flight)} in flight here, {number(little.by_callers)} by its callers</dd></>}
     </dl>
