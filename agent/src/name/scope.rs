@@ -154,8 +154,8 @@ mod tests {
     use super::*;
     use crate::name::cgroup::Mounts;
     use crate::window::{
-        AcceptQueueSample, CallSample, CulpritResource, CulpritSample, EdgeKey, ListenerKey, States,
-        TaskSample,
+        AcceptQueueSample, CallSample, CpuShares, CulpritResource, CulpritSample, EdgeKey, ListenerKey,
+        States, TaskSample,
     };
     use std::net::Ipv6Addr;
 
@@ -211,6 +211,7 @@ mod tests {
             workload,
             amount: 1,
         };
+        let shares = |cgroup| CpuShares { cgroup, windows_ago: 0, span_ns: 1, processes: Vec::new() };
         let mut window = Window {
             tasks: Some([inside, own, neighbour, unknown].map(|c| (c, TaskSample::default())).to_vec()),
             accept_queues: Some(vec![
@@ -231,6 +232,7 @@ mod tests {
                 .to_vec(),
             }),
             culprits: [inside, neighbour].map(culprit).to_vec(),
+            cpu_shares: [inside, neighbour, unknown].map(shares).to_vec(),
             ..Window::default()
         };
         world.scope.narrow(&mut window, &mut world.entities);
@@ -244,6 +246,7 @@ mod tests {
         assert_eq!(states, [(80, inside), (82, own)]);
         assert_eq!(window.calls.unwrap().len(), 1);
         assert_eq!(window.culprits.len(), 1);
+        assert_eq!(window.cpu_shares, [shares(inside)]);
         assert_eq!(window.io, None, "not covered stays not covered");
     }
 }

@@ -9,33 +9,42 @@ use crate::clock::{Pace, monotonic_ns, timed};
 use crate::name::cgroup::{CpuVersion, parents};
 use crate::name::workload::Entities;
 use crate::window::{CgroupId, CpuShares, ProcessShare, WINDOW_NS, Window};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Windows between two looks: a second. It is told what is so for minutes.
 const EVERY_WINDOWS: u64 = 20;
 /// Windows for which it is remembered whose group a cgroup is in: ten seconds, as between two walks of the tree.
 const GROUPS_KEPT_WINDOWS: u64 = 200;
-/// Threads that must wait for a CPU in the mean of a second, ns: two neighbours of whom each lacks most of one (`WAITING_MIN` of the
+/// Threads that must wait for a CPU in a group, in the mean of a window, ns: two neighbours of whom each lacks most of one (`WAITING_MIN` of the
 /// collector's `stealing`).
-const WAITED_LEAST_NS: u64 = EVERY_WINDOWS * WINDOW_NS * 3 / 2;
-/// Groups that are looked at in one second: those in which most is waited.
-const GROUPS_MAX: usize = 2;
+const WAITED_LEAST_NS: u64 = WINDOW_NS * 3 / 2;
+/// And in one of its cgroups for that to be a neighbour's.
+const WAITED_OF_ONE_NS: u64 = WINDOW_NS / 2;
+/// Groups that may be looked at in one second: those in which most is waited.
+const GROUPS_MAX: usize = 8;
+/// And of those so many are, which have rested.
+const LOOKS_MAX: usize = 2;
 /// Cgroups of one group whose processes are read; of a group with more nothing is told.
 const CGROUPS_MAX: usize = 256;
 /// A look at a group comes no sooner after the one before than so many times what that one took of a CPU: a third of a percent.
 const LOOK_RESTS: u64 = 300;
-/// Longest time between two looks that are told of together: a collector has the windows of the last nine seconds.
-const SPAN_MAX_NS: u64 = 8_000_000_000;
-/// Threads of a group that are read; of one with more nothing is told. So many take some 16 ms, and are looked at every 5 s.
+/// But not later than this: what took longer is as much dearer.
+const REST_MAX_NS: u64 = 5_000_000_000;
+/// Time between two looks that are told of together: a collector has the windows of the last nine seconds, and in less than half of one there are
+/// few turns.
+const SPAN_NS: std::ops::RangeInclusive<u64> = 500_000_000..=8_000_000_000;
+/// Threads and processes of a group that are read; of one with more nothing is told. So many processes take some 20 ms.
 const THREADS_MAX: usize = 2048;
+/// See above.
+const PROCESSES_MAX: usize = 512;
 /// Processes that are told, those first that ran and waited most; the rest is told as one of no server.
 const PROCESSES_TOLD: usize = 32;
 /// Answers that wait for a window.
 const FOUND_MAX: usize = 16;
-/// The name of what is not told apart.
+/// The name of what is not told apart, or has another priority on purpose: what it uses counts, and nobody says what is due to it.
 const OTHERS: &str = "~other";
 
 /// A group to look at.
@@ -47,26 +56,11 @@ struct Question {
     folders: Vec<(CgroupId, PathBuf)>,
     /// Its processes may be in other cgroups of the `cpu` controller (version 1).
     may_differ: bool,
+    /// The window that was closed when it was asked.
+    window: u64,
 }
 
-/// What waits in a group, since it was asked for.
-#[derive(Debug, Default)]
-struct Waits {
-    ns: u64,
-    /// Cgroups of it in which threads waited, and whether one of them listens or holds several servers.
-    cgroups: BTreeMap<u64, (bool, bool)>,
-}
-
-impl Waits {
-    /// Whether a server has a neighbour there.
-    fn are_of_neighbours(&self) -> bool {
-        let listens = self.cgroups.values().any(|(listens, _)| *listens);
-        let several = self.cgroups.values().any(|(_, several)| *several);
-        several || (listens && self.cgroups.len() > 1)
-    }
-}
-
-/// What was found, and on CLOCK_MONOTONIC when.
+/// What was found, and the window that was closed when it was asked for.
 type Found = (u64, CpuShares);
 
 /// Looks at groups in which servers wait for the CPU.
@@ -75,9 +69,11 @@ pub struct Shares {
     root: PathBuf,
     /// The group of a cgroup; `None`: the scheduler shares otherwise there. Forgotten every ten seconds.
     groups: HashMap<CgroupId, Option<(CgroupId, Arc<str>)>>,
-    waits: HashMap<CgroupId, Waits>,
+    /// ns of tasks since `windows` ago.
+    waited_ns: HashMap<CgroupId, u64>,
+    windows: u64,
     /// `None` inside: the system has no room for a thread, and nothing is told.
-    questions: OnceLock<Option<SyncSender<Vec<Question>>>>,
+    questions: Option<Option<SyncSender<Vec<Question>>>>,
     found: Arc<Mutex<Vec<Found>>>,
 }
 
@@ -87,8 +83,9 @@ impl Shares {
         Self {
             root: root.to_owned(),
             groups: HashMap::new(),
-            waits: HashMap::new(),
-            questions: OnceLock::new(),
+            waited_ns: HashMap::new(),
+            windows: 0,
+            questions: None,
             found: Arc::default(),
         }
     }
@@ -96,48 +93,74 @@ impl Shares {
     /// Call once for each window, before it is narrowed to a scope: asks for looks, and adds what came of those before.
     pub fn step(&mut self, window: &mut Window, entities: &Entities) {
         for (cgroup, task) in window.tasks.iter().flatten().filter(|(_, task)| task.wait_ns > 0) {
-            let group = self.groups.entry(*cgroup).or_insert_with(|| group_of(*cgroup, entities));
-            let Some((group, _)) = group else { continue };
-            let waits = self.waits.entry(*group).or_default();
-            waits.ns = waits.ns.saturating_add(task.wait_ns);
-            let is = || (entities.listens(*cgroup), entities.told_apart(*cgroup));
-            waits.cgroups.entry(cgroup.0).or_insert_with(is);
+            let waited_ns = self.waited_ns.entry(*cgroup).or_default();
+            *waited_ns = waited_ns.saturating_add(task.wait_ns);
         }
-        if !window.index.0.is_multiple_of(EVERY_WINDOWS) {
+        self.windows += 1;
+        // A window that was lost is none; whichever comes next ends the second.
+        if self.windows < EVERY_WINDOWS && !window.index.0.is_multiple_of(EVERY_WINDOWS) {
             return;
         }
-        let now_ns = monotonic_ns();
-        let told = |(ended_ns, shares): Found| CpuShares {
-            windows_ago: u32::try_from(now_ns.saturating_sub(ended_ns) / WINDOW_NS).unwrap_or(u32::MAX),
+        let told = |(asked, shares): Found| CpuShares {
+            windows_ago: u32::try_from(window.index.0.saturating_sub(asked)).unwrap_or(u32::MAX),
             ..shares
         };
-        window.cpu_shares.extend(locked(&self.found).drain(..).map(told));
-        let mut short: Vec<(CgroupId, Waits)> =
-            self.waits.drain().filter(|(_, of)| of.ns >= WAITED_LEAST_NS && of.are_of_neighbours()).collect();
-        short.sort_by(|a, b| b.1.ns.cmp(&a.1.ns).then(a.0.0.cmp(&b.0.0)));
-        let asked: Vec<Question> =
-            short.iter().filter_map(|(group, _)| self.question(*group, entities)).take(GROUPS_MAX).collect();
+        let told: Vec<CpuShares> = locked(&self.found).drain(..).map(told).collect();
+        window.cpu_shares.extend(told);
+        let asked = self.asked(window.index.0, entities);
         if window.index.0.is_multiple_of(GROUPS_KEPT_WINDOWS) {
             self.groups.clear();
         }
         if asked.is_empty() {
             return;
         }
+        if self.questions.is_none() {
+            self.questions = Some(self.start());
+        }
         // Whoever still looks is asked again in a second.
-        if let Some(questions) = self.questions.get_or_init(|| self.start()) {
+        if let Some(Some(questions)) = &self.questions {
             let _ = questions.try_send(asked);
         }
     }
 
+    /// The groups in which a server waits beside somebody, since this was asked before; those first in which most is waited.
+    fn asked(&mut self, window: u64, entities: &Entities) -> Vec<Question> {
+        let windows = std::mem::take(&mut self.windows);
+        let mut by_group: HashMap<CgroupId, (u64, Vec<CgroupId>)> = HashMap::new();
+        for (cgroup, ns) in std::mem::take(&mut self.waited_ns) {
+            if ns < WAITED_OF_ONE_NS * windows {
+                continue;
+            }
+            if let Some((group, _)) = self.group(cgroup, entities) {
+                let (sum_ns, cgroups) = by_group.entry(group).or_default();
+                *sum_ns = sum_ns.saturating_add(ns);
+                cgroups.push(cgroup);
+            }
+        }
+        let has_neighbours = |cgroups: &[CgroupId]| {
+            cgroups.iter().any(|cgroup| entities.told_apart(*cgroup))
+                || (cgroups.len() > 1 && cgroups.iter().any(|cgroup| entities.listens(*cgroup)))
+        };
+        by_group.retain(|_, (ns, cgroups)| *ns >= WAITED_LEAST_NS * windows && has_neighbours(cgroups));
+        let mut short: Vec<(CgroupId, u64)> =
+            by_group.into_iter().map(|(group, (ns, _))| (group, ns)).collect();
+        short.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.0.cmp(&b.0.0)));
+        short.truncate(GROUPS_MAX);
+        short.iter().filter_map(|(group, _)| self.question(*group, window, entities)).collect()
+    }
+
+    fn group(&mut self, cgroup: CgroupId, entities: &Entities) -> Option<(CgroupId, Arc<str>)> {
+        self.groups.entry(cgroup).or_insert_with(|| group_of(cgroup, entities)).clone()
+    }
+
     /// With all cgroups of a group; `None`: it is gone, or has too many.
-    fn question(&mut self, group: CgroupId, entities: &Entities) -> Option<Question> {
+    fn question(&mut self, group: CgroupId, window: u64, entities: &Entities) -> Option<Question> {
         let tree = entities.tree();
         let path = tree.path(group)?;
         let mut folders = Vec::new();
         for below in tree.subtree(&path) {
             let Some(id) = tree.id(below) else { continue };
-            let of = self.groups.entry(id).or_insert_with(|| group_of(id, entities));
-            if of.as_ref().is_none_or(|(of, _)| *of != group) {
+            if self.group(id, entities).is_none_or(|(of, _)| of != group) {
                 continue;
             }
             if folders.len() == CGROUPS_MAX {
@@ -147,7 +170,7 @@ impl Shares {
             folders.push((id, tree.folder(below)?));
         }
         let may_differ = tree.scheduled(&path)? == CpuVersion::V1;
-        Some(Question { group, path, folders, may_differ })
+        Some(Question { group, path, folders, may_differ, window })
     }
 
     fn start(&self) -> Option<SyncSender<Vec<Question>>> {
@@ -176,27 +199,24 @@ fn group_of(cgroup: CgroupId, entities: &Entities) -> Option<(CgroupId, Arc<str>
 fn answer(asked: &Receiver<Vec<Question>>, root: &Path, found: &Mutex<Vec<Found>>) {
     let mut looks: HashMap<CgroupId, (Look, Pace)> = HashMap::new();
     for questions in asked {
-        for of in &questions {
-            if looks.get(&of.group).is_some_and(|(_, pace)| !pace.is_due(monotonic_ns())) {
-                continue;
-            }
+        let has_rested =
+            |of: &&Question| looks.get(&of.group).is_none_or(|(_, pace)| pace.is_due(monotonic_ns()));
+        let due: Vec<&Question> = questions.iter().filter(has_rested).take(LOOKS_MAX).collect();
+        for of in due {
             let (look, cpu_ns) = timed(|| Look::at(root, of));
             let mut pace = Pace::default();
-            pace.took(monotonic_ns(), cpu_ns, LOOK_RESTS);
+            pace.took(monotonic_ns(), cpu_ns.min(REST_MAX_NS / LOOK_RESTS), LOOK_RESTS);
             let before = looks.remove(&of.group);
             if let Some(shares) = before.and_then(|(before, _)| look.since(&before, of.group)) {
                 let mut found = locked(found);
                 if found.len() < FOUND_MAX {
-                    found.push((look.at_ns, shares));
+                    found.push((of.window, shares));
                 }
             }
             looks.insert(of.group, (look, pace));
         }
         let now_ns = monotonic_ns();
-        // One that is not looked at for long, because it took long, stays for its pace.
-        looks.retain(|_, (look, pace)| {
-            now_ns.saturating_sub(look.at_ns) <= SPAN_MAX_NS || !pace.is_due(now_ns)
-        });
+        looks.retain(|_, (look, _)| now_ns.saturating_sub(look.at_ns) <= *SPAN_NS.end());
     }
 }
 
@@ -212,13 +232,21 @@ struct Thread {
     waited_ns: u64,
 }
 
+/// A process of a group.
+#[derive(Debug, Clone, Default)]
+struct Process {
+    cgroup: CgroupId,
+    comm: String,
+    /// It has the priority that processes have: what is due to one with another is for whoever set that to say.
+    is_ordinary: bool,
+}
+
 /// All threads of a group.
 #[derive(Debug, Default)]
 struct Look {
     at_ns: u64,
     threads: HashMap<u32, Thread>,
-    /// Cgroup and command.
-    processes: HashMap<u32, (CgroupId, String)>,
+    processes: HashMap<u32, Process>,
     /// There are too many, or some of its processes have another cgroup for their CPU: nothing is told.
     refused: bool,
 }
@@ -240,6 +268,11 @@ impl Look {
     }
 
     fn take(&mut self, folder: &Path, pid: u32, cgroup: CgroupId, of: &Question) {
+        if self.processes.len() >= PROCESSES_MAX {
+            tracing::debug!(cgroup = &*of.path, "too many processes: it is not told whose the CPU is");
+            self.refused = true;
+            return;
+        }
         let Ok(tasks) = std::fs::read_dir(folder.join("task")) else { return };
         if of.may_differ && cpu_cgroup(folder).is_some_and(|path| path != *of.path) {
             tracing::debug!(cgroup = &*of.path, pid, "it has another cgroup for its CPU");
@@ -259,22 +292,24 @@ impl Look {
             let (Some(ran_ns), Some(waited_ns)) = (numbers.next(), numbers.next()) else { continue };
             self.threads.insert(tid, Thread { pid, ran_ns, waited_ns });
         }
-        let comm = std::fs::read_to_string(folder.join("comm")).unwrap_or_default();
-        self.processes.insert(pid, (cgroup, comm.trim_end().to_owned()));
+        let comm = std::fs::read(folder.join("comm")).unwrap_or_default();
+        let comm = String::from_utf8_lossy(&comm).trim_end().to_owned();
+        let is_ordinary = std::fs::read(folder.join("stat")).is_ok_and(|stat| is_ordinary(&stat));
+        self.processes.insert(pid, Process { cgroup, comm, is_ordinary });
     }
 
     /// What its processes did since the look before. A thread that is new since then did all that it ever did; what a thread did that is gone
     /// by now is nobody's.
     fn since(&self, before: &Self, cgroup: CgroupId) -> Option<CpuShares> {
         let span_ns = self.at_ns.saturating_sub(before.at_ns);
-        if self.refused || before.refused || span_ns == 0 || span_ns > SPAN_MAX_NS {
+        if self.refused || before.refused || !SPAN_NS.contains(&span_ns) {
             return None;
         }
         let mut by_pid: HashMap<u32, ProcessShare> = HashMap::new();
         for (tid, now) in &self.threads {
             let was = before.threads.get(tid).filter(|was| was.pid == now.pid).copied().unwrap_or_default();
             let of = by_pid.entry(now.pid).or_insert_with(|| {
-                let (cgroup, comm) = self.processes.get(&now.pid).cloned().unwrap_or_default();
+                let Process { cgroup, comm, .. } = self.processes.get(&now.pid).cloned().unwrap_or_default();
                 ProcessShare { cgroup, pid: now.pid, comm, ..ProcessShare::default() }
             });
             // One that came from another cgroup did most of it there, and a wait that ends now may have begun long ago.
@@ -283,10 +318,12 @@ impl Look {
             of.waited_ns = of.waited_ns.saturating_add(since(now.waited_ns, was.waited_ns));
             of.threads += 1;
         }
-        let mut processes: Vec<ProcessShare> = by_pid.into_values().filter(|of| of.spent_ns() > 0).collect();
+        let is_ordinary = |of: &ProcessShare| self.processes.get(&of.pid).is_some_and(|p| p.is_ordinary);
+        let spent = by_pid.into_values().filter(|of| of.spent_ns() > 0);
+        let (mut processes, mut rest): (Vec<ProcessShare>, Vec<ProcessShare>) = spent.partition(is_ordinary);
         processes.sort_by(|a, b| b.spent_ns().cmp(&a.spent_ns()).then(a.pid.cmp(&b.pid)));
-        if processes.len() > PROCESSES_TOLD {
-            let rest = processes.split_off(PROCESSES_TOLD);
+        rest.extend(processes.drain(processes.len().min(PROCESSES_TOLD)..));
+        if !rest.is_empty() {
             let none = ProcessShare { cgroup, comm: OTHERS.to_owned(), ..ProcessShare::default() };
             processes.push(rest.into_iter().fold(none, |sum, of| ProcessShare {
                 ran_ns: sum.ran_ns.saturating_add(of.ran_ns),
@@ -297,6 +334,15 @@ impl Look {
         }
         (!processes.is_empty()).then_some(CpuShares { cgroup, windows_ago: 0, span_ns, processes })
     }
+}
+
+/// Whether `/proc/PID/stat` says nice 0 and SCHED_OTHER: the 17th and the 39th field after the command, which is in brackets and may hold any character
+/// (proc(5): fields 19 and 41).
+fn is_ordinary(stat: &[u8]) -> bool {
+    let stat = String::from_utf8_lossy(stat);
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let mut is_zero = |after| fields.nth(after) == Some("0");
+    is_zero(16) && is_zero(21)
 }
 
 /// The cgroup of a process in the version 1 hierarchy of the `cpu` controller: `4:cpu,cpuacct:/lab/web`. `None`: it is in none.
@@ -336,8 +382,15 @@ mod tests {
             std::fs::create_dir_all(&task).unwrap();
             std::fs::write(task.join("schedstat"), format!("{ran_ns} {waited_ns} 7\n")).unwrap();
             std::fs::write(folder.join("comm"), format!("server-{pid}\n")).unwrap();
+            self.nice(pid, 0);
             std::fs::write(folder.join("cgroup"), "4:cpu,cpuacct:/shop\n1:name=systemd:/other\n0::/shop\n")
                 .unwrap();
+        }
+
+        fn nice(&self, pid: u32, nice: i32) {
+            let fields = (3..=52).map(|field| if field == 19 { nice.to_string() } else { "0".to_owned() });
+            let stat = format!("{pid} (a) b) {}", fields.collect::<Vec<_>>().join(" "));
+            std::fs::write(self.0.path().join(format!("proc/{pid}/stat")), stat).unwrap();
         }
 
         fn question(&self, path: &str) -> Question {
@@ -346,6 +399,7 @@ mod tests {
                 path: path.into(),
                 folders: vec![(CgroupId(8), self.0.path().join("cgroup"))],
                 may_differ: true,
+                window: 0,
             }
         }
 
@@ -366,18 +420,22 @@ mod tests {
         host.has(&[10, 20]);
         host.thread(10, 10, 1_000, 500);
         host.thread(20, 20, 9_000, 100);
-        let before = host.look(1_000_000);
+        let before = host.look(1_000_000_000);
         host.thread(10, 10, 1_700, 800);
         // It began meanwhile.
         host.thread(10, 11, 200, 60);
         host.has(&[10, 20, 30]);
         host.thread(30, 30, 0, 0);
-        let shares = host.look(2_000_000).since(&before, CgroupId(7)).unwrap();
-        assert_eq!((shares.cgroup, shares.span_ns), (CgroupId(7), 1_000_000));
+        let shares = host.look(2_000_000_000).since(&before, CgroupId(7)).unwrap();
+        assert_eq!((shares.cgroup, shares.span_ns), (CgroupId(7), 1_000_000_000));
         assert_eq!(told(&shares), [(10, "server-10", 900, 360, 2)], "whoever did nothing is left out");
         assert_eq!(shares.processes[0].cgroup, CgroupId(8));
-        assert_eq!(host.look(1_000_000 + SPAN_MAX_NS + 1).since(&before, CgroupId(7)), None);
-        assert_eq!(host.look(1_000_000).since(&before, CgroupId(7)), None);
+        let later = |ns: u64| host.look(1_000_000_000 + ns).since(&before, CgroupId(7)).is_some();
+        assert_eq!(
+            [SPAN_NS.start() - 1, *SPAN_NS.start(), *SPAN_NS.end(), SPAN_NS.end() + 1].map(later),
+            [false, true, true, false]
+        );
+        assert_eq!(host.look(1_000_000_000).since(&before, CgroupId(7)), None);
     }
 
     #[test]
@@ -385,12 +443,12 @@ mod tests {
         let host = Host::new();
         host.has(&[10]);
         host.thread(10, 55, 1_000_000, 500);
-        let before = host.look(1_000);
+        let before = host.look(1_000_000_000);
         std::fs::remove_dir_all(host.0.path().join("proc/10")).unwrap();
         host.has(&[12]);
-        host.thread(12, 55, 1_000_100, 3);
-        let shares = host.look(2_000).since(&before, CgroupId(7)).unwrap();
-        assert_eq!(told(&shares), [(12, "server-12", 1_000, 3, 1)], "no more than there was time");
+        host.thread(12, 55, 3_000_000_000, 3);
+        let shares = host.look(2_000_000_000).since(&before, CgroupId(7)).unwrap();
+        assert_eq!(told(&shares), [(12, "server-12", 1_000_000_000, 3, 1)], "no more than there was time");
     }
 
     #[test]
@@ -400,7 +458,8 @@ mod tests {
         host.thread(10, 10, 1, 1);
         let refused = |path| Look::at(host.0.path(), &host.question(path)).refused;
         assert_eq!(["/shop", "/shop/inner"].map(refused), [false, true]);
-        let (seen, not) = (host.look(1_000), Look { at_ns: 2_000, refused: true, ..Look::default() });
+        let not = Look { at_ns: 2_000_000_000, refused: true, ..Look::default() };
+        let seen = host.look(1_000_000_000);
         assert_eq!((not.since(&seen, CgroupId(7)), seen.since(&not, CgroupId(7))), (None, None));
     }
 
@@ -436,9 +495,9 @@ mod tests {
         assert_eq!(["/system", "/system/a", "/system/b/inner"].map(group), [system; 3]);
         assert_eq!((group("/shop"), group("/other"), group("/")), (Some(id("/shop")), None, None));
         let mut shares = Shares::new(root.path());
-        let question = shares.question(id("/system"), &entities).unwrap();
+        let question = shares.question(id("/system"), 7, &entities).unwrap();
         assert_eq!((question.folders.len(), question.may_differ), (4, false), "b itself, too");
-        assert_eq!(shares.question(id("/other"), &entities), None);
+        assert_eq!(shares.question(id("/other"), 7, &entities), None);
     }
 
     #[test]
@@ -458,14 +517,28 @@ mod tests {
                     Window { index: WindowIndex(index), tasks: Some(tasks), ..Window::default() };
                 shares.step(&mut window, &entities);
             }
-            let mut short: Vec<_> = shares.waits.drain().collect();
-            short.retain(|(_, of)| of.ns >= WAITED_LEAST_NS && of.are_of_neighbours());
-            short.len()
+            shares.asked(19, &entities).len()
         };
         assert_eq!(asks(&mut shares, &[(a, 2 * WINDOW_NS)]), 0, "nobody is beside it");
+        assert_eq!(asks(&mut shares, &[(a, 2 * WINDOW_NS), (b, 1)]), 0, "nobody who wants anything");
         assert_eq!(asks(&mut shares, &[(a, WINDOW_NS / 2), (b, WINDOW_NS / 2)]), 0, "hardly anybody waits");
         assert_eq!(asks(&mut shares, &[(a, WINDOW_NS), (b, WINDOW_NS)]), 1);
         assert_eq!(asks(&mut shares, &[(shop, 9 * WINDOW_NS), (b, 9 * WINDOW_NS)]), 0, "no server");
+    }
+
+    #[test]
+    fn who_has_another_priority_uses_cpu_and_is_due_nothing() {
+        let host = Host::new();
+        host.has(&[10, 20]);
+        host.thread(10, 10, 0, 0);
+        host.thread(20, 20, 0, 0);
+        let before = host.look(1_000_000_000);
+        host.thread(10, 10, 600, 100);
+        host.thread(20, 20, 400, 900);
+        host.nice(20, 19);
+        let shares = host.look(2_000_000_000).since(&before, CgroupId(7)).unwrap();
+        assert_eq!(told(&shares), [(10, "server-10", 600, 100, 1), (0, OTHERS, 400, 900, 1)]);
+        assert!(!is_ordinary(b"") && !is_ordinary(b"1 (x) S 1"));
     }
 
     #[test]
@@ -474,9 +547,9 @@ mod tests {
         let pids: Vec<u32> = (1..=PROCESSES_TOLD as u32 + 6).collect();
         host.has(&pids);
         pids.iter().for_each(|pid| host.thread(*pid, *pid, 0, 0));
-        let before = host.look(1_000);
+        let before = host.look(1_000_000_000);
         pids.iter().for_each(|pid| host.thread(*pid, *pid, 1_000 - u64::from(*pid), 10));
-        let shares = host.look(2_000).since(&before, CgroupId(7)).unwrap();
+        let shares = host.look(2_000_000_000).since(&before, CgroupId(7)).unwrap();
         assert_eq!(shares.processes.len(), PROCESSES_TOLD + 1);
         let ran: u64 = shares.processes.iter().map(|p| p.ran_ns).sum();
         assert_eq!(ran, pids.iter().map(|pid| 1_000 - u64::from(*pid)).sum::<u64>());

@@ -3,8 +3,8 @@
 use super::*;
 use crate::name::cgroup::Mounts;
 use crate::window::{
-    AcceptQueueSample, CgroupId, ConnectionSample, MemorySample, Polled, RESPONSE_BUCKETS, RequestSample,
-    TaskSample, WindowIndex,
+    AcceptQueueSample, CgroupId, ConnectionSample, CpuShares, MemorySample, Polled, ProcessShare,
+    RESPONSE_BUCKETS, RequestSample, TaskSample, WindowIndex,
 };
 use std::collections::BTreeMap;
 use tailwater_proto::columnar::decode_values;
@@ -230,4 +230,47 @@ fn every_signal_has_a_number() {
 fn addresses_have_four_or_sixteen_bytes() {
     assert_eq!(address("::ffff:10.0.0.1".parse().unwrap()), [10, 0, 0, 1]);
     assert_eq!(address(Ipv6Addr::UNSPECIFIED), [0; 16]);
+}
+
+#[test]
+fn whose_the_cpu_of_a_group_was_is_told_by_server_and_else_by_command() {
+    let mut world = world();
+    let (app, tomcat, web) = (world.id("/lab/app"), world.id("/lab/app/tomcat"), world.id("/lab/web"));
+    let process = |cgroup, pid, comm: &str, ran_ns| ProcessShare {
+        cgroup,
+        pid,
+        comm: comm.into(),
+        ran_ns,
+        waited_ns: 1,
+        threads: 2,
+    };
+    let shares = CpuShares {
+        cgroup: app,
+        windows_ago: 3,
+        span_ns: 100,
+        processes: vec![
+            process(app, 1, "backup", 90),
+            process(app, 0, "~other", 5),
+            process(tomcat, 2, "java", 20),
+            process(tomcat, 3, "sh", 30),
+            process(web, 4, "apache2", 60),
+        ],
+    };
+    let windows = [window(1), Window { cpu_shares: vec![shares], ..window(2) }];
+    let batch = world.batch(&windows, None);
+    let [told] = batch.cpu_shares.as_slice() else { panic!("{:?}", batch.cpu_shares) };
+    let [app, tomcat, web] = [app, tomcat, web].map(|cgroup| world.entities.workload(cgroup));
+    assert_eq!((told.window_offset, told.workload, told.windows_ago, told.span_ns), (1, app, 3, 100));
+    let of = |n: &v1::CpuShare| (n.workload, n.comm.clone(), n.ran_ns, n.waited_ns, n.threads);
+    let neighbours: Vec<_> = told.neighbours.iter().map(of).collect();
+    // A whole cgroup is one, whatever runs in it; of the group's own it is not known whose they are.
+    assert_eq!(
+        neighbours,
+        [
+            (web, String::new(), 60, 1, 2),
+            (tomcat, String::new(), 50, 2, 4),
+            (app, "backup".to_owned(), 90, 1, 2),
+            (app, "~other".to_owned(), 5, 1, 2),
+        ]
+    );
 }
