@@ -118,7 +118,9 @@ impl Learned {
         }
         let before = self.learner.begun_anew();
         let offered = self.firsts.offered(second);
-        self.peaks.add(second.end_unix_ns, length_s(second), offered.unwrap_or(second.answered as f64));
+        // Whoever floods is not to be served.
+        let answered = second.answered as f64;
+        self.peaks.add(second.end_unix_ns, offered.unwrap_or(answered).clamp(0.0, 2.0 * answered));
         self.learner.push(&Second { offered, ..handed_over(second) });
         if !second.taints.is_empty() {
             return;

@@ -125,7 +125,10 @@ impl Learners {
 
     /// What is learnt of a server's listener at this port; of several addresses, the one that is asked most.
     pub(super) fn at_port(&self, server: &Server, port: u16, now_unix_ns: u64) -> Option<&Learned> {
-        let own = self.by_key.iter().filter(|(key, _)| key.port == port && key.server() == *server);
+        let own = self
+            .by_key
+            .iter()
+            .filter(|(key, _)| key.port == port && key.host == server.0 && key.workload == server.1);
         own.map(|(_, learned)| learned)
             .max_by(|a, b| a.rate_at(now_unix_ns).total_cmp(&b.rate_at(now_unix_ns)))
     }

@@ -8,39 +8,40 @@ const DAYS: usize = 7;
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Minutes of a day.
 const DAY: u64 = 1_440;
-/// Seconds of a minute that must have been seen before it counts.
-const SEEN_S: f64 = 45.0;
+/// Minutes by which a clock may have been ahead before all that it said is forgotten.
+const AHEAD: u64 = 5;
 
 /// See above.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Peaks {
     /// Days since 1970 (UTC), rising, each with the requests a second of its busiest minute.
     days: Vec<(u64, f32)>,
-    /// Of the minute that is not over: which one, s that were seen of it, and requests.
-    minute: (u64, f64, f64),
+    /// Of the minute that is not over: which one, and its requests.
+    minute: (u64, f64),
 }
 
 impl Peaks {
-    /// A second that ended then, with so many requests.
-    pub(super) fn add(&mut self, end_unix_ns: u64, seconds: f64, requests: f64) {
+    /// A second that ended then, with so many requests. Seconds without any need not be told.
+    pub(super) fn add(&mut self, end_unix_ns: u64, requests: f64) {
         let minute = end_unix_ns.saturating_sub(1) / MINUTE_NS;
-        if minute < self.minute.0 {
+        if minute + AHEAD < self.minute.0 {
+            *self = Self::default();
+        } else if minute < self.minute.0 {
             return;
         }
         if minute > self.minute.0 {
             self.close();
-            self.minute = (minute, 0.0, 0.0);
+            self.minute = (minute, 0.0);
         }
-        self.minute.1 += seconds;
-        self.minute.2 += requests;
+        self.minute.1 += requests;
     }
 
     fn close(&mut self) {
-        let (minute, seconds, requests) = self.minute;
-        if seconds < SEEN_S {
+        let (minute, requests) = self.minute;
+        if requests < 1.0 {
             return;
         }
-        let (day, rate) = (minute / DAY, (requests.max(0.0) / seconds) as f32);
+        let (day, rate) = (minute / DAY, (requests / 60.0) as f32);
         match self.days.last_mut() {
             Some((last, most)) if *last == day => *most = most.max(rate),
             _ => self.days.push((day, rate)),
@@ -71,7 +72,7 @@ mod tests {
     /// A minute with so many requests a second, on this day.
     fn minute(peaks: &mut Peaks, day: u64, minute: u64, rate: f64) {
         let first = (day * DAY + minute) * MINUTE_NS;
-        (1..=60).for_each(|second| peaks.add(first + second * 1_000_000_000, 1.0, rate));
+        (1..=60).for_each(|second| peaks.add(first + second * 1_000_000_000, rate));
     }
 
     #[test]
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(peaks.week(0), None, "it is not over");
         // A second of ten times as much is not a minute of it.
         let burst = (DAY / 2) * MINUTE_NS;
-        peaks.add(burst + 1_000_000_000, 1.0, 1_000.0);
+        peaks.add(burst + 1_000_000_000, 1_000.0);
         minute(&mut peaks, 1, 0, 70.0);
         minute(&mut peaks, 1, 1, 80.0);
         minute(&mut peaks, 1, 2, 60.0);
@@ -90,9 +91,12 @@ mod tests {
         assert_eq!((at(7), at(8)), (Some((80.0, 1)), None), "day by day it goes");
         let mut back: Peaks = serde_json::from_str(&serde_json::to_string(&peaks).unwrap()).unwrap();
         assert_eq!(back, peaks);
-        // What came late, from a clock that was set back, changes nothing.
-        back.add(0, 1.0, 1e9);
+        // What came a little late changes nothing; a clock that was ahead is forgotten with all that it said.
+        back.add((DAY + 1) * MINUTE_NS, 1e9);
         assert_eq!(back, peaks);
+        minute(&mut back, 0, 3, 20.0);
+        minute(&mut back, 0, 4, 10.0);
+        assert_eq!(back.week(0), Some((20.0, 1)));
         for day in 2..100 {
             minute(&mut peaks, day, 0, 50.0);
         }
