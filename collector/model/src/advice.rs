@@ -57,7 +57,7 @@ pub struct StealingAdvice {
     pub victim: String,
     /// When it was so last, Unix ns.
     pub seen_unix_ns: u64,
-    /// Seconds of full CPUs in which both wanted more that were seen by then; the older weigh less, by half after 15 of them.
+    /// Seconds of full CPUs in which two or more wanted more that were seen by then; the older weigh less, by half after 15 of them.
     pub seconds: f64,
     /// CPUs that they share, the mean of those seconds.
     pub cpus: f64,

@@ -12,8 +12,13 @@ use serde::{Deserialize, Serialize};
 const FULL_PART: f64 = 0.95;
 /// Mean threads waiting for a CPU from which a neighbour wants more than it has: as `cpu_wait_tasks` of the analysis.
 const WAITING_MIN: f64 = 0.75;
-/// Part of the CPUs that a neighbour must lack. C's least case, 43.66 against 55.9 %, is 6 %; equal pools share within 1 %.
-const STOLEN_MIN: f64 = 0.03;
+/// Part of the CPUs that a neighbour must lack. C's least case, 43.66 against 55.9 %, is 6 %; under a quota of a quarter of a CPU, equal pools were seen
+/// 4 % apart in the mean of ten seconds.
+const STOLEN_MIN: f64 = 0.05;
+/// What is less than this is nothing: equal pools share so in the mean of a minute.
+const FIXED_MAX: f64 = 0.03;
+/// Times its part that the threads of who has more must be of all, and those of who has less below it: equal pools differ by some percent.
+const THREADS_APART: f64 = 1.05;
 
 /// Part of what was lacked before from which nothing is better: two spans differ by some percent.
 const STILL_PART: f64 = 0.8;
@@ -148,13 +153,14 @@ pub fn verdict(cpus: f64, standings: Vec<Standing>) -> Result<Verdict, Refusal> 
         return Ok(Verdict::Fair { standings });
     }
     // By its threads the thief should have more too, and the victim less.
-    let by_threads = |of: &Standing| of.runnable_ratio - of.entitled_ratio;
-    if by_threads(thief) <= 0.0 || by_threads(victim) >= 0.0 {
+    let by_threads = |of: &Standing| of.runnable_ratio / of.entitled_ratio.max(1e-9);
+    if by_threads(thief) < THREADS_APART || by_threads(victim) * THREADS_APART > 1.0 {
         return Ok(Verdict::Unexplained { standings });
     }
     // As many for each part as the victim has for its own, but no fewer than use the CPUs that are due to it.
     let parts = if victim.entitled_ratio > 0.0 { thief.entitled_ratio / victim.entitled_ratio } else { 1.0 };
-    let fair = (victim.runnable * parts).round().max((thief.entitled_ratio * cpus).ceil());
+    // What a mean has of one thread more is no thread: one too many takes a tenth of nine.
+    let fair = (victim.runnable * parts + 1e-6).floor().max((thief.entitled_ratio * cpus).ceil());
     let remedy = Remedy { thief_runnable_max: (fair as u32).max(1) };
     let (thief, victim) = (thief.clone(), victim.clone());
     Ok(Verdict::Stealing { thief, victim, stolen_ratio, remedy })
@@ -222,7 +228,7 @@ impl AfterFix {
     /// Of a victim that lacked so much before, and lacks so much now, parts of all CPUs.
     #[must_use]
     pub fn of(before: f64, now: f64) -> Self {
-        if now < STOLEN_MIN {
+        if now < FIXED_MAX {
             Self::Fixed
         } else if now < STILL_PART * before {
             Self::Better(now)
@@ -232,17 +238,24 @@ impl AfterFix {
     }
 }
 
-/// Judges the victim of before by its neighbours of now. With cgroups of their own no judgement by threads is due, so
-/// this takes shares alone.
+/// What somebody lacks of what is due to it, part of all CPUs; below zero: it has more. Takes shares alone, so that it holds for cgroups of their own
+/// with equal weights, too, of which no judgement by threads is due.
 ///
 /// # Errors
-/// [`Refusal::NotSaturated`] and [`Refusal::Input`] as [`judge`]; [`Refusal::NoNeighbour`] if the victim is not among
-/// them.
-pub fn after_fix(victim: &str, stolen_ratio: f64, cpus: f64, now: &[Neighbour]) -> Result<AfterFix, Refusal> {
+/// [`Refusal::NotSaturated`] and [`Refusal::Input`] as [`judge`]; [`Refusal::NoNeighbour`] if it is not among them.
+pub fn lacks(name: &str, cpus: f64, now: &[Neighbour]) -> Result<f64, Refusal> {
     are_full(cpus, now)?;
     let standings = standings(cpus, now);
-    let is = standings.iter().find(|of| of.name == victim).ok_or(Refusal::NoNeighbour)?;
-    Ok(AfterFix::of(stolen_ratio, is.entitled_ratio - is.share_ratio))
+    let is = standings.iter().find(|of| of.name == name).ok_or(Refusal::NoNeighbour)?;
+    Ok(is.entitled_ratio - is.share_ratio)
+}
+
+/// Judges the victim of before by its neighbours of now.
+///
+/// # Errors
+/// As [`lacks`].
+pub fn after_fix(victim: &str, stolen_ratio: f64, cpus: f64, now: &[Neighbour]) -> Result<AfterFix, Refusal> {
+    lacks(victim, cpus, now).map(|lacks| AfterFix::of(stolen_ratio, lacks))
 }
 
 #[cfg(test)]

@@ -263,8 +263,8 @@ impl Sizing {
             }
         }
         for of in shares {
-            let Learning { hosts, stealing, .. } = &mut *learning;
-            if !stealing.take(hosts, &of) {
+            let Learning { hosts, who, stealing, .. } = &mut *learning;
+            if !stealing.take(hosts, who, &of) {
                 self.dropped.shares.inc();
             }
         }
@@ -279,7 +279,10 @@ impl Sizing {
         let view = {
             let learning = lock(&self.learning);
             let Learning { learners, ends, stealing, who, states, .. } = &*learning;
-            AdviceView { stealing: stealing.told(), ..told::view(learners, ends, who, *states, now_unix_ns) }
+            let view = told::view(learners, ends, who, *states, now_unix_ns);
+            let stealing = stealing.told();
+            let nothing = view.nothing.filter(|_| stealing.is_empty());
+            AdviceView { nothing, stealing, ..view }
         };
         let mut told = lock(&self.told);
         told.view = Arc::new(view);

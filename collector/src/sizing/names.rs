@@ -135,6 +135,17 @@ impl HostNames {
         self.names.workloads.get(&workload).map(|w| (w.cgroup.as_str(), w.name.as_str()))
     }
 
+    /// Under which id CPU, I/O and memory of a workload are told.
+    pub(super) fn measured(&self, workload: EntityId) -> Option<EntityId> {
+        self.names.workloads.get(&workload).map(measured)
+    }
+
+    /// The name under which calls of the workload of this name are told; `None`: there is none of this name.
+    pub(super) fn caller(&self, name: &str) -> Option<&str> {
+        let (_, measured) = self.workload(name)?;
+        self.called(measured).map(|(_, name)| name)
+    }
+
     /// Where the workload of this name listens.
     pub(super) fn listens(&self, name: &str) -> Vec<(IpAddr, u16)> {
         let own = self.by_name.get(name).into_iter().flat_map(|id| self.listeners(*id));

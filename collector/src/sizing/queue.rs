@@ -176,6 +176,10 @@ mod tests {
             let states = HostStates { windows: n as u32, ..HostStates::default() };
             waiting.saw(&Input::States(Box::new(states)), None, &dropped);
         }
+        for n in 0..SHARES_MAX as u64 + 4 {
+            let shares = HostShares { span_ns: n, ..HostShares::default() };
+            waiting.saw(&Input::Shares(Box::new(shares)), None, &dropped);
+        }
         let window = Arc::new(HostWindow { culprits: Vec::new(), ..HostWindow::default() });
         let input = Input::Window(Arc::new(window.as_ref().clone()));
         let fits = WINDOW_BYTES_MAX / crate::live::windows::size_of(&window);
@@ -187,10 +191,11 @@ mod tests {
         waiting.incident(&crate::fixture::incident("0", 2), &dropped);
         let host = Input::Host(tailwater_model::window::HostInfo::default());
         (0..NAMES_MAX + 5).for_each(|_| waiting.saw(&host, None, &dropped));
-        let counted = [&dropped.windows, &dropped.states, &dropped.names, &dropped.incidents];
-        assert_eq!(counted.map(Counter::get), [2, 3, 5, 1]);
+        let Dropped { windows, states, shares, names, incidents } = &dropped;
+        assert_eq!([windows, states, shares, names, incidents].map(Counter::get), [2, 3, 4, 5, 1]);
         let taken = waiting.take();
         assert_eq!(taken.states.front().map(|s| s.windows), Some(3), "the oldest went");
+        assert_eq!(taken.shares.front().map(|s| s.span_ns), Some(4));
         assert_eq!((taken.windows.len(), taken.names.len()), (fits, NAMES_MAX));
         assert_eq!(waiting.fill().0, 0);
     }

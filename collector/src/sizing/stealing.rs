@@ -3,40 +3,54 @@
 
 use super::hosts::{Host, Hosts};
 use super::moment::{FULL_PART, Moment, mean};
+use super::who::Who;
 use crate::text::span;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use tailwater_model::advice::StealingAdvice;
-use tailwater_model::window::{CpuShare, HostShares, HostWindow, WINDOW_NS, WindowIndex};
-use tailwater_sizing::stealing::{AfterFix, Level, Neighbour, Standing, Verdict, after_fix, stand, verdict};
+use tailwater_model::window::{CpuShare, EntityId, HostShares, HostWindow, WINDOW_NS, WindowIndex};
+use tailwater_sizing::stealing::{AfterFix, Level, Neighbour, Standing, Verdict, lacks, stand, verdict};
 
 /// Part of the windows between two looks in which the CPU must have been full: elsewhere nobody lacks any.
 const FULL_WINDOWS_PART: f64 = 0.75;
 /// What was seen weighs half after so many such seconds: in each are hundreds of turns, and a change is to be told within a minute.
 const HALVED_S: f64 = 15.0;
-/// Such seconds that are needed before anything is said.
+/// Such seconds of somebody that are needed before anything is said of it.
 const NEEDED_S: f64 = 10.0;
+/// Weight below which somebody is forgotten, s: who was seen for one second, after 15 of others.
+const FORGOTTEN_S: f64 = 0.5;
 /// Part of the seconds in which somebody must have wanted more to lack any in their mean.
 const WANTED_PART: f64 = 0.5;
+/// Neighbours of one group that are remembered: an agent tells of half as many at a time.
+const NEIGHBOURS_MAX: usize = 64;
 /// Cgroups of one host that are remembered, and of all hosts; of more, those go first of which nothing was found, the oldest first.
 const CGROUPS_OF_HOST_MAX: usize = 8;
 /// See above.
 const CGROUPS_MAX: usize = 512;
+/// Windows without such a second after which what was seen says nothing of now: five minutes.
+const STALE_WINDOWS: u64 = 6_000;
 /// What was not so for a day is forgotten, windows; a cgroup of which nothing was found, after ten minutes.
 const FORGET_WINDOWS: u64 = 1_728_000;
 /// See above.
 const FORGET_NOTHING_WINDOWS: u64 = 12_000;
+/// What was not so for half a minute makes room for another pair, windows.
+const GIVES_WAY_WINDOWS: u64 = 600;
 /// Windows that are looked at together once neighbours are apart: a second.
 const APART_WINDOWS: u64 = 20;
+/// Windows without a look at both after which they may be apart: ten seconds.
+const APART_AFTER_WINDOWS: u64 = 200;
 /// What an agent calls what it does not tell apart.
 const OTHERS: &str = "~other";
 
 /// Host, and path of the cgroup that the scheduler has.
 type Place = (String, String);
 
-/// Where somebody stood, over seconds that weigh the less the older they are: in all of them together.
+/// Where somebody stood, over the seconds in which it was there, which weigh the less the older they are: in all of them together.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stood {
+    /// As they were.
+    seconds: f64,
+    weight: f64,
     share: f64,
     entitled: f64,
     by_threads: f64,
@@ -47,11 +61,12 @@ struct Stood {
 /// Seconds in which the CPU was full and two or more wanted more of it.
 #[derive(Debug, Clone, Default)]
 struct Sums {
-    /// As they were.
     seconds: f64,
     weight: f64,
     cpus: f64,
     of: BTreeMap<String, Stood>,
+    /// The last window that is in it.
+    to: u64,
 }
 
 /// The same of two that have cgroups of their own: their use.
@@ -72,6 +87,10 @@ struct Stolen {
     told: StealingAdvice,
     /// The last window in which it was so.
     seen: u64,
+    /// The last one in which both were in one group.
+    together: u64,
+    /// Both are cgroups, and need no other ones.
+    are_cgroups: bool,
     /// Where thief and victim listen: by that they are known in other cgroups.
     listen: [Vec<(IpAddr, u16)>; 2],
     after: Option<AfterFix>,
@@ -103,41 +122,50 @@ impl Sums {
         self.weight = self.weight * keep + seconds;
         self.cpus = self.cpus * keep + cpus * seconds;
         for of in self.of.values_mut() {
-            let Stood { share, entitled, by_threads, runnable, wanted } = of;
-            [share, entitled, by_threads, runnable, wanted].into_iter().for_each(|sum| *sum *= keep);
+            let Stood { seconds: _, weight, share, entitled, by_threads, runnable, wanted } = of;
+            let all = [weight, share, entitled, by_threads, runnable, wanted];
+            all.into_iter().for_each(|sum| *sum *= keep);
         }
-        for of in standings {
+        self.of.retain(|_, of| of.weight >= FORGOTTEN_S);
+        for of in standings.iter().filter(|of| of.runnable > 0.0) {
+            if self.of.len() >= NEIGHBOURS_MAX && !self.of.contains_key(&of.name) {
+                continue;
+            }
             let sum = self.of.entry(of.name.clone()).or_default();
+            sum.seconds += seconds;
+            sum.weight += seconds;
             sum.share += of.share_ratio * seconds;
             sum.entitled += of.entitled_ratio * seconds;
             sum.by_threads += of.runnable_ratio * seconds;
             sum.runnable += of.runnable * seconds;
             sum.wanted += f64::from(u8::from(of.wants_more)) * seconds;
         }
-        // What is gone makes room.
-        self.of.retain(|_, of| of.runnable > 1e-3);
     }
 
-    /// In the mean, with the CPUs that all had together; `None`: too little was seen.
-    fn stood(&self) -> Option<(f64, Vec<Standing>)> {
-        if self.seconds < NEEDED_S {
-            return None;
-        }
-        let one = |(name, of): (&String, &Stood)| Standing {
-            name: name.clone(),
-            share_ratio: of.share / self.weight,
-            entitled_ratio: of.entitled / self.weight,
-            runnable_ratio: of.by_threads / self.weight,
-            runnable: of.runnable / self.weight,
-            wants_more: of.wanted >= WANTED_PART * self.weight,
+    fn cpus(&self) -> f64 {
+        self.cpus / self.weight
+    }
+
+    /// Those who are there now, each in the mean of the seconds in which it was.
+    fn stood(&self, now: &[Standing]) -> Vec<Standing> {
+        let one = |is: &Standing| {
+            let of = self.of.get(&is.name).filter(|of| of.seconds >= NEEDED_S)?;
+            Some(Standing {
+                name: is.name.clone(),
+                share_ratio: of.share / of.weight,
+                entitled_ratio: of.entitled / of.weight,
+                runnable_ratio: of.by_threads / of.weight,
+                runnable: of.runnable / of.weight,
+                wants_more: is.wants_more && of.wanted >= WANTED_PART * of.weight,
+            })
         };
-        Some((self.cpus / self.weight, self.of.iter().map(one).collect()))
+        now.iter().filter_map(one).collect()
     }
 }
 
 impl Stealing {
     /// Takes what an agent saw of a cgroup, whose windows came before. `false`: it was not used, because those are not known.
-    pub(super) fn take(&mut self, hosts: &Hosts, shares: &HostShares) -> bool {
+    pub(super) fn take(&mut self, hosts: &Hosts, who: &Who, shares: &HostShares) -> bool {
         let Some(host) = hosts.get(&shares.host) else { return false };
         let Some((path, _)) = host.names.called(shares.workload) else { return false };
         let place = (shares.host.clone(), path.to_owned());
@@ -145,11 +173,21 @@ impl Stealing {
         let neighbours: Vec<Neighbour> =
             shares.neighbours.iter().map(|of| neighbour(host, shares, of, seconds)).collect();
         let Some((is_full, cpus)) = cpus(host, shares, &neighbours) else { return false };
-        let cgroup = self.by_place.entry(place.clone()).or_default();
-        cgroup.newest = cgroup.newest.max(shares.last.0);
+        let (cgroup, now) = (self.by_place.entry(place.clone()).or_default(), shares.last.0);
+        cgroup.newest = cgroup.newest.max(now);
+        let is_there = |name: &String| neighbours.iter().any(|of| of.name == *name && of.running > 0.0);
+        if let Some(stolen) = &mut cgroup.stolen
+            && [&stolen.told.thief, &stolen.told.victim].into_iter().all(is_there)
+        {
+            stolen.together = stolen.together.max(now);
+        }
         if is_full && let Ok(standings) = stand(Level::OneCgroup, cpus, &neighbours) {
+            if now > cgroup.sums.to.saturating_add(STALE_WINDOWS) {
+                cgroup.sums = Sums::default();
+            }
+            cgroup.sums.to = now;
             cgroup.sums.add(seconds, cpus, &standings);
-            cgroup.judge(&place, host, shares.last.0);
+            cgroup.judge(&place, host, who, &standings);
         }
         self.make_room(&place);
         true
@@ -193,33 +231,30 @@ impl Stealing {
 }
 
 impl Cgroup {
-    fn judge(&mut self, place: &Place, host: &Host, now: u64) {
-        let Some((cpus, standings)) = self.sums.stood() else { return };
-        let lacks = |name: &str| {
-            standings.iter().find(|of| of.name == name).map_or(0.0, |of| of.entitled_ratio - of.share_ratio)
-        };
-        let before =
-            self.stolen.as_ref().map(|of| (of.told.thief.clone(), of.ratio(), lacks(&of.told.victim)));
+    /// Of a second with these.
+    fn judge(&mut self, place: &Place, host: &Host, who: &Who, now: &[Standing]) {
+        let (cpus, standings, at) = (self.sums.cpus(), self.sums.stood(now), self.sums.to);
+        if let Some(stolen) = &mut self.stolen {
+            stolen.is_now(&standings, at);
+        }
         let Ok(Verdict::Stealing { thief, victim, stolen_ratio, remedy }) = verdict(cpus, standings) else {
-            if let Some((stolen, (_, ratio, lacks))) = self.stolen.as_mut().zip(before) {
-                stolen.after = Some(AfterFix::of(ratio, lacks));
-            }
             return;
         };
-        if let Some((stolen, (was, ratio, lacks))) = self.stolen.as_mut().zip(before)
-            && was == thief.name
-            && stolen.told.victim == victim.name
-            && lacks <= ratio
-        {
-            // What it was when it was worst is what the remedy is for.
-            let after = AfterFix::of(ratio, lacks);
-            let is_so_still = matches!(after, AfterFix::Unchanged(_));
-            stolen.after = (!is_so_still).then_some(after);
-            stolen.seen = if is_so_still { now } else { stolen.seen };
+        let listen = [&thief.name, &victim.name].map(|name| host.names.listens(name));
+        // What lacks CPU must be a server, and none of one chain: there both have as much as the requests need of each.
+        if listen[1].is_empty() || are_one_chain(host, who, &place.0, [&thief.name, &victim.name]) {
             return;
         }
-        debug_assert!(stolen_ratio > 0.0);
-        let listen = [&thief.name, &victim.name].map(|name| host.names.listens(name));
+        let gives_way = |stolen: &Stolen| {
+            let is_other = stolen.told.thief != thief.name || stolen.told.victim != victim.name;
+            let is_over = stolen.seen.saturating_add(GIVES_WAY_WINDOWS) <= at;
+            stolen_ratio > stolen.ratio() || (is_other && is_over)
+        };
+        if self.stolen.as_ref().is_some_and(|stolen| !gives_way(stolen)) {
+            return;
+        }
+        let is_cgroup = |name: &&String| host.names.caller(name) == Some(name.as_str());
+        let are_cgroups = [&thief.name, &victim.name].iter().all(is_cgroup);
         let told = StealingAdvice {
             host: place.0.clone(),
             cgroup: place.1.clone(),
@@ -237,8 +272,8 @@ impl Cgroup {
             after: None,
             sentence: String::new(),
         };
-        let apart = Apart { to: now, ..Apart::default() };
-        self.stolen = Some(Stolen { told, seen: now, listen, after: None, apart });
+        let apart = Apart::default();
+        self.stolen = Some(Stolen { told, seen: at, together: at, are_cgroups, listen, after: None, apart });
     }
 }
 
@@ -248,10 +283,26 @@ impl Stolen {
         self.told.due_ratio - self.told.victim_ratio
     }
 
+    /// What came of it, where the victim wants more now; who does not, lacks nothing and says nothing.
+    fn is_now(&mut self, standings: &[Standing], at: u64) {
+        let victim = standings.iter().find(|of| of.name == self.told.victim && of.wants_more);
+        let Some(lacks) = victim.map(|of| of.entitled_ratio - of.share_ratio) else { return };
+        let after = AfterFix::of(self.ratio(), lacks);
+        if matches!(after, AfterFix::Unchanged(_)) {
+            (self.after, self.seen) = (None, at);
+        } else {
+            self.after = Some(after);
+        }
+    }
+
     /// Thief and victim may have cgroups of their own since: then windows tell what each has.
     fn check(&mut self, host: &Host) {
         let newest = host.newest();
-        if newest < self.apart.to + APART_WINDOWS {
+        if newest < self.together.saturating_add(APART_AFTER_WINDOWS) {
+            self.apart = Apart::default();
+            return;
+        }
+        if newest < self.apart.to.saturating_add(APART_WINDOWS) {
             return;
         }
         self.apart.to = newest;
@@ -272,9 +323,8 @@ impl Stolen {
         });
         let seconds = (APART_WINDOWS * WINDOW_NS) as f64 / 1e9;
         // Only where both together have what they had can it be told whose part is whose.
-        let cpu_s = used[0].0 + used[1].0;
-        let both = self.told.thief_ratio + self.told.victim_ratio;
-        if cpu_s < FULL_PART * both * self.told.cpus * seconds {
+        let had = (self.told.thief_ratio + self.told.victim_ratio) * self.told.cpus;
+        if used[0].0 + used[1].0 < FULL_PART * had * seconds {
             return;
         }
         let (keep, apart) = (keeps(seconds), &mut self.apart);
@@ -287,17 +337,17 @@ impl Stolen {
         if apart.seconds < NEEDED_S {
             return;
         }
-        let names = [&self.told.thief, &self.told.victim];
-        let one = |at: usize| Neighbour {
-            name: names[at].clone(),
+        let one = |at: usize, name: &str| Neighbour {
+            name: name.to_owned(),
             weight: 1.0,
             running: apart.ran_s[at] / apart.weight,
             waiting: apart.waited_s[at] / apart.weight,
         };
-        let both = [one(0), one(1)];
-        let cpus = both.iter().map(|of| of.running).sum();
-        if let Ok(after) = after_fix(&self.told.victim, self.ratio(), cpus, &both) {
-            self.after = Some(after);
+        let both = [one(0, &self.told.thief), one(1, &self.told.victim)];
+        let cpus: f64 = both.iter().map(|of| of.running).sum();
+        if let Ok(lacks) = lacks(&self.told.victim, cpus, &both) {
+            // In parts of the CPUs of then, as what was lacked.
+            self.after = Some(AfterFix::of(self.ratio(), lacks * cpus / self.told.cpus));
         }
     }
 
@@ -310,17 +360,22 @@ impl Stolen {
         StealingAdvice {
             seen_unix_ns: WindowIndex(self.seen).end_unix_ns(),
             after: self.after.map(|after| name(after).to_owned()),
-            sentence: sentence(&self.told, self.after),
+            sentence: sentence(&self.told, self.are_cgroups, self.after),
             ..self.told.clone()
         }
     }
 }
 
-fn sentence(of: &StealingAdvice, after: Option<AfterFix>) -> String {
+fn sentence(of: &StealingAdvice, are_cgroups: bool, after: Option<AfterFix>) -> String {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
     let StealingAdvice { host, cgroup, thief, victim, thief_runnable_max: most, .. } = of;
     let lacks = of.due_ratio - of.victim_ratio;
     let cpus = if of.cpus < 1.0 { format!("{:.2} CPUs", of.cpus) } else { format!("{:.1} CPUs", of.cpus) };
+    let own = if are_cgroups {
+        "a weight of its own for each (CPUWeight=100)"
+    } else {
+        "a cgroup for each, with equal weights,"
+    };
     let since = match after {
         None => String::new(),
         Some(AfterFix::Fixed) => format!("; since then {victim} has what is due to it"),
@@ -332,9 +387,9 @@ fn sentence(of: &StealingAdvice, after: Option<AfterFix>) -> String {
         }
     };
     format!(
-        "{thief}@{host} takes CPU from {victim}, which the scheduler has in the same group ({cgroup}): {victim} has {} of {cpus} where {} are due, and lacks {}, \
-         because {:.1} threads of {thief} want to run, and {:.1} of its own; a cgroup for each, with equal weights, has it shared by those and not by threads, or no more \
-         than {most} {} of {thief} at a time (measured, {} of full CPUs){since}",
+        "{thief}@{host} takes CPU from {victim}, which the scheduler has in the same group ({cgroup}): {victim} has {} of {cpus} where {} are due, and lacks up to {}, \
+         because {:.1} threads of {thief} want to run, and {:.1} of its own; {own} has it shared by those and not by threads, or no more than {most} {} of {thief} at \
+         a time (measured, {} of full CPUs){since}",
         percent(of.victim_ratio),
         percent(of.due_ratio),
         percent(lacks),
@@ -345,18 +400,30 @@ fn sentence(of: &StealingAdvice, after: Option<AfterFix>) -> String {
     )
 }
 
+/// Whether requests of one of two workloads of a host reach the other one. Of servers that share a cgroup nobody knows whose its calls are.
+fn are_one_chain(host: &Host, who: &Who, name: &str, [one, other]: [&String; 2]) -> bool {
+    let server = |workload: &str| (name.to_owned(), workload.to_owned());
+    let reaches = |from: &String, to: &String| {
+        let callers = std::iter::once(from.as_str()).chain(host.names.caller(from));
+        callers.into_iter().any(|caller| who.reaches(&server(caller), &[server(to)]))
+    };
+    reaches(one, other) || reaches(other, one)
+}
+
 /// What one of those who share had in this span.
 fn neighbour(host: &Host, shares: &HostShares, of: &CpuShare, seconds: f64) -> Neighbour {
     let name = match host.names.called(of.workload) {
-        _ if of.workload == shares.workload => of.comm.clone(),
+        _ if of.workload == shares.workload => of.comm.as_str().to_owned(),
         Some((_, name)) if of.comm.is_empty() => name.to_owned(),
         Some((_, name)) => format!("{name}/{}", of.comm),
-        None => of.comm.clone(),
+        None => String::new(),
     };
-    // Of many together nobody knows who wants more.
-    let waited_ns = if of.comm == OTHERS { 0 } else { of.waited_ns };
+    // Of many together, and of whom nobody knows, it is not known who wants more.
+    let is_told = of.comm != OTHERS && !name.is_empty();
+    let name = if is_told { name } else { OTHERS.to_owned() };
     let cpus = |ns: u64| ns as f64 / 1e9 / seconds;
-    Neighbour { name, weight: 1.0, running: cpus(of.ran_ns), waiting: cpus(waited_ns) }
+    let waiting = if is_told { cpus(of.waited_ns) } else { 0.0 };
+    Neighbour { name, weight: 1.0, running: cpus(of.ran_ns), waiting }
 }
 
 /// Whether all was used that they could have between the two looks, and how many CPUs that was. `None`: their windows are not known.
@@ -364,20 +431,25 @@ fn cpus(host: &Host, shares: &HostShares, neighbours: &[Neighbour]) -> Option<(b
     let windows = (shares.span_ns / WINDOW_NS).max(1);
     let first = (shares.last.0 + 1).checked_sub(windows)?;
     let ran: f64 = neighbours.iter().map(|of| of.running).sum();
+    // Whoever ended between the looks is in the windows of its cgroup, and in no look.
+    let cgroups: BTreeSet<EntityId> = std::iter::once(shares.workload)
+        .chain(shares.neighbours.iter().filter_map(|of| host.names.measured(of.workload)))
+        .collect();
     let of = |window: &HostWindow| {
         let moment = Moment::of(window, &host.names, shares.workload, shares.workload);
         let all_busy =
             moment.capacity_ns > 0 && moment.host_busy_ns as f64 >= FULL_PART * moment.capacity_ns as f64;
-        // Of a group of several cgroups no window has the use.
-        let at_quota = moment.may_use_ns > 0 && ran >= FULL_PART * mean(moment.may_use_ns);
-        (moment.busy_ns, all_busy || at_quota || moment.is_full() || moment.is_throttled())
+        let own = cgroups.iter().filter_map(|id| window.workloads.get(id)).map(|of| of.busy_ns);
+        let busy_ns = own.fold(0, u64::saturating_add);
+        let at_quota = moment.may_use_ns > 0 && busy_ns as f64 >= FULL_PART * moment.may_use_ns as f64;
+        (busy_ns, all_busy || at_quota || moment.is_throttled())
     };
     let moments: Vec<(u64, bool)> = host.windows(first, shares.last.0).map(of).collect();
     if moments.is_empty() || (moments.len() as f64) < FULL_WINDOWS_PART * windows as f64 {
         return None;
     }
     let full = moments.iter().filter(|(_, full)| *full).count() as f64;
-    let busy_ns: u64 = moments.iter().map(|(busy_ns, _)| busy_ns).sum();
+    let busy_ns = moments.iter().fold(0_u64, |sum, (busy_ns, _)| sum.saturating_add(*busy_ns));
     let cpus = mean(busy_ns / moments.len() as u64).max(ran);
     Some((full >= FULL_WINDOWS_PART * moments.len() as f64 && cpus > 0.0, cpus))
 }
@@ -385,8 +457,9 @@ fn cpus(host: &Host, shares: &HostShares, neighbours: &[Neighbour]) -> Option<(b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sizing::who::tests::calls;
     use std::sync::Arc;
-    use tailwater_model::window::{EntityId, HostCpu, Input, ListenerInfo, WorkloadInfo, WorkloadWindow};
+    use tailwater_model::window::{HostCpu, Input, ListenerInfo, WorkloadInfo, WorkloadWindow};
 
     const CGROUP: EntityId = 3;
     const FIRST: u64 = 1000;
@@ -394,6 +467,7 @@ mod tests {
     /// Two servers at ports 81 and 82 of one host with one CPU.
     struct World {
         hosts: Hosts,
+        who: Who,
         stealing: Stealing,
         second: u64,
     }
@@ -434,7 +508,7 @@ mod tests {
         fn new() -> Self {
             let mut hosts = Hosts::default();
             hosts.said(entities([(11, "a", CGROUP), (12, "b", CGROUP)]));
-            Self { hosts, stealing: Stealing::default(), second: 0 }
+            Self { hosts, who: Who::default(), stealing: Stealing::default(), second: 0 }
         }
 
         /// A second in which these workloads ran and waited for so many CPUs, of which the host has one.
@@ -464,25 +538,31 @@ mod tests {
             first + 19
         }
 
+        /// A second in which the windows have these rows, and a look says what each of those who share had of the CPU and how long it waited.
+        fn looked(&mut self, rows: &[(EntityId, f64, f64)], of: &[(EntityId, &str, (f64, f64))]) {
+            let last = self.windows(rows);
+            let one = |(workload, comm, (ran, waited)): &(EntityId, &str, (f64, f64))| CpuShare {
+                workload: *workload,
+                comm: (*comm).to_owned(),
+                ran_ns: (ran * 1e9) as u64,
+                waited_ns: (waited * 1e9) as u64,
+                threads: 20,
+            };
+            let shares = HostShares {
+                host: "app".into(),
+                last: WindowIndex(last),
+                span_ns: 1_000_000_000,
+                workload: CGROUP,
+                neighbours: of.iter().map(one).collect(),
+            };
+            assert!(self.stealing.take(&self.hosts, &self.who, &shares));
+            self.stealing.check(&self.hosts);
+        }
+
         /// Seconds in which both share the cgroup, each with its part of the CPU and threads that wait.
         fn shared(&mut self, seconds: u64, a: (f64, f64), b: (f64, f64)) {
             for _ in 0..seconds {
-                let last = self.windows(&[(CGROUP, a.0 + b.0, a.1 + b.1)]);
-                let one = |workload, (ran, waited): (f64, f64)| CpuShare {
-                    workload,
-                    comm: String::new(),
-                    ran_ns: (ran * 1e9) as u64,
-                    waited_ns: (waited * 1e9) as u64,
-                    threads: 20,
-                };
-                let shares = HostShares {
-                    host: "app".into(),
-                    last: WindowIndex(last),
-                    span_ns: 1_000_000_000,
-                    workload: CGROUP,
-                    neighbours: vec![one(11, a), one(12, b)],
-                };
-                assert!(self.stealing.take(&self.hosts, &shares));
+                self.looked(&[(CGROUP, a.0 + b.0, a.1 + b.1)], &[(11, "", a), (12, "", b)]);
             }
         }
 
@@ -503,7 +583,7 @@ mod tests {
         assert_eq!((told.thief.as_str(), told.victim.as_str(), told.thief_runnable_max), ("b", "a", 4));
         assert_eq!(
             told.sentence,
-            "b@app takes CPU from a, which the scheduler has in the same group (/shop): a has 20 % of 1.0 CPUs where 50 % are due, and lacks 30 %, because \
+            "b@app takes CPU from a, which the scheduler has in the same group (/shop): a has 20 % of 1.0 CPUs where 50 % are due, and lacks up to 30 %, because \
              16.0 threads of b want to run, and 4.0 of its own; a cgroup for each, with equal weights, has it shared by those and not by threads, or no more than 4 \
              threads of b at a time (measured, 10 s of full CPUs)"
         );
@@ -588,6 +668,88 @@ mod tests {
         world.shared(60, (0.8, 15.2), (0.2, 3.8));
         let told = world.told().unwrap();
         assert_eq!((told.thief.as_str(), told.after), ("a", None));
+    }
+
+    #[test]
+    fn services_in_one_group_are_told_of_and_what_goes_on_is_no_failed_remedy() {
+        let mut world = World::new();
+        world.hosts.said(entities([(21, "a.service", 0), (22, "b.service", 0)]));
+        for _ in 0..60 {
+            world.looked(&[(21, 0.2, 3.8), (22, 0.8, 15.2)], &[(21, "", (0.2, 3.8)), (22, "", (0.8, 15.2))]);
+        }
+        let told = world.told().unwrap();
+        assert_eq!((told.thief.as_str(), told.victim.as_str(), told.after), ("b.service", "a.service", None));
+        assert!(
+            told.sentence.contains("; a weight of its own for each (CPUWeight=100) has"),
+            "{}",
+            told.sentence
+        );
+        // What ended between two looks had the rest: then it is not known whose the CPU was.
+        let mut world = World::new();
+        world.hosts.said(entities([(21, "a.service", 0), (22, "b.service", 0)]));
+        for _ in 0..60 {
+            world.looked(&[(21, 0.1, 3.8), (22, 0.9, 15.2)], &[(21, "", (0.1, 3.8)), (22, "", (0.4, 15.2))]);
+        }
+        assert_eq!(world.told(), None);
+    }
+
+    #[test]
+    fn neither_a_program_that_is_no_server_nor_one_of_a_chain_is_a_victim() {
+        let mut world = World::new();
+        for _ in 0..60 {
+            let (few, many) = ((0.2, 3.8), (0.8, 15.2));
+            world.looked(&[(CGROUP, 1.0, 19.0)], &[(CGROUP, "gzip", few), (12, "", many)]);
+        }
+        assert_eq!(world.told(), None, "a batch job");
+        for _ in 0..60 {
+            let (few, many) = ((0.2, 3.8), (0.8, 15.2));
+            world.looked(&[(CGROUP, 1.0, 19.0)], &[(11, "", few), (CGROUP, "gzip", many)]);
+        }
+        assert_eq!(world.told().map(|of| of.thief).as_deref(), Some("gzip"), "it takes from a server");
+
+        // Of servers that share a cgroup calls are told of that.
+        for from in ["b", "shop"] {
+            let mut world = World::new();
+            world.who = calls(("app", from), ("app", "a"));
+            world.shared(60, (0.2, 3.8), (0.8, 15.2));
+            assert_eq!(world.told(), None, "requests need so much of each");
+        }
+        let mut world = World::new();
+        world.who = calls(("app", "shop"), ("app", "elsewhere"));
+        world.shared(60, (0.2, 3.8), (0.8, 15.2));
+        assert!(world.told().is_some());
+    }
+
+    #[test]
+    fn of_a_victim_that_is_gone_or_idle_nothing_is_said_since() {
+        let mut world = World::new();
+        world.shared(30, (0.2, 3.8), (0.8, 15.2));
+        for a in [None, Some((0.01, 0.0))] {
+            for _ in 0..60 {
+                let mut of = vec![(12, "", (0.5, 9.0)), (CGROUP, "third", (0.5, 9.0))];
+                of.extend(a.map(|a| (11, "", a)));
+                world.looked(&[(CGROUP, 1.0, 18.0)], &of);
+            }
+            let told = world.told().unwrap();
+            assert_eq!((told.victim.as_str(), told.after), ("a", None));
+            assert!(told.seen_unix_ns < WindowIndex(FIRST + 700).end_unix_ns(), "it was so long ago");
+        }
+    }
+
+    #[test]
+    fn what_was_seen_long_ago_says_nothing_of_now_and_names_are_bounded() {
+        let mut world = World::new();
+        world.shared(9, (0.2, 3.8), (0.8, 15.2));
+        world.second += STALE_WINDOWS / 20 + 1;
+        world.shared(9, (0.2, 3.8), (0.8, 15.2));
+        assert_eq!(world.told(), None);
+        let names: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let of: Vec<_> = names.iter().map(|name| (CGROUP, name.as_str(), (0.01, 1.0))).collect();
+        for _ in 0..20 {
+            world.looked(&[(CGROUP, 1.0, 100.0)], &of);
+        }
+        let sums = &world.stealing.by_place.values().next().unwrap().sums;
+        assert_eq!(sums.of.len(), NEIGHBOURS_MAX);
     }
 
     #[test]

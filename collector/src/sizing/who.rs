@@ -178,6 +178,20 @@ pub(super) mod tests {
         }
     }
 
+    /// Two servers, of which one calls the other.
+    pub(in super::super) fn calls(from: (&str, &str), to: (&str, &str)) -> Who {
+        let edge = EdgeView {
+            from_host: from.0.into(),
+            from_workload: from.1.into(),
+            remote: "127.0.0.1:80".into(),
+            to_host: Some(to.0.into()),
+            to_workload: Some(to.1.into()),
+        };
+        let mut who = Who::default();
+        who.update(&TopologyView { nodes: Vec::new(), edges: vec![edge] });
+        who
+    }
+
     #[test]
     fn servers_of_a_tier_are_alike_and_the_front_is_what_nobody_that_serves_calls() {
         let mut who = Who::default();

@@ -9,8 +9,8 @@ const CGROUPS_MAX: usize = 64;
 const NEIGHBOURS_MAX: usize = 33;
 /// A command has 15 characters.
 const COMM_MAX: usize = 64;
-/// The longest time between two looks that is believed, ns: an agent tells of ten seconds at the most.
-const SPAN_MAX_NS: u64 = 60_000_000_000;
+/// Time between two looks that is believed, ns: an agent tells of 0.5 to 8 s.
+const SPAN_NS: std::ops::RangeInclusive<u64> = 500_000_000..=10_000_000_000;
 /// Threads of one neighbour: the kernel's own limit (PID_MAX_LIMIT, 2^22).
 const THREADS_MAX: u32 = 1 << 22;
 
@@ -70,7 +70,7 @@ pub(super) fn of_cgroups(
                 && one.waited_ns <= most_ns
                 && one.comm.len() <= COMM_MAX
         };
-        if span_ns == 0 || span_ns > SPAN_MAX_NS || !of.neighbours.iter().all(fits) {
+        if !SPAN_NS.contains(&span_ns) || !of.neighbours.iter().all(fits) {
             return Err(SharesError::Absurd { workload: of.workload });
         }
         let Some(workload) = known(of.workload).filter(|id| *id != 0) else { continue };
@@ -108,14 +108,14 @@ mod tests {
             window_offset: 1,
             workload: 3,
             windows_ago: 19,
-            span_ns: 1_000,
+            span_ns: 1_000_000_000,
             neighbours: vec![one(4, "java"), one(3, "backup"), one(9, "java")],
         };
         let read =
             |of: &v1::CpuShares| of_cgroups(std::slice::from_ref(of), 2, |id| (id < 5).then_some(id + 100));
         let told = read(&whole).unwrap();
         let (offset, ago, shares) = &told[0];
-        assert_eq!((*offset, *ago, shares.workload, shares.span_ns), (1, 19, 103, 1_000));
+        assert_eq!((*offset, *ago, shares.workload, shares.span_ns), (1, 19, 103, 1_000_000_000));
         let ids: Vec<EntityId> = shares.neighbours.iter().map(|of| of.workload).collect();
         assert_eq!(ids, [104, 103, 103], "a server that is not known is one of the cgroup's programs");
         assert_eq!(shares.neighbours[0].waited_ns, 4_000);
@@ -127,12 +127,12 @@ mod tests {
             change(&mut of.neighbours[1]);
             read(&of)
         };
-        assert_eq!(with(|one| one.ran_ns = 5_001), absurd);
+        assert_eq!(with(|one| one.ran_ns = 5_000_000_001), absurd);
         assert_eq!(with(|one| one.waited_ns = u64::MAX), absurd);
         assert_eq!(with(|one| one.threads = u32::MAX), absurd);
         assert_eq!(with(|one| one.comm = "x".repeat(65)), absurd);
-        assert_eq!(read(&v1::CpuShares { span_ns: 0, ..whole.clone() }), absurd);
-        assert_eq!(read(&v1::CpuShares { span_ns: SPAN_MAX_NS + 1, ..whole.clone() }), absurd);
+        assert_eq!(read(&v1::CpuShares { span_ns: SPAN_NS.start() - 1, ..whole.clone() }), absurd);
+        assert_eq!(read(&v1::CpuShares { span_ns: SPAN_NS.end() + 1, ..whole.clone() }), absurd);
         let offset = Err(SharesError::Offset { offset: 2, count: 2 });
         assert_eq!(read(&v1::CpuShares { window_offset: 2, ..whole.clone() }), offset);
         let many = v1::CpuShares { neighbours: vec![one(4, "x"); NEIGHBOURS_MAX + 1], ..whole.clone() };

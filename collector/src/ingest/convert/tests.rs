@@ -177,6 +177,32 @@ fn time_in_state_follows_its_windows_under_the_ids_that_they_use() {
 }
 
 #[test]
+fn shares_of_a_cpu_are_of_the_window_in_which_they_were_looked_at() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let share = v1::CpuShare { workload: 7, threads: 1, ran_ns: 3, ..v1::CpuShare::default() };
+    let shares = v1::CpuShares {
+        window_offset: 1,
+        workload: 7,
+        windows_ago: 4,
+        span_ns: 1_000_000_000,
+        neighbours: vec![share],
+    };
+    let with = |shares: v1::CpuShares| Body::Batch(WindowBatch { cpu_shares: vec![shares], ..batch(9, 5) });
+    // By a clock that is 3 windows behind.
+    let got = c.message(&with(shares.clone()), 150_000_000, 0).unwrap();
+    let [.., Input::Window(window), Input::Shares(told)] = got.as_slice() else { panic!("{got:?}") };
+    assert_eq!((told.host.as_str(), told.last.0), ("web-1", window.index.0 - 4));
+    assert_eq!((told.neighbours.len(), told.neighbours[0].workload), (1, told.workload));
+    let wrong = v1::CpuShares { window_offset: 2, ..shares };
+    let refused = c.message(&with(wrong), 150_000_000, 0).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.to_string().as_str()),
+        ("undecodable", "shares of a CPU in window 2 of 2")
+    );
+}
+
+#[test]
 fn a_restarted_agent_gets_fresh_ids_and_a_reconnected_one_keeps_them() {
     let mut c = Converter::new("web-1");
     let mut id = |instance: &str| {
