@@ -14,7 +14,7 @@ use tailwater_tests::lab::{Lab, LabConfig};
 use tailwater_tests::os::kernel_release;
 use tailwater_tests::stealing::experiment::{run, watched};
 use tailwater_tests::stealing::results::Results;
-use tailwater_tests::stealing::setting::{FEW, Setting};
+use tailwater_tests::stealing::setting::{MANY, Setting};
 use tailwater_tests::supervise::supervise;
 use tailwater_tests::system::System;
 
@@ -71,7 +71,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
         let folder = arguments.folder.join(repeat.to_string());
         std::fs::create_dir_all(&folder)?;
         let mut system = watched(own, &folder)?;
-        let mut most = FEW;
+        let mut most = MANY;
         // What a remedy does is seen after what it is against.
         for number in 0..6 {
             let setting = match number {
@@ -82,7 +82,11 @@ fn execute(arguments: &Arguments) -> Result<()> {
                 _ => Setting::OwnCgroups,
             };
             let trial = run(&mut system, setting, repeat, arguments.seconds)?;
-            most = trial.said.as_ref().map_or(most, |said| said.thief_runnable_max);
+            if let Some(said) = &trial.said {
+                most = said.thief_runnable_max;
+            } else if setting == Setting::FewAndMany {
+                bail!("nothing was said of {}: there is no remedy to try", setting.name());
+            }
             results.trials.push(trial);
             results.took_s = begun.elapsed().as_secs();
             // What was measured is kept if it is interrupted.
