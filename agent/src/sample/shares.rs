@@ -24,8 +24,8 @@ const WAITED_LEAST_NS: u64 = WINDOW_NS * 3 / 2;
 /// And in one of its cgroups for that to be a neighbour's.
 const WAITED_OF_ONE_NS: u64 = WINDOW_NS / 2;
 /// Groups that may be looked at in one second: those in which most is waited.
-const GROUPS_MAX: usize = 8;
-/// And of those so many are, which have rested.
+const GROUPS_MAX: usize = 3;
+/// And of those so many are, which have rested, those first that were looked at longest ago.
 const LOOKS_MAX: usize = 2;
 /// Cgroups of one group whose processes are read; of a group with more nothing is told.
 const CGROUPS_MAX: usize = 256;
@@ -201,8 +201,9 @@ fn answer(asked: &Receiver<Vec<Question>>, root: &Path, found: &Mutex<Vec<Found>
     for questions in asked {
         let has_rested =
             |of: &&Question| looks.get(&of.group).is_none_or(|(_, pace)| pace.is_due(monotonic_ns()));
-        let due: Vec<&Question> = questions.iter().filter(has_rested).take(LOOKS_MAX).collect();
-        for of in due {
+        let mut due: Vec<&Question> = questions.iter().filter(has_rested).collect();
+        due.sort_by_key(|of| looks.get(&of.group).map(|(look, _)| look.at_ns));
+        for of in due.into_iter().take(LOOKS_MAX) {
             let (look, cpu_ns) = timed(|| Look::at(root, of));
             let mut pace = Pace::default();
             pace.took(monotonic_ns(), cpu_ns.min(REST_MAX_NS / LOOK_RESTS), LOOK_RESTS);
