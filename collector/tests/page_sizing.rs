@@ -100,7 +100,11 @@ fn all_of_it() -> Value {
             no hardware was seen full; limit unknown",
         "change": change("too_little", "servers 1 → 2 since 2026-11-06 23:50 UTC: not enough traffic yet: 40 s of 2 min 0 s at the same loads"),
     });
-    let worse = json!({ "change": change(
+    let headroom = json!({
+        "per_second": 610.0, "cpu_ratio": 0.65, "full_at": 1.54, "places": 329, "overflows_after_s": 0.54, "outlasted": false,
+        "without_one": { "servers": 1, "per_second": 940.0, "days": 7, "cpu_ratio": 1.16 },
+    });
+    let worse = json!({ "headroom": headroom, "change": change(
         "worse",
         "maxThreads of the Connector in server.xml 16 → 200 since 2026-11-06 23:05 UTC: worse: a request takes 30.0 ms in place of 20.0 ms at 640 to \
          905 requests/s (1.50 times, 1.42 to 1.58); to restore: maxThreads of the Connector in server.xml 16",
@@ -121,7 +125,15 @@ fn all_of_it() -> Value {
             "left_out": [{ "taint": "not_measured", "seconds": 75.0 }],
         })));
     }
-    json!({ "learning_since_unix_ns": SINCE_UNIX_NS, "made_unix_ns": SINCE_UNIX_NS + 4 * HOUR_NS, "nothing": null, "tiers": tiers, "refused_listeners": 3 })
+    let stealing = json!([{
+        "host": "db", "cgroup": "/system.slice", "thief": "reports.service", "victim": "mariadb.service", "seen_unix_ns": SINCE_UNIX_NS + HOUR_NS, "seconds": 62.0,
+        "cpus": 2.0, "thief_ratio": 0.8, "victim_ratio": 0.2, "due_ratio": 0.5, "thief_runnable": 16.0, "victim_runnable": 4.0, "thief_runnable_max": 4, "after": null,
+        "sentence": "reports.service@db takes CPU from mariadb.service, which the scheduler has in the same group (/system.slice)",
+    }]);
+    json!({
+        "learning_since_unix_ns": SINCE_UNIX_NS, "made_unix_ns": SINCE_UNIX_NS + 4 * HOUR_NS, "nothing": null, "stealing": stealing, "tiers": tiers,
+        "refused_listeners": 3,
+    })
 }
 
 /// The advice before anything was learnt, and while nothing is enough.

@@ -41,6 +41,9 @@ await has(`${card(8080)} .change`, "worse: a request takes 30.0 ms in place of 2
 same(await page.locator(`${card(8080)} .change`).getAttribute("class"), "change bad", "what got worse is marked");
 same(await page.locator(`${card(80)} .change`).getAttribute("class"), "change quiet", "what is not certain is not");
 same(await page.locator(`${card(3306)} .change`).count(), 0, "what did not change has no line");
+// Who takes CPU from whom stands before the sizes; what the rest of a tier bears, with them.
+await has(".system", "reports.service@db takes CPU from mariadb.service");
+await has(`${card(8080)} .pairs`, "CPU of the 1 server that is left: 116 % in the busiest minute of 7 days (940 requests/s)");
 // What is not known is said, and is nowhere a zero.
 await has(`${card(3306)} .pairs`, "15 or more; no upper end was seen up to 240 in flight");
 await has(`${card(3306)} .pairs`, "limit unknown");
