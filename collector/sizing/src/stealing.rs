@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Part of the CPUs that must be in use for shares to matter.
 const FULL_PART: f64 = 0.95;
 /// Mean threads waiting for a CPU from which a neighbour wants more than it has: as `cpu_wait_tasks` of the analysis.
-const WAITING_MIN: f64 = 0.75;
+pub const WAITING_MIN: f64 = 0.75;
 /// Part of the CPUs that a neighbour must lack. C's least case, 43.66 against 55.9 %, is 6 %; under a quota of a quarter of a CPU, equal pools were seen
 /// 4 % apart in the mean of ten seconds.
 const STOLEN_MIN: f64 = 0.05;

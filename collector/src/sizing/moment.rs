@@ -10,7 +10,7 @@ use tailwater_model::window::{EntityId, HostWindow, WINDOW_NS, is_pool_used_up};
 /// quota periods still show as full when they straddle a window.
 pub(super) const FULL_PART: f64 = 0.95;
 /// CPUs taken away by a quota that count, as `cpu_taken_ratio` of the analysis.
-const TAKEN_CPUS: f64 = 0.2;
+pub(super) const TAKEN_CPUS: f64 = 0.2;
 /// Part of its quota that a workload used around a window in which it was throttled, if its own load used the quota up: periods of
 /// 100 ms lie across three windows.
 const OWN_QUOTA_PART: f64 = 0.75;

@@ -8,7 +8,7 @@ const DAYS: usize = 7;
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Minutes of a day.
 const DAY: u64 = 1_440;
-/// Minutes by which a clock may have been ahead before all that it said is forgotten.
+/// Minutes by which a clock may have been ahead before what it said of days to come, and of this one, is forgotten.
 const AHEAD: u64 = 5;
 
 /// See above.
@@ -17,27 +17,29 @@ pub(super) struct Peaks {
     /// Days since 1970 (UTC), rising, each with the requests a second of its busiest minute.
     days: Vec<(u64, f32)>,
     /// Of the minute that is not over: which one, and its requests.
-    minute: (u64, f64),
+    #[serde(default)]
+    open: (u64, f64),
 }
 
 impl Peaks {
     /// A second that ended then, with so many requests. Seconds without any need not be told.
     pub(super) fn add(&mut self, end_unix_ns: u64, requests: f64) {
         let minute = end_unix_ns.saturating_sub(1) / MINUTE_NS;
-        if minute + AHEAD < self.minute.0 {
-            *self = Self::default();
-        } else if minute < self.minute.0 {
+        if minute + AHEAD < self.open.0 {
+            self.days.retain(|(day, _)| *day < minute / DAY);
+            self.open = (minute, 0.0);
+        } else if minute < self.open.0 {
             return;
         }
-        if minute > self.minute.0 {
+        if minute > self.open.0 {
             self.close();
-            self.minute = (minute, 0.0);
+            self.open = (minute, 0.0);
         }
-        self.minute.1 += requests;
+        self.open.1 += requests;
     }
 
     fn close(&mut self) {
-        let (minute, requests) = self.minute;
+        let (minute, requests) = self.open;
         if requests < 1.0 {
             return;
         }

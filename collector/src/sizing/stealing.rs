@@ -2,14 +2,16 @@
 //! seconds count, what is remembered, whether a change helped, and the words; judged by `tailwater_sizing::stealing`.
 
 use super::hosts::{Host, Hosts};
-use super::moment::{FULL_PART, Moment, mean};
+use super::moment::{FULL_PART, Moment, TAKEN_CPUS, mean};
 use super::who::Who;
 use crate::text::span;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use tailwater_model::advice::StealingAdvice;
 use tailwater_model::window::{CpuShare, EntityId, HostShares, HostWindow, WINDOW_NS, WindowIndex};
-use tailwater_sizing::stealing::{AfterFix, Level, Neighbour, Standing, Verdict, lacks, stand, verdict};
+use tailwater_sizing::stealing::{
+    AfterFix, Level, Neighbour, Standing, Verdict, WAITING_MIN, lacks, stand, verdict,
+};
 
 /// Part of the windows between two looks in which the CPU must have been full: elsewhere nobody lacks any.
 const FULL_WINDOWS_PART: f64 = 0.75;
@@ -187,7 +189,9 @@ impl Stealing {
             }
             cgroup.sums.to = now;
             cgroup.sums.add(seconds, cpus, &standings);
-            cgroup.judge(&place, host, who, &standings);
+            let of = |of: &CpuShare| (neighbour(host, shares, of, seconds).name, of.workload);
+            let ids = shares.neighbours.iter().map(of).collect();
+            cgroup.judge(&place, &Callers { host, who, name: &place.0, ids }, &standings);
         }
         self.make_room(&place);
         true
@@ -232,7 +236,12 @@ impl Stealing {
 
 impl Cgroup {
     /// Of a second with these.
-    fn judge(&mut self, place: &Place, host: &Host, who: &Who, now: &[Standing]) {
+    fn judge(&mut self, place: &Place, callers: &Callers<'_>, now: &[Standing]) {
+        let host = callers.host;
+        // Who calls whom may be learnt after it was told.
+        if self.stolen.as_ref().is_some_and(|of| callers.are_one_chain([&of.told.thief, &of.told.victim])) {
+            self.stolen = None;
+        }
         let (cpus, standings, at) = (self.sums.cpus(), self.sums.stood(now), self.sums.to);
         if let Some(stolen) = &mut self.stolen {
             stolen.is_now(&standings, at);
@@ -242,7 +251,7 @@ impl Cgroup {
         };
         let listen = [&thief.name, &victim.name].map(|name| host.names.listens(name));
         // What lacks CPU must be a server, and none of one chain: there both have as much as the requests need of each.
-        if listen[1].is_empty() || are_one_chain(host, who, &place.0, [&thief.name, &victim.name]) {
+        if listen[1].is_empty() || callers.are_one_chain([&thief.name, &victim.name]) {
             return;
         }
         let gives_way = |stolen: &Stolen| {
@@ -288,17 +297,20 @@ impl Stolen {
         let victim = standings.iter().find(|of| of.name == self.told.victim && of.wants_more);
         let Some(lacks) = victim.map(|of| of.entitled_ratio - of.share_ratio) else { return };
         let after = AfterFix::of(self.ratio(), lacks);
-        if matches!(after, AfterFix::Unchanged(_)) {
-            (self.after, self.seen) = (None, at);
-        } else {
+        if !matches!(after, AfterFix::Unchanged(_)) {
             self.after = Some(after);
+        } else if standings.iter().any(|of| of.name == self.told.thief && of.share_ratio > of.entitled_ratio)
+        {
+            // Else another one has it.
+            (self.after, self.seen) = (None, at);
         }
     }
 
     /// Thief and victim may have cgroups of their own since: then windows tell what each has.
     fn check(&mut self, host: &Host) {
         let newest = host.newest();
-        if newest < self.together.saturating_add(APART_AFTER_WINDOWS) {
+        // Of two cgroups it is not known when they have groups of their own.
+        if self.are_cgroups || newest < self.together.saturating_add(APART_AFTER_WINDOWS) {
             self.apart = Apart::default();
             return;
         }
@@ -345,6 +357,10 @@ impl Stolen {
         };
         let both = [one(0, &self.told.thief), one(1, &self.told.victim)];
         let cpus: f64 = both.iter().map(|of| of.running).sum();
+        // Who does not want more lacks nothing, and says nothing.
+        if both[1].waiting < WAITING_MIN {
+            return;
+        }
         if let Ok(lacks) = lacks(&self.told.victim, cpus, &both) {
             // In parts of the CPUs of then, as what was lacked.
             self.after = Some(AfterFix::of(self.ratio(), lacks * cpus / self.told.cpus));
@@ -372,9 +388,9 @@ fn sentence(of: &StealingAdvice, are_cgroups: bool, after: Option<AfterFix>) -> 
     let lacks = of.due_ratio - of.victim_ratio;
     let cpus = if of.cpus < 1.0 { format!("{:.2} CPUs", of.cpus) } else { format!("{:.1} CPUs", of.cpus) };
     let own = if are_cgroups {
-        "a weight of its own for each (CPUWeight=100)"
+        "give each a weight of its own (CPUWeight=100)"
     } else {
-        "a cgroup for each, with equal weights,"
+        "give each a cgroup, with equal weights,"
     };
     let since = match after {
         None => String::new(),
@@ -388,8 +404,8 @@ fn sentence(of: &StealingAdvice, are_cgroups: bool, after: Option<AfterFix>) -> 
     };
     format!(
         "{thief}@{host} takes CPU from {victim}, which the scheduler has in the same group ({cgroup}): {victim} has {} of {cpus} where {} are due, and lacks up to {}, \
-         because {:.1} threads of {thief} want to run, and {:.1} of its own; {own} has it shared by those and not by threads, or no more than {most} {} of {thief} at \
-         a time (measured, {} of full CPUs){since}",
+         because {:.1} threads of {thief} want to run, and {:.1} of its own; let no more than {most} {} of {thief} run at a time, or {own} so that it is not \
+         shared by threads (measured, {} of full CPUs){since}",
         percent(of.victim_ratio),
         percent(of.due_ratio),
         percent(lacks),
@@ -400,14 +416,29 @@ fn sentence(of: &StealingAdvice, are_cgroups: bool, after: Option<AfterFix>) -> 
     )
 }
 
-/// Whether requests of one of two workloads of a host reach the other one. Of servers that share a cgroup nobody knows whose its calls are.
-fn are_one_chain(host: &Host, who: &Who, name: &str, [one, other]: [&String; 2]) -> bool {
-    let server = |workload: &str| (name.to_owned(), workload.to_owned());
-    let reaches = |from: &String, to: &String| {
-        let callers = std::iter::once(from.as_str()).chain(host.names.caller(from));
-        callers.into_iter().any(|caller| who.reaches(&server(caller), &[server(to)]))
-    };
-    reaches(one, other) || reaches(other, one)
+/// Who calls whom, of those who share on one host.
+struct Callers<'a> {
+    host: &'a Host,
+    who: &'a Who,
+    /// The host's.
+    name: &'a str,
+    /// Whose a neighbour is, by its name.
+    ids: BTreeMap<String, EntityId>,
+}
+
+impl Callers<'_> {
+    /// Whether requests of one of two reach the other one. Of servers and programs that share a cgroup nobody knows whose its calls are.
+    fn are_one_chain(&self, [one, other]: [&String; 2]) -> bool {
+        self.reaches(one, other) || self.reaches(other, one)
+    }
+
+    fn reaches(&self, from: &String, to: &str) -> bool {
+        let names = &self.host.names;
+        let cgroup = self.ids.get(from).and_then(|id| names.called(names.measured(*id)?));
+        let callers = [Some(from.as_str()), names.caller(from), cgroup.map(|(_, name)| name)];
+        let server = |workload: &str| (self.name.to_owned(), workload.to_owned());
+        callers.into_iter().flatten().any(|caller| self.who.reaches(&server(caller), &[server(to)]))
+    }
 }
 
 /// What one of those who share had in this span.
@@ -435,14 +466,17 @@ fn cpus(host: &Host, shares: &HostShares, neighbours: &[Neighbour]) -> Option<(b
     let cgroups: BTreeSet<EntityId> = std::iter::once(shares.workload)
         .chain(shares.neighbours.iter().filter_map(|of| host.names.measured(of.workload)))
         .collect();
+    let mut may_use_ns = 0_u64;
     let of = |window: &HostWindow| {
         let moment = Moment::of(window, &host.names, shares.workload, shares.workload);
         let all_busy =
             moment.capacity_ns > 0 && moment.host_busy_ns as f64 >= FULL_PART * moment.capacity_ns as f64;
-        let own = cgroups.iter().filter_map(|id| window.workloads.get(id)).map(|of| of.busy_ns);
-        let busy_ns = own.fold(0, u64::saturating_add);
-        let at_quota = moment.may_use_ns > 0 && busy_ns as f64 >= FULL_PART * moment.may_use_ns as f64;
-        (busy_ns, all_busy || at_quota || moment.is_throttled())
+        let rows = || cgroups.iter().filter_map(|id| window.workloads.get(id));
+        let busy_ns = rows().fold(0_u64, |sum, of| sum.saturating_add(of.busy_ns));
+        // A quota throttles in one window for what was used in the one before, and is told of each cgroup that it binds.
+        let is_throttled = rows().any(|of| mean(of.throttled_ns.unwrap_or(0)) >= TAKEN_CPUS);
+        may_use_ns = may_use_ns.saturating_add(moment.may_use_ns);
+        (busy_ns, all_busy || is_throttled)
     };
     let moments: Vec<(u64, bool)> = host.windows(first, shares.last.0).map(of).collect();
     if moments.is_empty() || (moments.len() as f64) < FULL_WINDOWS_PART * windows as f64 {
@@ -450,8 +484,9 @@ fn cpus(host: &Host, shares: &HostShares, neighbours: &[Neighbour]) -> Option<(b
     }
     let full = moments.iter().filter(|(_, full)| *full).count() as f64;
     let busy_ns = moments.iter().fold(0_u64, |sum, (busy_ns, _)| sum.saturating_add(*busy_ns));
+    let used_up = may_use_ns > 0 && busy_ns as f64 >= FULL_PART * may_use_ns as f64;
     let cpus = mean(busy_ns / moments.len() as u64).max(ran);
-    Some((full >= FULL_WINDOWS_PART * moments.len() as f64 && cpus > 0.0, cpus))
+    Some(((used_up || full >= FULL_WINDOWS_PART * moments.len() as f64) && cpus > 0.0, cpus))
 }
 
 #[cfg(test)]
@@ -470,6 +505,8 @@ mod tests {
         who: Who,
         stealing: Stealing,
         second: u64,
+        /// CPUs of the host, if they are not one, and whether each workload is throttled.
+        quota: Option<(u64, bool)>,
     }
 
     fn entities(workloads: [(EntityId, &str, EntityId); 2]) -> Input {
@@ -508,17 +545,18 @@ mod tests {
         fn new() -> Self {
             let mut hosts = Hosts::default();
             hosts.said(entities([(11, "a", CGROUP), (12, "b", CGROUP)]));
-            Self { hosts, who: Who::default(), stealing: Stealing::default(), second: 0 }
+            Self { hosts, who: Who::default(), stealing: Stealing::default(), second: 0, quota: None }
         }
 
-        /// A second in which these workloads ran and waited for so many CPUs, of which the host has one.
+        /// A second in which these workloads ran and waited for so many CPUs, of which the host has one unless `quota` says otherwise.
         fn windows(&mut self, of: &[(EntityId, f64, f64)]) -> u64 {
             let first = FIRST + self.second * 20;
             self.second += 1;
             for index in first..first + 20 {
                 let ns = |part: f64| (part * WINDOW_NS as f64) as u64;
                 let busy_ns = of.iter().map(|(_, ran, _)| ns(*ran)).sum();
-                let cpu = HostCpu { capacity_ns: WINDOW_NS, busy_ns, ..HostCpu::default() };
+                let (cpus, throttled) = self.quota.unwrap_or((1, false));
+                let cpu = HostCpu { capacity_ns: cpus * WINDOW_NS, busy_ns, ..HostCpu::default() };
                 let mut window = HostWindow {
                     host: "app".into(),
                     index: WindowIndex(index),
@@ -529,6 +567,7 @@ mod tests {
                     let own = WorkloadWindow {
                         busy_ns: ns(*ran),
                         wait_ns: ns(*waited),
+                        throttled_ns: Some(if throttled { ns(0.5) } else { 0 }),
                         ..WorkloadWindow::default()
                     };
                     window.workloads.insert(*id, own);
@@ -584,8 +623,8 @@ mod tests {
         assert_eq!(
             told.sentence,
             "b@app takes CPU from a, which the scheduler has in the same group (/shop): a has 20 % of 1.0 CPUs where 50 % are due, and lacks up to 30 %, because \
-             16.0 threads of b want to run, and 4.0 of its own; a cgroup for each, with equal weights, has it shared by those and not by threads, or no more than 4 \
-             threads of b at a time (measured, 10 s of full CPUs)"
+             16.0 threads of b want to run, and 4.0 of its own; let no more than 4 threads of b run at a time, or give each a cgroup, with equal weights, so that it is \
+             not shared by threads (measured, 10 s of full CPUs)"
         );
         assert_eq!(told.after, None);
     }
@@ -680,7 +719,7 @@ mod tests {
         let told = world.told().unwrap();
         assert_eq!((told.thief.as_str(), told.victim.as_str(), told.after), ("b.service", "a.service", None));
         assert!(
-            told.sentence.contains("; a weight of its own for each (CPUWeight=100) has"),
+            told.sentence.contains("or give each a weight of its own (CPUWeight=100) so that"),
             "{}",
             told.sentence
         );
@@ -691,6 +730,36 @@ mod tests {
             world.looked(&[(21, 0.1, 3.8), (22, 0.9, 15.2)], &[(21, "", (0.1, 3.8)), (22, "", (0.4, 15.2))]);
         }
         assert_eq!(world.told(), None);
+    }
+
+    #[test]
+    fn a_quota_of_the_whole_group_is_used_up_by_all_of_it() {
+        // Of two CPUs the slice may use one; a window in which it is throttled follows one in which it used twice its part.
+        let told = |used: f64, throttled: bool| {
+            let mut world = World::new();
+            world.hosts.said(entities([(21, "a.service", 0), (22, "b.service", 0)]));
+            let quota = WorkloadInfo {
+                id: CGROUP,
+                name: "shop".into(),
+                cgroup: "/shop".into(),
+                cpu_quota_ns: WINDOW_NS,
+                ..WorkloadInfo::default()
+            };
+            world.hosts.said(Input::Entities {
+                host: "app".into(),
+                workloads: vec![quota],
+                listeners: Vec::new(),
+                edges: Vec::new(),
+                devices: Vec::new(),
+            });
+            for _ in 0..30 {
+                let (a, b) = (0.2 * used, 0.8 * used);
+                world.quota = Some((2, throttled));
+                world.looked(&[(21, a, 3.8), (22, b, 15.2)], &[(21, "", (a, 3.8)), (22, "", (b, 15.2))]);
+            }
+            world.told().is_some()
+        };
+        assert_eq!([told(1.0, false), told(0.8, false), told(0.8, true)], [true, false, true]);
     }
 
     #[test]
@@ -734,6 +803,20 @@ mod tests {
             assert_eq!((told.victim.as_str(), told.after), ("a", None));
             assert!(told.seen_unix_ns < WindowIndex(FIRST + 700).end_unix_ns(), "it was so long ago");
         }
+    }
+
+    #[test]
+    fn who_takes_it_now_is_told_in_place_of_who_is_gone() {
+        let mut world = World::new();
+        world.shared(30, (0.2, 3.8), (0.8, 15.2));
+        for _ in 0..90 {
+            world.looked(&[(CGROUP, 1.0, 19.0)], &[(11, "", (0.23, 3.8)), (CGROUP, "third", (0.77, 15.2))]);
+        }
+        assert_eq!(world.told().unwrap().thief, "third");
+        // It turns out to ask the other one for what it does.
+        world.who = calls(("app", "shop"), ("app", "a"));
+        world.looked(&[(CGROUP, 1.0, 19.0)], &[(11, "", (0.23, 3.8)), (CGROUP, "third", (0.77, 15.2))]);
+        assert_eq!(world.told(), None);
     }
 
     #[test]
