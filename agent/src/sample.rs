@@ -9,6 +9,7 @@ pub mod polled;
 pub mod repeated;
 pub mod sampler;
 pub mod sched;
+mod schedstat;
 pub mod self_stats;
 pub mod shares;
 pub mod slots;

@@ -8,6 +8,7 @@
 use crate::clock::{Pace, monotonic_ns, timed};
 use crate::name::cgroup::{CpuVersion, parents};
 use crate::name::workload::Entities;
+use crate::sample::schedstat;
 use crate::window::{CgroupId, CpuShares, ProcessShare, WINDOW_NS, Window};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -288,9 +289,8 @@ impl Look {
             }
             let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
             let sums = std::fs::read_to_string(task.path().join("schedstat")).ok();
-            let Some((tid, sums)) = tid.zip(sums) else { continue };
-            let mut numbers = sums.split_ascii_whitespace().map_while(|number| number.parse().ok());
-            let (Some(ran_ns), Some(waited_ns)) = (numbers.next(), numbers.next()) else { continue };
+            let totals = sums.as_deref().and_then(schedstat::totals);
+            let Some((tid, (ran_ns, waited_ns))) = tid.zip(totals) else { continue };
             self.threads.insert(tid, Thread { pid, ran_ns, waited_ns });
         }
         let comm = std::fs::read(folder.join("comm")).unwrap_or_default();

@@ -78,12 +78,6 @@ fn parse(text: &str, form: Form) -> Option<u64> {
     }
 }
 
-/// Ns on CPU and ns waiting for one, of a thread since it began: the first two numbers of its schedstat.
-pub(super) fn schedstat(text: &str) -> Option<(u64, u64)> {
-    let mut numbers = text.split_ascii_whitespace();
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,8 +89,6 @@ mod tests {
         let pressure = "some avg10=0.12 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
         assert_eq!(parse(pressure, Form::Pressure), Some(77_000));
         assert_eq!(parse("", Form::Pressure), None);
-        assert_eq!(schedstat("100 20 3\n"), Some((100, 20)));
-        assert_eq!(schedstat("100"), None);
     }
 
     #[test]

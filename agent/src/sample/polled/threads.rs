@@ -1,7 +1,8 @@
 //! The threads of a cgroup: how long each waited for a CPU and was on one, from its schedstat. Owns which are known; read only while the
 //! cgroup is short of CPU, and once a second so that there is something to subtract.
 
-use super::files::{read_again, schedstat};
+use super::files::read_again;
+use crate::sample::schedstat;
 use crate::window::WINDOW_NS;
 use std::collections::HashMap;
 use std::fs::File;
@@ -94,6 +95,6 @@ impl Thread {
 
     fn totals(&self, buffer: &mut Vec<u8>) -> Option<(u64, u64)> {
         read_again(&self.file, buffer).ok()?;
-        schedstat(std::str::from_utf8(buffer).ok()?)
+        schedstat::totals(std::str::from_utf8(buffer).ok()?)
     }
 }

@@ -2,6 +2,7 @@
 //! listener.
 
 use crate::clock;
+use crate::sample::schedstat;
 
 /// Longest name of a kernel function that is told.
 const FUNCTION_MAX: usize = 63;
@@ -65,14 +66,14 @@ impl Look {
     fn of(stat: &str, schedstat: &str, at_ns: u64) -> Option<Self> {
         let (before, after) = stat.rsplit_once(") ")?;
         let (_, comm) = before.split_once('(')?;
-        let mut totals = schedstat.split_ascii_whitespace().map(str::parse);
+        let (run_ns, waited_ns) = schedstat::totals(schedstat)?;
         Some(Self {
             comm: comm.to_owned(),
             slept_in: String::new(),
             state: *after.as_bytes().first()?,
             at_ns,
-            run_ns: totals.next()?.ok()?,
-            waited_ns: totals.next()?.ok()?,
+            run_ns,
+            waited_ns,
         })
     }
 
