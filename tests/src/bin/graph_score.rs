@@ -17,7 +17,7 @@ use tailwater_tests::graph::results::{self, Results};
 use tailwater_tests::graph::run::{self, Pace};
 use tailwater_tests::lab;
 use tailwater_tests::load::Random;
-use tailwater_tests::os::kernel_release;
+use tailwater_tests::os::{is_root, kernel_release};
 use tailwater_tests::supervise::supervise;
 
 /// Graphs of a scoring.
@@ -174,8 +174,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
     if arguments.replay {
         return again(arguments, &seeds);
     }
-    // SAFETY: geteuid takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         bail!("the laboratory needs root{REMEDY}run `make graph-score`, which asks for it");
     }
     let (begun, pace) = (Instant::now(), arguments.pace());

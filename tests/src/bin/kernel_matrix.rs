@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say, step};
 use tailwater_tests::guests::kernels::{GUESTS, Guest, Visit, find, table, visit};
+use tailwater_tests::os::is_root;
 
 #[derive(Debug, Parser)]
 #[command(about = "The agent on other kernels, in QEMU")]
@@ -26,9 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn matrix(arguments: &Arguments) -> Result<()> {
-    // SAFETY: takes nothing, cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    ensure!(root, "guests share this machine's root, which only root may{REMEDY}run it with sudo");
+    ensure!(is_root(), "guests share this machine's root, which only root may{REMEDY}run it with sudo");
     let mut guests: Vec<&Guest> = Vec::new();
     for name in &arguments.only {
         let Some(guest) = find(name) else {

@@ -12,7 +12,7 @@ use tailwater_tests::console::progress;
 use tailwater_tests::controls::{self, Control};
 use tailwater_tests::lab::LabConfig;
 use tailwater_tests::lab::cells::{Cell, cells};
-use tailwater_tests::os::kernel_release;
+use tailwater_tests::os::{is_root, kernel_release};
 use tailwater_tests::score::compare::compare;
 use tailwater_tests::score::golden;
 use tailwater_tests::score::plan::{self, Repeat};
@@ -78,8 +78,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
     }
     // Recordings can be judged by anybody.
     let needs_root = arguments.replay.is_empty() && arguments.golden.is_none();
-    // SAFETY: geteuid takes nothing and cannot fail.
-    if needs_root && unsafe { libc::geteuid() } != 0 {
+    if needs_root && !is_root() {
         bail!("the laboratory needs root{REMEDY}run `make lab-score`, which asks for it");
     }
     match arguments.controls {

@@ -7,11 +7,12 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tailwater_tests::console::failure::{self, REMEDY};
+use tailwater_tests::console::measured::Measured;
 use tailwater_tests::console::progress::{self, say};
 use tailwater_tests::lab::cells::{Cell, cells, find};
-use tailwater_tests::os::kernel_release;
+use tailwater_tests::os::is_root;
 use tailwater_tests::prevention::answer::{Candidate, Change};
 use tailwater_tests::prevention::results::{Results, Row};
 use tailwater_tests::prevention::trial::{Trial, Trials};
@@ -67,25 +68,18 @@ fn execute(arguments: &Arguments) -> Result<()> {
         .iter()
         .map(|name| find(name).with_context(|| format!("no cell {name}{REMEDY}there are {}", known())))
         .collect::<Result<_>>()?;
-    // SAFETY: geteuid takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         bail!("the laboratory needs root{REMEDY}run `make prevention-score`, which asks for it");
     }
     let begun = Instant::now();
-    let mut results = Results {
-        label: arguments.label.clone(),
-        begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-        kernel: kernel_release()?,
-        cpus: std::thread::available_parallelism()?.get() as u64,
-        ..Results::default()
-    };
+    let mut results = Results { measured: Measured::begin(&arguments.label)?, ..Results::default() };
     let mut broken = Vec::new();
     for repeat in 1..=arguments.repeats {
         for cell in &cells {
             if let Err(error) = of_cell(arguments, cell, repeat, &mut results) {
                 broken.push(format!("{} #{repeat}: {}", cell.name, failure::sentence(&error)));
             }
-            results.took_s = begun.elapsed().as_secs();
+            results.measured.took_s = begun.elapsed().as_secs();
             // What was measured is kept if it is interrupted.
             results.write(&arguments.out)?;
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailwater_tests::console::failure::{self, REMEDY};
 use tailwater_tests::console::progress::{self, say, seconds, title};
 use tailwater_tests::lab::{Lab, LabConfig};
-use tailwater_tests::os::kernel_release;
+use tailwater_tests::os::{is_root, kernel_release};
 use tailwater_tests::sizing::cells::{CELLS, Cell, GRID};
 use tailwater_tests::sizing::judged::{Staircases, advised, again, judged};
 use tailwater_tests::sizing::learn::learn;
@@ -128,8 +128,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let cells = arguments.cells()?;
-    // SAFETY: geteuid takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         bail!("the laboratory needs root{REMEDY}run `make sizing-score`, which asks for it");
     }
     if arguments.steps_only {

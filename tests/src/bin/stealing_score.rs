@@ -7,11 +7,12 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tailwater_tests::console::failure::{self, REMEDY};
+use tailwater_tests::console::measured::Measured;
 use tailwater_tests::console::progress::{self, say};
 use tailwater_tests::lab::{Lab, LabConfig};
-use tailwater_tests::os::kernel_release;
+use tailwater_tests::os::is_root;
 use tailwater_tests::stealing::experiment::{run, watched};
 use tailwater_tests::stealing::results::Results;
 use tailwater_tests::stealing::setting::{MANY, Setting};
@@ -47,18 +48,11 @@ fn main() -> ExitCode {
 }
 
 fn execute(arguments: &Arguments) -> Result<()> {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         bail!("the laboratory needs root{REMEDY}run `make stealing-score`, which asks for it");
     }
     let begun = Instant::now();
-    let mut results = Results {
-        label: arguments.label.clone(),
-        begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-        kernel: kernel_release()?,
-        cpus: std::thread::available_parallelism()?.get() as u64,
-        ..Results::default()
-    };
+    let mut results = Results { measured: Measured::begin(&arguments.label)?, ..Results::default() };
     if arguments.folder.exists() {
         std::fs::remove_dir_all(&arguments.folder)?;
     }
@@ -84,7 +78,7 @@ fn execute(arguments: &Arguments) -> Result<()> {
             let trial = run(&mut system, setting, repeat, arguments.seconds)?;
             let said = trial.said.clone().filter(|_| !trial.is_from_before);
             results.trials.push(trial);
-            results.took_s = begun.elapsed().as_secs();
+            results.measured.took_s = begun.elapsed().as_secs();
             // What was measured is kept if it is interrupted.
             results.write(&arguments.out)?;
             if let Some(said) = said {

@@ -2,7 +2,7 @@
 //! Facts are read in one place; what they mean is a pure function.
 
 use crate::console::failure::REMEDY;
-use crate::os::cgroup;
+use crate::os::{cgroup, is_root};
 use anyhow::{Result, bail};
 use std::ffi::CString;
 use std::io::Read;
@@ -72,8 +72,7 @@ impl Facts {
             .chain(cache.map(|path| space(path, CACHE_BYTES)))
             .collect();
         Self {
-            // SAFETY: takes nothing, cannot fail.
-            root: unsafe { libc::geteuid() } == 0,
+            root: is_root(),
             btf: read_btf(),
             memory_available_bytes: memory_available_bytes(),
             free,

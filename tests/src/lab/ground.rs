@@ -8,6 +8,7 @@ use crate::lab::reaper::{self, Guard, RunLock};
 use crate::lab::spawner::Spawner;
 use crate::os::cgroup::{self, Cgroup};
 use crate::os::clock::unix_ns;
+use crate::os::is_root;
 use crate::os::netns;
 use crate::os::process::{self, run};
 use anyhow::{Result, bail};
@@ -52,8 +53,7 @@ impl Ground {
     /// Lays it, with a network namespace for each part. Needs root, and so much memory to be available. Removes the remains of labs that
     /// died first.
     pub fn lay(parts: &[(&str, Ipv4Addr)], memory_mib: u64) -> Result<Self> {
-        // SAFETY: takes nothing, cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
+        if !is_root() {
             bail!(
                 "the lab needs root: it makes network namespaces, cgroups and loop devices\n  remedy: run it with sudo"
             );

@@ -14,6 +14,13 @@ pub fn kernel_release() -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
+/// Whether this process may do what only root may.
+#[must_use]
+pub fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Clock ticks of `/proc` in a second.
 #[must_use]
 pub fn ticks_per_second() -> f64 {

@@ -1,5 +1,6 @@
 //! What a prevention score leaves: `prevention-score.json` and `prevention-score.md`. Owns errors and their quantiles; runs nothing.
 
+use crate::console::measured::Measured;
 use crate::console::written::written;
 use crate::prevention::answer::{Candidate, Change};
 use crate::score::totals::nearest_rank;
@@ -71,16 +72,9 @@ impl Row {
 /// All of it.
 #[derive(Debug, Default, Serialize)]
 pub struct Results {
-    /// What was measured.
-    pub label: String,
-    /// When it began, Unix s.
-    pub begun_unix_s: u64,
-    /// How long it took, s.
-    pub took_s: u64,
-    /// Kernel.
-    pub kernel: String,
-    /// CPUs of the machine.
-    pub cpus: u64,
+    /// When and where.
+    #[serde(flatten)]
+    pub measured: Measured,
     /// How the figures came about.
     pub method: String,
     /// Changed trials.
@@ -107,14 +101,8 @@ impl Results {
     /// For people.
     pub fn markdown(&self) -> Result<String> {
         let mut out = String::new();
-        let Self { label, took_s, kernel, cpus, .. } = self;
         writeln!(out, "# Prevention score\n")?;
-        writeln!(
-            out,
-            "{} trials in {} min on kernel {kernel}, {cpus} CPUs. {label}\n",
-            self.rows.len(),
-            took_s / 60
-        )?;
+        writeln!(out, "{} trials {}\n", self.rows.len(), self.measured)?;
         writeln!(out, "{METHOD}\n")?;
         if let Some([median, p90, worst]) = self.errors() {
             let broken = self.rows.iter().filter(|row| row.is_broken_promise()).count();

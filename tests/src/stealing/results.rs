@@ -1,5 +1,6 @@
 //! What the experiment leaves: `stealing-score.json` and `stealing-score.md`. Runs nothing.
 
+use crate::console::measured::Measured;
 use crate::console::written::written;
 use crate::stealing::experiment::Trial;
 use anyhow::Result;
@@ -15,16 +16,9 @@ const METHOD: &str = "Two MariaDB servers on one \"VM\" of a quarter of a CPU, e
 /// All of it.
 #[derive(Debug, Default, Serialize)]
 pub struct Results {
-    /// What was measured.
-    pub label: String,
-    /// When it began, Unix s.
-    pub begun_unix_s: u64,
-    /// How long it took, s.
-    pub took_s: u64,
-    /// Kernel.
-    pub kernel: String,
-    /// CPUs of the machine.
-    pub cpus: u64,
+    /// When and where.
+    #[serde(flatten)]
+    pub measured: Measured,
     /// In the order in which they were run.
     pub trials: Vec<Trial>,
 }
@@ -38,14 +32,9 @@ impl Results {
     /// For people.
     pub fn markdown(&self) -> Result<String> {
         let mut out = String::new();
-        let Self { label, took_s, kernel, cpus, trials, .. } = self;
+        let Self { measured, trials } = self;
         writeln!(out, "# Whose the CPU of a cgroup is\n")?;
-        writeln!(
-            out,
-            "{} trials in {} min on kernel {kernel}, {cpus} CPUs. {label}\n\n{METHOD}\n",
-            trials.len(),
-            took_s / 60
-        )?;
+        writeln!(out, "{} trials {measured}\n\n{METHOD}\n", trials.len())?;
         writeln!(
             out,
             "| connections | the first has (by threads) | CPUs of both | answers/s of each | said: the first has, of what is due | of the second at most | load generators, CPUs | steal |\n\
