@@ -22,6 +22,9 @@ pub struct LoadPlan {
     pub target: SocketAddrV4,
     /// How requests come to be.
     pub mode: Mode,
+    /// How the rate of an open loop changes.
+    #[serde(default)]
+    pub shape: Shape,
     /// Begin no request after this.
     pub duration_ms: u64,
     /// Begin no more than these.
@@ -60,6 +63,62 @@ pub enum Mode {
     },
 }
 
+/// How the rate of an open loop changes around its mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Not at all.
+    #[default]
+    Steady,
+    /// As a day does, in two minutes: a sine, 30 % up and down.
+    Day,
+    /// Between 30 % less and 30 % more, for times of an exponential distribution with a mean of two seconds each: a Markov-modulated Poisson process.
+    Swings,
+}
+
+/// How far a shape goes up and down.
+const SHAPE_SWING: f64 = 0.3;
+/// A day.
+const DAY_NS: f64 = 120e9;
+/// Mean time of a swing's state.
+const SWING_NS: f64 = 2e9;
+/// Swings are drawn by themselves.
+const SWINGS_STREAM: u64 = 0x5717_4e65;
+
+impl Shape {
+    /// Behind a rate, for people.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Shape::Steady => "",
+            Shape::Day => " in the mean of a day of two minutes",
+            Shape::Swings => " in the mean of swings of two seconds",
+        }
+    }
+
+    /// The arrivals that stay, of those of a steady process at the shape's highest rate (P. Lewis, G. Shedler, "Simulation of nonhomogeneous
+    /// Poisson processes by thinning", 1979).
+    fn thin(self, arrivals: &mut Vec<u64>, seed: u64) {
+        let mut random = Random::new(seed ^ SWINGS_STREAM);
+        let (mut is_high, mut until_ns) = (true, 0.0);
+        arrivals.retain(|at_ns| {
+            let at_ns = *at_ns as f64;
+            let ratio = match self {
+                Shape::Steady => return true,
+                Shape::Day => (at_ns / DAY_NS * std::f64::consts::TAU).sin(),
+                Shape::Swings => {
+                    while at_ns >= until_ns {
+                        is_high = !is_high;
+                        until_ns += random.exponential() * SWING_NS;
+                    }
+                    if is_high { 1.0 } else { -1.0 }
+                }
+            };
+            random.ratio() * (1.0 + SHAPE_SWING) < 1.0 + SHAPE_SWING * ratio
+        });
+    }
+}
+
 /// Requests at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Burst {
@@ -87,6 +146,7 @@ impl LoadPlan {
         Self {
             target,
             mode: Mode::Open { rate_per_second: 0.0 },
+            shape: Shape::Steady,
             duration_ms: 0,
             requests_max: None,
             bursts: Vec::new(),
@@ -107,12 +167,14 @@ impl LoadPlan {
         if let Mode::Open { rate_per_second } = self.mode
             && rate_per_second > 0.0
         {
-            let mean_ns = 1e9 / rate_per_second;
+            let highest = if self.shape == Shape::Steady { 1.0 } else { 1.0 + SHAPE_SWING };
+            let mean_ns = 1e9 / (rate_per_second * highest);
             let mut at_ns = random.exponential() * mean_ns;
             while at_ns < end_ns {
                 arrivals.push(at_ns as u64);
                 at_ns += random.exponential() * mean_ns;
             }
+            self.shape.thin(&mut arrivals, self.seed);
         }
         for burst in &self.bursts {
             let at_ns = burst.at_ms * 1_000_000;
@@ -174,6 +236,26 @@ mod tests {
         assert!(arrivals.last().is_some_and(|last| *last < 20_000_000_000));
         assert_eq!(arrivals, plan.arrivals_ns());
         assert_ne!(arrivals, LoadPlan { seed: 2, ..plan }.arrivals_ns());
+    }
+
+    #[test]
+    fn a_shape_keeps_the_mean_and_changes_the_rate_as_it_says() {
+        for shape in [Shape::Day, Shape::Swings] {
+            let plan = LoadPlan { shape, ..open(200.0, 1_200_000) };
+            let arrivals = plan.arrivals_ns();
+            assert!((228_000..252_000).contains(&arrivals.len()), "{shape:?}: {}", arrivals.len());
+            assert_eq!(arrivals, plan.arrivals_ns());
+            // In half a second: of a steady load hardly one of ten is further than a fifth from the mean.
+            let mut of_half = vec![0_u32; 2_400];
+            arrivals.iter().for_each(|at| of_half[(at / 500_000_000) as usize] += 1);
+            let far = of_half.iter().filter(|count| !(80..=120).contains(*count)).count();
+            assert!(far > 900, "{shape:?}: {far}");
+        }
+        // A day begins as it ends, is high in its first half, and low in its second.
+        let arrivals = LoadPlan { shape: Shape::Day, ..open(1000.0, 120_000) }.arrivals_ns();
+        let first = arrivals.iter().filter(|at| **at < 60_000_000_000).count();
+        let ratio = first as f64 / arrivals.len() as f64;
+        assert!((0.58..0.61).contains(&ratio), "{ratio}");
     }
 
     #[test]
