@@ -1,6 +1,6 @@
 // The configurable service of a service graph on the event loop of Node: what `graphnode` (tests/src/graph/node) is with threads and with an event
 // loop of its own, by Node's own server and client of HTTP. It takes every connection, and opens as many as its calls need.
-// Usage: node node.js PART.json; orders on standard input, a line for each on standard output.
+// Usage: node --expose-gc node.js PART.json; orders on standard input, a line for each on standard output.
 "use strict";
 
 const fs = require("node:fs");
@@ -107,18 +107,32 @@ function unixNs() {
   return BigInt(Math.round((performance.timeOrigin + performance.now()) * 1e6));
 }
 
+// So many objects live while garbage is collected: each collection has to visit them.
+const LIVING = 200_000;
+
+// Collects garbage on the thread of the event loop, one collection after the other.
+function collect(ms) {
+  let living = null;
+  for (let i = 0; i < LIVING; i++) living = { next: living, i };
+  const end = performance.now() + ms;
+  while (performance.now() < end) global.gc();
+  return living.i;
+}
+
 async function carryOut(line) {
   const [order, ...words] = line.trim().split(/\s+/);
   const numbers = words.map(Number);
-  const known = { block: 1, heavier: 2 }[order];
+  const known = { block: 1, collect: 1, heavier: 2 }[order];
   if (known !== numbers.length || numbers.some((number) => !Number.isFinite(number))) {
-    throw new Error(`${JSON.stringify(line)} is no order of a server on Node: block MS or heavier PERCENT MS`);
+    throw new Error(`${JSON.stringify(line)} is no order of a server on Node: block MS, collect MS or heavier PERCENT MS`);
   }
   const start = unixNs();
   const ms = numbers[numbers.length - 1];
   if (order === "block") {
     // Sleeps on the thread of the event loop.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+  } else if (order === "collect") {
+    collect(ms);
   } else {
     percent = numbers[0];
     await new Promise((resolve) => setTimeout(resolve, ms));

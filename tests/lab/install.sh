@@ -16,6 +16,7 @@ need /usr/bin/gunicorn gunicorn
 need /usr/lib/python3/dist-packages/psycopg2 python3-psycopg2
 need /usr/lib/python3/dist-packages/redis python3-redis
 need /usr/bin/redis-server redis-server
+need /usr/bin/memcached memcached
 need /usr/lib/postgresql/15/bin/postgres postgresql-15
 need setpriv util-linux
 need /usr/share/tomcat10/lib/catalina.jar tomcat10-common

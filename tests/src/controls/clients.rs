@@ -44,7 +44,7 @@ pub(super) fn never_read(server: SocketAddr, count: usize, duration: Duration) -
 }
 
 /// Sends a request seven bytes at a time and reads its answer 200 bytes at a time, every 50 ms.
-pub(super) fn slow(server: SocketAddr, count: usize, duration: Duration) -> Result<()> {
+pub(crate) fn slow(server: SocketAddr, count: usize, duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
     let mut clients: Vec<Option<(TcpStream, usize)>> = (0..count).map(|_| None).collect();
     let mut buffer = [0; 200];

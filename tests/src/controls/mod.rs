@@ -1,9 +1,9 @@
 //! Controls: things that happen to servers every day and are no cross-tier queue overflow. Each must leave Tailwater silent, but for the
 //! SYN flood, which it must name. Owns the list, the running and the judging; the single actions are in the files beside.
 
-mod clients;
+pub(crate) mod clients;
 mod flood;
-mod scan;
+pub(crate) mod scan;
 
 use crate::lab::{Injection, Lab};
 use crate::load::{LoadPlan, Mode, Summary};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const ANSWER_WITHIN: Duration = Duration::from_millis(50);
 
 /// Tries the ports from 1 on, until the time is over. From a thread inside the scanning namespace.
-pub(super) fn scan(hosts: &[Ipv4Addr], duration: Duration) -> Result<()> {
+pub(crate) fn scan(hosts: &[Ipv4Addr], duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
     for port in (1..=u16::MAX).cycle() {
         for host in hosts {

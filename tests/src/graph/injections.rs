@@ -41,11 +41,15 @@ pub enum Cause {
     Burst,
     /// A request of a service takes several times its CPU, as after a bad deploy.
     Heavier,
+    /// A service loses all connections of its pool for one of its calls, as where its code does not give them back: whoever makes that call waits.
+    Leak,
+    /// The garbage of a service is collected on the thread of its event loop.
+    Collection,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 7] = [
+    pub const ALL: [Cause; 9] = [
         Cause::Neighbour,
         Cause::Squeeze,
         Cause::Pause,
@@ -53,6 +57,8 @@ impl Cause {
         Cause::Loop,
         Cause::Burst,
         Cause::Heavier,
+        Cause::Leak,
+        Cause::Collection,
     ];
 
     /// Its name.
@@ -66,6 +72,8 @@ impl Cause {
             Cause::Loop => "loop",
             Cause::Burst => "burst",
             Cause::Heavier => "heavier",
+            Cause::Leak => "leak",
+            Cause::Collection => "collection",
         }
     }
 
@@ -76,11 +84,14 @@ impl Cause {
             Cause::Neighbour => &["cpu_neighbour"],
             Cause::Squeeze => &["cpu_throttled"],
             Cause::Pause => &["pause"],
-            Cause::Lock => &["lock"],
+            // Of a pool without a connection everybody waits for whoever has one, as for a lock.
+            Cause::Lock | Cause::Leak => &["lock"],
             Cause::Loop => &["event_loop"],
             Cause::Burst => &["burst"],
             // It uses up its quota by its own work, which is one thing under two names.
             Cause::Heavier => &["cpu", "cpu_throttled"],
+            // Its thread does not come back to its wait for events as it has work of its own to do; what that work uses up is one more name.
+            Cause::Collection => &["event_loop", "cpu", "cpu_throttled"],
         }
     }
 
@@ -100,7 +111,8 @@ pub struct Planned {
     pub service: usize,
     /// For how long, ms; a burst is at one moment.
     pub duration_ms: u64,
-    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests; else 0.
+    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests, of a leak the index of the
+    /// call; else 0.
     pub amount: f64,
 }
 
@@ -173,6 +185,18 @@ fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Optio
     })
 }
 
+/// Of the calls whose pool bounds how many are made at a time the one that most requests make: they are all held when the pool is lost.
+fn leak(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
+    let of = &graph.services[service];
+    if !of.runtime.has_bounded_pools() {
+        return None;
+    }
+    let bounded = of.calls.iter().enumerate().filter(|(_, call)| call.pool > 0);
+    let (index, call) = bounded.max_by_key(|(_, call)| call.share_percent)?;
+    let share = f64::from(call.share_percent) / 100.0;
+    stall(Cause::Leak, service, fills_ms / share.max(0.01), index as f64)
+}
+
 fn burst(graph: &Graph) -> Planned {
     let most =
         (0..graph.services.len()).filter_map(|service| holds(graph, service, true)).fold(0.0, f64::max);
@@ -206,11 +230,15 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
             if of.runtime.can_be_blocked() {
                 found.extend(stall(Cause::Loop, service, ms, 0.0));
             }
+            if of.runtime.collects_garbage() {
+                found.extend(stall(Cause::Collection, service, ms, 0.0));
+            }
         }
         if let Some(ms) = fills_though_it_runs[service] {
             if of.locks {
                 found.extend(stall(Cause::Lock, service, ms, 0.0));
             }
+            found.extend(leak(graph, service, ms));
             if of.runtime.takes_orders() {
                 found.extend(heavier(graph, &rates, service, ms));
             }
@@ -305,10 +333,24 @@ mod tests {
                 if planned.cause == Cause::Loop {
                     assert!(graph.services[planned.service].runtime.can_be_blocked());
                 }
-                if planned.cause == Cause::Lock {
-                    assert!(graph.services[planned.service].locks);
+                let of = &graph.services[planned.service];
+                match planned.cause {
+                    Cause::Lock => assert!(of.locks),
+                    Cause::Leak => assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}"),
+                    Cause::Collection => assert_eq!(of.runtime, Runtime::Node),
+                    _ => {}
                 }
             }
+        }
+    }
+
+    /// Fails where a cause is written down and made nowhere.
+    #[test]
+    fn each_cause_is_made_in_some_of_a_few_graphs() {
+        for cause in Cause::ALL {
+            let has = |seed: &u64| causes(&candidates(&Graph::of(*seed, 2))).contains(&cause);
+            let made = (0..30).filter(has).count();
+            assert!(made >= 5, "{}: in {made} of 30", cause.name());
         }
     }
 

@@ -19,8 +19,14 @@ pub enum Runtime {
     Nginx,
     /// HAProxy, which does so, too.
     Haproxy,
+    /// Apache, which does so with a worker for each connection; further connections wait to be accepted.
+    Apache,
     /// Redis, of which one key is asked.
     Redis,
+    /// Memcached, which has several event loops.
+    Memcached,
+    /// PostgreSQL, of which one row is asked: a process for each connection.
+    Postgres,
 }
 
 impl Runtime {
@@ -34,14 +40,29 @@ impl Runtime {
             Runtime::Node => "node",
             Runtime::Nginx => "nginx",
             Runtime::Haproxy => "haproxy",
+            Runtime::Apache => "apache",
             Runtime::Redis => "redis",
+            Runtime::Memcached => "memcached",
+            Runtime::Postgres => "postgresql",
         }
     }
 
     /// Whether a service that runs takes every connection at once, and opens as many as its calls need.
     #[must_use]
     pub fn takes_all(self) -> bool {
-        self != Runtime::Threads
+        !matches!(self, Runtime::Threads | Runtime::Apache)
+    }
+
+    /// Whether it passes each request on to one service, and does nothing else.
+    #[must_use]
+    pub fn is_proxy(self) -> bool {
+        matches!(self, Runtime::Nginx | Runtime::Haproxy | Runtime::Apache)
+    }
+
+    /// Whether it opens a connection only if none that it keeps is free, and there are not as many as it may keep.
+    #[must_use]
+    pub fn has_bounded_pools(self) -> bool {
+        self == Runtime::Threads
     }
 
     /// Whether it is the configurable service, which takes orders, and not a server as others run it, too.
@@ -56,10 +77,21 @@ impl Runtime {
         matches!(self, Runtime::EventLoop | Runtime::Node | Runtime::Redis)
     }
 
+    /// Whether garbage is collected on the thread that serves.
+    #[must_use]
+    pub fn collects_garbage(self) -> bool {
+        self == Runtime::Node
+    }
+
     /// What it is asked in.
     #[must_use]
     pub fn protocol(self) -> Protocol {
-        if self == Runtime::Redis { Protocol::Redis } else { Protocol::Http }
+        match self {
+            Runtime::Redis => Protocol::Redis,
+            Runtime::Memcached => Protocol::Memcached,
+            Runtime::Postgres => Protocol::Postgres,
+            _ => Protocol::Http,
+        }
     }
 }
 
@@ -72,6 +104,10 @@ pub enum Protocol {
     Http,
     /// RESP, one command at a time.
     Redis,
+    /// Memcached's text, one command at a time.
+    Memcached,
+    /// Version 3.0, simple queries, one at a time.
+    Postgres,
 }
 
 /// A service's part.

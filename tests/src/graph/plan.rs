@@ -2,7 +2,7 @@
 //! bears on so many CPUs. Pure: the same seed and CPUs are the same graph.
 
 use crate::graph::part::{CallPart, Part, Runtime};
-use crate::load::Random;
+use crate::load::{Random, Shape};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -40,20 +40,28 @@ const CALL_US: f64 = 90.0;
 const GOROUTINES_TIMES: f64 = 2.0;
 /// … and so is that of Node; …
 const NODE_TIMES: f64 = 2.5;
-/// … while Redis looks up one key.
-const REDIS_TIMES: f64 = 0.4;
+/// … Apache is made for more as well; …
+const APACHE_TIMES: f64 = 1.5;
+/// … while Redis and memcached look up one key.
+const CACHE_TIMES: f64 = 0.4;
 /// Services of goroutines, of those that are none of an event loop.
 const GOROUTINES: f64 = 0.25;
 /// Which those are is drawn by itself, so that the rest of a graph stays as it was before there were any.
 const GOROUTINES_STREAM: u64 = 0x60_60_60;
-/// Services that pass each of their requests on to one other, and are nginx or HAProxy instead.
+/// Services that pass each of their requests on to one other, and are nginx, HAProxy or Apache instead.
 const PROXIES: f64 = 0.5;
-/// Services that call nobody, and are Redis instead.
+/// Services that call nobody, and are Redis or memcached instead; …
 const CACHES: f64 = 0.4;
+/// … and those that are PostgreSQL, of those whose callers keep to a number of connections.
+const DATABASES: f64 = 0.6;
+/// Connections that one of them gets from a caller which would open one for each call: to a database nobody does.
+const DATABASE_POOL: u32 = 8;
 /// Event loops that are Node's.
 const NODES: f64 = 0.5;
 /// Which those are is drawn by itself, too.
 const SERVERS_STREAM: u64 = 0x5e_5e_5e;
+/// How the load changes is drawn by itself.
+const SHAPE_STREAM: u64 = 0x54_a9_e0;
 /// With more services than this each of them works less for a request, or a machine of two CPUs bears none of these graphs: CPU of a request,
 /// µs, from and to.
 const MANY: usize = 10;
@@ -76,6 +84,9 @@ pub struct Graph {
     pub rate_per_second: f64,
     /// Clients use their connections again.
     pub clients_keep_alive: bool,
+    /// How the rate changes.
+    #[serde(default)]
+    pub shape: Shape,
     /// Further clients, of one service inside.
     pub batch: Option<Batch>,
     /// Whoever calls waits twice as long before each further SYN (1, 3, 7, 15 s), as Linux before 6.5 does; later ones send the first four a
@@ -124,7 +135,9 @@ impl Service {
     /// Is of another runtime, and does what that one can.
     fn becomes(&mut self, runtime: Runtime) {
         self.runtime = runtime;
-        self.locks &= runtime != Runtime::Node && runtime.takes_orders();
+        // What a database locks, all of its requests read.
+        self.locks =
+            runtime == Runtime::Postgres || self.locks && runtime != Runtime::Node && runtime.takes_orders();
         if !runtime.takes_orders() {
             (self.cpu_us, self.sleep_us, self.allocate_bytes) = (0, 0, 0);
             for call in &mut self.calls {
@@ -134,8 +147,8 @@ impl Service {
     }
 }
 
-/// Whether a service can ask Redis.
-fn speaks_redis(service: &Service) -> bool {
+/// Whether a service can ask servers that do not speak HTTP.
+fn speaks_all(service: &Service) -> bool {
     matches!(service.runtime, Runtime::Threads | Runtime::EventLoop)
 }
 
@@ -257,10 +270,11 @@ impl Graph {
             format!("{} ({}, {}){calls}", of.name, self.hosts[of.host].name, of.runtime.name())
         });
         format!(
-            "{} services on {} hosts, {:.0} requests a second, {:.2} CPUs offered, SYNs again after {}\n  {}",
+            "{} services on {} hosts, {:.0} requests a second{}, {:.2} CPUs offered, SYNs again after {}\n  {}",
             self.services.len(),
             self.hosts.len(),
             self.rate_per_second,
+            self.shape.told(),
             self.offered().iter().sum::<f64>(),
             if self.syns_back_off { "1, 3 and 7 s" } else { "1, 2 and 3 s" },
             services.collect::<Vec<_>>().join("; ")
@@ -299,7 +313,8 @@ fn cost_us(service: &Service) -> f64 {
     let times = match service.runtime {
         Runtime::Goroutines => GOROUTINES_TIMES,
         Runtime::Node => NODE_TIMES,
-        Runtime::Redis => REDIS_TIMES,
+        Runtime::Apache => APACHE_TIMES,
+        Runtime::Redis | Runtime::Memcached => CACHE_TIMES,
         _ => 1.0,
     };
     f64::from(service.cpu_us) + times * (REQUEST_US + CONNECTION_US + calls)
@@ -361,7 +376,12 @@ impl Draw {
         let clients_keep_alive = services[0].runtime.takes_all() && self.chance(0.3);
         // Every other seed, whatever else is drawn of it.
         let syns_back_off = seed.count_ones() % 2 == 1;
-        Graph { seed, hosts, services, rate_per_second, clients_keep_alive, batch, syns_back_off }
+        let shape = match Draw::new(seed, SHAPE_STREAM).index(3) {
+            0 => Shape::Steady,
+            1 => Shape::Day,
+            _ => Shape::Swings,
+        };
+        Graph { seed, hosts, services, rate_per_second, clients_keep_alive, shape, batch, syns_back_off }
     }
 
     /// How far each service is from the entry, ascending: a chain, and others beside it, the first of them beside the entry's first call,
@@ -454,20 +474,24 @@ impl Draw {
     /// Servers as others run them take the place of configurable services that do what they do.
     fn servers(&mut self, services: &mut [Service], batch: Option<&Batch>) {
         for index in 0..services.len() {
-            let has_callers_of = |service: &Service| {
-                service.calls.iter().any(|call| call.to == index) && !speaks_redis(service)
-            };
+            let callers: Vec<&Service> =
+                services.iter().filter(|from| from.calls.iter().any(|call| call.to == index)).collect();
             let asked_in_http =
-                services.iter().any(has_callers_of) || batch.is_some_and(|batch| batch.to == index);
+                !callers.iter().all(|from| speaks_all(from)) || batch.is_some_and(|batch| batch.to == index);
+            // Whoever opens connections without a bound would be refused by a database, which has one.
+            let is_bounded = callers.iter().all(|from| from.runtime.has_bounded_pools());
             let threads = services.iter().filter(|of| of.runtime == Runtime::Threads).count();
             let of = &services[index];
             // One that has workers stays: without any a burst is taken by everybody, and hurts nobody.
             let is_free = index > 0 && (of.runtime != Runtime::Threads || threads > 1);
             let passes_on = matches!(of.calls.as_slice(), [one] if one.share_percent == 100);
+            let stores = is_free && of.calls.is_empty() && !asked_in_http;
             let kind = if is_free && passes_on && self.chance(PROXIES) {
-                if self.chance(0.5) { Runtime::Nginx } else { Runtime::Haproxy }
-            } else if is_free && of.calls.is_empty() && !asked_in_http && self.chance(CACHES) {
-                Runtime::Redis
+                [Runtime::Nginx, Runtime::Haproxy, Runtime::Apache][self.index(3)]
+            } else if stores && is_bounded && self.chance(DATABASES) {
+                Runtime::Postgres
+            } else if stores && self.chance(CACHES) {
+                [Runtime::Redis, Runtime::Memcached][self.index(2)]
             } else if of.runtime == Runtime::EventLoop && self.chance(NODES) {
                 Runtime::Node
             } else {
@@ -491,7 +515,13 @@ impl Draw {
             let takes_all = services[index].runtime.takes_all();
             // Each kept connection has its worker, or one that nobody uses would keep out one that somebody waits on.
             let passing = if unkept[index] { held(self, 12, 20, 8) } else { 2 };
-            services[index].workers = if takes_all { 1 } else { kept[index] + batch_users(index) + passing };
+            // A database has a process for each connection that its callers keep.
+            let is_database = services[index].runtime == Runtime::Postgres;
+            services[index].workers = match (takes_all, is_database) {
+                (_, true) => kept[index],
+                (true, _) => 1,
+                (false, _) => kept[index] + batch_users(index) + passing,
+            };
             services[index].backlog = if takes_all { held(self, 20, 40, 32) } else { held(self, 12, 22, 12) };
             let workers = services[index].workers;
             for number in 0..services[index].calls.len() {
@@ -503,6 +533,8 @@ impl Draw {
                     self.between(workers.div_ceil(2), workers).clamp(4, 40)
                 };
                 let to = services[index].calls[number].to;
+                let is_database = services[to].runtime == Runtime::Postgres;
+                let pool = if pool == 0 && is_database { DATABASE_POOL.min(workers) } else { pool };
                 services[index].calls[number].pool = pool;
                 kept[to] += pool;
                 // Who takes all connections opens more than it keeps.
@@ -538,6 +570,7 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::part::Protocol;
     use std::collections::BTreeSet;
 
     fn graphs() -> impl Iterator<Item = (Graph, usize)> {
@@ -640,21 +673,32 @@ mod tests {
         let with = |runtime| {
             all.iter().filter(|graph| graph.services.iter().any(|of| of.runtime == runtime)).count()
         };
-        for (runtime, least) in
-            [(Runtime::Nginx, 20), (Runtime::Haproxy, 20), (Runtime::Redis, 40), (Runtime::Node, 40)]
-        {
+        for (runtime, least) in [
+            (Runtime::Nginx, 15),
+            (Runtime::Haproxy, 15),
+            (Runtime::Apache, 15),
+            (Runtime::Redis, 20),
+            (Runtime::Memcached, 20),
+            (Runtime::Postgres, 40),
+            (Runtime::Node, 40),
+        ] {
             assert!(with(runtime) >= least, "{} in {}", runtime.name(), with(runtime));
         }
         for graph in &all {
             for of in &graph.services {
-                let asked_in = |call: &&Call| graph.services[call.to].runtime == Runtime::Redis;
-                let asks_redis = of.calls.iter().filter(asked_in).count() > 0;
-                assert!(!asks_redis || speaks_redis(of), "seed {}: {}", graph.seed, of.name);
-                let is_proxy = matches!(of.runtime, Runtime::Nginx | Runtime::Haproxy);
-                assert!(!is_proxy || matches!(of.calls.as_slice(), [one] if one.share_percent == 100));
+                let is_of = |call: &Call| graph.services[call.to].runtime;
+                let asks_others = of.calls.iter().any(|call| is_of(call).protocol() != Protocol::Http);
+                assert!(!asks_others || speaks_all(of), "seed {}: {}", graph.seed, of.name);
+                let mut databases = of.calls.iter().filter(|call| is_of(call) == Runtime::Postgres);
+                let is_bounded = of.runtime.has_bounded_pools();
+                assert!(databases.all(|call| is_bounded && call.pool > 0), "seed {}", graph.seed);
+                assert!(
+                    !of.runtime.is_proxy()
+                        || matches!(of.calls.as_slice(), [one] if one.share_percent == 100)
+                );
             }
-            let batch = graph.batch.as_ref().map(|batch| graph.services[batch.to].runtime);
-            assert_ne!(batch, Some(Runtime::Redis), "seed {}", graph.seed);
+            let batch = graph.batch.as_ref().map(|batch| graph.services[batch.to].runtime.protocol());
+            assert!(batch.is_none_or(|protocol| protocol == Protocol::Http), "seed {}", graph.seed);
         }
     }
 

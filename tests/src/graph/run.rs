@@ -3,6 +3,7 @@
 
 use crate::console::failure::{REMEDY, sentence};
 use crate::console::progress::{complain, say, step};
+use crate::graph::everyday::{Everyday, REST, TAKES};
 use crate::graph::injections::{Planned, groups, sequence};
 use crate::graph::judge::{Injection, judge};
 use crate::graph::plan::Graph;
@@ -27,7 +28,7 @@ pub struct Pace {
     pub injections: usize,
     /// Of them so many at once.
     pub together: usize,
-    /// Under load, before the first of them.
+    /// Under load, before the first of them, with what is no incident.
     pub control: Duration,
     /// From one injection's begin to the next's, at least.
     pub spacing: Duration,
@@ -176,14 +177,14 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
     let mut loads = Some(watched.world.load(rate, longest, 100)?);
     std::thread::sleep(KNOWN);
     let control_from = unix_ns();
-    let quiet = || -> Result<()> {
-        std::thread::sleep(pace.control);
-        Ok(())
-    };
-    step("nothing is injected", pace.control, quiet)?;
+    let mut broken = Broken::default();
+    let goes_on = || go_on(&watched.world, pace.control);
+    if let Err(error) = step("nothing is injected, and what is no incident goes on", pace.control, goes_on) {
+        broken.because(format!("the control: {}", sentence(&error)));
+    }
     let control = [control_from, unix_ns()];
 
-    let (mut injections, mut prepared_from, mut broken) = (Vec::new(), Vec::new(), Broken::default());
+    let (mut injections, mut prepared_from) = (Vec::new(), Vec::new());
     let mut groups_of = Vec::new();
     for (number, group) in planned.iter().enumerate() {
         let (begun, begun_unix_ns) = (Instant::now(), unix_ns());
@@ -275,6 +276,21 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
     Ok(kept.judged(&reported, |alarm| {
         log.dropped_between(alarm.start_unix_ns.saturating_sub(BEFORE_NS), alarm.end_unix_ns + BEFORE_NS)
     }))
+}
+
+/// Does what goes on everywhere and is no incident, until the time is over.
+fn go_on(world: &World, duration: Duration) -> Result<()> {
+    let end = Instant::now() + duration;
+    for everyday in Everyday::all(world.graph()) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left < TAKES + REST {
+            std::thread::sleep(left);
+            break;
+        }
+        world.go_on(everyday, TAKES).with_context(|| everyday.name())?;
+        std::thread::sleep(REST);
+    }
+    Ok(())
 }
 
 /// Ends the load, waits, and lets less of it come; what is usual then has to be known anew.

@@ -1,7 +1,10 @@
-//! Servers as others run them, in a graph: what they are told, so that they do what their service's part says, and when they are ready. Knows
-//! no process and no orders, but the one command that has Redis sleep.
+//! Servers as others run them, in a graph: what they are told, so that they do what their service's part says, when they are ready, and what has
+//! them stall. Knows no process.
 
-use crate::graph::part::{Part, Runtime};
+use crate::graph::part::{Part, Protocol, Runtime};
+use crate::graph::wire;
+use crate::lab::{Span, postgres};
+use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +19,25 @@ const CONNECTIONS_MAX: u32 = 4_000;
 const KEPT_S: u32 = 4;
 /// What is looked up, as long as the others' answers.
 const VALUE_BYTES: usize = 200;
-/// Redis says something within this, or it hangs.
+/// Connections to a database beside those that its callers keep: ours, and those that it keeps for whoever looks after it.
+const DATABASE_RESERVE: u32 = 10;
+/// Who calls may be anywhere in the laboratory's network.
+const DATABASE_ACCESS: &str = "host all all 10.77.0.0/24 trust\n";
+/// What a database is told beside where it listens. Nothing is written but its row, so that nothing has to be safe on a disk.
+const DATABASE_SETTINGS: &[&str] = &[
+    "unix_socket_directories=",
+    "shared_buffers=16MB",
+    "dynamic_shared_memory_type=mmap",
+    "fsync=off",
+    "autovacuum=off",
+    "jit=off",
+    "max_wal_senders=0",
+    "wal_level=minimal",
+    "max_logical_replication_workers=0",
+    "max_wal_size=32MB",
+    "min_wal_size=32MB",
+];
+/// A server says something within this, or it hangs.
 const SAYS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Writes a server's configuration into its folder and returns what starts it in the foreground.
@@ -24,30 +45,100 @@ const SAYS_WITHIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// A part that it cannot play, a folder that cannot be written.
 pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
-    let (text, name) = match part.runtime {
-        Runtime::Nginx => (nginx(part, folder)?, "nginx.conf"),
-        Runtime::Haproxy => (haproxy(part)?, "haproxy.cfg"),
-        Runtime::Redis => (redis(part, folder), "redis.conf"),
-        other => bail!("{} is no server as others run it", other.name()),
+    let written = |name: &str, text: String| {
+        let file = folder.join(name);
+        fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+        Ok::<_, anyhow::Error>(file)
     };
-    let file = folder.join(name);
-    fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
     let mut command;
     match part.runtime {
         Runtime::Nginx => {
             command = Command::new("/usr/sbin/nginx");
-            command.arg("-p").arg(folder).arg("-e").arg("stderr").arg("-c").arg(file);
+            command.arg("-p").arg(folder).args(["-e", "stderr", "-c"]);
+            command.arg(written("nginx.conf", nginx(part, folder)?)?);
         }
         Runtime::Haproxy => {
             command = Command::new("/usr/sbin/haproxy");
-            command.arg("-db").arg("-f").arg(file);
+            command.args(["-db", "-f"]).arg(written("haproxy.cfg", haproxy(part)?)?);
         }
-        _ => {
+        Runtime::Apache => {
+            command = Command::new("/usr/sbin/apache2");
+            command.args(["-DFOREGROUND", "-f"]).arg(written("apache.conf", apache(part, folder)?)?);
+        }
+        Runtime::Redis => {
             command = Command::new("/usr/bin/redis-server");
-            command.arg(file);
+            command.arg(written("redis.conf", redis(part, folder))?);
         }
+        Runtime::Memcached => {
+            command = Command::new("/usr/bin/memcached");
+            command.args(["-u", "root", "-U", "0", "-m", "16", "-l"]).arg(part.listen.to_string());
+            command.args(["-c", &CONNECTIONS_MAX.to_string(), "-b", &part.backlog.to_string()]);
+        }
+        Runtime::Postgres => {
+            let data = folder.join("data");
+            postgres::make_empty(folder, &data)?;
+            let access = written("access.conf", DATABASE_ACCESS.to_owned())?;
+            command = postgres::server(&data)?;
+            command.arg(format!("--hba-file={}", access.display()));
+            let own = [
+                format!("listen_addresses={}", part.listen.ip()),
+                format!("port={}", part.listen.port()),
+                format!("max_connections={}", part.workers + DATABASE_RESERVE),
+            ];
+            for setting in own.iter().map(String::as_str).chain(DATABASE_SETTINGS.iter().copied()) {
+                command.args(["-c", setting]);
+            }
+        }
+        other => bail!("{} is no server as others run it", other.name()),
     }
     Ok(command)
+}
+
+fn apache(part: &Part, folder: &Path) -> Result<String> {
+    let [call] = part.calls.as_slice() else { bail!("Apache passes requests on to one service") };
+    let (workers, listen, backlog, to) = (part.workers, part.listen, part.backlog, call.to);
+    let wait_s = call.timeout_ms.div_ceil(1_000);
+    let kept = match call.pool {
+        0 => "disablereuse=On".to_owned(),
+        pool => format!("max={pool} smax={pool} ttl={KEPT_S} acquire={}", call.timeout_ms),
+    };
+    let modules: String = ["mpm_worker", "authz_core", "proxy", "proxy_http"]
+        .map(|of| format!("LoadModule {of}_module /usr/lib/apache2/modules/mod_{of}.so\n"))
+        .concat();
+    // One child, so that its limit is one number and does not depend on spare children.
+    Ok(format!(
+        "ServerRoot {folder}
+DefaultRuntimeDir {folder}
+PidFile {folder}/apache2.pid
+Mutex file:{folder} default
+ServerName graph
+User www-data
+Group www-data
+{modules}StartServers 1
+ServerLimit 1
+ThreadLimit {workers}
+ThreadsPerChild {workers}
+MaxRequestWorkers {workers}
+MinSpareThreads 1
+MaxSpareThreads {workers}
+MaxConnectionsPerChild 0
+Listen {listen}
+ListenBacklog {backlog}
+AcceptFilter http none
+Timeout 60
+KeepAlive On
+MaxKeepAliveRequests 0
+KeepAliveTimeout 10
+ErrorLog {folder}/error.log
+LogLevel warn
+<Location \"/\">
+    Require all granted
+</Location>
+ProxyRequests Off
+ProxyPass \"/\" \"http://{to}/\" {kept} retry=0 connectiontimeout={wait_s} timeout={wait_s}
+",
+        folder = folder.display()
+    ))
 }
 
 fn nginx(part: &Part, folder: &Path) -> Result<String> {
@@ -144,32 +235,93 @@ pub(super) fn is_ready(part: &Part) -> Result<bool> {
     let Ok(stream) = TcpStream::connect_timeout(&SocketAddr::V4(part.listen), within) else {
         return Ok(false);
     };
-    if part.runtime == Runtime::Redis {
-        drop(stream);
-        command(part.listen, &["SET", "story", &"a".repeat(VALUE_BYTES)])?;
+    drop(stream);
+    let note = "a".repeat(VALUE_BYTES);
+    match part.runtime {
+        Runtime::Redis => say(part.listen, &wire::command(&["SET", wire::KEY, &note]), b"+OK")?,
+        Runtime::Memcached => {
+            let set = format!("set {} 0 0 {VALUE_BYTES}\r\n{note}\r\n", wire::KEY);
+            say(part.listen, set.as_bytes(), b"STORED")?;
+        }
+        Runtime::Postgres => {
+            // It listens before it takes statements.
+            let Ok(mut database) = Database::open(part.listen) else { return Ok(false) };
+            database.does("CREATE TABLE story (id int PRIMARY KEY, note text NOT NULL)")?;
+            database.does(&format!("INSERT INTO story VALUES (1, '{note}')"))?;
+            database.does("VACUUM (FREEZE, ANALYZE) story")?;
+        }
+        _ => {}
     }
     Ok(true)
 }
 
-/// Has Redis sleep on the thread of its event loop, and waits until it goes on.
+/// Has a server stall for so long: Redis sleeps on the thread of its event loop, and in PostgreSQL somebody holds the lock that all requests wait
+/// for. When it did.
 ///
 /// # Errors
-/// It cannot be reached, or does not do so.
-pub(super) fn sleep_redis(at: SocketAddrV4, ms: u64) -> Result<()> {
-    command(at, &["DEBUG", "SLEEP", &format!("{:.3}", ms as f64 / 1_000.0)])
+/// It cannot be reached, or does not do so, or cannot be made to.
+pub(super) fn stall(part: &Part, ms: u64) -> Result<Span> {
+    let start_unix_ns;
+    match part.runtime {
+        Runtime::Redis => {
+            start_unix_ns = unix_ns();
+            let sleep = wire::command(&["DEBUG", "SLEEP", &format!("{:.3}", ms as f64 / 1_000.0)]);
+            say(part.listen, &sleep, b"+OK")?;
+        }
+        Runtime::Postgres => {
+            let mut database = Database::open(part.listen)?;
+            database.does("BEGIN")?;
+            database.does("LOCK TABLE story IN ACCESS EXCLUSIVE MODE")?;
+            start_unix_ns = unix_ns();
+            std::thread::sleep(Duration::from_millis(ms));
+            database.does("COMMIT")?;
+        }
+        other => bail!("{} is not made to stall", other.name()),
+    }
+    Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
 }
 
-/// One command to Redis that it answers with OK.
-fn command(at: SocketAddrV4, words: &[&str]) -> Result<()> {
-    let mut stream = TcpStream::connect(at).with_context(|| format!("connect to Redis at {at}"))?;
+/// Says something to a server, which answers in one piece that begins so.
+fn say(at: SocketAddrV4, words: &[u8], answer: &[u8]) -> Result<()> {
+    let mut stream = TcpStream::connect(at).with_context(|| format!("connect to {at}"))?;
     stream.set_read_timeout(Some(SAYS_WITHIN))?;
-    let words_told: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    stream.write_all(format!("*{}\r\n{words_told}", words.len()).as_bytes())?;
+    stream.write_all(words)?;
     let mut said = [0; 256];
-    let read = stream.read(&mut said).with_context(|| format!("hear what Redis says to {}", words[0]))?;
-    let said = String::from_utf8_lossy(&said[..read]);
-    ensure!(said.starts_with("+OK"), "Redis said {:?} to {}", said.trim(), words[0]);
+    let read = stream.read(&mut said).with_context(|| format!("hear what {at} says"))?;
+    let said = &said[..read];
+    ensure!(said.starts_with(answer), "{at} said {:?}", String::from_utf8_lossy(said).trim());
     Ok(())
+}
+
+/// A connection to PostgreSQL.
+struct Database(TcpStream);
+
+impl Database {
+    fn open(at: SocketAddrV4) -> Result<Self> {
+        let stream = TcpStream::connect(at).with_context(|| format!("connect to {at}"))?;
+        stream.set_read_timeout(Some(SAYS_WITHIN))?;
+        let mut database = Self(stream);
+        if let Some(greeting) = wire::greeting(Protocol::Postgres) {
+            database.exchange(&greeting)?;
+        }
+        Ok(database)
+    }
+
+    fn does(&mut self, statement: &str) -> Result<()> {
+        self.exchange(&wire::statement(statement)).with_context(|| statement.to_owned())
+    }
+
+    fn exchange(&mut self, words: &[u8]) -> Result<()> {
+        self.0.write_all(words)?;
+        let mut answer = Vec::new();
+        while !wire::is_whole(Protocol::Postgres, &answer)? {
+            let mut piece = [0; 1024];
+            let read = self.0.read(&mut piece)?;
+            ensure!(read > 0, "PostgreSQL closed the connection");
+            answer.extend_from_slice(&piece[..read]);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -177,23 +329,34 @@ mod tests {
     use super::*;
     use crate::graph::plan::Graph;
 
+    /// All that a server is told: its files, and its command.
+    fn told(part: &Part) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let command = prepare(part, folder.path()).unwrap();
+        let arguments: Vec<&str> = command.get_args().filter_map(|of| of.to_str()).collect();
+        let names = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+        let texts: String = names.map(|name| fs::read_to_string(name).unwrap()).collect();
+        format!("{}\n{texts}", arguments.join(" "))
+    }
+
     #[test]
     fn servers_of_graphs_are_told_where_they_listen_and_whom_they_call() {
-        let folder = tempfile::tempdir().unwrap();
         let mut seen = Vec::new();
         for graph in (0..60).map(|seed| Graph::of(seed, 2)) {
-            for service in (0..graph.services.len()).filter(|of| !graph.services[*of].runtime.takes_orders())
-            {
+            for service in 0..graph.services.len() {
                 let part = graph.part(service);
-                prepare(&part, folder.path()).unwrap();
-                let names = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
-                let text: String = names.map(|name| fs::read_to_string(name).unwrap()).collect();
+                // Its files are made by a program that needs root.
+                if part.runtime.takes_orders() || part.runtime == Runtime::Postgres {
+                    continue;
+                }
+                let text = told(&part);
                 assert!(text.contains(&part.listen.port().to_string()), "{text}");
                 assert!(part.calls.iter().all(|call| text.contains(&call.to.to_string())), "{text}");
                 seen.push(part.runtime);
             }
         }
-        for runtime in [Runtime::Nginx, Runtime::Haproxy, Runtime::Redis] {
+        let all = [Runtime::Nginx, Runtime::Haproxy, Runtime::Apache, Runtime::Redis, Runtime::Memcached];
+        for runtime in all {
             assert!(seen.iter().filter(|of| **of == runtime).count() >= 5, "{}: {seen:?}", runtime.name());
         }
     }

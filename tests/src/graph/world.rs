@@ -3,6 +3,8 @@
 
 use crate::console::failure::{one_line, sentence};
 use crate::console::progress::complain;
+use crate::controls::{clients, scan};
+use crate::graph::everyday::{self, Everyday};
 use crate::graph::injections::{Cause, Planned};
 use crate::graph::part::Runtime;
 use crate::graph::plan::{Graph, address};
@@ -16,22 +18,32 @@ use crate::os::process::{readable, sibling_binary, signal, wait_for};
 use crate::truth::Place;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Memory of a graph's processes, and of what watches them, MiB.
 const MEMORY_MIB: u64 = 1_000;
 /// A neighbour's share against a host's services, as that of the laboratory's cells.
 const NEIGHBOUR_WEIGHT: f64 = 60.0;
+/// A job at the lowest weight, as that of the laboratory's controls; …
+const CRON_WEIGHT: f64 = 0.002;
+/// … clients who are slow, at once, where the entry may have no more than eight workers to spare; …
+const SLOW_CLIENTS: usize = 2;
+/// … and how often a service is asked for its health, which it says within a second.
+const CHECKED_EVERY: Duration = Duration::from_secs(1);
+const HEALTHY_WITHIN: Duration = Duration::from_secs(1);
 /// Clients give up after this: four retries of a SYN are 15 s, and whoever waits longer is of no use to a score.
 const TIMEOUT_MS: u64 = 15_000;
 /// A service answers an order so long after it is carried out, at most, and says as soon that it is ready: else it hangs.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+/// A database that is told to end at once needs a fraction of this.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// Of what services print, so much is kept.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
@@ -97,6 +109,17 @@ impl Node {
         serde_json::from_str(&line)
             .with_context(|| format!("service {} said {line:?} to {order:?}", self.name))
     }
+
+    /// Has PostgreSQL end at once, and give back the memory that its processes share, which stays when they are killed.
+    fn end_database(&mut self) {
+        let asked = signal(self.child.id().cast_signed(), libc::SIGQUIT);
+        let ended = asked.and_then(|()| {
+            wait_for("the database to end", ENDS_WITHIN, || Ok(self.child.try_wait()?.map(drop)))
+        });
+        if let Err(error) = ended {
+            complain(&format!("graph: {}: {}", self.name, sentence(&error)));
+        }
+    }
 }
 
 /// What starts a service that takes orders, without its part.
@@ -109,7 +132,7 @@ fn program(runtime: Runtime) -> Result<Command> {
         }
         Runtime::Node => {
             let mut command = Command::new("node");
-            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/graph/node.js"));
+            command.arg("--expose-gc").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/graph/node.js"));
             command
         }
         _ => Command::new(sibling_binary("graphnode")?),
@@ -270,8 +293,9 @@ impl World {
             seed,
             ..LoadPlan::new(mode, duration_ms)
         };
-        let entry =
+        let steady =
             plan(Mode::Open { rate_per_second }, self.graph.listener(0), self.graph.clients_keep_alive);
+        let entry = LoadPlan { shape: self.graph.shape, ..steady };
         let batch = self.graph.batch.as_ref().map(|batch| {
             let mode = Mode::Closed { users: batch.users, think_ms: batch.think_ms };
             plan(mode, self.graph.listener(batch.to), true)
@@ -310,19 +334,7 @@ impl World {
     fn hurt(&self, planned: &Planned) -> Result<Span> {
         let (host, ms) = (self.graph.services[planned.service].host, planned.duration_ms);
         match planned.cause {
-            Cause::Neighbour => {
-                let (cgroup, netns) = &self.hosts[host];
-                let cgroup = cgroup.child("burner")?;
-                cgroup.set_cpu_weight(NEIGHBOUR_WEIGHT)?;
-                let mut command = Command::new(sibling_binary("burner")?);
-                command.args(["0".to_owned(), ms.to_string()]);
-                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-                let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
-                let output = child.wait_with_output()?;
-                let said = String::from_utf8_lossy(&output.stderr);
-                ensure!(output.status.success(), "burner: {}: {}", output.status, one_line(&said));
-                Ok(serde_json::from_slice(&output.stdout)?)
-            }
+            Cause::Neighbour => self.burn(host, "burner", NEIGHBOUR_WEIGHT, ms),
             Cause::Squeeze => {
                 let (cgroup, _) = &self.hosts[host];
                 let period_us = scenario::LAB.quota_period_us;
@@ -343,19 +355,61 @@ impl World {
                 go_on.into_iter().collect::<Result<()>>()?;
                 Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
             }
-            Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}"), ms),
-            Cause::Loop if self.graph.services[planned.service].runtime == Runtime::Redis => {
-                let at = self.graph.listener(planned.service);
-                let start_unix_ns = unix_ns();
-                self.hosts[host].1.inside(|| servers::sleep_redis(at, ms))?;
-                Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
+            Cause::Lock | Cause::Loop if !self.graph.services[planned.service].runtime.takes_orders() => {
+                let part = self.graph.part(planned.service);
+                self.hosts[host].1.inside(|| servers::stall(&part, ms))
             }
+            Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}"), ms),
+            Cause::Leak => self.nodes[planned.service].order(&format!("leak {:.0} {ms}", planned.amount), ms),
+            Cause::Collection => self.nodes[planned.service].order(&format!("collect {ms}"), ms),
             Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}"), ms),
             Cause::Heavier => {
                 self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount), ms)
             }
             Cause::Burst => self.burst(planned.amount as u32),
         }
+    }
+
+    /// Does what is no incident, for so long.
+    pub fn go_on(&self, everyday: Everyday, duration: Duration) -> Result<()> {
+        let (client, entry) = (&self.client.1, self.graph.listener(0));
+        match everyday {
+            Everyday::HealthChecks => {
+                let checked: Vec<SocketAddr> =
+                    everyday::checked(&self.graph).map(|of| self.graph.listener(of).into()).collect();
+                client.inside(|| check_health(&checked, duration))
+            }
+            Everyday::Cron { host } => {
+                self.burn(host, "cron", CRON_WEIGHT, duration.as_millis() as u64).map(drop)
+            }
+            Everyday::Scan => {
+                let hosts: Vec<Ipv4Addr> = (0..self.graph.hosts.len()).map(address).collect();
+                client.inside(|| scan::scan(&hosts, duration))
+            }
+            Everyday::SlowClients => client.inside(|| clients::slow(entry.into(), SLOW_CLIENTS, duration)),
+            Everyday::Reload { service } => {
+                let reload = everyday::reload_signal(self.graph.services[service].runtime);
+                let reload = reload.context("a server that takes other workers at a signal")?;
+                signal(self.nodes[service].child.id().cast_signed(), reload)?;
+                std::thread::sleep(duration);
+                Ok(())
+            }
+        }
+    }
+
+    /// Spinning threads in a cgroup of a host, one for each CPU.
+    fn burn(&self, host: usize, name: &str, weight: f64, ms: u64) -> Result<Span> {
+        let (cgroup, netns) = &self.hosts[host];
+        let cgroup = cgroup.child(name)?;
+        cgroup.set_cpu_weight(weight)?;
+        let mut command = Command::new(sibling_binary("burner")?);
+        command.args(["0".to_owned(), ms.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "burner: {}: {}", output.status, one_line(&said));
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     fn burst(&self, requests: u32) -> Result<Span> {
@@ -392,12 +446,34 @@ impl Drop for World {
         if let Err(error) = self.keep_logs() {
             complain(&format!("graph: {}", sentence(&error)));
         }
-        for node in &mut self.nodes {
+        for (node, of) in self.nodes.iter_mut().zip(&self.graph.services) {
+            if of.runtime == Runtime::Postgres {
+                node.end_database();
+            }
             // It may be gone already; what matters is that no zombie stays.
             let _ = node.child.kill();
             let _ = node.child.wait();
         }
     }
+}
+
+/// Asks each of these services for its health, on a connection of its own. From a thread inside of whoever asks.
+fn check_health(services: &[SocketAddr], duration: Duration) -> Result<()> {
+    let end = Instant::now() + duration;
+    while Instant::now() < end {
+        for at in services {
+            // One that says nothing in time is not healthy, which is no fault of whoever asks.
+            let asked = || -> std::io::Result<()> {
+                let mut stream = TcpStream::connect_timeout(at, HEALTHY_WITHIN)?;
+                stream.set_read_timeout(Some(HEALTHY_WITHIN))?;
+                stream.write_all(b"GET /health HTTP/1.1\r\nHost: graph\r\nConnection: close\r\n\r\n")?;
+                stream.read(&mut [0; 512]).map(drop)
+            };
+            drop(asked());
+        }
+        std::thread::sleep(CHECKED_EVERY);
+    }
+    Ok(())
 }
 
 /// The clients of a graph, while they ask.

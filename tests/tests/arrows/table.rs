@@ -215,7 +215,7 @@ pub(crate) const TABLES: &[Table] = &[
             // What would have prevented an incident, held against servers that were changed so.
             ("prevention", &["stack", "load", "truth", "programs", "lab", "system", "score"]),
             // Graphs of services from a seed, hurt and judged. A laboratory of its own, on the other's ground.
-            ("graph", &["load", "truth", "programs", "lab", "score"]),
+            ("graph", &["load", "truth", "programs", "lab", "score", "controls"]),
             // How often roots of known truth are right.
             ("calibration", &["stack", "programs", "score", "graph"]),
             // What other methods say about recordings, beside us.

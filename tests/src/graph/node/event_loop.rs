@@ -7,7 +7,7 @@ use super::work::Work;
 use crate::graph::part::{CallPart, Part, Protocol};
 use crate::lab::Span;
 use crate::os::clock::unix_ns;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -24,7 +24,7 @@ const OPEN_MAX: u32 = 1_000;
 /// Orders come one after the other.
 const ORDERS_MAX: usize = 1;
 
-type Given = (Order, SyncSender<Span>);
+type Given = (Order, SyncSender<Result<Span>>);
 
 struct Server {
     work: Work,
@@ -62,7 +62,7 @@ async fn run(part: Part) -> Result<()> {
         control::obey(|order| {
             let (tell, told) = sync_channel(1);
             orders.blocking_send((order, tell)).ok().context("the event loop is gone")?;
-            told.recv().context("the event loop is gone")
+            told.recv().context("the event loop is gone")?
         })
     })?;
     let ordered = Rc::clone(&server);
@@ -92,26 +92,24 @@ async fn run(part: Part) -> Result<()> {
 }
 
 impl Server {
-    async fn carry_out(&self, order: Order) -> Span {
+    async fn carry_out(&self, order: Order) -> Result<Span> {
         match order {
             Order::Lock { ms } => {
                 let _held = self.lock.write().await;
-                let start_unix_ns = unix_ns();
-                tokio::time::sleep(Duration::from_millis(ms)).await;
-                Span { start_unix_ns, end_unix_ns: unix_ns() }
+                Ok(lasts(ms).await)
             }
             Order::Block { ms } => {
                 let start_unix_ns = unix_ns();
                 std::thread::sleep(Duration::from_millis(ms));
-                Span { start_unix_ns, end_unix_ns: unix_ns() }
+                Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
             }
             Order::Heavier { percent, ms } => {
-                let start_unix_ns = unix_ns();
                 self.work.set_percent(percent);
-                tokio::time::sleep(Duration::from_millis(ms)).await;
+                let span = lasts(ms).await;
                 self.work.set_percent(100);
-                Span { start_unix_ns, end_unix_ns: unix_ns() }
+                Ok(span)
             }
+            Order::Leak { .. } => bail!("pools of an event loop have no bound"),
         }
     }
 
@@ -170,6 +168,13 @@ impl Server {
     }
 }
 
+/// Waits, while the loop goes on.
+async fn lasts(ms: u64) -> Span {
+    let start_unix_ns = unix_ns();
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    Span { start_unix_ns, end_unix_ns: unix_ns() }
+}
+
 impl Pool {
     /// One call; the status of its answer.
     async fn call(&self) -> Result<u16> {
@@ -185,9 +190,10 @@ impl Pool {
 
     /// Asks on a connection that is idle, or on a new one; the connection comes back if it may be used again.
     async fn ask(&self) -> Result<(u16, Option<TcpStream>)> {
+        let protocol = self.call.protocol;
         if let Some(mut stream) = self.take() {
             let mut answer = Vec::with_capacity(512);
-            match exchange(&mut stream, self.call.protocol, false, &mut answer).await {
+            match exchange(&mut stream, protocol, &http::request(protocol, false), &mut answer).await {
                 Ok(status) => return Ok((status, Some(stream))),
                 // The other end closed it while the request was on its way: as every client does, once more on a new one.
                 Err(_) if answer.is_empty() => {}
@@ -198,7 +204,11 @@ impl Pool {
         let close = self.in_use.get() > self.call.pool;
         let mut stream = TcpStream::connect(self.call.to).await?;
         stream.set_nodelay(true)?;
-        let status = exchange(&mut stream, self.call.protocol, close, &mut Vec::with_capacity(512)).await?;
+        if let Some(greeting) = http::greeting(protocol) {
+            exchange(&mut stream, protocol, &greeting, &mut Vec::with_capacity(512)).await?;
+        }
+        let request = http::request(protocol, close);
+        let status = exchange(&mut stream, protocol, &request, &mut Vec::with_capacity(512)).await?;
         Ok((status, (!close).then_some(stream)))
     }
 
@@ -213,10 +223,10 @@ impl Pool {
 async fn exchange(
     stream: &mut TcpStream,
     protocol: Protocol,
-    close: bool,
+    words: &[u8],
     answer: &mut Vec<u8>,
 ) -> Result<u16> {
-    stream.write_all(http::request(protocol, close)).await?;
+    stream.write_all(words).await?;
     loop {
         ensure!(stream.read_buf(answer).await? > 0, "the connection was closed before its answer");
         if let Some(status) = http::status(protocol, answer)? {

@@ -1,8 +1,8 @@
-//! HTTP/1.1 as far as services of a graph need it of each other and of the load generator: requests without bodies, answers with a length; and
-//! the one command that they ask Redis.
-//! Knows no socket.
+//! HTTP/1.1 as far as services of a graph need it of each other and of the load generator: requests without bodies, answers with a length; what
+//! they ask other servers is `wire`'s. Knows no socket.
 
 use crate::graph::part::Protocol;
+use crate::graph::wire;
 use crate::load::engine::answer_length;
 use anyhow::{Result, bail, ensure};
 
@@ -43,15 +43,17 @@ pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>> {
 }
 
 /// A request to another service.
-pub(super) fn request(protocol: Protocol, close: bool) -> &'static [u8] {
-    if protocol == Protocol::Redis {
-        return b"*2\r\n$3\r\nGET\r\n$5\r\nstory\r\n";
+pub(super) fn request(protocol: Protocol, close: bool) -> Vec<u8> {
+    if protocol != Protocol::Http {
+        return wire::question(protocol);
     }
-    if close {
-        b"GET /call HTTP/1.1\r\nHost: graph\r\nConnection: close\r\n\r\n"
-    } else {
-        b"GET /call HTTP/1.1\r\nHost: graph\r\n\r\n"
-    }
+    let connection = if close { "Connection: close\r\n" } else { "" };
+    format!("GET /call HTTP/1.1\r\nHost: graph\r\n{connection}\r\n").into_bytes()
+}
+
+/// What a new connection says first, and is answered, if its protocol has such a thing.
+pub(super) fn greeting(protocol: Protocol) -> Option<Vec<u8>> {
+    wire::greeting(protocol)
 }
 
 /// An answer.
@@ -62,14 +64,14 @@ pub(super) fn answer(status: u16, close: bool) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The status of an answer, once it is whole; a value of Redis is one of 200.
+/// The status of an answer, once it is whole; a value is one of 200.
 ///
 /// # Errors
 /// What is no answer in this protocol, or longer than an answer may be.
 pub(super) fn status(protocol: Protocol, answer: &[u8]) -> Result<Option<u16>> {
     ensure!(answer.len() <= ANSWER_BYTES_MAX, "an answer of more than {ANSWER_BYTES_MAX} bytes");
-    if protocol == Protocol::Redis {
-        return Ok(value(answer)?.then_some(200));
+    if protocol != Protocol::Http {
+        return Ok(wire::is_whole(protocol, answer)?.then_some(200));
     }
     match answer_length(answer)? {
         Some(length) if answer.len() >= length => Ok(Some(std::str::from_utf8(&answer[9..12])?.parse()?)),
@@ -77,28 +79,9 @@ pub(super) fn status(protocol: Protocol, answer: &[u8]) -> Result<Option<u16>> {
     }
 }
 
-/// Whether a bulk string of RESP is whole: its length, then so many bytes, each ended by CR LF.
-fn value(answer: &[u8]) -> Result<bool> {
-    let Some(end) = answer.windows(2).position(|two| two == b"\r\n") else { return Ok(false) };
-    let head = std::str::from_utf8(&answer[..end])?;
-    let length = head.strip_prefix('$').and_then(|length| length.parse::<usize>().ok());
-    let Some(length) = length else { bail!("Redis said {head:?} where a value was asked for") };
-    Ok(answer.len() >= end + 2 + length + 2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_of_redis_is_read_when_it_is_whole_and_anything_else_is_an_error() {
-        let redis = |bytes: &[u8]| status(Protocol::Redis, bytes);
-        for cut in 0..9 {
-            assert_eq!(redis(&b"$3\r\nabc\r\n"[..cut.min(8)]).unwrap(), None);
-        }
-        assert_eq!(redis(b"$3\r\nabc\r\n").unwrap(), Some(200));
-        assert!(redis(b"$-1\r\n").is_err() && redis(b"-LOADING\r\n").is_err());
-    }
 
     #[test]
     fn a_head_is_taken_when_it_is_whole_and_says_whether_the_connection_ends() {
@@ -106,8 +89,8 @@ mod tests {
         let whole = b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET";
         assert_eq!(head(whole).unwrap(), Some(Head { length: whole.len() - 3, close: true }));
         assert!(
-            !head(request(Protocol::Http, false)).unwrap().unwrap().close
-                && head(request(Protocol::Http, true)).unwrap().unwrap().close
+            !head(&request(Protocol::Http, false)).unwrap().unwrap().close
+                && head(&request(Protocol::Http, true)).unwrap().unwrap().close
         );
         assert!(head(b"SSH-2.0\r\n\r\n").is_err() && head(&[b'a'; 9 << 10]).is_err());
     }

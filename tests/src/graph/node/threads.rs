@@ -52,19 +52,29 @@ pub(super) fn serve(part: Part) -> Result<()> {
 
 impl Server {
     fn carry_out(&self, order: Order) -> Result<Span> {
-        let _held = match order {
-            Order::Lock { .. } => Some(self.lock.write().unwrap_or_else(PoisonError::into_inner)),
-            Order::Heavier { percent, .. } => {
+        let lasts = |ms| {
+            let start_unix_ns = unix_ns();
+            std::thread::sleep(Duration::from_millis(ms));
+            Span { start_unix_ns, end_unix_ns: unix_ns() }
+        };
+        match order {
+            Order::Lock { ms } => {
+                let _held = self.lock.write().unwrap_or_else(PoisonError::into_inner);
+                Ok(lasts(ms))
+            }
+            Order::Heavier { percent, ms } => {
                 self.work.set_percent(percent);
-                None
+                let span = lasts(ms);
+                self.work.set_percent(100);
+                Ok(span)
+            }
+            Order::Leak { call, ms } => {
+                let pool = self.pools.get(call).with_context(|| format!("there is no call {call}"))?;
+                let _lost = pool.lose_all()?;
+                Ok(lasts(ms))
             }
             Order::Block { .. } => bail!("a server of threads has no event loop"),
-        };
-        let start_unix_ns = unix_ns();
-        let (Order::Lock { ms } | Order::Block { ms } | Order::Heavier { ms, .. }) = order;
-        std::thread::sleep(Duration::from_millis(ms));
-        self.work.set_percent(100);
-        Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
+        }
     }
 
     fn worker(&self, listener: &TcpListener) {
@@ -179,6 +189,16 @@ impl Pool {
         outcome
     }
 
+    /// Takes all connections that there may be, until what it returns is dropped; those that are in use are nobody's when they come back.
+    fn lose_all(&self) -> Result<Lost<'_>> {
+        ensure!(self.call.pool > 0, "this call has no pool");
+        let mut connections = self.lock();
+        connections.in_use += self.call.pool;
+        let open = std::mem::take(&mut connections.idle);
+        drop(connections);
+        Ok(Lost { pool: self, _open: open })
+    }
+
     /// Waits for its turn; a connection that is idle, if there is one.
     fn take(&self, deadline: Instant) -> Result<Option<TcpStream>> {
         let mut connections = self.lock();
@@ -196,10 +216,11 @@ impl Pool {
 
     /// Asks on this connection, or on a new one; the connection comes back if it may be used again.
     fn ask(&self, kept: Option<TcpStream>, deadline: Instant) -> Result<(u16, Option<TcpStream>)> {
-        let close = self.call.pool == 0;
+        let (close, protocol) = (self.call.pool == 0, self.call.protocol);
+        let request = http::request(protocol, close);
         if let Some(mut stream) = kept {
             let mut answer = Vec::with_capacity(512);
-            match exchange(&mut stream, self.call.protocol, close, &mut answer, deadline) {
+            match exchange(&mut stream, protocol, &request, &mut answer, deadline) {
                 Ok(status) => return Ok((status, Some(stream))),
                 // The other end closed it while the request was on its way: as every client does, once more on a new one.
                 Err(_) if answer.is_empty() && Instant::now() < deadline => {}
@@ -210,20 +231,37 @@ impl Pool {
         ensure!(!left.is_zero(), "no time was left to connect");
         let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(self.call.to), left)?;
         stream.set_nodelay(true)?;
-        let status =
-            exchange(&mut stream, self.call.protocol, close, &mut Vec::with_capacity(512), deadline)?;
+        if let Some(greeting) = http::greeting(protocol) {
+            exchange(&mut stream, protocol, &greeting, &mut Vec::with_capacity(512), deadline)?;
+        }
+        let status = exchange(&mut stream, protocol, &request, &mut Vec::with_capacity(512), deadline)?;
         Ok((status, (!close).then_some(stream)))
     }
 }
 
+/// A pool whose connections nobody gives back. They stay open, as a leak leaves them.
+#[derive(Debug)]
+struct Lost<'a> {
+    pool: &'a Pool,
+    _open: Vec<(TcpStream, Instant)>,
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().in_use -= self.pool.call.pool;
+        self.pool.freed.notify_all();
+    }
+}
+
+/// Says something, and waits until the answer is whole; its status.
 fn exchange(
     stream: &mut TcpStream,
     protocol: Protocol,
-    close: bool,
+    words: &[u8],
     answer: &mut Vec<u8>,
     deadline: Instant,
 ) -> Result<u16> {
-    stream.write_all(http::request(protocol, close))?;
+    stream.write_all(words)?;
     let mut piece = [0; 1024];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

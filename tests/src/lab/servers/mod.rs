@@ -5,7 +5,7 @@ mod application;
 mod database;
 mod front;
 mod plan;
-mod postgres;
+pub(crate) mod postgres;
 mod proof;
 mod python;
 mod template;

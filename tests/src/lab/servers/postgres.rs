@@ -28,12 +28,30 @@ pub(super) fn postgres(config: &LabConfig, folders: &Folders) -> Result<Command>
     fs::write(&file, fill(include_str!("../../../lab/postgresql.conf"), Tier::Db, config, folders, &[]))?;
     copy_template(&initial_database()?, folders)?;
     own(&folders.dir)?;
-    let mut command = Command::new("setpriv");
-    // The change of user forgets the signal for the lab's death.
-    command.args(as_user()).args(["--pdeathsig", "QUIT", "--"]).arg(program("postgres")?);
-    command.arg("-D").arg(&folders.data).arg(format!("--config-file={}", file.display()));
+    let mut command = server(&folders.data)?;
+    command.arg(format!("--config-file={}", file.display()));
     command.arg(format!("--hba-file={}", folders.data.join("pg_hba.conf").display()));
     Ok(command)
+}
+
+/// What starts a server on these files in the foreground, as the package's user.
+pub(crate) fn server(data: &Path) -> Result<Command> {
+    let mut command = user();
+    // The change of user forgets the signal for the lab's death.
+    command.args(["--pdeathsig", "QUIT", "--"]).arg(program("postgres")?).arg("-D").arg(data);
+    Ok(command)
+}
+
+/// Gives a folder to the package's user, and makes files of a server without a table in it. Whoever comes by a way that its access file names
+/// is believed.
+pub(crate) fn make_empty(folder: &Path, data: &Path) -> Result<()> {
+    own(folder)?;
+    run(user()
+        .arg("--")
+        .arg(program("initdb")?)
+        .args(["--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres", "-D"])
+        .arg(data))
+    .map(drop)
 }
 
 /// A program of the newest PostgreSQL that is installed: Debian has a folder for each version.
@@ -86,13 +104,8 @@ fn user() -> Command {
 }
 
 fn make(folder: &Path) -> Result<()> {
-    own(folder)?;
     let data = folder.join("data");
-    run(user()
-        .arg("--")
-        .arg(program("initdb")?)
-        .args(["--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres", "-D"])
-        .arg(&data))?;
+    make_empty(folder, &data)?;
     let hba = "local all all trust\nhost all all 10.77.0.0/24 trust\n";
     fs::write(data.join("pg_hba.conf"), hba)?;
     let server = Private::start(folder)?;
@@ -116,11 +129,9 @@ impl Private {
     fn start(folder: &Path) -> Result<Self> {
         let log = folder.join("server.log");
         let output = fs::File::create(&log)?;
-        let mut command = user();
-        // The change of user forgets the signal; the first of the two is for the time before it.
-        command.args(["--pdeathsig", "QUIT", "--"]).arg(program("postgres")?).arg("-D");
+        // Its signal for our death is the second of two; the first is for the time before the change of user.
+        let mut command = server(&folder.join("data"))?;
         command
-            .arg(folder.join("data"))
             .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off", "-c"])
             .arg(format!("unix_socket_directories={}", folder.display()))
             .stdin(Stdio::null())
