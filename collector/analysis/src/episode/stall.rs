@@ -19,6 +19,9 @@ const LEFT_RATIO: f64 = 0.25;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
 
+/// A tier whose usual answers are so many times its new connections keeps its connections: …
+const KEEPS_ANSWERS: f64 = 4.0;
+
 /// Fewer requests than this, read or unread, in the mean of a window, are none.
 const NONE: f64 = 0.5;
 /// Connections that came right before it stalled are of the stall, too.
@@ -36,7 +39,12 @@ pub(crate) fn episodes(
     around: u64,
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
-    let rate = usual(&tier.map(|s| s.answered), around);
+    // … there a new one is greeted before it is asked anything, as a database's is, which answers no request of anybody who waits.
+    let greets =
+        usual(&tier.map(|s| s.answered), around) >= KEEPS_ANSWERS * usual(&tier.map(|s| s.accepts), around);
+    let answered_of =
+        move |s: &TierSample| if greets { (s.answered - s.accepts).max(0.0) } else { s.answered };
+    let rate = usual(&tier.map(answered_of), around);
     let level = quiet(&tier.map(TierSample::queued), around);
     let reading = quiet(&tier.map(|s| s.active), around);
     let busy = usual(&used.map(|s| s.busy), around);
@@ -47,10 +55,17 @@ pub(crate) fn episodes(
     }
     // A tier that is asked nothing answers nothing: of what it usually answers in a window, a part must be waiting.
     let left = (LEFT_RATIO * rate).clamp(RISE_MIN, QUEUE_MIN);
-    runs(tier, |s| {
-        s.answered <= thresholds.stall_rate_ratio * rate && (s.queued_max > level + left || s.is_deaf())
-    })
+    let few = thresholds.stall_rate_ratio * rate;
+    runs(tier, |s| answered_of(s) <= few && (s.queued_max > level + left || s.is_deaf()))
         .into_iter()
+        // When it goes on, it takes all at once whatever stands before it, and answers: that is its end, whoever was new.
+        .map(|(first, mut last)| {
+            let goes_on = |at: u64| tier.range(at, at).any(|(_, s)| s.answered > few);
+            while last > first && goes_on(last) {
+                last -= 1;
+            }
+            (first, last)
+        })
         .filter(|(first, last)| last > first)
         // Tasks that wait for CPU or disk half of the time are another episode.
         .filter(|(first, last)| {
@@ -72,7 +87,7 @@ pub(crate) fn episodes(
             let inside = if last - first >= 3 { (first + 1, last - 1) } else { (first, last) };
             let cpu = average(used.range(inside.0, inside.1).map(|(_, s)| s.busy));
             let received = average(tier.range(inside.0, inside.1).map(|(_, s)| s.received));
-            let answered = average(tier.range(first, last).map(|(_, s)| s.answered));
+            let answered = average(tier.range(first, last).map(|(_, s)| answered_of(s)));
             let idle = cpu <= IDLE_RATIO * busy || used.range(first, last).count() == 0;
             // Whose workers all hold a request reads no other, whatever holds them up.
             let all_held = workers.filter(|workers| {
@@ -214,6 +229,44 @@ mod tests {
             None,
         );
         check(|_| TierSample::default(), idle, None);
+    }
+
+    /// Each request that waits has its caller open one more connection, whose greeting is answered: fails where that hides the lock's begin, or
+    /// where the batch that is answered at its end belongs to it.
+    #[test]
+    fn greetings_of_new_connections_are_no_answers_where_connections_are_kept() {
+        let span = |accepts: f64| {
+            let pick = |i: u64| {
+                let active = 10.0 * i.saturating_sub(39) as f64;
+                let (answered, accepts) = match i {
+                    40..44 => (40.0, accepts),
+                    44..49 => (0.0, 0.0),
+                    49 => (40.0, 40.0),
+                    _ => {
+                        return TierSample {
+                            answered: 50.0,
+                            active: 5.0,
+                            queued_max: 7.0,
+                            ..TierSample::default()
+                        };
+                    }
+                };
+                TierSample {
+                    active,
+                    received: 50.0,
+                    answered,
+                    accepts,
+                    queued_max: active,
+                    ..TierSample::default()
+                }
+            };
+            let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
+            let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };
+            let found = episodes(&tier, &used, None, None, 40, &Thresholds::default());
+            found.iter().map(|e| (e.resource, e.first, e.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(span(40.0), [(Resource::Lock, 41, 48)]);
+        assert_eq!(span(0.0), [(Resource::Lock, 44, 48)]);
     }
 
     /// As an event loop does that has more to do than usual: it connects, and asks later.
