@@ -32,7 +32,7 @@ impl Model {
     pub fn learn(rows: &[(&[f64], bool)], ridge: f64, never_for: &[usize]) -> Option<Self> {
         let mut left_out = Vec::new();
         loop {
-            let model = Self::fit(rows, ridge, &left_out)?;
+            let model = Self::fit(rows, ridge, &left_out, &[])?;
             let speaks_for = |n: &&usize| model.weights.get(**n).is_some_and(|weight| *weight > 0.0);
             let before = left_out.len();
             left_out.extend(never_for.iter().filter(speaks_for));
@@ -42,8 +42,24 @@ impl Model {
         }
     }
 
-    /// Learns from all numbers but those at these places, whose weights are 0.
-    fn fit(rows: &[(&[f64], bool)], ridge: f64, left_out: &[usize]) -> Option<Self> {
+    /// Learns as [`Self::learn`] does, where some numbers are known to have these weights: place, log-odds for 1. They add nothing where they are 0.
+    #[must_use]
+    pub fn learn_beside(rows: &[(&[f64], bool)], ridge: f64, known: &[(usize, f64)]) -> Option<Self> {
+        let places: Vec<usize> = known.iter().map(|(place, _)| *place).collect();
+        let mut model = Self::fit(rows, ridge, &places, known)?;
+        for (place, weight) in known {
+            *model.usual.get_mut(*place)? = 0.0;
+            *model.weights.get_mut(*place)? = *weight;
+        }
+        Some(model)
+    }
+
+    /// Learns from all numbers but those at the places that are left out, whose weights are 0, or known.
+    fn fit(rows: &[(&[f64], bool)], ridge: f64, left_out: &[usize], known: &[(usize, f64)]) -> Option<Self> {
+        let adds = |x: &[f64]| -> f64 {
+            known.iter().map(|(place, weight)| weight * x.get(*place).copied().unwrap_or(0.0)).sum()
+        };
+        let added: Vec<f64> = rows.iter().map(|(x, _)| adds(x)).collect();
         let width = rows.first()?.0.len();
         let count = rows.len() as f64;
         let mean = |n: usize| rows.iter().filter_map(|(x, _)| x.get(n)).sum::<f64>() / count;
@@ -72,8 +88,8 @@ impl Model {
         for _ in 0..STEPS_MAX {
             let mut slope = vec![0.0; width + 1];
             let mut bend = vec![vec![0.0; width + 1]; width + 1];
-            for (x, (_, right)) in inputs.iter().zip(rows) {
-                let p = chance(dot(x, &weights));
+            for ((x, (_, right)), added) in inputs.iter().zip(rows).zip(&added) {
+                let p = chance(added + dot(x, &weights));
                 let (miss, weight) = (f64::from(u8::from(*right)) - p, (p * (1.0 - p)).max(1e-9));
                 for ((slope, bend), a) in slope.iter_mut().zip(&mut bend).zip(x) {
                     *slope += miss * a;
@@ -204,6 +220,23 @@ mod tests {
         assert!(bound.weights[1] > 0.5, "{bound:?}");
         let against: Vec<(&[f64], bool)> = rows.iter().map(|(x, right)| (*x, !right)).collect();
         assert!(Model::learn(&against, 1.0, &[0]).unwrap().weights[0] < -0.5);
+    }
+
+    /// The second number halves the odds where it is known, and is hardly ever there in the rows.
+    #[test]
+    fn what_is_known_of_a_number_is_kept_and_the_rest_is_learnt_beside_it() {
+        let rows: Vec<([f64; 2], bool)> = (0..1_000_u32)
+            .map(|n| ([f64::from(n % 2), f64::from(u8::from(n < 4))], n % 2 == 1 || n % 10 < 5))
+            .collect();
+        let rows: Vec<(&[f64], bool)> = rows.iter().map(|(x, right)| (x.as_slice(), *right)).collect();
+        let alone = Model::learn(&rows, 1.0, &[]).unwrap();
+        let beside = Model::learn_beside(&rows, 1.0, &[(1, -3.0)]).unwrap();
+        assert_eq!((beside.weights[1], beside.usual[1]), (-3.0, 0.0));
+        for usual in [[0.0, 0.0], [1.0, 0.0]] {
+            assert!((alone.chance(&usual) - beside.chance(&usual)).abs() < 0.01, "{alone:?} {beside:?}");
+        }
+        let odds = |numbers: [f64; 2]| { let p = beside.chance(&numbers); (p / (1.0 - p)).ln() };
+        assert!((odds([0.0, 1.0]) - odds([0.0, 0.0]) + 3.0).abs() < 1e-9);
     }
 
     #[test]

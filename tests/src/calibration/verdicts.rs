@@ -32,6 +32,12 @@ impl Source {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Laboratory, Self::Composed, Self::Graph, Self::Simulated];
 
+    /// Whether it is of servers that ran, and whole: nothing was taken away from what was seen.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::Laboratory | Self::Graph)
+    }
+
     /// As people say it.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -50,16 +50,28 @@ fn numbers(verdict: &Verdict) -> &[f64] {
 }
 
 /// Numbers that say how little was seen. Where one learns most verdicts are right, also of those, and so they may seem to speak for them.
-const NEVER_FOR: [&str; 4] = ["behind_unseen", "windows_missing", "clock_error", "polled"];
+const NEVER_FOR: [&str; 5] = ["behind_unseen", "unseen_below", "windows_missing", "clock_error", "polled"];
 
 /// The places of [`NEVER_FOR`].
 fn never_for(names: &[String]) -> Vec<usize> {
     (0..names.len()).filter(|n| NEVER_FOR.contains(&names[*n].as_str())).collect()
 }
 
-fn learn<'a>(of: impl Iterator<Item = &'a &'a Verdict>, ridge: f64, never_for: &[usize]) -> Result<Model> {
-    let rows: Vec<(&[f64], bool)> = of.map(|v| (numbers(v), v.right)).collect();
-    Model::learn(&rows, ridge, never_for).context("nothing can be learnt of these verdicts")
+/// What it costs to see little is learnt of all verdicts, as it hardly happens where recordings are whole; all else of those that are, since how
+/// often a root is right there is what a confidence is to say.
+fn learn<'a>(
+    of: impl Iterator<Item = &'a &'a Verdict> + Clone,
+    ridge: f64,
+    never_for: &[usize],
+) -> Result<Model> {
+    let rows = |whole: bool| -> Vec<(&[f64], bool)> {
+        let some = of.clone().filter(|v| !whole || v.source.is_whole());
+        some.map(|v| (numbers(v), v.right)).collect()
+    };
+    let of_all = Model::learn(&rows(false), ridge, never_for).context("nothing can be learnt of these verdicts")?;
+    let known: Vec<(usize, f64)> =
+        never_for.iter().filter_map(|place| Some((*place, *of_all.weights.get(*place)?))).collect();
+    Model::learn_beside(&rows(true), ridge, &known).context("nothing can be learnt of the verdicts that are whole")
 }
 
 /// Chances of verdicts, in their order, each by a model that saw none of what `part` deals to the same part.
@@ -160,9 +172,11 @@ impl<'a> Calibration<'a> {
             "# Confidence: {label}, {date}\n\nA verdict is right here if host, workload and resource of its root are those of the truth; of a simulated system, and of what is told of a composed \
              recording beside its injection's own incident, the time as well. Every figure is of verdicts that the model which \
              forecasts them has not seen: cells and simulated systems are dealt to {FOLDS} parts by a hash of their names, and each part is forecast by a model of the \
-             other {}. The weights that the analysis is built with are learnt of all parts. Intervals are 95 %, by the bootstrap over cells and systems, where a stack \
+             other {}. What it costs to see little ({}) is learnt of all sources, everything else of the laboratory and of service graphs alone: in them most is \
+             seen, as with whoever uses this. The weights that the analysis is built with are learnt of all parts. Intervals are 95 %, by the bootstrap over cells and systems, where a stack \
              is held out over stacks (of a calibration error rather too high than too low); bounds of shares are Wilson's.\n",
-            FOLDS - 1
+            FOLDS - 1,
+            NEVER_FOR.map(|name| format!("`{name}`")).join(", ")
         )?;
         self.sources(&mut out)?;
         self.figures(&mut out)?;

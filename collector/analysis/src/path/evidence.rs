@@ -11,7 +11,7 @@ use tailwater_model::incident::Resource;
 use tailwater_model::window::WINDOW_NS;
 
 /// How many numbers there are.
-pub(crate) const COUNT: usize = 24;
+pub(crate) const COUNT: usize = 25;
 /// What each of them is called; docs/incidents.md says the same in words for those who read them.
 pub const NAMES: [&str; COUNT] = [
     "score",
@@ -28,6 +28,7 @@ pub const NAMES: [&str; COUNT] = [
     "far",
     "calls_explain",
     "behind_unseen",
+    "unseen_below",
     "below_explains",
     "windows_missing",
     "clock_error",
@@ -80,6 +81,16 @@ pub(crate) fn evidence(candidates: &[Candidate], path: &[Step], view: View<'_>, 
         if all > 0.0 { u.busy / all } else { 0.0 }
     }));
     let is = |yes: bool| f64::from(u8::from(yes));
+    // What lies below it on the way, and whatever else may be the root: how little of each was seen.
+    let below = position.and_then(|p| path.get(p + 1..)).unwrap_or(&[]);
+    let unseen = |place: &Place| match place {
+        Place::Tier(key) => {
+            view.around(key, at).map_or(1.0, |n| n.tier.missing(n.onset.saturating_sub(LEAD_WINDOWS), at.max(n.onset)))
+        }
+        Place::Unobserved(..) | Place::Missing(_) => 1.0,
+    };
+    let places = below.iter().map(|step| &step.place).chain(others.iter().map(|other| &other.place));
+    let unseen_below = places.map(unseen).fold(0.0, f64::max);
     let numbers = [
         best.score,
         episode.quality,
@@ -95,6 +106,7 @@ pub(crate) fn evidence(candidates: &[Candidate], path: &[Step], view: View<'_>, 
         way.len().saturating_sub(1) as f64 / (PATH_MAX - 1) as f64,
         way.iter().map(|s| s.explains).product(),
         is(way.iter().any(|s| !matches!(s.place, Place::Tier(_)))),
+        unseen_below,
         is(position.is_some_and(|p| p + 1 < path.len())),
         node.tier.missing(onset.saturating_sub(LEAD_WINDOWS), until),
         view.clock_error(&key.host, at) as f64 / WINDOW_NS as f64,
