@@ -77,6 +77,12 @@ impl Runtime {
         matches!(self, Runtime::EventLoop | Runtime::Node | Runtime::Redis)
     }
 
+    /// Whether its calls may have a circuit breaker.
+    #[must_use]
+    pub fn can_break(self) -> bool {
+        matches!(self, Runtime::Threads | Runtime::EventLoop)
+    }
+
     /// Whether garbage is collected on the thread that serves.
     #[must_use]
     pub fn collects_garbage(self) -> bool {
@@ -152,4 +158,7 @@ pub struct CallPart {
     pub retries: u32,
     /// Retries of a hundred calls at most; none: as many as fail.
     pub budget_percent: Option<u32>,
+    /// After some failures one after the other no call is made for a while: each fails at once (a circuit breaker).
+    #[serde(default)]
+    pub breaks: bool,
 }

@@ -60,6 +60,12 @@ const DATABASE_POOL: u32 = 8;
 const NODES: f64 = 0.5;
 /// Which those are is drawn by itself, too.
 const SERVERS_STREAM: u64 = 0x5e_5e_5e;
+/// Calls that are given up sooner than most stalls last, ms; and how many of them have a circuit breaker.
+const IMPATIENT: f64 = 0.3;
+const IMPATIENT_MS: (u32, u32) = (400, 900);
+const BREAKERS: f64 = 0.5;
+/// Which those are is drawn by itself, too.
+const IMPATIENT_STREAM: u64 = 0x7e_4e_01;
 /// How the load changes is drawn by itself.
 const SHAPE_STREAM: u64 = 0x54_a9_e0;
 /// With more services than this each of them works less for a request, or a machine of two CPUs bears none of these graphs: CPU of a request,
@@ -167,6 +173,9 @@ pub struct Call {
     pub retries: u32,
     /// See [`CallPart::budget_percent`].
     pub budget_percent: Option<u32>,
+    /// See [`CallPart::breaks`].
+    #[serde(default)]
+    pub breaks: bool,
 }
 
 /// A closed loop of clients of one service, past the entry.
@@ -222,6 +231,7 @@ impl Graph {
             timeout_ms: call.timeout_ms,
             retries: call.retries,
             budget_percent: call.budget_percent,
+            breaks: call.breaks,
         });
         Part {
             listen: self.listener(service),
@@ -362,6 +372,7 @@ impl Draw {
             think_ms: u64::from(self.between(80, 160)),
         });
         Draw::new(seed, SERVERS_STREAM + count as u64).servers(&mut services, batch.as_ref());
+        Draw::new(seed, IMPATIENT_STREAM).impatience(&mut services);
         // Costs are known: the rate that the machine bears follows.
         let sum = |source| offered(&services, &visits(&services, [source, None])).iter().sum::<f64>();
         let of_batch = sum(batch.as_ref().map(|batch| (batch.to, batch.per_second())));
@@ -447,6 +458,7 @@ impl Draw {
                 timeout_ms: self.between(2_000, 5_000),
                 retries,
                 budget_percent,
+                breaks: false,
             }
         });
         let calls = calls.collect();
@@ -498,6 +510,19 @@ impl Draw {
                 continue;
             };
             services[index].becomes(kind);
+        }
+    }
+
+    /// Some callers give up soon, and some of them call nobody for a while then.
+    fn impatience(&mut self, services: &mut [Service]) {
+        for of in services {
+            let breaks = of.runtime.can_break();
+            for call in &mut of.calls {
+                if self.chance(IMPATIENT) {
+                    call.timeout_ms = self.between(IMPATIENT_MS.0, IMPATIENT_MS.1);
+                    call.breaks = breaks && self.chance(BREAKERS);
+                }
+            }
         }
     }
 
@@ -717,5 +742,8 @@ mod tests {
         }
         assert!(all().flat_map(|of| &of.calls).any(|call| call.retries > 0 && call.budget_percent.is_none()));
         assert!(all().flat_map(|of| &of.calls).any(|call| call.budget_percent.is_some()));
+        let impatient = || all().flat_map(|of| &of.calls).filter(|call| call.timeout_ms < 1_000);
+        assert!(impatient().count() >= 5 && impatient().any(|call| call.breaks));
+        assert!(all().all(|of| of.runtime.can_break() || of.calls.iter().all(|call| !call.breaks)));
     }
 }

@@ -156,15 +156,18 @@ impl Server {
     async fn call(&self, index: usize) -> bool {
         self.work.called(index);
         let mut failed = 0;
-        loop {
-            if self.pools[index].call().await.is_ok_and(|status| status == 200) {
+        while self.work.may_call(index) {
+            let is_answered = self.pools[index].call().await.is_ok_and(|status| status == 200);
+            self.work.ended(index, is_answered);
+            if is_answered {
                 return true;
             }
             failed += 1;
             if !self.work.may_retry(index, failed) {
-                return false;
+                break;
             }
         }
+        false
     }
 }
 

@@ -1,8 +1,11 @@
-//! What a request costs a service, which of its calls it makes, and whether a call that failed may be tried again. Knows no runtime.
+//! What a request costs a service, which of its calls it makes, whether one may be made at all, and whether one that failed may be tried again. Knows
+//! no runtime.
 
 use crate::graph::part::{CallPart, Part};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Between two looks at the thread's own clock, which is a system call.
 const SPINS: u32 = 50;
@@ -10,6 +13,17 @@ const SPINS: u32 = 50;
 const RETRY: u64 = 1_000;
 /// Retries that a budget saves up at most.
 const SAVED_MAX: u64 = 10 * RETRY;
+
+/// So many failures one after the other open a circuit breaker, which lets no call through for so long.
+const BREAKS_AFTER: u32 = 5;
+const BROKEN_FOR: Duration = Duration::from_secs(1);
+
+/// A circuit breaker of one call (M. Nygard, "Release It!", 2007). When its time is over it lets calls through again, and opens at the next failure.
+#[derive(Debug, Default)]
+struct Breaker {
+    failed: u32,
+    open_until: Option<Instant>,
+}
 
 /// The work of one service.
 #[derive(Debug)]
@@ -19,12 +33,14 @@ pub(super) struct Work {
     percent: AtomicU32,
     begun: AtomicU64,
     budgets: Vec<AtomicU64>,
+    breakers: Vec<Mutex<Breaker>>,
 }
 
 impl Work {
     pub(super) fn new(part: Part) -> Self {
         let budgets = part.calls.iter().map(|_| AtomicU64::new(RETRY)).collect();
-        Self { part, percent: AtomicU32::new(100), begun: AtomicU64::new(0), budgets }
+        let breakers = part.calls.iter().map(|_| Mutex::default()).collect();
+        Self { part, percent: AtomicU32::new(100), begun: AtomicU64::new(0), budgets, breakers }
     }
 
     /// From here on a request takes so much of its usual CPU.
@@ -46,6 +62,25 @@ impl Work {
     pub(super) fn makes(&self, index: usize, number: u64) -> bool {
         // Calls of the same share are not all made by the same requests.
         makes(&self.part.calls[index], number + 37 * index as u64)
+    }
+
+    /// Whether a call may be made now.
+    pub(super) fn may_call(&self, index: usize) -> bool {
+        !self.part.calls[index].breaks || self.breaker(index, |breaker| breaker.open_until.is_none_or(|until| until <= Instant::now()))
+    }
+
+    /// A call, or one more try of it, has ended.
+    pub(super) fn ended(&self, index: usize, is_answered: bool) {
+        if self.part.calls[index].breaks {
+            self.breaker(index, |breaker| {
+                breaker.failed = if is_answered { 0 } else { breaker.failed + 1 };
+                breaker.open_until = (breaker.failed >= BREAKS_AFTER).then(|| Instant::now() + BROKEN_FOR);
+            });
+        }
+    }
+
+    fn breaker<T>(&self, index: usize, does: impl FnOnce(&mut Breaker) -> T) -> T {
+        does(&mut self.breakers[index].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A call begins: it adds to what may be tried again.
@@ -109,6 +144,7 @@ mod tests {
             timeout_ms: 1,
             retries,
             budget_percent,
+            breaks: false,
         };
         Work::new(Part {
             listen: here,
@@ -146,6 +182,36 @@ mod tests {
         assert_eq!(tried(&work(100, 2, Some(10))), 11, "ten of a hundred, and one to begin with");
         assert!(!work(100, 2, None).may_retry(0, 3));
         assert!(!work(100, 0, None).may_retry(0, 1));
+    }
+
+    #[test]
+    fn a_breaker_opens_after_failures_in_a_row_and_an_answer_closes_it() {
+        let mut work = work(100, 0, None);
+        for _ in 0..2 * BREAKS_AFTER {
+            work.ended(0, false);
+        }
+        assert!(work.may_call(0), "without one calls go on");
+        work.part.calls[0].breaks = true;
+        for n in 1..BREAKS_AFTER {
+            work.ended(0, false);
+            assert!(work.may_call(0), "after {n}");
+        }
+        work.ended(0, true);
+        for _ in 0..BREAKS_AFTER {
+            assert!(work.may_call(0));
+            work.ended(0, false);
+        }
+        assert!(!work.may_call(0));
+        // Its time is over: the next failure opens it again, and an answer closes it.
+        let over = |work: &Work| work.breaker(0, |breaker| breaker.open_until = Some(Instant::now()));
+        over(&work);
+        assert!(work.may_call(0));
+        work.ended(0, false);
+        assert!(!work.may_call(0));
+        over(&work);
+        work.ended(0, true);
+        work.ended(0, false);
+        assert!(work.may_call(0));
     }
 
     #[test]
