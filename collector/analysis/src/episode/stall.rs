@@ -19,8 +19,15 @@ const LEFT_RATIO: f64 = 0.25;
 /// CPU use, as a part of the usual, at which a tier still counts as doing nothing.
 const IDLE_RATIO: f64 = 0.15;
 
-/// A tier whose usual answers are so many times its new connections keeps its connections: …
-const KEEPS_ANSWERS: f64 = 4.0;
+/// A new connection may be greeted before it is asked anything, as a database's is; such an answer helps nobody who waits. Windows hold no more than
+/// greetings in which callers open at most so many connections for each usual answer, …
+const GREETED_PER_ANSWER: f64 = 1.25;
+/// … of which so large a part then waits for an answer, …
+const GREETED_HELD: f64 = 0.75;
+/// … and each was answered so often (authentication of PostgreSQL and MySQL takes 1 to 3 exchanges).
+const GREETINGS_MOST: f64 = 3.0;
+/// Where a tier does nothing but greet, for more windows than this, it stands, too.
+const GREETS_FOR: u64 = 4;
 
 /// Fewer requests than this, read or unread, in the mean of a window, are none.
 const NONE: f64 = 0.5;
@@ -39,12 +46,7 @@ pub(crate) fn episodes(
     around: u64,
     thresholds: &Thresholds,
 ) -> Vec<Episode> {
-    // … there a new one is greeted before it is asked anything, as a database's is, which answers no request of anybody who waits.
-    let greets =
-        usual(&tier.map(|s| s.answered), around) >= KEEPS_ANSWERS * usual(&tier.map(|s| s.accepts), around);
-    let answered_of =
-        move |s: &TierSample| if greets { (s.answered - s.accepts).max(0.0) } else { s.answered };
-    let rate = usual(&tier.map(answered_of), around);
+    let rate = usual(&tier.map(|s| s.answered), around);
     let level = quiet(&tier.map(TierSample::queued), around);
     let reading = quiet(&tier.map(|s| s.active), around);
     let busy = usual(&used.map(|s| s.busy), around);
@@ -56,17 +58,16 @@ pub(crate) fn episodes(
     // A tier that is asked nothing answers nothing: of what it usually answers in a window, a part must be waiting.
     let left = (LEFT_RATIO * rate).clamp(RISE_MIN, QUEUE_MIN);
     let few = thresholds.stall_rate_ratio * rate;
-    runs(tier, |s| answered_of(s) <= few && (s.queued_max > level + left || s.is_deaf()))
+    let greeted = greeted(tier, rate);
+    let greets = |at: u64| greeted.get(at).is_some_and(|is| *is);
+    let is_few = |at: u64| tier.get(at).is_some_and(|s| s.answered <= few);
+    let is_queued = |s: &TierSample| s.queued_max > level + left || s.is_deaf();
+    let stalled = (tier.first..tier.end()).map(|at| tier.get(at).map(|s| is_queued(s) && (is_few(at) || greets(at))));
+    let stalled = Series { first: tier.first, values: stalled.collect() };
+    runs(&stalled, |is| *is)
         .into_iter()
-        // When it goes on, it takes all at once whatever stands before it, and answers: that is its end, whoever was new.
-        .map(|(first, mut last)| {
-            let goes_on = |at: u64| tier.range(at, at).any(|(_, s)| s.answered > few);
-            while last > first && goes_on(last) {
-                last -= 1;
-            }
-            (first, last)
-        })
         .filter(|(first, last)| last > first)
+        .filter(|(first, last)| (*first..=*last).any(is_few) || last - first >= GREETS_FOR)
         // Tasks that wait for CPU or disk half of the time are another episode.
         .filter(|(first, last)| {
             let short = |s: &&UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
@@ -87,7 +88,8 @@ pub(crate) fn episodes(
             let inside = if last - first >= 3 { (first + 1, last - 1) } else { (first, last) };
             let cpu = average(used.range(inside.0, inside.1).map(|(_, s)| s.busy));
             let received = average(tier.range(inside.0, inside.1).map(|(_, s)| s.received));
-            let answered = average(tier.range(first, last).map(|(_, s)| answered_of(s)));
+            let answered = tier.range(first, last).map(|(at, s)| if greets(at) { 0.0 } else { s.answered });
+            let answered = average(answered);
             let idle = cpu <= IDLE_RATIO * busy || used.range(first, last).count() == 0;
             // Whose workers all hold a request reads no other, whatever holds them up.
             let all_held = workers.filter(|workers| {
@@ -127,6 +129,18 @@ pub(crate) fn episodes(
             }
         })
         .collect()
+}
+
+/// Windows that hold no more than greetings: whether the connections that came are about as many as the requests that wait since.
+fn greeted(tier: &Series<TierSample>, rate: f64) -> Series<bool> {
+    let is = |at: u64| {
+        let s = tier.get(at)?;
+        let before = at.checked_sub(1).and_then(|before| tier.get(before));
+        let holds = before.is_some_and(|before| s.active - before.active >= GREETED_HELD * s.accepts);
+        let all = s.accepts > 0.0 && s.accepts <= GREETED_PER_ANSWER * rate && s.answered <= GREETINGS_MOST * s.accepts;
+        Some(all && holds)
+    };
+    Series { first: tier.first, values: (tier.first..tier.end()).map(is).collect() }
 }
 
 /// Whether a tier has nothing to answer although a queue stands before it: it accepted `left` connections or more on which its callers asked
@@ -231,42 +245,37 @@ mod tests {
         check(|_| TierSample::default(), idle, None);
     }
 
-    /// Each request that waits has its caller open one more connection, whose greeting is answered: fails where that hides the lock's begin, or
-    /// where the batch that is answered at its end belongs to it.
-    #[test]
-    fn greetings_of_new_connections_are_no_answers_where_connections_are_kept() {
-        let span = |accepts: f64| {
-            let pick = |i: u64| {
-                let active = 10.0 * i.saturating_sub(39) as f64;
-                let (answered, accepts) = match i {
-                    40..44 => (40.0, accepts),
-                    44..49 => (0.0, 0.0),
-                    49 => (40.0, 40.0),
-                    _ => {
-                        return TierSample {
-                            answered: 50.0,
-                            active: 5.0,
-                            queued_max: 7.0,
-                            ..TierSample::default()
-                        };
-                    }
-                };
-                TierSample {
-                    active,
-                    received: 50.0,
-                    answered,
-                    accepts,
-                    queued_max: active,
-                    ..TierSample::default()
-                }
-            };
-            let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
-            let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };
-            let found = episodes(&tier, &used, None, None, 40, &Thresholds::default());
-            found.iter().map(|e| (e.resource, e.first, e.last)).collect::<Vec<_>>()
+    /// The episodes of a tier that keeps its connections, of which `come` come in these windows, are answered `each` times, and then wait or not.
+    fn with_new_connections(come: f64, windows: std::ops::Range<u64>, each: f64, wait: bool) -> Vec<(Resource, u64, u64)> {
+        let mut active = 5.0;
+        let mut pick = |i: u64| {
+            if !(40..50).contains(&i) {
+                return TierSample { answered: 50.0, received: 50.0, active: 5.0, queued_max: 7.0, ..TierSample::default() };
+            }
+            let accepts = if windows.contains(&i) { come } else { 0.0 };
+            active += if wait { accepts.max(1.0) } else { 1.0 };
+            let (answered, received) = (each * accepts, (each + 1.0) * accepts);
+            TierSample { active, received, answered, accepts, queued_max: active + 50.0, ..TierSample::default() }
         };
-        assert_eq!(span(40.0), [(Resource::Lock, 41, 48)]);
-        assert_eq!(span(0.0), [(Resource::Lock, 44, 48)]);
+        let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
+        let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };
+        let found = episodes(&tier, &used, None, None, 40, &Thresholds::default());
+        found.iter().map(|e| (e.resource, e.first, e.last)).collect()
+    }
+
+    /// Each request that waits has its caller open one more connection, which is greeted and then waits, too: fails where that hides a lock's begin,
+    /// or the lock, or has a burst of short connections told as one.
+    #[test]
+    fn a_greeting_is_no_answer_and_whoever_is_served_was_not_greeted() {
+        for each in [1.0, 3.0] {
+            assert_eq!(with_new_connections(40.0, 40..44, each, true), [(Resource::Lock, 40, 49)]);
+            assert_eq!(with_new_connections(40.0, 40..50, each, true), [(Resource::Lock, 40, 49)]);
+            assert_eq!(with_new_connections(40.0, 40..44, each, false), [(Resource::Lock, 44, 49)]);
+            assert_eq!(with_new_connections(40.0, 40..50, each, false), []);
+        }
+        // Some windows of it alone may be a pool that fills; and more than there are requests are a burst.
+        assert_eq!(with_new_connections(40.0, 40..44, 1.0, true).len(), 1);
+        assert_eq!(with_new_connections(80.0, 40..50, 1.0, true), []);
     }
 
     /// As an event loop does that has more to do than usual: it connects, and asks later.
