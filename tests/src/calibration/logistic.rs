@@ -17,7 +17,7 @@ const SPREAD_LEAST: f64 = 0.1;
 pub struct Model {
     /// Log-odds where all numbers are as usual.
     pub of_none: f64,
-    /// The mean of each number where it was learnt.
+    /// The mean of each number where it was learnt; 0 of one that was known.
     pub usual: Vec<f64>,
     /// Weight of each number, in log-odds for 1.
     pub weights: Vec<f64>,
@@ -222,7 +222,7 @@ mod tests {
         assert!(Model::learn(&against, 1.0, &[0]).unwrap().weights[0] < -0.5);
     }
 
-    /// The second number halves the odds where it is known, and is hardly ever there in the rows.
+    /// The second number takes 3 off the log-odds where it is known, and is hardly ever there in the rows.
     #[test]
     fn what_is_known_of_a_number_is_kept_and_the_rest_is_learnt_beside_it() {
         let rows: Vec<([f64; 2], bool)> = (0..1_000_u32)

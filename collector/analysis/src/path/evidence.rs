@@ -81,16 +81,13 @@ pub(crate) fn evidence(candidates: &[Candidate], path: &[Step], view: View<'_>, 
         if all > 0.0 { u.busy / all } else { 0.0 }
     }));
     let is = |yes: bool| f64::from(u8::from(yes));
-    // What lies below it on the way, and whatever else may be the root: how little of each was seen.
-    let below = position.and_then(|p| path.get(p + 1..)).unwrap_or(&[]);
     let unseen = |place: &Place| match place {
         Place::Tier(key) => {
             view.around(key, at).map_or(1.0, |n| n.tier.missing(n.onset.saturating_sub(LEAD_WINDOWS), at.max(n.onset)))
         }
         Place::Unobserved(..) | Place::Missing(_) => 1.0,
     };
-    let places = below.iter().map(|step| &step.place).chain(others.iter().map(|other| &other.place));
-    let unseen_below = places.map(unseen).fold(0.0, f64::max);
+    let unseen_below = elsewhere(path, position, others, &best.place).map(unseen).fold(0.0, f64::max);
     let numbers = [
         best.score,
         episode.quality,
@@ -121,4 +118,18 @@ pub(crate) fn evidence(candidates: &[Candidate], path: &[Step], view: View<'_>, 
     ];
     // Thousandths: what is told is what was weighed, and the last bits of a division are nobody's evidence.
     Some(numbers.map(|n| (n.clamp(0.0, 1.0) * 1000.0).round() / 1000.0))
+}
+
+/// The places that may as well be the root: what lies below the best candidate on the way, and whatever else is a candidate, but for the way to it.
+fn elsewhere<'a>(
+    path: &'a [Step],
+    position: Option<usize>,
+    others: &'a [Candidate],
+    best: &'a Place,
+) -> impl Iterator<Item = &'a Place> {
+    let (way, below) = path.split_at_checked(position.map_or(0, |p| p + 1)).unwrap_or((path, &[]));
+    let is_on_the_way = move |place: &Place| place == best || way.iter().any(|step| step.place == *place);
+    let below = if position.is_some() { below } else { &[] };
+    let others = others.iter().map(|other| &other.place).filter(move |place| !is_on_the_way(place));
+    below.iter().map(|step| &step.place).chain(others)
 }
