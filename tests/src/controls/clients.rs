@@ -43,7 +43,7 @@ pub(super) fn never_read(server: SocketAddr, count: usize, duration: Duration) -
     Ok(())
 }
 
-/// Sends a request seven bytes at a time and reads its answer 200 bytes at a time, every 50 ms.
+/// Sends requests seven bytes at a time and reads their answers 200 bytes at a time, every 50 ms.
 pub(crate) fn slow(server: SocketAddr, count: usize, duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
     let mut clients: Vec<Option<(TcpStream, usize)>> = (0..count).map(|_| None).collect();
@@ -59,8 +59,13 @@ pub(crate) fn slow(server: SocketAddr, count: usize, duration: Duration) -> Resu
                         *sent = until;
                     }
                 }
-                Some((stream, _)) => {
-                    if went(stream.read(&mut buffer)) {
+                Some((stream, sent)) => {
+                    let read = stream.read(&mut buffer);
+                    if matches!(read, Ok(read) if read < buffer.len()) {
+                        // The end of an answer.
+                        *sent = 0;
+                    }
+                    if went(read) {
                         *client = None;
                     }
                 }

@@ -41,10 +41,11 @@ pub enum Cause {
     Burst,
     /// A request of a service takes several times its CPU, as after a bad deploy.
     Heavier,
-    /// A service loses all connections of its pool for one of its calls, as where its code does not give them back: whoever makes that call waits.
-    Leak,
+    /// All connections of a service's pool for one of its calls are in use by nobody, as where its code does not give them back: whoever makes that
+    /// call waits.
+    PoolExhausted,
     /// The garbage of a service is collected on the thread of its event loop.
-    Collection,
+    GcPause,
 }
 
 impl Cause {
@@ -57,8 +58,8 @@ impl Cause {
         Cause::Loop,
         Cause::Burst,
         Cause::Heavier,
-        Cause::Leak,
-        Cause::Collection,
+        Cause::PoolExhausted,
+        Cause::GcPause,
     ];
 
     /// Its name.
@@ -72,8 +73,8 @@ impl Cause {
             Cause::Loop => "loop",
             Cause::Burst => "burst",
             Cause::Heavier => "heavier",
-            Cause::Leak => "leak",
-            Cause::Collection => "collection",
+            Cause::PoolExhausted => "pool_exhausted",
+            Cause::GcPause => "gc_pause",
         }
     }
 
@@ -85,13 +86,13 @@ impl Cause {
             Cause::Squeeze => &["cpu_throttled"],
             Cause::Pause => &["pause"],
             // Of a pool without a connection everybody waits for whoever has one, as for a lock.
-            Cause::Lock | Cause::Leak => &["lock"],
+            Cause::Lock | Cause::PoolExhausted => &["lock"],
             Cause::Loop => &["event_loop"],
             Cause::Burst => &["burst"],
             // It uses up its quota by its own work, which is one thing under two names.
             Cause::Heavier => &["cpu", "cpu_throttled"],
             // Its thread does not come back to its wait for events as it has work of its own to do; what that work uses up is one more name.
-            Cause::Collection => &["event_loop", "cpu", "cpu_throttled"],
+            Cause::GcPause => &["event_loop", "cpu", "cpu_throttled"],
         }
     }
 
@@ -111,7 +112,7 @@ pub struct Planned {
     pub service: usize,
     /// For how long, ms; a burst is at one moment.
     pub duration_ms: u64,
-    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests, of a leak the index of the
+    /// Of a squeeze the cores that are left, of heavier work the percentage of the usual CPU, of a burst the requests, of an exhausted pool the index of the
     /// call; else 0.
     pub amount: f64,
 }
@@ -128,8 +129,8 @@ impl Planned {
     }
 }
 
-/// Requests that a service holds before it refuses the next, if it has ever to refuse any: what is not of threads takes every connection while it
-/// runs, and in the pools of those that call a service there may be no more than it has room for.
+/// Requests that a service holds before it refuses the next, if it has ever to refuse any: some runtimes take every connection while they
+/// run, and in the pools of those that call a service there may be no more than it has room for.
 fn holds(graph: &Graph, service: usize, runs: bool) -> Option<f64> {
     let of = &graph.services[service];
     let takes_all = of.runtime.takes_all();
@@ -185,8 +186,8 @@ fn heavier(graph: &Graph, rates: &[f64], service: usize, fills_ms: f64) -> Optio
     })
 }
 
-/// Of the calls whose pool bounds how many are made at a time the one that most requests make: they are all held when the pool is lost.
-fn leak(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
+/// Of the calls whose pool bounds how many are made at a time the one that most requests make: they all wait when the pool is exhausted.
+fn pool_exhausted(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
     let of = &graph.services[service];
     if !of.runtime.has_bounded_pools() {
         return None;
@@ -194,7 +195,7 @@ fn leak(graph: &Graph, service: usize, fills_ms: f64) -> Option<Planned> {
     let bounded = of.calls.iter().enumerate().filter(|(_, call)| call.pool > 0);
     let (index, call) = bounded.max_by_key(|(_, call)| call.share_percent)?;
     let share = f64::from(call.share_percent) / 100.0;
-    stall(Cause::Leak, service, fills_ms / share.max(0.01), index as f64)
+    stall(Cause::PoolExhausted, service, fills_ms / share.max(0.01), index as f64)
 }
 
 fn burst(graph: &Graph) -> Planned {
@@ -231,14 +232,14 @@ pub fn candidates(graph: &Graph) -> Vec<Planned> {
                 found.extend(stall(Cause::Loop, service, ms, 0.0));
             }
             if of.runtime.collects_garbage() {
-                found.extend(stall(Cause::Collection, service, ms, 0.0));
+                found.extend(stall(Cause::GcPause, service, ms, 0.0));
             }
         }
         if let Some(ms) = fills_though_it_runs[service] {
             if of.locks {
                 found.extend(stall(Cause::Lock, service, ms, 0.0));
             }
-            found.extend(leak(graph, service, ms));
+            found.extend(pool_exhausted(graph, service, ms));
             if of.runtime.takes_orders() {
                 found.extend(heavier(graph, &rates, service, ms));
             }
@@ -336,8 +337,8 @@ mod tests {
                 let of = &graph.services[planned.service];
                 match planned.cause {
                     Cause::Lock => assert!(of.locks),
-                    Cause::Leak => assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}"),
-                    Cause::Collection => assert_eq!(of.runtime, Runtime::Node),
+                    Cause::PoolExhausted => assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}"),
+                    Cause::GcPause => assert_eq!(of.runtime, Runtime::Node),
                     _ => {}
                 }
             }

@@ -59,7 +59,7 @@ impl Runtime {
         matches!(self, Runtime::Nginx | Runtime::Haproxy | Runtime::Apache)
     }
 
-    /// Whether it opens a connection only if none that it keeps is free, and there are not as many as it may keep.
+    /// Whether it is the configurable service whose pools bound how many connections are open: who finds none free waits, and the pool can be exhausted.
     #[must_use]
     pub fn has_bounded_pools(self) -> bool {
         self == Runtime::Threads

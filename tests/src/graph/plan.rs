@@ -389,8 +389,8 @@ impl Draw {
         let syns_back_off = seed.count_ones() % 2 == 1;
         let shape = match Draw::new(seed, SHAPE_STREAM).index(3) {
             0 => Shape::Steady,
-            1 => Shape::Day,
-            _ => Shape::Swings,
+            1 => Shape::Diurnal,
+            _ => Shape::Modulated,
         };
         Graph { seed, hosts, services, rate_per_second, clients_keep_alive, shape, batch, syns_back_off }
     }

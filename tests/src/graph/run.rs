@@ -3,7 +3,7 @@
 
 use crate::console::failure::{REMEDY, sentence};
 use crate::console::progress::{complain, say, step};
-use crate::graph::everyday::{Everyday, REST, TAKES};
+use crate::graph::benign::{Benign, REST, TAKES};
 use crate::graph::injections::{Planned, groups, sequence};
 use crate::graph::judge::{Injection, judge};
 use crate::graph::plan::Graph;
@@ -139,7 +139,7 @@ impl Watched {
         let mut said = String::new();
         for number in 0..SERVED_TRIES {
             let begun = unix_ns();
-            let summary = self.world.load(rate, SERVED_FOR, 2 + u64::from(number))?.wait()?;
+            let summary = self.world.highest_load(rate, SERVED_FOR, 2 + u64::from(number))?.wait()?;
             let dropped = recorder.last_drop_unix_ns() >= begun;
             if summary.failed == 0 && summary.vlrt == 0 && !dropped {
                 say(&format!("  {rate:.0} requests a second are served, p99 {} ms", summary.p99_us / 1_000));
@@ -281,14 +281,15 @@ pub fn run(graph: &Graph, pace: Pace, folder: &Path) -> Result<GraphResult> {
 /// Does what goes on everywhere and is no incident, until the time is over.
 fn go_on(world: &World, duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
-    for everyday in Everyday::all(world.graph()) {
+    for benign in Benign::all(world.graph()) {
         let left = end.saturating_duration_since(Instant::now());
-        if left < TAKES + REST {
+        if left < TAKES {
             std::thread::sleep(left);
             break;
         }
-        world.go_on(everyday, TAKES).with_context(|| everyday.name())?;
-        std::thread::sleep(REST);
+        say(&format!("  {}", benign.name()));
+        world.go_on(benign, TAKES).with_context(|| benign.name())?;
+        std::thread::sleep(REST.min(end.saturating_duration_since(Instant::now())));
     }
     Ok(())
 }

@@ -21,8 +21,6 @@ const KEPT_S: u32 = 4;
 const VALUE_BYTES: usize = 200;
 /// Connections to a database beside those that its callers keep: ours, and those that it keeps for whoever looks after it.
 const DATABASE_RESERVE: u32 = 10;
-/// Who calls may be anywhere in the laboratory's network.
-const DATABASE_ACCESS: &str = "host all all 10.77.0.0/24 trust\n";
 /// What a database is told beside where it listens. Nothing is written but its row, so that nothing has to be safe on a disk.
 const DATABASE_SETTINGS: &[&str] = &[
     "unix_socket_directories=",
@@ -77,8 +75,11 @@ pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
         Runtime::Postgres => {
             let data = folder.join("data");
             postgres::make_empty(folder, &data)?;
-            let access = written("access.conf", DATABASE_ACCESS.to_owned())?;
-            command = postgres::server(&data)?;
+            let access = written("access.conf", postgres::ACCESS.to_owned())?;
+            let server = postgres::server(&data)?;
+            // What its processes share by System V's means is in a namespace of its own, and goes with the last of them, however they end.
+            command = Command::new("/usr/bin/unshare");
+            command.args(["--ipc", "--"]).arg(server.get_program()).args(server.get_args()).current_dir("/");
             command.arg(format!("--hba-file={}", access.display()));
             let own = [
                 format!("listen_addresses={}", part.listen.ip()),
@@ -129,7 +130,7 @@ Timeout 60
 KeepAlive On
 MaxKeepAliveRequests 0
 KeepAliveTimeout 10
-ErrorLog {folder}/error.log
+ErrorLog /dev/stderr
 LogLevel warn
 <Location \"/\">
     Require all granted
@@ -244,8 +245,12 @@ pub(super) fn is_ready(part: &Part) -> Result<bool> {
             say(part.listen, set.as_bytes(), b"STORED")?;
         }
         Runtime::Postgres => {
-            // It listens before it takes statements.
-            let Ok(mut database) = Database::open(part.listen) else { return Ok(false) };
+            let mut database = match Database::open(part.listen) {
+                Ok(database) => database,
+                // It listens before it takes statements.
+                Err(error) if format!("{error:#}").contains("starting up") => return Ok(false),
+                Err(error) => return Err(error),
+            };
             database.does("CREATE TABLE story (id int PRIMARY KEY, note text NOT NULL)")?;
             database.does(&format!("INSERT INTO story VALUES (1, '{note}')"))?;
             database.does("VACUUM (FREEZE, ANALYZE) story")?;
@@ -281,15 +286,14 @@ pub(super) fn stall(part: &Part, ms: u64) -> Result<Span> {
     Ok(Span { start_unix_ns, end_unix_ns: unix_ns() })
 }
 
-/// Says something to a server, which answers in one piece that begins so.
-fn say(at: SocketAddrV4, words: &[u8], answer: &[u8]) -> Result<()> {
+/// Asks something of a server, whose answer begins so.
+fn say(at: SocketAddrV4, request: &[u8], answer: &[u8]) -> Result<()> {
     let mut stream = TcpStream::connect(at).with_context(|| format!("connect to {at}"))?;
     stream.set_read_timeout(Some(SAYS_WITHIN))?;
-    stream.write_all(words)?;
-    let mut said = [0; 256];
-    let read = stream.read(&mut said).with_context(|| format!("hear what {at} says"))?;
-    let said = &said[..read];
-    ensure!(said.starts_with(answer), "{at} said {:?}", String::from_utf8_lossy(said).trim());
+    stream.write_all(request)?;
+    let mut said = vec![0; answer.len()];
+    stream.read_exact(&mut said).with_context(|| format!("hear what {at} says"))?;
+    ensure!(said == answer, "{at} said {:?} where {:?} is right", said.escape_ascii().to_string(), answer.escape_ascii().to_string());
     Ok(())
 }
 
@@ -311,8 +315,8 @@ impl Database {
         self.exchange(&wire::statement(statement)).with_context(|| statement.to_owned())
     }
 
-    fn exchange(&mut self, words: &[u8]) -> Result<()> {
-        self.0.write_all(words)?;
+    fn exchange(&mut self, request: &[u8]) -> Result<()> {
+        self.0.write_all(request)?;
         let mut answer = Vec::new();
         while !wire::is_whole(Protocol::Postgres, &answer)? {
             let mut piece = [0; 1024];

@@ -83,6 +83,7 @@ fn is_ready_for_query(mut answer: &[u8]) -> Result<bool> {
         let Some(body) = rest.get(LENGTH_BYTES..length.max(LENGTH_BYTES)) else { return Ok(false) };
         match kind {
             b'Z' => return Ok(true),
+            b'C' if body == b"SELECT 0\0" => bail!("PostgreSQL has no row where one was asked for"),
             b'E' => bail!("PostgreSQL said {:?}", message(body)),
             b'R' => {
                 let asked = body.first_chunk().map(|code| u32::from_be_bytes(*code));
@@ -134,6 +135,7 @@ mod tests {
             (Protocol::Memcached, b"SERVER_ERROR out of memory\r\n", "out of memory"),
             (Protocol::Postgres, b"E\0\0\0\x0eSFATAL\0Mno\0\0", "no"),
             (Protocol::Postgres, b"R\0\0\0\x08\0\0\0\x05", "in its way 5"),
+            (Protocol::Postgres, b"C\0\0\0\x0dSELECT 0\0Z\0\0\0\x05I", "no row"),
         ] {
             let error = is_whole(protocol, said).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -4,13 +4,13 @@
 use crate::console::failure::{one_line, sentence};
 use crate::console::progress::complain;
 use crate::controls::{clients, scan};
-use crate::graph::everyday::{self, Everyday};
+use crate::graph::benign::{self, Benign};
 use crate::graph::injections::{Cause, Planned};
 use crate::graph::part::Runtime;
 use crate::graph::plan::{Graph, address};
 use crate::graph::servers;
 use crate::lab::{CLIENT_ADDRESS, Ground, Load, Span, scenario};
-use crate::load::{Burst, LoadPlan, Mode};
+use crate::load::{Burst, LoadPlan, Mode, Shape};
 use crate::os::cgroup::Cgroup;
 use crate::os::clock::unix_ns;
 use crate::os::netns::NetNs;
@@ -31,8 +31,11 @@ use std::time::{Duration, Instant};
 const MEMORY_MIB: u64 = 1_000;
 /// A neighbour's share against a host's services, as that of the laboratory's cells.
 const NEIGHBOUR_WEIGHT: f64 = 60.0;
-/// A job at the lowest weight, as that of the laboratory's controls; …
+/// A job at the lowest weight, as that of the laboratory's controls, which gets so much of its host's quota, since a weight protects nobody from who
+/// uses that up; …
 const CRON_WEIGHT: f64 = 0.002;
+const CRON_PART: f64 = 0.1;
+const CRON_PERIOD_US: u64 = 100_000;
 /// … clients who are slow, at once, where the entry may have no more than eight workers to spare; …
 const SLOW_CLIENTS: usize = 2;
 /// … and how often a service is asked for its health, which it says within a second.
@@ -42,8 +45,6 @@ const HEALTHY_WITHIN: Duration = Duration::from_secs(1);
 const TIMEOUT_MS: u64 = 15_000;
 /// A service answers an order so long after it is carried out, at most, and says as soon that it is ready: else it hangs.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
-/// A database that is told to end at once needs a fraction of this.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// Of what services print, so much is kept.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
@@ -108,17 +109,6 @@ impl Node {
         let line = self.line(&mut spoken, Duration::from_millis(ms) + ANSWERS_WITHIN)?;
         serde_json::from_str(&line)
             .with_context(|| format!("service {} said {line:?} to {order:?}", self.name))
-    }
-
-    /// Has PostgreSQL end at once, and give back the memory that its processes share, which stays when they are killed.
-    fn end_database(&mut self) {
-        let asked = signal(self.child.id().cast_signed(), libc::SIGQUIT);
-        let ended = asked.and_then(|()| {
-            wait_for("the database to end", ENDS_WITHIN, || Ok(self.child.try_wait()?.map(drop)))
-        });
-        if let Err(error) = ended {
-            complain(&format!("graph: {}: {}", self.name, sentence(&error)));
-        }
     }
 }
 
@@ -282,8 +272,17 @@ impl World {
         Ok(parts.fold(0.0, f64::max))
     }
 
-    /// The clients' loads: open loop at the entry, and the batch's, for so long.
+    /// The clients' loads: open loop at the entry, in the graph's shape, and the batch's, for so long.
     pub fn load(&self, rate_per_second: f64, duration: Duration, seed: u64) -> Result<Loads> {
+        self.load_in(self.graph.shape, rate_per_second, duration, seed)
+    }
+
+    /// The same at the highest rate that the graph's shape has around this one.
+    pub fn highest_load(&self, rate_per_second: f64, duration: Duration, seed: u64) -> Result<Loads> {
+        self.load_in(Shape::Steady, rate_per_second * self.graph.shape.highest(), duration, seed)
+    }
+
+    fn load_in(&self, shape: Shape, rate_per_second: f64, duration: Duration, seed: u64) -> Result<Loads> {
         let duration_ms = duration.as_millis() as u64;
         let plan = |mode, target, keep_alive| LoadPlan {
             target,
@@ -295,7 +294,7 @@ impl World {
         };
         let steady =
             plan(Mode::Open { rate_per_second }, self.graph.listener(0), self.graph.clients_keep_alive);
-        let entry = LoadPlan { shape: self.graph.shape, ..steady };
+        let entry = LoadPlan { shape, ..steady };
         let batch = self.graph.batch.as_ref().map(|batch| {
             let mode = Mode::Closed { users: batch.users, think_ms: batch.think_ms };
             plan(mode, self.graph.listener(batch.to), true)
@@ -334,7 +333,9 @@ impl World {
     fn hurt(&self, planned: &Planned) -> Result<Span> {
         let (host, ms) = (self.graph.services[planned.service].host, planned.duration_ms);
         match planned.cause {
-            Cause::Neighbour => self.burn(host, "burner", NEIGHBOUR_WEIGHT, ms),
+            Cause::Neighbour => {
+                self.burn(host, &self.hosts[host].0.child("burner")?, NEIGHBOUR_WEIGHT, ms)
+            }
             Cause::Squeeze => {
                 let (cgroup, _) = &self.hosts[host];
                 let period_us = scenario::LAB.quota_period_us;
@@ -360,8 +361,8 @@ impl World {
                 self.hosts[host].1.inside(|| servers::stall(&part, ms))
             }
             Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}"), ms),
-            Cause::Leak => self.nodes[planned.service].order(&format!("leak {:.0} {ms}", planned.amount), ms),
-            Cause::Collection => self.nodes[planned.service].order(&format!("collect {ms}"), ms),
+            Cause::PoolExhausted => self.nodes[planned.service].order(&format!("exhaust {:.0} {ms}", planned.amount), ms),
+            Cause::GcPause => self.nodes[planned.service].order(&format!("collect {ms}"), ms),
             Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}"), ms),
             Cause::Heavier => {
                 self.nodes[planned.service].order(&format!("heavier {:.0} {ms}", planned.amount), ms)
@@ -371,26 +372,26 @@ impl World {
     }
 
     /// Does what is no incident, for so long.
-    pub fn go_on(&self, everyday: Everyday, duration: Duration) -> Result<()> {
+    pub fn go_on(&self, benign: Benign, duration: Duration) -> Result<()> {
         let (client, entry) = (&self.client.1, self.graph.listener(0));
-        match everyday {
-            Everyday::HealthChecks => {
+        match benign {
+            Benign::HealthChecks => {
                 let checked: Vec<SocketAddr> =
-                    everyday::checked(&self.graph).map(|of| self.graph.listener(of).into()).collect();
+                    benign::checked(&self.graph).map(|of| self.graph.listener(of).into()).collect();
                 client.inside(|| check_health(&checked, duration))
             }
-            Everyday::Cron { host } => {
-                self.burn(host, "cron", CRON_WEIGHT, duration.as_millis() as u64).map(drop)
+            Benign::Cron { host } => {
+                let cgroup = self.hosts[host].0.child("cron")?;
+                cgroup.set_cpu_quota(CRON_PERIOD_US, Some(CRON_PART * self.graph.hosts[host].cores))?;
+                self.burn(host, &cgroup, CRON_WEIGHT, duration.as_millis() as u64).map(drop)
             }
-            Everyday::Scan => {
+            Benign::Scan => {
                 let hosts: Vec<Ipv4Addr> = (0..self.graph.hosts.len()).map(address).collect();
                 client.inside(|| scan::scan(&hosts, duration))
             }
-            Everyday::SlowClients => client.inside(|| clients::slow(entry.into(), SLOW_CLIENTS, duration)),
-            Everyday::Reload { service } => {
-                let reload = everyday::reload_signal(self.graph.services[service].runtime);
-                let reload = reload.context("a server that takes other workers at a signal")?;
-                signal(self.nodes[service].child.id().cast_signed(), reload)?;
+            Benign::SlowClients => client.inside(|| clients::slow(entry.into(), SLOW_CLIENTS, duration)),
+            Benign::Reload { service } => {
+                signal(self.nodes[service].child.id().cast_signed(), libc::SIGHUP)?;
                 std::thread::sleep(duration);
                 Ok(())
             }
@@ -398,14 +399,12 @@ impl World {
     }
 
     /// Spinning threads in a cgroup of a host, one for each CPU.
-    fn burn(&self, host: usize, name: &str, weight: f64, ms: u64) -> Result<Span> {
-        let (cgroup, netns) = &self.hosts[host];
-        let cgroup = cgroup.child(name)?;
+    fn burn(&self, host: usize, cgroup: &Cgroup, weight: f64, ms: u64) -> Result<Span> {
         cgroup.set_cpu_weight(weight)?;
         let mut command = Command::new(sibling_binary("burner")?);
         command.args(["0".to_owned(), ms.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = self.ground.spawner().spawn(command, &cgroup, Some(netns), libc::SIGKILL)?;
+        let child = self.ground.spawner().spawn(command, cgroup, Some(&self.hosts[host].1), libc::SIGKILL)?;
         let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "burner: {}: {}", output.status, one_line(&said));
@@ -446,10 +445,7 @@ impl Drop for World {
         if let Err(error) = self.keep_logs() {
             complain(&format!("graph: {}", sentence(&error)));
         }
-        for (node, of) in self.nodes.iter_mut().zip(&self.graph.services) {
-            if of.runtime == Runtime::Postgres {
-                node.end_database();
-            }
+        for node in &mut self.nodes {
             // It may be gone already; what matters is that no zombie stays.
             let _ = node.child.kill();
             let _ = node.child.wait();

@@ -71,9 +71,10 @@ pub enum Shape {
     #[default]
     Steady,
     /// As a day does, in two minutes: a sine, 30 % up and down.
-    Day,
-    /// Between 30 % less and 30 % more, for times of an exponential distribution with a mean of two seconds each: a Markov-modulated Poisson process.
-    Swings,
+    Diurnal,
+    /// Between 30 % less and 30 % more, for times of an exponential distribution with a mean of two seconds each: a Markov-modulated
+    /// Poisson process.
+    Modulated,
 }
 
 /// How far a shape goes up and down.
@@ -86,13 +87,19 @@ const SWING_NS: f64 = 2e9;
 const SWINGS_STREAM: u64 = 0x5717_4e65;
 
 impl Shape {
+    /// The highest rate, as a multiple of the mean.
+    #[must_use]
+    pub fn highest(self) -> f64 {
+        if self == Shape::Steady { 1.0 } else { 1.0 + SHAPE_SWING }
+    }
+
     /// Behind a rate, for people.
     #[must_use]
     pub fn told(self) -> &'static str {
         match self {
             Shape::Steady => "",
-            Shape::Day => " in the mean of a day of two minutes",
-            Shape::Swings => " in the mean of swings of two seconds",
+            Shape::Diurnal => " in the mean of a day of two minutes",
+            Shape::Modulated => " in the mean of states of two seconds (MMPP)",
         }
     }
 
@@ -100,13 +107,13 @@ impl Shape {
     /// Poisson processes by thinning", 1979).
     fn thin(self, arrivals: &mut Vec<u64>, seed: u64) {
         let mut random = Random::new(seed ^ SWINGS_STREAM);
-        let (mut is_high, mut until_ns) = (true, 0.0);
+        let (mut is_high, mut until_ns) = (random.ratio() < 0.5, 0.0);
         arrivals.retain(|at_ns| {
             let at_ns = *at_ns as f64;
             let ratio = match self {
                 Shape::Steady => return true,
-                Shape::Day => (at_ns / DAY_NS * std::f64::consts::TAU).sin(),
-                Shape::Swings => {
+                Shape::Diurnal => (at_ns / DAY_NS * std::f64::consts::TAU).sin(),
+                Shape::Modulated => {
                     while at_ns >= until_ns {
                         is_high = !is_high;
                         until_ns += random.exponential() * SWING_NS;
@@ -114,7 +121,7 @@ impl Shape {
                     if is_high { 1.0 } else { -1.0 }
                 }
             };
-            random.ratio() * (1.0 + SHAPE_SWING) < 1.0 + SHAPE_SWING * ratio
+            random.ratio() * self.highest() < 1.0 + SHAPE_SWING * ratio
         });
     }
 }
@@ -167,8 +174,7 @@ impl LoadPlan {
         if let Mode::Open { rate_per_second } = self.mode
             && rate_per_second > 0.0
         {
-            let highest = if self.shape == Shape::Steady { 1.0 } else { 1.0 + SHAPE_SWING };
-            let mean_ns = 1e9 / (rate_per_second * highest);
+            let mean_ns = 1e9 / (rate_per_second * self.shape.highest());
             let mut at_ns = random.exponential() * mean_ns;
             while at_ns < end_ns {
                 arrivals.push(at_ns as u64);
@@ -240,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_shape_keeps_the_mean_and_changes_the_rate_as_it_says() {
-        for shape in [Shape::Day, Shape::Swings] {
+        for shape in [Shape::Diurnal, Shape::Modulated] {
             let plan = LoadPlan { shape, ..open(200.0, 1_200_000) };
             let arrivals = plan.arrivals_ns();
             assert!((228_000..252_000).contains(&arrivals.len()), "{shape:?}: {}", arrivals.len());
@@ -252,7 +258,7 @@ mod tests {
             assert!(far > 900, "{shape:?}: {far}");
         }
         // A day begins as it ends, is high in its first half, and low in its second.
-        let arrivals = LoadPlan { shape: Shape::Day, ..open(1000.0, 120_000) }.arrivals_ns();
+        let arrivals = LoadPlan { shape: Shape::Diurnal, ..open(1000.0, 120_000) }.arrivals_ns();
         let first = arrivals.iter().filter(|at| **at < 60_000_000_000).count();
         let ratio = first as f64 / arrivals.len() as f64;
         assert!((0.58..0.61).contains(&ratio), "{ratio}");

@@ -25,8 +25,8 @@ pub(super) enum Order {
         /// For how long.
         ms: u64,
     },
-    /// Lose all connections of the pool for a call.
-    Leak {
+    /// Take all connections of the pool for a call, and use none.
+    Exhaust {
         /// Index of the call.
         call: usize,
         /// For how long.
@@ -42,8 +42,8 @@ pub(super) fn order(line: &str) -> Result<Order> {
         ["lock", ms] => Order::Lock { ms: ms.parse()? },
         ["block", ms] => Order::Block { ms: ms.parse()? },
         ["heavier", percent, ms] => Order::Heavier { percent: percent.parse()?, ms: ms.parse()? },
-        ["leak", call, ms] => Order::Leak { call: call.parse()?, ms: ms.parse()? },
-        _ => bail!("{line:?} is no order: lock MS, block MS, heavier PERCENT MS or leak CALL MS"),
+        ["exhaust", call, ms] => Order::Exhaust { call: call.parse()?, ms: ms.parse()? },
+        _ => bail!("{line:?} is no order: lock MS, block MS, heavier PERCENT MS or exhaust CALL MS"),
     })
 }
 
@@ -78,8 +78,8 @@ mod tests {
         assert_eq!(order("lock 700").unwrap(), Order::Lock { ms: 700 });
         assert_eq!(order("block 5\n").unwrap(), Order::Block { ms: 5 });
         assert_eq!(order("heavier 250 1500").unwrap(), Order::Heavier { percent: 250, ms: 1500 });
-        assert_eq!(order("leak 1 900").unwrap(), Order::Leak { call: 1, ms: 900 });
-        for none in ["", "lock", "lock x", "heavier 5", "leak 900", "stop 1"] {
+        assert_eq!(order("exhaust 1 900").unwrap(), Order::Exhaust { call: 1, ms: 900 });
+        for none in ["", "lock", "lock x", "heavier 5", "exhaust 900", "stop 1"] {
             assert!(order(none).is_err(), "{none:?}");
         }
     }

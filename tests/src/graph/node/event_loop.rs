@@ -5,6 +5,7 @@ use super::control::{self, Order};
 use super::http;
 use super::work::Work;
 use crate::graph::part::{CallPart, Part, Protocol};
+use crate::graph::wire;
 use crate::lab::Span;
 use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, bail, ensure};
@@ -109,7 +110,7 @@ impl Server {
                 self.work.set_percent(100);
                 Ok(span)
             }
-            Order::Leak { .. } => bail!("pools of an event loop have no bound"),
+            Order::Exhaust { .. } => bail!("pools of an event loop have no bound"),
         }
     }
 
@@ -207,7 +208,7 @@ impl Pool {
         let close = self.in_use.get() > self.call.pool;
         let mut stream = TcpStream::connect(self.call.to).await?;
         stream.set_nodelay(true)?;
-        if let Some(greeting) = http::greeting(protocol) {
+        if let Some(greeting) = wire::greeting(protocol) {
             exchange(&mut stream, protocol, &greeting, &mut Vec::with_capacity(512)).await?;
         }
         let request = http::request(protocol, close);
@@ -226,10 +227,10 @@ impl Pool {
 async fn exchange(
     stream: &mut TcpStream,
     protocol: Protocol,
-    words: &[u8],
+    request: &[u8],
     answer: &mut Vec<u8>,
 ) -> Result<u16> {
-    stream.write_all(words).await?;
+    stream.write_all(request).await?;
     loop {
         ensure!(stream.read_buf(answer).await? > 0, "the connection was closed before its answer");
         if let Some(status) = http::status(protocol, answer)? {

@@ -51,11 +51,6 @@ pub(super) fn request(protocol: Protocol, close: bool) -> Vec<u8> {
     format!("GET /call HTTP/1.1\r\nHost: graph\r\n{connection}\r\n").into_bytes()
 }
 
-/// What a new connection says first, and is answered, if its protocol has such a thing.
-pub(super) fn greeting(protocol: Protocol) -> Option<Vec<u8>> {
-    wire::greeting(protocol)
-}
-
 /// An answer.
 pub(super) fn answer(status: u16, close: bool) -> Vec<u8> {
     let reason = if status == 200 { "OK" } else { "Service Unavailable" };

@@ -5,6 +5,7 @@ use super::control::{self, Order};
 use super::http;
 use super::work::Work;
 use crate::graph::part::{CallPart, Part, Protocol};
+use crate::graph::wire;
 use crate::lab::Span;
 use crate::os::clock::unix_ns;
 use anyhow::{Context, Result, bail, ensure};
@@ -68,9 +69,9 @@ impl Server {
                 self.work.set_percent(100);
                 Ok(span)
             }
-            Order::Leak { call, ms } => {
+            Order::Exhaust { call, ms } => {
                 let pool = self.pools.get(call).with_context(|| format!("there is no call {call}"))?;
-                let _lost = pool.lose_all()?;
+                let _exhausted = pool.exhaust()?;
                 Ok(lasts(ms))
             }
             Order::Block { .. } => bail!("a server of threads has no event loop"),
@@ -192,14 +193,14 @@ impl Pool {
         outcome
     }
 
-    /// Takes all connections that there may be, until what it returns is dropped; those that are in use are nobody's when they come back.
-    fn lose_all(&self) -> Result<Lost<'_>> {
+    /// Takes all connections that there may be, until what it returns is dropped: those that are in use are given to nobody when they come back.
+    fn exhaust(&self) -> Result<Exhausted<'_>> {
         ensure!(self.call.pool > 0, "this call has no pool");
         let mut connections = self.lock();
         connections.in_use += self.call.pool;
         let open = std::mem::take(&mut connections.idle);
         drop(connections);
-        Ok(Lost { pool: self, _open: open })
+        Ok(Exhausted { pool: self, _open: open })
     }
 
     /// Waits for its turn; a connection that is idle, if there is one.
@@ -213,7 +214,9 @@ impl Pool {
         }
         connections.in_use += 1;
         let now = Instant::now();
-        connections.idle.retain(|(_, since)| now - *since < KEPT_MAX);
+        // A database closes no connection that idles, and nobody opens one to it without need.
+        let stays = self.call.protocol == Protocol::Postgres;
+        connections.idle.retain(|(_, since)| stays || now - *since < KEPT_MAX);
         Ok(connections.idle.pop().map(|(stream, _)| stream))
     }
 
@@ -234,7 +237,7 @@ impl Pool {
         ensure!(!left.is_zero(), "no time was left to connect");
         let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(self.call.to), left)?;
         stream.set_nodelay(true)?;
-        if let Some(greeting) = http::greeting(protocol) {
+        if let Some(greeting) = wire::greeting(protocol) {
             exchange(&mut stream, protocol, &greeting, &mut Vec::with_capacity(512), deadline)?;
         }
         let status = exchange(&mut stream, protocol, &request, &mut Vec::with_capacity(512), deadline)?;
@@ -242,14 +245,14 @@ impl Pool {
     }
 }
 
-/// A pool whose connections nobody gives back. They stay open, as a leak leaves them.
+/// A pool whose connections nobody gives back. They stay open, as code that forgets them leaves them.
 #[derive(Debug)]
-struct Lost<'a> {
+struct Exhausted<'a> {
     pool: &'a Pool,
     _open: Vec<(TcpStream, Instant)>,
 }
 
-impl Drop for Lost<'_> {
+impl Drop for Exhausted<'_> {
     fn drop(&mut self) {
         self.pool.lock().in_use -= self.pool.call.pool;
         self.pool.freed.notify_all();
@@ -260,11 +263,11 @@ impl Drop for Lost<'_> {
 fn exchange(
     stream: &mut TcpStream,
     protocol: Protocol,
-    words: &[u8],
+    request: &[u8],
     answer: &mut Vec<u8>,
     deadline: Instant,
 ) -> Result<u16> {
-    stream.write_all(words)?;
+    stream.write_all(request)?;
     let mut piece = [0; 1024];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -276,5 +279,35 @@ fn exchange(
         if let Some(status) = http::status(protocol, answer)? {
             return Ok(status);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_exhausted_pool_nobody_gets_a_connection_until_it_is_over() {
+        let to = "127.0.0.1:1".parse().unwrap();
+        let call = CallPart {
+            to,
+            protocol: Protocol::Http,
+            share_percent: 100,
+            pool: 2,
+            timeout_ms: 1_000,
+            retries: 0,
+            budget_percent: None,
+            breaks: false,
+        };
+        let pool = Pool::new(call.clone());
+        let soon = || Instant::now() + Duration::from_millis(20);
+        assert!(pool.take(soon()).is_ok(), "one is in use");
+        let exhausted = pool.exhaust().unwrap();
+        assert!(pool.take(soon()).is_err());
+        pool.lock().in_use -= 1;
+        assert!(pool.take(soon()).is_err(), "it came back, and is nobody's");
+        drop(exhausted);
+        assert!(pool.take(soon()).is_ok() && pool.take(soon()).is_ok() && pool.take(soon()).is_err());
+        assert!(Pool::new(CallPart { pool: 0, ..call }).exhaust().is_err());
     }
 }

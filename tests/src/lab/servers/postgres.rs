@@ -19,6 +19,9 @@ const SCHEMA: &str = include_str!("../../../lab/schema-postgres.sql");
 /// A private server is up in a second; a slow machine may need many.
 const START_MAX: Duration = Duration::from_secs(120);
 
+/// Who may come, and is believed: everybody by its socket, and from the laboratory's network.
+pub(crate) const ACCESS: &str = "local all all trust\nhost all all 10.77.0.0/24 trust\n";
+
 /// Which user it runs as.
 const USER: &str = "postgres";
 
@@ -106,8 +109,7 @@ fn user() -> Command {
 fn make(folder: &Path) -> Result<()> {
     let data = folder.join("data");
     make_empty(folder, &data)?;
-    let hba = "local all all trust\nhost all all 10.77.0.0/24 trust\n";
-    fs::write(data.join("pg_hba.conf"), hba)?;
+    fs::write(data.join("pg_hba.conf"), ACCESS)?;
     let server = Private::start(folder)?;
     client(folder, "postgres")?("CREATE DATABASE bulletin")?;
     let ask = client(folder, "bulletin")?;
