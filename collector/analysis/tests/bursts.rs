@@ -40,7 +40,12 @@ fn a_burst_is_measured_where_it_came_in_and_not_by_what_a_full_database_takes() 
                 let incidents = diagnose(Sim { bursts, ..near_its_limit(cost, pool) });
                 let case = format!("{pool} connections, {cost} times the CPU, {times} times for {ms} ms");
                 assert_eq!(roots(&incidents), [("web-1", Resource::Burst)], "{case}: {incidents:#?}");
-                assert!(incidents[0].title.contains("times the usual requests came to apache2@web-1"));
+                let title = &incidents[0].title;
+                assert!(title.contains("times the usual requests came to apache2@web-1"), "{title}");
+                // What gave way is the database, which is near its limit.
+                let first = incidents[0].root.saturated.as_ref().map(|first| first.host.as_str());
+                assert_eq!(first, Some("db-1"), "{case}");
+                assert!(title.contains(", and used up mariadbd@db-1's CPU"), "{title}");
             }
         }
     }

@@ -290,6 +290,9 @@ fn rest(out: &mut String, i: &Incident) {
             &format!("{} requests wait a second or more for a retry{seen}", i.vlrt.expected),
         );
     }
+    if let Some(now) = &i.do_now {
+        labelled(out, "Do now", &format!("{now}."));
+    }
     if !i.against.is_empty() {
         labelled(out, "Against", &i.against.join("; "));
     }

@@ -69,6 +69,7 @@ fn incident() -> Incident {
             unit: "ratio".into(),
             culprits: Vec::new(),
             event_loop: None,
+            saturated: None,
             evidence: String::new(),
         },
         hops: vec![
@@ -91,6 +92,7 @@ fn incident() -> Incident {
         sustained: None,
         alternatives: Vec::new(),
         against: Vec::new(),
+        do_now: None,
         numbers: Vec::new(),
     }
 }

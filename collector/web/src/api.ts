@@ -60,6 +60,10 @@ export interface Incident {
   root: Root; hops: Hop[]; drops: Drops[];
   vlrt: { syn_retransmits: number | null; expected: number; clients: { address: string; count: number }[] };
   alternatives: { root: Root; confidence: number }[];
+  /** What spoke against the root, in clauses. */
+  against?: string[];
+  /** What whoever is on call can do about it, a sentence without its full stop. */
+  do_now?: string | null;
   sustained?: Sustained | null;
 }
 

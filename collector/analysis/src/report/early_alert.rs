@@ -137,6 +137,7 @@ fn provisional(
             unit: "ratio".to_owned(),
             culprits: Vec::new(),
             event_loop: None,
+            saturated: None,
             evidence: "cause being determined".to_owned(),
         },
         hops: vec![Hop {
@@ -184,6 +185,7 @@ fn provisional(
         sustained: None,
         alternatives: Vec::new(),
         against: Vec::new(),
+        do_now: None,
         numbers: Vec::new(),
     }
 }

@@ -2,7 +2,8 @@
 //! Owns the kinds; decides nothing about the root.
 
 use super::Report;
-use super::title::title;
+use super::now::do_now;
+use super::title::{Called, title};
 use crate::case::settled::Settled;
 use crate::episode::{Episode, quality};
 use crate::path::candidate::Candidate;
@@ -32,6 +33,7 @@ impl Report<'_> {
         if flood {
             // Nothing on the way to another tier is evidence for it.
             root.evidence = format!("{}. Confidence {:.2} by rule", best.episode.why, best.score);
+            root.saturated = None;
         }
         let kind = self.kind(best, &root, flood);
         let last = self.case.last_active.max(self.case.drops.values().map(|d| d.last).max().unwrap_or(0));
@@ -72,10 +74,14 @@ impl Report<'_> {
             hops,
             drops,
             alternatives: if flood { Vec::new() } else { findings.alternatives },
+            do_now: None,
             against: if flood { Vec::new() } else { findings.against },
             numbers: if flood { Vec::new() } else { findings.numbers },
         };
-        incident.title = title(&incident, &|host, workload| self.view.topology.called(host, workload));
+        let called = |host: &str, workload: &str| self.view.topology.called(host, workload);
+        let called = Called(&called);
+        incident.title = title(&incident, &called);
+        incident.do_now = do_now(&incident, &called);
         Some((incident, settled))
     }
 

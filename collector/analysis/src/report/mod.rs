@@ -8,6 +8,7 @@ mod drops;
 pub(crate) mod early_alert;
 mod hops;
 mod incident;
+mod now;
 mod root;
 mod title;
 pub(crate) mod version;

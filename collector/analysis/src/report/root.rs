@@ -7,7 +7,7 @@ use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::Place;
-use tailwater_model::incident::{Alternative, Order, Root};
+use tailwater_model::incident::{Alternative, Order, Resource, Root, Saturated};
 
 /// Alternatives that are kept.
 const ALTERNATIVES_MAX: usize = 4;
@@ -45,6 +45,16 @@ impl Report<'_> {
             numbers: known.map(numbers).unwrap_or_default(),
             root,
         }
+    }
+
+    /// What a burst used up first: of the tiers whose own load took all of their CPU as it had come, the one that was full first.
+    fn saturated(&self, burst: &Candidate) -> Option<Saturated> {
+        let carried = |c: &&Candidate| burst.episode.resource == Resource::Burst && c.carried && c.episode.by_load;
+        let all = self.diagnosis.candidates.iter().filter(carried);
+        let first = all.min_by_key(|c| self.start_ns(self.clock_host(&c.place), c.episode.first))?;
+        let (host, workload, tier) = self.place(&first.place);
+        let start_unix_ns = self.start_ns(self.clock_host(&first.place), first.episode.first);
+        Some(Saturated { host, workload, tier, resource: first.episode.resource, start_unix_ns })
     }
 
     /// Whether clocks leave open if the root or the first tier of the chain was first.
@@ -92,6 +102,7 @@ impl Report<'_> {
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
+            saturated: self.saturated(candidate),
             evidence,
         }
     }

@@ -13,20 +13,36 @@ const CLOCKS_AGREE_NS: u64 = 5_000_000;
 /// Drops that go on for longer are told as they were at first and as they are now (10 s).
 const LONG_MS: u64 = 10_000;
 
-/// `called`: what people call a workload of a host.
-pub(super) fn title<'a>(incident: &Incident, called: &dyn Fn(&str, &str) -> Option<&'a str>) -> String {
-    let name = |host: &str, workload: &str, tier: &str| {
-        let short = called(host, workload).filter(|n| !n.is_empty());
-        match short {
+/// What people call a workload of a host, if that is known.
+pub(super) struct Called<'a>(pub(super) &'a dyn Fn(&str, &str) -> Option<&'a str>);
+
+impl Called<'_> {
+    /// A tier by what people call it, else by its workload; one without a workload by its own name.
+    pub(super) fn name(&self, host: &str, workload: &str, tier: &str) -> String {
+        match (self.0)(host, workload).filter(|short| !short.is_empty()) {
             Some(short) => place(short, host).to_string(),
             None if workload.is_empty() => tier.to_owned(),
             None => place(workload, host).to_string(),
         }
-    };
+    }
+}
+
+/// The sentence.
+pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
+    let name = |host: &str, workload: &str, tier: &str| called.name(host, workload, tier);
     let effect = effect(incident, &name);
     let root = &incident.root;
     let connections_only = incident.hops.iter().any(|h| h.role == Role::Root && h.connections_only);
-    let cause = cause(root, &name(&root.host, &root.workload, &root.tier), connections_only);
+    let mut cause = cause(root, &name(&root.host, &root.workload, &root.tier), connections_only);
+    if let Some(first) = &root.saturated {
+        let what = if first.resource == Resource::CpuThrottled { "CPU quota" } else { "CPU" };
+        let it = if (&first.host, &first.workload) == (&root.host, &root.workload) {
+            "its".to_owned()
+        } else {
+            format!("{}'s", name(&first.host, &first.workload, &first.tier))
+        };
+        cause.push_str(&format!(", and used up {it} {what}"));
+    }
     let cause = match &incident.sustained {
         Some(s) => {
             let verb = if incident.state == State::Open { "kept alive" } else { "were kept alive" };

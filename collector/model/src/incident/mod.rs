@@ -56,6 +56,9 @@ pub struct Incident {
     pub sustained: Option<Sustained>,
     /// Other roots that fit, best first.
     pub alternatives: Vec<Alternative>,
+    /// What whoever is on call can do about it, in one sentence without its full stop; none where nothing is known to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub do_now: Option<String>,
     /// What spoke against the root, in clauses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
@@ -232,6 +235,10 @@ pub struct Root {
     /// The event loop that was blocked; of other resources there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_loop: Option<EventLoop>,
+    /// What a burst used up first, as what prevents the next one depends on it; of other resources, and where nothing measured was used up, there
+    /// is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturated: Option<Saturated>,
     /// Why this is the root, and how confidence was formed.
     pub evidence: String,
 }
@@ -257,6 +264,21 @@ pub struct EventLoop {
     pub ran_ratio: f64,
     /// The kernel's function that it was found asleep in; empty: it mostly ran.
     pub slept_in: String,
+}
+
+/// A tier that was sent more than its CPU can do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Saturated {
+    /// Its host.
+    pub host: Host,
+    /// Name of its workload.
+    pub workload: String,
+    /// Its name.
+    pub tier: String,
+    /// What it used up: `cpu` or `cpu_throttled`.
+    pub resource: Resource,
+    /// Since when, to the window.
+    pub start_unix_ns: u64,
 }
 
 /// A user of a saturated resource.

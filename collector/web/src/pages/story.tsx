@@ -210,6 +210,12 @@ function Reasons({ i }: { i: Incident }) {
           ))}
         </ul>
         {i.alternatives.length === 0 && <p class="quiet">No other root fits what was seen.</p>}
+        {(i.against?.length ?? 0) > 0 && (
+          <>
+            <h3>What speaks against it</h3>
+            <ul class="against">{i.against!.map((clause) => <li key={clause}>{clause}</li>)}</ul>
+          </>
+        )}
         <p class="quiet">Clocks agree within {(i.clock_error_ns / 1e6).toFixed(1)} ms; onsets closer than that have no known order.</p>
       </section>
     </div>
@@ -314,6 +320,7 @@ export function Story({ id }: { id: string }) {
         </div>
         <h1 class="sentence">{i.title}</h1>
         {KINDS[i.kind] && <p class="quiet">{KINDS[i.kind]!.about} Times in the sentence are UTC.</p>}
+        {i.do_now && <p class="do-now"><b>Do now:</b> {i.do_now}.</p>}
         <Facts i={i} />
         <Before i={i} />
         <Silencing id={id} i={i} />
