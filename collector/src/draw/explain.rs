@@ -296,6 +296,9 @@ fn rest(out: &mut String, i: &Incident) {
     if !i.against.is_empty() {
         labelled(out, "Against", &i.against.join("; "));
     }
+    if !i.context.is_empty() {
+        labelled(out, "Meanwhile", &i.context.join("; "));
+    }
     for a in &i.alternatives {
         let line = format!(
             "{} at {}, confidence {:.2}: {}",

@@ -92,6 +92,7 @@ fn incident() -> Incident {
         sustained: None,
         alternatives: Vec::new(),
         against: Vec::new(),
+        context: Vec::new(),
         do_now: None,
         numbers: Vec::new(),
     }

@@ -62,6 +62,8 @@ export interface Incident {
   alternatives: { root: Root; confidence: number }[];
   /** What spoke against the root, in clauses. */
   against?: string[];
+  /** What else happened on its way around its onset, in clauses. */
+  context?: string[];
   /** What whoever is on call can do about it, a sentence without its full stop. */
   do_now?: string | null;
   sustained?: Sustained | null;

@@ -28,12 +28,13 @@ pub(crate) struct Settled {
     pub(crate) waves_only: bool,
 }
 
-/// Root, alternatives, how sure they are and why, and whether their order is open.
+/// Root, alternatives, how sure they are and why, what else happened, and whether their order is open.
 #[derive(Debug, Clone)]
 pub(crate) struct Findings {
     pub(crate) root: Root,
     pub(crate) confidence: f64,
     pub(crate) against: Vec<String>,
+    pub(crate) context: Vec<String>,
     pub(crate) numbers: Vec<Number>,
     pub(crate) alternatives: Vec<Alternative>,
     pub(crate) order_unknown: bool,

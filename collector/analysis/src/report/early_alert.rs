@@ -185,6 +185,7 @@ fn provisional(
         sustained: None,
         alternatives: Vec::new(),
         against: Vec::new(),
+        context: Vec::new(),
         do_now: None,
         numbers: Vec::new(),
     }

@@ -76,6 +76,7 @@ impl Report<'_> {
             alternatives: if flood { Vec::new() } else { findings.alternatives },
             do_now: None,
             against: if flood { Vec::new() } else { findings.against },
+            context: findings.context,
             numbers: if flood { Vec::new() } else { findings.numbers },
         };
         let called = |host: &str, workload: &str| self.view.topology.called(host, workload);

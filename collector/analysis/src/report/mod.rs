@@ -4,6 +4,7 @@
 
 mod calibrated;
 mod confidence;
+mod context;
 mod drops;
 pub(crate) mod early_alert;
 mod hops;

@@ -124,6 +124,7 @@ mod tests {
             vlrt: Vlrt::default(),
             sustained: None,
             alternatives: Vec::new(),
+            context: Vec::new(),
             do_now: None,
             against: Vec::new(),
             numbers: Vec::new(),

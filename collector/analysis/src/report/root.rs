@@ -3,6 +3,7 @@
 
 use super::Report;
 use super::confidence::{confidence, numbers, what_is_left};
+use super::title::Called;
 use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
@@ -42,6 +43,7 @@ impl Report<'_> {
             alternatives: others.take(ALTERNATIVES_MAX).map(other).collect(),
             confidence: sure,
             against: best.against.clone(),
+            context: self.context(&Called(&|host, workload| self.view.topology.called(host, workload))),
             numbers: known.map(numbers).unwrap_or_default(),
             root,
         }

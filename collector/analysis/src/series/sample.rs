@@ -64,6 +64,8 @@ pub(crate) struct CallSample {
     /// Connection attempts minus established ones.
     pub(crate) connecting: f64,
     pub(crate) syn_retransmits: u64,
+    /// Segments with data that were sent again.
+    pub(crate) data_retransmits: u64,
     /// Calls are not known: `in_flight` are pieces of data that were sent since their connection last spoke.
     pub(crate) connections_only: bool,
 }
@@ -135,6 +137,7 @@ pub(crate) fn call_sample(window: &HostWindow, edges: &[EntityId]) -> CallSample
         sum.open_max = sum.open_max.saturating_add(e.open_max);
         sum.connecting += e.connects as f64 - e.established as f64;
         sum.syn_retransmits = sum.syn_retransmits.saturating_add(e.syn_retransmits);
+        sum.data_retransmits = sum.data_retransmits.saturating_add(e.data_retransmits);
         if e.connections_only() {
             sum.connections_only = true;
             sum.in_flight += mean(e.unanswered_ns);

@@ -62,6 +62,9 @@ pub struct Incident {
     /// What spoke against the root, in clauses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
+    /// What else happened on its way around its onset, in clauses: it may have had a part in it, and is not said to be the cause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<String>,
     /// The numbers that `confidence` is learnt of, those that are not 0; none where there is nothing to learn, as of what is unexplained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<Number>,

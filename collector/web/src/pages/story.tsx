@@ -216,6 +216,12 @@ function Reasons({ i }: { i: Incident }) {
             <ul class="against">{i.against!.map((clause) => <li key={clause}>{clause}</li>)}</ul>
           </>
         )}
+        {(i.context?.length ?? 0) > 0 && (
+          <>
+            <h3>Meanwhile</h3>
+            <ul class="against">{i.context!.map((clause) => <li key={clause}>{clause}</li>)}</ul>
+          </>
+        )}
         <p class="quiet">Clocks agree within {(i.clock_error_ns / 1e6).toFixed(1)} ms; onsets closer than that have no known order.</p>
       </section>
     </div>

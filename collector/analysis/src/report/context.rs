@@ -1,0 +1,86 @@
+//! What else happened on an incident's way around its onset, told beside the root because it may have had a part in it: packets that were lost
+//! between two tiers, and accept queues whose limit was changed. Owns what is worth a clause; decides nothing about the root.
+
+use super::Report;
+use super::title::Called;
+use crate::path::step::Place;
+use crate::topology::graph::Link;
+use crate::topology::tier::TierKey;
+use std::collections::BTreeSet;
+use tailwater_model::civil::Civil;
+
+/// Segments of calls that are sent again before and while a queue grows: looked at from this many windows before its onset (1 s) …
+const LOST_BEFORE: u64 = 20;
+/// … and worth telling from so many on, …
+const LOST_LEAST: u64 = 5;
+/// … if they are so many times what was usual in the seconds before.
+const LOST_TIMES: f64 = 4.0;
+/// A limit that was changed so many windows (5 s) before the onset may have to do with it.
+const CHANGED_BEFORE: u64 = 100;
+
+impl Report<'_> {
+    /// In clauses, along the way from the drop to the root.
+    pub(super) fn context(&self, called: &Called<'_>) -> Vec<String> {
+        let mut clauses = Vec::new();
+        let mut asked: BTreeSet<(&TierKey, (std::net::IpAddr, u16))> = BTreeSet::new();
+        for step in &self.diagnosis.path {
+            let Place::Tier(key) = &step.place else { continue };
+            clauses.extend(self.changed(key, step.onset, called));
+            for link in self.view.topology.up(key).chain(self.view.topology.down(key)) {
+                if asked.insert((&link.from, link.remote)) {
+                    clauses.extend(self.lost(link, step.onset, called));
+                }
+            }
+        }
+        clauses
+    }
+
+    /// Whether segments of the calls along a link were lost. What a full accept queue drops is sent again as well, and is told as drops.
+    fn lost(&self, link: &Link, onset: u64, called: &Called<'_>) -> Option<String> {
+        let dropped = |to: &TierKey| self.case.drops.keys().any(|(tier, _)| tier == to);
+        if link.to.as_ref().is_some_and(dropped) {
+            return None;
+        }
+        let calls = self.view.calls(link, self.case.at);
+        let (from, to) = (onset.saturating_sub(LOST_BEFORE), self.case.at.max(onset));
+        let sum = |from, to| {
+            let all = calls.range(from, to);
+            all.fold((0_u64, 0_u64), |(sum, count), (_, s)| (sum.saturating_add(s.data_retransmits), count + 1))
+        };
+        let (lost, windows) = sum(from, to);
+        let (usually, before) = sum(calls.first, from.saturating_sub(1));
+        let rate = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+        if lost < LOST_LEAST || rate(lost, windows) < LOST_TIMES * rate(usually, before) {
+            return None;
+        }
+        let when = [self.start_ns(&link.from.host, from), self.end_ns(&link.from.host, to)];
+        let [first, last] = when.map(|unix_ns| Civil::of(unix_ns).time_ms());
+        Some(format!(
+            "{lost} segments from {} to {} were sent again from {first} to {last}, as where packets are lost on the way",
+            self.name(&link.from, called),
+            link.to.as_ref().map_or_else(|| link.remote.0.to_string(), |to| self.name(to, called))
+        ))
+    }
+
+    /// Whether the limit of a tier's accept queue was changed.
+    fn changed(&self, key: &TierKey, onset: u64, called: &Called<'_>) -> Option<String> {
+        let tier = self.tier(key)?;
+        let last = self.case.at.max(onset);
+        let series = self.view.tier_series(&key.host, tier, onset.saturating_sub(CHANGED_BEFORE), last);
+        let limits = || series.range(series.first, last).filter(|(_, s)| s.limit > 0);
+        let (_, before) = limits().next()?;
+        let (at, now) = limits().filter(|(_, s)| s.limit != before.limit).last()?;
+        Some(format!(
+            "the accept queue of {} was set from {} to {} before {}",
+            self.name(key, called),
+            before.limit,
+            now.limit,
+            Civil::of(self.end_ns(&key.host, at)).time_ms()
+        ))
+    }
+
+    fn name(&self, key: &TierKey, called: &Called<'_>) -> String {
+        let (host, workload, tier) = self.place(&Place::Tier(key.clone()));
+        called.name(&host, &workload, &tier)
+    }
+}

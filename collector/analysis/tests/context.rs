@@ -1,0 +1,58 @@
+//! What is told beside a root: packets that were lost on its way, and accept queues whose limit was changed, and nothing where neither was.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use support::sim::{At, Do, Sim, Trace};
+use support::{inputs, last_versions, outputs};
+use tailwater_analysis::Config;
+use tailwater_model::Incident;
+
+/// A database that stands still for 600 ms, which has the web tier drop.
+fn paused() -> Trace {
+    Sim::default().act(At::Db, 6000..6600, Do::Pause).run()
+}
+
+fn told(trace: &Trace) -> Incident {
+    let all = last_versions(&outputs(&Config::default(), inputs(trace)));
+    all.into_iter().find(|incident| !incident.drops.is_empty()).unwrap()
+}
+
+/// Milliseconds after the first window at which a window begins.
+fn ms(trace: &Trace, index: u64) -> u64 {
+    50 * (index - trace.windows.first().unwrap().index.0)
+}
+
+#[test]
+fn segments_that_are_lost_between_two_tiers_are_told_once_and_those_that_a_full_queue_dropped_are_not() {
+    let lossy = |host: &str, every: bool| {
+        let mut trace = paused();
+        let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
+        for (window, ms) in trace.windows.iter_mut().zip(windows) {
+            if window.host == host && (every || (5_900..6_600).contains(&ms)) {
+                window.edges.values_mut().for_each(|edge| edge.data_retransmits = 3);
+            }
+        }
+        told(&trace)
+    };
+    assert_eq!(told(&paused()).context, [""; 0]);
+    let lost = lossy("app-1", false);
+    let [clause] = lost.context.as_slice() else { panic!("{:#?}", lost.context) };
+    assert!(clause.contains("from tomcat10@app-1 to mariadbd@db-1 were sent again"), "{clause}");
+    assert_eq!(lost.root.host, "db-1");
+    assert_eq!(lossy("app-1", true).context, [""; 0], "as many as ever");
+}
+
+#[test]
+fn a_limit_that_was_changed_before_a_drop_is_told() {
+    let mut trace = paused();
+    let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
+    for (window, ms) in trace.windows.iter_mut().zip(windows) {
+        if window.host == "web-1" && ms >= 4_000 {
+            window.listeners.values_mut().filter(|l| l.limit > 0).for_each(|l| l.limit /= 2);
+        }
+    }
+    let incident = told(&trace);
+    let [clause] = incident.context.as_slice() else { panic!("{:#?}", incident.context) };
+    assert!(clause.starts_with("the accept queue of apache2@web-1 was set from"), "{clause}");
+}
