@@ -67,6 +67,7 @@ fn truth_of(sim: &Sim) -> serde_json::Value {
         let place = match at {
             At::Web => web,
             At::App => ("app-1", "tomcat10.service"),
+            At::App2 => ("app-2", "tomcat10.service"),
             At::Db => ("db-1", "mariadb.service"),
         };
         let resources: &[&str] = match what {

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use support::sim::{At, Do, Sim};
 use support::{diagnose, diagnose_with, inputs, last_versions, outputs, told};
 use tailwater_analysis::{Config, TierRule};
@@ -258,6 +259,24 @@ fn of_two_servers_the_sick_one_is_named() {
         Resource::CpuNeighbour,
         &[("web-1", Role::Drop), ("app-1", Role::Root)],
     );
+}
+
+/// Both application servers stand, each for a cause of its own: fails where the one that holds fewer of the requests is not told.
+#[test]
+fn two_causes_that_fill_one_queue_are_one_incident_with_both() {
+    let both = Sim { two_apps: true, ..Sim::default() }
+        .act(At::App, 6000..6900, Do::Neighbour(0.95))
+        .act(At::App2, 6000..6900, Do::Pause);
+    let incident = only(diagnose(both));
+    let roots = [&incident.root].into_iter().chain(incident.also.iter().map(|also| &also.root));
+    let told: BTreeSet<_> = roots.map(|root| (root.host.as_str(), root.resource.name())).collect();
+    assert_eq!(told, [("app-1", "cpu_neighbour"), ("app-2", "pause")].into(), "{incident:#?}");
+    assert!(incident.title.contains("% of what waited did so as"), "{}", incident.title);
+    assert!(incident.also.iter().all(|a| (0.25..=0.75).contains(&a.share)), "{:?}", incident.also);
+    // One alone is told alone.
+    let sim = Sim { two_apps: true, ..Sim::default() }.act(At::App2, 6000..6900, Do::Pause);
+    let alone = only(diagnose(sim));
+    assert_eq!((alone.root.host.as_str(), alone.also.len()), ("app-2", 0), "{alone:#?}");
 }
 
 #[test]

@@ -296,6 +296,16 @@ fn rest(out: &mut String, i: &Incident) {
     if !i.against.is_empty() {
         labelled(out, "Against", &i.against.join("; "));
     }
+    for other in &i.also {
+        let line = format!(
+            "{} at {}, for {:.0} % of what waited: {}",
+            other.root.resource.name(),
+            other.root.place().short(),
+            100.0 * other.share,
+            other.root.evidence
+        );
+        labelled(out, "Also", &line);
+    }
     if !i.context.is_empty() {
         labelled(out, "Meanwhile", &i.context.join("; "));
     }

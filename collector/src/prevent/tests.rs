@@ -93,6 +93,7 @@ fn incident() -> Incident {
         alternatives: Vec::new(),
         against: Vec::new(),
         context: Vec::new(),
+        also: Vec::new(),
         do_now: None,
         numbers: Vec::new(),
     }

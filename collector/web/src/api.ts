@@ -60,6 +60,8 @@ export interface Incident {
   root: Root; hops: Hop[]; drops: Drops[];
   vlrt: { syn_retransmits: number | null; expected: number; clients: { address: string; count: number }[] };
   alternatives: { root: Root; confidence: number }[];
+  /** Further causes that filled the same queue, with the part of what waited that waited for each. */
+  also?: { root: Root; share: number }[];
   /** What spoke against the root, in clauses. */
   against?: string[];
   /** What else happened on its way around its onset, in clauses. */

@@ -124,8 +124,16 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
             None => judged.strays.push(incident.clone()),
         }
     }
-    for (((injection, told), echoes), beside) in injections.iter().zip(matched).zip(echoes).zip(beside) {
-        let mut row = row(graph, injection, told.and_then(|told| incidents.get(told)), echoes);
+    for (of, ((injection, told), echoes)) in injections.iter().zip(matched).zip(echoes).enumerate() {
+        let beside = beside[of];
+        let told = told.and_then(|told| incidents.get(told)).cloned();
+        // Of two that were made at once one may be told with the other, as a further cause of the same overflow.
+        let with_another = || {
+            let all = incidents.iter().filter(|told| fits(injection, told)).flat_map(Reported::further);
+            all.into_iter().find(|told| is_root(injection, told))
+        };
+        let told = told.or_else(|| beside.then(with_another).flatten());
+        let mut row = row(graph, injection, told.as_ref(), echoes);
         row.induced &= !beside || may_have_hurt(graph, injection);
         judged.rows.push(row);
     }
@@ -331,6 +339,27 @@ mod tests {
             assert!(row.root_right && row.resource_right, "{row:?}");
         }
         assert_eq!(judged.rows.iter().map(|row| row.echoes.len()).sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn one_of_two_that_were_made_at_once_may_be_told_as_a_further_cause_and_a_wrong_one_is_none() {
+        let graph = Graph::of(1, 2);
+        let first = paused(&graph, 100, 40);
+        let other = graph.services.iter().find(|of| {
+            graph.hosts[of.host].name != first.host && of.name != "entry" && of.name != first.roots[0]
+        });
+        let other = other.expect("a graph has several hosts");
+        let host = graph.hosts[other.host].name.clone();
+        let second = Injection { host: host.clone(), roots: vec![other.name.clone()], ..first.clone() };
+        let injections = [first, second];
+        let named = |workload: &str| Reported {
+            also: vec![[host.clone(), workload.to_owned(), "pause".into()]],
+            ..told(&injections[0], "both")
+        };
+        let both = judge(&graph, &injections, &[named(&other.name)]);
+        assert!(both.rows.iter().all(|row| row.root_right && row.resource_right), "{both:#?}");
+        let wrong = judge(&graph, &injections, &[named("nobody")]);
+        assert!(wrong.rows[0].root_right && wrong.rows[1].reported.is_none(), "{wrong:#?}");
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct Reported {
     pub sustained: bool,
     /// Its sentence.
     pub title: String,
+    /// Host, workload and resource of the further causes that it names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<[String; 3]>,
 }
 
 impl Reported {
@@ -78,7 +81,26 @@ impl Reported {
             vlrt: number(&incident["vlrt"]["expected"]),
             sustained: incident["sustained"]["by"] == "retries",
             title: text(&incident["title"]),
+            also: incident["also"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|also| ["host", "workload", "resource"].map(|key| text(&also["root"][key])))
+                .collect(),
         }
+    }
+
+    /// The same with each further cause that it names in place of its root; none of them wakes anybody once more.
+    #[must_use]
+    pub fn further(&self) -> Vec<Self> {
+        let with = |[host, workload, resource]: &[String; 3]| Self {
+            host: host.clone(),
+            workload: workload.clone(),
+            resource: resource.clone(),
+            also: Vec::new(),
+            ..self.clone()
+        };
+        self.also.iter().map(with).collect()
     }
 
     /// Whether it would wake somebody.

@@ -122,6 +122,11 @@ pub fn render(incidents: &[Value]) -> Result<String> {
             let share = culprit["share"].as_f64().unwrap_or(0.0) * 100.0;
             writeln!(out, "  culprit {} {share:.0} %", text(&culprit["comm"]))?;
         }
+        for also in incident["also"].as_array().into_iter().flatten() {
+            let (root, share) = (&also["root"], also["share"].as_f64().unwrap_or(0.0) * 100.0);
+            let [workload, host, resource] = ["workload", "host", "resource"].map(|key| text(&root[key]));
+            writeln!(out, "  also {workload}@{host} {resource}, {share:.0} % of what waited")?;
+        }
         for hop in incident["hops"].as_array().into_iter().flatten() {
             writeln!(
                 out,

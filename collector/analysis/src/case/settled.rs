@@ -4,7 +4,7 @@
 use crate::path::step::Place;
 use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Alternative, Hop, Number, Root};
+use tailwater_model::incident::{Also, Alternative, Hop, Number, Root};
 use tailwater_model::window::EntityId;
 
 /// What was said of a case while its windows were there, and is said for as long as it lives. Bounded by the hops that are listed.
@@ -37,5 +37,6 @@ pub(crate) struct Findings {
     pub(crate) context: Vec<String>,
     pub(crate) numbers: Vec<Number>,
     pub(crate) alternatives: Vec<Alternative>,
+    pub(crate) also: Vec<Also>,
     pub(crate) order_unknown: bool,
 }

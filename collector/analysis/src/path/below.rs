@@ -29,18 +29,29 @@ pub(crate) fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: 
     if !view.history.measures_calls(&here.host) {
         return short_below(view, here, node, at, path);
     }
+    let least = view.thresholds.explained_ratio;
     let mut best: Option<(f64, Step)> = None;
-    for link in view.topology.down(here) {
-        let is_to = |step: &Step| matches!(&step.place, Place::Tier(on) if Some(on) == link.to.as_ref());
-        if path.iter().any(is_to) {
-            continue;
-        }
-        let Some((rise, step)) = explained_by(view, link, node, at) else { continue };
+    for (rise, step) in explained(view, here, node, at, path, least) {
         if best.as_ref().is_none_or(|(most, _)| rise > *most) {
             best = Some((rise, step));
         }
     }
     best.map(|(_, step)| step)
+}
+
+/// The tiers below, but for those of `path`, whose calls explain at least so large a part of this tier's growth each, with how many of them do.
+pub(crate) fn explained(
+    view: View<'_>,
+    here: &TierKey,
+    node: &Node,
+    at: u64,
+    path: &[Step],
+    least: f64,
+) -> impl Iterator<Item = (f64, Step)> {
+    let is_on_the_way =
+        |to: Option<&TierKey>| path.iter().any(|step| matches!(&step.place, Place::Tier(on) if Some(on) == to));
+    let links = view.topology.down(here).filter(move |link| !is_on_the_way(link.to.as_ref()));
+    links.filter_map(move |link| explained_by(view, link, node, at, least))
 }
 
 /// The way to a tier in which a resource was short when this one's queue overflowed, where nobody measures calls: of those that it calls, at
@@ -78,10 +89,11 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
     })
 }
 
-/// Whether calls along a link account for what waits at their caller: how many of them do, and the step.
-fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64) -> Option<(f64, Step)> {
+/// Whether calls along a link account for what waits at their caller, for a part of `least` or more: how many of them do, and the step.
+fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64, least: f64) -> Option<(f64, Step)> {
     let calls = view.calls(link, at);
-    risen_below(view, link, &calls, node, at).or_else(|| stands_below(view, link, &calls, node, at))
+    risen_below(view, link, &calls, node, at, least)
+        .or_else(|| stands_below(view, link, &calls, node, at, least))
 }
 
 /// Calls that were in flight already, to a tier that came to a stand with all of them: under an overload that lasts, a caller's workers
@@ -92,6 +104,7 @@ fn stands_below(
     calls: &Series<CallSample>,
     node: &Node,
     at: u64,
+    least: f64,
 ) -> Option<(f64, Step)> {
     let key = link.to.as_ref()?;
     // The window in which it came to a stand still had answers.
@@ -102,7 +115,7 @@ fn stands_below(
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let part = mean / active.max(1.0);
     if mean < f64::from(POOL_LEAST)
-        || !(part >= view.thresholds.explained_ratio || is_pool_used_up(in_flight, open))
+        || !(part >= least || is_pool_used_up(in_flight, open))
     {
         return None;
     }
@@ -139,6 +152,7 @@ fn risen_below(
     calls: &Series<CallSample>,
     node: &Node,
     at: u64,
+    least: f64,
 ) -> Option<(f64, Step)> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
     let waiting = with_connecting(calls, node.onset);
@@ -150,7 +164,7 @@ fn risen_below(
     let (in_flight, open) =
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let exhausted = is_pool_used_up(in_flight, open);
-    let accounts = explains >= view.thresholds.explained_ratio || (exhausted && explains >= POOL_EXPLAINS);
+    let accounts = explains >= least || (exhausted && explains >= POOL_EXPLAINS);
     if !accounts {
         return None;
     }

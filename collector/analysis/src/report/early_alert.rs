@@ -186,6 +186,7 @@ fn provisional(
         alternatives: Vec::new(),
         against: Vec::new(),
         context: Vec::new(),
+        also: Vec::new(),
         do_now: None,
         numbers: Vec::new(),
     }

@@ -74,6 +74,7 @@ impl Report<'_> {
             hops,
             drops,
             alternatives: if flood { Vec::new() } else { findings.alternatives },
+            also: if flood { Vec::new() } else { findings.also },
             do_now: None,
             against: if flood { Vec::new() } else { findings.against },
             context: findings.context,

@@ -125,6 +125,7 @@ mod tests {
             sustained: None,
             alternatives: Vec::new(),
             context: Vec::new(),
+            also: Vec::new(),
             do_now: None,
             against: Vec::new(),
             numbers: Vec::new(),

@@ -8,7 +8,7 @@ use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::Place;
-use tailwater_model::incident::{Alternative, Order, Resource, Root, Saturated};
+use tailwater_model::incident::{Also, Alternative, Order, Resource, Root, Saturated};
 
 /// Alternatives that are kept.
 const ALTERNATIVES_MAX: usize = 4;
@@ -40,6 +40,7 @@ impl Report<'_> {
         };
         Findings {
             order_unknown: self.order_unknown(&best.place, root.start_unix_ns),
+            also: if of_root { self.also() } else { Vec::new() },
             alternatives: others.take(ALTERNATIVES_MAX).map(other).collect(),
             confidence: sure,
             against: best.against.clone(),
@@ -47,6 +48,15 @@ impl Report<'_> {
             numbers: known.map(numbers).unwrap_or_default(),
             root,
         }
+    }
+
+    /// Further causes of the same overflow.
+    fn also(&self) -> Vec<Also> {
+        let told = |also: &crate::path::chain::Also| Also {
+            root: Root { evidence: also.candidate.episode.why.clone(), ..self.root(&also.candidate) },
+            share: (also.share * 100.0).round() / 100.0,
+        };
+        self.diagnosis.also.iter().map(told).collect()
     }
 
     /// What a burst used up first: of the tiers whose own load took all of their CPU as it had come, the one that was full first.

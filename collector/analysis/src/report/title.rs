@@ -43,6 +43,11 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         };
         cause.push_str(&format!(", and used up {it} {what}"));
     }
+    for other in &incident.also {
+        let at = name(&other.root.host, &other.root.workload, &other.root.tier);
+        let share = 100.0 * other.share;
+        cause.push_str(&format!("; {share:.0} % of what waited did so as {}", self::cause(&other.root, &at, false)));
+    }
     let cause = match &incident.sustained {
         Some(s) => {
             let verb = if incident.state == State::Open { "kept alive" } else { "were kept alive" };

@@ -56,6 +56,9 @@ pub struct Incident {
     pub sustained: Option<Sustained>,
     /// Other roots that fit, best first.
     pub alternatives: Vec<Alternative>,
+    /// Further causes that filled the same queue at the same time, the one with the largest part first: neither alone would have filled it so soon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Also>,
     /// What whoever is on call can do about it, in one sentence without its full stop; none where nothing is known to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub do_now: Option<String>,
@@ -307,6 +310,15 @@ pub struct Number {
     /// What it adds to the logarithm of the odds that the root is right, against a verdict whose value is the usual one; below 0 it speaks
     /// against the root. 0 while no weights are learnt.
     pub adds: f64,
+}
+
+/// A further cause of the same overflow, in another branch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Also {
+    /// It.
+    pub root: Root,
+    /// The part of what waited, where both branches part, that waited for it, 0 to 1.
+    pub share: f64,
 }
 
 /// Another root that fits.

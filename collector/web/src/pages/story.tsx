@@ -202,6 +202,12 @@ function Reasons({ i }: { i: Incident }) {
           <li>
             <span class="who"><b>{cause(i.root)}</b></span><span class="share">{percent(i.confidence)}</span><Bar share={i.confidence} tone="accent" />
           </li>
+          {i.also?.map((a) => (
+            <li key={`also ${a.root.host} ${a.root.workload}`}>
+              <span class="who"><b>and {cause(a.root)}</b> <span class="quiet">for {percent(a.share)} of what waited</span></span>
+              <details><summary>why</summary><p class="evidence">{a.root.evidence}</p></details>
+            </li>
+          ))}
           {i.alternatives.map((a, n) => (
             <li key={n}>
               <span class="who">{cause(a.root)}</span><span class="share">{percent(a.confidence)}</span><Bar share={a.confidence} tone="muted" />

@@ -20,6 +20,8 @@ const OTHER: u32 = 2;
 pub enum At {
     Web,
     App,
+    /// The second application server, where there are two.
+    App2,
     Db,
 }
 
@@ -176,6 +178,7 @@ impl Sim {
         match at {
             At::Web => 0,
             At::App => 1,
+            At::App2 => 3,
             At::Db => 2,
         }
     }
