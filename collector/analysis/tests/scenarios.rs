@@ -272,11 +272,13 @@ fn two_causes_that_fill_one_queue_are_one_incident_with_both() {
     let told: BTreeSet<_> = roots.map(|root| (root.host.as_str(), root.resource.name())).collect();
     assert_eq!(told, [("app-1", "cpu_neighbour"), ("app-2", "pause")].into(), "{incident:#?}");
     assert!(incident.title.contains("% of what waited did so as"), "{}", incident.title);
+    assert!(incident.title.contains(" (all 2 replicas) "), "{}", incident.title);
     assert!(incident.also.iter().all(|a| (0.25..=0.75).contains(&a.share)), "{:?}", incident.also);
     // One alone is told alone.
     let sim = Sim { two_apps: true, ..Sim::default() }.act(At::App2, 6000..6900, Do::Pause);
     let alone = only(diagnose(sim));
     assert_eq!((alone.root.host.as_str(), alone.also.len()), ("app-2", 0), "{alone:#?}");
+    assert!(alone.title.contains("@app-2 (1 of 2 replicas) stood still"), "{}", alone.title);
 }
 
 #[test]

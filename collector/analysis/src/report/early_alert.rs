@@ -137,6 +137,7 @@ fn provisional(
             unit: "ratio".to_owned(),
             culprits: Vec::new(),
             event_loop: None,
+            replicas: None,
             saturated: None,
             evidence: "cause being determined".to_owned(),
         },

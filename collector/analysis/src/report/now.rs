@@ -103,6 +103,7 @@ mod tests {
             unit: "ratio".into(),
             culprits: Vec::new(),
             event_loop: None,
+            replicas: None,
             saturated: None,
             evidence: String::new(),
         };

@@ -8,7 +8,9 @@ use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::Place;
-use tailwater_model::incident::{Also, Alternative, Order, Resource, Root, Saturated};
+use crate::topology::tier::TierKey;
+use std::collections::BTreeSet;
+use tailwater_model::incident::{Also, Alternative, Order, Replicas, Resource, Root, Saturated};
 
 /// Alternatives that are kept.
 const ALTERNATIVES_MAX: usize = 4;
@@ -57,6 +59,23 @@ impl Report<'_> {
             share: (also.share * 100.0).round() / 100.0,
         };
         self.diagnosis.also.iter().map(told).collect()
+    }
+
+    /// Who does the same as a tier for the same callers: servers that are called the same, and that one of its callers calls, too.
+    fn replicas(&self, place: &Place) -> Option<Replicas> {
+        let Place::Tier(key) = place else { return None };
+        let topology = self.view.topology;
+        let name = &self.tier(key)?.name;
+        let is_alike = |other: &&TierKey| self.tier(other).is_some_and(|t| t.name == *name && !t.listeners.is_empty());
+        let callers: BTreeSet<&TierKey> = topology.up(key).map(|link| &link.from).collect();
+        let called = callers.into_iter().flat_map(|from| topology.down(from)).filter_map(|link| link.to.as_ref());
+        let mut members: BTreeSet<&TierKey> = called.filter(is_alike).collect();
+        members.insert(key);
+        let first = self.diagnosis.candidates.first().map(|best| &best.place);
+        let roots = first.into_iter().chain(self.diagnosis.also.iter().map(|also| &also.candidate.place));
+        let hit = roots.filter(|root| matches!(root, Place::Tier(at) if members.contains(at))).count();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        (members.len() > 1).then(|| Replicas { members: count(members.len()), hit: count(hit.max(1)) })
     }
 
     /// What a burst used up first: of the tiers whose own load took all of their CPU as it had come, the one that was full first.
@@ -114,6 +133,7 @@ impl Report<'_> {
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
+            replicas: self.replicas(&candidate.place),
             saturated: self.saturated(candidate),
             evidence,
         }

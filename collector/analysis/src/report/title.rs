@@ -33,7 +33,12 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
     let effect = effect(incident, &name);
     let root = &incident.root;
     let connections_only = incident.hops.iter().any(|h| h.role == Role::Root && h.connections_only);
-    let mut cause = cause(root, &name(&root.host, &root.workload, &root.tier), connections_only);
+    let mut at = name(&root.host, &root.workload, &root.tier);
+    if let Some(of) = root.replicas {
+        let which = if of.hit >= of.members { "all".to_owned() } else { format!("{} of", of.hit) };
+        at.push_str(&format!(" ({which} {} replicas)", of.members));
+    }
+    let mut cause = cause(root, &at, connections_only);
     if let Some(first) = &root.saturated {
         let what = if first.resource == Resource::CpuThrottled { "CPU quota" } else { "CPU" };
         let it = if (&first.host, &first.workload) == (&root.host, &root.workload) {

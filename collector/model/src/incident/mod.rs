@@ -241,6 +241,9 @@ pub struct Root {
     /// The event loop that was blocked; of other resources there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_loop: Option<EventLoop>,
+    /// How many servers do the same for the same callers, and how many of them had a cause of their own then; `None`: it is the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<Replicas>,
     /// What a burst used up first, as what prevents the next one depends on it; of other resources, and where nothing measured was used up, there
     /// is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,6 +273,15 @@ pub struct EventLoop {
     pub ran_ratio: f64,
     /// The kernel's function that it was found asleep in; empty: it mostly ran.
     pub slept_in: String,
+}
+
+/// Servers of one tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    /// How many there are.
+    pub members: u32,
+    /// How many of them are a root of this incident, with this one.
+    pub hit: u32,
 }
 
 /// A tier that was sent more than its CPU can do.
