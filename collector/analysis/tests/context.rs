@@ -7,6 +7,7 @@ use support::sim::{At, Do, Sim, Trace};
 use support::{inputs, last_versions, outputs};
 use tailwater_analysis::Config;
 use tailwater_model::Incident;
+use tailwater_model::civil::Civil;
 
 /// A database that stands still for 600 ms, which has the web tier drop.
 fn paused() -> Trace {
@@ -25,6 +26,7 @@ fn ms(trace: &Trace, index: u64) -> u64 {
 
 #[test]
 fn segments_that_are_lost_between_two_tiers_are_told_once_and_those_that_a_full_queue_dropped_are_not() {
+    let first = paused().windows.first().unwrap().index.0;
     let lossy = |host: &str, every: bool| {
         let mut trace = paused();
         let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
@@ -38,9 +40,19 @@ fn segments_that_are_lost_between_two_tiers_are_told_once_and_those_that_a_full_
     assert_eq!(told(&paused()).context, [""; 0]);
     let lost = lossy("app-1", false);
     let [clause] = lost.context.as_slice() else { panic!("{:#?}", lost.context) };
-    assert!(clause.contains("from tomcat10@app-1 to mariadbd@db-1 were sent again"), "{clause}");
+    assert!(clause.contains("from java@app-1 to mariadbd@db-1 were sent again"), "{clause}");
     assert_eq!(lost.root.host, "db-1");
     assert_eq!(lossy("app-1", true).context, [""; 0], "as many as ever");
+    // What an event-driven front sends to an application that drops it is told as drops.
+    let sim = Sim { web_workers: None, ..Sim::default() }.act(At::App, 6000..6900, Do::Pause);
+    let mut trace = sim.run();
+    trace.windows.iter_mut().filter(|window| window.host == "web-1").for_each(|window| {
+        let late = window.index.0 >= first + 118;
+        window.edges.values_mut().for_each(|edge| edge.data_retransmits = if late { 3 } else { 0 });
+    });
+    let dropped = told(&trace);
+    assert!(dropped.drops.iter().any(|drops| drops.host == "app-1"), "{dropped:#?}");
+    assert_eq!(dropped.context, [""; 0]);
 }
 
 #[test]
@@ -55,4 +67,7 @@ fn a_limit_that_was_changed_before_a_drop_is_told() {
     let incident = told(&trace);
     let [clause] = incident.context.as_slice() else { panic!("{:#?}", incident.context) };
     assert!(clause.starts_with("the accept queue of apache2@web-1 was set from"), "{clause}");
+    // By the end of the window in which it was first seen.
+    let seen = trace.windows.first().unwrap().index.0 * 50_000_000 + 4_050_000_000;
+    assert!(clause.ends_with(&Civil::of(seen).time_ms()), "{clause}");
 }

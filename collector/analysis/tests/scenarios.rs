@@ -271,9 +271,13 @@ fn two_causes_that_fill_one_queue_are_one_incident_with_both() {
     let roots = [&incident.root].into_iter().chain(incident.also.iter().map(|also| &also.root));
     let told: BTreeSet<_> = roots.map(|root| (root.host.as_str(), root.resource.name())).collect();
     assert_eq!(told, [("app-1", "cpu_neighbour"), ("app-2", "pause")].into(), "{incident:#?}");
-    assert!(incident.title.contains("% of what waited did so as"), "{}", incident.title);
+    assert!(incident.title.contains("% of what waited "), "{}", incident.title);
     assert!(incident.title.contains(" (all 2 replicas) "), "{}", incident.title);
     assert!(incident.also.iter().all(|a| (0.25..=0.75).contains(&a.share)), "{:?}", incident.also);
+    // What waits for the root is no further cause of it.
+    let shared = Sim { two_apps: true, ..Sim::default() }.act(At::Db, 6000..6900, Do::Pause);
+    let incident = only(diagnose(shared));
+    assert_eq!((incident.root.host.as_str(), incident.also.len()), ("db-1", 0), "{incident:#?}");
     // One alone is told alone.
     let sim = Sim { two_apps: true, ..Sim::default() }.act(At::App2, 6000..6900, Do::Pause);
     let alone = only(diagnose(sim));

@@ -6,7 +6,7 @@ use crate::live::timeline::{TierRow, Timeline};
 use crate::text::lines;
 use std::fmt::Write;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::{DropReason, Hop, HopCongestion, HopLife, Order, Role};
+use tailwater_model::incident::{DropReason, Hop, HopCongestion, HopLife, Order, Role, State};
 use tailwater_model::place::place;
 use tailwater_model::{CongestionState, Incident};
 
@@ -52,6 +52,9 @@ fn cause(out: &mut String, i: &Incident) {
     );
     if !root.evidence.is_empty() {
         wrap(out, &root.evidence, "          ");
+    }
+    if let Some(now) = &i.do_now {
+        labelled(out, if i.state == State::Open { "Do now" } else { "To do" }, &format!("{now}."));
     }
     for c in &root.culprits {
         let who = if c.pid == 0 { c.comm.clone() } else { format!("{} [{}]", c.comm, c.pid) };
@@ -290,17 +293,16 @@ fn rest(out: &mut String, i: &Incident) {
             &format!("{} requests wait a second or more for a retry{seen}", i.vlrt.expected),
         );
     }
-    if let Some(now) = &i.do_now {
-        labelled(out, "Do now", &format!("{now}."));
-    }
     if !i.against.is_empty() {
         labelled(out, "Against", &i.against.join("; "));
     }
     for other in &i.also {
         let line = format!(
-            "{} at {}, for {:.0} % of what waited: {}",
+            "{} at {}, {} to {}, for {:.0} % of what waited: {}",
             other.root.resource.name(),
             other.root.place().short(),
+            Civil::of(other.root.start_unix_ns).time_ms(),
+            Civil::of(other.root.end_unix_ns).time_ms(),
             100.0 * other.share,
             other.root.evidence
         );

@@ -65,6 +65,7 @@ pub fn misfits(Kept { injection, beside }: &Kept, incidents: &[Value]) -> Vec<St
     let reported = incidents.iter().map(Reported::of);
     let alarms: Vec<Reported> = reported
         .filter(|told| told.severity != "info" && (from..to).contains(&told.start_unix_ns))
+        .map(|told| told.further().into_iter().find(|further| is_right(injection, further)).unwrap_or(told))
         .filter(|told| !beside.iter().any(|other| is_right(other, told)))
         .collect();
     let mut wrong = Vec::new();

@@ -50,7 +50,10 @@ pub struct Row {
     pub kinds: BTreeSet<String>,
     /// The incident that was matched to it.
     pub reported: Option<Reported>,
-    /// Further alarming incidents in its time: each is false, also as an echo.
+    /// It was told as a further cause of another injection's incident, which is an alarm of that one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub told_with_another: bool,
+    /// Further alarming incidents in its time, and further causes that nobody made: each is false, also as an echo.
     pub echoes: Vec<Reported>,
     /// Kind as it must be.
     pub kind_right: bool,
@@ -63,7 +66,8 @@ pub struct Row {
 impl Row {
     /// Each root that was named in its time, with whether host, service and resource are those of the truth; not what is unexplained.
     pub fn named(&self) -> impl Iterator<Item = (&Reported, bool)> {
-        let all = self.reported.iter().chain(&self.echoes).filter(|told| told.resource != "unexplained");
+        let own = self.reported.iter().filter(|_| !self.told_with_another);
+        let all = own.chain(&self.echoes).filter(|told| told.resource != "unexplained");
         all.map(|told| (told, is_root(&self.injection, told) && is_resource(&self.injection, told)))
     }
 
@@ -132,8 +136,13 @@ pub fn judge(graph: &Graph, injections: &[Injection], incidents: &[Reported]) ->
             let all = incidents.iter().filter(|told| fits(injection, told)).flat_map(Reported::further);
             all.into_iter().find(|told| is_root(injection, told))
         };
+        let own = told.is_some();
+        let further = told.iter().flat_map(Reported::further);
+        let made = |cause: &Reported| injections.iter().any(|of| fits(of, cause) && is_root(of, cause));
+        let wrong = further.filter(|cause| !made(cause)).collect::<Vec<_>>();
         let told = told.or_else(|| beside.then(with_another).flatten());
-        let mut row = row(graph, injection, told.as_ref(), echoes);
+        let mut row = row(graph, injection, told.as_ref(), echoes.into_iter().chain(wrong).collect());
+        row.told_with_another = !own && told.is_some();
         row.induced &= !beside || may_have_hurt(graph, injection);
         judged.rows.push(row);
     }
@@ -221,6 +230,7 @@ pub fn kinds(graph: &Graph, injection: &Injection) -> BTreeSet<String> {
 fn row(graph: &Graph, injection: &Injection, told: Option<&Reported>, echoes: Vec<Reported>) -> Row {
     let kinds = kinds(graph, injection);
     Row {
+        told_with_another: false,
         induced: injection.is_induced(),
         kind_right: told.is_some_and(|told| kinds.contains(&told.kind)),
         root_right: told.is_some_and(|told| is_root(injection, told)),
@@ -358,8 +368,10 @@ mod tests {
         };
         let both = judge(&graph, &injections, &[named(&other.name)]);
         assert!(both.rows.iter().all(|row| row.root_right && row.resource_right), "{both:#?}");
+        assert!(both.rows[1].told_with_another && both.rows[1].named().count() == 0, "{both:#?}");
         let wrong = judge(&graph, &injections, &[named("nobody")]);
         assert!(wrong.rows[0].root_right && wrong.rows[1].reported.is_none(), "{wrong:#?}");
+        assert_eq!(wrong.rows[0].echoes.len(), 1, "a cause that nobody made is false");
     }
 
     #[test]

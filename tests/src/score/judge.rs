@@ -214,6 +214,7 @@ mod tests {
             vlrt: dropped,
             sustained: false,
             title: String::new(),
+            also: Vec::new(),
         }
     }
 

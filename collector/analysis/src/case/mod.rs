@@ -13,6 +13,7 @@ mod wave;
 use crate::baseline::Level;
 use crate::config::{Config, RETRY_WINDOWS};
 use crate::episode::drop::{DropCount, DropCounts, Dropped, LATE_WINDOWS};
+use crate::path::also::also;
 use crate::path::candidate::Candidate;
 use crate::path::chain::{Diagnosis, diagnose};
 use crate::path::step::Place;
@@ -187,7 +188,10 @@ impl Case {
             self.judge_sustained(view, now);
             return false;
         }
-        let diagnosis = diagnose(view, &self.start, self.at);
+        let mut diagnosis = diagnose(view, &self.start, self.at);
+        if !self.drops.is_empty() {
+            diagnosis.also = also(view, &diagnosis, &self.start, self.at);
+        }
         if let Some(Candidate { place: Place::Tier(root), .. }) = diagnosis.candidates.first() {
             self.tiers.insert(root.clone());
         }

@@ -49,7 +49,7 @@ pub(crate) fn explained(
     least: f64,
 ) -> impl Iterator<Item = (f64, Step)> {
     let is_on_the_way =
-        |to: Option<&TierKey>| path.iter().any(|step| matches!(&step.place, Place::Tier(on) if Some(on) == to));
+        move |to: Option<&TierKey>| path.iter().any(|step| matches!(&step.place, Place::Tier(on) if Some(on) == to));
     let links = view.topology.down(here).filter(move |link| !is_on_the_way(link.to.as_ref()));
     links.filter_map(move |link| explained_by(view, link, node, at, least))
 }

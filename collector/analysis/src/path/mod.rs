@@ -1,7 +1,8 @@
 //! From a tier whose queue overflowed to the root: a walk along calls (`chain`) by steps down (`below`), up (`surge`) and across tiers that
-//! no agent sees (`bridge`), and what was short at the places that it came to (`candidate`), with what speaks for the best of them (`evidence`). Knows no case and no words but the clauses
+//! no agent sees (`bridge`), and what was short at the places that it came to (`candidate`), further causes in other branches (`also`), with what speaks for the best of them (`evidence`). Knows no case and no words but the clauses
 //! of its evidence.
 
+pub(crate) mod also;
 mod below;
 pub(crate) mod bridge;
 pub(crate) mod candidate;

@@ -3,10 +3,10 @@
 
 use super::Report;
 use super::title::Called;
-use crate::path::step::Place;
+use crate::path::step::{Place, Step};
+use crate::series::growth::PAST_WINDOWS;
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
-use std::collections::BTreeSet;
 use tailwater_model::civil::Civil;
 
 /// Segments of calls that are sent again before and while a queue grows: looked at from this many windows before its onset (1 s) …
@@ -19,18 +19,22 @@ const LOST_TIMES: f64 = 4.0;
 const CHANGED_BEFORE: u64 = 100;
 
 impl Report<'_> {
-    /// In clauses, along the way from the drop to the root.
-    pub(super) fn context(&self, called: &Called<'_>) -> Vec<String> {
+    /// In clauses, along the way from whoever called the first tier down to the root.
+    pub(super) fn context(&self, root: &Place, called: &Called<'_>) -> Vec<String> {
         let mut clauses = Vec::new();
-        let mut asked: BTreeSet<(&TierKey, (std::net::IpAddr, u16))> = BTreeSet::new();
-        for step in &self.diagnosis.path {
+        let Some(end) = self.diagnosis.path.iter().position(|step| step.place == *root) else { return clauses };
+        let way = || self.diagnosis.path.iter().take(end + 1);
+        for step in way() {
             let Place::Tier(key) = &step.place else { continue };
             clauses.extend(self.changed(key, step.onset, called));
-            for link in self.view.topology.up(key).chain(self.view.topology.down(key)) {
-                if asked.insert((&link.from, link.remote)) {
-                    clauses.extend(self.lost(link, step.onset, called));
-                }
-            }
+        }
+        if let Some(Step { place: Place::Tier(first), onset, .. }) = way().next() {
+            clauses.extend(self.view.topology.up(first).filter_map(|link| self.lost(link, *onset, called)));
+        }
+        for (from, to) in way().zip(way().skip(1)) {
+            let (Place::Tier(caller), Place::Tier(to)) = (&from.place, &to.place) else { continue };
+            let links = self.view.topology.down(caller).filter(|link| link.to.as_ref() == Some(to));
+            clauses.extend(links.filter_map(|link| self.lost(link, from.onset, called)));
         }
         clauses
     }
@@ -41,19 +45,22 @@ impl Report<'_> {
         if link.to.as_ref().is_some_and(dropped) {
             return None;
         }
-        let calls = self.view.calls(link, self.case.at);
-        let (from, to) = (onset.saturating_sub(LOST_BEFORE), self.case.at.max(onset));
+        let host = &link.from.host;
+        let at = self.case.at.saturating_add(self.view.slack(&self.case.start.host, host, self.case.at));
+        let calls = self.view.calls(link, at);
+        let (from, to) = (onset.saturating_sub(LOST_BEFORE), at.max(onset));
         let sum = |from, to| {
             let all = calls.range(from, to);
-            all.fold((0_u64, 0_u64), |(sum, count), (_, s)| (sum.saturating_add(s.data_retransmits), count + 1))
+            all.fold((0_u64, 0_usize), |(sum, count), (_, s)| (sum.saturating_add(s.data_retransmits), count + 1))
         };
         let (lost, windows) = sum(from, to);
         let (usually, before) = sum(calls.first, from.saturating_sub(1));
-        let rate = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
-        if lost < LOST_LEAST || rate(lost, windows) < LOST_TIMES * rate(usually, before) {
+        let rate = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
+        // Of whom little is remembered nobody knows what is usual.
+        if lost < LOST_LEAST || before < PAST_WINDOWS || rate(lost, windows) < LOST_TIMES * rate(usually, before) {
             return None;
         }
-        let when = [self.start_ns(&link.from.host, from), self.end_ns(&link.from.host, to)];
+        let when = [self.start_ns(host, from), self.end_ns(host, to)];
         let [first, last] = when.map(|unix_ns| Civil::of(unix_ns).time_ms());
         Some(format!(
             "{lost} segments from {} to {} were sent again from {first} to {last}, as where packets are lost on the way",
@@ -62,19 +69,19 @@ impl Report<'_> {
         ))
     }
 
-    /// Whether the limit of a tier's accept queue was changed.
+    /// Whether the limit of a tier's accept queue was changed. Of several listeners the quiet ones are in no window, so that nothing is known there.
     fn changed(&self, key: &TierKey, onset: u64, called: &Called<'_>) -> Option<String> {
-        let tier = self.tier(key)?;
+        let tier = self.tier(key).filter(|tier| tier.listeners.len() == 1)?;
         let last = self.case.at.max(onset);
         let series = self.view.tier_series(&key.host, tier, onset.saturating_sub(CHANGED_BEFORE), last);
-        let limits = || series.range(series.first, last).filter(|(_, s)| s.limit > 0);
-        let (_, before) = limits().next()?;
-        let (at, now) = limits().filter(|(_, s)| s.limit != before.limit).last()?;
+        let mut limits = series.range(series.first, last).filter(|(_, s)| s.limit > 0);
+        let (_, before) = limits.next()?;
+        let (at, after) = limits.find(|(_, s)| s.limit != before.limit)?;
         Some(format!(
             "the accept queue of {} was set from {} to {} before {}",
             self.name(key, called),
             before.limit,
-            now.limit,
+            after.limit,
             Civil::of(self.end_ns(&key.host, at)).time_ms()
         ))
     }

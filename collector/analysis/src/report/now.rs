@@ -11,7 +11,7 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
     if let Some(kept) = incident.sustained.as_ref().filter(|_| incident.state == State::Open) {
         return Some(format!(
             "send less to {}: it ends {}",
-            name(&kept.host, &kept.workload, &kept.tier),
+            name(&kept.host, &kept.workload, &kept.listener),
             kept.way_out
         ));
     }
@@ -22,13 +22,22 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
     }
     let at = name(&root.host, &root.workload, &root.tier);
     let host = &root.host;
-    let who = root.culprits.first().map(|culprit| whom(culprit, host));
+    let taker = root.culprits.first().filter(|taker| !(taker.comm.is_empty() && taker.workload.is_empty()));
+    // Whoever serves requests itself is not to be stopped for another one.
+    let serves = |taker: &Culprit| {
+        let own = taker.workload == root.workload;
+        own || incident.hops.iter().any(|hop| hop.host == *host && hop.workload == taker.workload)
+    };
+    let who = taker.map(|taker| (whom(taker, host), serves(taker)));
     Some(match root.resource {
         Resource::Cpu => format!(
             "send less to {at}, or add another server of it; look at what its requests cost since then, as after a deploy or with another query plan"
         ),
         Resource::CpuNeighbour => match who {
-            Some(who) => format!("stop or move {who}, or give it a smaller weight (CPUWeight=, cpu.weight) or a quota"),
+            Some((who, true)) => format!("give {at} and {who} more CPU, or move one of them to another host"),
+            Some((who, false)) => {
+                format!("stop or move {who}, or give it a smaller weight (CPUWeight=, cpu.weight) or a quota")
+            }
             None => format!("look at what else runs on {host}, and give {at} a larger weight (CPUWeight=, cpu.weight)"),
         },
         Resource::CpuThrottled => format!(
@@ -38,12 +47,15 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
             format!("ask whoever runs the machine that {host} is on: its CPU went to another guest; if it goes on, move {host}")
         }
         Resource::Io => match who {
-            Some(who) => format!("move what {who} writes to another disk or to a quieter hour, or bound it (IOWeight=, io.max)"),
+            Some((who, true)) => format!("look at what {who} writes itself (a checkpoint, a log, a sort on disk), and give it a faster disk or one of its own"),
+            Some((who, false)) => {
+                format!("move what {who} writes to another disk or to a quieter hour, or bound it (IOWeight=, io.max)")
+            }
             None => format!("look at who writes on {host} (iotop, or pidstat -d), and at the disk itself"),
         },
         Resource::Memory => format!("look at what grew on {host}, and raise the memory limit of {at} or lower its caches"),
         Resource::Lock => format!(
-            "while it lasts, have {at} say who holds what: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
+            "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
         ),
         Resource::Pause => format!(
             "look at the log of {at} for a collection of garbage that stopped everything, and at who may have stopped its process (SIGSTOP, a debugger, a snapshot of the machine)"
@@ -65,7 +77,7 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
                 "bound what clients may send to {at}, or give {} more CPU or another server: it was used up first",
                 name(&first.host, &first.workload, &first.tier)
             ),
-            None => format!("bound what clients may send to {at} at once, or see below which pool or queue would have held it"),
+            None => format!("bound what clients may send to {at} at once, or size the pool or queue that overflowed for so many"),
         },
         Resource::Unexplained => return unexplained(root, &at),
     })
@@ -89,7 +101,7 @@ fn unexplained(root: &Root, at: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tailwater_model::incident::{EventLoop, Saturated, Severity, Vlrt};
+    use tailwater_model::incident::{EventLoop, Saturated, Severity, Sustained, SustainedBy, Vlrt};
 
     fn incident(resource: Resource) -> Incident {
         let root = Root {
@@ -149,7 +161,33 @@ mod tests {
                 vec![Culprit { pid: 7, comm: "stress".into(), workload: "batch".into(), share: 0.9 }];
             let names_whom = said(&incident).is_some_and(|now| now.contains("`stress` (batch on db-1)"));
             assert_eq!(names_whom, matches!(resource, Resource::CpuNeighbour | Resource::Io), "{resource:?}");
+            // Who serves requests itself is not to be stopped.
+            incident.root.culprits[0].workload = "mariadb.service".into();
+            let own = said(&incident).unwrap_or_default();
+            assert!(!own.starts_with("stop") && !own.starts_with("move"), "{resource:?}: {own}");
         }
+        let mut kept = incident(Resource::Io);
+        kept.sustained = Some(Sustained {
+            by: SustainedBy::Retries,
+            since_unix_ns: 0,
+            until_unix_ns: 1,
+            retry_share: 0.8,
+            attempts_per_second: 1.0,
+            first_attempts_per_second: 1.0,
+            capacity_per_second: 1.0,
+            usual_per_second: None,
+            host: "web-1".into(),
+            workload: "apache2.service".into(),
+            listener: "10.0.0.1:80".into(),
+            queue_needed: 1,
+            load_below_per_second: 1.0,
+            load_below_for_s: 1,
+            way_out: "below 880 requests/s for 5 s".into(),
+            evidence: String::new(),
+        });
+        assert!(said(&kept).unwrap().ends_with("web-1: it ends below 880 requests/s for 5 s"));
+        kept.state = State::Closed;
+        assert!(!said(&kept).unwrap().contains("it ends"));
         let mut unseen = incident(Resource::Unexplained);
         unseen.root.workload.clear();
         assert!(said(&unseen).unwrap().contains("an agent at mariadb"));

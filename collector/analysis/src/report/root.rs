@@ -8,7 +8,9 @@ use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::Place;
-use crate::topology::tier::TierKey;
+use crate::series::growth::LEAD_WINDOWS;
+use crate::topology::graph::Link;
+use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeSet;
 use tailwater_model::incident::{Also, Alternative, Order, Replicas, Resource, Root, Saturated};
 
@@ -24,6 +26,7 @@ impl Report<'_> {
         let learnt = known.and_then(confidence);
         let sure = learnt.unwrap_or(best.score);
         let mut root = self.root(best);
+        root.replicas = self.replicas(&best.place);
         root.evidence.push_str(&match learnt {
             Some(_) => {
                 format!(". Score {:.2} = {}. Confidence {sure:.2} by recordings", best.score, best.rule)
@@ -46,7 +49,7 @@ impl Report<'_> {
             alternatives: others.take(ALTERNATIVES_MAX).map(other).collect(),
             confidence: sure,
             against: best.against.clone(),
-            context: self.context(&Called(&|host, workload| self.view.topology.called(host, workload))),
+            context: self.context(&best.place, &Called(&|host, workload| self.view.topology.called(host, workload))),
             numbers: known.map(numbers).unwrap_or_default(),
             root,
         }
@@ -54,33 +57,53 @@ impl Report<'_> {
 
     /// Further causes of the same overflow.
     fn also(&self) -> Vec<Also> {
-        let told = |also: &crate::path::chain::Also| Also {
+        let told = |also: &crate::path::also::Also| Also {
             root: Root { evidence: also.candidate.episode.why.clone(), ..self.root(&also.candidate) },
             share: (also.share * 100.0).round() / 100.0,
         };
         self.diagnosis.also.iter().map(told).collect()
     }
 
-    /// Who does the same as a tier for the same callers: servers that are called the same, and that one of its callers calls, too.
+    /// Who does the same as a tier for the same callers: servers of the same name and port that one of its callers has connections to. Hit is whose
+    /// queue grew about as much.
     fn replicas(&self, place: &Place) -> Option<Replicas> {
         let Place::Tier(key) = place else { return None };
         let topology = self.view.topology;
-        let name = &self.tier(key)?.name;
-        let is_alike = |other: &&TierKey| self.tier(other).is_some_and(|t| t.name == *name && !t.listeners.is_empty());
+        let tier = self.tier(key).filter(|tier| !tier.name.is_empty())?;
+        let ports = |of: &Tier| of.listeners.iter().map(|listener| listener.port).collect::<BTreeSet<u16>>();
+        let at = |to: &TierKey| {
+            self.case.at.saturating_add(self.view.slack(&self.case.start.host, &to.host, self.case.at))
+        };
+        let is_alike = |other: &TierKey| {
+            let is = |of: &Tier| of.name == tier.name && !ports(of).is_disjoint(&ports(tier));
+            self.tier(other).is_some_and(is) && self.view.history.window(&other.host, at(other)).is_some()
+        };
+        let has_connections = |link: &&Link| {
+            let now = at(&link.from);
+            self.view.calls(link, now).range(now.saturating_sub(LEAD_WINDOWS), now).any(|(_, s)| s.open_max > 0)
+        };
         let callers: BTreeSet<&TierKey> = topology.up(key).map(|link| &link.from).collect();
-        let called = callers.into_iter().flat_map(|from| topology.down(from)).filter_map(|link| link.to.as_ref());
-        let mut members: BTreeSet<&TierKey> = called.filter(is_alike).collect();
+        let alike = |link: &&Link| link.to.as_ref().is_some_and(is_alike);
+        let links = callers.into_iter().flat_map(|from| topology.down(from)).filter(alike).filter(has_connections);
+        let mut members: BTreeSet<&TierKey> = links.filter_map(|link| link.to.as_ref()).collect();
         members.insert(key);
-        let first = self.diagnosis.candidates.first().map(|best| &best.place);
-        let roots = first.into_iter().chain(self.diagnosis.also.iter().map(|also| &also.candidate.place));
-        let hit = roots.filter(|root| matches!(root, Place::Tier(at) if members.contains(at))).count();
+        if members.len() == 1 {
+            return None;
+        }
+        let rise = |of: &TierKey| self.view.around(of, at(of)).and_then(|node| node.growth).map_or(0.0, |g| g.rise());
+        let own = rise(key);
+        let hit = members.iter().filter(|of| **of == key || 2.0 * rise(of) >= own.max(1.0)).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        (members.len() > 1).then(|| Replicas { members: count(members.len()), hit: count(hit.max(1)) })
+        Some(Replicas { members: count(members.len()), hit: count(hit) })
     }
 
     /// What a burst used up first: of the tiers whose own load took all of their CPU as it had come, the one that was full first.
     fn saturated(&self, burst: &Candidate) -> Option<Saturated> {
-        let carried = |c: &&Candidate| burst.episode.resource == Resource::Burst && c.carried && c.episode.by_load;
+        let is_cpu = |of: Resource| matches!(of, Resource::Cpu | Resource::CpuThrottled);
+        let carried = |c: &&Candidate| c.carried && c.episode.by_load && is_cpu(c.episode.resource);
+        if burst.episode.resource != Resource::Burst {
+            return None;
+        }
         let all = self.diagnosis.candidates.iter().filter(carried);
         let first = all.min_by_key(|c| self.start_ns(self.clock_host(&c.place), c.episode.first))?;
         let (host, workload, tier) = self.place(&first.place);
@@ -133,7 +156,7 @@ impl Report<'_> {
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
-            replicas: self.replicas(&candidate.place),
+            replicas: None,
             saturated: self.saturated(candidate),
             evidence,
         }

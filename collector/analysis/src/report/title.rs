@@ -4,7 +4,7 @@ use crate::episode::event_loop;
 use crate::episode::stopped::THREADS;
 use tailwater_model::address::is_path;
 use tailwater_model::civil::Civil;
-use tailwater_model::incident::{DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
+use tailwater_model::incident::{Also, DropReason, Hop, Incident, Kind, Resource, Role, Root, State};
 use tailwater_model::place::place;
 
 /// Clocks that agree within this are as good as clocks are expected to be: then it is the length of windows that leaves an order
@@ -48,11 +48,6 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         };
         cause.push_str(&format!(", and used up {it} {what}"));
     }
-    for other in &incident.also {
-        let at = name(&other.root.host, &other.root.workload, &other.root.tier);
-        let share = 100.0 * other.share;
-        cause.push_str(&format!("; {share:.0} % of what waited did so as {}", self::cause(&other.root, &at, false)));
-    }
     let cause = match &incident.sustained {
         Some(s) => {
             let verb = if incident.state == State::Open { "kept alive" } else { "were kept alive" };
@@ -78,6 +73,11 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
     } else {
         format!(", passed on through {}", through.join(", "))
     };
+    let also = |other: &Also| {
+        let at = name(&other.root.host, &other.root.workload, &other.root.tier);
+        format!("; for {:.0} % of what waited {}", 100.0 * other.share, self::cause(&other.root, &at, false))
+    };
+    let also: String = incident.also.iter().map(also).collect();
     let waiting = match incident.vlrt.expected {
         0 => String::new(),
         1 => " 1 client waits 1 s or longer.".to_owned(),
@@ -95,7 +95,7 @@ pub(super) fn title(incident: &Incident, called: &Called<'_>) -> String {
         Some(s) if incident.state == State::Open => format!(" It ends {}.", s.way_out),
         _ => String::new(),
     };
-    format!("{effect}: {cause}{through}. {}.{waiting}{out}{order}", kind(incident.kind))
+    format!("{effect}: {cause}{through}{also}. {}.{waiting}{out}{order}", kind(incident.kind))
 }
 
 fn effect(incident: &Incident, name: &dyn Fn(&str, &str, &str) -> String) -> String {

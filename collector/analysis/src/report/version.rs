@@ -154,11 +154,15 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     let drops =
         |i: &Incident| i.drops.iter().map(|d| (d.host.clone(), d.listener.clone())).collect::<Vec<_>>();
     let root = |i: &Incident| (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
+    let also = |i: &Incident| {
+        i.also.iter().map(|a| (a.root.host.clone(), a.root.workload.clone(), a.root.resource)).collect::<Vec<_>>()
+    };
     if new.state == State::Closed
         || told.kind != new.kind
         || root(told) != root(new)
         || hops(told) != hops(new)
         || drops(told) != drops(new)
+        || also(told) != also(new)
         || told.sustained.is_some() != new.sustained.is_some()
     {
         return true;

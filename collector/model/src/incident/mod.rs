@@ -241,7 +241,7 @@ pub struct Root {
     /// The event loop that was blocked; of other resources there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_loop: Option<EventLoop>,
-    /// How many servers do the same for the same callers, and how many of them had a cause of their own then; `None`: it is the only one.
+    /// How many servers do the same for the same callers, and how many of them stood with it; `None`: it is the only one, or that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Replicas>,
     /// What a burst used up first, as what prevents the next one depends on it; of other resources, and where nothing measured was used up, there
@@ -280,7 +280,7 @@ pub struct EventLoop {
 pub struct Replicas {
     /// How many there are.
     pub members: u32,
-    /// How many of them are a root of this incident, with this one.
+    /// Of how many the queue grew at least half as much as that of this one, with this one.
     pub hit: u32,
 }
 

@@ -202,12 +202,6 @@ function Reasons({ i }: { i: Incident }) {
           <li>
             <span class="who"><b>{cause(i.root)}</b></span><span class="share">{percent(i.confidence)}</span><Bar share={i.confidence} tone="accent" />
           </li>
-          {i.also?.map((a) => (
-            <li key={`also ${a.root.host} ${a.root.workload}`}>
-              <span class="who"><b>and {cause(a.root)}</b> <span class="quiet">for {percent(a.share)} of what waited</span></span>
-              <details><summary>why</summary><p class="evidence">{a.root.evidence}</p></details>
-            </li>
-          ))}
           {i.alternatives.map((a, n) => (
             <li key={n}>
               <span class="who">{cause(a.root)}</span><span class="share">{percent(a.confidence)}</span><Bar share={a.confidence} tone="muted" />
@@ -216,6 +210,19 @@ function Reasons({ i }: { i: Incident }) {
           ))}
         </ul>
         {i.alternatives.length === 0 && <p class="quiet">No other root fits what was seen.</p>}
+        {(i.also?.length ?? 0) > 0 && (
+          <>
+            <h3>Further causes of the same overflow</h3>
+            <ul class="against">
+              {i.also!.map((a) => (
+                <li key={`${a.root.host} ${a.root.workload}`}>
+                  {cause(a.root)}, for {percent(a.share)} of what waited
+                  <details><summary>why</summary><p class="evidence">{a.root.evidence}</p></details>
+                </li>
+              ))}
+            </ul>
+          </>
+        )}
         {(i.against?.length ?? 0) > 0 && (
           <>
             <h3>What speaks against it</h3>
@@ -332,7 +339,7 @@ export function Story({ id }: { id: string }) {
         </div>
         <h1 class="sentence">{i.title}</h1>
         {KINDS[i.kind] && <p class="quiet">{KINDS[i.kind]!.about} Times in the sentence are UTC.</p>}
-        {i.do_now && <p class="do-now"><b>Do now:</b> {i.do_now}.</p>}
+        {i.do_now && <p class="do-now"><b>{i.state === "open" ? "Do now" : "To do"}:</b> {i.do_now}.</p>}
         <Facts i={i} />
         <Before i={i} />
         <Silencing id={id} i={i} />
