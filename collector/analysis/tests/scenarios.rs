@@ -264,9 +264,11 @@ fn of_two_servers_the_sick_one_is_named() {
 /// Both application servers stand, each for a cause of its own: fails where the one that holds fewer of the requests is not told.
 #[test]
 fn two_causes_that_fill_one_queue_are_one_incident_with_both() {
-    let both = Sim { two_apps: true, ..Sim::default() }
-        .act(At::App, 6000..6900, Do::Neighbour(0.95))
-        .act(At::App2, 6000..6900, Do::Pause);
+    let both = Sim { two_apps: true, ..Sim::default() }.act(At::App, 6000..6900, Do::Neighbour(0.95)).act(
+        At::App2,
+        6000..6900,
+        Do::Pause,
+    );
     let incident = only(diagnose(both));
     let roots = [&incident.root].into_iter().chain(incident.also.iter().map(|also| &also.root));
     let told: BTreeSet<_> = roots.map(|root| (root.host.as_str(), root.resource.name())).collect();

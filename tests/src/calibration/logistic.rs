@@ -235,7 +235,10 @@ mod tests {
         for usual in [[0.0, 0.0], [1.0, 0.0]] {
             assert!((alone.chance(&usual) - beside.chance(&usual)).abs() < 0.01, "{alone:?} {beside:?}");
         }
-        let odds = |numbers: [f64; 2]| { let p = beside.chance(&numbers); (p / (1.0 - p)).ln() };
+        let odds = |numbers: [f64; 2]| {
+            let p = beside.chance(&numbers);
+            (p / (1.0 - p)).ln()
+        };
         assert!((odds([0.0, 1.0]) - odds([0.0, 0.0]) + 3.0).abs() < 1e-9);
     }
 

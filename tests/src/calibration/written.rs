@@ -68,7 +68,8 @@ fn learn<'a>(
     let marked: Vec<(Vec<f64>, bool)> = of
         .clone()
         .map(|v| {
-            let marks = [Source::Composed, Source::Simulated].map(|source| f64::from(u8::from(v.source == source)));
+            let marks =
+                [Source::Composed, Source::Simulated].map(|source| f64::from(u8::from(v.source == source)));
             (numbers(v).iter().copied().chain(marks).collect(), v.right)
         })
         .collect();
@@ -78,8 +79,9 @@ fn learn<'a>(
         never_for.iter().filter_map(|place| Some((*place, *of_all.weights.get(*place)?))).collect();
     let whole: Vec<(&[f64], bool)> =
         of.filter(|v| v.source.is_whole()).map(|v| (numbers(v), v.right)).collect();
-    Model::learn_beside(&whole, ridge, &known)
-        .context("no verdict is of a whole recording: give those of a lab-score (LAB) or of a graph-score (GRAPHS)")
+    Model::learn_beside(&whole, ridge, &known).context(
+        "no verdict is of a whole recording: give those of a lab-score (LAB) or of a graph-score (GRAPHS)",
+    )
 }
 
 /// Chances of verdicts, in their order, each by a model that saw none of what `part` deals to the same part.

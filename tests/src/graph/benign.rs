@@ -48,26 +48,26 @@ impl Benign {
 
     /// What is done to a graph, one after the other, over and over: hosts and servers take turns, and each graph begins with another of them.
     pub fn all(graph: &Graph) -> impl Iterator<Item = Benign> + '_ {
-        let reloads: Vec<usize> = (0..graph.services.len())
-            .filter(|of| can_reload(graph.services[*of].runtime))
-            .collect();
+        let reloads: Vec<usize> =
+            (0..graph.services.len()).filter(|of| can_reload(graph.services[*of].runtime)).collect();
         let begin = graph.seed as usize % 1_000;
-        (begin..).flat_map(move |round: usize| {
-            let reload = reloads
-                .get(round % reloads.len().max(1))
-                .map(|service| Benign::Reload { service: *service });
-            let cron = Benign::Cron { host: round % graph.hosts.len() };
-            [
-                Some(Benign::HealthChecks),
-                Some(cron),
-                Some(Benign::Scan),
-                Some(Benign::SlowClients),
-                reload,
-            ]
-            .into_iter()
-            .flatten()
-        })
-        .skip(begin % KINDS)
+        (begin..)
+            .flat_map(move |round: usize| {
+                let reload = reloads
+                    .get(round % reloads.len().max(1))
+                    .map(|service| Benign::Reload { service: *service });
+                let cron = Benign::Cron { host: round % graph.hosts.len() };
+                [
+                    Some(Benign::HealthChecks),
+                    Some(cron),
+                    Some(Benign::Scan),
+                    Some(Benign::SlowClients),
+                    reload,
+                ]
+                .into_iter()
+                .flatten()
+            })
+            .skip(begin % KINDS)
     }
 }
 

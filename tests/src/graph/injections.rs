@@ -337,7 +337,9 @@ mod tests {
                 let of = &graph.services[planned.service];
                 match planned.cause {
                     Cause::Lock => assert!(of.locks),
-                    Cause::PoolExhausted => assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}"),
+                    Cause::PoolExhausted => {
+                        assert!(of.calls[planned.amount as usize].pool > 0, "seed {seed}")
+                    }
                     Cause::GcPause => assert_eq!(of.runtime, Runtime::Node),
                     _ => {}
                 }

@@ -112,7 +112,9 @@ impl Totals {
         // What was injected and hurt nobody may be told all the same, if it is told rightly.
         let alarms = |right: bool| {
             rows()
-                .filter(|row| !row.told_with_another && row.reported.as_ref().is_some_and(Reported::is_alarming))
+                .filter(|row| {
+                    !row.told_with_another && row.reported.as_ref().is_some_and(Reported::is_alarming)
+                })
                 .filter(|row| (row.induced || row.root_right) == right)
                 .count() as u64
         };

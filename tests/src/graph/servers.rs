@@ -293,7 +293,12 @@ fn say(at: SocketAddrV4, request: &[u8], answer: &[u8]) -> Result<()> {
     stream.write_all(request)?;
     let mut said = vec![0; answer.len()];
     stream.read_exact(&mut said).with_context(|| format!("hear what {at} says"))?;
-    ensure!(said == answer, "{at} said {:?} where {:?} is right", said.escape_ascii().to_string(), answer.escape_ascii().to_string());
+    ensure!(
+        said == answer,
+        "{at} said {:?} where {:?} is right",
+        said.escape_ascii().to_string(),
+        answer.escape_ascii().to_string()
+    );
     Ok(())
 }
 

@@ -35,7 +35,7 @@ const NEIGHBOUR_WEIGHT: f64 = 60.0;
 /// uses that up; …
 const CRON_WEIGHT: f64 = 0.002;
 const CRON_PART: f64 = 0.1;
-const CRON_PERIOD_US: u64 = 100_000;
+const CRON_PERIOD_US: u32 = 100_000;
 /// … clients who are slow, at once, where the entry may have no more than eight workers to spare; …
 const SLOW_CLIENTS: usize = 2;
 /// … and how often a service is asked for its health, which it says within a second.
@@ -333,9 +333,7 @@ impl World {
     fn hurt(&self, planned: &Planned) -> Result<Span> {
         let (host, ms) = (self.graph.services[planned.service].host, planned.duration_ms);
         match planned.cause {
-            Cause::Neighbour => {
-                self.burn(host, &self.hosts[host].0.child("burner")?, NEIGHBOUR_WEIGHT, ms)
-            }
+            Cause::Neighbour => self.burn(host, &self.hosts[host].0.child("burner")?, NEIGHBOUR_WEIGHT, ms),
             Cause::Squeeze => {
                 let (cgroup, _) = &self.hosts[host];
                 let period_us = scenario::LAB.quota_period_us;
@@ -361,7 +359,9 @@ impl World {
                 self.hosts[host].1.inside(|| servers::stall(&part, ms))
             }
             Cause::Lock => self.nodes[planned.service].order(&format!("lock {ms}"), ms),
-            Cause::PoolExhausted => self.nodes[planned.service].order(&format!("exhaust {:.0} {ms}", planned.amount), ms),
+            Cause::PoolExhausted => {
+                self.nodes[planned.service].order(&format!("exhaust {:.0} {ms}", planned.amount), ms)
+            }
             Cause::GcPause => self.nodes[planned.service].order(&format!("collect {ms}"), ms),
             Cause::Loop => self.nodes[planned.service].order(&format!("block {ms}"), ms),
             Cause::Heavier => {

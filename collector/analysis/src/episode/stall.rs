@@ -60,14 +60,21 @@ pub(crate) fn episodes(
     let few = thresholds.stall_rate_ratio * rate;
     let greeted = greeted(tier, rate);
     let greets = |at: u64| greeted.get(at).is_some_and(|is| *is);
-    let is_few = |at: u64| tier.get(at).is_some_and(|s| s.answered <= few);
     let is_queued = |s: &TierSample| s.queued_max > level + left || s.is_deaf();
-    let stalled = (tier.first..tier.end()).map(|at| tier.get(at).map(|s| is_queued(s) && (is_few(at) || greets(at))));
-    let stalled = Series { first: tier.first, values: stalled.collect() };
-    runs(&stalled, |is| *is)
-        .into_iter()
-        .filter(|(first, last)| last > first)
-        .filter(|(first, last)| (*first..=*last).any(is_few) || last - first >= GREETS_FOR)
+    let stalled = |at: u64| tier.get(at).is_some_and(|s| is_queued(s) && s.answered <= few);
+    let only_greets = |at: u64| tier.get(at).is_some_and(is_queued) && greets(at);
+    let windows = |is: &dyn Fn(u64) -> bool| {
+        let all = Series { first: tier.first, values: (tier.first..tier.end()).map(Some).collect() };
+        runs(&all, |at| is(*at)).into_iter().filter(|(first, last)| last > first).collect::<Vec<_>>()
+    };
+    let stands = windows(&stalled);
+    let apart = |(first, last): &(u64, u64)| !stands.iter().any(|(from, to)| first <= to && from <= last);
+    let greeting = windows(&only_greets).into_iter().filter(|(first, last)| last - first >= GREETS_FOR);
+    let greeting: Vec<(u64, u64)> = greeting.filter(apart).collect();
+    stands
+        .iter()
+        .copied()
+        .chain(greeting)
         // Tasks that wait for CPU or disk half of the time are another episode.
         .filter(|(first, last)| {
             let short = |s: &&UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
@@ -128,6 +135,13 @@ pub(crate) fn episodes(
                 why: format!("{clause}; {answered:.1} {unit} per window where {rate:.1} is usual, {cpu:.2} CPUs used where {busy:.2} is usual, hardly anybody waiting for CPU or disk{beyond}"),
             }
         })
+        .map(|mut found| {
+            // Whoever waits for a lock may have been greeted before.
+            while found.resource == Resource::Lock && found.first > tier.first && only_greets(found.first - 1) {
+                found.first -= 1;
+            }
+            found
+        })
         .collect()
 }
 
@@ -137,7 +151,9 @@ fn greeted(tier: &Series<TierSample>, rate: f64) -> Series<bool> {
         let s = tier.get(at)?;
         let before = at.checked_sub(1).and_then(|before| tier.get(before));
         let holds = before.is_some_and(|before| s.active - before.active >= GREETED_HELD * s.accepts);
-        let all = s.accepts > 0.0 && s.accepts <= GREETED_PER_ANSWER * rate && s.answered <= GREETINGS_MOST * s.accepts;
+        let all = s.accepts > 0.0
+            && s.accepts <= GREETED_PER_ANSWER * rate
+            && s.answered <= GREETINGS_MOST * s.accepts;
         Some(all && holds)
     };
     Series { first: tier.first, values: (tier.first..tier.end()).map(is).collect() }
@@ -246,16 +262,34 @@ mod tests {
     }
 
     /// The episodes of a tier that keeps its connections, of which `come` come in these windows, are answered `each` times, and then wait or not.
-    fn with_new_connections(come: f64, windows: std::ops::Range<u64>, each: f64, wait: bool) -> Vec<(Resource, u64, u64)> {
+    fn with_new_connections(
+        come: f64,
+        windows: std::ops::Range<u64>,
+        each: f64,
+        wait: bool,
+    ) -> Vec<(Resource, u64, u64)> {
         let mut active = 5.0;
         let mut pick = |i: u64| {
             if !(40..50).contains(&i) {
-                return TierSample { answered: 50.0, received: 50.0, active: 5.0, queued_max: 7.0, ..TierSample::default() };
+                return TierSample {
+                    answered: 50.0,
+                    received: 50.0,
+                    active: 5.0,
+                    queued_max: 7.0,
+                    ..TierSample::default()
+                };
             }
             let accepts = if windows.contains(&i) { come } else { 0.0 };
             active += if wait { accepts.max(1.0) } else { 1.0 };
             let (answered, received) = (each * accepts, (each + 1.0) * accepts);
-            TierSample { active, received, answered, accepts, queued_max: active + 50.0, ..TierSample::default() }
+            TierSample {
+                active,
+                received,
+                answered,
+                accepts,
+                queued_max: active + 50.0,
+                ..TierSample::default()
+            }
         };
         let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i))).collect() };
         let used = Series { first: 0, values: (0..60).map(|_| Some(UseSample::default())).collect() };

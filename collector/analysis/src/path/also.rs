@@ -56,7 +56,8 @@ pub(crate) fn also(view: View<'_>, found: &Diagnosis, start: &TierKey, at: u64) 
             let named = !matches!(episode.resource, Resource::Burst | Resource::Unexplained);
             // What a tier's own load used up may be what another one was not sent.
             let own = candidate.carried || episode.by_load;
-            let below = matches!(&candidate.place, Place::Tier(at) if at == to || view.topology.leads(to, at));
+            let below =
+                matches!(&candidate.place, Place::Tier(at) if at == to || view.topology.leads(to, at));
             let is_known = is_the_same(&candidate, root, &others);
             if named && fills && !own && below && candidate.score >= ALSO_SCORE && !is_known {
                 others.push(Also { candidate, share: branch.explains });

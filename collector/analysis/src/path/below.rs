@@ -48,8 +48,9 @@ pub(crate) fn explained(
     path: &[Step],
     least: f64,
 ) -> impl Iterator<Item = (f64, Step)> {
-    let is_on_the_way =
-        move |to: Option<&TierKey>| path.iter().any(|step| matches!(&step.place, Place::Tier(on) if Some(on) == to));
+    let is_on_the_way = move |to: Option<&TierKey>| {
+        path.iter().any(|step| matches!(&step.place, Place::Tier(on) if Some(on) == to))
+    };
     let links = view.topology.down(here).filter(move |link| !is_on_the_way(link.to.as_ref()));
     links.filter_map(move |link| explained_by(view, link, node, at, least))
 }
@@ -114,9 +115,7 @@ fn stands_below(
     let (in_flight, open) =
         calls.range(from, to).fold((0, 0), |(f, o), (_, s)| (f.max(s.in_flight_max), o.max(s.open_max)));
     let part = mean / active.max(1.0);
-    if mean < f64::from(POOL_LEAST)
-        || !(part >= least || is_pool_used_up(in_flight, open))
-    {
+    if mean < f64::from(POOL_LEAST) || !(part >= least || is_pool_used_up(in_flight, open)) {
         return None;
     }
     let slack = view.slack(&link.from.host, &key.host, at);

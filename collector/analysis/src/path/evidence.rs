@@ -82,9 +82,9 @@ pub(crate) fn evidence(candidates: &[Candidate], path: &[Step], view: View<'_>, 
     }));
     let is = |yes: bool| f64::from(u8::from(yes));
     let unseen = |place: &Place| match place {
-        Place::Tier(key) => {
-            view.around(key, at).map_or(1.0, |n| n.tier.missing(n.onset.saturating_sub(LEAD_WINDOWS), at.max(n.onset)))
-        }
+        Place::Tier(key) => view
+            .around(key, at)
+            .map_or(1.0, |n| n.tier.missing(n.onset.saturating_sub(LEAD_WINDOWS), at.max(n.onset))),
         Place::Unobserved(..) | Place::Missing(_) => 1.0,
     };
     let unseen_below = elsewhere(path, position, others, &best.place).map(unseen).fold(0.0, f64::max);

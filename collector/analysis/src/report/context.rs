@@ -22,7 +22,9 @@ impl Report<'_> {
     /// In clauses, along the way from whoever called the first tier down to the root.
     pub(super) fn context(&self, root: &Place, called: &Called<'_>) -> Vec<String> {
         let mut clauses = Vec::new();
-        let Some(end) = self.diagnosis.path.iter().position(|step| step.place == *root) else { return clauses };
+        let Some(end) = self.diagnosis.path.iter().position(|step| step.place == *root) else {
+            return clauses;
+        };
         let way = || self.diagnosis.path.iter().take(end + 1);
         for step in way() {
             let Place::Tier(key) = &step.place else { continue };
@@ -51,13 +53,18 @@ impl Report<'_> {
         let (from, to) = (onset.saturating_sub(LOST_BEFORE), at.max(onset));
         let sum = |from, to| {
             let all = calls.range(from, to);
-            all.fold((0_u64, 0_usize), |(sum, count), (_, s)| (sum.saturating_add(s.data_retransmits), count + 1))
+            all.fold((0_u64, 0_usize), |(sum, count), (_, s)| {
+                (sum.saturating_add(s.data_retransmits), count + 1)
+            })
         };
         let (lost, windows) = sum(from, to);
         let (usually, before) = sum(calls.first, from.saturating_sub(1));
         let rate = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
         // Of whom little is remembered nobody knows what is usual.
-        if lost < LOST_LEAST || before < PAST_WINDOWS || rate(lost, windows) < LOST_TIMES * rate(usually, before) {
+        if lost < LOST_LEAST
+            || before < PAST_WINDOWS
+            || rate(lost, windows) < LOST_TIMES * rate(usually, before)
+        {
             return None;
         }
         let when = [self.start_ns(host, from), self.end_ns(host, to)];

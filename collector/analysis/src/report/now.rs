@@ -38,22 +38,32 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
             Some((who, false)) => {
                 format!("stop or move {who}, or give it a smaller weight (CPUWeight=, cpu.weight) or a quota")
             }
-            None => format!("look at what else runs on {host}, and give {at} a larger weight (CPUWeight=, cpu.weight)"),
+            None => format!(
+                "look at what else runs on {host}, and give {at} a larger weight (CPUWeight=, cpu.weight)"
+            ),
         },
         Resource::CpuThrottled => format!(
             "raise the CPU quota of {at} (CPUQuota=, cpu.max, a container's limit), or have it run with fewer threads; if the quota is right, send it less"
         ),
         Resource::CpuSteal => {
-            format!("ask whoever runs the machine that {host} is on: its CPU went to another guest; if it goes on, move {host}")
+            format!(
+                "ask whoever runs the machine that {host} is on: its CPU went to another guest; if it goes on, move {host}"
+            )
         }
         Resource::Io => match who {
-            Some((who, true)) => format!("look at what {who} writes itself (a checkpoint, a log, a sort on disk), and give it a faster disk or one of its own"),
+            Some((who, true)) => format!(
+                "look at what {who} writes itself (a checkpoint, a log, a sort on disk), and give it a faster disk or one of its own"
+            ),
             Some((who, false)) => {
-                format!("move what {who} writes to another disk or to a quieter hour, or bound it (IOWeight=, io.max)")
+                format!(
+                    "move what {who} writes to another disk or to a quieter hour, or bound it (IOWeight=, io.max)"
+                )
             }
             None => format!("look at who writes on {host} (iotop, or pidstat -d), and at the disk itself"),
         },
-        Resource::Memory => format!("look at what grew on {host}, and raise the memory limit of {at} or lower its caches"),
+        Resource::Memory => {
+            format!("look at what grew on {host}, and raise the memory limit of {at} or lower its caches")
+        }
         Resource::Lock => format!(
             "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
         ),
@@ -62,7 +72,10 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
         ),
         Resource::EventLoop => match &root.event_loop {
             Some(it) if it.ran_ratio >= 0.5 => {
-                format!("profile thread {} (`{}`) of {at}: a handler computes on the event loop; give that work to a worker", it.thread, it.comm)
+                format!(
+                    "profile thread {} (`{}`) of {at}: a handler computes on the event loop; give that work to a worker",
+                    it.thread, it.comm
+                )
             }
             Some(it) => format!(
                 "find the handler of {at} that waits on thread {} (`{}`) of the event loop{}, and have it wait elsewhere",
@@ -70,14 +83,18 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
                 it.comm,
                 if it.slept_in.is_empty() { String::new() } else { format!(", in {}", it.slept_in) }
             ),
-            None => format!("find the handler of {at} that keeps its event loop, and move that work to a worker"),
+            None => {
+                format!("find the handler of {at} that keeps its event loop, and move that work to a worker")
+            }
         },
         Resource::Burst => match &root.saturated {
             Some(first) => format!(
                 "bound what clients may send to {at}, or give {} more CPU or another server: it was used up first",
                 name(&first.host, &first.workload, &first.tier)
             ),
-            None => format!("bound what clients may send to {at} at once, or size the pool or queue that overflowed for so many"),
+            None => format!(
+                "bound what clients may send to {at} at once, or size the pool or queue that overflowed for so many"
+            ),
         },
         Resource::Unexplained => return unexplained(root, &at),
     })
@@ -204,7 +221,9 @@ mod tests {
             slept_in: "futex_wait_queue".into(),
         };
         it.root.event_loop = Some(slept.clone());
-        assert!(said(&it).unwrap().contains("waits on thread 42 (`node`) of the event loop, in futex_wait_queue"));
+        assert!(
+            said(&it).unwrap().contains("waits on thread 42 (`node`) of the event loop, in futex_wait_queue")
+        );
         it.root.event_loop = Some(EventLoop { ran_ratio: 0.9, ..slept });
         assert!(said(&it).unwrap().starts_with("profile thread 42"));
     }

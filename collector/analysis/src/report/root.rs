@@ -49,7 +49,8 @@ impl Report<'_> {
             alternatives: others.take(ALTERNATIVES_MAX).map(other).collect(),
             confidence: sure,
             against: best.against.clone(),
-            context: self.context(&best.place, &Called(&|host, workload| self.view.topology.called(host, workload))),
+            context: self
+                .context(&best.place, &Called(&|host, workload| self.view.topology.called(host, workload))),
             numbers: known.map(numbers).unwrap_or_default(),
             root,
         }
@@ -80,17 +81,23 @@ impl Report<'_> {
         };
         let has_connections = |link: &&Link| {
             let now = at(&link.from);
-            self.view.calls(link, now).range(now.saturating_sub(LEAD_WINDOWS), now).any(|(_, s)| s.open_max > 0)
+            self.view
+                .calls(link, now)
+                .range(now.saturating_sub(LEAD_WINDOWS), now)
+                .any(|(_, s)| s.open_max > 0)
         };
         let callers: BTreeSet<&TierKey> = topology.up(key).map(|link| &link.from).collect();
         let alike = |link: &&Link| link.to.as_ref().is_some_and(is_alike);
-        let links = callers.into_iter().flat_map(|from| topology.down(from)).filter(alike).filter(has_connections);
+        let links =
+            callers.into_iter().flat_map(|from| topology.down(from)).filter(alike).filter(has_connections);
         let mut members: BTreeSet<&TierKey> = links.filter_map(|link| link.to.as_ref()).collect();
         members.insert(key);
         if members.len() == 1 {
             return None;
         }
-        let rise = |of: &TierKey| self.view.around(of, at(of)).and_then(|node| node.growth).map_or(0.0, |g| g.rise());
+        let rise = |of: &TierKey| {
+            self.view.around(of, at(of)).and_then(|node| node.growth).map_or(0.0, |g| g.rise())
+        };
         let own = rise(key);
         let hit = members.iter().filter(|of| **of == key || 2.0 * rise(of) >= own.max(1.0)).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -155,7 +155,10 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
         |i: &Incident| i.drops.iter().map(|d| (d.host.clone(), d.listener.clone())).collect::<Vec<_>>();
     let root = |i: &Incident| (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
     let also = |i: &Incident| {
-        i.also.iter().map(|a| (a.root.host.clone(), a.root.workload.clone(), a.root.resource)).collect::<Vec<_>>()
+        i.also
+            .iter()
+            .map(|a| (a.root.host.clone(), a.root.workload.clone(), a.root.resource))
+            .collect::<Vec<_>>()
     };
     if new.state == State::Closed
         || told.kind != new.kind

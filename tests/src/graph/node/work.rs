@@ -66,7 +66,8 @@ impl Work {
 
     /// Whether a call may be made now.
     pub(super) fn may_call(&self, index: usize) -> bool {
-        !self.part.calls[index].breaks || self.breaker(index, |breaker| breaker.open_until.is_none_or(|until| until <= Instant::now()))
+        !self.part.calls[index].breaks
+            || self.breaker(index, |breaker| breaker.open_until.is_none_or(|until| until <= Instant::now()))
     }
 
     /// A call, or one more try of it, has ended.
