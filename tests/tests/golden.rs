@@ -105,24 +105,6 @@ fn golden_traces_say_what_would_have_prevented_them() -> Result<()> {
     Ok(())
 }
 
-/// A whole demo on a machine whose database used 88 % of its CPU at all times: a neighbour in Tomcat's cgroup from 06:49:04.9 on, then a log flush on
-/// the database's disk from 06:49:10.9 on. Fails where what was always there is told as the cause of either.
-#[test]
-fn what_was_always_there_is_not_the_cause() -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/whole");
-    let incidents = replay(&Golden::of(&folder, "root-masked-by-a-busy-database"))?;
-    let dropped = incidents.iter().filter(|incident| incident["severity"] == "critical");
-    let roots: Vec<String> = dropped
-        .map(|incident| {
-            let root = &incident["root"];
-            let culprit = &root["culprits"][0]["comm"];
-            format!("{} {} by {culprit}", root["host"], root["resource"]).replace('"', "")
-        })
-        .collect();
-    ensure!(roots == ["app-1 cpu_neighbour by burner", "db-1 io by logflush"], "{roots:#?}");
-    Ok(())
-}
-
 /// Apache, Tomcat and MariaDB, a trigger of a moment, and then minutes of drops that only retries keep alive. Fails where the retries are not named,
 /// or where they are told as a burst of their own.
 #[test]
