@@ -383,7 +383,10 @@ impl World {
             Benign::Cron { host } => {
                 let cgroup = self.hosts[host].0.child("cron")?;
                 cgroup.set_cpu_quota(CRON_PERIOD_US, Some(CRON_PART * self.graph.hosts[host].cores))?;
-                self.burn(host, &cgroup, CRON_WEIGHT, duration.as_millis() as u64).map(drop)
+                let burnt = self.burn(host, &cgroup, CRON_WEIGHT, duration.as_millis() as u64);
+                // A quota that stayed could not be more than what a squeeze leaves of the host's: version 1 refuses that.
+                cgroup.set_cpu_quota(CRON_PERIOD_US, None)?;
+                burnt.map(drop)
             }
             Benign::Scan => {
                 let hosts: Vec<Ipv4Addr> = (0..self.graph.hosts.len()).map(address).collect();
