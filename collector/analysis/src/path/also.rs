@@ -2,7 +2,7 @@
 //! waited. Owns when such a cause is one, and no effect of the root; knows no drops.
 
 use super::below::explained;
-use super::candidate::{Candidate, ONSET_TOLERANCE};
+use super::candidate::{Also, Candidate, ONSET_TOLERANCE};
 use super::chain::{Diagnosis, walk};
 use super::step::Place;
 use super::view::View;
@@ -16,15 +16,6 @@ const ALSO_EXPLAINS: f64 = 0.25;
 const ALSO_SCORE: f64 = 0.5;
 /// Further causes at most.
 const ALSO_MAX: usize = 3;
-
-/// A further cause of the same overflow, in another branch.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Also {
-    /// It.
-    pub(crate) candidate: Candidate,
-    /// The part of the growth, at the tier where both branches part, that calls to it account for, 0 to 1.
-    pub(crate) share: f64,
-}
 
 /// Further causes of the queue that a walk began with, the one with the largest part first: what calls lead to, beside those of its way, from any
 /// tier in front of its root. Of a burst there is none: all branches get more then.

@@ -45,6 +45,15 @@ const STEPS_ALL: f64 = 0.995;
 /// A burst is told to last until so long after the drop, windows (200 ms): what comes later may be retries.
 const BURST_AFTER: u64 = 4;
 
+/// A further cause of the same overflow, in another branch.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Also {
+    /// It.
+    pub(crate) candidate: Candidate,
+    /// The part of the growth, at the tier where both branches part, that calls to it account for, 0 to 1.
+    pub(crate) share: f64,
+}
+
 /// A possible root.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Candidate {

@@ -2,10 +2,9 @@
 //! episodes found at the places in between. Owns the walk; `below` and `surge` own a step, `candidate` which episode fits. Knows no
 //! drops and no output.
 
-use super::also::Also;
 use super::below::below;
 use super::bridge;
-use super::candidate::{self, Candidate};
+use super::candidate::{self, Also, Candidate};
 use super::evidence::{Evidence, evidence};
 use super::step::{PATH_MAX, PartOf, Place, Step};
 use super::view::View;

@@ -58,7 +58,7 @@ impl Report<'_> {
 
     /// Further causes of the same overflow.
     fn also(&self) -> Vec<Also> {
-        let told = |also: &crate::path::also::Also| Also {
+        let told = |also: &crate::path::candidate::Also| Also {
             root: Root { evidence: also.candidate.episode.why.clone(), ..self.root(&also.candidate) },
             share: (also.share * 100.0).round() / 100.0,
         };
