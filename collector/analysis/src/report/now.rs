@@ -104,7 +104,7 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
 fn whom(culprit: &Culprit, host: &str) -> String {
     match (culprit.comm.as_str(), culprit.workload.as_str()) {
         ("", workload) => format!("{workload} on {host}"),
-        (comm, "") => format!("`{comm}` on {host}"),
+        (comm, workload) if workload.is_empty() || workload == comm => format!("`{comm}` on {host}"),
         (comm, workload) => format!("`{comm}` ({workload} on {host})"),
     }
 }
