@@ -2,6 +2,7 @@
 //! have prevented it is the sizing's, and is no part of this.
 
 use super::title::Called;
+use crate::episode::stopped::THREADS;
 use tailwater_model::incident::{Culprit, Incident, Kind, Resource, Root, State};
 
 /// Of an incident whose root, drops and what keeps it alive are known.
@@ -67,6 +68,11 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
         Resource::Lock => format!(
             "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
         ),
+        Resource::Pause if root.unit == THREADS => {
+            format!(
+                "find out who stopped the process of {at} by a signal: a debugger, a snapshot, a supervisor, SIGSTOP by hand"
+            )
+        }
         Resource::Pause => format!(
             "look at the log of {at} for a collection of garbage that stopped everything, and at who may have stopped its process (SIGSTOP, a debugger, a snapshot of the machine)"
         ),
