@@ -61,16 +61,17 @@ pub(crate) fn episodes(
     let greeted = greeted(tier, rate);
     let greets = |at: u64| greeted.get(at).is_some_and(|is| *is);
     let is_queued = |s: &TierSample| s.queued_max > level + left || s.is_deaf();
-    let stalled = |at: u64| tier.get(at).is_some_and(|s| is_queued(s) && s.answered <= few);
     let only_greets = |at: u64| tier.get(at).is_some_and(is_queued) && greets(at);
-    let windows = |is: &dyn Fn(u64) -> bool| {
-        let all = Series { first: tier.first, values: (tier.first..tier.end()).map(Some).collect() };
-        runs(&all, |at| is(*at)).into_iter().filter(|(first, last)| last > first).collect::<Vec<_>>()
+    let longer = |windows: Vec<(u64, u64)>, than: u64| {
+        windows.into_iter().filter(move |(first, last)| last - first > than)
     };
-    let stands = windows(&stalled);
+    let stands: Vec<_> = longer(runs(tier, |s| is_queued(s) && s.answered <= few), 0).collect();
     let apart = |(first, last): &(u64, u64)| !stands.iter().any(|(from, to)| first <= to && from <= last);
-    let greeting = windows(&only_greets).into_iter().filter(|(first, last)| last - first >= GREETS_FOR);
-    let greeting: Vec<(u64, u64)> = greeting.filter(apart).collect();
+    let greeting = Series {
+        first: tier.first,
+        values: (tier.first..tier.end()).map(|at| tier.get(at).map(|_| only_greets(at))).collect(),
+    };
+    let greeting: Vec<_> = longer(runs(&greeting, |is| *is), GREETS_FOR - 1).filter(apart).collect();
     stands
         .iter()
         .copied()

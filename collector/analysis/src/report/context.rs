@@ -48,7 +48,7 @@ impl Report<'_> {
             return None;
         }
         let host = &link.from.host;
-        let at = self.case.at.saturating_add(self.view.slack(&self.case.start.host, host, self.case.at));
+        let at = self.at(host);
         let calls = self.view.calls(link, at);
         let (from, to) = (onset.saturating_sub(LOST_BEFORE), at.max(onset));
         let sum = |from, to| {

@@ -48,6 +48,11 @@ impl Report<'_> {
         self.start_ns(host, window).saturating_add(WINDOW_NS)
     }
 
+    /// The window in which a host may have seen at the latest what the first tier saw when the case began.
+    fn at(&self, host: &str) -> u64 {
+        self.case.at.saturating_add(self.view.slack(&self.case.start.host, host, self.case.at))
+    }
+
     /// Whose windows a place's times are in: an unobserved one's are those of its caller.
     fn clock_host<'b>(&'b self, place: &'b Place) -> &'b str {
         match place {

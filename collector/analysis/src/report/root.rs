@@ -72,15 +72,13 @@ impl Report<'_> {
         let topology = self.view.topology;
         let tier = self.tier(key).filter(|tier| !tier.name.is_empty())?;
         let ports = |of: &Tier| of.listeners.iter().map(|listener| listener.port).collect::<BTreeSet<u16>>();
-        let at = |to: &TierKey| {
-            self.case.at.saturating_add(self.view.slack(&self.case.start.host, &to.host, self.case.at))
-        };
         let is_alike = |other: &TierKey| {
             let is = |of: &Tier| of.name == tier.name && !ports(of).is_disjoint(&ports(tier));
-            self.tier(other).is_some_and(is) && self.view.history.window(&other.host, at(other)).is_some()
+            self.tier(other).is_some_and(is)
+                && self.view.history.window(&other.host, self.at(&other.host)).is_some()
         };
         let has_connections = |link: &&Link| {
-            let now = at(&link.from);
+            let now = self.at(&link.from.host);
             self.view
                 .calls(link, now)
                 .range(now.saturating_sub(LEAD_WINDOWS), now)
@@ -96,7 +94,7 @@ impl Report<'_> {
             return None;
         }
         let rise = |of: &TierKey| {
-            self.view.around(of, at(of)).and_then(|node| node.growth).map_or(0.0, |g| g.rise())
+            self.view.around(of, self.at(&of.host)).and_then(|node| node.growth).map_or(0.0, |g| g.rise())
         };
         let own = rise(key);
         let hit = members.iter().filter(|of| **of == key || 2.0 * rise(of) >= own.max(1.0)).count();

@@ -13,7 +13,7 @@ use crate::path::view::View;
 use crate::topology::tier::TierKey;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Incident, Kind, Resource, State};
+use tailwater_model::incident::{Incident, Kind, Resource, Root, State};
 
 /// Windows between two versions that differ in counts only: at least, and at most (10 s). In between it is a twentieth of the incident's
 /// age, so that hours of drops are some thousand versions.
@@ -153,19 +153,15 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     };
     let drops =
         |i: &Incident| i.drops.iter().map(|d| (d.host.clone(), d.listener.clone())).collect::<Vec<_>>();
-    let root = |i: &Incident| (i.root.host.clone(), i.root.workload.clone(), i.root.resource);
-    let also = |i: &Incident| {
-        i.also
-            .iter()
-            .map(|a| (a.root.host.clone(), a.root.workload.clone(), a.root.resource))
-            .collect::<Vec<_>>()
+    let root = |r: &Root| (r.host.clone(), r.workload.clone(), r.resource);
+    let roots = |i: &Incident| {
+        std::iter::once(&i.root).chain(i.also.iter().map(|also| &also.root)).map(root).collect::<Vec<_>>()
     };
     if new.state == State::Closed
         || told.kind != new.kind
-        || root(told) != root(new)
+        || roots(told) != roots(new)
         || hops(told) != hops(new)
         || drops(told) != drops(new)
-        || also(told) != also(new)
         || told.sustained.is_some() != new.sustained.is_some()
     {
         return true;
