@@ -1,4 +1,5 @@
 // One incident as a story: the sentence, the chain from root to drop, every tier on one axis, who did it, and what else fits.
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { turns, type Drops, type Hop, type Incident, type Root } from "../api";
 import { useCell, useNow } from "../cell";
@@ -176,6 +177,16 @@ function Bar({ share, tone }: { share: number; tone: string }) {
   return <span class="bar" style={{ "--tone": `var(--${tone})` }}><span style={{ width: `${Math.min(share, 1) * 100}%` }} /></span>;
 }
 
+/** A list with its heading; nothing where it is empty. */
+function Clauses({ title, all = [] }: { title: string; all?: ComponentChildren[] | undefined }) {
+  return all.length === 0 ? null : (
+    <>
+      <h3>{title}</h3>
+      <ul class="clauses">{all.map((clause, n) => <li key={n}>{clause}</li>)}</ul>
+    </>
+  );
+}
+
 function Reasons({ i }: { i: Incident }) {
   const cause = (root: Root) => `${placeOf(root)} ${resourceDid(root.resource)}`;
   return (
@@ -210,31 +221,14 @@ function Reasons({ i }: { i: Incident }) {
           ))}
         </ul>
         {i.alternatives.length === 0 && <p class="quiet">No other root fits what was seen.</p>}
-        {(i.also?.length ?? 0) > 0 && (
+        <Clauses title="Further causes of the same overflow" all={i.also?.map((a) => (
           <>
-            <h3>Further causes of the same overflow</h3>
-            <ul class="against">
-              {i.also!.map((a) => (
-                <li key={`${a.root.host} ${a.root.workload}`}>
-                  {cause(a.root)}, for {percent(a.share)} of what waited
-                  <details><summary>why</summary><p class="evidence">{a.root.evidence}</p></details>
-                </li>
-              ))}
-            </ul>
+            {cause(a.root)}, for {percent(a.share)} of what waited
+            <details><summary>why</summary><p class="evidence">{a.root.evidence}</p></details>
           </>
-        )}
-        {(i.against?.length ?? 0) > 0 && (
-          <>
-            <h3>What speaks against it</h3>
-            <ul class="against">{i.against!.map((clause) => <li key={clause}>{clause}</li>)}</ul>
-          </>
-        )}
-        {(i.context?.length ?? 0) > 0 && (
-          <>
-            <h3>Meanwhile</h3>
-            <ul class="against">{i.context!.map((clause) => <li key={clause}>{clause}</li>)}</ul>
-          </>
-        )}
+        ))} />
+        <Clauses title="What speaks against it" all={i.against} />
+        <Clauses title="Meanwhile" all={i.context} />
         <p class="quiet">Clocks agree within {(i.clock_error_ns / 1e6).toFixed(1)} ms; onsets closer than that have no known order.</p>
       </section>
     </div>
