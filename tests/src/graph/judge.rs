@@ -323,21 +323,23 @@ mod tests {
         assert_eq!(judged.rows.iter().filter(|row| row.reported.is_some()).count(), 1);
     }
 
-    /// Fails where of two that were made at once the one that is told first is held against the other.
-    #[test]
-    fn of_those_that_were_made_at_once_an_incident_is_the_verdict_on_the_one_that_it_names() {
-        let graph = Graph::of(1, 2);
-        let first = paused(&graph, 100, 40);
+    /// Of two services on two hosts, neither of them the entry.
+    fn two_at_once(graph: &Graph) -> [Injection; 2] {
+        let first = paused(graph, 100, 40);
         let other = graph.services.iter().find(|of| {
             graph.hosts[of.host].name != first.host && of.name != "entry" && of.name != first.roots[0]
         });
         let other = other.expect("a graph has several hosts");
-        let second = Injection {
-            host: graph.hosts[other.host].name.clone(),
-            roots: vec![other.name.clone()],
-            ..first.clone()
-        };
-        let injections = [first, second];
+        let host = graph.hosts[other.host].name.clone();
+        let second = Injection { host, roots: vec![other.name.clone()], ..first.clone() };
+        [first, second]
+    }
+
+    /// Fails where of two that were made at once the one that is told first is held against the other.
+    #[test]
+    fn of_those_that_were_made_at_once_an_incident_is_the_verdict_on_the_one_that_it_names() {
+        let graph = Graph::of(1, 2);
+        let injections = two_at_once(&graph);
         let incidents = [
             Reported { dropped: 400, ..told(&injections[1], "second") },
             told(&injections[0], "first"),
@@ -354,19 +356,13 @@ mod tests {
     #[test]
     fn one_of_two_that_were_made_at_once_may_be_told_as_a_further_cause_and_a_wrong_one_is_none() {
         let graph = Graph::of(1, 2);
-        let first = paused(&graph, 100, 40);
-        let other = graph.services.iter().find(|of| {
-            graph.hosts[of.host].name != first.host && of.name != "entry" && of.name != first.roots[0]
-        });
-        let other = other.expect("a graph has several hosts");
-        let host = graph.hosts[other.host].name.clone();
-        let second = Injection { host: host.clone(), roots: vec![other.name.clone()], ..first.clone() };
-        let injections = [first, second];
+        let injections = two_at_once(&graph);
+        let [host, other] = [injections[1].host.clone(), injections[1].roots[0].clone()];
         let named = |workload: &str| Reported {
             also: vec![[host.clone(), workload.to_owned(), "pause".into()]],
             ..told(&injections[0], "both")
         };
-        let both = judge(&graph, &injections, &[named(&other.name)]);
+        let both = judge(&graph, &injections, &[named(&other)]);
         assert!(both.rows.iter().all(|row| row.root_right && row.resource_right), "{both:#?}");
         assert!(both.rows[1].told_with_another && both.rows[1].named().count() == 0, "{both:#?}");
         let wrong = judge(&graph, &injections, &[named("nobody")]);

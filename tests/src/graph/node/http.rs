@@ -5,6 +5,7 @@ use crate::graph::part::Protocol;
 use crate::graph::wire;
 use crate::load::engine::answer_length;
 use anyhow::{Result, bail, ensure};
+use std::borrow::Cow;
 
 /// A longer head is none of ours.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -43,12 +44,14 @@ pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>> {
 }
 
 /// A request to another service.
-pub(super) fn request(protocol: Protocol, close: bool) -> Vec<u8> {
-    if protocol != Protocol::Http {
-        return wire::question(protocol);
+pub(super) fn request(protocol: Protocol, close: bool) -> Cow<'static, [u8]> {
+    match (protocol, close) {
+        (Protocol::Http, true) => {
+            Cow::Borrowed(b"GET /call HTTP/1.1\r\nHost: graph\r\nConnection: close\r\n\r\n")
+        }
+        (Protocol::Http, false) => Cow::Borrowed(b"GET /call HTTP/1.1\r\nHost: graph\r\n\r\n"),
+        _ => Cow::Owned(wire::question(protocol)),
     }
-    let connection = if close { "Connection: close\r\n" } else { "" };
-    format!("GET /call HTTP/1.1\r\nHost: graph\r\n{connection}\r\n").into_bytes()
 }
 
 /// An answer.
