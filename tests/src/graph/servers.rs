@@ -76,10 +76,7 @@ pub(super) fn prepare(part: &Part, folder: &Path) -> Result<Command> {
             let data = folder.join("data");
             postgres::make_empty(folder, &data)?;
             let access = written("access.conf", postgres::ACCESS.to_owned())?;
-            let server = postgres::server(&data)?;
-            // What its processes share by System V's means is in a namespace of its own, and goes with the last of them, however they end.
-            command = Command::new("/usr/bin/unshare");
-            command.args(["--ipc", "--"]).arg(server.get_program()).args(server.get_args()).current_dir("/");
+            command = postgres::server(&data)?;
             command.arg(format!("--hba-file={}", access.display()));
             let own = [
                 format!("listen_addresses={}", part.listen.ip()),

@@ -39,7 +39,9 @@ pub(super) fn postgres(config: &LabConfig, folders: &Folders) -> Result<Command>
 
 /// What starts a server on these files in the foreground, as the package's user.
 pub(crate) fn server(data: &Path) -> Result<Command> {
-    let mut command = user();
+    // What its processes share by System V's means is in a namespace of its own, and goes with the last of them, however they end.
+    let mut command = Command::new("unshare");
+    command.args(["--ipc", "--", "setpriv"]).args(as_user()).current_dir("/");
     // The change of user forgets the signal for the lab's death.
     command.args(["--pdeathsig", "QUIT", "--"]).arg(program("postgres")?).arg("-D").arg(data);
     Ok(command)
