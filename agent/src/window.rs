@@ -53,6 +53,8 @@ pub struct Window {
     pub connections: Option<Vec<(EdgeKey, ConnectionSample)>>,
     /// What the Unix sockets among the listeners are bound to.
     pub unix_paths: Vec<(std::net::Ipv6Addr, std::sync::Arc<str>)>,
+    /// Connections that began, or were there before and became known, of which another agent may tell as well: some, in one window of a second.
+    pub meetings: Vec<Meeting>,
     /// Time in state of listeners, in one window of a second.
     pub states: Option<States>,
     /// Event loops that read nothing in it although requests waited.
@@ -197,6 +199,24 @@ pub struct EdgeKey {
     pub remote_address: std::net::Ipv6Addr,
     /// Host byte order.
     pub remote_port: u16,
+}
+
+/// One end of a connection; the agent that sees the other end tells the same number of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meeting {
+    /// 47 bits of a hash of the sequence numbers that it began with.
+    pub pair: u64,
+    /// Whose this end is.
+    pub end: ConnectionEnd,
+}
+
+/// Whose one end of a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// It was accepted here.
+    Accepted(ListenerKey),
+    /// It was begun here.
+    Connected(EdgeKey),
 }
 
 /// A listener's accept queue.

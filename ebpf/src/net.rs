@@ -326,6 +326,44 @@ fn address(words: [u64; 2]) -> [u8; 16] {
     bytes
 }
 
+/// Entries of the map `meetings`.
+pub const MEETINGS: usize = 4096;
+
+/// A connection that began, or was there before, as `net_meetings.h` notes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meeting {
+    /// 47 bits of a hash of both initial sequence numbers, which the other end has, too.
+    pub pair: u64,
+    /// Whether this end accepted it.
+    pub accepted: bool,
+    /// Whether it is closed by now.
+    pub closed: bool,
+    /// Of its listener, if it was accepted, else of its edge.
+    pub slot: u32,
+}
+
+impl Meeting {
+    /// Bits below `pair`: whether it was accepted, above those of the slot.
+    const PAIR_SHIFT: u32 = 17;
+    /// What is added to the word when it is closed.
+    pub const CLOSED: u64 = 1 << 15;
+
+    /// The word of the map, while it was open.
+    pub const fn word(&self) -> u64 {
+        self.pair << Self::PAIR_SHIFT | (self.accepted as u64) << 16 | self.slot as u64
+    }
+
+    /// From the word of the map; `None`: nothing was noted there.
+    pub fn decode(word: u64) -> Option<Self> {
+        (word != 0).then_some(Self {
+            pair: word >> Self::PAIR_SHIFT,
+            accepted: word >> 16 & 1 == 1,
+            closed: word & Self::CLOSED != 0,
+            slot: (word & (Self::CLOSED - 1)) as u32,
+        })
+    }
+}
+
 /// Entries of the map `workers`.
 pub const WORKERS: usize = 16_384;
 
@@ -524,6 +562,19 @@ mod tests {
         };
         assert_eq!(worker, Some(expected));
         assert_eq!(Worker::decode([0, 3, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_meeting_is_one_word() {
+        let word = 0x1234_5678_9abc << 17 | 1 << 16 | 4095;
+        let expected = Meeting { pair: 0x1234_5678_9abc, accepted: true, closed: false, slot: 4095 };
+        assert_eq!(Meeting::decode(word), Some(expected));
+        let closed = Meeting { closed: true, ..expected };
+        assert_eq!(Meeting::decode(word | Meeting::CLOSED), Some(closed));
+        assert_eq!((expected.word(), closed.word()), (word, word));
+        let edge = Meeting { accepted: false, ..expected };
+        assert_eq!(Meeting::decode(word & !(1 << 16)), Some(edge));
+        assert_eq!(Meeting::decode(0), None);
     }
 
     #[test]

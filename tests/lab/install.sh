@@ -29,6 +29,7 @@ need /usr/bin/mariadb mariadb-client-core
 need /usr/bin/mariadb-install-db mariadb-server-core
 need ip iproute2
 need ss iproute2
+need /usr/sbin/nft nftables
 need losetup mount
 need mkfs.ext4 e2fsprogs
 

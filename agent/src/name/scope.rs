@@ -3,7 +3,7 @@
 
 use crate::name::cgroup::is_within;
 use crate::name::workload::Entities;
-use crate::window::{CgroupId, ListenerKey, Window};
+use crate::window::{CgroupId, ConnectionEnd, ListenerKey, Window};
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 
@@ -78,6 +78,7 @@ impl Scope {
             retransmits,
             connections,
             unix_paths: _, // names of listeners and edges that are narrowed themselves
+            meetings,
             states,
             blocked_loops,
             cpu_shares,
@@ -108,6 +109,10 @@ impl Scope {
         by_socket!(accept_queues: owner, requests: owner, states: owner);
         by_socket!(calls: workload, retransmits: workload, connections: workload);
         blocked_loops.retain_mut(|l| self.takes(&mut l.listener.owner, l.listener.netns, own, entities));
+        meetings.retain_mut(|m| match &mut m.end {
+            ConnectionEnd::Accepted(key) => self.takes(&mut key.owner, key.netns, own, entities),
+            ConnectionEnd::Connected(key) => self.takes(&mut key.workload, key.netns, own, entities),
+        });
     }
 
     /// Whether a listener belongs to the scope; if only by its namespace, it is attributed to the scope's own cgroup.
@@ -155,7 +160,7 @@ mod tests {
     use crate::name::cgroup::Mounts;
     use crate::window::{
         AcceptQueueSample, CallSample, CpuShares, CulpritResource, CulpritSample, EdgeKey, ListenerKey,
-        States, TaskSample,
+        Meeting, States, TaskSample,
     };
     use std::net::Ipv6Addr;
 
@@ -231,6 +236,12 @@ mod tests {
                 .map(|(key, _)| (key, Vec::new()))
                 .to_vec(),
             }),
+            meetings: vec![
+                Meeting { pair: 1, end: ConnectionEnd::Connected(edge(inside).0) },
+                Meeting { pair: 2, end: ConnectionEnd::Connected(edge(neighbour).0) },
+                Meeting { pair: 3, end: ConnectionEnd::Accepted(listener(neighbour, HOST_NETNS, 81).0) },
+                Meeting { pair: 4, end: ConnectionEnd::Accepted(listener(neighbour, SCOPE_NETNS, 82).0) },
+            ],
             culprits: [inside, neighbour].map(culprit).to_vec(),
             cpu_shares: [inside, neighbour, unknown].map(shares).to_vec(),
             ..Window::default()
@@ -245,6 +256,9 @@ mod tests {
             window.states.unwrap().listeners.into_iter().map(|(k, _)| (k.port, k.owner)).collect();
         assert_eq!(states, [(80, inside), (82, own)]);
         assert_eq!(window.calls.unwrap().len(), 1);
+        let own_listener = ConnectionEnd::Accepted(listener(own, SCOPE_NETNS, 82).0);
+        let met: Vec<(u64, ConnectionEnd)> = window.meetings.iter().map(|m| (m.pair, m.end)).collect();
+        assert_eq!(met, [(1, ConnectionEnd::Connected(edge(inside).0)), (4, own_listener)]);
         assert_eq!(window.culprits.len(), 1);
         assert_eq!(window.cpu_shares, [shares(inside)]);
         assert_eq!(window.io, None, "not covered stays not covered");

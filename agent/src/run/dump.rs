@@ -227,6 +227,33 @@ impl<W: Write + Send> Dump<W> {
     }
 }
 
+impl<W: Write + Send> Dump<W> {
+    /// Both ends of a connection have the same number, whoever sees them.
+    fn meetings(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for meeting in &batch.meetings {
+            let (how, kind, id) = match meeting.end {
+                Some(v1::meeting::End::Listener(id)) => ("accepted", EntityKind::Listener, id),
+                Some(v1::meeting::End::Edge(id)) => ("connected", EntityKind::Edge, id),
+                None => continue,
+            };
+            let end = self.name(kind, id);
+            match self.form {
+                Form::Text => {
+                    let end = printable(&end);
+                    self.line(&format!("{time}  met      {:012x} {how:<15} {end}", meeting.pair));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "meeting",
+                        "pair": format!("{:012x}", meeting.pair), "how": how, "end": end,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+}
+
 impl<W: Write + Send> Sink for Dump<W> {
     fn window(&mut self, mut window: Window) {
         if self.done() {
@@ -244,6 +271,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.culprits(&time, &window, &batch);
         self.blocked_loops(&time, &window, &batch);
         self.cpu_shares(&time, &window, &batch);
+        self.meetings(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

@@ -1,6 +1,6 @@
 //! Sockets: accept queues, requests, calls and retransmits, from `ebpf/bpf/net.bpf.c`. Owns attaching the hooks and what each of
 //! them is worth where the kernel refuses it; `listeners` and `edges` own turning records into samples, `slots` who a slot is,
-//! `states` the time in state, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
+//! `states` the time in state, `meetings` connections by what both ends know, `loops` event loops that do not come back, `walk` the sockets that were there before, `helper` those of other namespaces, `tick` looking at listeners without the kernel's timer, `unix` what Unix sockets are bound to. Knows no names of workloads.
 
 use crate::attach::loader::{KernelBtf, LoadError, LoadedObject, ObjectPlan, Place};
 use crate::attach::mapping::{ClockControl, Mapping};
@@ -10,7 +10,7 @@ use crate::attach::window_log::LogShape;
 use crate::config::Late;
 use crate::sample::repeated::Repeated;
 use crate::signal::{Coverage, Loss, SignalKind, SignalSource};
-use crate::window::{self, ListenDrop, ListenerKey, Window, WindowIndex};
+use crate::window::{self, ConnectionEnd, ListenDrop, ListenerKey, Window, WindowIndex};
 use aya::maps::{MapData, RingBuf};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -23,6 +23,7 @@ mod edges;
 pub mod helper;
 mod listeners;
 mod loops;
+mod meetings;
 mod multiplexed;
 mod slots;
 mod states;
@@ -33,6 +34,7 @@ mod walk;
 use edges::Edges;
 use listeners::Listeners;
 use loops::Loops;
+use meetings::Meetings;
 use states::States;
 pub use walk::WalkReport;
 use walk::{Walker, Workers};
@@ -144,6 +146,7 @@ pub struct NetSignals {
     listeners: Listeners,
     states: States,
     edges: Edges,
+    meetings: Meetings,
     loops: Loops,
     hooks: Vec<Hook>,
     walker: Walker,
@@ -206,6 +209,7 @@ impl NetSignals {
         let listeners = Listeners::open(&mut object, of_listeners, config.listeners_kept_windows)?;
         let states = States::open(&mut object, of_listeners.entities, config.epoch_offset_ns)?;
         let edges = Edges::open(&mut object, of_edges)?;
+        let meetings = Meetings::open(&object)?;
         let losses = object.mapping("net_losses", NetLosses::WORDS * 8)?;
         let drops = RingBuf::try_from(object.take_map("drop_events")?)
             .map_err(|e| object.map_error("drop_events", e))?;
@@ -266,6 +270,7 @@ impl NetSignals {
             listeners,
             states,
             edges,
+            meetings,
             loops,
             hooks,
             walker,
@@ -409,6 +414,14 @@ impl SignalSource for NetSignals {
         into.unix_paths = unix_paths;
         let (calls, retransmits) = self.edges.drain(into.index);
         let (listeners, edges) = (self.listeners.is_whole(into.index), self.edges.is_whole(into.index));
+        let (of_listeners, of_edges) = (&mut self.listeners, &mut self.edges);
+        into.meetings = self.meetings.drain(into.index, |meeting| {
+            if meeting.accepted {
+                of_listeners.named(meeting.slot).map(ConnectionEnd::Accepted)
+            } else {
+                of_edges.named(meeting.slot).map(ConnectionEnd::Connected)
+            }
+        });
         if into.late {
             // Read now, they would go beyond the window's end.
             self.states.skip();

@@ -10,8 +10,8 @@ use crate::name::pool::{Bounds, Pool};
 use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
-    CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, States, WINDOW_NS,
-    Window,
+    ConnectionEnd, CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, States,
+    WINDOW_NS, Window,
 };
 use held::Held;
 use std::collections::BTreeMap;
@@ -92,6 +92,7 @@ impl Encoder {
             in_flight_states: states(windows, entities),
             blocked_loops: blocked_loops(windows, entities),
             cpu_shares: cpu_shares(windows, entities),
+            meetings: meetings(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -280,6 +281,18 @@ fn blocked_loops(windows: &[Window], entities: &mut Entities) -> Vec<v1::Blocked
         waited_ns: l.waited_ns,
         uninterruptible: l.uninterruptible,
         slept_in: l.slept_in.clone(),
+    })
+    .collect()
+}
+
+fn meetings(windows: &[Window], entities: &mut Entities) -> Vec<v1::Meeting> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.meetings.iter().map(move |m| (offset, m)));
+    all.map(|(window_offset, meeting)| {
+        let end = match meeting.end {
+            ConnectionEnd::Accepted(key) => v1::meeting::End::Listener(entities.listener(key)),
+            ConnectionEnd::Connected(key) => v1::meeting::End::Edge(entities.edge(key)),
+        };
+        v1::Meeting { window_offset, pair: meeting.pair, end: Some(end) }
     })
     .collect()
 }

@@ -53,7 +53,7 @@ struct connection {
 	__u64 started_ns; /* the turn; before a connect is established, its first SYN; before an accepted one is used, its last ACK, if that was dropped */
 	__u64 established_ns; /* 0: not seen */
 	__u64 arrived_ns; /* the first byte of the request that is unread or under way; where that was not seen, when it was read */
-	__u64 cookie; /* of a listener; of a connection whose beginning was seen, the number that both of its ends have (pair_of) */
+	__u64 cookie; /* of a listener; of a connection, the number that both of its ends have (pair_of) */
 	__u32 slot;
 	__u32 role;
 	__u32 phase;
@@ -462,6 +462,7 @@ static __always_inline void turn_ended(struct hook *h, struct connection *c, __u
 }
 
 #include "net_multiplexed.h"
+#include "net_meetings.h"
 
 /* This side sent its FIN, or the connection is gone. Any number of calls count once. */
 static __noinline void connection_closed(struct hook *h, struct connection *c)
@@ -477,6 +478,7 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		turn_ended(h, c, ENDED_ABORTED);
 	else if (before == PHASE_MULTIPLEXED)
 		multiplexed_ended(h, c);
+	met_for_the_last_time(c);
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
 		struct worker *reader = worker_at(c->worker);

@@ -143,6 +143,8 @@ struct tcp_sock {
 	__u32 snd_una;
 	__u32 snd_nxt;
 	__u32 write_seq;
+	__u64 bytes_received;
+	__u64 bytes_acked;
 	__u64 tcp_clock_cache; /* CLOCK_MONOTONIC at the last segment in or out, tcp_mstamp_refresh() since 4.20 (commit 9799ccb0e984) */
 };
 

@@ -290,6 +290,33 @@ pub struct WindowBatch {
     pub blocked_loops: ::prost::alloc::vec::Vec<BlockedLoop>,
     #[prost(message, repeated, tag = "60")]
     pub cpu_shares: ::prost::alloc::vec::Vec<CpuShares>,
+    #[prost(message, repeated, tag = "61")]
+    pub meetings: ::prost::alloc::vec::Vec<Meeting>,
+}
+/// One end of a connection that began, or that was there before and became known. The agent that sees its other end tells the same number of it, whatever
+/// address was dialled and whatever translated it on the way. Of more than an agent may tell at a time those with the lowest numbers, once a second.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Meeting {
+    /// of the window that tells it, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// 47 bits of a hash of both initial sequence numbers
+    #[prost(fixed64, tag = "2")]
+    pub pair: u64,
+    #[prost(oneof = "meeting::End", tags = "3, 4")]
+    pub end: ::core::option::Option<meeting::End>,
+}
+/// Nested message and enum types in `Meeting`.
+pub mod meeting {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum End {
+        /// Listener.id that accepted it
+        #[prost(uint32, tag = "3")]
+        Listener(u32),
+        /// Edge.id that it is one of
+        #[prost(uint32, tag = "4")]
+        Edge(u32),
+    }
 }
 /// Who had the CPU where several servers share one group of the scheduler, while threads waited for it there: within one group it shares by
 /// runnable thread. Told at most once a second, by the kernel's sums of each thread at two moments; of threads that ended between them nothing.

@@ -39,6 +39,11 @@ impl Edges {
         })
     }
 
+    /// Who a slot is; `None`: nobody, or nobody any more.
+    pub(super) fn named(&mut self, slot: u32) -> Option<EdgeKey> {
+        self.slots.name_in_use(slot).map(|name| key(&name))
+    }
+
     pub(super) fn lapped(&self) -> u64 {
         self.log.lapped()
     }

@@ -63,6 +63,11 @@ impl Listeners {
         key(&self.slots.name(slot).unwrap_or_default())
     }
 
+    /// The same; `None` for a slot that nobody has any more.
+    pub(super) fn named(&mut self, slot: u32) -> Option<ListenerKey> {
+        self.slots.name_in_use(slot).map(|name| key(&name))
+    }
+
     /// How many threads were seen that read requests of a slot.
     pub(super) fn readers(&self, slot: u32) -> u32 {
         self.levels.of(slot).workers_seen

@@ -141,6 +141,12 @@ impl<N: Name> Slots<N> {
         (known.generation() != 0).then_some(*known)
     }
 
+    /// The same, of a slot that nobody else may get.
+    pub(super) fn name_in_use(&mut self, slot: u32) -> Option<N> {
+        let name = self.name(slot)?;
+        matches!(self.state.get(slot as usize), Some(Use::Taken)).then_some(name)
+    }
+
     /// `idle_since`: newest window in which the slot was used, if nothing hangs on it now.
     pub(super) fn release(&mut self, slot: u32, window: u64, idle_since: Option<u64>, after: u64) {
         let Some(state) = self.state.get_mut(slot as usize) else { return };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::name::cgroup::Mounts;
 use crate::window::{
-    AcceptQueueSample, CgroupId, ConnectionSample, CpuShares, MemorySample, Polled, ProcessShare,
+    AcceptQueueSample, CgroupId, ConnectionSample, CpuShares, Meeting, MemorySample, Polled, ProcessShare,
     RESPONSE_BUCKETS, RequestSample, TaskSample, WindowIndex,
 };
 use std::collections::BTreeMap;
@@ -230,6 +230,23 @@ fn every_signal_has_a_number() {
 fn addresses_have_four_or_sixteen_bytes() {
     assert_eq!(address("::ffff:10.0.0.1".parse().unwrap()), [10, 0, 0, 1]);
     assert_eq!(address(Ipv6Addr::UNSPECIFIED), [0; 16]);
+}
+
+#[test]
+fn one_end_of_a_connection_is_told_by_the_listener_or_edge_that_it_is_of() {
+    let mut world = world();
+    let (app, web) = (world.id("/lab/app"), world.id("/lab/web"));
+    let address = Ipv6Addr::LOCALHOST;
+    let listener = ListenerKey { netns: 1, address, port: 80, owner: app, pid: 0 };
+    let edge = EdgeKey { workload: web, netns: 1, remote_address: address, remote_port: 80 };
+    let ends = [ConnectionEnd::Accepted(listener), ConnectionEnd::Connected(edge)];
+    let meetings = ends.map(|end| Meeting { pair: 1 << 46, end }).to_vec();
+    let windows = [window(1), Window { meetings, ..window(2) }];
+    let batch = world.batch(&windows, None);
+    let (listener, edge) = (world.entities.listener(listener), world.entities.edge(edge));
+    let told = |end| v1::Meeting { window_offset: 1, pair: 1 << 46, end: Some(end) };
+    let expected = [v1::meeting::End::Listener(listener), v1::meeting::End::Edge(edge)].map(told);
+    assert_eq!(batch.meetings, expected);
 }
 
 #[test]
