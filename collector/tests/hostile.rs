@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
-    AgentStatus, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates, Table,
-    WindowBatch, Workload, agent_message::Body,
+    AgentStatus, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates, Meeting,
+    Table, WindowBatch, Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -107,10 +107,12 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
         6 => {
             let in_flight_states = vec![InFlightStates::default(); 1_000_000];
             let cpu_shares = vec![CpuShares::default(); 1_000_000];
+            let meetings = vec![Meeting::default(); 1_000_000];
             let empty = || batch(64, Vec::new());
             vec![
                 Body::Batch(WindowBatch { in_flight_states, ..empty() }),
                 Body::Batch(WindowBatch { cpu_shares, ..empty() }),
+                Body::Batch(WindowBatch { meetings, ..empty() }),
             ]
         }
         _ => {

@@ -296,7 +296,27 @@ pub struct HostWindow {
     /// Event loops that read nothing in it although requests waited.
     #[serde(default)]
     pub blocked_loops: Vec<BlockedLoop>,
+    /// Ends of connections that this host's agent told with it. For the analysis alone: windows that are read again have none.
+    #[serde(default)]
+    pub meetings: Vec<Meeting>,
     pub culprits: Vec<CulpritSample>,
+}
+
+/// One end of a connection; whoever has the other end tells the same number of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meeting {
+    /// A hash of the sequence numbers that it began with.
+    pub pair: u64,
+    pub end: ConnectionEnd,
+}
+
+/// Whose one end of a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConnectionEnd {
+    /// This listener accepted it.
+    Accepted(EntityId),
+    /// It is one of this edge.
+    Connected(EntityId),
 }
 
 impl HostWindow {

@@ -12,7 +12,7 @@ use crate::moments::Moments;
 use prost::Message;
 use std::sync::Arc;
 use tailwater_model::window::{
-    DeviceWindow, EdgeWindow, HostWindow, Input, ListenerWindow, WINDOW_NS, WorkloadWindow,
+    DeviceWindow, EdgeWindow, HostWindow, Input, ListenerWindow, Meeting, WINDOW_NS, WorkloadWindow,
 };
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
@@ -67,6 +67,7 @@ fn weight(input: &Input) -> usize {
         + rows
         + window.responses.bytes()
         + (window.culprits.len() + window.blocked_loops.len()) * NAME
+        + window.meetings.len() * size_of::<Meeting>()
 }
 
 /// What follows from a message.

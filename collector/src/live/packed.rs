@@ -176,6 +176,8 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         responses: Counts::default(),
         late_ms: [0; 2],
         blocked_loops: Vec::new(),
+        // Who reads old windows asks for what was measured, and not for who met whom.
+        meetings: Vec::new(),
         culprits: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@
 use super::packed::Packed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailwater_model::window::{EntityId, HostWindow, WindowIndex};
+use tailwater_model::window::{EntityId, HostWindow, Meeting, WindowIndex};
 
 /// So many of the newest stay as they came (20 s): the analysis holds them as long, and whoever looks at the present reads them.
 const LOOSE_WINDOWS: usize = 400;
@@ -17,7 +17,12 @@ pub(crate) fn size_of(w: &HostWindow) -> usize {
     let lists =
         w.workloads.bytes() + w.listeners.bytes() + w.edges.bytes() + w.devices.bytes() + w.responses.bytes();
     let limits = 40 + w.listeners.len() * std::mem::size_of::<(EntityId, u32)>();
-    std::mem::size_of::<HostWindow>() + 160 + lists + limits + w.culprits.len() * 80
+    std::mem::size_of::<HostWindow>()
+        + 160
+        + lists
+        + limits
+        + w.culprits.len() * 80
+        + w.meetings.len() * std::mem::size_of::<Meeting>()
 }
 
 /// See above. A part of another's windows shares them.

@@ -108,6 +108,8 @@ fn remotes(topology: &TopologyView, from: &Place, to: &Place) -> (Vec<String>, u
             remotes.push(canonical(&edge.remote));
         }
     }
+    // Edges stand by what they dial, and those to one address after another.
+    remotes.dedup();
     (remotes, servers.len().max(1))
 }
 

@@ -40,13 +40,20 @@ impl Who {
             self.tiers.insert(server, node.tier.clone());
         }
         let listens = self.front.clone();
+        let mut ends: BTreeMap<_, usize> = BTreeMap::new();
+        for edge in &view.edges {
+            *ends.entry((&edge.from_host, &edge.from_workload, &edge.remote)).or_default() += 1;
+        }
         for edge in &view.edges {
             let from = (edge.from_host.clone(), edge.from_workload.clone());
             let to = edge.to_host.clone().zip(edge.to_workload.clone()).filter(|to| *to != from);
+            if let Some(to) = to.as_ref().filter(|_| listens.contains(&from)) {
+                self.front.remove(to);
+            }
+            // Where one address leads to several servers it is not told which of the calls are whose.
+            let is_one = ends.get(&(&edge.from_host, &edge.from_workload, &edge.remote)) == Some(&1);
+            let to = to.filter(|_| is_one);
             if let Some(to) = &to {
-                if listens.contains(&from) {
-                    self.front.remove(to);
-                }
                 self.callers.entry(to.clone()).or_default().insert((from.clone(), edge.remote.clone()));
             }
             self.calls.entry(from).or_default().insert(edge.remote.clone(), to);

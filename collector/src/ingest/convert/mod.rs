@@ -1,12 +1,13 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `loops`, `shares` and `states` read what
-//! is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `loops`, `meetings`, `shares` and `states` read
+//! what is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
 mod drop_packets;
 mod fields;
 mod loops;
+mod meetings;
 mod shares;
 mod states;
 
@@ -14,6 +15,7 @@ use crate::ingest::limits::{self, Excess};
 use crate::ingest::sanity::{self, Absurd};
 use drop_packets::DropPackets;
 use loops::LoopsError;
+use meetings::MeetingsError;
 use shares::SharesError;
 use states::StatesError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -89,6 +91,9 @@ pub enum ConvertError {
     /// Blocked event loops that cannot be.
     #[error(transparent)]
     Loops(#[from] LoopsError),
+    /// Ends of connections that cannot be.
+    #[error(transparent)]
+    Meetings(#[from] MeetingsError),
     /// Shares of a CPU that cannot be.
     #[error(transparent)]
     Shares(#[from] SharesError),
@@ -456,6 +461,8 @@ impl Converter {
             told.push((u64::from(states.window_offset), states.windows, listeners));
         }
         let blocked = loops::blocked(&batch.blocked_loops, count, |id| self.listeners.get(id))?;
+        let (listeners, edges) = (&mut self.listeners, &mut self.edges);
+        let met = meetings::met(&batch.meetings, count, |id| listeners.get(id), |id| edges.get(id))?;
         let shares = shares::of_cgroups(&batch.cpu_shares, count, |id| self.workloads.get(id))?;
         let mut inputs = Vec::new();
         // Coverage that changes from batch to batch is told to the pipeline as what it is: another coverage of the host.
@@ -492,6 +499,11 @@ impl Converter {
         for (offset, blocked) in blocked {
             if let Some(window) = windows.get_mut(offset as usize) {
                 window.blocked_loops.push(blocked);
+            }
+        }
+        for (offset, meeting) in met {
+            if let Some(window) = windows.get_mut(offset as usize) {
+                window.meetings.push(meeting);
             }
         }
         for c in &batch.culprits {

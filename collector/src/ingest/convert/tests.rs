@@ -3,6 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use tailwater_model::address::{is_unix, of_path};
+use tailwater_model::window::{ConnectionEnd, Meeting};
 use tailwater_proto::columnar::TableBuilder;
 use tailwater_proto::v1::Metric;
 
@@ -173,6 +174,24 @@ fn time_in_state_follows_its_windows_under_the_ids_that_they_use() {
     assert_eq!(
         (refused.kind(), refused.to_string().as_str()),
         ("undecodable", "time in state in window 2 of 2")
+    );
+}
+
+#[test]
+fn ends_of_connections_come_with_their_window_under_the_ids_that_it_uses() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let end = v1::meeting::End::Listener(9);
+    let meeting = v1::Meeting { window_offset: 1, pair: 5, end: Some(end) };
+    let with = |meeting| Body::Batch(WindowBatch { meetings: vec![meeting], ..batch(9, 5) });
+    let got = windows(c.message(&with(meeting), 0, 0).unwrap());
+    let listener = *got[1].listeners.keys().next().unwrap();
+    assert_eq!(got[1].meetings, [Meeting { pair: 5, end: ConnectionEnd::Accepted(listener) }]);
+    assert!(got[0].meetings.is_empty());
+    let refused = c.message(&with(v1::Meeting { window_offset: 2, ..meeting }), 0, 0).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.to_string().as_str()),
+        ("undecodable", "an end of a connection in window 2 of 2")
     );
 }
 

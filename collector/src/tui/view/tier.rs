@@ -5,6 +5,7 @@ use crate::tui::answers::Key;
 use crate::tui::signals::{SIGNALS, Signal, Unit, Values};
 use crate::tui::state::State;
 use crate::tui::tiers::{self, Row};
+use std::collections::BTreeSet;
 use tailwater_model::civil::Civil;
 use tailwater_model::responses::{COARSE_US, OPEN_US};
 
@@ -76,14 +77,14 @@ fn head(pen: &mut Pen<'_>, state: &State, key: &Key, row: Option<&Row>) {
             node.listeners.join(" ")
         });
     }
-    let calls: Vec<&str> = view
+    let calls: BTreeSet<&str> = view
         .map_or(&[][..], |v| &v.edges)
         .iter()
         .filter(|e| e.from_host == key.host && e.from_workload == key.workload)
         .map(|e| e.remote.as_str())
         .collect();
     if !calls.is_empty() {
-        facts.push(format!("→ {}", calls.join(" ")));
+        facts.push(format!("→ {}", calls.into_iter().collect::<Vec<_>>().join(" ")));
     }
     if let Some(why) = row.and_then(|r| r.silent.as_ref()) {
         return pen.at(1, 1, screen - 2, &format!("{why}: what follows is old"), WARN);
