@@ -274,11 +274,12 @@ impl Pipeline {
             self.forget_complaints();
         }
         self.gaps(out, &frame);
+        let met = self.topology.meet(&frame);
         let changed = self.history.push(frame);
         let left = |host: &Host| !self.history.hosts.contains_key(host);
         self.drawn.frame(self.history.next, now != before || changed.iter().any(left));
-        if !changed.is_empty() {
-            self.topology.update(&self.history, &self.config.tiers, &changed);
+        if !changed.is_empty() || !met.is_empty() {
+            self.topology.update(&self.history, &self.config.tiers, &changed, &met);
         }
         for host in &changed {
             let gone = |key: &&TierKey| !self.topology.tiers.contains_key(*key);

@@ -17,7 +17,7 @@ use crate::series::EDGE_WINDOWS;
 use crate::topology::tier::TierKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tailwater_model::incident::{Culprit, Resource, identity};
-use tailwater_model::window::{Host, WindowIndex};
+use tailwater_model::window::{EntityId, Host, WindowIndex};
 
 /// Open cases at a time. For drops the oldest makes room that has none and was not told; what finds no place is [`Refused`].
 const CASES_MAX: usize = 64;
@@ -305,14 +305,14 @@ impl Cases {
     fn count_retransmits(&mut self, view: View<'_>, now: u64) {
         for case in self.open.iter_mut().filter(|c| !c.drops.is_empty()) {
             let droppers: BTreeSet<&TierKey> = case.drops.keys().map(|(tier, _)| tier).collect();
-            for link in droppers.into_iter().flat_map(|to| view.topology.ending(to)) {
-                let Some(window) = view.history.window(&link.from.host, now) else { continue };
-                let sent = link
-                    .edges
-                    .iter()
-                    .filter_map(|e| window.edges.get(e))
-                    .fold(0u64, |sum, e| sum.saturating_add(e.syn_retransmits));
-                let count = case.retransmits.entry(link.from.host.clone()).or_default();
+            let links = droppers.into_iter().flat_map(|to| view.topology.ending(to));
+            // Several that drop may be behind one address: what was sent to it again is one number.
+            let edges: BTreeSet<(&Host, EntityId)> =
+                links.flat_map(|link| link.edges.iter().map(|edge| (&link.from.host, *edge))).collect();
+            for (host, edge) in edges {
+                let Some(window) = view.history.window(host, now) else { continue };
+                let sent = window.edges.get(&edge).map_or(0, |e| e.syn_retransmits);
+                let count = case.retransmits.entry(host.clone()).or_default();
                 *count = count.saturating_add(sent);
             }
         }

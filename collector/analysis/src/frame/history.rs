@@ -264,6 +264,11 @@ impl HostHistory {
         waiting.last().or_else(|| self.workloads.get(&id))
     }
 
+    /// A listener that is there, as far as its agent has said.
+    pub(crate) fn listener(&self, id: EntityId) -> Option<&ListenerInfo> {
+        self.listeners.get(&id).filter(|_| !self.gone_listeners.contains(&id))
+    }
+
     fn names_waiting(&self) -> impl Iterator<Item = (&Vec<WorkloadInfo>, &Vec<ListenerInfo>)> {
         self.updates.iter().filter_map(|(_, update)| match update {
             Update::Entities { workloads, listeners, .. } => Some((workloads, listeners)),

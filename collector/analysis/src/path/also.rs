@@ -31,10 +31,15 @@ pub(crate) fn also(view: View<'_>, found: &Diagnosis, start: &TierKey, at: u64) 
         let Place::Tier(here) = &step.place else { continue };
         let at = at.saturating_add(view.slack(&start.host, &here.host, at));
         let Some(node) = view.around(here, at) else { continue };
-        for (_, branch) in explained(view, here, &node, at, &found.path, ALSO_EXPLAINS) {
+        for explained in explained(view, here, &node, at, &found.path, ALSO_EXPLAINS) {
+            let (share, branch) = (explained.share(), explained.step);
             let Place::Tier(to) = &branch.place else { continue };
             // What waits there for the root is an effect of it.
-            if others.len() == ALSO_MAX || to == root_key || view.topology.leads(to, root_key) {
+            if share < ALSO_EXPLAINS
+                || others.len() == ALSO_MAX
+                || to == root_key
+                || view.topology.leads(to, root_key)
+            {
                 continue;
             }
             let slack = view.slack(&here.host, &to.host, at);
@@ -51,7 +56,7 @@ pub(crate) fn also(view: View<'_>, found: &Diagnosis, start: &TierKey, at: u64) 
                 matches!(&candidate.place, Place::Tier(at) if at == to || view.topology.leads(to, at));
             let is_known = is_the_same(&candidate, root, &others);
             if named && fills && !own && below && candidate.score >= ALSO_SCORE && !is_known {
-                others.push(Also { candidate, share: branch.explains });
+                others.push(Also { candidate, share });
             }
         }
     }

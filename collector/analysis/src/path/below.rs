@@ -24,22 +24,39 @@ const LATER_WINDOWS: u64 = 6;
 /// Calls that use up a pool account for their caller's growth with this part of it: the others wait for a connection, unseen.
 const POOL_EXPLAINS: f64 = 0.2;
 
+/// What calls along a link account for.
+pub(crate) struct Explained {
+    /// So many calls.
+    rise: f64,
+    /// The part of them that is the tier's at the link's end: all, or where one address leads to several, what it holds.
+    own: f64,
+    /// The way there.
+    pub(crate) step: Step,
+}
+
+impl Explained {
+    /// The part of the caller's growth, 0 to 1.
+    pub(crate) fn share(&self) -> f64 {
+        self.step.explains * self.own
+    }
+}
+
 /// The tier below whose calls explain this tier's growth best.
 pub(crate) fn below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Step]) -> Option<Step> {
     if !view.history.measures_calls(&here.host) {
         return short_below(view, here, node, at, path);
     }
     let least = view.thresholds.explained_ratio;
-    let mut best: Option<(f64, Step)> = None;
-    for (rise, step) in explained(view, here, node, at, path, least) {
-        if best.as_ref().is_none_or(|(most, _)| rise > *most) {
-            best = Some((rise, step));
+    let mut best: Option<Explained> = None;
+    for found in explained(view, here, node, at, path, least) {
+        if best.as_ref().is_none_or(|best| (found.rise, found.own) > (best.rise, best.own)) {
+            best = Some(found);
         }
     }
-    best.map(|(_, step)| step)
+    best.map(|found| found.step)
 }
 
-/// The tiers below, but for those of `path`, whose calls explain at least so large a part of this tier's growth each, with how many of them do.
+/// The tiers below, but for those of `path`, whose calls explain at least so large a part of this tier's growth each.
 pub(crate) fn explained(
     view: View<'_>,
     here: &TierKey,
@@ -47,7 +64,7 @@ pub(crate) fn explained(
     at: u64,
     path: &[Step],
     least: f64,
-) -> impl Iterator<Item = (f64, Step)> {
+) -> impl Iterator<Item = Explained> {
     let is_on_the_way = move |to: Option<&TierKey>| {
         path.iter().any(|step| matches!(&step.place, Place::Tier(on) if Some(on) == to))
     };
@@ -90,8 +107,8 @@ fn short_below(view: View<'_>, here: &TierKey, node: &Node, at: u64, path: &[Ste
     })
 }
 
-/// Whether calls along a link account for what waits at their caller, for a part of `least` or more: how many of them do, and the step.
-fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64, least: f64) -> Option<(f64, Step)> {
+/// Whether calls along a link account for what waits at their caller, for a part of `least` or more.
+fn explained_by(view: View<'_>, link: &Link, node: &Node, at: u64, least: f64) -> Option<Explained> {
     let calls = view.calls(link, at);
     risen_below(view, link, &calls, node, at, least)
         .or_else(|| stands_below(view, link, &calls, node, at, least))
@@ -106,7 +123,7 @@ fn stands_below(
     node: &Node,
     at: u64,
     least: f64,
-) -> Option<(f64, Step)> {
+) -> Option<Explained> {
     let key = link.to.as_ref()?;
     // The window in which it came to a stand still had answers.
     let (from, to) = (node.onset.saturating_add(1).min(at.saturating_sub(1)), at);
@@ -128,7 +145,9 @@ fn stands_below(
     }
     let queued = below.tier.map(TierSample::queued);
     let in_flight = calls.map(|s| s.in_flight);
-    if held(&in_flight, 0.0, &queued, 0.0, from..=to, slack) < NEARLY_ALL {
+    let held = held(&in_flight, 0.0, &queued, 0.0, from..=to, slack);
+    let ends = view.topology.ends(link).max(1);
+    if held < NEARLY_ALL / ends as f64 {
         return None;
     }
     let why = format!(
@@ -141,7 +160,7 @@ fn stands_below(
         part_of: PartOf::Requests,
         why,
     };
-    Some((mean, step))
+    Some(Explained { rise: mean, own: if ends > 1 { held } else { 1.0 }, step })
 }
 
 /// Calls that rose with the queue of their caller.
@@ -152,7 +171,7 @@ fn risen_below(
     node: &Node,
     at: u64,
     least: f64,
-) -> Option<(f64, Step)> {
+) -> Option<Explained> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
     let waiting = with_connecting(calls, node.onset);
     let called = growth(&waiting, from, to)?;
@@ -179,14 +198,15 @@ fn risen_below(
         part_of: PartOf::Growth,
         why: how.clone(),
     };
+    let found = |own, step| Some(Explained { rise: called.rise(), own, step });
     let Some(key) = &link.to else {
-        return Some((called.rise(), step(Place::Unobserved(link.remote.0, link.remote.1), called.onset)));
+        return found(1.0, step(Place::Unobserved(link.remote.0, link.remote.1), called.onset));
     };
     let slack = view.slack(&link.from.host, &key.host, at);
     let below = view.around(key, at.saturating_add(slack))?;
     let to = to.saturating_add(slack);
     if below.tier.missing(node.onset, at) >= MISSING_PART {
-        return Some((called.rise(), step(Place::Missing(key.clone()), called.onset)));
+        return found(1.0, step(Place::Missing(key.clone()), called.onset));
     }
     if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {
         return None;
@@ -197,7 +217,13 @@ fn risen_below(
     });
     let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
     // Calls that the tier below does not hold were answered, and the answers wait in the caller, unless it dropped them.
-    (held >= ARRIVED_RATIO || dropped).then(|| (called.rise(), step(Place::Tier(key.clone()), below.onset)))
+    // Where one address leads to several, they have an even part each.
+    let ends = view.topology.ends(link).max(1);
+    if held < ARRIVED_RATIO / ends as f64 && !dropped {
+        return None;
+    }
+    let own = if ends > 1 { held } else { 1.0 };
+    found(own, step(Place::Tier(key.clone()), below.onset))
 }
 
 /// Part of the calls above `usual` that the tier below held, which `queued` more than `queued_usual`: window by window, the later the

@@ -57,9 +57,13 @@ fn calls(view: View<'_>, caller: &str, server: &str, at: u64) -> Option<Vec<Opti
     let mut edges: Vec<EntityId> = Vec::new();
     let mut listeners: BTreeSet<EntityId> = BTreeSet::new();
     for link in links {
+        // Which of the calls to an address with several servers are whose is not told.
+        if view.topology.ends(link) > 1 {
+            return None;
+        }
         let tier = link.to.as_ref().and_then(|to| view.topology.tiers.get(to))?;
         edges.extend(&link.edges);
-        listeners.extend(tier.listeners.iter().filter(|l| l.port == link.remote.1).map(|l| l.id));
+        listeners.extend(tier.listeners.iter().filter(|l| link.met || l.port == link.remote.1).map(|l| l.id));
     }
     if edges.is_empty() {
         return None;

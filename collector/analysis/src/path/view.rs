@@ -236,7 +236,7 @@ mod tests {
                 grown.as_ref().map(|grown| (grown.growth, grown.onset)),
                 node.growth.map(|growth| (Some(growth), node.onset))
             );
-            let link = Link { from: key, edges: vec![1], remote: (address, 80), path: None, to: None };
+            let link = Link { from: key, edges: vec![1], remote: (address, 80), path: None, to: None, met: false };
             let most = view.calls(&link, at).range(from, to).map(|(_, s)| s.in_flight).fold(0.0, f64::max);
             for least in [1.0, 2.0, 2.5] {
                 prop_assert_eq!(view.reaches(&link, least, from, to), most >= least);

@@ -65,17 +65,20 @@ impl Report<'_> {
         self.diagnosis.also.iter().map(told).collect()
     }
 
-    /// Who does the same as a tier for the same callers: servers of the same name and port that one of its callers has connections to. Hit is whose
-    /// queue grew about as much.
+    /// Who does the same as a tier for the same callers: servers behind the same address, or of the same name and port, that one of its callers has
+    /// connections to. Hit is whose queue grew about as much.
     fn replicas(&self, place: &Place) -> Option<Replicas> {
         let Place::Tier(key) = place else { return None };
         let topology = self.view.topology;
         let tier = self.tier(key).filter(|tier| !tier.name.is_empty())?;
         let ports = |of: &Tier| of.listeners.iter().map(|listener| listener.port).collect::<BTreeSet<u16>>();
-        let is_alike = |other: &TierKey| {
-            let is = |of: &Tier| of.name == tier.name && !ports(of).is_disjoint(&ports(tier));
-            self.tier(other).is_some_and(is)
-                && self.view.history.window(&other.host, self.at(&other.host)).is_some()
+        let is_named_so = |of: &Tier| of.name == tier.name && !ports(of).is_disjoint(&ports(tier));
+        let dials: BTreeSet<_> = topology.up(key).map(|link| (&link.from, link.remote)).collect();
+        let is_alike = |link: &&Link| {
+            let Some(other) = &link.to else { return false };
+            let is_seen = self.view.history.window(&other.host, self.at(&other.host)).is_some();
+            let is_behind_it = dials.contains(&(&link.from, link.remote));
+            is_seen && (is_behind_it || self.tier(other).is_some_and(is_named_so))
         };
         let has_connections = |link: &&Link| {
             let now = self.at(&link.from.host);
@@ -85,9 +88,8 @@ impl Report<'_> {
                 .any(|(_, s)| s.open_max > 0)
         };
         let callers: BTreeSet<&TierKey> = topology.up(key).map(|link| &link.from).collect();
-        let alike = |link: &&Link| link.to.as_ref().is_some_and(is_alike);
-        let links =
-            callers.into_iter().flat_map(|from| topology.down(from)).filter(alike).filter(has_connections);
+        let called = callers.into_iter().flat_map(|from| topology.down(from));
+        let links = called.filter(is_alike).filter(has_connections);
         let mut members: BTreeSet<&TierKey> = links.filter_map(|link| link.to.as_ref()).collect();
         members.insert(key);
         if members.len() == 1 {

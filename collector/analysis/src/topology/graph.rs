@@ -1,9 +1,11 @@
-//! Who calls whom: tiers, and the connections observed between them. Owns matching a dialled address to a listener, and ways along
-//! calls; knows nothing of time.
+//! Who calls whom: tiers, and the connections observed between them. Owns matching a dialled address to a listener, where no connection was seen at both
+//! ends (`meetings`), and ways along calls; knows nothing of time.
 
 use super::groups::Groups;
+use super::meetings::Meetings;
 use super::tier::{ListenerName, Tier, TierKey, name_tier};
 use crate::config::TierRule;
+use crate::frame::align::Frame;
 use crate::frame::history::{History, HostHistory};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -13,7 +15,8 @@ use tailwater_model::address::{is_unix, place};
 use tailwater_model::topology::{EdgeView, NodeView, TopologyView};
 use tailwater_model::window::{EntityId, Host};
 
-/// The connections of one workload to one address and port.
+/// The connections of one workload to one address and port. Behind a virtual address there may be several tiers: then there is a link to each, and of
+/// none it is known which of their calls are its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) from: TierKey,
@@ -24,6 +27,8 @@ pub(crate) struct Link {
     pub(crate) path: Option<String>,
     /// Who listens there, if observed.
     pub(crate) to: Option<TierKey>,
+    /// Connections of it were seen at both ends: so it is, whose address ever was dialled.
+    pub(crate) met: bool,
 }
 
 /// Links by where they end: who calls, and what is dialled.
@@ -40,6 +45,7 @@ pub(crate) struct Topology {
     /// calls nobody is not in it.
     links: BTreeMap<Host, Vec<Link>>,
     ending: Ending,
+    meetings: Meetings,
     groups: Groups,
     listening: Listening,
     faces: BTreeMap<Host, Face>,
@@ -102,18 +108,32 @@ impl Topology {
     #[cfg(test)]
     pub(crate) fn build(history: &History, rules: &[TierRule]) -> Self {
         let mut topology = Self::default();
-        topology.update(history, rules, &history.hosts.keys().cloned().collect());
+        topology.update(history, rules, &history.hosts.keys().cloned().collect(), &BTreeSet::new());
         topology
     }
 
-    /// These hosts have other names than before, or are new, or gone.
-    pub(crate) fn update(&mut self, history: &History, rules: &[TierRule], changed: &BTreeSet<Host>) {
+    /// Takes what a frame tells of connections' ends; the hosts whose links end elsewhere now.
+    pub(crate) fn meet(&mut self, frame: &Frame) -> BTreeSet<Host> {
+        self.meetings.take(frame)
+    }
+
+    /// Hosts that are `changed` have other names than before, or are new, or gone. Of those that `met` somebody the links end elsewhere.
+    pub(crate) fn update(
+        &mut self,
+        history: &History,
+        rules: &[TierRule],
+        changed: &BTreeSet<Host>,
+        met: &BTreeSet<Host>,
+    ) {
+        // Whose links are made anew: also theirs that reach a host of which other listeners are known now.
+        let mut linking: BTreeSet<Host> = changed.union(met).cloned().collect();
         let mut dialled: HashSet<IpAddr> = HashSet::new();
         for name in changed {
             let now = history.hosts.get(name).map(|host| Face::of(name, host));
             if self.faces.get(name) == now.as_ref() {
                 continue;
             }
+            linking.extend(self.meetings.callers(name).cloned());
             if let Some(before) = self.faces.remove(name) {
                 self.listening.remove(name, &before);
                 dialled.extend(before.dialled());
@@ -131,7 +151,14 @@ impl Topology {
             let servers = servers.map(|(key, tier)| (key.clone(), tier.clone())).collect();
             replace(&mut self.servers, name, servers);
             replace(&mut self.tiers, name, tiers);
-            let links = host.map(|host| self.links_of(name, host)).unwrap_or_default();
+            match host {
+                Some(host) => self.meetings.keep(name, |edge| host.edges.contains_key(&edge)),
+                None => self.meetings.forget(name),
+            }
+        }
+        for name in &linking {
+            let host = history.hosts.get(name);
+            let links = host.map(|host| self.links_of(name, host, history)).unwrap_or_default();
             // Mostly one of them comes or goes.
             let before = self.links.remove(name).unwrap_or_default();
             let gone = before.iter().filter(|link| !is_among(&links, link));
@@ -143,7 +170,7 @@ impl Topology {
             }
         }
         if !dialled.is_empty() {
-            self.resolve_again(&dialled, changed);
+            self.resolve_again(&dialled, &linking);
         }
         let calls = self.links.values().flatten().filter_map(|link| Some((&link.from, link.to.as_ref()?)));
         self.groups.renew(self.links.values().map(Vec::len).sum(), calls);
@@ -153,7 +180,7 @@ impl Topology {
     fn resolve_again(&mut self, dialled: &HashSet<IpAddr>, new: &BTreeSet<Host>) {
         let others = self.links.iter_mut().filter(|(host, _)| !new.contains(*host));
         for link in others.flat_map(|(_, links)| links) {
-            if !dialled.contains(&link.remote.0) {
+            if link.met || !dialled.contains(&link.remote.0) {
                 continue;
             }
             let to = self.listening.resolve(&self.faces, &link.from.host, link.remote);
@@ -165,21 +192,37 @@ impl Topology {
         }
     }
 
-    /// A host's links, by caller, address and port.
-    fn links_of(&self, name: &str, host: &HostHistory) -> Vec<Link> {
-        let mut links: BTreeMap<(EntityId, IpAddr, u16), Link> = BTreeMap::new();
+    /// A host's links, by caller, address and port, and by where they end.
+    fn links_of(&self, name: &str, host: &HostHistory, history: &History) -> Vec<Link> {
+        let mut dials: BTreeMap<(EntityId, IpAddr, u16), Link> = BTreeMap::new();
         for edge in host.edges.values() {
             let remote = (edge.remote_address.to_canonical(), edge.remote_port);
-            let link = links.entry((edge.workload, remote.0, remote.1)).or_insert_with(|| Link {
-                to: self.listening.resolve(&self.faces, name, remote),
+            let link = dials.entry((edge.workload, remote.0, remote.1)).or_insert_with(|| Link {
                 from: TierKey { host: name.to_owned(), workload: edge.workload, listener: 0 },
                 edges: Vec::new(),
                 remote,
                 path: edge.path.clone(),
+                to: None,
+                met: false,
             });
             link.edges.push(edge.id);
         }
-        links.into_values().collect()
+        let mut links = Vec::with_capacity(dials.len());
+        for link in dials.into_values() {
+            let ends = self.meetings.ends(name, &link.edges);
+            let tiers = ends.filter_map(|(host, id)| {
+                let listener = history.hosts.get(host)?.listener(id)?;
+                Some(TierKey::of(host, listener))
+            });
+            let tiers: BTreeSet<TierKey> = tiers.collect();
+            if tiers.is_empty() {
+                let to = self.listening.resolve(&self.faces, name, link.remote);
+                links.push(Link { to, ..link });
+            } else {
+                links.extend(tiers.into_iter().map(|to| Link { to: Some(to), met: true, ..link.clone() }));
+            }
+        }
+        links
     }
 
     /// Links of a caller, also to itself.
@@ -206,11 +249,17 @@ impl Topology {
         self.calls(key).iter().filter(move |l| l.to.as_ref() != Some(key))
     }
 
+    /// To how many tiers the connections of a link lead: its calls are those to all of them.
+    pub(crate) fn ends(&self, link: &Link) -> usize {
+        self.calls(&link.from).iter().filter(|other| other.remote == link.remote).count()
+    }
+
     /// Links that end at a tier, also its own.
     pub(crate) fn ending(&self, key: &TierKey) -> impl Iterator<Item = &Link> {
         let callers = self.ending.get(key).into_iter().flatten();
-        callers.filter_map(|(from, address, port)| {
-            self.calls(from).iter().find(|link| link.remote == (*address, *port))
+        callers.filter_map(move |(from, address, port)| {
+            let is = |link: &&Link| link.remote == (*address, *port) && link.to.as_ref() == Some(key);
+            self.calls(from).iter().find(is)
         })
     }
 
@@ -335,7 +384,8 @@ impl Topology {
 /// Whether a link of the same host dials from the same caller to the same place, and ends where this one does. Both are in order.
 fn is_among(links: &[Link], link: &Link) -> bool {
     let dials = |of: &Link| (of.from.workload, of.remote);
-    links.binary_search_by(|other| dials(other).cmp(&dials(link))).is_ok_and(|at| links[at].to == link.to)
+    let alike = &links[links.partition_point(|other| dials(other) < dials(link))..];
+    alike.iter().take_while(|other| dials(other) == dials(link)).any(|other| other.to == link.to)
 }
 
 /// A link ends where it says.

@@ -2,4 +2,5 @@
 
 pub(crate) mod graph;
 mod groups;
+mod meetings;
 pub(crate) mod tier;

@@ -6,7 +6,9 @@ use crate::frame::history::Update;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tailwater_model::address::{is_path, of_path};
-use tailwater_model::window::{EdgeInfo, HostInfo, HostWindow, ListenerInfo, WindowIndex, WorkloadInfo};
+use tailwater_model::window::{
+    ConnectionEnd, EdgeInfo, HostInfo, HostWindow, ListenerInfo, Meeting, WindowIndex, WorkloadInfo,
+};
 
 fn host(
     history: &mut History,
@@ -63,6 +65,67 @@ fn a_unix_socket_is_called_on_its_own_host_only() {
     let ends: Vec<_> = view.edges.iter().map(|e| (&*e.from_host, &*e.remote, e.to_host.as_deref())).collect();
     assert_eq!(ends, [("a", SOCKET, Some("a")), ("b", SOCKET, Some("b")), ("c", SOCKET, None)]);
     assert_eq!(view.nodes[1].listeners, [SOCKET, "0.0.0.0:80"]);
+}
+
+/// Takes the ends of one connection: the caller's first edge, and a listener.
+fn meet(
+    topology: &mut Topology,
+    history: &mut History,
+    caller: &str,
+    server: (&str, EntityId),
+) -> BTreeSet<Host> {
+    let pair = history.next;
+    let window = |host: &str, end| {
+        let window =
+            HostWindow { host: host.into(), meetings: vec![Meeting { pair, end }], ..HostWindow::default() };
+        (host.to_owned(), Arc::new(window))
+    };
+    let ends =
+        [window(caller, ConnectionEnd::Connected(1)), window(server.0, ConnectionEnd::Accepted(server.1))];
+    let frame = Frame { index: WindowIndex(history.next), hosts: BTreeMap::from(ends) };
+    let met = topology.meet(&frame);
+    let changed = history.push(frame);
+    topology.update(history, &[], &changed, &met);
+    met
+}
+
+fn reached(topology: &Topology) -> Vec<(&str, Option<TierKey>)> {
+    topology.links().map(|link| (link.from.host.as_str(), link.to.clone())).collect()
+}
+
+/// Fails where an address that is dialled says more than connections whose both ends were seen, or where what becomes known of a listener later is not
+/// known of those who reach it.
+#[test]
+fn who_was_reached_is_known_by_connections_whatever_was_dialled() {
+    let mut history = History::default();
+    host(&mut history, "web", &["10.0.0.1"], &[], &[("10.96.0.1", 80)]);
+    for app in ["app-1", "app-2"] {
+        host(&mut history, app, &["172.17.0.2"], &[("0.0.0.0", 8080)], &[]);
+    }
+    let mut topology = Topology::build(&history, &[]);
+    let tier = |host: &str| Some(TierKey { host: host.into(), workload: 1, listener: 0 });
+    assert_eq!(reached(&topology), [("web", None)]);
+    assert_eq!(meet(&mut topology, &mut history, "web", ("app-2", 1)), BTreeSet::from(["web".into()]));
+    assert_eq!(reached(&topology), [("web", tier("app-2"))]);
+    meet(&mut topology, &mut history, "web", ("app-1", 1));
+    assert_eq!(reached(&topology), [("web", tier("app-1")), ("web", tier("app-2"))]);
+    assert!(meet(&mut topology, &mut history, "web", ("app-1", 1)).is_empty());
+    let [link, _] = topology.calls_of("web") else { panic!("{:?}", topology.calls_of("web")) };
+    assert_eq!(topology.ends(link), 2);
+    let up = topology.up(&tier("app-2").unwrap()).map(|link| link.to.clone()).collect::<Vec<_>>();
+    assert_eq!(up, [tier("app-2")]);
+    // Somebody has the address that was dialled: a redirection took the connections elsewhere all the same.
+    let changed = host(&mut history, "other", &["10.96.0.1"], &[("0.0.0.0", 80)], &[]);
+    topology.update(&history, &[], &changed, &BTreeSet::new());
+    assert_eq!(reached(&topology), [("web", tier("app-1")), ("web", tier("app-2"))]);
+    // Its owner becomes known.
+    let listener = ListenerInfo { workload: 7, ..history.hosts["app-1"].listeners[&1].clone() };
+    let (workloads, edges) = (Vec::new(), Vec::new());
+    history.update("app-1", 0, Update::Entities { workloads, listeners: vec![listener], edges });
+    let changed = history.push(Frame { index: WindowIndex(history.next), hosts: BTreeMap::new() });
+    topology.update(&history, &[], &changed, &BTreeSet::new());
+    let owned = Some(TierKey { host: "app-1".into(), workload: 7, listener: 0 });
+    assert_eq!(reached(&topology), [("web", owned), ("web", tier("app-2"))]);
 }
 
 #[test]
@@ -174,7 +237,7 @@ fn an_address_that_a_host_took_over_from_one_that_is_away_is_its_own() {
         let window = |name: &str| Arc::new(HostWindow { host: name.into(), ..HostWindow::default() });
         let hosts = hosts.iter().map(|name| ((*name).to_owned(), window(name))).collect();
         let changed = history.push(Frame { index: WindowIndex(index), hosts });
-        topology.update(&history, &[], &changed);
+        topology.update(&history, &[], &changed, &BTreeSet::new());
         ends_at(&topology, "caller", "10.0.0.9:80")
     };
     let all = ["caller", "new", "old"];
@@ -199,7 +262,7 @@ fn between_systems_of_which_none_calls_the_other_no_way_is_searched_for() {
     assert!(apart(&topology, "a", "c") && apart(&topology, "b", "d"));
     assert!(!apart(&topology, "a", "b") && topology.related(&key("b"), &key("a")));
     host(&mut history, "b", &["10.0.0.2"], &[("0.0.0.0", 80)], &[("10.0.0.4", 80)]);
-    topology.update(&history, &[], &BTreeSet::from(["b".to_owned()]));
+    topology.update(&history, &[], &BTreeSet::from(["b".to_owned()]), &BTreeSet::new());
     assert!(!apart(&topology, "a", "c"), "they call the same, at some depth");
     assert!(!topology.related(&key("a"), &key("c")) && topology.related(&key("a"), &key("d")));
 }
@@ -217,7 +280,8 @@ fn names_that_come_and_go_change_nobody_else() {
     let mut history = History::default();
     let mut kept = Topology::default();
     let mut step = |history: &mut History, changed: &[&str]| {
-        kept.update(history, &[], &changed.iter().map(|name| (*name).to_owned()).collect());
+        let changed = changed.iter().map(|name| (*name).to_owned()).collect();
+        kept.update(history, &[], &changed, &BTreeSet::new());
         assert_eq!(whole(&kept), whole(&Topology::build(history, &[])), "{changed:?}");
         kept.links().count()
     };
@@ -286,7 +350,7 @@ proptest! {
             }
             changed.insert(NAMES[which].to_owned());
             if look {
-                kept.update(&history, &[], &changed);
+                kept.update(&history, &[], &changed, &BTreeSet::new());
                 prop_assert_eq!(whole(&kept), whole(&Topology::build(&history, &[])), "{:?}", &changed);
                 for (a, b) in kept.tiers.keys().flat_map(|a| kept.tiers.keys().map(move |b| (a, b))) {
                     let way = kept.path(a, b).is_some() || kept.path(b, a).is_some();
