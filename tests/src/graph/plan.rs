@@ -66,6 +66,10 @@ const IMPATIENT_MS: (u32, u32) = (400, 900);
 const BREAKERS: f64 = 0.5;
 /// Which those are is drawn by itself, too.
 const IMPATIENT_STREAM: u64 = 0x7e_4e_01;
+/// Services that are dialled at a virtual address, as those of a cluster are, of those that are called.
+const VIRTUAL: f64 = 0.4;
+/// Which those are is drawn by itself, too.
+const VIRTUAL_STREAM: u64 = 0x71_47_0a;
 /// How the load changes is drawn by itself.
 const SHAPE_STREAM: u64 = 0x54_a9_e0;
 /// With more services than this each of them works less for a request, or a machine of two CPUs bears none of these graphs: CPU of a request,
@@ -76,6 +80,8 @@ const MANY_CPU_US: (u32, u32) = (80, 180);
 const TRIES: u64 = 16;
 /// The first service's port; the others' follow.
 const PORT: u16 = 8_000;
+/// The port of every virtual address.
+const VIRTUAL_PORT: u16 = 80;
 
 /// A service graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -119,6 +125,9 @@ pub struct Service {
     pub host: usize,
     /// Where it listens on it.
     pub port: u16,
+    /// Its callers dial an address that nobody has, and their hosts translate it.
+    #[serde(default)]
+    pub is_virtual: bool,
     /// How it works.
     pub runtime: Runtime,
     /// Threads that serve.
@@ -214,6 +223,23 @@ impl Graph {
         SocketAddrV4::new(address(of.host), of.port)
     }
 
+    /// Where its callers dial it.
+    #[must_use]
+    pub fn dialled(&self, service: usize) -> SocketAddrV4 {
+        if self.services[service].is_virtual {
+            SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, 1 + service as u8), VIRTUAL_PORT)
+        } else {
+            self.listener(service)
+        }
+    }
+
+    /// Virtual addresses, each with where that service listens.
+    #[must_use]
+    pub fn translated(&self) -> Vec<(SocketAddrV4, SocketAddrV4)> {
+        let of = (0..self.services.len()).filter(|service| self.services[*service].is_virtual);
+        of.map(|service| (self.dialled(service), self.listener(service))).collect()
+    }
+
     /// The services on a host.
     pub fn on(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.services.len()).filter(move |service| self.services[*service].host == host)
@@ -224,7 +250,7 @@ impl Graph {
     pub fn part(&self, service: usize) -> Part {
         let of = &self.services[service];
         let calls = of.calls.iter().map(|call| CallPart {
-            to: self.listener(call.to),
+            to: self.dialled(call.to),
             protocol: self.services[call.to].runtime.protocol(),
             share_percent: call.share_percent,
             pool: call.pool,
@@ -277,7 +303,8 @@ impl Graph {
         let services = self.services.iter().map(|of| {
             let calls: Vec<&str> = of.calls.iter().map(|call| self.services[call.to].name.as_str()).collect();
             let calls = if calls.is_empty() { String::new() } else { format!(" → {}", calls.join(", ")) };
-            format!("{} ({}, {}){calls}", of.name, self.hosts[of.host].name, of.runtime.name())
+            let at = if of.is_virtual { ", at a virtual address" } else { "" };
+            format!("{} ({}, {}{at}){calls}", of.name, self.hosts[of.host].name, of.runtime.name())
         });
         format!(
             "{} services on {} hosts, {:.0} requests a second{}, {:.2} CPUs offered, SYNs again after {}\n  {}",
@@ -373,6 +400,8 @@ impl Draw {
         });
         Draw::new(seed, SERVERS_STREAM + count as u64).servers(&mut services, batch.as_ref());
         Draw::new(seed, IMPATIENT_STREAM).impatience(&mut services);
+        let mut apart = Draw::new(seed, VIRTUAL_STREAM);
+        services.iter_mut().skip(1).for_each(|of| of.is_virtual = apart.chance(VIRTUAL));
         // Costs are known: the rate that the machine bears follows.
         let sum = |source| offered(&services, &visits(&services, [source, None])).iter().sum::<f64>();
         let of_batch = sum(batch.as_ref().map(|batch| (batch.to, batch.per_second())));
@@ -472,6 +501,7 @@ impl Draw {
                 .to_owned(),
             host: 0,
             port: PORT + index as u16,
+            is_virtual: false,
             runtime: if self.chance(loops) { Runtime::EventLoop } else { Runtime::Threads },
             workers: 0,
             backlog: 0,
@@ -742,6 +772,8 @@ mod tests {
         }
         assert!(all().flat_map(|of| &of.calls).any(|call| call.retries > 0 && call.budget_percent.is_none()));
         assert!(all().flat_map(|of| &of.calls).any(|call| call.budget_percent.is_some()));
+        let is_virtual = |graph: &&Graph| !graph.translated().is_empty();
+        assert!(few.iter().filter(is_virtual).count() >= 4);
         let impatient = || all().flat_map(|of| &of.calls).filter(|call| call.timeout_ms < 1_000);
         assert!(impatient().count() >= 5 && impatient().any(|call| call.breaks));
         assert!(all().all(|of| of.runtime.can_break() || of.calls.iter().all(|call| !call.breaks)));

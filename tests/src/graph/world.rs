@@ -151,6 +151,7 @@ impl World {
             ground,
         };
         world.set_limits()?;
+        world.translate()?;
         // Those that are called before those that call.
         for service in (0..graph.services.len()).rev() {
             let node = world.start_node(service)?;
@@ -178,6 +179,19 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Each host translates for its own services, as kube-proxy does on each node.
+    fn translate(&self) -> Result<()> {
+        let addresses = self.graph.translated();
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        self.hosts.iter().enumerate().try_for_each(|(host, (_, netns))| {
+            netns.translate(address(host), &addresses)?;
+            // Connections that are over stand in a table of limited size for two minutes.
+            netns.sysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "1")
+        })
     }
 
     fn start_node(&self, service: usize) -> Result<Node> {

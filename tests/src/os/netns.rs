@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -62,6 +62,25 @@ impl NetNs {
     }
 }
 
+impl NetNs {
+    /// Has what is sent from inside to some addresses, that nobody has, go elsewhere instead. `own` is the address of the namespace.
+    pub fn translate(&self, own: Ipv4Addr, addresses: &[(SocketAddrV4, SocketAddrV4)]) -> Result<()> {
+        let routes = addresses.iter().map(|(at, _)| format!("route add {}/32 dev lo src {own}\n", at.ip()));
+        ip_batch(Some(&self.name), &routes.collect::<String>())?;
+        let rule = |(at, to): &(SocketAddrV4, SocketAddrV4)| {
+            format!("        ip daddr {} tcp dport {} dnat to {to}\n", at.ip(), at.port())
+        };
+        let rules: String = addresses.iter().map(rule).collect();
+        let chain = format!("chain output {{\n        type nat hook output priority -100;\n{rules}    }}\n");
+        let script = format!("table ip translated {{\n    {chain}}}\n");
+        self.inside(|| {
+            let mut nft = Command::new("nft");
+            nft.args(["-f", "-"]);
+            fed(nft, &script, "nftables")
+        })
+    }
+}
+
 /// Creates and connects the namespaces of a run: one for each part, and one for the bridge between them.
 pub fn create(run: &str, parts: &[(&str, Ipv4Addr)]) -> Result<()> {
     let mut script = format!("netns add tw-net-{run}\n");
@@ -113,19 +132,25 @@ fn ip_batch(netns: Option<&str>, script: &str) -> Result<()> {
     if let Some(netns) = netns {
         command.args(["-n", netns]);
     }
+    command.args(["-batch", "-"]);
+    fed(command, script, "iproute2")
+}
+
+/// Runs a program of a Debian package on a script.
+fn fed(mut command: Command, script: &str, package: &str) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
-        .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .context("run `ip` (package iproute2; tests/lab/install.sh installs it)")?;
+        .with_context(|| format!("run `{name}` (package {package}; tests/lab/install.sh installs it)"))?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(script.as_bytes())?;
     }
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        bail!("ip -batch failed: {}\n{script}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{name} failed: {}\n{script}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }
