@@ -118,6 +118,24 @@ fn what_only_retries_keep_alive_is_told_as_that() -> Result<()> {
     Ok(())
 }
 
+/// A database at nine tenths of its CPU at all times; injected are a neighbour in Tomcat's cgroup, then a log flush on the database's disk. Fails where the
+/// database is blamed for what it always does, because queues began to grow with a wave of its own before.
+#[test]
+fn what_was_always_there_hides_no_root() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/whole");
+    let incidents = replay(&Golden::of(&folder, "root-masked-by-a-busy-database"))?;
+    let critical = incidents.iter().filter(|incident| incident["severity"] == "critical");
+    let roots: Vec<_> = critical
+        .map(|incident| {
+            let root = &incident["root"];
+            [&root["host"], &root["resource"], &root["culprits"][0]["comm"]].map(|of| of.as_str())
+        })
+        .collect();
+    let injected = [["app-1", "cpu_neighbour", "burner"], ["db-1", "io", "logflush"]];
+    ensure!(roots == injected.map(|root| root.map(Some)), "{roots:?}");
+    Ok(())
+}
+
 /// Orders of arrival that are tried of each trace.
 const ORDERS: u64 = 4;
 

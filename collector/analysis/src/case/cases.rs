@@ -353,7 +353,7 @@ fn has_own_cause(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool 
 /// the one is no effect of the other. A burst reaches every tier below it, so what is found there is none.
 fn is_apart(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
     let Some(before) = case.root().filter(|before| before.score >= OWN_CAUSE) else { return false };
-    if case.last_drop_of(tier).is_some() || !is_outside(before) {
+    if case.last_drop_of(tier).is_some() || !before.is_from_outside() {
         return false;
     }
     let now_found = diagnose(view, tier, now);
@@ -384,21 +384,7 @@ fn is_by_a_service(view: View<'_>, found: &Candidate) -> bool {
 /// Whether something from outside was found, with some certainty. What fills a queue takes longer than a window. What shows in one alone, in which the
 /// clients of the wave before come again, may be what these do to the tiers below.
 fn is_sure(found: &Candidate) -> bool {
-    is_outside(found) && found.score >= OWN_CAUSE && found.episode.last > found.episode.first
-}
-
-/// Whether something was found that no load of its tier makes.
-fn is_outside(found: &Candidate) -> bool {
-    matches!(
-        found.episode.resource,
-        Resource::CpuNeighbour
-            | Resource::CpuThrottled
-            | Resource::Io
-            | Resource::Memory
-            | Resource::Pause
-            | Resource::EventLoop
-            | Resource::Lock
-    )
+    found.is_from_outside() && found.score >= OWN_CAUSE && found.episode.last > found.episode.first
 }
 
 /// The same of a wave that was taken into the case, by what its windows show by now. What drops do to a tier shows in the windows after

@@ -174,7 +174,7 @@ fn risen_below(
 ) -> Option<Explained> {
     let (from, to) = (node.onset.min(at.saturating_sub(PEAK_BEFORE)), at.saturating_add(PEAK_AFTER));
     let waiting = with_connecting(calls, node.onset);
-    let called = growth(&waiting, from, to)?;
+    let called = growth(&waiting, from, to, view.dips())?;
     let active = node.tier.map(|s| s.active);
     let active_usual = quiet(&active, node.onset);
     let active_rise = active.range(node.onset, to).map(|(_, v)| *v - active_usual).fold(0.0, f64::max);

@@ -113,7 +113,7 @@ pub(crate) fn batch(view: View<'_>, here: &TierKey, node: &Node, at: u64) -> Opt
         }
         let calls = view.calls(link, at);
         let queued = calls.map(|s| s.in_flight);
-        let risen = growth(&queued, from, node.onset)?;
+        let risen = growth(&queued, from, node.onset, view.dips())?;
         (risen.onset < node.onset && risen.rise() >= PILE_MIN).then_some((risen.rise(), risen.onset))
     };
     let links = view.topology.links().filter(|l| l.to.is_none() && l.from != *here);

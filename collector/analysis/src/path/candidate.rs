@@ -103,6 +103,20 @@ impl Candidate {
         here == there || here.host == there.host && (a.of_host && b.of_host || taken)
     }
 
+    /// Whether it is something that no load of its tier makes.
+    pub(crate) fn is_from_outside(&self) -> bool {
+        matches!(
+            self.episode.resource,
+            Resource::CpuNeighbour
+                | Resource::CpuThrottled
+                | Resource::Io
+                | Resource::Memory
+                | Resource::Pause
+                | Resource::EventLoop
+                | Resource::Lock
+        )
+    }
+
     pub(crate) fn times(&mut self, factor: f64, reason: &str) {
         self.score *= factor;
         self.rule = format!("{} x {factor:.2} {reason}", self.rule);

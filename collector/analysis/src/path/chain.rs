@@ -13,6 +13,11 @@ use crate::topology::tier::TierKey;
 /// Why what is found behind an unobserved tier is less sure.
 const CROSSED: &str = "as the way to it leads through a tier that no agent sees";
 
+/// A walk that found nothing surer than this is made again …
+const WEAK: f64 = 0.5;
+/// … and what it finds then is believed if it is as sure as this.
+const SURELY: f64 = 0.7;
+
 /// What a walk found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Diagnosis {
@@ -27,9 +32,19 @@ pub(crate) struct Diagnosis {
     pub(crate) also: Vec<Also>,
 }
 
-/// Walks from `start`, whose queue was fullest (or dropped) in window `at`.
+/// Walks from `start`, whose queue was fullest (or dropped) in window `at`. Where a tier is always near its limit waves come one after the other, and a
+/// queue that overflows began to grow with one that it was rid of for a moment, or that it served: what was short at that time explains little. Then it is
+/// asked what came after that.
 pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
+    let mut view = view;
     let mut found = walk(view, start, at, true);
+    if found.candidates.first().is_some_and(|best| best.score < WEAK) {
+        let later = walk(view.of_late(), start, at, true);
+        let is_sure = |best: &Candidate| best.is_from_outside() && best.score >= SURELY;
+        if later.candidates.first().is_some_and(is_sure) {
+            (view, found) = (view.of_late(), later);
+        }
+    }
     found.evidence = evidence(&found.candidates, &found.path, view, at);
     found
 }

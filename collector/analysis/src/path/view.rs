@@ -8,7 +8,7 @@ use crate::episode::stall::RATE_MIN;
 use crate::frame::history::History;
 use crate::series::Series;
 use crate::series::drawn::Drawn;
-use crate::series::growth::{Growth, RISE_MIN, growth};
+use crate::series::growth::{DIPS, Growth, RISE_MIN, growth, usual};
 use crate::series::sample::{
     CallSample, TierSample, UseSample, call_sample, call_series, tier_sample, tier_series, use_series,
 };
@@ -29,6 +29,8 @@ pub(crate) const PEAK_AFTER: u64 = 2;
 pub(crate) const LONGEST_WINDOWS: u64 = 40;
 /// A tier stands that answers less than this part of its usual rate, and requests are held back while less than this part of them comes.
 pub(crate) const STANDS_RATIO: f64 = 0.5;
+/// It stands in a window for so many before it, too.
+const STANDS_WINDOWS: u64 = 2;
 /// With this part of its windows missing a tier cannot be judged.
 pub(crate) const MISSING_PART: f64 = 0.5;
 
@@ -41,6 +43,8 @@ pub(crate) struct View<'a> {
     pub(crate) thresholds: &'a Thresholds,
     /// What was drawn before; `None`: everything is drawn anew.
     drawn: Option<&'a Drawn>,
+    /// What was there before is left out: see [`View::of_late`].
+    late: bool,
 }
 
 /// A tier's values around a drop.
@@ -56,6 +60,14 @@ pub(crate) fn stands(answered: f64, usual: f64) -> bool {
     usual >= RATE_MIN && answered <= STANDS_RATIO * usual
 }
 
+/// Since when a tier stands in window `at`, whose queue grew from `grew` on; `None`: it does not, or not for long.
+fn stands_since(tier: &Series<TierSample>, grew: u64, at: u64) -> Option<u64> {
+    let rate = usual(&tier.map(|s| s.answered), grew);
+    let is_standing = |index: &u64| tier.get(*index).is_some_and(|s| stands(s.answered, rate));
+    let since = (grew..=at).rev().take_while(is_standing).last()?;
+    (at - since >= STANDS_WINDOWS).then_some(since)
+}
+
 impl<'a> View<'a> {
     /// All of it, as it is now.
     pub(crate) fn of(
@@ -64,12 +76,22 @@ impl<'a> View<'a> {
         congestion: &'a Congestion,
         thresholds: &'a Thresholds,
     ) -> Self {
-        Self { history, topology, congestion, thresholds, drawn: None }
+        Self { history, topology, congestion, thresholds, drawn: None, late: false }
     }
 
     /// The same, which looks at no window again of which `drawn` has what is asked.
     pub(crate) fn with(self, drawn: &'a Drawn) -> Self {
         Self { drawn: Some(drawn), ..self }
+    }
+
+    /// The same, to which a rise that was gone for a moment is another one, and which has a tier that stands begin when it came to that.
+    pub(super) fn of_late(self) -> Self {
+        Self { late: true, ..self }
+    }
+
+    /// See [`growth`].
+    pub(super) fn dips(&self) -> usize {
+        if self.late { 0 } else { DIPS }
     }
 
     /// What a tier was in `[first, last]`.
@@ -141,15 +163,16 @@ impl<'a> View<'a> {
         // Of connections that carry several exchanges a few pieces are unanswered at all times: their number says nothing.
         let few =
             |grown: &Growth| grown.peak < QUEUE_MIN && tier.get(grown.at).is_some_and(|s| s.connections_only);
-        let growth = growth(&tier.map(TierSample::queued), from, to).filter(|grown| !few(grown));
+        let growth = growth(&tier.map(TierSample::queued), from, to, self.dips()).filter(|grown| !few(grown));
         (tier, growth)
     }
 
     fn with_use(&self, key: &TierKey, at: u64, tier: Series<TierSample>, growth: Option<Growth>) -> Node {
         let (first, last) = looked_at(at);
         let used = self.use_series(&key.host, key.workload, first, last);
-        let onset = growth.map_or(at, |g| g.onset.min(at));
-        Node { tier, used, growth, onset }
+        let grew = growth.map_or(at, |g| g.onset.min(at));
+        let stood = if self.late { stands_since(&tier, grew, at) } else { None };
+        Node { tier, used, growth, onset: stood.unwrap_or(grew) }
     }
 
     /// The same around window `at`, in which its queue overflowed.

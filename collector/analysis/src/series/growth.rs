@@ -14,6 +14,8 @@ const QUIET_PART: f64 = 0.1;
 const CALM_WINDOWS: usize = 4;
 /// Part of the rise that is still taken for noise.
 const ONSET_RISE: f64 = 0.1;
+/// So many windows in a row below that do not end a rise: answers hold a queue down for a moment while it grows.
+pub(crate) const DIPS: usize = 1;
 /// A rise smaller than this is none, in requests.
 pub(crate) const RISE_MIN: f64 = 2.0;
 /// Nor is one that is not this many times the usual level.
@@ -37,8 +39,8 @@ impl Growth {
     }
 }
 
-/// The rise whose peak lies in `[from, to]`; `None` if the series did not grow there (`risen`).
-pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth> {
+/// The rise whose peak lies in `[from, to]`; `None` if the series did not grow there (`risen`). It may dip for so many windows in a row.
+pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64, dips: usize) -> Option<Growth> {
     let (at, peak) =
         series.range(from, to).fold(None, |best: Option<(u64, f64)>, (index, value)| match best {
             Some((_, most)) if *value <= most => best,
@@ -50,7 +52,7 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth>
     }
     let floor = usual + ONSET_RISE * (peak - usual);
     let mut onset = at;
-    // One window below does not end it; a missing one says nothing.
+    // A missing one says nothing.
     let mut below = 0;
     for index in (series.first..at).rev() {
         match series.get(index) {
@@ -58,8 +60,8 @@ pub(crate) fn growth(series: &Series<f64>, from: u64, to: u64) -> Option<Growth>
                 onset = index;
                 below = 0;
             }
-            Some(_) if below == 1 => break,
-            Some(_) => below = 1,
+            Some(_) if below == dips => break,
+            Some(_) => below += 1,
             None => {}
         }
     }
@@ -109,7 +111,7 @@ mod tests {
 
     fn check(values: &[f64], from: u64, to: u64, expect: Option<(u64, u64)>) {
         let series = Series { first: 100, values: values.iter().copied().map(Some).collect() };
-        assert_eq!(growth(&series, from, to).map(|g| (g.onset, g.at)), expect, "{values:?}");
+        assert_eq!(growth(&series, from, to, DIPS).map(|g| (g.onset, g.at)), expect, "{values:?}");
     }
 
     #[test]
@@ -131,6 +133,14 @@ mod tests {
         values[20..25].fill(200.0);
         values[50..54].fill(250.0);
         check(&values, 145, 155, Some((150, 150)));
+    }
+
+    #[test]
+    fn without_dips_a_rise_begins_after_the_last_moment_in_which_it_was_gone() {
+        let values: Vec<f64> = [5.0; 40].into_iter().chain([40.0, 50.0, 8.0, 150.0, 279.0]).collect();
+        let series = Series { first: 100, values: values.into_iter().map(Some).collect() };
+        let onset = |dips| growth(&series, 135, 144, dips).map(|g| g.onset);
+        assert_eq!((onset(DIPS), onset(0)), (Some(140), Some(143)));
     }
 
     #[test]
