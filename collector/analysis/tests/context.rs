@@ -1,4 +1,5 @@
-//! What is told beside a root: packets that were lost on its way, and accept queues whose limit was changed, and nothing where neither was.
+//! What is told beside a root: packets that were lost on its way, servers that were started anew, and accept queues whose limit was changed, and nothing
+//! where none of that was.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -8,6 +9,7 @@ use support::{inputs, last_versions, outputs};
 use tailwater_analysis::Config;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
+use tailwater_model::window::Input;
 
 /// A database that stands still for 600 ms, which has the web tier drop.
 fn paused() -> Trace {
@@ -70,4 +72,36 @@ fn a_limit_that_was_changed_before_a_drop_is_told() {
     // By the end of the window in which it was first seen.
     let seen = trace.windows.first().unwrap().index.0 * 50_000_000 + 4_050_000_000;
     assert!(clause.ends_with(&Civil::of(seen).time_ms()), "{clause}");
+}
+
+#[test]
+fn a_server_that_was_started_anew_before_a_drop_is_told_and_one_whose_process_becomes_known_is_not() {
+    let trace = paused();
+    let told = |before: u32, after: u32| {
+        let names = |pid: u32| {
+            let of_db = |input: &&Input| matches!(input, Input::Entities { host, .. } if host == "db-1");
+            let mut names = trace.names.iter().find(of_db).unwrap().clone();
+            if let Input::Entities { listeners, .. } = &mut names {
+                listeners.iter_mut().for_each(|listener| listener.pid = pid);
+            }
+            names
+        };
+        let mut all = Vec::new();
+        for input in inputs(&trace) {
+            let at = match &input {
+                Input::Window(window) if window.host == "db-1" => ms(&trace, window.index.0),
+                _ => u64::MAX,
+            };
+            all.extend((at == 1_000).then(|| names(before)));
+            all.extend((at == 4_000).then(|| names(after)));
+            all.push(input);
+        }
+        let incidents = last_versions(&outputs(&Config::default(), all));
+        incidents.into_iter().find(|incident| !incident.drops.is_empty()).unwrap().context
+    };
+    let anew = told(102, 77);
+    let [clause] = anew.as_slice() else { panic!("{anew:#?}") };
+    assert!(clause.starts_with("mariadbd@db-1 was started anew before "), "{clause}");
+    assert_eq!(told(102, 102), [""; 0]);
+    assert_eq!(told(0, 77), [""; 0]);
 }

@@ -51,6 +51,7 @@ fn names() -> Vec<Input> {
                 comm: "gateway".into(),
                 pool: None,
                 path: None,
+                pid: 0,
             }],
             edges: vec![],
             devices: vec![],

@@ -207,6 +207,9 @@ pub struct ListenerInfo {
     /// Read from the server's own configuration; `None`: not read, or not set.
     #[serde(default)]
     pub pool: Option<PoolSize>,
+    /// The process that listens; of several on one address, the last that began. 0: not known.
+    #[serde(default)]
+    pub pid: u32,
 }
 
 impl ListenerInfo {

@@ -32,6 +32,7 @@ fn names(count: u32) -> Names {
                 path: None,
                 comm: String::new(),
                 pool: None,
+                pid: 0,
             },
         );
     }

@@ -270,6 +270,7 @@ mod tests {
             path: None,
             comm: String::new(),
             pool: None,
+            pid: 0,
         };
         series.saw(&Input::Entities {
             host: "web-1".into(),

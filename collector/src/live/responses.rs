@@ -142,6 +142,7 @@ mod tests {
             path: None,
             comm: String::new(),
             pool: None,
+            pid: 0,
         };
         Input::Entities {
             host: host.into(),

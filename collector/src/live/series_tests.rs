@@ -27,6 +27,7 @@ fn series() -> Series {
             path: None,
             comm: String::new(),
             pool: None,
+            pid: 0,
         }],
         edges: vec![],
         devices: vec![],

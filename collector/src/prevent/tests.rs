@@ -216,6 +216,7 @@ fn series(change: impl Fn(&str, &mut HostWindow)) -> Series {
                 path: None,
                 comm: String::new(),
                 pool: None,
+                pid: 0,
             }],
             edges: if port == 80 { vec![calls] } else { Vec::new() },
             devices: Vec::new(),

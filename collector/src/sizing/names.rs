@@ -221,6 +221,7 @@ mod tests {
             path: None,
             comm: String::new(),
             pool: None,
+            pid: 0,
         };
         let mut host = HostNames::default();
         host.said(Input::Entities {

@@ -46,6 +46,7 @@ fn named(
                 path: None,
                 comm: String::new(),
                 pool: None,
+                pid: 0,
             },
             ListenerInfo {
                 id: 2,
@@ -55,6 +56,7 @@ fn named(
                 path: None,
                 comm: String::new(),
                 pool: None,
+                pid: 0,
             },
         ],
         edges,

@@ -36,6 +36,7 @@ fn entities(workloads: [(EntityId, &str, EntityId); 2]) -> Input {
         path: None,
         comm: String::new(),
         pool: None,
+        pid: 0,
     };
     Input::Entities {
         host: "app".into(),

@@ -557,6 +557,7 @@ fn names() -> Names {
                 path: None,
                 comm: "j".into(),
                 pool: None,
+                pid: 0,
             },
         );
         names.edges.insert(

@@ -59,6 +59,8 @@ pub(crate) struct HostHistory {
     gone_workloads: BTreeSet<EntityId>,
     gone_listeners: BTreeSet<EntityId>,
     gone_edges: BTreeSet<EntityId>,
+    /// The window with which another process was told to listen than before, by listener.
+    begun_anew: BTreeMap<EntityId, u64>,
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
     windows: VecDeque<Option<Arc<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
@@ -269,6 +271,11 @@ impl HostHistory {
         self.listeners.get(&id).filter(|_| !self.gone_listeners.contains(&id))
     }
 
+    /// The window with which it became known that another process listens there than before.
+    pub(crate) fn begun_anew(&self, listener: EntityId) -> Option<u64> {
+        self.begun_anew.get(&listener).copied()
+    }
+
     fn names_waiting(&self) -> impl Iterator<Item = (&Vec<WorkloadInfo>, &Vec<ListenerInfo>)> {
         self.updates.iter().filter_map(|(_, update)| match update {
             Update::Entities { workloads, listeners, .. } => Some((workloads, listeners)),
@@ -290,6 +297,13 @@ impl HostHistory {
                 Update::Entities { workloads, listeners, edges } => {
                     let workloads = workloads.into_iter().map(|w| (w.id, w));
                     changed |= learn(&mut self.workloads, &mut self.gone_workloads, workloads);
+                    for l in &listeners {
+                        let before = self.listeners.get(&l.id).map_or(0, |before| before.pid);
+                        if before != 0 && l.pid != 0 && before != l.pid {
+                            self.begun_anew.insert(l.id, index);
+                        }
+                    }
+                    self.begun_anew.retain(|id, _| self.listeners.contains_key(id));
                     let listeners = listeners.into_iter().map(|l| (l.id, l));
                     changed |= learn(&mut self.listeners, &mut self.gone_listeners, listeners);
                     let edges = edges.into_iter().map(|e| (e.id, e));

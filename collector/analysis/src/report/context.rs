@@ -1,5 +1,5 @@
 //! What else happened on an incident's way around its onset, told beside the root because it may have had a part in it: packets that were lost
-//! between two tiers, and accept queues whose limit was changed. Owns what is worth a clause; decides nothing about the root.
+//! between two tiers, servers that were started anew, and accept queues whose limit was changed. Owns what is worth a clause; decides nothing about the root.
 
 use super::Report;
 use super::title::Called;
@@ -17,6 +17,8 @@ const LOST_LEAST: u64 = 5;
 const LOST_TIMES: f64 = 4.0;
 /// A limit that was changed so many windows (5 s) before the onset may have to do with it.
 const CHANGED_BEFORE: u64 = 100;
+/// A server that was started so many windows (30 s) before the onset may still be compiling, filling its caches and its pools.
+const STARTED_BEFORE: u64 = 600;
 
 impl Report<'_> {
     /// In clauses, along the way from whoever called the first tier down to the root.
@@ -28,6 +30,7 @@ impl Report<'_> {
         let way = || self.diagnosis.path.iter().take(end + 1);
         for step in way() {
             let Place::Tier(key) = &step.place else { continue };
+            clauses.extend(self.begun_anew(key, step.onset, called));
             clauses.extend(self.changed(key, step.onset, called));
         }
         if let Some(Step { place: Place::Tier(first), onset, .. }) = way().next() {
@@ -74,6 +77,18 @@ impl Report<'_> {
             self.name(&link.from, called),
             link.to.as_ref().map_or_else(|| link.remote.0.to_string(), |to| self.name(to, called))
         ))
+    }
+
+    /// Whether a tier was started anew: another process listens than did, by what its agent says of the owners of sockets.
+    fn begun_anew(&self, key: &TierKey, onset: u64, called: &Called<'_>) -> Option<String> {
+        let host = self.view.history.hosts.get(&key.host)?;
+        let listeners = self.tier(key)?.listeners.iter();
+        let at = listeners.filter_map(|listener| host.begun_anew(listener.id)).max()?;
+        let may_matter = onset.saturating_sub(STARTED_BEFORE)..=self.case.at.max(onset);
+        may_matter.contains(&at).then(|| {
+            let time = Civil::of(self.end_ns(&key.host, at)).time_ms();
+            format!("{} was started anew before {time}: another process listens since", self.name(key, called))
+        })
     }
 
     /// Whether the limit of a tier's accept queue was changed. Of several listeners the quiet ones are in no window, so that nothing is known there.

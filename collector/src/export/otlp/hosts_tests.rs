@@ -55,6 +55,7 @@ impl Running {
                 path: None,
                 comm: String::new(),
                 pool: None,
+                pid: 0,
             },
         );
         let mut w = HostWindow { host: host.into(), index: WindowIndex(NOW + n), ..HostWindow::default() };

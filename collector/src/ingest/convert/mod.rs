@@ -391,6 +391,7 @@ impl Converter {
                     processes: pool.processes.filter(|n| *n > 0),
                     held_by_connection: pool.held_by_connection,
                 }),
+                pid: l.pid,
             });
         }
         let mut edges = Vec::new();

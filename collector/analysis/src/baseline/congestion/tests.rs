@@ -34,6 +34,7 @@ impl Fixture {
             path: None,
             comm: String::new(),
             pool: None,
+            pid: 0,
         };
         let update = Update::Entities {
             workloads: vec![WorkloadInfo {

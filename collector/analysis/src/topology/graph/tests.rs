@@ -31,6 +31,7 @@ fn host(
         path: is_path(a).then(|| (*a).to_owned()),
         comm: String::new(),
         pool: None,
+        pid: 0,
     };
     let edge = |(i, (a, port)): (usize, &(&str, u16))| EdgeInfo {
         id: i as u32 + 1,

@@ -60,6 +60,7 @@ impl Sim {
                     path: None,
                     comm: COMMS[h].into(),
                     pool: None,
+                    pid: 100 + h as u32,
                 }],
                 edges,
                 devices: vec![],
