@@ -7,7 +7,7 @@ mod net_probe;
 use net_probe::{Probe, namespace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use tailwater_agent::window::{ConnectionEnd, Window};
 
@@ -23,7 +23,16 @@ table ip translated {
         ip daddr 10.96.0.3 tcp dport 80 dnat to 10.0.0.1:8084
     }
 }
+table ip6 translated {
+    chain output {
+        type nat hook output priority -100;
+        ip6 daddr fd00:96::1 tcp dport 80 dnat to [fd00::1]:8085
+    }
+}
 ";
+
+/// How those addresses begin.
+const VIRTUAL: [&str; 2] = ["10.96.", "[fd00:96:"];
 
 fn run(command: &[&str]) {
     let status = Command::new(command[0]).args(&command[1..]).status().unwrap();
@@ -33,6 +42,8 @@ fn run(command: &[&str]) {
 fn translate() {
     run(&["ip", "address", "add", "10.0.0.1/32", "dev", "lo"]);
     run(&["ip", "route", "add", "10.96.0.0/16", "dev", "lo", "src", "10.0.0.1"]);
+    run(&["ip", "address", "add", "fd00::1/128", "dev", "lo"]);
+    run(&["ip", "-6", "route", "add", "fd00:96::/64", "dev", "lo", "src", "fd00::1"]);
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     nft.stdin.take().unwrap().write_all(RULES.as_bytes()).unwrap();
     assert!(nft.wait().unwrap().success(), "nft: install the Debian package nftables");
@@ -54,26 +65,26 @@ fn exchange(stream: &mut TcpStream) {
     stream.read_exact(&mut [0; 300]).unwrap();
 }
 
-fn connect(to: Ipv4Addr) -> TcpStream {
-    let mut stream = TcpStream::connect((to, 80)).unwrap();
+fn connect(to: impl Into<IpAddr>) -> TcpStream {
+    let mut stream = TcpStream::connect((to.into(), 80)).unwrap();
     exchange(&mut stream);
     stream
 }
 
 /// Who was dialled, if that begins so, and at which port it was accepted: of the connections of which both ends were told.
-fn met(windows: &[Window], begins: &str) -> BTreeSet<(String, u16)> {
+fn met(windows: &[Window], begins: &[&str]) -> BTreeSet<(String, u16)> {
     let mut ends: BTreeMap<u64, (BTreeSet<String>, BTreeSet<u16>)> = BTreeMap::new();
     for meeting in windows.iter().flat_map(|window| &window.meetings) {
         let (dialled, accepted) = ends.entry(meeting.pair).or_default();
         match meeting.end {
             ConnectionEnd::Connected(edge) => {
                 let address = edge.remote_address.to_canonical();
-                dialled.insert(format!("{address}:{}", edge.remote_port));
+                dialled.insert(SocketAddr::new(address, edge.remote_port).to_string());
             }
             ConnectionEnd::Accepted(listener) => _ = accepted.insert(listener.port),
         }
     }
-    let is_of = |dialled: &BTreeSet<String>| dialled.iter().any(|to| to.starts_with(begins));
+    let is_of = |dialled: &BTreeSet<String>| dialled.iter().any(|to| begins.iter().any(|begin| to.starts_with(begin)));
     let both = ends.into_values().filter(|(dialled, accepted)| is_of(dialled) && !accepted.is_empty());
     both.map(|(dialled, accepted)| {
         assert_eq!((dialled.len(), accepted.len()), (1, 1), "one number is that of one connection");
@@ -86,8 +97,8 @@ fn met(windows: &[Window], begins: &str) -> BTreeSet<(String, u16)> {
 fn privileged_both_ends_of_a_connection_have_one_number_whatever_was_dialled() {
     namespace::apart(|| {
         translate();
-        for port in 8081..=8084 {
-            let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
+        for port in 8081..=8085 {
+            let listener = TcpListener::bind(("::", port)).unwrap();
             std::thread::spawn(move || serve(listener));
         }
         let mut before = connect(Ipv4Addr::new(10, 96, 0, 3));
@@ -95,17 +106,18 @@ fn privileged_both_ends_of_a_connection_have_one_number_whatever_was_dialled() {
 
         let mut probe = Probe::attach();
         let known = |probe: &mut Probe, port| probe.net.listeners().iter().any(|(key, _)| key.port == port);
-        probe.drain_until("the listeners are known", |probe| (8081..=8084).all(|port| known(probe, port)));
+        probe.drain_until("the listeners are known", |probe| (8081..=8085).all(|port| known(probe, port)));
         exchange(&mut before);
         let virtual_address = Ipv4Addr::new(10, 96, 0, 1);
         let _open: Vec<TcpStream> = (0..6).map(|_| connect(virtual_address)).collect();
         let _redirected = connect(Ipv4Addr::new(10, 96, 0, 2));
+        let _sixth = connect(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
         let expected =
-            [("10.96.0.1:80", 8081), ("10.96.0.1:80", 8082), ("10.96.0.2:80", 8083), ("10.96.0.3:80", 8084)];
+            [("10.96.0.1:80", 8081), ("10.96.0.1:80", 8082), ("10.96.0.2:80", 8083), ("10.96.0.3:80", 8084), ("[fd00:96::1]:80", 8085)];
         let expected: BTreeSet<(String, u16)> =
             expected.map(|(dialled, port)| (dialled.to_owned(), port)).into();
-        probe.drain_until("each is met", |probe| met(&probe.windows, "10.96.").is_superset(&expected));
-        assert_eq!(met(&probe.windows, "10.96."), expected);
+        probe.drain_until("each is met", |probe| met(&probe.windows, &VIRTUAL).is_superset(&expected));
+        assert_eq!(met(&probe.windows, &VIRTUAL), expected);
     });
 }
 
@@ -119,7 +131,7 @@ fn privileged_each_connection_is_told_again_within_half_a_minute() {
         probe.drain_until("the listener is known", known);
         let _open = connect(Ipv4Addr::LOCALHOST);
         let own = ("127.0.0.1:80".to_owned(), 80);
-        let is_met = |probe: &mut Probe| met(&probe.windows, "127.0.0.1:80").contains(&own);
+        let is_met = |probe: &mut Probe| met(&probe.windows, &["127.0.0.1:80"]).contains(&own);
         probe.drain_until("it is met", is_met);
         probe.windows.clear();
         probe.drain_within(34, "it is told again", is_met);
