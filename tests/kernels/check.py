@@ -167,6 +167,14 @@ class Agent:
         values = [row["values"][metric] for row in self.rows(kind, part) if metric in row["values"]]
         return max(values) if values else None
 
+    def paired(self, part):
+        """Connections of which both ends were told, by the number that they have in common."""
+        ends = collections.defaultdict(set)
+        for line in self.lines:
+            if line.get("kind") == "meeting" and part in line["end"]:
+                ends[line["pair"]].add(line["how"])
+        return sum(len(how) == 2 for how in ends.values())
+
 
 class Findings:
     """What was measured for a signal, held against the truth."""
@@ -421,6 +429,9 @@ def experiment_requests():
         )
         found.same("calls", "started", agent.sum("edge", port, "calls_started"), asked)
         found.same("calls", "answered", agent.sum("edge", port, "calls_answered"), asked)
+        # Two that have one place are told as one; that the server is asked before is one more.
+        connections = NEW + WORKERS
+        found.within("calls", "connections with both ends", agent.paired(port), 0.9 * connections, connections + 1)
 
     return hold
 
