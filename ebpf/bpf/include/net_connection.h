@@ -478,7 +478,7 @@ static __noinline void connection_closed(struct hook *h, struct connection *c)
 		turn_ended(h, c, ENDED_ABORTED);
 	else if (before == PHASE_MULTIPLEXED)
 		multiplexed_ended(h, c);
-	met_for_the_last_time(c);
+	meeting_noted(c->cookie, c->slot, c->role == ROLE_ACCEPTED, true);
 	if (c->role == ROLE_ACCEPTED) {
 		struct listener_level *level = listener_level_of(c->slot);
 		struct worker *reader = worker_at(c->worker);

@@ -26,42 +26,37 @@ struct {
 	__type(value, __u64);
 } meetings SEC(".maps");
 
-/* Where a connection is noted, and as what; none for one that has no number, or no slot of its own. */
-static __always_inline __u64 *meeting_of(const struct connection *c, __u64 *word)
+/*
+ * Notes a connection, or that it is closed: told once, if it was not yet, and not again. Nothing of one that has no number, or no slot of its own.
+ * Not static, so that a verifier walks it once, and not for each place that it is called from.
+ */
+__noinline int meeting_noted(__u64 cookie, __u32 slot, __u32 accepted, __u32 closed)
 {
-	__u64 hash = c->cookie * 0x9e3779b97f4a7c15ULL; /* 2^64 by the golden ratio (Knuth, 6.4) */
-	bool accepted = c->role == ROLE_ACCEPTED;
-	__u32 place = hash >> MEETING_PLACE_SHIFT << 1 | accepted;
+	__u64 hash = cookie * 0x9e3779b97f4a7c15ULL; /* 2^64 by the golden ratio (Knuth, 6.4) */
+	__u32 place = hash >> MEETING_PLACE_SHIFT << 1 | !!accepted;
+	__u64 word = (hash & ~(2 * MEETING_ACCEPTED - 1)) | (accepted ? MEETING_ACCEPTED : 0) | slot;
+	__u64 *noted = bpf_map_lookup_elem(&meetings, &place);
 
-	if (!c->cookie || c->slot == SLOT_OTHER || c->slot > MEETING_SLOT_MAX)
+	if (!noted || !cookie || slot == SLOT_OTHER || slot > MEETING_SLOT_MAX)
 		return 0;
-	*word = (hash & ~(2 * MEETING_ACCEPTED - 1)) | (accepted ? MEETING_ACCEPTED : 0) | c->slot;
-	return bpf_map_lookup_elem(&meetings, &place);
-}
-
-/* Its cookie, slot and role are known. */
-static __always_inline void met(const struct connection *c)
-{
-	__u64 word, *noted = meeting_of(c, &word);
-
-	if (noted)
+	if (!closed)
 		*(volatile __u64 *)noted = word;
+	else if (*(volatile __u64 *)noted == word)
+		*(volatile __u64 *)noted = word | MEETING_CLOSED;
+	return 0;
 }
 
-/* It is closed: told once, if it was not yet, and not again. */
-static __always_inline void met_for_the_last_time(const struct connection *c)
+/* Its number, slot and role are known. */
+static __always_inline void met(const struct connection *c, bool accepted)
 {
-	__u64 word, *noted = meeting_of(c, &word);
-
-	if (noted && *(volatile __u64 *)noted == word)
-		*(volatile __u64 *)noted = word | MEETING_CLOSED;
+	meeting_noted(c->cookie, c->slot, accepted, false);
 }
 
 /*
  * Of a connection that was there before: it began as many bytes ago as have come and gone. Who connected has its SYN among those that were
  * acknowledged (tcp_rcv_synsent_state_process), who accepted has not (tcp_create_openreq_child).
  */
-static __always_inline void met_before(struct connection *c, const struct tcp_sock *tp)
+static __always_inline void met_before(struct connection *c, const struct tcp_sock *tp, bool accepted)
 {
 	__u32 received, acked, in, out;
 
@@ -74,9 +69,9 @@ static __always_inline void met_before(struct connection *c, const struct tcp_so
 	out = acked - (__u32)tp->bytes_acked;
 	barrier();
 	/* Not every hook holds the socket: what came meanwhile may be in one of two numbers. */
-	if (received != *(volatile __u32 *)&tp->rcv_nxt || acked != *(volatile __u32 *)&tp->snd_una)
+	if ((received ^ *(volatile __u32 *)&tp->rcv_nxt) | (acked ^ *(volatile __u32 *)&tp->snd_una))
 		return;
-	c->cookie = c->role == ROLE_ACCEPTED ? pair_of(in, out) : pair_of(out + 1, in);
-	met(c);
+	c->cookie = accepted ? pair_of(in, out) : pair_of(out + 1, in);
+	met(c, accepted);
 }
 #endif

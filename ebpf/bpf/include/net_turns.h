@@ -62,7 +62,7 @@ static __always_inline void connect_succeeded(struct hook *h, const struct sock 
 	c->established_ns = h->mono_ns;
 	c->seen_seq = tp->write_seq;
 	c->cookie = pair_of(tp->write_seq, tp->rcv_nxt);
-	met(c);
+	met(c, false);
 	directions_from(&c->directions, tp, true);
 	connected_opened(h, c->slot, true);
 }
@@ -87,7 +87,7 @@ static __always_inline void child_arrived(struct hook *h, const struct sock *sk)
 	c->established_ns = h->mono_ns;
 	c->started_ns = attempt_succeeded(h, sk, slot);
 	c->cookie = pair_of(tp->rcv_nxt, tp->write_seq);
-	met(c);
+	met(c, true);
 	directions_from(&c->directions, tp, true);
 	accepted_opened(h, slot, true);
 }
@@ -118,7 +118,7 @@ static __always_inline struct connection *accepted_before(struct hook *h, const 
 	c = new_connection(sk);
 	if (c && take_role(c, ROLE_ACCEPTED, slot)) {
 		c->used = 1;
-		met_before(c, tp);
+		met_before(c, tp, true);
 		directions_from(&c->directions, tp, false);
 		accepted_opened(h, slot, false);
 	}
@@ -174,7 +174,7 @@ static __noinline struct connection *connection_before(struct hook *h, struct so
 	slot = edge_slot_of(&key);
 	if (take_role(c, ROLE_CONNECTED, slot)) {
 		c->established_ns = h->mono_ns;
-		met_before(c, tp);
+		met_before(c, tp, false);
 		directions_from(&c->directions, tp, false);
 		connected_opened(h, slot, false);
 	}
