@@ -84,7 +84,9 @@ fn met(windows: &[Window], begins: &[&str]) -> BTreeSet<(String, u16)> {
             ConnectionEnd::Accepted(listener) => _ = accepted.insert(listener.port),
         }
     }
-    let is_of = |dialled: &BTreeSet<String>| dialled.iter().any(|to| begins.iter().any(|begin| to.starts_with(begin)));
+    let is_of = |dialled: &BTreeSet<String>| {
+        dialled.iter().any(|to| begins.iter().any(|begin| to.starts_with(begin)))
+    };
     let both = ends.into_values().filter(|(dialled, accepted)| is_of(dialled) && !accepted.is_empty());
     both.map(|(dialled, accepted)| {
         assert_eq!((dialled.len(), accepted.len()), (1, 1), "one number is that of one connection");
@@ -98,7 +100,8 @@ fn privileged_both_ends_of_a_connection_have_one_number_whatever_was_dialled() {
     namespace::apart(|| {
         translate();
         for port in 8081..=8085 {
-            let listener = TcpListener::bind(("::", port)).unwrap();
+            let any = if port == 8085 { "::" } else { "0.0.0.0" };
+            let listener = TcpListener::bind((any, port)).unwrap();
             std::thread::spawn(move || serve(listener));
         }
         let mut before = connect(Ipv4Addr::new(10, 96, 0, 3));
@@ -112,8 +115,13 @@ fn privileged_both_ends_of_a_connection_have_one_number_whatever_was_dialled() {
         let _open: Vec<TcpStream> = (0..6).map(|_| connect(virtual_address)).collect();
         let _redirected = connect(Ipv4Addr::new(10, 96, 0, 2));
         let _sixth = connect(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
-        let expected =
-            [("10.96.0.1:80", 8081), ("10.96.0.1:80", 8082), ("10.96.0.2:80", 8083), ("10.96.0.3:80", 8084), ("[fd00:96::1]:80", 8085)];
+        let expected = [
+            ("10.96.0.1:80", 8081),
+            ("10.96.0.1:80", 8082),
+            ("10.96.0.2:80", 8083),
+            ("10.96.0.3:80", 8084),
+            ("[fd00:96::1]:80", 8085),
+        ];
         let expected: BTreeSet<(String, u16)> =
             expected.map(|(dialled, port)| (dialled.to_owned(), port)).into();
         probe.drain_until("each is met", |probe| met(&probe.windows, &VIRTUAL).is_superset(&expected));

@@ -429,7 +429,7 @@ def experiment_requests():
         )
         found.same("calls", "started", agent.sum("edge", port, "calls_started"), asked)
         found.same("calls", "answered", agent.sum("edge", port, "calls_answered"), asked)
-        # Two that have one place are told as one; that the server is asked before is one more.
+        # Two connections whose hashes fall on one place of the table count as one; the one by which the client waits for the server is one more.
         connections = NEW + WORKERS
         found.within("calls", "connections with both ends", agent.paired(port), 0.9 * connections, connections + 1)
 

@@ -101,7 +101,7 @@ fn a_server_that_was_started_anew_before_a_drop_is_told_and_one_whose_process_be
     };
     let anew = told(102, 77);
     let [clause] = anew.as_slice() else { panic!("{anew:#?}") };
-    assert!(clause.starts_with("mariadbd@db-1 was started anew before "), "{clause}");
+    assert!(clause.starts_with("another process began to listen as mariadbd@db-1 before "), "{clause}");
     assert_eq!(told(102, 102), [""; 0]);
-    assert_eq!(told(0, 77), [""; 0]);
+    assert_eq!(told(0, 77).len(), 1, "which one it is was not known for a while");
 }

@@ -207,7 +207,7 @@ pub struct ListenerInfo {
     /// Read from the server's own configuration; `None`: not read, or not set.
     #[serde(default)]
     pub pool: Option<PoolSize>,
-    /// The process that listens; of several on one address, the last that began. 0: not known.
+    /// The process that called listen(2) last; of a socket that is older than its agent, one that read there. 0: not known.
     #[serde(default)]
     pub pid: u32,
 }

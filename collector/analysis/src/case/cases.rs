@@ -360,10 +360,8 @@ fn is_apart(case: &Case, view: View<'_>, tier: &TierKey, now: u64) -> bool {
     let Some(found) = now_found.candidates.first() else { return false };
     let on = |path: &[Step], of: &Candidate| path.iter().any(|step| step.place == of.place);
     let its_way = case.diagnosis.as_ref().is_some_and(|d| on(&d.path, found));
-    is_sure(found)
+    found.is_surely_from_outside(OWN_CAUSE)
         && !is_by_a_service(view, found)
-        && !found.carried
-        && !found.episode.by_load
         && found.place != before.place
         && !now_found.candidates.iter().any(|of| before.is_cause_of(of))
         && !on(&now_found.path, before)
@@ -379,12 +377,6 @@ fn is_by_a_service(view: View<'_>, found: &Candidate) -> bool {
         tiers.any(|(key, tier)| key.host == at.host && tier.workload == taker.workload)
     };
     taker.is_some_and(is)
-}
-
-/// Whether something from outside was found, with some certainty. What fills a queue takes longer than a window. What shows in one alone, in which the
-/// clients of the wave before come again, may be what these do to the tiers below.
-fn is_sure(found: &Candidate) -> bool {
-    found.is_from_outside() && found.score >= OWN_CAUSE && found.episode.last > found.episode.first
 }
 
 /// The same of a wave that was taken into the case, by what its windows show by now. What drops do to a tier shows in the windows after
@@ -417,7 +409,7 @@ fn surely_another(found: &Candidate, before: &Candidate) -> bool {
     let same = found.place == before.place && found.episode.resource == before.episode.resource;
     let later = found.episode.first
         > before.episode.last.saturating_add(if same { WAVE_WINDOWS } else { EDGE_WINDOWS });
-    is_sure(found) && later
+    found.is_surely_from_outside(OWN_CAUSE) && later
 }
 
 #[cfg(test)]

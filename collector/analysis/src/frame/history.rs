@@ -29,6 +29,33 @@ const UPDATES_MAX: usize = 1024;
 /// Names in all of those; one update is always taken, however many it tells. An agent tells all that it has in less when it connects.
 const WAITING_MAX: usize = 4 * ENTITIES_MAX;
 
+/// Processes of a listener that are remembered: where several listen, they are told in turn.
+const PROCESSES_MAX: usize = 16;
+
+/// Who listened.
+#[derive(Debug, Default)]
+struct Processes {
+    /// The newest last.
+    known: VecDeque<u32>,
+    /// The window with which one became known beside others.
+    begun_anew: Option<u64>,
+}
+
+impl Processes {
+    fn listens(&mut self, pid: u32, index: u64) {
+        if self.known.contains(&pid) {
+            return;
+        }
+        if !self.known.is_empty() {
+            self.begun_anew = Some(index);
+        }
+        self.known.push_back(pid);
+        if self.known.len() > PROCESSES_MAX {
+            self.known.pop_front();
+        }
+    }
+}
+
 /// Names that arrived and are not in effect yet.
 #[derive(Debug, Clone)]
 pub(crate) enum Update {
@@ -59,8 +86,8 @@ pub(crate) struct HostHistory {
     gone_workloads: BTreeSet<EntityId>,
     gone_listeners: BTreeSet<EntityId>,
     gone_edges: BTreeSet<EntityId>,
-    /// The window with which another process was told to listen than before, by listener.
-    begun_anew: BTreeMap<EntityId, u64>,
+    /// By listener.
+    processes: BTreeMap<EntityId, Processes>,
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
     windows: VecDeque<Option<Arc<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
@@ -273,7 +300,7 @@ impl HostHistory {
 
     /// The window with which it became known that another process listens there than before.
     pub(crate) fn begun_anew(&self, listener: EntityId) -> Option<u64> {
-        self.begun_anew.get(&listener).copied()
+        self.processes.get(&listener)?.begun_anew
     }
 
     fn names_waiting(&self) -> impl Iterator<Item = (&Vec<WorkloadInfo>, &Vec<ListenerInfo>)> {
@@ -297,15 +324,13 @@ impl HostHistory {
                 Update::Entities { workloads, listeners, edges } => {
                     let workloads = workloads.into_iter().map(|w| (w.id, w));
                     changed |= learn(&mut self.workloads, &mut self.gone_workloads, workloads);
-                    for l in &listeners {
-                        let before = self.listeners.get(&l.id).map_or(0, |before| before.pid);
-                        if before != 0 && l.pid != 0 && before != l.pid {
-                            self.begun_anew.insert(l.id, index);
-                        }
+                    for l in listeners.iter().filter(|l| l.pid != 0) {
+                        self.processes.entry(l.id).or_default().listens(l.pid, index);
                     }
-                    self.begun_anew.retain(|id, _| self.listeners.contains_key(id));
-                    let listeners = listeners.into_iter().map(|l| (l.id, l));
+                    // Whoever listens has the same names.
+                    let listeners = listeners.into_iter().map(|l| (l.id, ListenerInfo { pid: 0, ..l }));
                     changed |= learn(&mut self.listeners, &mut self.gone_listeners, listeners);
+                    self.processes.retain(|id, _| self.listeners.contains_key(id));
                     let edges = edges.into_iter().map(|e| (e.id, e));
                     changed |= learn(&mut self.edges, &mut self.gone_edges, edges);
                 }

@@ -20,6 +20,7 @@ const ALSO_MAX: usize = 3;
 /// Further causes of the queue that a walk began with, the one with the largest part first: what calls lead to, beside those of its way, from any
 /// tier in front of its root. Of a burst there is none: all branches get more then.
 pub(crate) fn also(view: View<'_>, found: &Diagnosis, start: &TierKey, at: u64) -> Vec<Also> {
+    let view = if found.late { view.of_late() } else { view };
     let mut others: Vec<Also> = Vec::new();
     let Some(root) = found.candidates.first() else { return others };
     let Some(end) = found.path.iter().position(|step| step.place == root.place) else { return others };

@@ -150,9 +150,11 @@ fn stands_below(
     if held < NEARLY_ALL / ends as f64 {
         return None;
     }
-    let why = format!(
-        "it held all {mean:.0} calls to it and sent {now:.1} answers per window where {rate:.1} are usual"
-    );
+    let whose = match ends {
+        1 => format!("all {mean:.0} calls to it"),
+        _ => format!("{:.0} % of the {mean:.0} calls to its address", 100.0 * held),
+    };
+    let why = format!("it held {whose} and sent {now:.1} answers per window where {rate:.1} are usual");
     let step = Step {
         place: Place::Tier(key.clone()),
         onset: node.onset,
@@ -199,6 +201,8 @@ fn risen_below(
         why: how.clone(),
     };
     let found = |own, step| Some(Explained { rise: called.rise(), own, step });
+    // Where one address leads to several, they have an even part each.
+    let ends = view.topology.ends(link).max(1);
     let Some(key) = &link.to else {
         return found(1.0, step(Place::Unobserved(link.remote.0, link.remote.1), called.onset));
     };
@@ -206,7 +210,7 @@ fn risen_below(
     let below = view.around(key, at.saturating_add(slack))?;
     let to = to.saturating_add(slack);
     if below.tier.missing(node.onset, at) >= MISSING_PART {
-        return found(1.0, step(Place::Missing(key.clone()), called.onset));
+        return found(1.0 / ends as f64, step(Place::Missing(key.clone()), called.onset));
     }
     if below.onset > node.onset.saturating_add(LATER_WINDOWS + slack) {
         return None;
@@ -217,13 +221,15 @@ fn risen_below(
     });
     let dropped = below.tier.range(node.onset, to).any(|(_, s)| s.drops > 0);
     // Calls that the tier below does not hold were answered, and the answers wait in the caller, unless it dropped them.
-    // Where one address leads to several, they have an even part each.
-    let ends = view.topology.ends(link).max(1);
     if held < ARRIVED_RATIO / ends as f64 && !dropped {
         return None;
     }
-    let own = if ends > 1 { held } else { 1.0 };
-    found(own, step(Place::Tier(key.clone()), below.onset))
+    let mut step = step(Place::Tier(key.clone()), below.onset);
+    if ends == 1 {
+        return found(1.0, step);
+    }
+    step.why = format!("{how}, of which it holds {:.0} %", 100.0 * held);
+    found(held, step)
 }
 
 /// Part of the calls above `usual` that the tier below held, which `queued` more than `queued_usual`: window by window, the later the

@@ -117,6 +117,13 @@ impl Candidate {
         )
     }
 
+    /// Whether something from outside was found, with so much certainty, and is no effect of what its tier was sent. What fills a queue takes longer than a
+    /// window: what shows in one alone, in which the clients of the wave before come again, may be what these do to the tiers below.
+    pub(crate) fn is_surely_from_outside(&self, least: f64) -> bool {
+        let own = self.carried || self.episode.by_load;
+        self.is_from_outside() && !own && self.score >= least && self.episode.last > self.episode.first
+    }
+
     pub(crate) fn times(&mut self, factor: f64, reason: &str) {
         self.score *= factor;
         self.rule = format!("{} x {factor:.2} {reason}", self.rule);

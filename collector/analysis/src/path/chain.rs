@@ -30,19 +30,20 @@ pub(crate) struct Diagnosis {
     pub(crate) above: Option<Place>,
     /// Further causes that filled the same queue, once they were asked for.
     pub(crate) also: Vec<Also>,
+    /// It is what a second look found, see [`View::of_late`].
+    pub(super) late: bool,
 }
 
-/// Walks from `start`, whose queue was fullest (or dropped) in window `at`. Where a tier is always near its limit waves come one after the other, and a
-/// queue that overflows began to grow with one that it was rid of for a moment, or that it served: what was short at that time explains little. Then it is
-/// asked what came after that.
+/// Walks from `start`, whose queue was fullest (or dropped) in window `at`. A tier near its limit has one wave after the other, and its queue may have begun
+/// to grow with an earlier one that did no harm: what was short then explains little. So what a walk is not sure of is held once against what came later.
 pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut view = view;
     let mut found = walk(view, start, at, true);
     if found.candidates.first().is_some_and(|best| best.score < WEAK) {
         let later = walk(view.of_late(), start, at, true);
-        let is_sure = |best: &Candidate| best.is_from_outside() && best.score >= SURELY;
-        if later.candidates.first().is_some_and(is_sure) {
+        if later.candidates.first().is_some_and(|best| best.is_surely_from_outside(SURELY)) {
             (view, found) = (view.of_late(), later);
+            found.late = true;
         }
     }
     found.evidence = evidence(&found.candidates, &found.path, view, at);
@@ -116,7 +117,7 @@ pub(super) fn walk(view: View<'_>, start: &TierKey, at: u64, batches: bool) -> D
         }
     }
     candidate::rank(&mut candidates, &path, view, start, at);
-    Diagnosis { path, candidates, evidence: None, above, also: Vec::new() }
+    Diagnosis { path, candidates, evidence: None, above, also: Vec::new(), late: false }
 }
 
 /// Roots at a tier that might be behind an unobserved one, less likely than another.

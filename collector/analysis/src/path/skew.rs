@@ -63,7 +63,11 @@ fn calls(view: View<'_>, caller: &str, server: &str, at: u64) -> Option<Vec<Opti
         }
         let tier = link.to.as_ref().and_then(|to| view.topology.tiers.get(to))?;
         edges.extend(&link.edges);
-        listeners.extend(tier.listeners.iter().filter(|l| link.met || l.port == link.remote.1).map(|l| l.id));
+        // A translated port is none of its own: then all of them are taken.
+        let is_own = |port: u16| tier.listeners.iter().any(|l| l.port == port);
+        let translated = link.met && !is_own(link.remote.1);
+        let called = tier.listeners.iter().filter(|l| translated || l.port == link.remote.1);
+        listeners.extend(called.map(|l| l.id));
     }
     if edges.is_empty() {
         return None;

@@ -29,7 +29,7 @@ pub(crate) const PEAK_AFTER: u64 = 2;
 pub(crate) const LONGEST_WINDOWS: u64 = 40;
 /// A tier stands that answers less than this part of its usual rate, and requests are held back while less than this part of them comes.
 pub(crate) const STANDS_RATIO: f64 = 0.5;
-/// It stands in a window for so many before it, too.
+/// Windows before one in which a tier must have stood as well, for its stand to count.
 const STANDS_WINDOWS: u64 = 2;
 /// With this part of its windows missing a tier cannot be judged.
 pub(crate) const MISSING_PART: f64 = 0.5;
@@ -84,7 +84,7 @@ impl<'a> View<'a> {
         Self { drawn: Some(drawn), ..self }
     }
 
-    /// The same, to which a rise that was gone for a moment is another one, and which has a tier that stands begin when it came to that.
+    /// For a second look: a rise that was gone for one window already is two, and the onset of a tier that stands is when it came to a stand.
     pub(super) fn of_late(self) -> Self {
         Self { late: true, ..self }
     }

@@ -47,7 +47,9 @@ impl Report<'_> {
     /// Whether segments of the calls along a link were lost. What a full accept queue drops is sent again as well, and is told as drops.
     fn lost(&self, link: &Link, onset: u64, called: &Called<'_>) -> Option<String> {
         let dropped = |to: &TierKey| self.case.drops.keys().any(|(tier, _)| tier == to);
-        if link.to.as_ref().is_some_and(dropped) {
+        // Behind one address there may be several, and it is not told to whom what was sent again went.
+        let mut alike = self.view.topology.down(&link.from).filter(|other| other.remote == link.remote);
+        if alike.any(|other| other.to.as_ref().is_some_and(dropped)) {
             return None;
         }
         let host = &link.from.host;
@@ -87,7 +89,8 @@ impl Report<'_> {
         let may_matter = onset.saturating_sub(STARTED_BEFORE)..=self.case.at.max(onset);
         may_matter.contains(&at).then(|| {
             let time = Civil::of(self.end_ns(&key.host, at)).time_ms();
-            format!("{} was started anew before {time}: another process listens since", self.name(key, called))
+            let name = self.name(key, called);
+            format!("another process began to listen as {name} before {time}, as after a restart")
         })
     }
 

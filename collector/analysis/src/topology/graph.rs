@@ -27,7 +27,7 @@ pub(crate) struct Link {
     pub(crate) path: Option<String>,
     /// Who listens there, if observed.
     pub(crate) to: Option<TierKey>,
-    /// Connections of it were seen at both ends: so it is, whose address ever was dialled.
+    /// Its end is known by connections that were seen at both ends, and not by the address.
     pub(crate) met: bool,
 }
 

@@ -13,7 +13,7 @@ const WAITS_WINDOWS: u64 = 200;
 /// Ends that wait, of all hosts; beyond, the oldest are forgotten. Agents tell each of them again.
 const WAITING_MAX: usize = 1 << 17;
 /// Listeners behind one edge.
-const ENDS_MAX: usize = 256;
+const ENDS_MAX: usize = 64;
 /// A listener that was not met any more while its edge was met so often elsewhere, for two minutes at least, is behind it no longer.
 const STALE_MEETINGS: u64 = 64;
 const STALE_WINDOWS: u64 = 2400;
@@ -99,10 +99,7 @@ impl Meetings {
         let (_, other, end) = match self.waiting.entry(meeting.pair) {
             Entry::Vacant(vacant) => {
                 vacant.insert((now, host.to_owned(), meeting.end));
-                self.order.push_back((now, meeting.pair));
-                while self.order.len() > WAITING_MAX {
-                    self.forget_oldest();
-                }
+                self.wait(now, meeting.pair);
                 return None;
             }
             Entry::Occupied(waiting) => match (waiting.get().2, meeting.end) {
@@ -110,7 +107,7 @@ impl Meetings {
                 // Its own end again, told by another agent of that machine, or the next time.
                 _ => {
                     waiting.into_mut().0 = now;
-                    self.order.push_back((now, meeting.pair));
+                    self.wait(now, meeting.pair);
                     return None;
                 }
             },
@@ -126,6 +123,13 @@ impl Meetings {
         }
         self.callers.entry(server).or_default().insert(caller.clone());
         Some(caller)
+    }
+
+    fn wait(&mut self, now: u64, pair: u64) {
+        self.order.push_back((now, pair));
+        while self.order.len() > WAITING_MAX {
+            self.forget_oldest();
+        }
     }
 
     fn forget_oldest(&mut self) {

@@ -301,6 +301,7 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
         workload: 4,
         address: vec![0; 4],
         port: 80,
+        pid: 4242,
         pool: Some(v1::Pool {
             size: 150,
             set_by: "x".repeat(5000),
@@ -315,6 +316,7 @@ fn names_and_values_of_one_entity_meet_under_one_id_in_either_order() {
     let [Input::Entities { workloads, listeners, .. }] = named.as_slice() else { panic!("{named:?}") };
     assert_eq!(got[1].listeners.keys().next(), Some(&listeners[0].id));
     assert_eq!(listeners[0].workload, workloads[0].id);
+    assert_eq!(listeners[0].pid, 4242);
     assert_ne!(listeners[0].workload, 0);
     let pool = listeners[0].pool.as_ref().unwrap();
     assert_eq!((pool.size, pool.set_by.len()), (150, 1000), "a place has a bound");
