@@ -225,9 +225,7 @@ impl<W: Write + Send> Dump<W> {
             }
         }
     }
-}
 
-impl<W: Write + Send> Dump<W> {
     /// Both ends of a connection have the same number, whoever sees them.
     fn meetings(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
         for meeting in &batch.meetings {

@@ -146,7 +146,7 @@ fn stands_below(
     let queued = below.tier.map(TierSample::queued);
     let in_flight = calls.map(|s| s.in_flight);
     let held = held(&in_flight, 0.0, &queued, 0.0, from..=to, slack);
-    let ends = view.topology.ends(link).max(1);
+    let ends = view.topology.ends(link);
     if held < NEARLY_ALL / ends as f64 {
         return None;
     }
@@ -202,7 +202,7 @@ fn risen_below(
     };
     let found = |own, step| Some(Explained { rise: called.rise(), own, step });
     // Where one address leads to several, they have an even part each.
-    let ends = view.topology.ends(link).max(1);
+    let ends = view.topology.ends(link);
     let Some(key) = &link.to else {
         return found(1.0, step(Place::Unobserved(link.remote.0, link.remote.1), called.onset));
     };

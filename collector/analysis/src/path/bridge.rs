@@ -139,7 +139,7 @@ fn called_by_nobody_seen(view: View<'_>, key: &TierKey, node: &Node, at: u64, ca
         .map(|link| {
             // Where one address leads to several, they have an even part each.
             let all = view.calls(link, at).range(from, calm).map(|(_, s)| s.started).sum::<f64>();
-            all / view.topology.ends(link).max(1) as f64
+            all / view.topology.ends(link) as f64
         })
         .sum();
     received > 0.0 && sent <= NEARLY_ALL * received

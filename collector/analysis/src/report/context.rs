@@ -48,7 +48,7 @@ impl Report<'_> {
     fn lost(&self, link: &Link, onset: u64, called: &Called<'_>) -> Option<String> {
         let dropped = |to: &TierKey| self.case.drops.keys().any(|(tier, _)| tier == to);
         // Behind one address there may be several, and it is not told to whom what was sent again went.
-        let mut alike = self.view.topology.down(&link.from).filter(|other| other.remote == link.remote);
+        let mut alike = self.view.topology.to_same_address(link);
         if alike.any(|other| other.to.as_ref().is_some_and(dropped)) {
             return None;
         }

@@ -249,9 +249,14 @@ impl Topology {
         self.calls(key).iter().filter(move |l| l.to.as_ref() != Some(key))
     }
 
-    /// To how many tiers the connections of a link lead: its calls are those to all of them.
+    /// A caller's links to the address of this one, with it.
+    pub(crate) fn to_same_address<'a>(&'a self, link: &'a Link) -> impl Iterator<Item = &'a Link> {
+        self.calls(&link.from).iter().filter(|other| other.remote == link.remote)
+    }
+
+    /// To how many tiers the connections of a link lead, at least one: its calls are those to all of them.
     pub(crate) fn ends(&self, link: &Link) -> usize {
-        self.calls(&link.from).iter().filter(|other| other.remote == link.remote).count()
+        self.to_same_address(link).count().max(1)
     }
 
     /// Links that end at a tier, also its own.
