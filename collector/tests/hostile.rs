@@ -128,17 +128,17 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
 
 /// Until the others are done; whenever it is sent away it comes again at once.
 async fn hostile(serve: Arc<Serve>, done: Arc<AtomicBool>, said: Arc<AtomicU64>) {
-    let (mut turn, mut connects) = (0, 0);
+    let mut connects = 0;
     while !done.load(Ordering::Relaxed) {
         connects += 1;
         let mut hello = hello("evil-1", &format!("hostile-{connects}"));
         hello.addresses = vec![vec![10, 0, 0, 1]; 5000];
         let mut agent = Agent::connect(serve.grpc, hello).await;
         agent.welcome().await;
-        // It reads no replies. After some messages it leaves for a storm of connections.
+        // It reads no replies. After some messages it leaves for a storm of connections. Each stream begins with another kind: what waits to be
+        // sent when a stream ends is never heard, and where they all end after the same one, those behind it would never be.
         'stream: for sequence in 1..200 {
-            turn += 1;
-            for body in worst(sequence, turn) {
+            for body in worst(sequence, connects + sequence) {
                 if done.load(Ordering::Relaxed) || !agent.try_say(body).await {
                     break 'stream;
                 }

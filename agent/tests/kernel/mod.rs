@@ -261,7 +261,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Makes an experiment; once more if it panics and the machine was measured to be taken away meanwhile.
+/// Makes an experiment; again if it panics and the machine was measured to be taken away meanwhile.
 pub fn experiment(name: &str, make: impl Fn()) {
     let made = disturbed::experiment(name, || {
         make();
