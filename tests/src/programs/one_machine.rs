@@ -1,7 +1,7 @@
 //! `tailwater up` on this machine, as a newcomer starts it, and its page's API. Knows no server beside it.
 
 use super::daemons::{Daemon, binary, http_get, wait_for};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -41,13 +41,16 @@ pub fn up(folder: &Path, more: &[&str]) -> Result<(Daemon, String)> {
     Ok((daemon, host))
 }
 
-/// Incidents that are `here`, once there are more than so many and all of them are closed.
+/// Incidents that are `here`, once there are more than so many and all of them are closed. Where they do not come, whatever was told is said.
 pub fn incidents(more_than: usize, here: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
+    let mut told = Vec::new();
     wait_for("an incident to be told, and to close", Duration::from_secs(60), || {
         let answer = get("/api/v1/incidents")?;
         let list = answer.as_array().map_or_else(|| all(&answer, "incidents"), Vec::as_slice);
+        told = list.iter().map(|i| format!("{}: {} (here: {})", i["state"], i["title"], here(i))).collect();
         let found: Vec<Value> = list.iter().filter(|i| here(i)).cloned().collect();
         let over = found.len() > more_than && found.iter().all(|i| i["state"] == "closed");
         Ok(over.then_some(found))
     })
+    .with_context(|| format!("more than {more_than} of these: {told:#?}"))
 }
