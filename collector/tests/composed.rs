@@ -1,9 +1,12 @@
 //! What is told of recordings that were made of the golden ones (`composed/compose.rs`): with hosts that no agent watches, with windows
 //! that are missing, with clocks that disagree, with what no machine of the laboratory has. `UPDATE=1` rewrites what is expected; the
-//! difference is to be reviewed as an operator would: nothing at all is better than a wrong root.
+//! difference is to be reviewed as an operator would: nothing at all is better than a wrong root. And of eight of them at once
+//! (`composed/together.rs`): each is told as it is alone.
 
 #[path = "composed/compose.rs"]
 mod compose;
+#[path = "composed/together.rs"]
+mod together;
 
 use anyhow::{Context, Result, ensure};
 use compose::{COMPOSITIONS, Truth};
@@ -85,6 +88,57 @@ fn recordings_with_less_or_more_in_them_are_told_as_written() -> Result<()> {
     let before = std::fs::read_to_string(&expected)
         .with_context(|| format!("read {}: run with UPDATE=1", expected.display()))?;
     ensure!(text == before, "{} is not what is said now:\n{text}", expected.display());
+    Ok(())
+}
+
+/// Three front servers, two ways through a proxy, and eight causes.
+const AT_ONCE: [(&str, &str); 8] = [
+    ("nx0-app-cpu", "cpu_neighbour"),
+    ("nx0-db-io", "io"),
+    ("nx0-db-lock", "lock"),
+    ("nx0-app-pause", "pause"),
+    ("nx0-db-squeeze", "cpu_throttled"),
+    ("nx1-app-lock", "lock"),
+    ("haproxy-cache-pause", "pause"),
+    ("nx0-web-burst", "burst"),
+];
+
+/// What is told of each system, in its own names, in the order of time: verdict, chain and drops.
+fn told_of(incidents: &[Incident], system: usize) -> Vec<String> {
+    let own = together::host("", system);
+    let of = |incident: &&Incident| incident.root.host.ends_with(&own);
+    let line = |incident: &Incident| {
+        let hops: Vec<&str> = incident.hops.iter().map(|hop| hop.host.as_str()).collect();
+        let drops: u64 = incident.drops.iter().map(|drop| drop.count).sum();
+        format!("{}; {}; {drops} dropped", verdict(incident), hops.join(" ")).replace(&own, "")
+    };
+    incidents.iter().filter(of).map(line).collect()
+}
+
+#[test]
+fn eight_causes_at_once_are_eight_incidents_and_each_is_told_as_it_is_alone() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+    let all = recordings(&folder)?;
+    let mut systems = Vec::new();
+    for (name, _) in AT_ONCE {
+        let (_, path, truth) = all.iter().find(|(of, ..)| of == name).with_context(|| name.to_owned())?;
+        let mut inputs = Vec::new();
+        tailwater::run::replay::inputs(tailwater::run::replay::open(path)?, |input| {
+            inputs.push(input.clone());
+        })?;
+        systems.push((inputs, truth.clone()));
+    }
+    let together = told(together::together(&systems));
+    for (number, ((name, resource), system)) in AT_ONCE.into_iter().zip(&systems).enumerate() {
+        let alone = told_of(&told(together::alone(system, number)), number);
+        let among = told_of(&together, number);
+        ensure!(among == alone, "{name}, among others: {among:#?}\nalone: {alone:#?}");
+        let named = format!(" {resource} ");
+        let right = alone.iter().filter(|line| line.contains(&named) && line.contains(&system.1.host)).count();
+        ensure!(right == 1, "{name}: {resource} at {} once: {alone:#?}", system.1.host);
+    }
+    let of_systems: usize = (0..systems.len()).map(|number| told_of(&together, number).len()).sum();
+    ensure!(of_systems == together.len(), "{} incidents are of no system", together.len() - of_systems);
     Ok(())
 }
 

@@ -56,6 +56,13 @@ impl Probe {
         })
     }
 
+    /// With the room that the agent has.
+    pub fn attach_with_all_room() -> Self {
+        Self::attach_by(|config| {
+            NetSignals::attach(&NetConfig { listeners_max: 1_024, edges_max: 4_095, ..*config })
+        })
+    }
+
     /// With room for so many edges.
     pub fn attach_with_edges(edges_max: u32) -> Self {
         Self::attach_by(|config| NetSignals::attach(&NetConfig { edges_max, ..*config }))

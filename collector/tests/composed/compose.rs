@@ -114,7 +114,8 @@ fn stands(truth: &Truth) -> bool {
     matches!(truth.kind.as_str(), "pause" | "app_lock" | "table_lock")
 }
 
-fn host_of(input: &Input) -> Option<&str> {
+/// Whose it is; a tick is nobody's.
+pub(crate) fn host_of(input: &Input) -> Option<&str> {
     match input {
         Input::Host(info) => Some(&info.host),
         Input::Entities { host, .. } | Input::Gone { host, .. } => Some(host),
