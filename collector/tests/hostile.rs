@@ -94,14 +94,16 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
             .collect(),
         // Names that together are more than a host may have.
         5 => {
-            let from = turn as u32 * 800;
-            let names = (from..from + 800).map(|id| Workload {
-                id: id + 1,
-                name: format!("w{id}"),
-                cgroup: "x".repeat(4_000),
-                ..Workload::default()
-            });
-            vec![Body::Entities(Entities { workloads: names.collect(), ..Entities::default() })]
+            let some = |from: u32| {
+                let names = (from..from + 800).map(|id| Workload {
+                    id: id + 1,
+                    name: format!("w{id}"),
+                    cgroup: "x".repeat(2_000),
+                    ..Workload::default()
+                });
+                Body::Entities(Entities { workloads: names.collect(), ..Entities::default() })
+            };
+            (0..6).map(|n| some(n * 800)).collect()
         }
         // A million accounts of nothing.
         6 => {
@@ -126,6 +128,9 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
     }
 }
 
+/// Each kind four times.
+const MESSAGES_OF_A_STREAM: u64 = 33;
+
 /// Until the others are done; whenever it is sent away it comes again at once.
 async fn hostile(serve: Arc<Serve>, done: Arc<AtomicBool>, said: Arc<AtomicU64>) {
     let mut connects = 0;
@@ -135,9 +140,10 @@ async fn hostile(serve: Arc<Serve>, done: Arc<AtomicBool>, said: Arc<AtomicU64>)
         hello.addresses = vec![vec![10, 0, 0, 1]; 5000];
         let mut agent = Agent::connect(serve.grpc, hello).await;
         agent.welcome().await;
-        // It reads no replies. After some messages it leaves for a storm of connections. Each stream begins with another kind: what waits to be
-        // sent when a stream ends is never heard, and where they all end after the same one, those behind it would never be.
-        'stream: for sequence in 1..200 {
+        // It reads no replies. After some messages it leaves for a storm of connections. Each stream begins with another kind, and is short: clock
+        // probes make the clock of the rest of it one by which all windows are too old, so that nothing else of these is looked at, and what waits to be
+        // sent when it ends is never heard.
+        'stream: for sequence in 1..MESSAGES_OF_A_STREAM {
             for body in worst(sequence, connects + sequence) {
                 if done.load(Ordering::Relaxed) || !agent.try_say(body).await {
                     break 'stream;
