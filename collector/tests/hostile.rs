@@ -10,6 +10,7 @@ use common::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
@@ -154,15 +155,35 @@ async fn hostile(serve: Arc<Serve>, done: Arc<AtomicBool>, said: Arc<AtomicU64>)
     }
 }
 
+/// Goes on until it is dropped, also where the test fails: its thread has a share of the collector, which would outlive it.
+struct Attack {
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Attack {
+    fn on(serve: &Arc<Serve>, said: &Arc<AtomicU64>) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let (serve, said, until) = (Arc::clone(serve), Arc::clone(said), Arc::clone(&done));
+        let thread = std::thread::spawn(move || runtime().block_on(hostile(serve, until, said)));
+        Self { done, thread: Some(thread) }
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "the hostile agent gave up");
+    }
+}
+
 #[test]
 fn nine_honest_agents_beside_a_hostile_one_lose_no_window_and_no_alert() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Arc::new(Serve::start(folder.path(), &QUICK));
-    let (done, said) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let attack = {
-        let (serve, done, said) = (Arc::clone(&serve), Arc::clone(&done), Arc::clone(&said));
-        std::thread::spawn(move || runtime().block_on(hostile(serve, done, said)))
-    };
+    let said = Arc::new(AtomicU64::new(0));
+    let attack = Attack::on(&serve, &said);
     wait_for("the hostile agent to be at work", || (said.load(Ordering::Relaxed) > 100).then_some(()));
     runtime().block_on(async {
         let mut all = tokio::task::JoinSet::new();
@@ -179,8 +200,7 @@ fn nine_honest_agents_beside_a_hostile_one_lose_no_window_and_no_alert() {
         let line = format!("tailwater_limits_reached_total{{limit=\"{limit}\"}}");
         wait_for(&format!("{limit} to bite"), || (serve.metric(&line) > 0).then_some(()));
     }
-    done.store(true, Ordering::Relaxed);
-    attack.join().unwrap();
+    drop(attack);
 
     let agents = serve.json("/api/v1/agents");
     let agents = agents["agents"].as_array().unwrap();
