@@ -2,6 +2,7 @@
 //! the kernel takes no programs. Knows no network stream.
 
 pub mod block;
+pub mod counters;
 pub mod memory;
 pub mod namespaces;
 pub mod net;

@@ -61,6 +61,8 @@ pub struct Window {
     pub blocked_loops: Vec<BlockedLoop>,
     /// What the processes of groups with several servers had of the CPU, where threads waited for it.
     pub cpu_shares: Vec<CpuShares>,
+    /// What the kernel counted that no hook tells, where it rose: in one window of a second.
+    pub kernel_counts: Vec<KernelCount>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -88,6 +90,54 @@ impl Polled {
         let all = [self.tasks, self.blocked_io, self.memory, self.devices, self.accept_queues];
         all.iter().enumerate().fold(0, |bits, (i, polled)| bits | (u16::from(*polled) << i))
     }
+}
+
+/// What is read of the kernel's own counts: in the network namespaces of listeners, or of the whole machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KernelCounter {
+    /// Packets that connection tracking dropped: its table is full (`drop`), or two packets of one connection raced (`insert_failed`).
+    ConntrackDropped,
+    /// Packets that came while a CPU's queue of them was full (softnet_stat, second column).
+    BacklogDropped,
+    /// Times that a CPU left its turn at received packets with more of them waiting (third column).
+    BacklogSqueezed,
+    /// Times that a receiver told its sender to stop, because nobody read what had come (`TCPToZeroWindowAdv`).
+    ZeroWindow,
+    /// Segments that came while their socket's receive buffer was full (`TCPRcvQDrop`).
+    ReceiveBufferFull,
+    /// Times that TCP began to be short of memory, or gave a connection up for that (`TCPMemoryPressures`, `TCPAbortOnMemory`).
+    TcpMemoryShort,
+    /// Packets that a device did not send (/proc/net/dev).
+    DeviceDropped,
+    /// Times that a task had to compact memory itself before it got any (`compact_stall`).
+    CompactionStalled,
+}
+
+impl KernelCounter {
+    /// All of them, in their order.
+    pub const ALL: [Self; 8] = [
+        Self::ConntrackDropped,
+        Self::BacklogDropped,
+        Self::BacklogSqueezed,
+        Self::ZeroWindow,
+        Self::ReceiveBufferFull,
+        Self::TcpMemoryShort,
+        Self::DeviceDropped,
+        Self::CompactionStalled,
+    ];
+}
+
+/// By how much one of them rose between two reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelCount {
+    /// What was counted.
+    pub counter: KernelCounter,
+    /// Sum over the namespaces that were read.
+    pub count: u64,
+    /// Windows between both reads.
+    pub windows: u32,
+    /// From the window of the second read to the one that tells it.
+    pub windows_ago: u32,
 }
 
 /// Connections to one remote address and port.

@@ -250,6 +250,25 @@ impl<W: Write + Send> Dump<W> {
             }
         }
     }
+
+    fn kernel_counts(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for of in &batch.kernel_counts {
+            let name = of.counter().as_str_name().trim_start_matches("KERNEL_COUNTER_").to_lowercase();
+            match self.form {
+                Form::Text => {
+                    let ms = u64::from(of.windows) * WINDOW_NS / 1_000_000;
+                    self.line(&format!("{time}  kernel   {name:<28} {} in {ms} ms", of.count));
+                }
+                Form::Json => {
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "kernel_count", "counter": name,
+                        "count": of.count, "windows": of.windows, "windows_ago": of.windows_ago,
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
 }
 
 impl<W: Write + Send> Sink for Dump<W> {
@@ -270,6 +289,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.blocked_loops(&time, &window, &batch);
         self.cpu_shares(&time, &window, &batch);
         self.meetings(&time, &window, &batch);
+        self.kernel_counts(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

@@ -5,6 +5,7 @@ use crate::clock::monotonic_ns;
 use crate::config::Late;
 use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
+use crate::sample::counters::Counters;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sink};
 use crate::sample::shares::Shares;
@@ -68,12 +69,15 @@ pub struct View {
     quotas: Quotas,
     watched: Watched,
     shares: Shares,
+    counters: Counters,
 }
 
 impl View {
     /// `quotas` is where the throttling signal takes its cgroups from, `watched` where those do that are polled.
     pub fn new(entities: Entities, scope: Option<Scope>, quotas: Quotas, watched: Watched) -> Self {
-        let mut view = Self { entities, scope, quotas, watched, shares: Shares::new(Path::new("/")) };
+        let root = Path::new("/");
+        let (shares, counters) = (Shares::new(root), Counters::new(root));
+        let mut view = Self { entities, scope, quotas, watched, shares, counters };
         view.look_around();
         view
     }
@@ -111,6 +115,7 @@ impl View {
         if let Some(scope) = &mut self.scope {
             scope.narrow(window, &mut self.entities);
         }
+        self.counters.step(window, || scope::process_to_ask(self.scope.as_ref(), &self.entities));
         refreshed
     }
 

@@ -10,8 +10,8 @@ use crate::name::pool::{Bounds, Pool};
 use crate::name::workload::{Edge, Entities, Kind, Listener, Named, Workload};
 use crate::signal::{Coverage, SignalKind};
 use crate::window::{
-    ConnectionEnd, CulpritResource, EdgeKey, ListenDrop, ListenerKey, MachineCpu, Polled, ProcessKey, States,
-    WINDOW_NS, Window,
+    ConnectionEnd, CulpritResource, EdgeKey, KernelCounter, ListenDrop, ListenerKey, MachineCpu, Polled,
+    ProcessKey, States, WINDOW_NS, Window,
 };
 use held::Held;
 use std::collections::BTreeMap;
@@ -93,6 +93,7 @@ impl Encoder {
             blocked_loops: blocked_loops(windows, entities),
             cpu_shares: cpu_shares(windows, entities),
             meetings: meetings(windows, entities),
+            kernel_counts: kernel_counts(windows),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -295,6 +296,31 @@ fn meetings(windows: &[Window], entities: &mut Entities) -> Vec<v1::Meeting> {
         v1::Meeting { window_offset, pair: meeting.pair, end: Some(end) }
     })
     .collect()
+}
+
+fn kernel_counts(windows: &[Window]) -> Vec<v1::KernelCount> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.kernel_counts.iter().map(move |c| (offset, c)));
+    all.map(|(window_offset, of)| v1::KernelCount {
+        window_offset,
+        windows_ago: of.windows_ago,
+        windows: of.windows,
+        counter: kernel_counter(of.counter).into(),
+        count: of.count,
+    })
+    .collect()
+}
+
+fn kernel_counter(counter: KernelCounter) -> v1::KernelCounter {
+    match counter {
+        KernelCounter::ConntrackDropped => v1::KernelCounter::ConntrackDropped,
+        KernelCounter::BacklogDropped => v1::KernelCounter::BacklogDropped,
+        KernelCounter::BacklogSqueezed => v1::KernelCounter::BacklogSqueezed,
+        KernelCounter::ZeroWindow => v1::KernelCounter::ZeroWindow,
+        KernelCounter::ReceiveBufferFull => v1::KernelCounter::ReceiveBufferFull,
+        KernelCounter::TcpMemoryShort => v1::KernelCounter::TcpMemoryShort,
+        KernelCounter::DeviceDropped => v1::KernelCounter::DeviceDropped,
+        KernelCounter::CompactionStalled => v1::KernelCounter::CompactionStalled,
+    }
 }
 
 /// By server, or by command where a cgroup holds several and a process belongs to none; servers first, then who spent most.

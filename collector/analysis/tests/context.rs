@@ -1,5 +1,5 @@
-//! What is told beside a root: packets that were lost on its way, servers that were started anew, and accept queues whose limit was changed, and nothing
-//! where none of that was.
+//! What is told beside a root: packets that were lost on its way, servers that were started anew, accept queues whose limit was changed, and what the
+//! kernel counted; and nothing where none of that was.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -9,7 +9,7 @@ use support::{inputs, last_versions, outputs};
 use tailwater_analysis::Config;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
-use tailwater_model::window::Input;
+use tailwater_model::window::{Input, KernelCount, KernelCounter};
 
 /// A database that stands still for 600 ms, which has the web tier drop.
 fn paused() -> Trace {
@@ -104,4 +104,39 @@ fn a_server_that_was_started_anew_before_a_drop_is_told_and_one_whose_process_be
     assert!(clause.starts_with("another process began to listen as mariadbd@db-1 before "), "{clause}");
     assert_eq!(told(102, 102), [""; 0]);
     assert_eq!(told(0, 77).len(), 1, "which one it is was not known for a while");
+}
+
+#[test]
+fn what_the_kernel_counted_around_an_onset_is_told_and_what_it_always_counts_is_not() {
+    let told = |host: &str, counter: KernelCounter, count: u64, at: &dyn Fn(u64) -> bool| {
+        let mut trace = paused();
+        let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
+        for (window, ms) in trace.windows.iter_mut().zip(windows) {
+            if window.host == host && at(ms) {
+                window.kernel_counts = vec![KernelCount { counter, count, windows: 20, windows_ago: 1 }];
+            }
+        }
+        told(&trace).context
+    };
+    let once = |ms: u64| ms == 6_500;
+    for host in ["web-1", "app-1", "db-1"] {
+        let clauses = told(host, KernelCounter::ConntrackDropped, 30, &once);
+        let [clause] = clauses.as_slice() else { panic!("{host}: {clauses:#?}") };
+        let begins = format!("connection tracking of {host} dropped packets, ");
+        // The second that ended with the window before.
+        let first = paused().windows.first().unwrap().index.0;
+        let [from, to] = [first + 110, first + 130].map(|index| Civil::of(index * 50_000_000).time_ms());
+        let ends = format!(": 30 from {from} to {to}");
+        assert!(clause.starts_with(&begins) && clause.ends_with(&ends), "{clause}: {begins}… {ends}");
+    }
+    let nothing = |count: u64, at: &dyn Fn(u64) -> bool| {
+        assert_eq!(told("db-1", KernelCounter::ConntrackDropped, count, at), [""; 0], "{count}");
+    };
+    nothing(3, &once);
+    nothing(30, &|ms| ms == 2_500);
+    nothing(30, &|ms| ms % 1_000 == 500);
+    // Of some of them a few are no news.
+    assert_eq!(told("db-1", KernelCounter::BacklogSqueezed, 15, &once), [""; 0]);
+    assert_eq!(told("db-1", KernelCounter::TcpMemoryShort, 1, &once).len(), 1);
+    assert_eq!(told("elsewhere", KernelCounter::TcpMemoryShort, 1, &once), [""; 0]);
 }

@@ -302,6 +302,9 @@ pub struct HostWindow {
     /// Ends of connections that this host's agent told with it. For the analysis alone: windows that are read again have none.
     #[serde(default)]
     pub meetings: Vec<Meeting>,
+    /// What the kernel counted of its network and its memory that no hook tells, where it rose; told once a second.
+    #[serde(default)]
+    pub kernel_counts: Vec<KernelCount>,
     pub culprits: Vec<CulpritSample>,
 }
 
@@ -320,6 +323,40 @@ pub enum ConnectionEnd {
     Accepted(EntityId),
     /// It is one of this edge.
     Connected(EntityId),
+}
+
+/// What the kernel counts in the network namespaces of a host's listeners, or on its whole machine (`telemetry.proto`: `KernelCounter`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelCounter {
+    ConntrackDropped,
+    BacklogDropped,
+    BacklogSqueezed,
+    ZeroWindow,
+    ReceiveBufferFull,
+    TcpMemoryShort,
+    DeviceDropped,
+    CompactionStalled,
+}
+
+/// By how much one of them rose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelCount {
+    pub counter: KernelCounter,
+    pub count: u64,
+    /// Windows in which it did, …
+    pub windows: u32,
+    /// … of which the last is so many before the one that tells it.
+    pub windows_ago: u32,
+}
+
+impl KernelCount {
+    /// The first and the last of those windows, if `told` tells it.
+    #[must_use]
+    pub fn span(&self, told: WindowIndex) -> (u64, u64) {
+        let last = told.0.saturating_sub(self.windows_ago.into());
+        (last.saturating_sub(u64::from(self.windows).saturating_sub(1)), last)
+    }
 }
 
 impl HostWindow {

@@ -12,7 +12,8 @@ use crate::moments::Moments;
 use prost::Message;
 use std::sync::Arc;
 use tailwater_model::window::{
-    DeviceWindow, EdgeWindow, HostWindow, Input, ListenerWindow, Meeting, WINDOW_NS, WorkloadWindow,
+    DeviceWindow, EdgeWindow, HostWindow, Input, KernelCount, ListenerWindow, Meeting, WINDOW_NS,
+    WorkloadWindow,
 };
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
@@ -68,6 +69,7 @@ fn weight(input: &Input) -> usize {
         + window.responses.bytes()
         + (window.culprits.len() + window.blocked_loops.len()) * NAME
         + window.meetings.len() * size_of::<Meeting>()
+        + window.kernel_counts.len() * size_of::<KernelCount>()
 }
 
 /// What follows from a message.

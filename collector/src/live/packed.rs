@@ -176,8 +176,9 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         responses: Counts::default(),
         late_ms: [0; 2],
         blocked_loops: Vec::new(),
-        // Who reads old windows asks for what was measured, and not for who met whom.
+        // Who reads old windows asks for what was measured, and neither for who met whom nor for what else was counted.
         meetings: Vec::new(),
+        kernel_counts: Vec::new(),
         culprits: Vec::new(),
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::name::cgroup::Mounts;
 use crate::window::{
-    AcceptQueueSample, CgroupId, ConnectionSample, CpuShares, Meeting, MemorySample, Polled, ProcessShare,
-    RESPONSE_BUCKETS, RequestSample, TaskSample, WindowIndex,
+    AcceptQueueSample, CgroupId, ConnectionSample, CpuShares, KernelCount, Meeting, MemorySample, Polled,
+    ProcessShare, RESPONSE_BUCKETS, RequestSample, TaskSample, WindowIndex,
 };
 use std::collections::BTreeMap;
 use tailwater_proto::columnar::decode_values;
@@ -290,4 +290,29 @@ fn whose_the_cpu_of_a_group_was_is_told_by_server_and_else_by_command() {
             (app, "~other".to_owned(), 5, 1, 2),
         ]
     );
+}
+
+#[test]
+fn what_the_kernel_counted_is_told_by_its_name_with_its_window() {
+    let mut world = world();
+    let count = |counter, count| KernelCount { counter, count, windows: 20, windows_ago: 1 };
+    let counts = KernelCounter::ALL.into_iter().zip(5..).map(|(counter, n)| count(counter, n)).collect();
+    let windows = [window(1), Window { kernel_counts: counts, ..window(2) }];
+    let told = world.batch(&windows, None).kernel_counts;
+    let named: Vec<(String, u64)> =
+        told.iter().map(|of| (of.counter().as_str_name().to_owned(), of.count)).collect();
+    // As the model's names follow the wire's, so do these.
+    let snake = |counter: KernelCounter| {
+        let mut name = "KERNEL_COUNTER".to_owned();
+        for letter in format!("{counter:?}").chars() {
+            if letter.is_uppercase() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
+        }
+        name
+    };
+    let expected: Vec<(String, u64)> = KernelCounter::ALL.into_iter().map(snake).zip(5..).collect();
+    assert_eq!(named, expected);
+    assert!(told.iter().all(|of| (of.window_offset, of.windows, of.windows_ago) == (1, 20, 1)), "{told:?}");
 }

@@ -1,5 +1,6 @@
 //! What else happened on an incident's way around its onset, told beside the root because it may have had a part in it: packets that were lost
-//! between two tiers, servers that were started anew, and accept queues whose limit was changed. Owns what is worth a clause; decides nothing about the root.
+//! between two tiers, servers that were started anew, accept queues whose limit was changed, and what the kernel counted of its network and its memory.
+//! Owns what is worth a clause; decides nothing about the root.
 
 use super::Report;
 use super::title::Called;
@@ -7,7 +8,9 @@ use crate::path::step::{Place, Step};
 use crate::series::growth::PAST_WINDOWS;
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
+use std::collections::BTreeSet;
 use tailwater_model::civil::Civil;
+use tailwater_model::window::{HostWindow, KernelCount, KernelCounter};
 
 /// Segments of calls that are sent again before and while a queue grows: looked at from this many windows before its onset (1 s) …
 const LOST_BEFORE: u64 = 20;
@@ -15,10 +18,69 @@ const LOST_BEFORE: u64 = 20;
 const LOST_LEAST: u64 = 5;
 /// … if they are so many times what was usual in the seconds before.
 const LOST_TIMES: f64 = 4.0;
+/// What the kernel counts is told with the second in which it rose: of one that the onset fell into, or that came right before it.
+const COUNTED_BEFORE: u64 = 40;
+/// What was usual of it is asked of so many windows (10 s) before, …
+const COUNTED_USUAL: u64 = 200;
+/// … and worth telling is so many times as much.
+const COUNTED_TIMES: f64 = 4.0;
 /// A limit that was changed so many windows (5 s) before the onset may have to do with it.
 const CHANGED_BEFORE: u64 = 100;
 /// A server that was started so many windows (30 s) before the onset may still be compiling, filling its caches and its pools.
 const STARTED_BEFORE: u64 = 600;
+
+/// A count of the kernel that may matter to those who wait.
+struct Worth {
+    counter: KernelCounter,
+    /// Worth telling from so many on.
+    least: u64,
+    /// What it means, of a `HOST`.
+    words: &'static str,
+}
+
+/// All of them. A queue of received packets that is served late, and a receiver that tells its sender to stop, happen a few times wherever much is sent.
+const WORTH: [Worth; 8] = [
+    Worth {
+        counter: KernelCounter::ConntrackDropped,
+        least: 5,
+        words: "connection tracking of HOST dropped packets, as where its table is full (nf_conntrack_max)",
+    },
+    Worth {
+        counter: KernelCounter::BacklogDropped,
+        least: 5,
+        words: "HOST dropped packets before it looked at them, as its queue of received ones was full (netdev_max_backlog)",
+    },
+    Worth {
+        counter: KernelCounter::BacklogSqueezed,
+        least: 20,
+        words: "a CPU of HOST had more received packets than it could look at in one turn (netdev_budget)",
+    },
+    Worth {
+        counter: KernelCounter::ZeroWindow,
+        least: 10,
+        words: "receivers on HOST told their senders to stop, because nobody read what had come (zero window)",
+    },
+    Worth {
+        counter: KernelCounter::ReceiveBufferFull,
+        least: 5,
+        words: "HOST dropped segments whose sockets had no room left in their receive buffers (tcp_rmem)",
+    },
+    Worth {
+        counter: KernelCounter::TcpMemoryShort,
+        least: 1,
+        words: "TCP on HOST was short of memory (tcp_mem)",
+    },
+    Worth {
+        counter: KernelCounter::DeviceDropped,
+        least: 5,
+        words: "network devices of HOST did not send packets that they were given",
+    },
+    Worth {
+        counter: KernelCounter::CompactionStalled,
+        least: 5,
+        words: "tasks on HOST had to compact memory before they got any",
+    },
+];
 
 impl Report<'_> {
     /// In clauses, along the way from whoever called the first tier down to the root.
@@ -41,7 +103,51 @@ impl Report<'_> {
             let links = self.view.topology.down(caller).filter(|link| link.to.as_ref() == Some(to));
             clauses.extend(links.filter_map(|link| self.lost(link, from.onset, called)));
         }
+        let mut hosts = BTreeSet::new();
+        for step in way() {
+            let Place::Tier(key) = &step.place else { continue };
+            if hosts.insert(key.host.as_str()) {
+                clauses.extend(self.counted(&key.host, step.onset));
+            }
+        }
         clauses
+    }
+
+    /// What the kernel of a host counted around an onset, where that is more than ever.
+    fn counted(&self, host: &str, onset: u64) -> Vec<String> {
+        let (from, to) = (onset.saturating_sub(COUNTED_BEFORE), self.at(host).max(onset));
+        let windows = self.view.history.windows_of(host);
+        // Told some windows after they were read, which may be up to a second after what they tell of.
+        let first = from.saturating_sub(COUNTED_USUAL);
+        let all: Vec<&HostWindow> = (first..=self.now).filter_map(|index| windows.at(index)).collect();
+        let told = |counter: KernelCounter| {
+            all.iter().flat_map(move |window| {
+                let own = window.kernel_counts.iter().filter(move |count| count.counter == counter);
+                own.map(move |count| (count.span(window.index), count))
+            })
+        };
+        WORTH.iter().filter_map(|worth| {
+            let during = || told(worth.counter).filter(|((first, last), _)| *last >= from && *first <= to);
+            let count = during().fold(0_u64, |sum, (_, of)| sum.saturating_add(of.count));
+            let begun = during().map(|((first, _), _)| first).min()?;
+            let ended = during().map(|((_, last), _)| last).max()?;
+            let before = told(worth.counter).filter(|((_, last), _)| *last < from);
+            let usually = before.fold(0_u64, |sum, (_, KernelCount { count, .. })| sum.saturating_add(*count));
+            // Where it did not rise nothing is told: those seconds count by the windows that are there.
+            let past = all.iter().filter(|window| window.index.0 < from).count();
+            let rate = |sum: u64, windows: usize| sum as f64 / windows.max(1) as f64;
+            let length = ended.saturating_sub(begun).saturating_add(1);
+            if count < worth.least
+                || past < PAST_WINDOWS
+                || rate(count, usize::try_from(length).unwrap_or(usize::MAX)) < COUNTED_TIMES * rate(usually, past)
+            {
+                return None;
+            }
+            let when = [self.start_ns(host, begun), self.end_ns(host, ended)];
+            let [first, last] = when.map(|unix_ns| Civil::of(unix_ns).time_ms());
+            Some(format!("{}: {count} from {first} to {last}", worth.words.replace("HOST", host)))
+        })
+        .collect()
     }
 
     /// Whether segments of the calls along a link were lost. What a full accept queue drops is sent again as well, and is told as drops.

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::Arc;
 use tailwater_model::address::{is_unix, of_path};
-use tailwater_model::window::{ConnectionEnd, Meeting};
+use tailwater_model::window::{ConnectionEnd, KernelCounter, Meeting};
 use tailwater_proto::columnar::TableBuilder;
 use tailwater_proto::v1::Metric;
 
@@ -192,6 +192,26 @@ fn ends_of_connections_come_with_their_window_under_the_ids_that_it_uses() {
     assert_eq!(
         (refused.kind(), refused.to_string().as_str()),
         ("undecodable", "an end of a connection in window 2 of 2")
+    );
+}
+
+#[test]
+fn counts_of_the_kernel_come_with_the_window_that_tells_them() {
+    let mut c = Converter::new("web-1");
+    c.message(&hello("a"), 0, 0).unwrap();
+    let counter = v1::KernelCounter::ConntrackDropped.into();
+    let count = v1::KernelCount { window_offset: 1, windows_ago: 1, windows: 20, counter, count: 3 };
+    let with = |count| Body::Batch(WindowBatch { kernel_counts: vec![count], ..batch(9, 5) });
+    let got = windows(c.message(&with(count), 0, 0).unwrap());
+    let [told] = got[1].kernel_counts.as_slice() else { panic!("{got:?}") };
+    assert_eq!((told.counter, told.count), (KernelCounter::ConntrackDropped, 3));
+    let last = got[1].index.0 - 1;
+    assert_eq!(told.span(got[1].index), (last - 19, last));
+    assert!(got[0].kernel_counts.is_empty());
+    let refused = c.message(&with(v1::KernelCount { window_offset: 2, ..count }), 0, 0).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.to_string().as_str()),
+        ("undecodable", "a count of the kernel in window 2 of 2")
     );
 }
 
