@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const EVERY_WINDOWS: u64 = 20;
 /// A namespace in which no listener had anything to do for so many windows (a minute) is not read any more.
 const KEPT_WINDOWS: u64 = 1_200;
-/// Namespaces that are read; of a machine with more those of the busiest minute that were seen first.
+/// Namespaces that are read beside the host's own; of a machine with more those that were seen first.
 const NAMESPACES_MAX: usize = 16;
 /// The next read comes no sooner than so many times what the last one took of a CPU: a third of a percent, …
 const READ_RESTS: u64 = 300;
@@ -64,22 +64,34 @@ impl Counters {
         let now = window.index.0;
         let queues = window.accept_queues.iter().flatten().map(|(key, _)| key);
         let requests = window.requests.iter().flatten().map(|(key, _)| key);
+        let mut last = None;
         for key in queues.chain(requests) {
-            self.meet(key, now);
+            // Mostly they are all of one.
+            let socket = Some((key.netns, key.pid));
+            if socket != std::mem::replace(&mut last, socket) {
+                self.meet(key, now);
+            }
         }
         if !now.is_multiple_of(EVERY_WINDOWS) {
             return;
         }
+        // After a pause of this machine: nobody has the windows that it is of.
+        let is_new = |(asked, _): &Found| now.saturating_sub(*asked) <= SPAN_WINDOWS;
         let told = |(asked, count): Found| KernelCount {
             windows_ago: u32::try_from(now.saturating_sub(asked)).unwrap_or(u32::MAX),
             ..count
         };
-        window.kernel_counts.extend(locked(&self.found).drain(..).map(told));
+        window.kernel_counts.extend(locked(&self.found).drain(..).filter(is_new).map(told));
+        // What is read now is not of a window that ended long ago.
+        if window.late {
+            return;
+        }
         self.namespaces.retain(|_, (_, last)| now.saturating_sub(*last) <= KEPT_WINDOWS);
         let host = host();
-        let mut namespaces: Vec<Namespace> = netns_of(host).map(|netns| (netns, host)).into_iter().collect();
+        let own = netns_of(host);
         let others = self.namespaces.iter().map(|(netns, (process, _))| (*netns, *process));
-        namespaces.extend(others.filter(|(netns, _)| namespaces.first().is_none_or(|(own, _)| own != netns)));
+        let namespaces = own.map(|netns| (netns, host)).into_iter();
+        let namespaces = namespaces.chain(others.filter(|(netns, _)| Some(*netns) != own)).collect();
         if self.questions.is_none() {
             self.questions = Some(self.start());
         }
@@ -93,10 +105,10 @@ impl Counters {
         if let Some((process, last)) = self.namespaces.get_mut(&key.netns) {
             *last = now;
             // Of a server that was started anew the new process.
-            if key.pid != 0 {
+            if key.pid > 0 {
                 *process = key.pid;
             }
-        } else if key.pid != 0 && self.namespaces.len() < NAMESPACES_MAX {
+        } else if key.pid > 0 && self.namespaces.len() < NAMESPACES_MAX {
             self.namespaces.insert(key.netns, (key.pid, now));
         }
     }
@@ -248,7 +260,7 @@ fn named_line(text: &str, name: &str) -> Option<u64> {
 
 /// Packets that no device sent, by `/proc/net/dev`: the twelfth number after a device's name.
 fn devices(text: &str) -> Option<u64> {
-    let of = |line: &str| line.split_once(':')?.1.split_ascii_whitespace().nth(11)?.parse::<u64>().ok();
+    let of = |line: &str| line.rsplit_once(':')?.1.split_ascii_whitespace().nth(11)?.parse::<u64>().ok();
     let mut values = text.lines().skip(2).filter_map(of).peekable();
     values.peek()?;
     Some(values.fold(0, u64::saturating_add))

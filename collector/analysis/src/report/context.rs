@@ -8,9 +8,9 @@ use crate::path::step::{Place, Step};
 use crate::series::growth::PAST_WINDOWS;
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use tailwater_model::civil::Civil;
-use tailwater_model::window::{HostWindow, KernelCount, KernelCounter};
+use tailwater_model::window::KernelCounter;
 
 /// Segments of calls that are sent again before and while a queue grows: looked at from this many windows before its onset (1 s) …
 const LOST_BEFORE: u64 = 20;
@@ -22,7 +22,9 @@ const LOST_TIMES: f64 = 4.0;
 const COUNTED_BEFORE: u64 = 40;
 /// What was usual of it is asked of so many windows (10 s) before, …
 const COUNTED_USUAL: u64 = 200;
-/// … and worth telling is so many times as much.
+/// … of which so many must be known: an agent that has just begun has read nothing yet.
+const COUNTED_PAST: u64 = 60;
+/// Worth telling is so many times as much.
 const COUNTED_TIMES: f64 = 4.0;
 /// A limit that was changed so many windows (5 s) before the onset may have to do with it.
 const CHANGED_BEFORE: u64 = 100;
@@ -103,13 +105,12 @@ impl Report<'_> {
             let links = self.view.topology.down(caller).filter(|link| link.to.as_ref() == Some(to));
             clauses.extend(links.filter_map(|link| self.lost(link, from.onset, called)));
         }
-        let mut hosts = BTreeSet::new();
+        let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
         for step in way() {
             let Place::Tier(key) = &step.place else { continue };
-            if hosts.insert(key.host.as_str()) {
-                clauses.extend(self.counted(&key.host, step.onset));
-            }
+            hosts.entry(&key.host).and_modify(|onset| *onset = step.onset.min(*onset)).or_insert(step.onset);
         }
+        clauses.extend(hosts.into_iter().flat_map(|(host, onset)| self.counted(host, onset)));
         clauses
     }
 
@@ -117,37 +118,36 @@ impl Report<'_> {
     fn counted(&self, host: &str, onset: u64) -> Vec<String> {
         let (from, to) = (onset.saturating_sub(COUNTED_BEFORE), self.at(host).max(onset));
         let windows = self.view.history.windows_of(host);
-        // Told some windows after they were read, which may be up to a second after what they tell of.
-        let first = from.saturating_sub(COUNTED_USUAL);
-        let all: Vec<&HostWindow> = (first..=self.now).filter_map(|index| windows.at(index)).collect();
-        let told = |counter: KernelCounter| {
-            all.iter().flat_map(move |window| {
-                let own = window.kernel_counts.iter().filter(move |count| count.counter == counter);
-                own.map(move |count| (count.span(window.index), count))
-            })
-        };
-        WORTH.iter().filter_map(|worth| {
-            let during = || told(worth.counter).filter(|((first, last), _)| *last >= from && *first <= to);
+        let all = (from.saturating_sub(COUNTED_USUAL)..=self.now).filter_map(|index| windows.at(index));
+        let (mut told, mut past) = (Vec::new(), 0);
+        for window in all {
+            past += u64::from(window.index.0 < from);
+            told.extend(window.kernel_counts.iter().map(|count| (count.span(window.index), count)));
+        }
+        // Of whom little is remembered nobody knows what is usual.
+        if past < COUNTED_PAST {
+            return Vec::new();
+        }
+        let clause = |worth: &Worth| {
+            let counter = worth.counter;
+            let own = || told.iter().filter(move |(_, of)| of.counter == counter);
+            let during = || own().filter(move |((first, last), _)| *last >= from && *first <= to);
             let count = during().fold(0_u64, |sum, (_, of)| sum.saturating_add(of.count));
-            let begun = during().map(|((first, _), _)| first).min()?;
-            let ended = during().map(|((_, last), _)| last).max()?;
-            let before = told(worth.counter).filter(|((_, last), _)| *last < from);
-            let usually = before.fold(0_u64, |sum, (_, KernelCount { count, .. })| sum.saturating_add(*count));
-            // Where it did not rise nothing is told: those seconds count by the windows that are there.
-            let past = all.iter().filter(|window| window.index.0 < from).count();
-            let rate = |sum: u64, windows: usize| sum as f64 / windows.max(1) as f64;
-            let length = ended.saturating_sub(begun).saturating_add(1);
-            if count < worth.least
-                || past < PAST_WINDOWS
-                || rate(count, usize::try_from(length).unwrap_or(usize::MAX)) < COUNTED_TIMES * rate(usually, past)
-            {
+            let begun = during().map(|((first, _), _)| *first).min()?;
+            let ended = during().map(|((_, last), _)| *last).max()?;
+            let before = own().filter(move |((_, last), _)| *last < from);
+            let usually = before.fold(0_u64, |sum, (_, of)| sum.saturating_add(of.count));
+            // Nothing is told of seconds in which it did not rise: they count here as there.
+            let windows = ended.saturating_sub(begun).max(to.saturating_sub(from)).saturating_add(1);
+            let rate = |sum: u64, windows: u64| sum as f64 / windows.max(1) as f64;
+            if count < worth.least || rate(count, windows) < COUNTED_TIMES * rate(usually, past) {
                 return None;
             }
             let when = [self.start_ns(host, begun), self.end_ns(host, ended)];
             let [first, last] = when.map(|unix_ns| Civil::of(unix_ns).time_ms());
             Some(format!("{}: {count} from {first} to {last}", worth.words.replace("HOST", host)))
-        })
-        .collect()
+        };
+        WORTH.iter().filter_map(clause).collect()
     }
 
     /// Whether segments of the calls along a link were lost. What a full accept queue drops is sent again as well, and is told as drops.

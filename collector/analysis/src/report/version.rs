@@ -166,7 +166,9 @@ fn changed(told: &Incident, new: &Incident, counts: bool) -> bool {
     {
         return true;
     }
-    counts && (told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
+    // What the kernel counted is known a second or two after the drop.
+    let more = told.context != new.context;
+    counts && (more || told.drops != new.drops || told.root.end_unix_ns != new.root.end_unix_ns)
 }
 
 #[cfg(test)]

@@ -20,7 +20,9 @@ pub enum CountsError {
         count: u32,
     },
     /// It is of no window, or of more than an agent tells together.
-    #[error("a count of the kernel of {windows} windows that were over {ago} before: at most {WINDOWS_MAX} each, and one at least")]
+    #[error(
+        "a count of the kernel of {windows} windows that were over {ago} before: at most {WINDOWS_MAX} each, and one at least"
+    )]
     Span {
         /// How many it is of.
         windows: u32,
