@@ -1,5 +1,5 @@
-//! What is told beside a root: packets that were lost on its way, servers that were started anew, accept queues whose limit was changed, and what the
-//! kernel counted; and nothing where none of that was.
+//! What is told beside a root: packets that were lost on its way, servers that were started anew, accept queues and CPU quotas whose limit was
+//! changed, and what the kernel counted; and nothing where none of that was.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -139,4 +139,41 @@ fn what_the_kernel_counted_around_an_onset_is_told_and_what_it_always_counts_is_
     assert_eq!(told("db-1", KernelCounter::BacklogSqueezed, 15, &once), [""; 0]);
     assert_eq!(told("db-1", KernelCounter::TcpMemoryShort, 1, &once).len(), 1);
     assert_eq!(told("elsewhere", KernelCounter::TcpMemoryShort, 1, &once), [""; 0]);
+}
+
+#[test]
+fn a_quota_that_was_changed_around_an_onset_is_told_and_one_that_was_changed_long_before_is_not() {
+    let trace = paused();
+    let told = |before: u64, after: u64, at: u64| {
+        let names = |cpu_quota_ns: u64| {
+            let of_db = |input: &&Input| matches!(input, Input::Entities { host, .. } if host == "db-1");
+            let mut names = trace.names.iter().find(of_db).unwrap().clone();
+            if let Input::Entities { workloads, .. } = &mut names {
+                workloads.iter_mut().for_each(|workload| workload.cpu_quota_ns = cpu_quota_ns);
+            }
+            names
+        };
+        let mut all = Vec::new();
+        for input in inputs(&trace) {
+            let now = match &input {
+                Input::Window(window) if window.host == "db-1" => ms(&trace, window.index.0),
+                _ => u64::MAX,
+            };
+            all.extend((now == 50).then(|| names(before)));
+            all.extend((now == at).then(|| names(after)));
+            all.push(input);
+        }
+        let incidents = last_versions(&outputs(&Config::default(), all));
+        incidents.into_iter().find(|incident| !incident.drops.is_empty()).unwrap().context
+    };
+    let changed = told(0, 15_000_000, 5_500);
+    let [clause] = changed.as_slice() else { panic!("{changed:#?}") };
+    assert!(
+        clause.starts_with("the CPU quota of mariadbd@db-1 was set from none to 0.30 CPUs before "),
+        "{clause}"
+    );
+    assert_eq!(told(0, 15_000_000, 6_800).len(), 1, "agents look at it once a second");
+    assert_eq!(told(15_000_000, 15_000_000, 5_500), [""; 0]);
+    assert_eq!(told(0, 15_000_000, 700), [""; 0], "more than five seconds before");
+    assert_eq!(told(0, 15_000_000, 9_000), [""; 0], "after it all");
 }

@@ -56,6 +56,19 @@ impl Processes {
     }
 }
 
+/// Changes of a workload's quota that are remembered: what shrinks for a moment is set back.
+const QUOTAS_MAX: usize = 4;
+
+/// A workload's CPU quota that was set to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuotaChange {
+    /// The window with which it became known: agents look at quotas once a second.
+    pub(crate) at: u64,
+    /// CPU time in a window, ns; 0: none.
+    pub(crate) before_ns: u64,
+    pub(crate) after_ns: u64,
+}
+
 /// Names that arrived and are not in effect yet.
 #[derive(Debug, Clone)]
 pub(crate) enum Update {
@@ -88,6 +101,8 @@ pub(crate) struct HostHistory {
     gone_edges: BTreeSet<EntityId>,
     /// By listener.
     processes: BTreeMap<EntityId, Processes>,
+    /// By workload, oldest first; of those whose quota was changed.
+    quotas: BTreeMap<EntityId, VecDeque<QuotaChange>>,
     /// Oldest first; the last is that of frame `History::next - 1`. `None`: a gap.
     windows: VecDeque<Option<Arc<HostWindow>>>,
     updates: VecDeque<(u64, Update)>,
@@ -303,11 +318,28 @@ impl HostHistory {
         self.processes.get(&listener)?.begun_anew
     }
 
+    /// How a workload's CPU quota was changed lately, oldest first.
+    pub(crate) fn quota_changes(&self, workload: EntityId) -> impl Iterator<Item = QuotaChange> {
+        self.quotas.get(&workload).into_iter().flatten().copied()
+    }
+
     fn names_waiting(&self) -> impl Iterator<Item = (&Vec<WorkloadInfo>, &Vec<ListenerInfo>)> {
         self.updates.iter().filter_map(|(_, update)| match update {
             Update::Entities { workloads, listeners, .. } => Some((workloads, listeners)),
             Update::Host(_) | Update::Gone(_) => None,
         })
+    }
+
+    fn note_quota(&mut self, told: &WorkloadInfo, at: u64) {
+        let Some(before_ns) = self.workloads.get(&told.id).map(|known| known.cpu_quota_ns) else { return };
+        if before_ns == told.cpu_quota_ns {
+            return;
+        }
+        let changes = self.quotas.entry(told.id).or_default();
+        changes.push_back(QuotaChange { at, before_ns, after_ns: told.cpu_quota_ns });
+        if changes.len() > QUOTAS_MAX {
+            changes.pop_front();
+        }
     }
 
     /// Takes the names of a window over; whether any is another than before. An agent that connects again tells all of them once more.
@@ -322,8 +354,10 @@ impl HostHistory {
                     self.info = info;
                 }
                 Update::Entities { workloads, listeners, edges } => {
+                    workloads.iter().for_each(|workload| self.note_quota(workload, index));
                     let workloads = workloads.into_iter().map(|w| (w.id, w));
                     changed |= learn(&mut self.workloads, &mut self.gone_workloads, workloads);
+                    self.quotas.retain(|id, _| self.workloads.contains_key(id));
                     for l in listeners.iter().filter(|l| l.pid != 0) {
                         self.processes.entry(l.id).or_default().listens(l.pid, index);
                     }
@@ -469,6 +503,34 @@ mod tests {
         assert!(history.hosts["a"].workloads.is_empty());
         assert_eq!(history.push(frame(11, &["a"])).into_iter().collect::<Vec<_>>(), ["a"]);
         assert_eq!(history.hosts["a"].workloads.len(), 1);
+    }
+
+    #[test]
+    fn a_quota_that_is_changed_is_remembered_with_what_it_was() {
+        let mut history = History::default();
+        let told = |quotas: &[(EntityId, u64)]| {
+            let workload = |(id, cpu_quota_ns): &(EntityId, u64)| {
+                WorkloadInfo { id: *id, cpu_quota_ns: *cpu_quota_ns, ..WorkloadInfo::default() }
+            };
+            let workloads = quotas.iter().map(workload).collect();
+            Update::Entities { workloads, listeners: Vec::new(), edges: Vec::new() }
+        };
+        let set = [[(1, 0), (2, 9)], [(1, 0), (2, 5)], [(1, 7), (2, 5)], [(1, 7), (2, 5)]];
+        for (index, quotas) in (10..).zip(&set) {
+            history.update("a", index, told(quotas));
+            history.push(frame(index, &["a"]));
+        }
+        let host = &history.hosts["a"];
+        let changes = |id| host.quota_changes(id).collect::<Vec<_>>();
+        assert_eq!(changes(1), [QuotaChange { at: 12, before_ns: 0, after_ns: 7 }]);
+        assert_eq!(changes(2), [QuotaChange { at: 11, before_ns: 9, after_ns: 5 }]);
+        assert_eq!(changes(3), []);
+        for index in 14..30 {
+            history.update("a", index, told(&[(1, index)]));
+            history.push(frame(index, &["a"]));
+        }
+        let kept: Vec<u64> = history.hosts["a"].quota_changes(1).map(|change| change.at).collect();
+        assert_eq!(kept, [26, 27, 28, 29]);
     }
 
     #[test]

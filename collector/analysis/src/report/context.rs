@@ -1,11 +1,12 @@
 //! What else happened on an incident's way around its onset, told beside the root because it may have had a part in it: packets that were lost
-//! between two tiers, servers that were started anew, accept queues whose limit was changed, and what the kernel counted of its network and its memory.
-//! Owns what is worth a clause; decides nothing about the root.
+//! between two tiers, servers that were started anew, accept queues and CPU quotas that were set to another limit, and what the kernel counted of its network
+//! and its memory. Owns what is worth a clause; decides nothing about the root.
 
 use super::Report;
 use super::title::Called;
 use crate::path::step::{Place, Step};
 use crate::series::growth::PAST_WINDOWS;
+use crate::series::mean;
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ const COUNTED_PAST: u64 = 60;
 const COUNTED_TIMES: f64 = 4.0;
 /// A limit that was changed so many windows (5 s) before the onset may have to do with it.
 const CHANGED_BEFORE: u64 = 100;
+/// It may become known so much later (1 s): agents look at quotas once a second.
+const KNOWN_AFTER: u64 = 20;
 /// A server that was started so many windows (30 s) before the onset may still be compiling, filling its caches and its pools.
 const STARTED_BEFORE: u64 = 600;
 
@@ -96,6 +99,7 @@ impl Report<'_> {
             let Place::Tier(key) = &step.place else { continue };
             clauses.extend(self.begun_anew(key, step.onset, called));
             clauses.extend(self.changed(key, step.onset, called));
+            clauses.extend(self.quota_changed(key, step.onset, called));
         }
         if let Some(Step { place: Place::Tier(first), onset, .. }) = way().next() {
             clauses.extend(self.view.topology.up(first).filter_map(|link| self.lost(link, *onset, called)));
@@ -214,6 +218,22 @@ impl Report<'_> {
             before.limit,
             after.limit,
             Civil::of(self.end_ns(&key.host, at)).time_ms()
+        ))
+    }
+
+    /// Whether the CPU quota of a tier was changed: the newest change that may have been before or at the onset.
+    fn quota_changed(&self, key: &TierKey, onset: u64, called: &Called<'_>) -> Option<String> {
+        let host = self.view.history.hosts.get(&key.host)?;
+        let known = onset.saturating_sub(CHANGED_BEFORE)..=self.case.at.max(onset).saturating_add(KNOWN_AFTER);
+        let changes = host.quota_changes(key.workload).filter(|change| known.contains(&change.at));
+        let change = changes.min_by_key(|change| change.at.abs_diff(onset))?;
+        let cpus = |ns: u64| if ns == 0 { "none".to_owned() } else { format!("{:.2} CPUs", mean(ns)) };
+        Some(format!(
+            "the CPU quota of {} was set from {} to {} before {}",
+            self.name(key, called),
+            cpus(change.before_ns),
+            cpus(change.after_ns),
+            Civil::of(self.end_ns(&key.host, change.at)).time_ms()
         ))
     }
 
