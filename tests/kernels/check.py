@@ -26,7 +26,7 @@ AS_PACKAGED = [
     "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
     "--inh-caps=-all," + CAPABILITIES, "--ambient-caps=-all," + CAPABILITIES, "--bounding-set=-all," + CAPABILITIES,
 ]
-PORT_DEFERRED, PORT_FULL, PORT_SERVED = 8097, 8098, 8099
+PORT_VIRTUAL, PORT_DEFERRED, PORT_FULL, PORT_SERVED = 8096, 8097, 8098, 8099
 MS = 1_000_000
 
 
@@ -436,6 +436,81 @@ def experiment_requests():
     return hold
 
 
+VIRTUAL, REAL_SERVERS = "10.96.7.1", ("10.97.7.2", "10.97.7.6")
+ANSWERS = """
+import socket
+listener = socket.create_server(("", %d))
+while True:
+    connection, _ = listener.accept()
+    while connection.recv(100):
+        connection.sendall(b"answer")
+    connection.close()
+""" % PORT_VIRTUAL
+
+
+def command(*words):
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {done.stdout.strip()}")
+
+
+def virtual_address():
+    """A virtual address of IPVS, which gives connections to two servers in turn, each in a network namespace of its own."""
+    for module in ("dummy", "veth", "ip_vs", "ip_vs_rr"):
+        command("modprobe", module)
+    command("ip", "link", "add", "virtual", "type", "dummy")
+    command("ip", "address", "add", VIRTUAL + "/32", "dev", "virtual")
+    command("ip", "link", "set", "virtual", "up")
+    command("ipvsadm", "--add-service", "--tcp-service", f"{VIRTUAL}:{PORT_VIRTUAL}", "--scheduler", "rr")
+    for number, server in enumerate(REAL_SERVERS):
+        router = server[:-1] + str(int(server[-1]) - 1)
+        name, link = f"real-{number}", f"to-real-{number}"
+        command("ip", "netns", "add", name)
+        command("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+        command("ip", "address", "add", router + "/30", "dev", link)
+        command("ip", "link", "set", link, "up")
+        for words in ("link set lo up", f"address add {server}/30 dev eth0", "link set eth0 up", f"route add default via {router}"):
+            command("ip", "-n", name, *words.split())
+        real = f"{server}:{PORT_VIRTUAL}"
+        command("ipvsadm", "--add-server", "--tcp-service", f"{VIRTUAL}:{PORT_VIRTUAL}", "--real-server", real, "--masquerading")
+
+
+def listens(namespace):
+    """Whether its server is there."""
+    shown = subprocess.run(["ip", "netns", "exec", namespace, "ss", "-Hltn"], stdout=subprocess.PIPE, text=True)
+    return f":{PORT_VIRTUAL} " in shown.stdout
+
+
+def experiment_virtual():
+    """Thirty connections to it: the address that was dialled is no server's, and both ends are told all the same."""
+    virtual_address()
+    names = [f"real-{number}" for number in range(len(REAL_SERVERS))]
+    servers = [subprocess.Popen(["ip", "netns", "exec", name, "python3", "-c", ANSWERS]) for name in names]
+    try:
+        deadline = time.monotonic() + 20
+        while not all(listens(name) for name in names):
+            if time.monotonic() > deadline:
+                raise RuntimeError("a real server does not listen after 20 s")
+            time.sleep(0.2)
+        # What the agent knows of who listens comes by a look at /proc.
+        time.sleep(2)
+        for _ in range(NEW):
+            with socket.create_connection((VIRTUAL, PORT_VIRTUAL), 20) as connection:
+                ask(connection)
+        # What is over is told within a second or two.
+        time.sleep(3)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+    def hold(agent, found):
+        paired = agent.paired(f":{PORT_VIRTUAL}")
+        found.within("calls", "connections to a virtual address of IPVS with both ends", paired, 0.9 * NEW, NEW)
+
+    return hold
+
+
 def disk_stat(device):
     values = [int(value) for value in read(f"/sys/block/{device}/stat").split()]
     # Documentation/block/stat.rst: reads, merges, sectors, ms, writes, merges, sectors, ms, in flight, ms, ms, discards x 4, flushes, ms
@@ -646,6 +721,7 @@ def main():
         "overflow": experiment_overflow,
         "deferred": experiment_deferred,
         "requests": experiment_requests,
+        "virtual address": experiment_virtual,
     }
     if device:
         experiments["disk"] = lambda: experiment_disk(device, folder)

@@ -14,6 +14,7 @@ need zstd zstd
 need mkfs.ext4 e2fsprogs
 need setpriv util-linux
 need python3 python3
+need ipvsadm ipvsadm
 [ -x /bin/busybox ] && /bin/busybox insmod --help >/dev/null 2>&1 || packages="$packages busybox-static"
 # Part of QEMU until Debian 12, a package of its own from then on.
 [ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ] || {
