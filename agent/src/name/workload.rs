@@ -336,6 +336,10 @@ impl Entities {
 
     fn renew_quotas(&mut self) {
         for workload in self.workloads.values_mut().chain(&mut self.sharing) {
+            // Of a cgroup that is gone nobody has set another: what is found now is that of those above it.
+            if self.tree.id(&workload.cgroup).is_none() {
+                continue;
+            }
             let quota = self.tree.nearest_quota(&workload.cgroup).map_or(0, |q| q.per_window_ns);
             if quota != workload.cpu_quota_ns {
                 workload.cpu_quota_ns = quota;

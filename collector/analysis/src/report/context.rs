@@ -9,7 +9,6 @@ use crate::series::growth::PAST_WINDOWS;
 use crate::series::mean;
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
-use std::collections::BTreeMap;
 use tailwater_model::civil::Civil;
 use tailwater_model::window::KernelCounter;
 
@@ -29,7 +28,7 @@ const COUNTED_PAST: u64 = 60;
 const COUNTED_TIMES: f64 = 4.0;
 /// A limit that was changed so many windows (5 s) before the onset may have to do with it.
 const CHANGED_BEFORE: u64 = 100;
-/// It may become known so much later (1 s): agents look at quotas once a second.
+/// It may become known so much later (1 s): agents look once a second at quotas that there are, and every ten seconds for new ones.
 const KNOWN_AFTER: u64 = 20;
 /// A server that was started so many windows (30 s) before the onset may still be compiling, filling its caches and its pools.
 const STARTED_BEFORE: u64 = 600;
@@ -109,10 +108,13 @@ impl Report<'_> {
             let links = self.view.topology.down(caller).filter(|link| link.to.as_ref() == Some(to));
             clauses.extend(links.filter_map(|link| self.lost(link, from.onset, called)));
         }
-        let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut hosts: Vec<(&str, u64)> = Vec::new();
         for step in way() {
             let Place::Tier(key) = &step.place else { continue };
-            hosts.entry(&key.host).and_modify(|onset| *onset = step.onset.min(*onset)).or_insert(step.onset);
+            match hosts.iter_mut().find(|(host, _)| *host == key.host) {
+                Some((_, onset)) => *onset = step.onset.min(*onset),
+                None => hosts.push((&key.host, step.onset)),
+            }
         }
         clauses.extend(hosts.into_iter().flat_map(|(host, onset)| self.counted(host, onset)));
         clauses
@@ -221,12 +223,15 @@ impl Report<'_> {
         ))
     }
 
-    /// Whether the CPU quota of a tier was changed: the newest change that may have been before or at the onset.
+    /// Whether the CPU quota of a tier was changed: the newest change that was known by the onset, else the first one after it.
     fn quota_changed(&self, key: &TierKey, onset: u64, called: &Called<'_>) -> Option<String> {
         let host = self.view.history.hosts.get(&key.host)?;
-        let known = onset.saturating_sub(CHANGED_BEFORE)..=self.case.at.max(onset).saturating_add(KNOWN_AFTER);
+        let last = self.case.at.max(onset).saturating_add(KNOWN_AFTER);
+        let known = onset.saturating_sub(CHANGED_BEFORE)..=last;
         let changes = host.quota_changes(key.workload).filter(|change| known.contains(&change.at));
-        let change = changes.min_by_key(|change| change.at.abs_diff(onset))?;
+        let (before, after): (Vec<_>, Vec<_>) =
+            changes.partition(|change| change.at <= onset);
+        let change = before.last().or_else(|| after.first())?;
         let cpus = |ns: u64| if ns == 0 { "none".to_owned() } else { format!("{:.2} CPUs", mean(ns)) };
         Some(format!(
             "the CPU quota of {} was set from {} to {} before {}",
