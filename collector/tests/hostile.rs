@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
-    AgentStatus, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates, KernelCount, Meeting,
-    Table, WindowBatch, Workload, agent_message::Body,
+    AgentStatus, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates, KernelCount,
+    Meeting, Table, WindowBatch, Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.

@@ -120,7 +120,9 @@ impl Counters {
         match thread.spawn(move || answer(&asked, &root, &found)) {
             Ok(_) => Some(questions),
             Err(error) => {
-                tracing::warn!("what the kernel counts of its network and memory is not seen: no thread: {error}");
+                tracing::warn!(
+                    "what the kernel counts of its network and memory is not seen: no thread: {error}"
+                );
                 None
             }
         }
@@ -229,7 +231,10 @@ fn of_namespace(net: &Path) -> Sums {
     let columns = conntrack.lines().next().unwrap_or_default();
     let column = |name: &str| columns.split_ascii_whitespace().position(|column| column == name);
     let of = |name| column(name).and_then(|at| hexadecimal_column(&conntrack, 1, at));
-    add(KernelCounter::ConntrackDropped, of("drop").zip(of("insert_failed")).map(|(a, b)| a.saturating_add(b)));
+    add(
+        KernelCounter::ConntrackDropped,
+        of("drop").zip(of("insert_failed")).map(|(a, b)| a.saturating_add(b)),
+    );
     sums
 }
 

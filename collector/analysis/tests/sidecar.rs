@@ -48,8 +48,10 @@ fn beside(act: (At, Do), redirected: bool) -> Trace {
     }
     trace.names = names;
     let windows = std::mem::take(&mut trace.windows);
-    let (behind, mut windows): (Vec<_>, Vec<_>) = windows.into_iter().partition(|window| window.host == "db-1");
-    let behind: BTreeMap<u64, HostWindow> = behind.into_iter().map(|window| (window.index.0, window)).collect();
+    let (behind, mut windows): (Vec<_>, Vec<_>) =
+        windows.into_iter().partition(|window| window.host == "db-1");
+    let behind: BTreeMap<u64, HostWindow> =
+        behind.into_iter().map(|window| (window.index.0, window)).collect();
     let first = windows.first().unwrap().index.0;
     for window in &mut windows {
         let end = match window.host.as_str() {
@@ -100,7 +102,12 @@ fn a_proxy_beside_its_application_is_a_hop_and_the_root_only_if_it_stands() {
             let on_the_way: Vec<_> =
                 incident.hops.iter().map(|hop| (hop.host.as_str(), hop.workload.as_str())).collect();
             assert_eq!(on_the_way, hops, "{redirected}: {}", incident.title);
-            assert_eq!(incident.hops.iter().map(|hop| hop.role).collect::<Vec<_>>(), roles, "{}", incident.title);
+            assert_eq!(
+                incident.hops.iter().map(|hop| hop.role).collect::<Vec<_>>(),
+                roles,
+                "{}",
+                incident.title
+            );
             let root = (incident.root.host.as_str(), incident.root.workload.as_str());
             assert_eq!((&root, incident.root.resource), (hops.last().unwrap(), Resource::Pause));
             assert_eq!(incident.kind, Kind::UpstreamCtqo, "{}", incident.title);

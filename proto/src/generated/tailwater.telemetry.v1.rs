@@ -292,6 +292,26 @@ pub struct WindowBatch {
     pub cpu_shares: ::prost::alloc::vec::Vec<CpuShares>,
     #[prost(message, repeated, tag = "61")]
     pub meetings: ::prost::alloc::vec::Vec<Meeting>,
+    #[prost(message, repeated, tag = "62")]
+    pub kernel_counts: ::prost::alloc::vec::Vec<KernelCount>,
+}
+/// By how much something rose that the kernel counts of its network and its memory, and that no hook of the agent sees: over the network namespaces of
+/// the host's listeners, or on the whole machine. Read once a second; told where it rose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KernelCount {
+    /// of the window that tells it, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// from the window of the second read to that one
+    #[prost(uint32, tag = "2")]
+    pub windows_ago: u32,
+    /// between both reads
+    #[prost(uint32, tag = "3")]
+    pub windows: u32,
+    #[prost(enumeration = "KernelCounter", tag = "4")]
+    pub counter: i32,
+    #[prost(uint64, tag = "5")]
+    pub count: u64,
 }
 /// One end of a connection that began, or that was there before and became known. The agent that sees its other end tells the same number of it, whatever
 /// address was dialled and whatever translated it on the way. Of more than an agent may tell at a time those with the lowest numbers, once a second.
@@ -1118,6 +1138,61 @@ impl Metric {
             "METRIC_MULTIPLEXED_BYTES_OUT" => Some(Self::MultiplexedBytesOut),
             "METRIC_UNANSWERED_MAX" => Some(Self::UnansweredMax),
             "METRIC_UNANSWERED_NS" => Some(Self::UnansweredNs),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum KernelCounter {
+    Unspecified = 0,
+    /// packets: nf_conntrack's drop and insert_failed
+    ConntrackDropped = 1,
+    /// packets: softnet_stat, second column
+    BacklogDropped = 2,
+    /// times: softnet_stat, third column (time_squeeze)
+    BacklogSqueezed = 3,
+    /// times: TCPToZeroWindowAdv
+    ZeroWindow = 4,
+    /// segments: TCPRcvQDrop
+    ReceiveBufferFull = 5,
+    /// times: TCPMemoryPressures and TCPAbortOnMemory
+    TcpMemoryShort = 6,
+    /// packets: drop of what is sent, in /proc/net/dev
+    DeviceDropped = 7,
+    /// times: compact_stall in /proc/vmstat
+    CompactionStalled = 8,
+}
+impl KernelCounter {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "KERNEL_COUNTER_UNSPECIFIED",
+            Self::ConntrackDropped => "KERNEL_COUNTER_CONNTRACK_DROPPED",
+            Self::BacklogDropped => "KERNEL_COUNTER_BACKLOG_DROPPED",
+            Self::BacklogSqueezed => "KERNEL_COUNTER_BACKLOG_SQUEEZED",
+            Self::ZeroWindow => "KERNEL_COUNTER_ZERO_WINDOW",
+            Self::ReceiveBufferFull => "KERNEL_COUNTER_RECEIVE_BUFFER_FULL",
+            Self::TcpMemoryShort => "KERNEL_COUNTER_TCP_MEMORY_SHORT",
+            Self::DeviceDropped => "KERNEL_COUNTER_DEVICE_DROPPED",
+            Self::CompactionStalled => "KERNEL_COUNTER_COMPACTION_STALLED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "KERNEL_COUNTER_UNSPECIFIED" => Some(Self::Unspecified),
+            "KERNEL_COUNTER_CONNTRACK_DROPPED" => Some(Self::ConntrackDropped),
+            "KERNEL_COUNTER_BACKLOG_DROPPED" => Some(Self::BacklogDropped),
+            "KERNEL_COUNTER_BACKLOG_SQUEEZED" => Some(Self::BacklogSqueezed),
+            "KERNEL_COUNTER_ZERO_WINDOW" => Some(Self::ZeroWindow),
+            "KERNEL_COUNTER_RECEIVE_BUFFER_FULL" => Some(Self::ReceiveBufferFull),
+            "KERNEL_COUNTER_TCP_MEMORY_SHORT" => Some(Self::TcpMemoryShort),
+            "KERNEL_COUNTER_DEVICE_DROPPED" => Some(Self::DeviceDropped),
+            "KERNEL_COUNTER_COMPACTION_STALLED" => Some(Self::CompactionStalled),
             _ => None,
         }
     }

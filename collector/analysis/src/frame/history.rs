@@ -509,8 +509,10 @@ mod tests {
     fn a_quota_that_is_changed_is_remembered_with_what_it_was() {
         let mut history = History::default();
         let told = |quotas: &[(EntityId, u64)]| {
-            let workload = |(id, cpu_quota_ns): &(EntityId, u64)| {
-                WorkloadInfo { id: *id, cpu_quota_ns: *cpu_quota_ns, ..WorkloadInfo::default() }
+            let workload = |(id, cpu_quota_ns): &(EntityId, u64)| WorkloadInfo {
+                id: *id,
+                cpu_quota_ns: *cpu_quota_ns,
+                ..WorkloadInfo::default()
             };
             let workloads = quotas.iter().map(workload).collect();
             Update::Entities { workloads, listeners: Vec::new(), edges: Vec::new() }

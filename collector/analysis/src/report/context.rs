@@ -229,8 +229,7 @@ impl Report<'_> {
         let last = self.case.at.max(onset).saturating_add(KNOWN_AFTER);
         let known = onset.saturating_sub(CHANGED_BEFORE)..=last;
         let changes = host.quota_changes(key.workload).filter(|change| known.contains(&change.at));
-        let (before, after): (Vec<_>, Vec<_>) =
-            changes.partition(|change| change.at <= onset);
+        let (before, after): (Vec<_>, Vec<_>) = changes.partition(|change| change.at <= onset);
         let change = before.last().or_else(|| after.first())?;
         let cpus = |ns: u64| if ns == 0 { "none".to_owned() } else { format!("{:.2} CPUs", mean(ns)) };
         Some(format!(

@@ -77,19 +77,18 @@ mod tests {
 
     #[test]
     fn counts_are_taken_and_what_cannot_be_is_refused() {
-        let of = |counter| v1::KernelCount { window_offset: 1, windows_ago: 2, windows: 20, counter, count: 7 };
+        let of =
+            |counter| v1::KernelCount { window_offset: 1, windows_ago: 2, windows: 20, counter, count: 7 };
         let zero = of(v1::KernelCounter::ZeroWindow.into());
-        let expected = KernelCount { counter: KernelCounter::ZeroWindow, count: 7, windows: 20, windows_ago: 2 };
+        let expected =
+            KernelCount { counter: KernelCounter::ZeroWindow, count: 7, windows: 20, windows_ago: 2 };
         assert_eq!(told(&[of(0), zero, of(99)], 2), Ok(vec![(1, expected)]));
         let refused = |wrong: v1::KernelCount| told(&[wrong], 2).unwrap_err();
         assert_eq!(
             refused(v1::KernelCount { window_offset: 2, ..zero }),
             CountsError::Offset { offset: 2, count: 2 }
         );
-        assert_eq!(
-            refused(v1::KernelCount { windows: 0, ..zero }),
-            CountsError::Span { windows: 0, ago: 2 }
-        );
+        assert_eq!(refused(v1::KernelCount { windows: 0, ..zero }), CountsError::Span { windows: 0, ago: 2 });
         for wrong in [
             v1::KernelCount { windows: WINDOWS_MAX + 1, ..zero },
             v1::KernelCount { windows_ago: WINDOWS_MAX + 1, ..zero },
