@@ -36,6 +36,15 @@ fn recordings(folder: &Path) -> Result<Vec<(String, PathBuf, Truth)>> {
     Ok(all)
 }
 
+/// What the pipeline gets of a recording.
+fn inputs_of(path: &Path) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    tailwater::run::replay::inputs(tailwater::run::replay::open(path)?, |input| {
+        inputs.push(input.clone());
+    })?;
+    Ok(inputs)
+}
+
 /// Incidents in their last version, by their beginning.
 fn told(inputs: Vec<Input>) -> Vec<Incident> {
     let mut pipeline = Pipeline::new(Config::default());
@@ -65,10 +74,7 @@ fn recordings_with_less_or_more_in_them_are_told_as_written() -> Result<()> {
     ensure!(!all.is_empty(), "no golden traces in {}", folder.display());
     let mut lines: Vec<Vec<String>> = vec![Vec::new(); COMPOSITIONS.len()];
     for (name, path, truth) in &all {
-        let mut inputs = Vec::new();
-        tailwater::run::replay::inputs(tailwater::run::replay::open(path)?, |input| {
-            inputs.push(input.clone());
-        })?;
+        let inputs = inputs_of(path)?;
         for (composition, lines) in COMPOSITIONS.iter().zip(&mut lines) {
             let Some(composed) = composition.of(&inputs, truth) else { continue };
             let verdicts: Vec<String> = told(composed).iter().map(verdict).collect();
@@ -122,10 +128,7 @@ fn eight_causes_at_once_are_eight_incidents_and_each_is_told_as_it_is_alone() ->
     let mut systems = Vec::new();
     for (name, _) in AT_ONCE {
         let (_, path, truth) = all.iter().find(|(of, ..)| of == name).with_context(|| name.to_owned())?;
-        let mut inputs = Vec::new();
-        tailwater::run::replay::inputs(tailwater::run::replay::open(path)?, |input| {
-            inputs.push(input.clone());
-        })?;
+        let inputs = inputs_of(path)?;
         systems.push((inputs, truth.clone()));
     }
     let together = told(together::together(&systems));
@@ -156,10 +159,7 @@ fn moments(text: &str) -> BTreeSet<&str> {
 fn a_title_and_what_explain_tells_of_it_name_the_same_moments() -> Result<()> {
     const PHASE_NS: i64 = -500_000;
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/nx0-app-cpu.trace.zst");
-    let mut inputs = Vec::new();
-    tailwater::run::replay::inputs(tailwater::run::replay::open(&trace)?, |input| {
-        inputs.push(input.clone());
-    })?;
+    let mut inputs = inputs_of(&trace)?;
     for input in &mut inputs {
         if let Input::Window(window) = input {
             Arc::make_mut(window).phase_ns = PHASE_NS;

@@ -241,9 +241,7 @@ fn of_namespace(net: &Path) -> Sums {
 /// Sum of a column over the lines of all CPUs, after so many lines of names (`/proc/net/softnet_stat`, `/proc/net/stat/nf_conntrack`).
 fn hexadecimal_column(text: &str, skip: usize, column: usize) -> Option<u64> {
     let of = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(column)?, 16).ok();
-    let mut values = text.lines().skip(skip).filter_map(of).peekable();
-    values.peek()?;
-    Some(values.fold(0, u64::saturating_add))
+    text.lines().skip(skip).filter_map(of).reduce(u64::saturating_add)
 }
 
 /// Sum of these columns of `/proc/net/netstat`, where a line of names is followed by one of values. `None`: one of them is not there.
@@ -266,9 +264,7 @@ fn named_line(text: &str, name: &str) -> Option<u64> {
 /// Packets that no device sent, by `/proc/net/dev`: the twelfth number after a device's name.
 fn devices(text: &str) -> Option<u64> {
     let of = |line: &str| line.rsplit_once(':')?.1.split_ascii_whitespace().nth(11)?.parse::<u64>().ok();
-    let mut values = text.lines().skip(2).filter_map(of).peekable();
-    values.peek()?;
-    Some(values.fold(0, u64::saturating_add))
+    text.lines().skip(2).filter_map(of).reduce(u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use support::{inputs, last_versions, outputs};
 use tailwater_analysis::Config;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
-use tailwater_model::window::{Input, KernelCount, KernelCounter};
+use tailwater_model::window::{Input, KernelCount, KernelCounter, ListenerInfo, WorkloadInfo};
 
 /// A database that stands still for 600 ms, which has the web tier drop.
 fn paused() -> Trace {
@@ -24,6 +24,32 @@ fn told(trace: &Trace) -> Incident {
 /// Milliseconds after the first window at which a window begins.
 fn ms(trace: &Trace, index: u64) -> u64 {
     50 * (index - trace.windows.first().unwrap().index.0)
+}
+
+/// The database's names, changed.
+fn db_names(trace: &Trace, change: impl FnOnce(&mut [WorkloadInfo], &mut [ListenerInfo])) -> Input {
+    let of_db = |input: &&Input| matches!(input, Input::Entities { host, .. } if host == "db-1");
+    let mut names = trace.names.iter().find(of_db).unwrap().clone();
+    if let Input::Entities { workloads, listeners, .. } = &mut names {
+        change(workloads, listeners);
+    }
+    names
+}
+
+/// What is told beside the root where the database's agent tells each of these names before its window at that many milliseconds.
+fn told_with_names(trace: &Trace, told: &[(u64, Input)]) -> Vec<String> {
+    let mut all = Vec::new();
+    for input in inputs(trace) {
+        if let Input::Window(window) = &input
+            && window.host == "db-1"
+        {
+            let now = ms(trace, window.index.0);
+            all.extend(told.iter().filter(|(at, _)| *at == now).map(|(_, names)| names.clone()));
+        }
+        all.push(input);
+    }
+    let incidents = last_versions(&outputs(&Config::default(), all));
+    incidents.into_iter().find(|incident| !incident.drops.is_empty()).unwrap().context
 }
 
 #[test]
@@ -78,26 +104,10 @@ fn a_limit_that_was_changed_before_a_drop_is_told() {
 fn a_server_that_was_started_anew_before_a_drop_is_told_and_one_whose_process_becomes_known_is_not() {
     let trace = paused();
     let told = |before: u32, after: u32| {
-        let names = |pid: u32| {
-            let of_db = |input: &&Input| matches!(input, Input::Entities { host, .. } if host == "db-1");
-            let mut names = trace.names.iter().find(of_db).unwrap().clone();
-            if let Input::Entities { listeners, .. } = &mut names {
-                listeners.iter_mut().for_each(|listener| listener.pid = pid);
-            }
-            names
+        let names = |pid| {
+            db_names(&trace, |_, listeners| listeners.iter_mut().for_each(|listener| listener.pid = pid))
         };
-        let mut all = Vec::new();
-        for input in inputs(&trace) {
-            let at = match &input {
-                Input::Window(window) if window.host == "db-1" => ms(&trace, window.index.0),
-                _ => u64::MAX,
-            };
-            all.extend((at == 1_000).then(|| names(before)));
-            all.extend((at == 4_000).then(|| names(after)));
-            all.push(input);
-        }
-        let incidents = last_versions(&outputs(&Config::default(), all));
-        incidents.into_iter().find(|incident| !incident.drops.is_empty()).unwrap().context
+        told_with_names(&trace, &[(1_000, names(before)), (4_000, names(after))])
     };
     let anew = told(102, 77);
     let [clause] = anew.as_slice() else { panic!("{anew:#?}") };
@@ -145,26 +155,12 @@ fn what_the_kernel_counted_around_an_onset_is_told_and_what_it_always_counts_is_
 fn a_quota_that_was_changed_around_an_onset_is_told_and_one_that_was_changed_long_before_is_not() {
     let trace = paused();
     let told = |before: u64, after: u64, at: u64| {
-        let names = |cpu_quota_ns: u64| {
-            let of_db = |input: &&Input| matches!(input, Input::Entities { host, .. } if host == "db-1");
-            let mut names = trace.names.iter().find(of_db).unwrap().clone();
-            if let Input::Entities { workloads, .. } = &mut names {
-                workloads.iter_mut().for_each(|workload| workload.cpu_quota_ns = cpu_quota_ns);
-            }
-            names
+        let names = |ns| {
+            db_names(&trace, |workloads, _| {
+                workloads.iter_mut().for_each(|workload| workload.cpu_quota_ns = ns);
+            })
         };
-        let mut all = Vec::new();
-        for input in inputs(&trace) {
-            let now = match &input {
-                Input::Window(window) if window.host == "db-1" => ms(&trace, window.index.0),
-                _ => u64::MAX,
-            };
-            all.extend((now == 50).then(|| names(before)));
-            all.extend((now == at).then(|| names(after)));
-            all.push(input);
-        }
-        let incidents = last_versions(&outputs(&Config::default(), all));
-        incidents.into_iter().find(|incident| !incident.drops.is_empty()).unwrap().context
+        told_with_names(&trace, &[(50, names(before)), (at, names(after))])
     };
     let changed = told(0, 15_000_000, 5_500);
     let [clause] = changed.as_slice() else { panic!("{changed:#?}") };

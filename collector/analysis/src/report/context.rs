@@ -145,13 +145,12 @@ impl Report<'_> {
             let usually = before.fold(0_u64, |sum, (_, of)| sum.saturating_add(of.count));
             // Nothing is told of seconds in which it did not rise: they count here as there.
             let windows = ended.saturating_sub(begun).max(to.saturating_sub(from)).saturating_add(1);
-            let rate = |sum: u64, windows: u64| sum as f64 / windows.max(1) as f64;
+            let rate = |sum: u64, windows: u64| sum as f64 / windows as f64;
             if count < worth.least || rate(count, windows) < COUNTED_TIMES * rate(usually, past) {
                 return None;
             }
-            let when = [self.start_ns(host, begun), self.end_ns(host, ended)];
-            let [first, last] = when.map(|unix_ns| Civil::of(unix_ns).time_ms());
-            Some(format!("{}: {count} from {first} to {last}", worth.words.replace("HOST", host)))
+            let when = self.when(host, begun, ended);
+            Some(format!("{}: {count} {when}", worth.words.replace("HOST", host)))
         };
         WORTH.iter().filter_map(clause).collect()
     }
@@ -184,10 +183,9 @@ impl Report<'_> {
         {
             return None;
         }
-        let when = [self.start_ns(host, from), self.end_ns(host, to)];
-        let [first, last] = when.map(|unix_ns| Civil::of(unix_ns).time_ms());
+        let when = self.when(host, from, to);
         Some(format!(
-            "{lost} segments from {} to {} were sent again from {first} to {last}, as where packets are lost on the way",
+            "{lost} segments from {} to {} were sent again {when}, as where packets are lost on the way",
             self.name(&link.from, called),
             link.to.as_ref().map_or_else(|| link.remote.0.to_string(), |to| self.name(to, called))
         ))
@@ -239,6 +237,13 @@ impl Report<'_> {
             cpus(change.after_ns),
             Civil::of(self.end_ns(&key.host, change.at)).time_ms()
         ))
+    }
+
+    /// From the begin of one window to the end of another.
+    fn when(&self, host: &str, first: u64, last: u64) -> String {
+        let [first, last] =
+            [self.start_ns(host, first), self.end_ns(host, last)].map(|at| Civil::of(at).time_ms());
+        format!("from {first} to {last}")
     }
 
     fn name(&self, key: &TierKey, called: &Called<'_>) -> String {
