@@ -1,6 +1,7 @@
 //! Windows out of kernel memory: one file for each signal, and the one thread that drains them (`sampler`). `polled` stands in where
 //! the kernel takes no programs. Knows no network stream.
 
+mod beside;
 pub mod block;
 pub mod counters;
 pub mod memory;

@@ -1,16 +1,16 @@
 //! What the kernel counts of its network and its memory that no hook of the agent sees, and by how much it rose. Owns which files tell what, which
-//! network namespaces are read, and the thread that reads them, beside the one that drains windows; knows no id of the wire.
+//! network namespaces are read, and when, on a thread beside the one that drains windows; knows no id of the wire.
 //!
 //! Packets that connection tracking drops, receive buffers that are full and the like make requests late as a full accept queue does, and are none. They
 //! are read once a second: what they are told for is that somebody looks there.
 
 use crate::clock::{Pace, monotonic_ns, timed};
 use crate::name::scope::netns_of;
+use crate::sample::beside::{self, Beside};
 use crate::window::{KernelCount, KernelCounter, ListenerKey, Window};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::Receiver;
 
 /// Windows between two reads: a second.
 const EVERY_WINDOWS: u64 = 20;
@@ -47,15 +47,13 @@ pub struct Counters {
     root: PathBuf,
     /// Where listeners are: a process of theirs, and the last window in which they had something to do.
     namespaces: HashMap<u32, (u32, u64)>,
-    /// `None` inside: the system has no room for a thread, and nothing is told.
-    questions: Option<Option<SyncSender<Question>>>,
-    found: Arc<Mutex<Vec<Found>>>,
+    reader: Beside<Question, Found>,
 }
 
 impl Counters {
     /// `root`: the file system whose `proc` is read. The thread begins with the first read.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), namespaces: HashMap::new(), questions: None, found: Arc::default() }
+        Self { root: root.to_owned(), namespaces: HashMap::new(), reader: Beside::default() }
     }
 
     /// Call once for each window, after it was narrowed to a scope: asks for a read, and adds what came of those before. `host` is a process in the
@@ -81,7 +79,7 @@ impl Counters {
             windows_ago: u32::try_from(now.saturating_sub(asked)).unwrap_or(u32::MAX),
             ..count
         };
-        window.kernel_counts.extend(locked(&self.found).drain(..).filter(is_new).map(told));
+        window.kernel_counts.extend(self.reader.take().into_iter().filter(is_new).map(told));
         // What is read now is not of a window that ended long ago.
         if window.late {
             return;
@@ -92,13 +90,14 @@ impl Counters {
         let others = self.namespaces.iter().map(|(netns, (process, _))| (*netns, *process));
         let namespaces = own.map(|netns| (netns, host)).into_iter();
         let namespaces = namespaces.chain(others.filter(|(netns, _)| Some(*netns) != own)).collect();
-        if self.questions.is_none() {
-            self.questions = Some(self.start());
-        }
+        let root = self.root.clone();
         // Whoever still reads is asked again in a second.
-        if let Some(Some(questions)) = &self.questions {
-            let _ = questions.try_send(Question { window: now, namespaces });
-        }
+        self.reader.ask(
+            Question { window: now, namespaces },
+            "kernel-counts",
+            "what the kernel counts of its network and memory",
+            move |asked, found| answer(asked, &root, &found),
+        );
     }
 
     fn meet(&mut self, key: &ListenerKey, now: u64) {
@@ -112,24 +111,9 @@ impl Counters {
             self.namespaces.insert(key.netns, (key.pid, now));
         }
     }
-
-    fn start(&self) -> Option<SyncSender<Question>> {
-        let (questions, asked) = sync_channel(1);
-        let (root, found) = (self.root.clone(), Arc::clone(&self.found));
-        let thread = std::thread::Builder::new().name("kernel-counts".into());
-        match thread.spawn(move || answer(&asked, &root, &found)) {
-            Ok(_) => Some(questions),
-            Err(error) => {
-                tracing::warn!(
-                    "what the kernel counts of its network and memory is not seen: no thread: {error}"
-                );
-                None
-            }
-        }
-    }
 }
 
-fn answer(asked: &Receiver<Question>, root: &Path, found: &Mutex<Vec<Found>>) {
+fn answer(asked: Receiver<Question>, root: &Path, found: &beside::Found<Found>) {
     let (mut before, mut pace): (Option<Look>, Pace) = (None, Pace::default());
     for mut question in asked {
         if !pace.is_due(monotonic_ns()) {
@@ -140,16 +124,9 @@ fn answer(asked: &Receiver<Question>, root: &Path, found: &Mutex<Vec<Found>>) {
         let (look, cpu_ns) = timed(|| Look::at(root, &question));
         pace.took(monotonic_ns(), cpu_ns.min(REST_MAX_NS / READ_RESTS), READ_RESTS);
         let risen = before.as_ref().map(|before| look.since(before)).unwrap_or_default();
-        let mut found = locked(found);
-        let room = FOUND_MAX.saturating_sub(found.len());
-        found.extend(risen.into_iter().take(room).map(|count| (look.window, count)));
-        drop(found);
+        found.keep(risen.into_iter().map(|count| (look.window, count)), FOUND_MAX);
         before = Some(look);
     }
-}
-
-fn locked(found: &Mutex<Vec<Found>>) -> MutexGuard<'_, Vec<Found>> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Values of one place; what a file does not hold, or a kernel does not count, is not there.

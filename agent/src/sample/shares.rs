@@ -8,12 +8,13 @@
 use crate::clock::{Pace, monotonic_ns, timed};
 use crate::name::cgroup::{CpuVersion, parents};
 use crate::name::workload::Entities;
+use crate::sample::beside::{self, Beside};
 use crate::sample::schedstat;
 use crate::window::{CgroupId, CpuShares, ProcessShare, WINDOW_NS, Window};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 /// Windows between two looks: a second. It is told what is so for minutes.
 const EVERY_WINDOWS: u64 = 20;
@@ -73,9 +74,7 @@ pub struct Shares {
     /// ns of tasks since `windows` ago.
     waited_ns: HashMap<CgroupId, u64>,
     windows: u64,
-    /// `None` inside: the system has no room for a thread, and nothing is told.
-    questions: Option<Option<SyncSender<Vec<Question>>>>,
-    found: Arc<Mutex<Vec<Found>>>,
+    looker: Beside<Vec<Question>, Found>,
 }
 
 impl Shares {
@@ -86,8 +85,7 @@ impl Shares {
             groups: HashMap::new(),
             waited_ns: HashMap::new(),
             windows: 0,
-            questions: None,
-            found: Arc::default(),
+            looker: Beside::default(),
         }
     }
 
@@ -106,7 +104,7 @@ impl Shares {
             windows_ago: u32::try_from(window.index.0.saturating_sub(asked)).unwrap_or(u32::MAX),
             ..shares
         };
-        let told: Vec<CpuShares> = locked(&self.found).drain(..).map(told).collect();
+        let told: Vec<CpuShares> = self.looker.take().into_iter().map(told).collect();
         window.cpu_shares.extend(told);
         let asked = self.asked(window.index.0, entities);
         if window.index.0.is_multiple_of(GROUPS_KEPT_WINDOWS) {
@@ -115,13 +113,11 @@ impl Shares {
         if asked.is_empty() {
             return;
         }
-        if self.questions.is_none() {
-            self.questions = Some(self.start());
-        }
+        let root = self.root.clone();
         // Whoever still looks is asked again in a second.
-        if let Some(Some(questions)) = &self.questions {
-            let _ = questions.try_send(asked);
-        }
+        self.looker.ask(asked, "cpu-shares", "which server takes CPU from another", move |asked, found| {
+            answer(asked, &root, &found)
+        });
     }
 
     /// The groups in which a server waits beside somebody, since this was asked before; those first in which most is waited.
@@ -173,19 +169,6 @@ impl Shares {
         let may_differ = tree.scheduled(&path)? == CpuVersion::V1;
         Some(Question { group, path, folders, may_differ, window })
     }
-
-    fn start(&self) -> Option<SyncSender<Vec<Question>>> {
-        let (questions, asked) = sync_channel(1);
-        let (root, found) = (self.root.clone(), Arc::clone(&self.found));
-        let thread = std::thread::Builder::new().name("cpu-shares".into());
-        match thread.spawn(move || answer(&asked, &root, &found)) {
-            Ok(_) => Some(questions),
-            Err(error) => {
-                tracing::warn!("which server takes CPU from another is not seen: no thread: {error}");
-                None
-            }
-        }
-    }
 }
 
 /// The nearest cgroup, itself or above it, that the scheduler has as a group. `None`: it is gone, or in the root, where the scheduler may share by
@@ -197,7 +180,7 @@ fn group_of(cgroup: CgroupId, entities: &Entities) -> Option<(CgroupId, Arc<str>
     Some((tree.id(group)?, Arc::from(group)))
 }
 
-fn answer(asked: &Receiver<Vec<Question>>, root: &Path, found: &Mutex<Vec<Found>>) {
+fn answer(asked: Receiver<Vec<Question>>, root: &Path, found: &beside::Found<Found>) {
     let mut looks: HashMap<CgroupId, (Look, Pace)> = HashMap::new();
     for questions in asked {
         let has_rested =
@@ -210,20 +193,13 @@ fn answer(asked: &Receiver<Vec<Question>>, root: &Path, found: &Mutex<Vec<Found>
             pace.took(monotonic_ns(), cpu_ns.min(REST_MAX_NS / LOOK_RESTS), LOOK_RESTS);
             let before = looks.remove(&of.group);
             if let Some(shares) = before.and_then(|(before, _)| look.since(&before, of.group)) {
-                let mut found = locked(found);
-                if found.len() < FOUND_MAX {
-                    found.push((of.window, shares));
-                }
+                found.keep([(of.window, shares)], FOUND_MAX);
             }
             looks.insert(of.group, (look, pace));
         }
         let now_ns = monotonic_ns();
         looks.retain(|_, (look, _)| now_ns.saturating_sub(look.at_ns) <= *SPAN_NS.end());
     }
-}
-
-fn locked(found: &Mutex<Vec<Found>>) -> MutexGuard<'_, Vec<Found>> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a thread did since it began.
