@@ -29,6 +29,9 @@ const GREETINGS_MOST: f64 = 3.0;
 /// Where a tier does nothing but greet, for more windows than this, it stands, too.
 const GREETS_FOR: u64 = 4;
 
+/// A stand after which CPU or disk is short is one if it was idle for more windows than this (200 ms).
+const IDLE_FOR: u64 = 3;
+
 /// Fewer requests than this, read or unread, in the mean of a window, are none.
 const NONE: f64 = 0.5;
 /// Connections that came right before it stalled are of the stall, too.
@@ -76,11 +79,10 @@ pub(crate) fn episodes(
         .iter()
         .copied()
         .chain(greeting)
-        // Tasks that wait for CPU or disk half of the time are another episode.
-        .filter(|(first, last)| {
-            let short = |s: &&UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
-            let all = used.range(*first, *last).count();
-            all == 0 || 2 * used.range(*first, *last).map(|(_, s)| s).filter(short).count() < all
+        // Tasks that wait for CPU or disk half of the time are another episode; but who catches up when a lock is free may want for both.
+        .flat_map(|run| {
+            let short = |s: &UseSample| s.blocked_io >= thresholds.io_blocked_tasks || s.wait >= waiting_least;
+            unless_short(used, run, short, IDLE_RATIO * busy)
         })
         .filter(|(first, last)| !asked_nothing(tier, *first, *last, left))
         .filter(|(first, last)| {
@@ -144,6 +146,24 @@ pub(crate) fn episodes(
             found
         })
         .collect()
+}
+
+/// Of a run in which a tier stands: all of it, where its tasks were not short of CPU or disk for half of the time. Else what of it was idle
+/// before they were, for as long as a stand is.
+fn unless_short(
+    used: &Series<UseSample>,
+    (first, last): (u64, u64),
+    short: impl Fn(&UseSample) -> bool,
+    idle: f64,
+) -> Option<(u64, u64)> {
+    let all = used.range(first, last).count();
+    if all == 0 || 2 * used.range(first, last).filter(|(_, s)| short(s)).count() < all {
+        return Some((first, last));
+    }
+    let is_idle = |at: &u64| used.get(*at).is_some_and(|s| !short(s) && s.busy <= idle);
+    let from = (first..=last).find(is_idle)?;
+    let to = (from..=last).take_while(is_idle).last()?;
+    (to - from >= IDLE_FOR).then_some((from, to))
 }
 
 /// Windows that hold no more than greetings: whether the connections that came are about as many as the requests that wait since.
@@ -355,6 +375,37 @@ mod tests {
         };
         assert_eq!(came_in([38, 39]), 0, "nothing was asked on them: nothing stands still");
         assert_eq!(came_in([36, 37]), 1, "what came before is of another time");
+    }
+
+    /// Fails where what all that waited need when a lock is free hides the lock, or where a tier that is short of CPU from its first window on,
+    /// or for all but three, is told to stand.
+    #[test]
+    fn a_lock_after_which_cpu_is_short_is_a_lock() {
+        let found = |idle: std::ops::Range<u64>| {
+            let usual = TierSample {
+                answered: 50.0,
+                received: 50.0,
+                active: 5.0,
+                queued_max: 7.0,
+                ..TierSample::default()
+            };
+            let busy = UseSample { busy: 0.3, wait: 0.1, ..UseSample::default() };
+            let short = UseSample { busy: 0.3, wait: 20.0, ..busy };
+            let pick = |i: u64| match i {
+                _ if !(40..80).contains(&i) => (usual, busy),
+                _ if idle.contains(&i) => (locked(i - 40), UseSample::default()),
+                _ => (locked(i - 40), short),
+            };
+            let tier = Series { first: 0, values: (0..90).map(|i| Some(pick(i).0)).collect() };
+            let used = Series { first: 0, values: (0..90).map(|i| Some(pick(i).1)).collect() };
+            let found = episodes(&tier, &used, None, None, 40, &Thresholds::default());
+            found.iter().map(|e| (e.resource, e.first, e.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(40..50), [(Resource::Lock, 40, 49)]);
+        assert_eq!(found(42..46), [(Resource::Lock, 42, 45)]);
+        assert_eq!(found(42..45), []);
+        assert_eq!(found(40..40), []);
+        assert_eq!(found(40..61), [(Resource::Lock, 40, 79)], "not short for half of it");
     }
 
     #[test]
