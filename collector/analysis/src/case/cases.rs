@@ -224,6 +224,7 @@ impl Cases {
 
     /// A queue felt something, without drops.
     fn feel(&mut self, view: View<'_>, config: &Config, now: u64, trigger: &Trigger) {
+        let again = self.open.iter().any(|case| case.completes(view, &trigger.tier, now));
         // What is felt after the last retry can have come is not of the drops before.
         let part =
             |case: &&mut Case| case.drops.is_empty() || now.saturating_sub(case.last_active) < FRESH_WINDOWS;
@@ -232,6 +233,7 @@ impl Cases {
             case.tiers.insert(trigger.tier.clone());
             if case.drops.is_empty() {
                 case.last_active = now;
+                case.fills_again |= again;
                 case.near |= trigger.level == Level::Near;
                 if trigger.ratio > case.ratio && case.told.is_none() {
                     (case.ratio, case.start, case.at) = (trigger.ratio, trigger.tier.clone(), now);
@@ -242,7 +244,7 @@ impl Cases {
             }
         } else if self.open.len() < CASES_MAX {
             let id = identify(view, &trigger.tier, None, now);
-            self.open.push(Case::open(trigger, now, id));
+            self.open.push(Case { fills_again: again, ..Case::open(trigger, now, id) });
         } else {
             self.refuse(&trigger.tier.host, false);
         }

@@ -19,6 +19,7 @@ use crate::path::chain::{Diagnosis, diagnose};
 use crate::path::step::Place;
 use crate::path::view::{AFTER_WINDOWS, View};
 use crate::series::EDGE_WINDOWS;
+use crate::series::growth::RISE_MIN;
 use crate::series::sample::tier_sample;
 use crate::topology::tier::TierKey;
 use ledger::Ledger;
@@ -37,6 +38,8 @@ use wave::{Before, Waves, beyond};
 const BACKOFF_WINDOWS: u64 = 320;
 /// The first wait of a dropped SYN, and how late its timer may be, windows.
 const FIRST_WAIT: u64 = RETRY_WINDOWS + LATE_WINDOWS;
+/// What comes beside those who are due varies: up to so many times as many are they.
+const BEYOND_DUE: f64 = 1.5;
 /// Windows between two looks whether retries keep a case alive: twice a second is often enough for what goes on for seconds.
 const SUSTAINED_EVERY: u64 = 10;
 
@@ -76,6 +79,8 @@ pub(crate) struct Case {
     waves: Waves,
     /// Those who were dropped last had been dropped before.
     again: bool,
+    /// Without drops: those whom another case dropped filled its queue, and found room.
+    fills_again: bool,
 }
 
 /// Dropped packets of a tier in one frame, by what they were.
@@ -109,6 +114,7 @@ impl Case {
             sustained: None,
             waves: Waves::default(),
             again: false,
+            fills_again: false,
         }
     }
 
@@ -130,12 +136,12 @@ impl Case {
     }
 
     /// Whether most of what is dropped in a window was dropped before, in this case: last ACKs, which the kernel side knows again, and SYNs that
-    /// are due. Whoever waited together comes together, after a time that doubles (`tcp_retransmit_timer`, `reqsk_timer_handler`).
+    /// are due, or found room and lost their last ACK. Whoever waited together comes together, after a time that doubles (`tcp_retransmit_timer`, `reqsk_timer_handler`).
     fn knows(&self, now: u64, dropped: &[&Dropped]) -> bool {
         let again = |d: &&Dropped| {
             let Some(before) = self.drops.get(&(d.tier.clone(), d.listener)) else { return 0.0 };
-            let syns = d.drops.saturating_sub(d.final_ack) as f64;
-            d.repeated.min(d.final_ack) as f64 + before.awaited(now).min(syns)
+            let repeated = d.repeated.min(d.final_ack).min(d.drops);
+            repeated as f64 + before.awaited(now).min((d.drops - repeated) as f64)
         };
         let again: f64 = dropped.iter().map(again).sum();
         let all = dropped.iter().map(|d| d.drops).fold(0, u64::saturating_add);
@@ -298,6 +304,21 @@ impl Case {
             && self.is_of(view, tier)
     }
 
+    /// Whether those whom it dropped last fill this tier's queue and find room: connections that are due to be completed come beyond what usually
+    /// does, in this window and the one before, and no more of them than are due.
+    fn completes(&self, view: View<'_>, tier: &TierKey, now: u64) -> bool {
+        let of_tier = self.drops.iter().filter(|((at, _), _)| at == tier);
+        let due = of_tier.map(|(_, count)| count.completes(now)).fold(0, u64::saturating_add) as f64;
+        let Some(of) = view.topology.tiers.get(tier).filter(|_| due > 0.0) else { return false };
+        let usual = self.settled.usual.get(tier).copied().unwrap_or(0.0);
+        let windows = [now.saturating_sub(1), now].into_iter();
+        let beyond: f64 = windows
+            .filter_map(|at| view.history.window(&tier.host, at))
+            .map(|window| tier_sample(window, of).arrivals - usual)
+            .sum();
+        beyond >= RISE_MIN && beyond <= BEYOND_DUE * due
+    }
+
     /// Until which window worst values are taken: the first wave, not the retries.
     pub(crate) fn measured_to(&self) -> u64 {
         self.at.saturating_add(AFTER_WINDOWS).min(self.last_active.saturating_add(EDGE_WINDOWS))
@@ -366,6 +387,12 @@ impl Case {
         self.root().filter(|_| !self.drops.is_empty()).filter(known)
     }
 
+    /// Whether it is no more than the load of those whom another case dropped, and who found room this time.
+    pub(crate) fn is_of_the_dropped(&self) -> bool {
+        let by_load = |root: &Candidate| root.episode.resource == Resource::Burst || root.episode.by_load;
+        self.drops.is_empty() && self.fills_again && self.root().is_some_and(by_load)
+    }
+
     /// Whether its root is this one.
     pub(crate) fn has_root(&self, of: &Candidate) -> bool {
         self.root().is_some_and(|own| own.is_cause_of(of))
@@ -397,6 +424,17 @@ mod tests {
         assert_eq!(over_after(dropped(40, 20, 19)), quiet + 1, "most came for the first time");
         assert_eq!(over_after(dropped(40, 40, 0)), quiet + 1);
         assert_eq!(over_after(dropped(0, 0, 0)), quiet + 1);
+    }
+
+    /// Fails where clients whose SYN was dropped, and whose last ACK is when they come again, are taken for others.
+    #[test]
+    fn whose_last_ack_is_dropped_after_its_syn_was_is_known() {
+        let trigger = Trigger { tier: dropped(1, 0, 0).tier, level: Level::Drop, ratio: 1.0 };
+        let mut case = Case::open(&trigger, 1000, "id".to_owned());
+        case.take_drops(1000, &[&dropped(266, 0, 0)]);
+        assert!(case.knows(1021, &[&dropped(442, 442, 211)]));
+        assert!(!case.knows(1015, &[&dropped(442, 442, 211)]), "too soon for them");
+        assert!(!case.knows(1021, &[&dropped(900, 442, 0)]), "most are others");
     }
 
     #[test]

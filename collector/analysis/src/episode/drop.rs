@@ -55,6 +55,18 @@ pub(crate) struct DropCount {
     acks_again: f64,
     /// Dropped SYNs that did not come again yet, by the window in which they were dropped.
     waiting: BTreeMap<u64, Waiting>,
+    /// The last ACKs that were dropped last.
+    half_open: HalfOpen,
+}
+
+/// Connections whose last ACK was dropped: their clients take them for open, and both sides send again.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct HalfOpen {
+    /// Since which window any were dropped, and when last.
+    first: u64,
+    last: u64,
+    /// So many last.
+    connections: u64,
 }
 
 /// SYNs by how often they had come before: never, once, twice, and more often than that.
@@ -93,6 +105,10 @@ impl DropCount {
         self.slow = self.slow.saturating_add(d.slow.min(d.final_ack));
         // Over all windows: the socket's counter is looked at some ms after a segment was dropped, maybe in the next one.
         self.last_acks = self.last_acks.saturating_add(d.final_ack);
+        if d.final_ack > 0 {
+            let first = if self.half_open.connections == 0 { window } else { self.half_open.first };
+            self.half_open = HalfOpen { first, last: window, connections: d.final_ack };
+        }
         let syns = [self.last_acks, self.syn_packets, self.refused]
             .into_iter()
             .fold(self.count, u64::saturating_sub);
@@ -135,6 +151,17 @@ impl DropCount {
             waits.iter().enumerate().filter(may).map(|(_, left)| *left).sum()
         };
         self.waiting.iter().map(of).sum()
+    }
+
+    /// How many connections whose last ACK was dropped may be completed in a window. Both sides wait twice as long each time, a client for its
+    /// first bytes to be acknowledged and a server for its SYN-ACK (`tcp_retransmit_timer`, `reqsk_timer_handler`), and so they come about as
+    /// long after they were dropped last as that was after the first time.
+    pub(crate) fn completes(&self, window: u64) -> u64 {
+        let HalfOpen { first, last, connections } = self.half_open;
+        let (tried, since) = (last.saturating_sub(first), window.saturating_sub(last));
+        let early = tried.saturating_sub(tried / 4).max(1);
+        let late = tried.saturating_add(RETRY_WINDOWS).saturating_add(LATE_WINDOWS);
+        if (early..=late).contains(&since) { connections } else { 0 }
     }
 
     /// Dropped SYNs so far.
@@ -208,6 +235,19 @@ mod tests {
         // A steady overflow that lets half of what comes in: of 40 a window, half of them retries, 10 are dropped retries.
         let windows: Vec<_> = (100..130).map(|w| (w, of(20, 0, 0, 0, 20))).collect();
         check(&windows, (600, 600 - 10 * 10, 600 - 10 * 10));
+    }
+
+    #[test]
+    fn whose_last_ack_was_dropped_completes_after_as_long_again() {
+        let mut drops = DropCount::default();
+        assert_eq!(drops.completes(100), 0);
+        for (window, last_acks) in [(100, 304), (105, 158), (109, 102), (118, 67), (134, 32)] {
+            drops.add(window, &of(last_acks, last_acks, last_acks, 0, 40));
+        }
+        drops.add(135, &of(9, 0, 0, 0, 40));
+        let completes: Vec<u64> = (130..200).filter(|window| drops.completes(*window) == 32).collect();
+        assert_eq!((completes[0], completes.last().copied()), (134 + 26, Some(134 + 34 + 22)));
+        assert_eq!(drops.completes(159), 0);
     }
 
     #[test]

@@ -72,7 +72,10 @@ fn version(
     }
     let searched = case.judge(view, now);
     // A queue that felt the very root of an incident with drops is a further symptom of it, and wakes nobody once more.
-    if !drops && case.told.is_none() && roots.iter().any(|root| case.has_root(root)) {
+    if !drops
+        && case.told.is_none()
+        && (case.is_of_the_dropped() || roots.iter().any(|root| case.has_root(root)))
+    {
         return None;
     }
     let waits = now.saturating_sub(case.told_at) < counts_every(case, now);
