@@ -10,6 +10,7 @@ need() { # command-or-file package
 }
 need /usr/sbin/apache2 apache2-bin
 need /usr/sbin/nginx nginx
+need /usr/bin/wrk wrk
 need /usr/sbin/php-fpm8.2 php8.2-fpm
 need /usr/sbin/haproxy haproxy
 need /usr/bin/gunicorn gunicorn

@@ -9,6 +9,7 @@ pub mod tails;
 pub mod throughput;
 pub mod user_price;
 pub mod wire_price;
+pub mod wrk;
 
 /// Median of `values`; NaN when empty.
 #[must_use]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tailwater_tests::bench::alert_latency::{self, Plan};
 use tailwater_tests::bench::tails::{self, Agents};
 use tailwater_tests::bench::throughput::{self, Shape};
+use tailwater_tests::bench::wrk::Nginx;
 use tailwater_tests::bench::{kernel_price, median, user_price, wire_price};
 use tailwater_tests::console::failure;
 use tailwater_tests::programs::daemons::{Collector, Daemon, http_get, start_agent, wait_for};
@@ -23,7 +24,7 @@ struct Arguments {
     /// Pairs of runs without and with the agent.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Only these parts: kernel, user, throughput, tails, wire, latency.
+    /// Only these parts: kernel, user, throughput, wrk, tails, wire, latency.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -91,6 +92,32 @@ fn longer_answers(length: Duration, agents: Agents) -> Result<()> {
     Ok(())
 }
 
+/// What is kept of a rate with the agent beside it, in words.
+fn kept(
+    rounds: usize,
+    folder: &Path,
+    collector: &Collector,
+    rate: &dyn Fn() -> Result<f64>,
+) -> Result<String> {
+    let (mut ratios, mut baselines) = (Vec::new(), Vec::new());
+    // Alternating, so that a slow drift of the machine falls on both sides alike.
+    for _ in 0..rounds {
+        let before = rate()?;
+        let agent = agent_ready(folder, collector)?;
+        let with = rate()?;
+        drop(agent);
+        let without = f64::midpoint(before, rate()?);
+        ratios.push(with / without);
+        baselines.push(without);
+    }
+    let (low, high) = ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
+    Ok(format!(
+        "{:.3} of the baseline (median of {rounds}, {low:.3} to {high:.3}; {:.0} requests a second without)",
+        median(&mut ratios),
+        median(&mut baselines),
+    ))
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     supervise("bench", || failure::run("bench", None, || bench(&arguments)))
@@ -147,28 +174,18 @@ fn bench(arguments: &Arguments) -> Result<()> {
         ];
         for (server, rate) in servers {
             for shape in [Shape::KeepAlive, Shape::ConnectionPerRequest] {
-                let (mut ratios, mut baselines) = (Vec::new(), Vec::new());
-                // Alternating, so that a slow drift of the machine falls on both sides alike.
-                for _ in 0..arguments.rounds {
-                    let before = rate(shape)?;
-                    let agent = agent_ready(folder.path(), &collector)?;
-                    let with = rate(shape)?;
-                    drop(agent);
-                    let without = f64::midpoint(before, rate(shape)?);
-                    ratios.push(with / without);
-                    baselines.push(without);
-                }
-                let (low, high) =
-                    ratios.iter().fold((f64::MAX, f64::MIN), |(l, h), r| (l.min(*r), h.max(*r)));
-                println!(
-                    "throughput at saturation, {server}, {shape:?}: {:.3} of the baseline (median of {}, {low:.3} to {high:.3}; \
-                     {:.0} requests a second without)",
-                    median(&mut ratios),
-                    arguments.rounds,
-                    median(&mut baselines),
-                );
+                let kept = kept(arguments.rounds, folder.path(), &collector, &|| rate(shape))?;
+                println!("throughput at saturation, {server}, {shape:?}: {kept}");
             }
         }
+    }
+    if wanted("wrk") {
+        let site = tempfile::tempdir().context("a folder for nginx")?;
+        let nginx = Nginx::start(site.path())?;
+        let connections = nginx.most(length / 5)?;
+        let rate = || nginx.rate(connections, length / 2);
+        let kept = kept(arguments.rounds, folder.path(), &collector, &rate)?;
+        println!("the most that wrk gets out of nginx, over {connections} connections: {kept}");
     }
     drop(collector);
     if wanted("wire") {
