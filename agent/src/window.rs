@@ -63,6 +63,8 @@ pub struct Window {
     pub cpu_shares: Vec<CpuShares>,
     /// What the kernel counted that no hook tells, where it rose: in one window of a second.
     pub kernel_counts: Vec<KernelCount>,
+    /// Who held locks in databases that were asked.
+    pub blockings: Vec<Blocking>,
     /// The processes that used most of a saturated resource.
     pub culprits: Vec<CulpritSample>,
     /// Which sections were polled and so hold less.
@@ -138,6 +140,34 @@ pub struct KernelCount {
     pub windows: u32,
     /// From the window of the second read to the one that tells it.
     pub windows_ago: u32,
+}
+
+/// What a database told of its locks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocking {
+    /// Its listener.
+    pub listener: ListenerKey,
+    /// From the window in which it was asked to the one that tells it.
+    pub windows_ago: u32,
+    /// Sessions that wait for a lock.
+    pub waiting: u32,
+    /// Who holds them, whoever most wait for first.
+    pub blockers: Vec<Blocker>,
+}
+
+/// A session of a database that holds a lock, and waits for none.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Blocker {
+    /// Its number, as the database has it.
+    pub connection: u64,
+    /// Sessions that wait for it.
+    pub waiting: u32,
+    /// It has a transaction open and asks nothing.
+    pub idle: bool,
+    /// For how long that has been open; `None`: the database does not say.
+    pub held_ms: Option<u64>,
+    /// What it asks, or asked last, without values; empty: the database does not say.
+    pub statement: String,
 }
 
 /// Connections to one remote address and port.
@@ -297,6 +327,10 @@ pub struct RequestSample {
     pub aborted: u64,
     pub late: u64,
     pub very_late: u64,
+    pub very_long_retried: u64,
+    pub very_long_queued: u64,
+    pub very_long_unread: u64,
+    pub very_long_inside: u64,
     pub in_flight_last: u32,
     pub in_flight_max: u32,
     pub in_flight_ns: u64,

@@ -590,6 +590,7 @@ fn privileged_an_answer_is_late_by_what_its_connection_waited_at_its_last_ack() 
             let requests = probe.requests(at);
             assert!(requests.response_max_ns < 400_000_000, "none took long once it was read: {requests:?}");
             assert_eq!((requests.late, requests.very_late), (WAITING as u64, 0), "{requests:?}");
+            assert_eq!(probe.very_long(at), [WAITING as u64, 0, 0, 0], "{requests:?}");
             drop(waiting);
         });
     });

@@ -158,6 +158,42 @@ fn an_answer_is_late_by_what_its_request_waited_before_it_was_read() {
     assert_eq!((requests.late, requests.very_late), (3, 2), "{requests:?}");
 }
 
+#[test]
+fn privileged_a_very_long_request_is_told_by_where_it_waited() {
+    // What is quick has an upper end.
+    kernel::experiment("very long requests", a_very_long_request_is_told_by_where_it_waited);
+}
+
+/// One thread: a connection is asked and answered; the next one's request takes it 1.4 s, in which a third one comes, and the first one is asked
+/// once more.
+fn a_very_long_request_is_told_by_where_it_waited() {
+    let mut probe = Probe::attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        let serve = |stream: &mut TcpStream, ms| {
+            stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
+            std::thread::sleep(Duration::from_millis(ms));
+            stream.write_all(&[b'x'; 40]).unwrap();
+        };
+        let mut first = listener.accept().unwrap().0;
+        serve(&mut first, 0);
+        serve(&mut listener.accept().unwrap().0, 1_400);
+        serve(&mut listener.accept().unwrap().0, 0);
+        serve(&mut first, 0);
+    });
+    let mut first = TcpStream::connect(at).unwrap();
+    ask(&mut first);
+    let second = std::thread::spawn(move || ask(&mut TcpStream::connect(at).unwrap()));
+    let port = at.port();
+    probe.drain_until("the second is read", |p| p.requests(port).received == 2);
+    let third = std::thread::spawn(move || ask(&mut TcpStream::connect(at).unwrap()));
+    ask(&mut first);
+    [second, third, serving].into_iter().for_each(|thread| thread.join().unwrap());
+    probe.drain_until("all answered", |p| p.requests(port).answered == 4);
+    assert_eq!(probe.very_long(port), [0, 1, 1, 1], "{:?}", probe.requests(port));
+}
+
 /// When each piece of an answer is written, ms after its request was read, and how many bytes it has.
 type Plan = &'static [(u64, usize)];
 const PLANS: [Plan; 7] = [
@@ -219,6 +255,7 @@ fn an_answer_is_late_by_its_last_byte_and_passes_each_bound_once() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     let requests = probe.requests(port);
     assert_eq!((requests.late, requests.very_late), (3, 2), "{requests:?}");
+    assert_eq!(probe.very_long(port), [0, 0, 0, 2], "{requests:?}");
     // By their first byte; two of them took longer than there were buckets once.
     let of = |bucket: usize| requests.response_hist[bucket];
     assert_eq!(

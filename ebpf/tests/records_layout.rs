@@ -97,7 +97,8 @@ fn socket_records_are_those_of_the_object() {
     let structs = structs_of(objects::NET);
     same!(structs, "listener_record", net::ListenerRecord: window, edges, wait_max_ns, response_ns,
         response_max_ns, bytes_in, bytes_out, pieces_in, pieces_read, pieces_out, unanswered_max, multiplexed_max, arrivals, drops, drops_final_ack, drops_cookie, drops_repeated, drops_slow, syn_ack_retransmits, received, answered, aborted,
-        depth_max, in_flight_max, unread_max, busy_max, shared_max, open_max, limit, late, very_late, response_hist);
+        depth_max, in_flight_max, unread_max, busy_max, shared_max, open_max, limit, late, very_late, very_long_retried, very_long_queued, very_long_unread,
+        very_long_inside, response_hist);
     same!(structs, "edge_record", net::EdgeRecord: window, edges, response_ns, response_max_ns,
         first_try_unix_ns, bytes_in, bytes_out, pieces_in, pieces_out, unanswered_max, multiplexed_max, started, answered, aborted, connects, established, in_flight_max, open_max,
         syn_retransmits, data_retransmits, reserved, response_hist);

@@ -82,6 +82,7 @@ impl Scope {
             states,
             blocked_loops,
             cpu_shares,
+            blockings: _,     // told after this
             kernel_counts: _, // of namespaces of the listeners that are left, or of the machine
             culprits,
             polled: _,

@@ -94,6 +94,7 @@ impl Encoder {
             cpu_shares: cpu_shares(windows, entities),
             meetings: meetings(windows, entities),
             kernel_counts: kernel_counts(windows),
+            blockings: blockings(windows, entities),
             windows_lost: 0,
             uncovered: uncovered(windows.first(), coverage),
         }
@@ -294,6 +295,28 @@ fn meetings(windows: &[Window], entities: &mut Entities) -> Vec<v1::Meeting> {
             ConnectionEnd::Connected(key) => v1::meeting::End::Edge(entities.edge(key)),
         };
         v1::Meeting { window_offset, pair: meeting.pair, end: Some(end) }
+    })
+    .collect()
+}
+
+fn blockings(windows: &[Window], entities: &mut Entities) -> Vec<v1::Blocking> {
+    let all = (0_u32..).zip(windows).flat_map(|(offset, w)| w.blockings.iter().map(move |b| (offset, b)));
+    all.map(|(window_offset, of)| v1::Blocking {
+        window_offset,
+        windows_ago: of.windows_ago,
+        listener: entities.listener(of.listener),
+        waiting: of.waiting,
+        blockers: of
+            .blockers
+            .iter()
+            .map(|by| v1::Blocker {
+                connection: by.connection,
+                waiting: by.waiting,
+                idle: by.idle,
+                held_ms: by.held_ms,
+                statement: by.statement.clone(),
+            })
+            .collect(),
     })
     .collect()
 }

@@ -271,6 +271,10 @@ impl Probe {
                 sum.aborted += s.aborted;
                 sum.late += s.late;
                 sum.very_late += s.very_late;
+                sum.very_long_retried += s.very_long_retried;
+                sum.very_long_queued += s.very_long_queued;
+                sum.very_long_unread += s.very_long_unread;
+                sum.very_long_inside += s.very_long_inside;
                 sum.in_flight_last = s.in_flight_last;
                 sum.in_flight_max = sum.in_flight_max.max(s.in_flight_max);
                 sum.in_flight_ns += s.in_flight_ns;
@@ -291,6 +295,12 @@ impl Probe {
             }
         }
         sum
+    }
+
+    /// Very long answers: retried, queued, unread, inside.
+    pub fn very_long(&self, at: impl Into<At>) -> [u64; 4] {
+        let s = self.requests(at);
+        [s.very_long_retried, s.very_long_queued, s.very_long_unread, s.very_long_inside]
     }
 
     pub fn calls(&self, at: impl Into<At>) -> CallSample {

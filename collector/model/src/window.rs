@@ -305,6 +305,9 @@ pub struct HostWindow {
     /// What the kernel counted of its network and its memory that no hook tells, where it rose; told once a second.
     #[serde(default)]
     pub kernel_counts: Vec<KernelCount>,
+    /// What databases told of their locks. For the analysis alone, as `meetings`.
+    #[serde(default)]
+    pub blockings: Vec<Blocking>,
     pub culprits: Vec<CulpritSample>,
 }
 
@@ -323,6 +326,40 @@ pub enum ConnectionEnd {
     Accepted(EntityId),
     /// It is one of this edge.
     Connected(EntityId),
+}
+
+/// What a database told of its locks, when none of its requests was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocking {
+    pub listener: EntityId,
+    /// From the window in which it was asked to the one that tells it.
+    pub windows_ago: u32,
+    /// Sessions that wait for a lock; 0: it was asked too late, or they wait for something else.
+    pub waiting: u32,
+    /// Who holds them, whoever most wait for first; none: it does not say.
+    pub blockers: Vec<Blocker>,
+}
+
+/// A session of a database that holds a lock and waits for none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocker {
+    /// Its number, as the database has it.
+    pub connection: u64,
+    /// Sessions that wait for it.
+    pub waiting: u32,
+    /// It has a transaction open and asks nothing.
+    pub idle: bool,
+    /// For how long that has been open; `None`: the database does not say.
+    pub held_ms: Option<u64>,
+    /// What it asks, or asked last, without values; empty: the database does not say.
+    pub statement: String,
+}
+
+/// What such answers take in memory.
+#[must_use]
+pub fn blockings_bytes(all: &[Blocking]) -> usize {
+    let of = |by: &Blocker| size_of::<Blocker>() + by.statement.len();
+    all.iter().map(|b| size_of::<Blocking>() + b.blockers.iter().map(of).sum::<usize>()).sum()
 }
 
 /// What the kernel counts in the network namespaces of a host's listeners, or on its whole machine (`telemetry.proto`: `KernelCounter`).
@@ -452,6 +489,12 @@ pub struct ListenerWindow {
     pub late: Option<u64>,
     /// Of those, later than `very_late_ms`.
     pub very_late: Option<u64>,
+    /// The same of a second, by where most of the time went: before the connection was there, whose last ACK was dropped; unread since before it
+    /// was accepted; unread on an accepted one; read. `None`: not counted.
+    pub very_long_retried: Option<u64>,
+    pub very_long_queued: Option<u64>,
+    pub very_long_unread: Option<u64>,
+    pub very_long_inside: Option<u64>,
     pub in_flight_last: u32,
     pub in_flight_max: u32,
     pub in_flight_ns: u64,

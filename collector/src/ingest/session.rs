@@ -13,7 +13,7 @@ use prost::Message;
 use std::sync::Arc;
 use tailwater_model::window::{
     DeviceWindow, EdgeWindow, HostWindow, Input, KernelCount, ListenerWindow, Meeting, WINDOW_NS,
-    WorkloadWindow,
+    WorkloadWindow, blockings_bytes,
 };
 use tailwater_proto::v1::{
     Ack, AgentMessage, Arrival, BatchRefused, ClockReply, Hello, Refusal, Welcome,
@@ -70,6 +70,7 @@ fn weight(input: &Input) -> usize {
         + (window.culprits.len() + window.blocked_loops.len()) * NAME
         + window.meetings.len() * size_of::<Meeting>()
         + window.kernel_counts.len() * size_of::<KernelCount>()
+        + blockings_bytes(&window.blockings)
 }
 
 /// What follows from a message.

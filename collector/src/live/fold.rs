@@ -28,9 +28,13 @@ pub(crate) fn listener(to: &mut ListenerWindow, from: &ListenerWindow) {
             workers_busy_max workers_busy_ns workers_seen response_ns open_last open_max multiplexed_connections pieces_in pieces_read pieces_out multiplexed_bytes_in
             multiplexed_bytes_out unanswered_max unanswered_ns;
         longest queue_wait_max_ns worker_shared_max response_max_ns;
-        apart late very_late);
+        apart late very_late very_long_retried very_long_queued very_long_unread very_long_inside);
     to.late = known_sum(to.late, from.late);
     to.very_late = known_sum(to.very_late, from.very_late);
+    to.very_long_retried = known_sum(to.very_long_retried, from.very_long_retried);
+    to.very_long_queued = known_sum(to.very_long_queued, from.very_long_queued);
+    to.very_long_unread = known_sum(to.very_long_unread, from.very_long_unread);
+    to.very_long_inside = known_sum(to.very_long_inside, from.very_long_inside);
 }
 
 /// What both have, or what one has: what is not covered adds nothing.

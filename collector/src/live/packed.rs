@@ -179,6 +179,7 @@ fn of_index(host: &Host, index: u64) -> HostWindow {
         // Who reads old windows asks for what was measured, and neither for who met whom nor for what else was counted.
         meetings: Vec::new(),
         kernel_counts: Vec::new(),
+        blockings: Vec::new(),
         culprits: Vec::new(),
     }
 }

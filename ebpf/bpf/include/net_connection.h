@@ -63,6 +63,7 @@ struct connection {
 	__u8 used; /* a read or write was seen */
 	__u8 half_closed;
 	__u8 unasked; /* the last piece that went out was no part of an answer */
+	__u8 waited_as; /* of the request that was read last, how it had been unread: UNREAD_* */
 	__u32 looked; /* ROLE_UNKNOWN: listeners_made when its listener was looked for, plus 1; of others, pairs_made when its pair was */
 	__u32 unanswered; /* multiplexed: pieces that were asked since there was an answer */
 	__u32 bounds; /* of the answer that was given last, those that it has not passed: BOUND_* */
@@ -325,6 +326,7 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 	c->seen_seq = seq;
 	c->bounds = 0;
 	c->unasked = 0;
+	c->waited_as = unread;
 	c->started_ns = h->mono_ns;
 	if (unread == UNREAD_NONE)
 		c->arrived_ns = h->mono_ns;
@@ -357,23 +359,64 @@ static __noinline void request_began(struct hook *h, struct connection *c, __u32
 /* How long an answer may take, from the first byte of its request to its own last one. */
 #define BOUND_LATE 1
 #define BOUND_VERY_LATE 2
+#define BOUND_VERY_LONG 4
+#define BOUNDS_ALL (BOUND_LATE | BOUND_VERY_LATE | BOUND_VERY_LONG)
+
+/* What is called very long everywhere: a client whose SYN was dropped waits that long at least. */
+#ifndef VERY_LONG_NS
+#define VERY_LONG_NS 1000000000ULL
+#endif
+
+/* 1 if `took` is more than `most`, without a branch: what the verifier has to follow here doubles with each. */
+static __always_inline __u32 is_over(__u64 took, __u64 most)
+{
+	return (most - took) >> 63;
+}
 
 /* Of these bounds, those that are not over after `took`. */
 static __always_inline __u32 bounds_kept(__u32 bounds, __u64 took)
 {
-	if (took > cfg_late_us * 1000ULL)
-		bounds &= ~BOUND_LATE;
-	if (took > cfg_very_late_us * 1000ULL)
-		bounds &= ~BOUND_VERY_LATE;
-	return bounds;
+	return bounds & ~(is_over(took, cfg_late_us * 1000ULL) * BOUND_LATE | is_over(took, cfg_very_late_us * 1000ULL) * BOUND_VERY_LATE |
+			  is_over(took, VERY_LONG_NS - 1) * BOUND_VERY_LONG);
 }
 
-static __always_inline void bounds_passed(struct listener_record *rec, __u32 passed)
+/*
+ * When a request was where: to be taken before its answer is counted, because the next request may be read on another CPU as soon as it is.
+ */
+struct stations {
+	__u64 established_ns;
+	__u64 arrived_ns;
+	__u64 read_ns;
+	__u32 waited_as;
+};
+#define STATIONS_OF(c) {(c)->established_ns, (c)->arrived_ns, (c)->started_ns, (c)->waited_as}
+
+/* Counts an answer that took very long, `now_ns`, by where most of that time went. */
+static __always_inline void very_long_into(struct listener_record *rec, const struct stations *at, __u64 now_ns)
 {
-	if (passed & BOUND_LATE)
-		rec->late++;
-	if (passed & BOUND_VERY_LATE)
-		rec->very_late++;
+	__u64 inside = elapsed_ns(at->read_ns, now_ns), waited = elapsed_ns(at->arrived_ns, at->read_ns), retried = 0;
+
+	/* What came before the connection was there, see was_sent_before(). */
+	if (at->established_ns && elapsed_ns(at->established_ns, at->read_ns))
+		retried = elapsed_ns(at->arrived_ns, at->established_ns);
+	waited = elapsed_ns(retried, waited);
+	if (inside >= waited && inside >= retried)
+		rec->very_long_inside++;
+	else if (retried > waited)
+		rec->very_long_retried++;
+	else if (at->waited_as == UNREAD_QUEUED)
+		rec->very_long_queued++;
+	else
+		rec->very_long_unread++;
+}
+
+/* The last thing that is done with an answer. */
+static __always_inline void bounds_passed(struct listener_record *rec, __u32 passed, const struct stations *at, __u64 now_ns)
+{
+	rec->late += passed & BOUND_LATE;
+	rec->very_late += (passed & BOUND_VERY_LATE) / BOUND_VERY_LATE;
+	if (passed & BOUND_VERY_LONG)
+		very_long_into(rec, at, now_ns);
 }
 
 /* Whether an answer that was still in time when it began is not any more, `now_ns`. What came since then is another request, of another time. */
@@ -387,13 +430,14 @@ static __always_inline bool passes_a_bound(const struct connection *c, __u64 now
 static __noinline void answer_went_on(struct hook *h, struct connection *c)
 {
 	struct listener_record *rec = listener_now(h, c->slot);
+	struct stations at = STATIONS_OF(c);
 	__u32 before = c->bounds, kept;
 
 	if (!rec || !passes_a_bound(c, h->mono_ns))
 		return;
 	kept = bounds_kept(before, elapsed_ns(c->arrived_ns, h->mono_ns));
 	if (__sync_val_compare_and_swap(&c->bounds, before, kept) == before)
-		bounds_passed(rec, before & ~kept);
+		bounds_passed(rec, before & ~kept, &at, h->mono_ns);
 }
 
 /* For whoever took the connection out of PHASE_ACTIVE. */
@@ -403,6 +447,7 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	struct listener_record *rec = listener_now(h, c->slot);
 	struct worker *worker = worker_at(c->worker);
 	__u64 took = elapsed_ns(c->started_ns, h->mono_ns), waited = elapsed_ns(c->arrived_ns, h->mono_ns);
+	struct stations at = STATIONS_OF(c);
 	__s32 left;
 
 	if (!level || !rec)
@@ -410,11 +455,11 @@ static __noinline void request_ended(struct hook *h, struct connection *c, __u32
 	left = step_turns(h, rec, level, -1, 0, worker && __sync_fetch_and_add(&worker->held, -1) == 1 ? -1 : 0);
 	state_left(c->slot, level, bpf_ktime_get_ns(), left + 1, how == ENDED_ANSWERED);
 	if (how == ENDED_ANSWERED) {
-		__u32 kept = bounds_kept(BOUND_LATE | BOUND_VERY_LATE, waited);
+		__u32 kept = bounds_kept(BOUNDS_ALL, waited);
 
 		ANSWERED_INTO(rec, took);
-		bounds_passed(rec, (BOUND_LATE | BOUND_VERY_LATE) & ~kept);
 		c->bounds = kept;
+		bounds_passed(rec, BOUNDS_ALL & ~kept, &at, h->mono_ns);
 	} else {
 		rec->aborted++;
 	}

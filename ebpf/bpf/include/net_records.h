@@ -41,10 +41,8 @@ struct listener_record {
 	__u32 drops_cookie; /* of those, of handshakes by SYN cookie: sk_drops counts them once, the others twice */
 	__u32 drops_repeated; /* of those at the last ACK, of connections that were dropped there before */
 	__u32 drops_slow; /* connections dropped there for so long that they wait longer than a second */
-	__u32 syn_ack_retransmits;
 	__u32 received;
 	__u32 answered;
-	__u32 aborted;
 	__u32 depth_max;
 	__u32 in_flight_max;
 	__u32 unread_max;
@@ -52,13 +50,21 @@ struct listener_record {
 	__u32 shared_max;
 	__u32 open_max; /* accepted ones, at pushes, sampling ticks and first reads or writes */
 	__u32 limit;
+	/* From here on what happens less than 65,536 times in a window on a CPU. */
 	/*
 	 * Of the answers, those of which something was written later than cfg_late_us after the first byte of their request, or after the
 	 * connection's last ACK was dropped first, where that is known. Counted when that was written: that an answer which began in time
 	 * ends late is known in a later window than the one that has the answer.
 	 */
-	__u32 late;
-	__u32 very_late; /* of those, later than cfg_very_late_us */
+	__u16 late;
+	__u16 very_late; /* of those, later than cfg_very_late_us */
+	/* The same of VERY_LONG_NS, by where most of that time went: before the connection was there (its last ACK was dropped), … */
+	__u16 very_long_retried;
+	__u16 very_long_queued; /* … unread, on a connection that was not accepted yet when the first byte came, … */
+	__u16 very_long_unread; /* … unread on an accepted one, … */
+	__u16 very_long_inside; /* … or read */
+	__u16 aborted;
+	__u16 syn_ack_retransmits;
 	__u32 response_hist[RESPONSE_BUCKETS];
 };
 

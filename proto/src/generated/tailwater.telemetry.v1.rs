@@ -294,6 +294,45 @@ pub struct WindowBatch {
     pub meetings: ::prost::alloc::vec::Vec<Meeting>,
     #[prost(message, repeated, tag = "62")]
     pub kernel_counts: ::prost::alloc::vec::Vec<KernelCount>,
+    #[prost(message, repeated, tag = "63")]
+    pub blockings: ::prost::alloc::vec::Vec<Blocking>,
+}
+/// What a database told of its locks when none of its requests was answered: asked by its own client, where the agent is configured to.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Blocking {
+    /// of the window that tells it, in this batch
+    #[prost(uint32, tag = "1")]
+    pub window_offset: u32,
+    /// from the window in which it was asked to that one
+    #[prost(uint32, tag = "2")]
+    pub windows_ago: u32,
+    #[prost(uint32, tag = "3")]
+    pub listener: u32,
+    /// sessions that wait for a lock; 0: it was asked too late, or they wait for something else
+    #[prost(uint32, tag = "4")]
+    pub waiting: u32,
+    /// whoever most wait for first; none: it does not say
+    #[prost(message, repeated, tag = "5")]
+    pub blockers: ::prost::alloc::vec::Vec<Blocker>,
+}
+/// A session that holds a lock and waits for none.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Blocker {
+    /// its number, as the database has it
+    #[prost(uint64, tag = "1")]
+    pub connection: u64,
+    /// sessions that wait for it
+    #[prost(uint32, tag = "2")]
+    pub waiting: u32,
+    /// it has a transaction open and asks nothing
+    #[prost(bool, tag = "3")]
+    pub idle: bool,
+    /// for how long; absent: the database does not say
+    #[prost(uint64, optional, tag = "4")]
+    pub held_ms: ::core::option::Option<u64>,
+    /// what it asks, or asked last, without values; empty: the database does not say
+    #[prost(string, tag = "5")]
+    pub statement: ::prost::alloc::string::String,
 }
 /// By how much something rose that the kernel counts of its network and its memory, and that no hook of the agent sees: over the network namespaces of
 /// the host's listeners, or on the whole machine. Read once a second; told where it rose.
@@ -946,6 +985,16 @@ pub enum Metric {
     AnsweredLate = 133,
     /// of those, later than Hello.very_late_ns
     AnsweredVeryLate = 134,
+    /// The same of a second, each once, by where most of its time went. Absent: an agent of before, which does not count them.
+    ///
+    /// before the connection was there, whose last ACK was dropped
+    AnsweredVeryLongRetried = 135,
+    /// unread since before the connection was accepted
+    AnsweredVeryLongQueued = 136,
+    /// unread on an accepted connection
+    AnsweredVeryLongUnread = 137,
+    /// read
+    AnsweredVeryLongInside = 138,
     /// LISTENER and EDGE: what is said of multiplexed connections in place of requests and calls
     ///
     /// segments that came, and what was written at once
@@ -1042,6 +1091,10 @@ impl Metric {
             Self::ConnectionsOpenLastAccepted => "METRIC_CONNECTIONS_OPEN_LAST_ACCEPTED",
             Self::AnsweredLate => "METRIC_ANSWERED_LATE",
             Self::AnsweredVeryLate => "METRIC_ANSWERED_VERY_LATE",
+            Self::AnsweredVeryLongRetried => "METRIC_ANSWERED_VERY_LONG_RETRIED",
+            Self::AnsweredVeryLongQueued => "METRIC_ANSWERED_VERY_LONG_QUEUED",
+            Self::AnsweredVeryLongUnread => "METRIC_ANSWERED_VERY_LONG_UNREAD",
+            Self::AnsweredVeryLongInside => "METRIC_ANSWERED_VERY_LONG_INSIDE",
             Self::PiecesIn => "METRIC_PIECES_IN",
             Self::PiecesRead => "METRIC_PIECES_READ",
             Self::PiecesOut => "METRIC_PIECES_OUT",
@@ -1131,6 +1184,10 @@ impl Metric {
             }
             "METRIC_ANSWERED_LATE" => Some(Self::AnsweredLate),
             "METRIC_ANSWERED_VERY_LATE" => Some(Self::AnsweredVeryLate),
+            "METRIC_ANSWERED_VERY_LONG_RETRIED" => Some(Self::AnsweredVeryLongRetried),
+            "METRIC_ANSWERED_VERY_LONG_QUEUED" => Some(Self::AnsweredVeryLongQueued),
+            "METRIC_ANSWERED_VERY_LONG_UNREAD" => Some(Self::AnsweredVeryLongUnread),
+            "METRIC_ANSWERED_VERY_LONG_INSIDE" => Some(Self::AnsweredVeryLongInside),
             "METRIC_PIECES_IN" => Some(Self::PiecesIn),
             "METRIC_PIECES_READ" => Some(Self::PiecesRead),
             "METRIC_PIECES_OUT" => Some(Self::PiecesOut),

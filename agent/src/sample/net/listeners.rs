@@ -186,6 +186,10 @@ impl Sum {
         t.aborted += u64::from(r.aborted);
         t.late += u64::from(r.late);
         t.very_late += u64::from(r.very_late);
+        t.very_long_retried += u64::from(r.very_long_retried);
+        t.very_long_queued += u64::from(r.very_long_queued);
+        t.very_long_unread += u64::from(r.very_long_unread);
+        t.very_long_inside += u64::from(r.very_long_inside);
         t.in_flight_max = t.in_flight_max.max(r.in_flight_max);
         t.unread_max = t.unread_max.max(r.unread_max);
         t.workers_busy_max = t.workers_busy_max.max(r.busy_max);

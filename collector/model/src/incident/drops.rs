@@ -55,7 +55,7 @@ impl Drops {
     }
 }
 
-/// Requests that became very long by retransmission.
+/// Requests that took a second or longer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Vlrt {
     /// SYNs that observed clients sent again; `null`: no client of the dropping listeners is observed.
@@ -64,6 +64,59 @@ pub struct Vlrt {
     pub expected: u64,
     /// Observed clients that did.
     pub clients: Vec<Client>,
+    /// All very long requests at the first tiers of the chain, each once, by where they waited; `null`: the agent there does not count them, or
+    /// the incident is of an older collector.
+    #[serde(default)]
+    pub by_kind: Option<VeryLongKinds>,
+}
+
+impl Vlrt {
+    /// All that is known of.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.by_kind.map_or(self.expected, VeryLongKinds::all)
+    }
+}
+
+/// Very long requests at the tiers of a chain that no other of its tiers calls, where clients feel them, by where most of their time went. Those
+/// that were answered; whoever went away is not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VeryLongKinds {
+    /// Their SYN was dropped, or their last ACK for so long: an estimate.
+    pub retransmitted: u64,
+    /// Unread, since before the connection was accepted.
+    pub queued: u64,
+    /// Unread on an accepted connection.
+    pub unread: u64,
+    /// Read, where no root is behind the tier: mostly it is the root itself.
+    pub inside: u64,
+    /// Read, where the root is behind it.
+    pub behind: u64,
+}
+
+impl VeryLongKinds {
+    /// All of them.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        let Self { retransmitted, queued, unread, inside, behind } = self;
+        [retransmitted, queued, unread, inside, behind].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// In words, the most frequent first; those of which there is none are left out.
+    #[must_use]
+    pub fn told(self) -> String {
+        let Self { retransmitted, queued, unread, inside, behind } = self;
+        let mut all = [
+            (retransmitted, "sent again"),
+            (queued, "queued for accept"),
+            (unread, "unread"),
+            (inside, "inside"),
+            (behind, "in tiers behind it"),
+        ];
+        all.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        let told = all.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+        told.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What keeps drops alive after their root is over: a metastable failure (Bronson et al., HotOS '21; Huang et al., OSDI '22). The root is

@@ -110,8 +110,38 @@ pub struct HopLife {
     pub answered: u64,
     /// Packets dropped by all its listeners.
     pub dropped: u64,
+    /// Of the answered, also of before, those that took a second or longer, by where most of that time went; `null`: its agent does not count them.
+    #[serde(default)]
+    pub very_long: Option<VeryLong>,
     /// Its newest window; `null`: none came yet.
     pub now: Option<HopNow>,
+}
+
+/// Answers of a tier of which something was written a second or more after the first byte of the request, by where most of that time went. What
+/// waits for a thread inside of the server, once it is read, cannot be told from what is worked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VeryLong {
+    /// Before the connection was there: its last ACK was dropped.
+    pub retried: u64,
+    /// Nobody had read it, since before the connection was accepted.
+    pub queued: u64,
+    /// Nobody had read it, on an accepted connection.
+    pub unread: u64,
+    /// It had been read.
+    pub inside: u64,
+}
+
+impl VeryLong {
+    /// With those of another listener, or window.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            retried: self.retried.saturating_add(other.retried),
+            queued: self.queued.saturating_add(other.queued),
+            unread: self.unread.saturating_add(other.unread),
+            inside: self.inside.saturating_add(other.inside),
+        }
+    }
 }
 
 /// A tier in one window.

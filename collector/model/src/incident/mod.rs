@@ -9,8 +9,8 @@ mod which;
 pub use crate::address::socket;
 use crate::place::{Place, place};
 use crate::window::Host;
-pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
-pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role};
+pub use drops::{Client, DropReason, Drops, Sustained, SustainedBy, VeryLongKinds, Vlrt};
+pub use hop::{Hop, HopCongestion, HopLife, HopNow, Order, Role, VeryLong};
 pub use identity::identity;
 use serde::{Deserialize, Serialize};
 pub use which::Which;
@@ -49,7 +49,7 @@ pub struct Incident {
     pub hops: Vec<Hop>,
     /// What listeners dropped.
     pub drops: Vec<Drops>,
-    /// Requests that became very long by retransmission.
+    /// Requests that took a second or longer.
     pub vlrt: Vlrt,
     /// What keeps the drops alive now that the root is over; `null`: the root itself, or nothing.
     #[serde(default)]
@@ -241,6 +241,9 @@ pub struct Root {
     /// The event loop that was blocked; of other resources there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_loop: Option<EventLoop>,
+    /// What the database said of its locks; `None`: it is none that is asked, or waited for nothing of that kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Locks>,
     /// How many servers do the same for the same callers, and how many of them stood with it; `None`: it is the only one, or that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Replicas>,
@@ -273,6 +276,53 @@ pub struct EventLoop {
     pub ran_ratio: f64,
     /// The kernel's function that it was found asleep in; empty: it mostly ran.
     pub slept_in: String,
+}
+
+/// What a database said of its locks while it answered nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locks {
+    /// When it was asked, to the window.
+    pub asked_unix_ns: u64,
+    /// Sessions that waited for a lock; 0: it was asked too late, or they waited for something else.
+    pub waiting: u32,
+    /// Who held it; `null`: nobody, or it does not say.
+    pub holder: Option<LockHolder>,
+}
+
+/// A session of a database that held a lock and waited for none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockHolder {
+    /// Its number, as the database has it.
+    pub connection: u64,
+    /// Sessions that waited for it.
+    pub waiting: u32,
+    /// It had a transaction open and asked nothing.
+    pub idle: bool,
+    /// For how long that had been open, ms; `null`: the database does not say.
+    pub held_ms: Option<u64>,
+    /// What it asked, or had asked last, without values; empty: the database does not say.
+    pub statement: String,
+}
+
+impl Locks {
+    /// In a clause.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let Some(by) = &self.holder else {
+            return match self.waiting {
+                0 => "asked for its locks, it said that nobody waited for one (any more)".to_owned(),
+                n => format!("{n} of its sessions waited for locks, and it does not say whose"),
+            };
+        };
+        let since = by.held_ms.map_or_else(String::new, |ms| format!(", in a transaction of {ms} ms,"));
+        let does = match (by.idle, by.statement.as_str()) {
+            (true, "") => "asked nothing meanwhile".to_owned(),
+            (true, last) => format!("asked nothing after `{last}`"),
+            (false, "") => "was at work".to_owned(),
+            (false, statement) => format!("ran `{statement}`"),
+        };
+        format!("{} of its sessions waited for connection {}, which{since} {does}", by.waiting, by.connection)
+    }
 }
 
 /// Servers of one tier.

@@ -65,6 +65,13 @@ pub(super) fn record(incident: &Incident, now_unix_ns: u64) -> LogRecord {
         attributes.push(double("tailwater.sustained.retry_share", sustained.retry_share));
         attributes.push(text("tailwater.sustained.way_out", sustained.way_out.as_str()));
     }
+    if let Some(kinds) = i.vlrt.by_kind {
+        attributes.push(int("tailwater.vlrt.retransmitted", kinds.retransmitted));
+        attributes.push(int("tailwater.vlrt.queued", kinds.queued));
+        attributes.push(int("tailwater.vlrt.unread", kinds.unread));
+        attributes.push(int("tailwater.vlrt.inside", kinds.inside));
+        attributes.push(int("tailwater.vlrt.behind", kinds.behind));
+    }
     attributes.extend(i.vlrt.syn_retransmits.map(|n| int("tailwater.vlrt.syn_retransmits", n)));
     // An empty text: not known, as of an unobserved host.
     let empty = |a: &KeyValue| matches!(&a.value, Some(AnyValue { value: Some(Value::StringValue(s)) }) if s.is_empty());

@@ -1,9 +1,10 @@
 //! From wire messages to the pipeline's inputs: what makes the one of the other is in this folder. This file owns the mapping of an
 //! agent's entity ids to ids that are never used twice for a host, and the shift of window indices when a clock is off by more than half
-//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `counts`, `loops`, `meetings`, `shares` and
+//! a window; `fields` says which metric is which field, `drop_packets` which counts are packets, `blockings`, `counts`, `loops`, `meetings`, `shares` and
 //! `states` read what is told beside windows. What a message may hold at all is asked of `limits` and `sanity`, as the stream does too.
 //! Knows no clock: offset and error bound come with each message, so that a trace converts the same way again.
 
+mod blockings;
 mod counts;
 mod drop_packets;
 mod fields;
@@ -14,6 +15,7 @@ mod states;
 
 use crate::ingest::limits::{self, Excess};
 use crate::ingest::sanity::{self, Absurd};
+use blockings::BlockingsError;
 use counts::CountsError;
 use drop_packets::DropPackets;
 use loops::LoopsError;
@@ -96,6 +98,9 @@ pub enum ConvertError {
     /// Ends of connections that cannot be.
     #[error(transparent)]
     Meetings(#[from] MeetingsError),
+    /// Answers about locks that cannot be.
+    #[error(transparent)]
+    Blockings(#[from] BlockingsError),
     /// Counts of the kernel that cannot be.
     #[error(transparent)]
     Counts(#[from] CountsError),
@@ -469,6 +474,7 @@ impl Converter {
         let blocked = loops::blocked(&batch.blocked_loops, count, |id| self.listeners.get(id))?;
         let (listeners, edges) = (&mut self.listeners, &mut self.edges);
         let met = meetings::met(&batch.meetings, count, |id| listeners.get(id), |id| edges.get(id))?;
+        let blockings = blockings::told(&batch.blockings, count, |id| listeners.get(id))?;
         let counted = counts::told(&batch.kernel_counts, count)?;
         let shares = shares::of_cgroups(&batch.cpu_shares, count, |id| self.workloads.get(id))?;
         let mut inputs = Vec::new();
@@ -511,6 +517,11 @@ impl Converter {
         for (offset, meeting) in met {
             if let Some(window) = windows.get_mut(offset as usize) {
                 window.meetings.push(meeting);
+            }
+        }
+        for (offset, blocking) in blockings {
+            if let Some(window) = windows.get_mut(offset as usize) {
+                window.blockings.push(blocking);
             }
         }
         for (offset, counted) in counted {
