@@ -90,6 +90,10 @@ pub struct Layer {
     #[command(flatten)]
     #[serde(default)]
     pub tls: TlsLayer,
+    /// Databases that are asked who holds locks: in the file alone.
+    #[arg(skip)]
+    #[serde(default)]
+    pub database: Vec<Database>,
     /// Shifts this agent's epoch: for tests of clock estimation
     #[arg(long, hide = true, allow_hyphen_values = true, env = "TAILWATER_AGENT_CLOCK_SHIFT_MS")]
     pub clock_shift_ms: Option<i64>,
@@ -97,6 +101,70 @@ pub struct Layer {
     #[arg(long, hide = true, allow_hyphen_values = true, env = "TAILWATER_AGENT_CLOCK_DRIFT_PPM")]
     pub clock_drift_ppm: Option<i64>,
 }
+
+/// A database that is asked, when none of its requests is answered, who holds the locks that they wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Database {
+    /// It listens on this TCP port, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// … or on the Unix socket of this path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// What it is.
+    pub kind: DatabaseKind,
+    /// Its own client and how that gets to it: a program and its arguments.
+    pub client: Vec<String>,
+}
+
+impl Database {
+    /// Where it listens.
+    pub fn place(&self) -> String {
+        self.port.map_or_else(|| self.socket.clone().unwrap_or_default(), |port| format!("port {port}"))
+    }
+
+    /// What is wrong with it, and the remedy.
+    fn fault(&self) -> Option<(String, &'static str)> {
+        let of = self.place();
+        if self.port.is_some() == self.socket.is_some() || self.port == Some(0) {
+            return Some(("[[database]]: needs either port or socket".to_owned(), "set one of the two"));
+        }
+        if self.socket.as_ref().is_some_and(|path| !path.starts_with('/')) {
+            let problem = format!("[[database]]: socket = {of:?} is no whole path");
+            return Some((problem, "write it as the server does, e.g. /run/mysqld/mysqld.sock"));
+        }
+        let bytes: usize = self.client.iter().map(String::len).sum();
+        if bytes > CLIENT_BYTES_MAX {
+            let problem = format!("[[database]] at {of}: client has {bytes} bytes");
+            return Some((problem, "leave it at 1024, and the rest in a file that it reads"));
+        }
+        let program = self.client.first().map_or("", String::as_str);
+        if program.is_empty() {
+            let problem = format!("[[database]] at {of}: client is empty");
+            return Some((
+                problem,
+                "write the client and its arguments, e.g. [\"psql\", \"--dbname=postgres\"]",
+            ));
+        }
+        None
+    }
+}
+
+/// What a database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DatabaseKind {
+    /// PostgreSQL; its client is psql.
+    Postgresql,
+    /// MariaDB; its client is mariadb.
+    Mariadb,
+}
+
+/// Databases of one machine that are asked.
+const DATABASES_MAX: usize = 8;
+/// Bytes of a client and its arguments.
+const CLIENT_BYTES_MAX: usize = 1_024;
 
 /// Files of mutual TLS, by source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -140,6 +208,8 @@ pub struct Config {
     pub join: Option<Join>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
+    #[serde(rename = "database", skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<Database>,
 }
 
 /// By what to join a collector before anything is measured, and again where what it gave is good for nothing any more.
@@ -286,6 +356,14 @@ impl Source {
         })
     }
 
+    /// Where the n-th database begins: a line of the file.
+    fn place_of_database(&self, n: usize) -> String {
+        let heads =
+            self.text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("[[database]]"));
+        let line = heads.map(|(line, _)| line + 1).nth(n);
+        line.map_or_else(|| self.path.clone(), |line| format!("{}:{line}", self.path))
+    }
+
     /// Where `key` was set: a line of the file, else its flag.
     fn place(&self, key: &str, over: bool) -> String {
         let last = key.rsplit('.').next().unwrap_or(key);
@@ -429,6 +507,16 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         return Err(fail("host", from_over, problem, "use 1 to 255 printable characters"));
     }
 
+    let fault = |(n, database): (usize, &Database)| {
+        let many = (n >= DATABASES_MAX)
+            .then(|| (format!("[[database]] for the {}th time", n + 1), "leave it at eight"));
+        let (problem, remedy) = many.or_else(|| database.fault())?;
+        Some(ConfigError { place: source.place_of_database(n), problem, remedy: remedy.to_owned() })
+    };
+    if let Some(fault) = file.database.iter().enumerate().find_map(fault) {
+        return Err(fault);
+    }
+
     let tls = given.or_else(|| identity.as_deref().map(identity::files));
     if collector.starts_with("https://") && tls.is_none() {
         let problem = format!("collector {collector} needs mutual TLS, and there is no certificate");
@@ -452,6 +540,7 @@ fn effective(file: Layer, over: Layer, source: &Source) -> Result<Config, Config
         identity,
         join,
         tls,
+        databases: file.database,
     })
 }
 

@@ -14,6 +14,7 @@ use tailwater_agent::identity::{DEFAULT_FOLDER, owner};
 use tailwater_agent::run::cli::{Cli, Command, Configured, exit, variables};
 use tailwater_agent::run::dump::Form;
 use tailwater_agent::run::{self, failure};
+use tailwater_agent::sample::locks::asker;
 use tailwater_agent::sample::net::helper;
 use tokio::sync::Notify;
 
@@ -89,6 +90,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             std::io::stdout().write_all(text.as_bytes())?;
         }
         Command::WalkNamespaces => helper::serve()?,
+        Command::AskDatabases => asker::serve()?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tailwater-agent", &mut std::io::stdout());
         }

@@ -200,6 +200,31 @@ fn variables_that_nothing_reads_are_refused() {
 }
 
 #[test]
+fn databases_that_are_asked_are_named_whole_and_what_is_wrong_with_one_is_said_with_its_line() {
+    let of = |more: &str| format!("windows_per_batch = 2\n[[database]]\nkind = \"mariadb\"\n{more}\n");
+    let good = "port = 3306\nclient = [\"mariadb\", \"--user=tailwater\"]";
+    let config = check(&of(good), Layer::default()).unwrap();
+    assert_eq!((config.databases.len(), config.databases[0].port), (1, Some(3306)));
+    let shown = toml::to_string(&config).unwrap();
+    assert!(shown.contains("[[database]]\nport = 3306\nkind = \"mariadb\"\n"), "{shown}");
+    refused(&of("client = [\"mariadb\"]"), "agent.toml:2: [[database]]: needs either port or socket");
+    refused(
+        &of("port = 1\nsocket = \"/a\"\nclient = [\"mariadb\"]"),
+        "agent.toml:2: [[database]]: needs either",
+    );
+    refused(
+        &of("socket = \"a\"\nclient = [\"mariadb\"]"),
+        "agent.toml:2: [[database]]: socket = \"a\" is no whole path",
+    );
+    refused(&of("port = 3306\nclient = []"), "agent.toml:2: [[database]] at port 3306: client is empty");
+    let long = format!("port = 3306\nclient = [\"{}\"]", "x".repeat(2_000));
+    refused(&of(&long), "agent.toml:2: [[database]] at port 3306: client has 2000 bytes");
+    refused("[[database]]\nkind = \"oracle\"\n", "agent.toml:2: unknown variant `oracle`");
+    let many = format!("[[database]]\nkind = \"mariadb\"\n{good}\n").repeat(9);
+    refused(&many, "agent.toml:33: [[database]] for the 9th time");
+}
+
+#[test]
 fn the_example_file_is_valid_and_shows_every_key() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/tailwater-agent.toml");
     let text = std::fs::read_to_string(path).unwrap();
@@ -225,7 +250,13 @@ fn the_example_file_is_valid_and_shows_every_key() {
         flags.get_arguments().filter(|a| a.is_hide_set()).map(|a| a.get_id().to_string()).collect();
     let (top, tls) = (keys_of(""), keys_of("[tls]"));
     assert!(top.contains("tls") && tls.contains("cert") && !hidden.is_empty(), "{top:?} {tls:?} {hidden:?}");
-    let all = top.into_iter().filter(|key| key != "tls").chain(tls.iter().map(|key| format!("tls.{key}")));
+    let database = keys_of("[[database]]");
+    assert!(top.contains("database") && database.contains("client"), "{top:?} {database:?}");
+    let all = top
+        .into_iter()
+        .filter(|key| key != "tls" && key != "database")
+        .chain(tls.iter().map(|key| format!("tls.{key}")))
+        .chain(database.iter().map(|key| format!("database.{key}")));
     let missing: Vec<String> = all.filter(|key| !hidden.contains(key) && !documented.contains(key)).collect();
     assert_eq!(missing, Vec::<String>::new(), "not in deploy/tailwater-agent.toml");
 }

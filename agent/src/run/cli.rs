@@ -2,6 +2,7 @@
 
 use crate::config::Layer;
 use crate::identity::DEFAULT_FOLDER;
+use crate::sample::locks::asker;
 use crate::sample::net::helper;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ Examples:
                                                          one cgroup subtree as a host of its own
   tailwater-agent completions bash > /etc/bash_completion.d/tailwater-agent
 
-Every key of the configuration file is also a flag and a variable: windows_per_batch, --windows-per-batch,
+Every key of the configuration file but [[database]] is also a flag and a variable: windows_per_batch, --windows-per-batch,
 TAILWATER_AGENT_WINDOWS_PER_BATCH. Flags win over variables, variables over the file.
 
 Exit codes: 0 done, 64 unusable configuration, 69 collector not reachable (doctor with --collector), 1 other failures.";
@@ -135,6 +136,9 @@ pub enum Command {
     /// Walks network namespaces for an agent that is running
     #[command(name = helper::COMMAND, hide = true)]
     WalkNamespaces,
+    /// Asks databases for an agent that is running
+    #[command(name = asker::COMMAND, hide = true)]
+    AskDatabases,
     /// Prints a completion script for a shell
     Completions {
         /// Which shell

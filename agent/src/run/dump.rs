@@ -251,6 +251,36 @@ impl<W: Write + Send> Dump<W> {
         }
     }
 
+    fn blockings(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
+        for of in &batch.blockings {
+            let at = self.name(EntityKind::Listener, of.listener);
+            match self.form {
+                Form::Text => {
+                    self.line(&format!("{time}  locks    {}: {} sessions wait", printable(&at), of.waiting));
+                    for by in &of.blockers {
+                        let how = if by.idle { "asks nothing after" } else { "runs" };
+                        let what =
+                            format!("{} for {}, which {how} {}", by.waiting, by.connection, by.statement);
+                        self.line(&format!("{time}  locks      {}", printable(&what)));
+                    }
+                }
+                Form::Json => {
+                    let blockers = of.blockers.iter().map(|by| {
+                        serde_json::json!({
+                            "connection": by.connection, "waiting": by.waiting, "idle": by.idle, "held_ms": by.held_ms,
+                            "statement": by.statement,
+                        })
+                    });
+                    let line = serde_json::json!({
+                        "window_unix_ns": window.index.0.saturating_mul(WINDOW_NS), "kind": "locks", "listener": at,
+                        "windows_ago": of.windows_ago, "waiting": of.waiting, "blockers": blockers.collect::<Vec<_>>(),
+                    });
+                    self.json(&line);
+                }
+            }
+        }
+    }
+
     fn kernel_counts(&mut self, time: &str, window: &Window, batch: &v1::WindowBatch) {
         for of in &batch.kernel_counts {
             let name = of.counter().as_str_name().trim_start_matches("KERNEL_COUNTER_").to_lowercase();
@@ -290,6 +320,7 @@ impl<W: Write + Send> Sink for Dump<W> {
         self.cpu_shares(&time, &window, &batch);
         self.meetings(&time, &window, &batch);
         self.kernel_counts(&time, &window, &batch);
+        self.blockings(&time, &window, &batch);
         self.broken |= self.out.flush().is_err();
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

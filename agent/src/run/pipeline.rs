@@ -6,6 +6,7 @@ use crate::config::Late;
 use crate::name::scope::{self, Scope};
 use crate::name::workload::Entities;
 use crate::sample::counters::Counters;
+use crate::sample::locks::Locks;
 use crate::sample::polled::Watched;
 use crate::sample::sampler::{Handle, Sink};
 use crate::sample::shares::Shares;
@@ -70,6 +71,7 @@ pub struct View {
     watched: Watched,
     shares: Shares,
     counters: Counters,
+    locks: Locks,
 }
 
 impl View {
@@ -77,9 +79,16 @@ impl View {
     pub fn new(entities: Entities, scope: Option<Scope>, quotas: Quotas, watched: Watched) -> Self {
         let root = Path::new("/");
         let (shares, counters) = (Shares::new(root), Counters::new(root));
-        let mut view = Self { entities, scope, quotas, watched, shares, counters };
+        let locks = Locks::default();
+        let mut view = Self { entities, scope, quotas, watched, shares, counters, locks };
         view.look_around();
         view
+    }
+
+    /// With databases that are asked for their locks.
+    #[must_use]
+    pub fn with_locks(self, locks: Locks) -> Self {
+        Self { locks, ..self }
     }
 
     fn look_around(&mut self) {
@@ -116,6 +125,7 @@ impl View {
             scope.narrow(window, &mut self.entities);
         }
         self.counters.step(window, || scope::process_to_ask(self.scope.as_ref(), &self.entities));
+        self.locks.step(window);
         refreshed
     }
 
