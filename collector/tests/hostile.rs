@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tailwater_proto::columnar::encode_values;
 use tailwater_proto::v1::{
-    AgentStatus, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates, KernelCount,
-    Meeting, Table, WindowBatch, Workload, agent_message::Body,
+    AgentStatus, Blocking, ClockProbe, Column, CpuShares, DropEvent, Entities, EntityKind, InFlightStates,
+    KernelCount, Meeting, Table, WindowBatch, Workload, agent_message::Body,
 };
 
 /// Windows that each honest agent sends, and the first with drops.
@@ -112,12 +112,14 @@ fn worst(sequence: u64, turn: u64) -> Vec<Body> {
             let cpu_shares = vec![CpuShares::default(); 1_000_000];
             let meetings = vec![Meeting::default(); 1_000_000];
             let kernel_counts = vec![KernelCount::default(); 1_000_000];
+            let blockings = vec![Blocking::default(); 1_000_000];
             let empty = || batch(64, Vec::new());
             vec![
                 Body::Batch(WindowBatch { in_flight_states, ..empty() }),
                 Body::Batch(WindowBatch { cpu_shares, ..empty() }),
                 Body::Batch(WindowBatch { meetings, ..empty() }),
                 Body::Batch(WindowBatch { kernel_counts, ..empty() }),
+                Body::Batch(WindowBatch { blockings, ..empty() }),
             ]
         }
         _ => {

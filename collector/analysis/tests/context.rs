@@ -9,7 +9,10 @@ use support::{inputs, last_versions, outputs};
 use tailwater_analysis::Config;
 use tailwater_model::Incident;
 use tailwater_model::civil::Civil;
-use tailwater_model::window::{Input, KernelCount, KernelCounter, ListenerInfo, WorkloadInfo};
+use tailwater_model::incident::Resource;
+use tailwater_model::window::{
+    Blocker, Blocking, Input, KernelCount, KernelCounter, ListenerInfo, WorkloadInfo,
+};
 
 /// A database that stands still for 600 ms, which has the web tier drop.
 fn paused() -> Trace {
@@ -149,6 +152,68 @@ fn what_the_kernel_counted_around_an_onset_is_told_and_what_it_always_counts_is_
     assert_eq!(told("db-1", KernelCounter::BacklogSqueezed, 15, &once), [""; 0]);
     assert_eq!(told("db-1", KernelCounter::TcpMemoryShort, 1, &once).len(), 1);
     assert_eq!(told("elsewhere", KernelCounter::TcpMemoryShort, 1, &once), [""; 0]);
+}
+
+#[test]
+fn a_machine_that_stood_or_whose_clock_was_set_is_told() {
+    let told = |host: &str, at: u64, set: bool| {
+        let mut trace = paused();
+        let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
+        for (window, ms) in trace.windows.iter_mut().zip(windows) {
+            if window.host == host && ms == at {
+                (window.clock_corrected, window.lost_before) = (set, if set { 0 } else { 70 });
+            }
+        }
+        told(&trace).context
+    };
+    let first = paused().windows.first().unwrap().index.0;
+    let time = Civil::of((first + 110) * 50_000_000).time_ms();
+    let set = format!("the clock of db-1 was set at about {time}, as after a pause of its machine");
+    assert_eq!(told("db-1", 5_500, true), [set]);
+    let lost = told("web-1", 5_500, false);
+    let [clause] = lost.as_slice() else { panic!("{lost:#?}") };
+    let begins = format!("the agent of web-1 did not run for 3500 ms and more before {time}, ");
+    assert!(clause.starts_with(&begins), "{clause}");
+    assert_eq!(told("db-1", 3_500, true), [""; 0], "long before");
+    assert_eq!(told("db-1", 9_500, false), [""; 0], "after it all");
+}
+
+/// A database in which all wait for a lock, asked while they do; and one that was asked when they did not any more.
+#[test]
+fn what_a_database_said_of_its_locks_is_told_with_the_root() {
+    let told = |blocking: Option<Blocking>, at: u64| {
+        let mut trace = Sim::default().act(At::Db, 6000..6600, Do::Lock).run();
+        let windows: Vec<u64> = trace.windows.iter().map(|w| ms(&trace, w.index.0)).collect();
+        for (window, ms) in trace.windows.iter_mut().zip(windows) {
+            if window.host == "db-1" && ms == at {
+                let listener = *window.listeners.keys().next().unwrap();
+                window.blockings =
+                    blocking.clone().map(|of| Blocking { listener, ..of }).into_iter().collect();
+            }
+        }
+        told(&trace)
+    };
+    let by = Blocker {
+        connection: 4242,
+        waiting: 13,
+        idle: true,
+        held_ms: Some(640),
+        statement: "UPDATE a SET b = ?".to_owned(),
+    };
+    let of = Blocking { listener: 0, windows_ago: 1, waiting: 14, blockers: vec![by] };
+    let plain = told(None, 0);
+    assert_eq!((plain.root.resource, plain.root.locks.as_ref()), (Resource::Lock, None), "{plain:#?}");
+    let incident = told(Some(of.clone()), 6_300);
+    let locks = incident.root.locks.as_ref().unwrap();
+    assert_eq!((locks.waiting, locks.holder.as_ref().unwrap().connection), (14, 4242));
+    let clause = "; 13 of its sessions waited for connection 4242, which, in a transaction of 640 ms, asked nothing after `UPDATE a SET b = ?`. ";
+    assert!(incident.root.evidence.contains(clause), "{}", incident.root.evidence);
+    assert!(incident.do_now.as_ref().is_some_and(|now| now.starts_with("end connection 4242 of ")));
+    let late = told(Some(Blocking { waiting: 0, blockers: Vec::new(), ..of.clone() }), 6_300);
+    assert!(late.root.evidence.contains("it said that nobody waited"), "{}", late.root.evidence);
+    assert_eq!(late.do_now, plain.do_now);
+    let later = told(Some(of), 7_500);
+    assert_eq!(later.root.locks, None, "of another time");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn facts(a: &Incident, b: &Incident) -> Vec<Fact> {
         text("confidence", |i| format!("{:.2}", i.confidence)),
         number("packets dropped", "", |i| i.drops.iter().map(|drop| drop.count).sum()),
         number("connections of them", "", |i| i.drops.iter().map(|drop| drop.connections).sum()),
-        number("requests over a second", "", |i| i.vlrt.expected),
+        number("requests over a second", "", |i| i.vlrt.all()),
     ];
     // Tiers of the first, then those that only the second went through.
     let mut tiers: Vec<&str> = Vec::new();

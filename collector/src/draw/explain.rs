@@ -282,11 +282,14 @@ fn rest(out: &mut String, i: &Incident) {
         );
         labelled(out, "Drops", &line);
     }
-    if i.vlrt.expected > 0 {
-        let seen = i
-            .vlrt
-            .syn_retransmits
-            .map_or_else(String::new, |n| format!("; {n} SYNs sent again by observed clients"));
+    let seen = i
+        .vlrt
+        .syn_retransmits
+        .map_or_else(String::new, |n| format!("; {n} SYNs sent again by observed clients"));
+    if let Some(kinds) = i.vlrt.by_kind.filter(|kinds| kinds.all() > 0) {
+        let told = format!("{} requests took a second or more: {}{seen}", kinds.all(), kinds.told());
+        labelled(out, "Slow", &told);
+    } else if i.vlrt.expected > 0 {
         labelled(
             out,
             "Slow",

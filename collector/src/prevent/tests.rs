@@ -69,6 +69,7 @@ fn incident() -> Incident {
             unit: "ratio".into(),
             culprits: Vec::new(),
             event_loop: None,
+            locks: None,
             replicas: None,
             saturated: None,
             evidence: String::new(),

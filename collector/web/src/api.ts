@@ -54,11 +54,14 @@ export interface Drops {
   count: number; sk_drops?: number | null; connections: number; reason: string; first_unix_ns: number; last_unix_ns: number;
 }
 
+/** Requests that took a second or longer, where clients feel them, by where most of that time went. */
+export interface VeryLong { retransmitted: number; queued: number; unread: number; inside: number; behind: number }
+
 export interface Incident {
   id: string; version: number; state: "open" | "closed"; kind: string; severity: Severity; confidence: number;
   title: string; start_unix_ns: number; end_unix_ns: number; clock_error_ns: number;
   root: Root; hops: Hop[]; drops: Drops[];
-  vlrt: { syn_retransmits: number | null; expected: number; clients: { address: string; count: number }[] };
+  vlrt: { syn_retransmits: number | null; expected: number; clients: { address: string; count: number }[]; by_kind?: VeryLong | null };
   alternatives: { root: Root; confidence: number }[];
   /** Further causes that filled the same queue, with the part of what waited that waited for each. */
   also?: { root: Root; share: number }[];

@@ -1,5 +1,5 @@
 // The field's terms as sentences, and numbers as people read them.
-import type { Congestion, Hop, Incident, Root } from "./api";
+import type { Congestion, Hop, Incident, Root, VeryLong } from "./api";
 import type { MetricName } from "./metrics";
 
 export const KINDS: Record<string, { name: string; about: string }> = {
@@ -91,6 +91,14 @@ export const dropped = (i: Incident): number => i.drops.reduce((sum, d) => sum +
 /** Whether all of it were connections that Unix sockets refused at once. */
 export const refused = (i: Incident): boolean => i.drops.length > 0 && i.drops.every((d) => d.reason === "refused");
 export const packets = (i: Incident): number => i.drops.reduce((sum, d) => sum + d.count, 0);
+
+/** Requests that took a second or longer: all of them where they are counted, else those that were sent again. */
+export const veryLong = (i: Incident): number => (i.vlrt.by_kind ? Object.values(i.vlrt.by_kind).reduce((sum: number, n: number) => sum + n, 0) : i.vlrt.expected);
+/** By where they waited, the most frequent first. */
+export function veryLongKinds(of: VeryLong): string {
+  const all: [number, string][] = [[of.retransmitted, "sent again"], [of.queued, "queued for accept"], [of.unread, "unread"], [of.inside, "inside"], [of.behind, "in tiers behind it"]];
+  return all.filter(([n]) => n > 0).sort(([a], [b]) => b - a).map(([n, what]) => `${count(n)} ${what}`).join(", ");
+}
 
 export const observed = (hop: Hop): boolean => hop.observed !== false;
 

@@ -99,6 +99,8 @@ pub struct Totals {
     pub unplanned_real: u64,
     /// Seconds of control.
     pub control_s: u64,
+    /// Very long requests of what was found: told, and by the clients' log.
+    pub vlrt: [u64; 2],
 }
 
 impl Totals {
@@ -136,6 +138,9 @@ impl Totals {
             in_control: strays().filter(is_false).filter(|stray| stray.in_control).count() as u64,
             unplanned_real: strays().filter(|stray| stray.dropped > 0).count() as u64,
             control_s: graphs.iter().map(|of| of.control_s).sum(),
+            vlrt: induced()
+                .filter_map(|row| Some([row.reported.as_ref()?.vlrt, row.injection.truth.vlrt]))
+                .fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]]),
         }
     }
 }
@@ -189,6 +194,12 @@ impl Results {
             totals.strays,
             totals.in_control,
             totals.unplanned_real
+        )?;
+        let [told, real] = totals.vlrt;
+        writeln!(
+            out,
+            "\nRequests of a second or more: {told} told where the clients' logs have {real} ({:+.1} %).",
+            100.0 * (told as f64 / real.max(1) as f64 - 1.0)
         )?;
         self.causes(&mut out)?;
         self.confidence(&mut out)?;

@@ -39,7 +39,7 @@ pub struct Reported {
     pub connections: u64,
     /// When the first drop was, Unix ns.
     pub first_drop_unix_ns: Option<u64>,
-    /// Requests that it says became very long.
+    /// Requests that it says became very long: all of them where they are counted, else those that were sent again.
     pub vlrt: u64,
     /// Whether it says that retries keep it alive.
     #[serde(default)]
@@ -49,6 +49,13 @@ pub struct Reported {
     /// Host, workload and resource of the further causes that it names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<[String; 3]>,
+}
+
+/// All very long requests of an incident.
+fn very_long(vlrt: &Value) -> u64 {
+    let kinds = vlrt["by_kind"].as_object();
+    let all = kinds.map(|kinds| kinds.values().filter_map(Value::as_u64).sum());
+    all.or_else(|| vlrt["expected"].as_u64()).unwrap_or(0)
 }
 
 impl Reported {
@@ -78,7 +85,7 @@ impl Reported {
             dropped: sum("count"),
             connections: sum("connections"),
             first_drop_unix_ns: drops.iter().map(|drop| number(&drop["first_unix_ns"])).min(),
-            vlrt: number(&incident["vlrt"]["expected"]),
+            vlrt: very_long(&incident["vlrt"]),
             sustained: incident["sustained"]["by"] == "retries",
             title: text(&incident["title"]),
             also: incident["also"]

@@ -1,6 +1,7 @@
 //! All open incidents: what opens one, what belongs to which, and which waves of drops are one of their own. Owns identity over time;
 //! `chain` finds the cause, `report` says when and how it is told.
 
+use super::ledger::Ledger;
 use super::settled::Settled;
 use super::trigger::Trigger;
 use super::wave::Wave;
@@ -238,6 +239,7 @@ impl Cases {
                 if trigger.ratio > case.ratio && case.told.is_none() {
                     (case.ratio, case.start, case.at) = (trigger.ratio, trigger.tier.clone(), now);
                     (case.diagnosis, case.settled) = (None, Settled::default());
+                    case.ledger = Ledger::default();
                 }
             } else if trigger.level == Level::Near {
                 case.last_active = now;
@@ -274,7 +276,7 @@ impl Cases {
         let Some(case) = case else { return Lost::default() };
         if case.drops.is_empty() {
             (case.start, case.at, case.diagnosis) = (trigger.tier.clone(), now, None);
-            case.settled = Settled::default();
+            (case.settled, case.ledger) = (Settled::default(), Ledger::default());
             if case.told.is_none() {
                 case.id = id.clone();
                 case.opened = now;

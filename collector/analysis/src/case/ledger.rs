@@ -4,10 +4,13 @@
 use crate::frame::history::HISTORY_WINDOWS;
 use crate::path::view::View;
 use crate::series::sample::{TierSample, tier_sample};
-use crate::topology::tier::TierKey;
+use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeMap;
-use tailwater_model::incident::{HopLife, HopNow};
+use tailwater_model::incident::{HopLife, HopNow, VeryLong};
+use tailwater_model::window::HostWindow;
 
+/// How many very long answers are usual is taken from so many windows before (8 s).
+const USUAL_WINDOWS: u64 = 160;
 /// Tiers of one incident that are accounted for: as many as are listed.
 const TIERS_MAX: usize = 16;
 
@@ -24,6 +27,10 @@ struct Account {
     received: u64,
     answered: u64,
     dropped: u64,
+    very_long: Option<VeryLong>,
+    /// The same of the windows before its first one, and how many those are.
+    very_long_before: VeryLong,
+    before: u64,
     /// The newest window that came.
     now: Option<(u64, TierSample)>,
 }
@@ -45,13 +52,43 @@ impl Ledger {
         let Some(tier) = view.topology.tiers.get(key) else { return };
         // A jump of the clock leaves nothing to be read in between.
         let from = from.max(now.saturating_sub(HISTORY_WINDOWS as u64));
-        let account =
-            self.accounts.entry(key.clone()).or_insert_with(|| Account { first: from, ..Account::default() });
         let windows = view.history.windows_of(&key.host);
+        let account = self.accounts.entry(key.clone()).or_insert_with(|| {
+            let before = (from.saturating_sub(USUAL_WINDOWS)..from).filter_map(|index| windows.at(index));
+            let counted: Vec<VeryLong> = before.filter_map(|window| very_long(window, tier)).collect();
+            Account {
+                first: from,
+                before: counted.len() as u64,
+                very_long_before: counted.into_iter().fold(VeryLong::default(), VeryLong::and),
+                ..Account::default()
+            }
+        });
         for index in from..=now {
-            let sample = windows.at(index).map(|window| tier_sample(window, tier));
-            account.add(index, sample);
+            let window = windows.at(index);
+            account.add(index, window.map(|window| tier_sample(window, tier)));
+            let counted = window.and_then(|window| very_long(window, tier));
+            account.very_long = known_sum(account.very_long, counted);
         }
+    }
+
+    /// Very long answers of a tier so far, beyond as many as were usual in the seconds before it began: long polls and reports take as long as ever.
+    /// `None`: not counted.
+    pub(crate) fn very_long(&self, key: &TierKey) -> Option<VeryLong> {
+        let account = self.accounts.get(key)?;
+        let windows = account.last.saturating_sub(account.first).saturating_add(1);
+        let usual = |before: u64| before.saturating_mul(windows).div_ceil(account.before.max(1));
+        let (counted, before) = (account.very_long?, account.very_long_before);
+        Some(VeryLong {
+            retried: counted.retried.saturating_sub(usual(before.retried)),
+            queued: counted.queued.saturating_sub(usual(before.queued)),
+            unread: counted.unread.saturating_sub(usual(before.unread)),
+            inside: counted.inside.saturating_sub(usual(before.inside)),
+        })
+    }
+
+    /// The tiers that are accounted for.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = &TierKey> + Clone {
+        self.accounts.keys()
     }
 
     /// What is told of a tier; `None`: it is not accounted for.
@@ -68,6 +105,7 @@ impl Ledger {
             received: account.received,
             answered: account.answered,
             dropped: account.dropped,
+            very_long: account.very_long,
             now: account.now.map(|(window, s)| HopNow {
                 start_unix_ns: start_ns(window),
                 queued: s.queued_max.round() as u64,
@@ -75,6 +113,24 @@ impl Ledger {
                 accept_queue: s.depth_max,
             }),
         })
+    }
+}
+
+/// Very long answers of a tier's listeners in one window; `None`: not counted, or its requests are not known.
+fn very_long(window: &HostWindow, tier: &Tier) -> Option<VeryLong> {
+    let listeners = tier.listeners.iter().filter_map(|l| window.listeners.get(&l.id));
+    let of = listeners.filter_map(|l| l.turns()).map(|l| {
+        let (retried, queued) = (l.very_long_retried?, l.very_long_queued?);
+        Some(VeryLong { retried, queued, unread: l.very_long_unread?, inside: l.very_long_inside? })
+    });
+    of.fold(None, known_sum)
+}
+
+/// What both have, or what one has.
+fn known_sum(a: Option<VeryLong>, b: Option<VeryLong>) -> Option<VeryLong> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.and(b)),
+        (a, b) => a.or(b),
     }
 }
 

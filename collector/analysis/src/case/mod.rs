@@ -225,7 +225,8 @@ impl Case {
 
     /// Takes what a frame shows of its tiers into what is remembered for as long as it lives.
     fn remember(&mut self, view: View<'_>, now: u64) {
-        if self.drops.is_empty() {
+        // What a queue felt may go on for hours, and most of it is never told.
+        if self.drops.is_empty() && !self.near && self.told.is_none() {
             return;
         }
         let droppers =
@@ -234,7 +235,14 @@ impl Case {
             Place::Tier(key) => Some((key.clone(), step.onset.saturating_sub(EDGE_WINDOWS))),
             _ => None,
         });
-        for (key, from) in path.chain(droppers).collect::<Vec<_>>() {
+        // Down from a root that is upstream, which stored or sent what overflowed.
+        let root = self.root().map(|root| (&root.place, root.episode.first));
+        let above = root.into_iter().flat_map(|(place, first)| {
+            let Place::Tier(root) = place else { return Vec::new() };
+            let way = view.topology.path(root, &self.start).unwrap_or_default();
+            way.into_iter().map(|key| (key, first.saturating_sub(EDGE_WINDOWS))).collect()
+        });
+        for (key, from) in path.chain(above).chain(droppers).collect::<Vec<_>>() {
             self.ledger.take(view, &key, from, now);
         }
     }

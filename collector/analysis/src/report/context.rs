@@ -1,6 +1,6 @@
 //! What else happened on an incident's way around its onset, told beside the root because it may have had a part in it: packets that were lost
-//! between two tiers, servers that were started anew, accept queues and CPU quotas that were set to another limit, and what the kernel counted of its network
-//! and its memory. Owns what is worth a clause; decides nothing about the root.
+//! between two tiers, servers that were started anew, accept queues and CPU quotas that were set to another limit, what the kernel counted of its network
+//! and its memory, and machines that stood or whose clock was set. Owns what is worth a clause; decides nothing about the root.
 
 use super::Report;
 use super::title::Called;
@@ -10,7 +10,7 @@ use crate::series::mean;
 use crate::topology::graph::Link;
 use crate::topology::tier::TierKey;
 use tailwater_model::civil::Civil;
-use tailwater_model::window::KernelCounter;
+use tailwater_model::window::{KernelCounter, WINDOW_NS};
 
 /// Segments of calls that are sent again before and while a queue grows: looked at from this many windows before its onset (1 s) …
 const LOST_BEFORE: u64 = 20;
@@ -26,6 +26,8 @@ const COUNTED_USUAL: u64 = 200;
 const COUNTED_PAST: u64 = 60;
 /// Worth telling is so many times as much.
 const COUNTED_TIMES: f64 = 4.0;
+/// A machine that stood so many windows (2 s) before an onset, or meanwhile, may have to do with it.
+const CLOCK_BEFORE: u64 = 40;
 /// A limit that was changed so many windows (5 s) before the onset may have to do with it.
 const CHANGED_BEFORE: u64 = 100;
 /// It may become known so much later (1 s): agents look once a second at quotas that there are, and every ten seconds for new ones.
@@ -116,7 +118,8 @@ impl Report<'_> {
                 None => hosts.push((&key.host, step.onset)),
             }
         }
-        clauses.extend(hosts.into_iter().flat_map(|(host, onset)| self.counted(host, onset)));
+        clauses.extend(hosts.iter().flat_map(|(host, onset)| self.counted(host, *onset)));
+        clauses.extend(hosts.iter().flat_map(|(host, onset)| self.stood(host, *onset)));
         clauses
     }
 
@@ -153,6 +156,26 @@ impl Report<'_> {
             Some(format!("{}: {count} {when}", worth.words.replace("HOST", host)))
         };
         WORTH.iter().filter_map(clause).collect()
+    }
+
+    /// Whether a host's clock was set around an onset, or its agent could not read windows for so long that they are gone: what a machine that was paused
+    /// finds when it goes on.
+    fn stood(&self, host: &str, onset: u64) -> Vec<String> {
+        let windows = self.view.history.windows_of(host);
+        let around = || {
+            let last = self.at(host).max(onset).saturating_add(KNOWN_AFTER).min(self.now);
+            (onset.saturating_sub(CLOCK_BEFORE)..=last).filter_map(|index| windows.at(index))
+        };
+        let time = |at: u64| Civil::of(self.start_ns(host, at)).time_ms();
+        let set = around().find(|window| window.clock_corrected).map(|window| {
+            let at = time(window.index.0);
+            format!("the clock of {host} was set at about {at}, as after a pause of its machine")
+        });
+        let lost = around().find(|window| window.lost_before > 0).map(|window| {
+            let (at, ms) = (time(window.index.0), window.lost_before.saturating_mul(WINDOW_NS / 1_000_000));
+            format!("the agent of {host} did not run for {ms} ms and more before {at}, as where its machine was paused or its CPUs were taken")
+        });
+        set.into_iter().chain(lost).collect()
     }
 
     /// Whether segments of the calls along a link were lost. What a full accept queue drops is sent again as well, and is told as drops.

@@ -4,8 +4,12 @@
 use super::Report;
 use crate::baseline::QUEUE_MIN;
 use crate::case::settled::Settled;
+use crate::path::step::Place;
+use crate::topology::tier::TierKey;
 use std::collections::BTreeMap;
-use tailwater_model::incident::{Client, DropReason, Drops, Sustained, SustainedBy, Vlrt};
+use tailwater_model::incident::{
+    Client, DropReason, Drops, Sustained, SustainedBy, VeryLong, VeryLongKinds, Vlrt,
+};
 use tailwater_model::window::WINDOW_NS;
 
 /// Observed clients that are listed.
@@ -56,7 +60,7 @@ impl Report<'_> {
                 .all(|(key, _)| settled.grew.get(key).is_none_or(|grew| *grew < QUEUE_MIN))
     }
 
-    pub(super) fn vlrt(&self, flood: bool) -> Vlrt {
+    pub(super) fn vlrt(&self, flood: bool, root: &Place) -> Vlrt {
         let very_long = self.case.drops.values().fold(0u64, |sum, d| sum.saturating_add(d.very_long()));
         let mut clients: BTreeMap<String, u64> = BTreeMap::new();
         for (client, count) in &self.case.retransmits {
@@ -75,8 +79,44 @@ impl Report<'_> {
             // A flood's sources do not wait for an answer.
             expected: if flood { 0 } else { very_long },
             clients: clients.into_iter().filter(|c| c.count > 0).take(CLIENTS_MAX).collect(),
+            by_kind: self.very_long(flood, root),
         }
     }
+
+    /// Very long requests at the tiers that no other of the case calls. `None`: it has none, or what took so long is not counted there.
+    fn very_long(&self, flood: bool, root: &Place) -> Option<VeryLongKinds> {
+        let (topology, tiers) = (self.view.topology, self.case.ledger.tiers());
+        // Whoever is called by a tier that no agent sees, and that a tier of the case calls, is none of the first either.
+        let below = |key: &TierKey| {
+            self.diagnosis.path.iter().skip(1).any(|step| matches!(&step.place, Place::Tier(at) if at == key))
+        };
+        let calls = |from: &TierKey, to: &TierKey| {
+            from != to && topology.leads(from, to) && (from < to || !topology.leads(to, from))
+        };
+        let is_first = |key: &&TierKey| {
+            let is_called = tiers.clone().any(|other| calls(other, key));
+            !is_called && (!below(key) || *key == &self.case.start)
+        };
+        let mut kinds = None;
+        for key in tiers.clone().filter(is_first) {
+            let VeryLong { retried, queued, unread, inside } = self.case.ledger.very_long(key)?;
+            let kinds = kinds.get_or_insert_with(VeryLongKinds::default);
+            let dropped = self.case.drops.iter().filter(|((at, _), _)| at == key && !flood);
+            let again = dropped.map(|(_, count)| count.very_long()).fold(0, u64::saturating_add);
+            let is_before_root = match root {
+                Place::Tier(root) => root != key && topology.leads(key, root),
+                _ => true,
+            };
+            let of = if is_before_root { &mut kinds.behind } else { &mut kinds.inside };
+            *of = of.saturating_add(inside);
+            // The kernel counts those whose last ACK was dropped and who were answered; who lost a SYN is estimated.
+            kinds.retransmitted = kinds.retransmitted.saturating_add(again.max(retried));
+            kinds.queued = kinds.queued.saturating_add(queued);
+            kinds.unread = kinds.unread.saturating_add(unread);
+        }
+        kinds
+    }
+
     pub(super) fn sustained(&self, drops: &[Drops]) -> Option<Sustained> {
         let (key, since, kept) = self.case.sustained.as_ref()?;
         let most = self.case.drops.iter().filter(|((k, _), _)| k == key).max_by_key(|(_, d)| d.count);

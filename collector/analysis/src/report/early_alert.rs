@@ -137,6 +137,7 @@ fn provisional(
             unit: "ratio".to_owned(),
             culprits: Vec::new(),
             event_loop: None,
+            locks: None,
             replicas: None,
             saturated: None,
             evidence: "cause being determined".to_owned(),
@@ -179,6 +180,7 @@ fn provisional(
             last_unix_ns: end,
         }],
         vlrt: Vlrt {
+            by_kind: None,
             syn_retransmits: None,
             expected: if refused { 0 } else { notice.count },
             clients: Vec::new(),

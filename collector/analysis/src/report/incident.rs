@@ -69,7 +69,7 @@ impl Report<'_> {
             clock_error_ns: settled.clock_error_ns,
             order_unknown: !flood && findings.order_unknown,
             root,
-            vlrt: self.vlrt(flood),
+            vlrt: self.vlrt(flood, &best.place),
             sustained: self.sustained(&drops),
             hops,
             drops,

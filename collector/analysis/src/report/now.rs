@@ -65,6 +65,13 @@ pub(super) fn do_now(incident: &Incident, called: &Called<'_>) -> Option<String>
         Resource::Memory => {
             format!("look at what grew on {host}, and raise the memory limit of {at} or lower its caches")
         }
+        Resource::Lock if root.locks.as_ref().is_some_and(|locks| locks.holder.is_some()) => {
+            let holder = root.locks.as_ref().and_then(|locks| locks.holder.as_ref());
+            let connection = holder.map_or(0, |by| by.connection);
+            format!(
+                "end connection {connection} of {at} if it does not come back (pg_terminate_backend(), KILL), and have whoever opened it commit sooner"
+            )
+        }
         Resource::Lock => format!(
             "have {at} say who holds what while it lasts: a thread dump (jstack), SHOW ENGINE INNODB STATUS, pg_blocking_pids(), or how full its pool of connections is"
         ),
@@ -138,6 +145,7 @@ mod tests {
             unit: "ratio".into(),
             culprits: Vec::new(),
             event_loop: None,
+            locks: None,
             replicas: None,
             saturated: None,
             evidence: String::new(),

@@ -8,11 +8,14 @@ use crate::case::settled::Findings;
 use crate::path::candidate::Candidate;
 use crate::path::order::order;
 use crate::path::step::Place;
+use crate::series::EDGE_WINDOWS;
 use crate::series::growth::LEAD_WINDOWS;
 use crate::topology::graph::Link;
 use crate::topology::tier::{Tier, TierKey};
 use std::collections::BTreeSet;
-use tailwater_model::incident::{Also, Alternative, Order, Replicas, Resource, Root, Saturated};
+use tailwater_model::incident::{
+    Also, Alternative, LockHolder, Locks, Order, Replicas, Resource, Root, Saturated,
+};
 
 /// Alternatives that are kept.
 const ALTERNATIVES_MAX: usize = 4;
@@ -27,6 +30,9 @@ impl Report<'_> {
         let sure = learnt.unwrap_or(best.score);
         let mut root = self.root(best);
         root.replicas = self.replicas(&best.place);
+        if let Some(locks) = &root.locks {
+            root.evidence.push_str(&format!("; {}", locks.told()));
+        }
         root.evidence.push_str(&match learnt {
             Some(_) => {
                 format!(". Score {:.2} = {}. Confidence {sure:.2} by recordings", best.score, best.rule)
@@ -104,6 +110,32 @@ impl Report<'_> {
         Some(Replicas { members: count(members.len()), hit: count(hit) })
     }
 
+    /// What a database said of its locks while it stood: of several answers the one that names whoever most waited for.
+    fn locks(&self, candidate: &Candidate) -> Option<Locks> {
+        let Place::Tier(key) = &candidate.place else { return None };
+        let stands = [Resource::Lock, Resource::Unexplained].contains(&candidate.episode.resource);
+        let tier = self.tier(key).filter(|_| stands)?;
+        let (first, last) = (candidate.episode.first, candidate.episode.last.saturating_add(EDGE_WINDOWS));
+        let windows = self.view.history.windows_of(&key.host);
+        let all = (first..=self.now).filter_map(|index| windows.at(index)).flat_map(|window| {
+            let asked = |ago: u32| window.index.0.saturating_sub(ago.into());
+            window.blockings.iter().map(move |of| (asked(of.windows_ago), of))
+        });
+        let of_it = all.filter(|(asked, of)| {
+            (first..=last).contains(asked) && tier.listeners.iter().any(|l| l.id == of.listener)
+        });
+        let (asked, most) =
+            of_it.max_by_key(|(_, of)| (of.blockers.first().map_or(0, |by| by.waiting), of.waiting))?;
+        let holder = most.blockers.first().map(|by| LockHolder {
+            connection: by.connection,
+            waiting: by.waiting,
+            idle: by.idle,
+            held_ms: by.held_ms,
+            statement: by.statement.clone(),
+        });
+        Some(Locks { asked_unix_ns: self.start_ns(&key.host, asked), waiting: most.waiting, holder })
+    }
+
     /// What a burst used up first: of the tiers whose own load took all of their CPU as it had come, the one that was full first.
     fn saturated(&self, burst: &Candidate) -> Option<Saturated> {
         let is_cpu = |of: Resource| matches!(of, Resource::Cpu | Resource::CpuThrottled);
@@ -163,6 +195,7 @@ impl Report<'_> {
             unit: episode.unit.to_owned(),
             culprits: episode.culprits.clone(),
             event_loop: episode.event_loop.clone(),
+            locks: self.locks(candidate),
             replicas: None,
             saturated: self.saturated(candidate),
             evidence,

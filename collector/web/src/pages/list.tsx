@@ -12,7 +12,7 @@ import { zone } from "../settings";
 import { untoldBy } from "../silence";
 import { goesThrough, rootedAt, rootsOf, servicesOf } from "../which";
 import { ago, clock, day, fromAddress, length, msOf, span, toAddress, zoneName } from "../time";
-import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName, RESOURCES, wholePlaceOf } from "../words";
+import { count, culprit, dropped, fromRoot, kindName, KINDS, percent, placeOf, plural, refused, resourceDid, resourceName, RESOURCES, veryLong, wholePlaceOf } from "../words";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const SPANS: [string, string][] = [["15m", "15 min"], ["1h", "1 hour"], ["24h", "24 hours"], ["", "all"]];
@@ -106,7 +106,7 @@ function Row({ incident, silenced }: { incident: Incident; silenced: Silenced | 
             <SustainedBadge incident={incident} />
             <SilencedBadge by={silenced} />
             {lasted > 0 && <span>{resourceName(incident.root.resource)} for {length(lasted)}</span>}
-            {incident.vlrt.expected > 0 && <span class="vlrt">{plural(incident.vlrt.expected, "request")} ≥ 1 s</span>}
+            {veryLong(incident) > 0 && <span class="vlrt">{plural(veryLong(incident), "request")} ≥ 1 s</span>}
             {incident.version > 0 && <span>confidence {percent(incident.confidence)}</span>}
           </span>
         </span>

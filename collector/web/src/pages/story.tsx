@@ -11,7 +11,7 @@ import { hostAddress, storyAddress } from "../route";
 import { zone } from "../settings";
 import { untoldBy } from "../silence";
 import { clock, length, msOf, toAddress } from "../time";
-import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy } from "../words";
+import { bareName, congested, count, culprit, dropped, fromRoot, KINDS, kindName, observed, packets, percent, placeOf, plural, REASONS, refused, resourceDid, resourceName, ROLES, sustainedBy, veryLong, veryLongKinds } from "../words";
 import { Prevention } from "./prevention";
 import { byWhom, EndSilence, MakeSilence, Until, useOperates } from "./silence";
 import { Story as StoryTimeline } from "./timeline";
@@ -49,8 +49,8 @@ function Facts({ i }: { i: Incident }) {
         <Fact name={refused(i) ? "Refused" : "Dropped"} tone="drop" value={plural(dropped(i), "connection")} about={refused(i) ? `in ${length(last - first)}` : `${plural(packets(i), "packet")} in ${length(last - first)}`} />
       )}
       {lead !== null && lead > 0 && i.version > 0 && <Fact name="Cause to drop" value={length(lead)} about="from the onset to the first drop" />}
-      <Fact name="Very long requests" tone="vlrt" value={count(i.vlrt.expected)}
-        about={i.vlrt.syn_retransmits === null ? "expected: 1 s or longer, by retry" : `${plural(i.vlrt.syn_retransmits, "SYN")} seen again`} />
+      <Fact name="Very long requests" tone="vlrt" value={count(veryLong(i))}
+        about={i.vlrt.by_kind && veryLong(i) > 0 ? veryLongKinds(i.vlrt.by_kind) + (i.vlrt.syn_retransmits ? `; ${plural(i.vlrt.syn_retransmits, "SYN")} seen again` : "") : i.vlrt.syn_retransmits === null ? "expected: 1 s or longer, by retry" : `${plural(i.vlrt.syn_retransmits, "SYN")} seen again`} />
       {i.version > 0 && <Fact name="Confidence" value={percent(i.confidence)} about={i.alternatives[0] ? `next best ${percent(i.alternatives[0].confidence)}` : "nothing else fits"} />}
     </dl>
   );
