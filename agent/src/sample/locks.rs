@@ -66,6 +66,11 @@ struct Watched {
 }
 
 impl Watched {
+    fn new(port: Option<u16>, socket: Option<&str>) -> Self {
+        let socket = socket.map(str::to_owned);
+        Self { port, socket, address: None, listener: None, silent: 0, asked: u64::MAX }
+    }
+
     fn is_at(&self, key: &ListenerKey) -> bool {
         match self.port {
             Some(port) => key.port == port,
@@ -125,15 +130,8 @@ impl Locks {
         }
         let asker = Asker::start(databases, program)
             .inspect_err(|error| tracing::warn!("databases are not asked who holds locks: {error}"));
-        let watched = |of: &Database| Watched {
-            port: of.port,
-            socket: of.socket.clone(),
-            address: None,
-            listener: None,
-            silent: 0,
-            asked: u64::MAX,
-        };
-        Self { databases: databases.iter().map(watched).collect(), asker: asker.ok(), unseen: 0 }
+        let watched = databases.iter().map(|of| Watched::new(of.port, of.socket.as_deref()));
+        Self { databases: watched.collect(), asker: asker.ok(), unseen: 0 }
     }
 
     /// Call once for each window, after it was narrowed to a scope: asks where it is time, and adds what came of questions before.
@@ -265,17 +263,6 @@ mod tests {
         Window { index: WindowIndex(index), requests: Some(vec![(key, sample)]), ..Window::default() }
     }
 
-    fn watched(port: Option<u16>, socket: Option<&str>) -> Watched {
-        Watched {
-            port,
-            socket: socket.map(str::to_owned),
-            address: None,
-            listener: None,
-            silent: 0,
-            asked: u64::MAX,
-        }
-    }
-
     /// The windows in which it was asked, of these requests in flight and answers.
     fn asked(mut of: Watched, at: ListenerKey, windows: &[(u32, u64)]) -> Vec<usize> {
         let step = |(n, (in_flight, answered)): (usize, &(u32, u64))| {
@@ -289,21 +276,21 @@ mod tests {
         let at = key(5432, Ipv6Addr::LOCALHOST);
         let mut windows = vec![(9, 4), (9, 0), (2, 0)];
         windows.extend([(14, 0); 20]);
-        assert_eq!(asked(watched(Some(5432), None), at, &windows), [4, 6, 10, 18]);
-        assert_eq!(asked(watched(Some(5433), None), at, &windows), [0; 0]);
-        assert_eq!(asked(watched(Some(5432), None), at, &[(2, 0); 30]), [0; 0], "too few wait");
-        assert_eq!(asked(watched(Some(5432), None), at, &[(20, 1); 30]), [0; 0], "it answers");
+        assert_eq!(asked(Watched::new(Some(5432), None), at, &windows), [4, 6, 10, 18]);
+        assert_eq!(asked(Watched::new(Some(5433), None), at, &windows), [0; 0]);
+        assert_eq!(asked(Watched::new(Some(5432), None), at, &[(2, 0); 30]), [0; 0], "too few wait");
+        assert_eq!(asked(Watched::new(Some(5432), None), at, &[(20, 1); 30]), [0; 0], "it answers");
         // The answer to the question itself.
         let mut windows = vec![(14, 0), (14, 0), (14, 1), (14, 0), (14, 1)];
         windows.extend([(14, 0); 5]);
-        assert_eq!(asked(watched(Some(5432), None), at, &windows), [1, 3, 7]);
+        assert_eq!(asked(Watched::new(Some(5432), None), at, &windows), [1, 3, 7]);
     }
 
     #[test]
     fn one_behind_a_unix_socket_goes_by_its_path() {
         let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 7);
         let at = key(0, address);
-        let mut of = watched(None, Some("/run/mysqld/mysqld.sock"));
+        let mut of = Watched::new(None, Some("/run/mysqld/mysqld.sock"));
         assert!(!of.step(&window(0, at, 9, 0)) && !of.step(&window(1, at, 9, 0)), "not known yet");
         let mut named = window(2, at, 9, 0);
         named.unix_paths = vec![(address, "/run/mysqld/mysqld.sock".into())];

@@ -1,10 +1,11 @@
 //! The most that `wrk` gets out of an nginx on loopback, with and without the agent beside it: a server that does little, and a load that waits for
 //! nobody. Owns both programs' command lines.
 
+use crate::programs::daemons::{Daemon, free_port, wait_for};
 use anyhow::{Context, Result, ensure};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// Connections that are tried for the most: few keep two CPUs busy, many batch.
@@ -13,41 +14,33 @@ pub const CONNECTIONS: [usize; 3] = [16, 64, 256];
 /// An nginx of its own on loopback that answers a kilobyte from memory. Ends with this value.
 #[derive(Debug)]
 pub struct Nginx {
-    child: Child,
+    _daemon: Daemon,
     address: SocketAddr,
 }
 
 impl Nginx {
     /// With its files in `folder`.
     pub fn start(folder: &Path) -> Result<Self> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let root = folder.display();
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|what| format!("  {what}_temp_path {root}/{what};\n"))
             .concat();
         let configuration = format!(
-            "user root;\ndaemon off;\nworker_processes 1;\npid {root}/pid;\nerror_log {root}/error.log;\n\
+            "user root;\ndaemon off;\nmaster_process off;\npid {root}/pid;\nerror_log {root}/error.log;\n\
              events {{ worker_connections 4096; }}\nhttp {{\n{temporary}  access_log off;\n  keepalive_requests 1000000000;\n  \
              server {{\n    listen {address} backlog=4096;\n    location / {{ return 200 \"{}\"; }}\n  }}\n}}\n",
             "r".repeat(1024)
         );
         let file = folder.join("nginx.conf");
         std::fs::write(&file, configuration)?;
-        let child = Command::new("/usr/sbin/nginx")
-            .arg("-e")
-            .arg(folder.join("start.log"))
-            .arg("-c")
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("nginx (make lab-deps installs it)")?;
-        let server = Self { child, address };
-        crate::programs::daemons::wait_for("nginx to listen", Duration::from_secs(10), || {
+        let mut command = Command::new("/usr/sbin/nginx");
+        command.arg("-e").arg(folder.join("start.log")).arg("-c").arg(&file);
+        let daemon = Daemon::spawn("nginx (make lab-deps installs it)", command, folder.join("nginx.log"))?;
+        wait_for("nginx to listen", Duration::from_secs(10), || {
             Ok(TcpStream::connect(address).ok().map(drop))
         })?;
-        Ok(server)
+        Ok(Self { _daemon: daemon, address })
     }
 
     /// Requests a second that `wrk` gets answered over so many connections, which it keeps.
@@ -73,15 +66,5 @@ impl Nginx {
         let rates: Vec<(f64, usize)> = rates.into_iter().collect::<Result<_>>()?;
         let best = rates.iter().max_by(|a, b| a.0.total_cmp(&b.0));
         Ok(best.map_or(CONNECTIONS[0], |(_, connections)| *connections))
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            // SAFETY: signals the child that this value owns and has not reaped.
-            unsafe { libc::kill(pid, libc::SIGTERM) };
-        }
-        let _ = self.child.wait();
     }
 }

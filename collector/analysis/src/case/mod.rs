@@ -239,6 +239,10 @@ impl Case {
         let root = self.root().map(|root| (&root.place, root.episode.first));
         let above = root.into_iter().flat_map(|(place, first)| {
             let Place::Tier(root) = place else { return Vec::new() };
+            // In each frame of each case: a way is searched only where there is one.
+            if *root == self.start || !view.topology.leads(root, &self.start) {
+                return Vec::new();
+            }
             let way = view.topology.path(root, &self.start).unwrap_or_default();
             way.into_iter().map(|key| (key, first.saturating_sub(EDGE_WINDOWS))).collect()
         });

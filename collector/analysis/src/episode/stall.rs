@@ -214,6 +214,10 @@ fn frozen(judged: Option<&Judged>, first: u64, last: u64) -> (f64, String) {
 mod tests {
     use super::*;
 
+    fn as_usual() -> TierSample {
+        TierSample { answered: 50.0, received: 50.0, active: 5.0, queued_max: 7.0, ..TierSample::default() }
+    }
+
     /// 40 usual windows (50 answers, 5 in flight, 0.3 CPUs), then 10 of the case, then 10 usual.
     fn check(tier: impl Fn(u64) -> TierSample, used: UseSample, expect: Option<Resource>) {
         check_with(None, tier, used, expect);
@@ -225,13 +229,7 @@ mod tests {
         used: UseSample,
         expect: Option<Resource>,
     ) {
-        let usual = TierSample {
-            answered: 50.0,
-            received: 50.0,
-            active: 5.0,
-            queued_max: 7.0,
-            ..TierSample::default()
-        };
+        let usual = as_usual();
         let busy = UseSample { busy: 0.3, wait: 0.1, ..UseSample::default() };
         let pick = |i: u64| if (40..50).contains(&i) { (tier(i - 40), used) } else { (usual, busy) };
         let tier = Series { first: 0, values: (0..60).map(|i| Some(pick(i).0)).collect() };
@@ -292,13 +290,7 @@ mod tests {
         let mut active = 5.0;
         let mut pick = |i: u64| {
             if !(40..50).contains(&i) {
-                return TierSample {
-                    answered: 50.0,
-                    received: 50.0,
-                    active: 5.0,
-                    queued_max: 7.0,
-                    ..TierSample::default()
-                };
+                return as_usual();
             }
             let accepts = if windows.contains(&i) { come } else { 0.0 };
             active += if wait { accepts.max(1.0) } else { 1.0 };
@@ -355,13 +347,7 @@ mod tests {
     #[test]
     fn connections_of_the_two_windows_before_it_stood_still_are_of_the_stall() {
         let full = TierSample { waiting: 25.0, backlog: 25.0, queued_max: 25.0, ..TierSample::default() };
-        let usual = TierSample {
-            answered: 50.0,
-            received: 50.0,
-            active: 5.0,
-            queued_max: 7.0,
-            ..TierSample::default()
-        };
+        let usual = as_usual();
         // More than were asked on came in these two windows.
         let came_in = |windows: [u64; 2]| {
             let pick = |i: u64| match i {
@@ -382,13 +368,7 @@ mod tests {
     #[test]
     fn a_lock_after_which_cpu_is_short_is_a_lock() {
         let found = |idle: std::ops::Range<u64>| {
-            let usual = TierSample {
-                answered: 50.0,
-                received: 50.0,
-                active: 5.0,
-                queued_max: 7.0,
-                ..TierSample::default()
-            };
+            let usual = as_usual();
             let busy = UseSample { busy: 0.3, wait: 0.1, ..UseSample::default() };
             let short = UseSample { busy: 0.3, wait: 20.0, ..busy };
             let pick = |i: u64| match i {
