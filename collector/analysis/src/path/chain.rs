@@ -18,6 +18,9 @@ const WEAK: f64 = 0.5;
 /// … and what it finds then is believed if it is as sure as this.
 const SURELY: f64 = 0.7;
 
+/// A tier has caught up whose queue was gone in the window of the drop and in so many before it.
+const CAUGHT_UP_WINDOWS: u64 = 1;
+
 /// What a walk found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Diagnosis {
@@ -35,11 +38,13 @@ pub(crate) struct Diagnosis {
 }
 
 /// Walks from `start`, whose queue was fullest (or dropped) in window `at`. A tier near its limit has one wave after the other, and its queue may have begun
-/// to grow with an earlier one that did no harm: what was short then explains little. So what a walk is not sure of is held once against what came later.
+/// to grow with an earlier one that did no harm: what was short then explains little. So what a walk is not sure of, and what was short in a tier of which
+/// nothing was left to wait for, is held once against what came later.
 pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     let mut view = view;
     let mut found = walk(view, start, at, true);
-    if found.candidates.first().is_some_and(|best| best.score < WEAK) {
+    if found.candidates.first().is_some_and(|best| best.score < WEAK || was_caught_up(view, best, start, at))
+    {
         let later = walk(view.of_late(), start, at, true);
         if later.candidates.first().is_some_and(|best| best.is_surely_from_outside(SURELY)) {
             (view, found) = (view.of_late(), later);
@@ -48,6 +53,19 @@ pub(crate) fn diagnose(view: View<'_>, start: &TierKey, at: u64) -> Diagnosis {
     }
     found.evidence = evidence(&found.candidates, &found.path, view, at);
     found
+}
+
+/// Whether a cause below was over, and its tier had caught up, when the queue overflowed: nobody waited for it any more.
+fn was_caught_up(view: View<'_>, best: &Candidate, start: &TierKey, at: u64) -> bool {
+    let Place::Tier(key) = &best.place else { return false };
+    if key == start {
+        return false;
+    }
+    let slack = view.slack(&start.host, &key.host, at);
+    let Some(node) = view.around(key, at.saturating_add(slack)) else { return false };
+    let Some(grown) = node.growth else { return false };
+    let (from, to) = (at.saturating_sub(CAUGHT_UP_WINDOWS + slack), at.saturating_add(slack));
+    best.episode.last < from && node.tier.range(from, to).all(|(_, s)| grown.is_gone(s.queued()))
 }
 
 /// The same without its evidence; `batches`: of a tier that had stored requests it is looked for what held them back, below it.

@@ -37,6 +37,16 @@ impl Growth {
     pub(crate) fn rise(&self) -> f64 {
         self.peak - self.usual
     }
+
+    /// Above this the queue is still there.
+    fn floor(&self) -> f64 {
+        self.usual + ONSET_RISE * self.rise()
+    }
+
+    /// Whether nothing of it is left at this level.
+    pub(crate) fn is_gone(&self, level: f64) -> bool {
+        level <= self.floor()
+    }
 }
 
 /// The rise whose peak lies in `[from, to]`; `None` if the series did not grow there (`risen`). It may dip for so many windows in a row.
