@@ -68,6 +68,7 @@ pub(crate) fn episodes(
         last,
         usual,
         usual_wait,
+        least,
         thresholds,
     };
     let told = runs(series, waiting).into_iter().map(|run| span(run).episode());
@@ -119,6 +120,8 @@ struct Span<'a> {
     /// The windows that show what was usual.
     usual: (u64, u64),
     usual_wait: f64,
+    /// So many tasks wait at least.
+    least: f64,
     thresholds: &'a Thresholds,
 }
 
@@ -185,6 +188,14 @@ impl Span<'_> {
         average(self.series.range(from, to).map(|(_, s)| f(s)))
     }
 
+    /// CPUs that it got in the windows in which its tasks waited, where there are any: in another one it did not want for more.
+    fn got_while_short(&self) -> f64 {
+        let (from, to) = self.judged();
+        let got = |waited: f64| self.series.range(from, to).filter(move |(_, s)| s.wait >= waited);
+        let least = if got(self.least).next().is_some() { self.least } else { 0.0 };
+        average(got(least).map(|(_, s)| s.busy))
+    }
+
     /// Whether all of the host got less: nobody's own quota is the reason.
     fn is_of_host(&self, verdict: &Verdict) -> bool {
         let during = |f: fn(&UseSample) -> f64| self.mean_of(f, self.judged());
@@ -231,7 +242,7 @@ impl Span<'_> {
         let of = if by_own_quota { may_use(capacity, quota) } else { capacity };
         let is_throttled = throttled >= least_taken(of, t);
         // A smaller quota shows as less CPU than usual, either against the same nominal capacity or with it.
-        let less = is_throttled && own < LESS_THAN_USUAL * own_usual;
+        let less = is_throttled && self.got_while_short() < LESS_THAN_USUAL * own_usual;
         if less || (nominal > 0.0 && capacity < LESS_CAPACITY * nominal) {
             let clause =
                 format!("throttled {throttled:.2} CPUs, and used {own:.2} where {own_usual:.2} was usual");
@@ -573,6 +584,33 @@ mod tests {
         let found = episodes(&history, "h", 1, &series, false, 40, &Thresholds::default());
         assert_eq!(found.len(), 1, "{found:#?}");
         assert_eq!((found[0].resource, found[0].first, found[0].last), (Resource::CpuThrottled, 40, 49));
+    }
+
+    /// Fails where a wave of clients that come again, in the calm after an overload in which all of a quota was used, looks like a smaller quota.
+    #[test]
+    fn a_window_in_which_nobody_waits_is_no_sign_of_a_quota_that_gives_less() {
+        let told = |in_between: u64| {
+            let history = history(60, |i, window| {
+                let (busy, wait, throttled) = match i {
+                    0..40 => (18, 5, 0),
+                    41 | 43 => (in_between, 0, 0),
+                    40..45 => (18, 600, 40),
+                    _ => (9, 0, 0),
+                };
+                let capacity_ns = 30 * MS;
+                let throttled_ns = Some(throttled * MS);
+                window.cpu =
+                    Some(HostCpu { capacity_ns, busy_ns: busy * MS, throttled_ns, ..HostCpu::default() });
+                let busy_ns = busy * MS;
+                let victim = WorkloadWindow { busy_ns, wait_ns: wait * MS, ..WorkloadWindow::default() };
+                window.workloads = [(1, victim)].into();
+            });
+            let series = use_series(&history, "h", 1, 0, 59);
+            let found = episodes(&history, "h", 1, &series, false, 40, &Thresholds::default());
+            found.iter().map(|e| (e.resource, e.by_load)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(18), [(Resource::Cpu, true)]);
+        assert_eq!(told(3), [(Resource::Cpu, true)]);
     }
 
     #[test]
